@@ -1,20 +1,24 @@
-//! The border of hybrid verification: what fits into free memory would be read back from there, and proves nothing of the device
-//! (papers: Arslan and Alhussen, "Fast Integrity Verification for High-Speed File Transfers", section IV B).
+//! File-size threshold of hybrid verification. If a file fits into free memory, the kernel can
+//! serve its re-read from the page cache. Such a re-read proves nothing about the device (papers:
+//! Arslan and Alhussen, "Fast Integrity Verification for High-Speed File Transfers", section IV B).
 
 use haul_sys::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the figure of free memory is taken for true: it costs some reads of /proc, and a tree may have a million files.
+/// Maximum age of the cached amount of free memory. A query costs several reads of /proc, and a
+/// tree may have a million files.
 const FREE_MEMORY_AGE: Duration = Duration::from_secs(1);
 
-/// Free memory, as far as this process may have it: limits of control groups count. Asked for again as it grows old.
+/// Cached amount of memory available to this process, in bytes.
+///
+/// The value respects cgroup limits. It is refreshed when it is older than [`FREE_MEMORY_AGE`].
 #[derive(Debug, Default)]
 pub(crate) struct Border(Mutex<Option<(Instant, u64)>>);
 
 impl Border {
-    /// Whether a file of `len` bytes fits into free memory. Where nobody can say what is free, nothing fits: the stronger
-    /// proof is taken.
+    /// Returns true if a file of `len` bytes fits into free memory. If the amount of free memory is
+    /// unknown, no file fits, so that the stronger verification applies.
     pub(crate) fn holds(&self, len: u64) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none_or(|(asked, _)| asked.elapsed() > FREE_MEMORY_AGE) {
@@ -38,7 +42,7 @@ mod tests {
     #[test]
     fn the_figure_is_kept_for_a_while() {
         let border = Border::default();
-        // Of a moment to come, so that it is not old by the time it is looked at.
+        // A time in the future, so that the value is not stale at the check.
         *border.0.lock().unwrap() = Some((Instant::now() + Duration::from_secs(3600), 1000));
         assert!(border.holds(1000) && !border.holds(1001));
     }

@@ -1,4 +1,5 @@
-//! Floor 4: the jobs themselves: walk, plan, run, settle; copy, move, sum, verify, repair, and files to another host.
+//! Layer 4: the jobs with their walk, plan, run and settle steps: copy, move, sum, verify, repair,
+//! and transfers to another host.
 
 mod border;
 mod descent;

@@ -1,19 +1,19 @@
-//! The lock around [`Schedule`]: worker threads ask, wait and hand work back here.
+//! Mutex around [`Schedule`]: worker threads request work, wait for it, and return it here.
 
 use haul_plan::{Next, Schedule};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What a worker is handed.
+/// Unit of work for a worker.
 #[derive(Debug)]
 pub(crate) enum Turn<D, F> {
-    /// Take entries from this walk; give it back by [`Pool::offer_walk`] if more is left in it.
+    /// Take entries from this walk, and return it by [`Pool::offer_walk`] if entries are left.
     Walk(D),
     /// Take objects from this open file until none is left.
     Help(F),
 }
 
-/// The workers' meeting place: one schedule, shared.
+/// One schedule, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct Pool<'a, D, F> {
     schedule: Mutex<Schedule<D, F>>,
@@ -23,17 +23,18 @@ pub(crate) struct Pool<'a, D, F> {
 }
 
 impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
-    /// A pool without work. When `stop` turns true, what waits is forgotten and workers end after their turn.
+    /// Creates a pool without work. If `stop` becomes true, waiting work is dropped and each worker
+    /// ends after its present turn.
     pub(crate) fn new(stop: &'a AtomicBool) -> Pool<'a, D, F> {
         Pool { schedule: Mutex::new(Schedule::new()), wake: Condvar::new(), idle: AtomicUsize::new(0), stop }
     }
 
-    /// Whether the job was told to stop.
+    /// Returns true if the job is to stop.
     pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Adds a walk, or gives one back.
+    /// Adds a walk, or returns one.
     pub(crate) fn offer_walk(&self, walk: D) {
         self.schedule().offer_walk(walk);
         self.wake_one();
@@ -50,14 +51,14 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
         self.schedule().close_file(file);
     }
 
-    /// Whether some worker has nothing to do, so that sharing is worth its price.
+    /// Returns true if a worker is idle, so that sharing work is worth its cost.
     pub(crate) fn someone_is_idle(&self) -> bool {
         self.idle.load(Ordering::Relaxed) > 0
     }
 
-    /// Runs `workers` threads until no work is left, or as many of them as the system grants; where it grants none,
-    /// or one is enough, the calling thread does the work. Each makes its own state by `begin` and takes every turn with it; `turn` may
-    /// offer more work.
+    /// Runs `workers` threads, or as many as the system grants, until no work is left. If one is
+    /// enough or the system grants none, the calling thread does the work. Each worker creates its
+    /// state by calling `begin` and passes it to every turn; `turn` may offer more work.
     pub(crate) fn run<W>(
         &self,
         workers: usize,
@@ -76,7 +77,7 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
         }
         std::thread::scope(|scope| {
             let hire = |_: &usize| std::thread::Builder::new().spawn_scoped(scope, work).is_ok();
-            // A limit that refuses one thread refuses the next as well.
+            // A limit that refuses one thread also refuses the next.
             if (0..workers).take_while(hire).count() == 0 {
                 work();
             }
@@ -87,7 +88,7 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
         let mut schedule = self.schedule();
         loop {
             if self.stopping() {
-                // The walks are dropped outside the lock: closing directories is no work to hold it for.
+                // The walks are dropped outside the lock, because closing directories takes time.
                 let forgotten = schedule.clear();
                 drop(schedule);
                 drop(forgotten);
@@ -114,12 +115,12 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule<D, F>> {
-        // The schedule is whole between any two of its calls, so a worker that panicked leaves it usable.
+        // The schedule is consistent between its calls, so it stays usable after a worker's panic.
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Reports the end of a turn even when it panics: the other workers must not wait for it forever.
+/// Reports the end of a turn, also on panic. Otherwise the other workers would wait for it forever.
 struct TurnGuard<'a, 'b, D: Send, F: Clone + PartialEq + Send> {
     pool: &'a Pool<'b, D, F>,
 }

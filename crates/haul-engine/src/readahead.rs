@@ -1,8 +1,9 @@
-//! Reading ahead where several workers read one file.
+//! Read-ahead for a file that several workers read.
 //!
-//! Workers take a file's objects side by side, so that to the kernel its reads jump to and fro, and what it reads ahead
-//! for one is thrown away for the next. A device that hears of an object some turns early has work while all workers are
-//! busy with what they read, and large requests to answer.
+//! Workers take the objects of a file in parallel, so the kernel sees jumping reads. It discards
+//! the data that it read ahead for one worker when it serves the next. If the device gets the
+//! request for an object some turns early, it has work while all workers process data. It also gets
+//! large requests.
 
 use haul_model::ByteRange;
 use haul_sys::cache::{self, Advice};
@@ -10,38 +11,42 @@ use haul_sys::filesystem;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a file that are asked for and not taken yet, at most. Smaller than what the page cache of a small machine loses
-/// without harm.
+/// Maximum number of bytes of a file that are requested and not read yet. Even the page cache of a
+/// small machine can spare this amount.
 pub(crate) const BYTES_MAX: u64 = 64 << 20;
 
-/// Whether there is anything to be won with a regular file: holes would become pages of zeros, and file systems that are not on a
-/// device of this machine may have their own mind about reading ahead.
+/// Returns true if read-ahead may help for a regular file. Holes would become pages of zeros, and a
+/// file system that is not on a local device may have its own read-ahead.
 pub(crate) fn suits(file: impl AsFd, is_sparse: bool) -> bool {
     !is_sparse && filesystem::is_local(file)
 }
 
-/// Has a range of a file brought into memory, unless it is there.
+/// Requests read-ahead of a range of a file, unless the range is in memory.
 pub(crate) fn ask(file: impl AsFd, range: ByteRange) {
     if !is_there(&file, range) {
-        // Only makes the read begin sooner.
+        // This only starts the read sooner.
         let _ = cache::advise(&file, range, Advice::WillNeed);
     }
 }
 
-/// Whether the last page of a range is in memory: a file that was read lately is not asked for page by page again. Not the
-/// first one, which the kernel's reading ahead for the object before may have brought.
+/// Returns true if the last page of a range is in memory. A recently read file is thus not
+/// requested again page by page. The first page is unsuitable, because the kernel's read-ahead for
+/// the previous object may have loaded it.
 fn is_there(file: impl AsFd, range: ByteRange) -> bool {
     let last = ByteRange::between(range.start.0.max(range.end.0 - 1), range.end.0);
     matches!(cache::residency(file, last), Ok(Some(found)) if found.cached > 0)
 }
 
-/// How far a file was asked for on behalf of workers who don't know in advance which objects they will get.
+/// End of the requested part of a file whose readers do not know in advance which objects they will
+/// get.
 #[derive(Debug, Default)]
 pub(crate) struct Front(AtomicU64);
 
 impl Front {
-    /// What of a file of `len` bytes to ask for when `object` is about to be read: up to so many bytes behind it. Nothing where it
-    /// lies apart from what was asked for, since then what lies between them is not read at all, and neither may be what follows.
+    /// Returns the range of a file of `len` bytes to request when `object` is about to be read: up
+    /// to `bytes` bytes behind it. Returns `None` if the object does not follow the requested part.
+    /// The bytes between them are then not read at all, and the same may hold for those that
+    /// follow.
     pub(crate) fn next(&self, object: ByteRange, len: u64, bytes: u64) -> Option<ByteRange> {
         let until = if object.start.0 <= self.0.load(Ordering::Relaxed) {
             object.end.0.saturating_add(bytes).min(len)

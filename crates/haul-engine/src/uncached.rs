@@ -1,4 +1,5 @@
-//! Reads that ask the device: a range is brought there and dropped from the page cache, and the kernel is asked whether it went.
+//! Reads that reach the device. A range is written back and dropped from the page cache, and the
+//! kernel reports whether its pages are gone.
 
 use haul_model::ByteRange;
 use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
@@ -7,41 +8,42 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How often the page cache is asked to let go of a range. The first may meet pages that wait in a batch of the kernel's;
-/// later ones are widened to whole folios.
+/// Maximum number of attempts to drop a range from the page cache. The first may find pages in one
+/// of the kernel's batches; later attempts are widened to complete folios.
 const DROPS_MAX: u32 = 3;
 
-/// How often it is asked again after that, a little later each time: another worker may just write to a page or a folio that
-/// holds a part of this range as well. About 50 ms in all.
+/// Maximum number of further attempts, each with a longer delay. Another worker may be writing to a
+/// page or a folio that also holds a part of this range. The delays add up to about 50 ms.
 const PATIENT_DROPS_MAX: u32 = 9;
 
-/// Where a read got its bytes from, as the page cache told before it.
+/// Source of the bytes of a read, as reported for the page cache before the read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPath {
     /// No page of the range was in memory.
     Device,
-    /// Some may have been, and why.
+    /// Some pages may have been in memory, for this reason.
     Cache(&'static str),
 }
 
-/// How long the page cache is asked to let go.
+/// Persistence in dropping pages from the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// As long as others may write nearby.
+    /// Retries for as long as other workers may write nearby.
     Some,
-    /// A few times: this file has shown that waiting is no use.
+    /// A few attempts only, because waiting did not help for this file before.
     None,
 }
 
-/// Brings a range of a file to the device and out of the page cache; says where a read gets it from now.
+/// Writes a range of a file back to the device and drops it from the page cache. Returns the path
+/// that a read takes now.
 ///
 /// # Errors
-/// The device does not take it.
+/// Returns an error if the device could not store the range.
 pub(crate) fn clear(file: impl AsFd, range: ByteRange, patience: Patience) -> io::Result<ReadPath> {
     let file = file.as_fd();
     let drop_once = |range| {
         cache::wait_writeback(file, range)?;
-        // What stays is seen by whoever asks what the cache holds.
+        // The residency check below detects pages that stay.
         let _ = cache::advise(file, range, Advice::DontNeed);
         Ok::<(), io::Error>(())
     };
@@ -71,7 +73,7 @@ pub(crate) fn clear(file: impl AsFd, range: ByteRange, patience: Patience) -> io
     Ok(ReadPath::Cache("the page cache does not let go of it: another process may have it mapped"))
 }
 
-/// A range out to the next borders, as far as offsets go.
+/// Widens a range to the next multiples of `border`, as far as offsets allow.
 pub(crate) fn widened(range: ByteRange, border: u64) -> ByteRange {
     let start = range.start.0 / border * border;
     ByteRange::between(start, range.end.0.checked_next_multiple_of(border).unwrap_or(range.end.0))

@@ -1,4 +1,5 @@
-//! A large source's next objects, asked for before their turn, while all workers wait for those before them at the sink.
+//! Read-ahead for a large source: requests the next objects early, while all workers wait for the
+//! sink.
 
 use super::deliver::{Delivery, Holes};
 use super::file::{FileMove, SharedFile};
@@ -8,11 +9,11 @@ use haul_model::{ByteOffset, ByteRange, Object, ObjectIndex};
 use haul_plan::Plan;
 use haul_sys::FileKind;
 
-/// Turns of every worker that lie between the asking and the reading of an object.
+/// Distance between the request for an object and its read, in turns of all workers.
 const TURNS: u64 = 2;
 
-/// How many objects before its turn one is asked for; 0 where nothing is to be won, as for direct reads, which find nothing in the
-/// page cache.
+/// Returns the number of objects that read-ahead covers. Returns 0 if read-ahead cannot help, for
+/// example for direct reads, which bypass the page cache.
 pub(super) fn objects_ahead(job: &Job<'_>, file: &FileMove, plan: &Plan, delivery: &Delivery) -> u64 {
     let is_read = delivery.direct_read.is_none() && !delivery.kernel_copies;
     let is_sparse = delivery.holes != Holes::Dense || file.source_stat.is_sparse();
@@ -26,8 +27,8 @@ fn most_ahead(workers: usize, plan: &Plan) -> u64 {
     (TURNS * workers as u64).min(room)
 }
 
-/// A worker took an object: the source is asked for the one whose turn comes `ahead` later; with the first object, for all
-/// before that as well.
+/// Requests read-ahead for the object that is `ahead` objects after `taken`. For the first object,
+/// also requests all objects in between.
 pub(super) fn ask(shared: &SharedFile, taken: Object) {
     let ahead = shared.ahead;
     let geometry = shared.plan.geometry();

@@ -1,4 +1,4 @@
-//! `--backup`: an existing sink gets another name before its own is written anew.
+//! `--backup`: renames an existing sink before its name is reused.
 
 use super::settings::{Backup, BackupMethod};
 use haul_sys::dir::{DirReader, open_dir_at};
@@ -9,16 +9,17 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// Names read from a directory at a time while numbered backups are looked for.
+/// Maximum number of names per directory read during the search for numbered backups.
 const NAMES_PER_READ: usize = 1024;
 
-/// Attempts at a number that another process takes first.
+/// Maximum number of attempts to get a number if other processes take it first.
 const ATTEMPTS: usize = 100;
 
-/// Renames `name` to its backup; returns the backup's name, `None` where `name` is gone.
+/// Renames `name` to its backup name and returns the backup name. Returns `None` if `name` no
+/// longer exists.
 ///
 /// # Errors
-/// What renameat(2) or reading the directory reports.
+/// Returns the error of renameat(2) or of reading the directory.
 pub(crate) fn rename(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::Result<Option<OsString>> {
     for _ in 0..ATTEMPTS {
         let (kept, mode) = match number_for(dir, name, backup.method)? {
@@ -29,7 +30,8 @@ pub(crate) fn rename(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::
             Ok(()) => return Ok(Some(kept)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // The file system can't promise not to replace: the number was free a moment ago.
+            // The file system does not support `RENAME_NOREPLACE`. The number was free a moment
+            // ago.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput && mode == RenameMode::NoReplace => {
                 return rename_at(dir, name, dir, &*kept, RenameMode::Replace).map(|()| Some(kept));
             }
@@ -39,16 +41,16 @@ pub(crate) fn rename(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// The name that the next backup of `name` would get.
+/// Returns the name that the next backup of `name` would get.
 ///
 /// # Errors
-/// What reading the directory reports.
+/// Returns the error of reading the directory.
 pub(crate) fn next_name(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::Result<OsString> {
     let number = number_for(dir, name, backup.method)?;
     Ok(number.map_or_else(|| simple(name, &backup.suffix), |number| numbered(name, number)))
 }
 
-/// Whether the source is the file whose name the simple backup of the sink would take.
+/// Returns true if the source is the file that the simple backup of the sink would replace.
 pub(crate) fn would_take_source(
     source: (&OsStr, &Stat),
     dir: BorrowedFd<'_>,
@@ -62,7 +64,8 @@ pub(crate) fn would_take_source(
             .is_ok_and(|standing| standing.identity() == source.1.identity())
 }
 
-/// Whether the backup of the sink would replace the only name of the source, which was found through a link.
+/// Returns true if the backup of the sink would replace the only name of the source, which was
+/// found through a link.
 pub(crate) fn would_end_source(source: &Stat, dir: BorrowedFd<'_>, sink: &OsStr, backup: &Backup) -> bool {
     source.nlink == 1
         && next_name(dir, sink, backup)
@@ -70,12 +73,13 @@ pub(crate) fn would_end_source(source: &Stat, dir: BorrowedFd<'_>, sink: &OsStr,
             .is_ok_and(|standing| standing.identity() == source.identity())
 }
 
-/// The last component of a path, without slashes behind it.
+/// Returns the last component of a path, without trailing slashes.
 pub(crate) fn last_component(path: &OsStr) -> &OsStr {
     OsStr::from_bytes(split(path.as_bytes()).1)
 }
 
-/// What stands before the last component (`.` where nothing does, `/` at the root), and that component.
+/// Splits a path into the part before the last component and that component. The first part is `.`
+/// if nothing precedes the component, and `/` at the root.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let path = without_slashes(OsStr::from_bytes(path)).as_bytes();
     match path.iter().rposition(|&byte| byte == b'/') {
@@ -86,7 +90,7 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A path without slashes behind it; the root stays what it is.
+/// Removes trailing slashes from a path. The root stays unchanged.
 pub(crate) fn without_slashes(path: &OsStr) -> &OsStr {
     let bytes = path.as_bytes();
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
@@ -105,7 +109,7 @@ fn numbered(name: &OsStr, number: u64) -> OsString {
     kept
 }
 
-/// The number a new backup gets; `None` for the simple rule.
+/// Returns the number for a new backup, or `None` if the simple suffix applies.
 fn number_for(dir: BorrowedFd<'_>, name: &OsStr, method: BackupMethod) -> io::Result<Option<u64>> {
     if method == BackupMethod::Simple {
         return Ok(None);
@@ -115,7 +119,8 @@ fn number_for(dir: BorrowedFd<'_>, name: &OsStr, method: BackupMethod) -> io::Re
     let mut entries = Vec::new();
     let mut reader = match open_dir_at(dir, OsStr::from_bytes(place), Follow::Yes) {
         Ok(opened) => DirReader::new(opened),
-        // Whoever may not read a directory may still write there: as with GNU's tools, no number is known then.
+        // A user without read permission may still have write permission. As in GNU's tools, no
+        // number is known then.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Ok((method == BackupMethod::Numbered).then_some(1));
         }
@@ -134,7 +139,7 @@ fn number_for(dir: BorrowedFd<'_>, name: &OsStr, method: BackupMethod) -> io::Re
     Ok(next)
 }
 
-/// The number in `name.~N~`, without leading zeros.
+/// Returns the number in `name.~N~`, or `None` if there is none or it has leading zeros.
 fn number_in(candidate: &[u8], name: &[u8]) -> Option<u64> {
     let digits = candidate.strip_prefix(name)?.strip_prefix(b".~")?.strip_suffix(b"~")?;
     if digits.first() == Some(&b'0') || !digits.iter().all(u8::is_ascii_digit) {

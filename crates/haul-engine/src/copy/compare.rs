@@ -1,7 +1,8 @@
-//! A copy that is compared as it is made: each block is read back as soon as it was written, while all three of what was
-//! read, the page cache's copy and what was read back lie in the processor's caches.
+//! Copy with immediate comparison: each block is read back right after its write.
 //!
-//! Comparing bytes costs a fraction of what two digests of them do, and needs the bytes in memory only this long.
+//! At that moment the source block, the copy in the page cache and the block read back are all in
+//! the CPU caches. Comparing bytes costs a fraction of computing two digests, and needs the bytes
+//! in memory only this long.
 
 use super::deliver::Holes;
 use super::digesting::Watch;
@@ -15,11 +16,11 @@ use haul_sys::cache::{self, Advice};
 use haul_sys::{FileKind, transfer};
 
 impl Run<'_> {
-    /// Moves a range block by block and compares each block with what the sink then has. Returns the bytes moved, as
-    /// moving without a comparison does.
+    /// Copies a range block by block and compares each block with the contents of the sink. Returns
+    /// the number of bytes copied, like a copy without comparison.
     ///
     /// # Errors
-    /// [`CopyError::DigestMismatch`] names the range, where a block of it came back with other bytes.
+    /// Returns [`CopyError::DigestMismatch`] with the range if a block read back has other bytes.
     pub(super) fn blocks_compared(
         &self,
         lane: &mut Lane,
@@ -53,11 +54,12 @@ impl Run<'_> {
         Ok(at - range.start.0)
     }
 
-    /// Whether the sink has these bytes from `at` on. Reads them into `back`, which is as long. Where holes are zeros, so is what lies behind
-    /// the sink's end: it gets its length last.
+    /// Reads the sink from `at` into `back` and returns true if it contains `bytes`. Both slices
+    /// have the same length. If holes are zeros, bytes behind the end of the sink count as zeros,
+    /// because the sink gets its length last.
     ///
     /// # Errors
-    /// [`CopyError::ReadFailed`] of the sink.
+    /// Returns [`CopyError::ReadFailed`] if reading the sink fails.
     pub(super) fn sink_has(
         &self,
         at: ByteOffset,
@@ -74,27 +76,28 @@ impl Run<'_> {
         Ok((got == back.len() || may_be_short) && *back == *bytes)
     }
 
-    /// Lets go of what the page cache holds of a large source that is to be removed. The removal would do that at last, by
-    /// one thread, while nothing else happens: a tenth of the time of a move from a disk into memory. What the device lacks
-    /// stays, for dropping it would first write what may never have to be written.
+    /// Evicts the pages of a large source that the move will remove. Otherwise the removal would
+    /// evict them at the end, in one thread, while no other work runs. That took a tenth of the
+    /// time of a move from a disk into memory. Dirty pages stay, because dropping them would first
+    /// write data that may never need to be written.
     pub(super) fn forget(&self, read: ByteRange) {
         let source = &self.file.source_stat;
         let goes = self.job.settings.rules.moves && source.kind == FileKind::Regular && source.nlink == 1;
         if !goes || self.delivery.method != Method::Cache || self.plan.geometry().count() < 2 {
             return;
         }
-        // Where it can't be told or done, the removal takes longer.
+        // If the residency is unknown or the call fails, the removal only takes longer.
         let held = cache::residency(&self.file.source, read).ok().flatten();
         if held.is_some_and(|held| held.dirty == 0 && held.writeback == 0) {
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
         }
     }
 
-    /// Lets a range of the sink go to the device while the next is moved, where the copy will be made durable in any
-    /// case: the sync at the end then waits for the last object instead of all of them.
+    /// Starts write-back of a range of the sink if the copy will be synced in any case. The final
+    /// sync then waits for the last object instead of all objects.
     pub(super) fn push(&self, written: ByteRange) {
         if self.job.settings.rules.moves && self.file.sink_is_regular && self.plan.geometry().count() > 1 {
-            // What can't begin early is written by the sync, which also tells of failures.
+            // An error here is harmless: the final sync writes the range and reports failures.
             let _ = cache::start_writeback(&self.file.sink, written);
         }
     }

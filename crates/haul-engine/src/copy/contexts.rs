@@ -1,6 +1,8 @@
-//! Security contexts, where the kernel labels files by SELinux: the kernel is told of the context before a file is made, so
-//! that it never stands there with another; what stands already, and what got another one all the same, is labelled before
-//! anything is written into it.
+//! Security contexts on kernels that label files by SELinux.
+//!
+//! The kernel receives the context before a file is created, so that the file never exists with
+//! another one. Existing files, and new files that got another context all the same, are labelled
+//! before any data is written.
 
 use super::descriptors::Opened;
 use super::entry::Entry;
@@ -15,31 +17,32 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// A sink that is to be labelled, and what it is the copy of.
+/// A sink to be labelled, and the source that it is a copy of.
 pub(crate) struct Labelling<'a, 'j> {
     job: &'a Job<'j>,
     source_path: &'a dyn Fn() -> OsString,
     sink: (BorrowedFd<'a>, &'a OsStr),
     sink_path: &'a dyn Fn() -> OsString,
-    /// What is made.
+    /// File type of the sink.
     kind: FileKind,
     is_new: bool,
 }
 
-/// The context that a sink is to have.
+/// Context that a sink should have.
 #[derive(Debug)]
 pub(crate) enum Label {
-    /// Whichever it gets or has.
+    /// Any context: the one that the sink gets or has.
     Any,
     This(Context),
-    /// What it has, with the type that the policy's list of paths has for it.
+    /// Current context of the sink, with the type that the policy's list of paths specifies.
     Listed,
 }
 
-/// Makes `kind` at the sink of an entry by `make`, with the context that the rules have for it.
+/// Creates `kind` at the sink of an entry by calling `make`, with the context that the rules
+/// specify.
 ///
 /// # Errors
-/// What `make` reports; what of the context must be kept and could not.
+/// Returns the error of `make`, or an error if a context that must be preserved could not be set.
 pub(crate) fn labelled<T>(
     job: &Job<'_>,
     entry: &Entry,
@@ -59,7 +62,8 @@ pub(crate) fn labelled<T>(
         kind,
         is_new,
     };
-    // No link is copied as a directory: one that stands at the source is what leads to it.
+    // A link is never copied as a directory. If the source of a directory is a link, the link leads
+    // to it.
     let follow = if kind == FileKind::Directory { Follow::Yes } else { Follow::No };
     let (from, to) = (reached(&entry.source_name, follow), reached(sink_name, Follow::No));
     let label = labelling.announce(Place::Name(parent.source(), &from))?;
@@ -69,7 +73,8 @@ pub(crate) fn labelled<T>(
 }
 
 impl<'a, 'j> Labelling<'a, 'j> {
-    /// Of a regular file, which `job` is about to open.
+    /// Returns the labelling of a regular file that `job` is about to open, or `None` if contexts
+    /// are not set.
     pub(crate) fn of_file(
         job: &'a Job<'j>,
         paths: (&'a dyn Fn() -> OsString, &'a dyn Fn() -> OsString),
@@ -82,10 +87,10 @@ impl<'a, 'j> Labelling<'a, 'j> {
         is_wanted.then_some(Labelling { job, source_path, sink, sink_path, kind, is_new })
     }
 
-    /// Tells the kernel which context this thread's next file is to get.
+    /// Sets the context that the kernel gives to the next file of this thread.
     ///
     /// # Errors
-    /// The source's can't be kept, and must be.
+    /// Returns an error if the context of the source cannot be preserved but must be.
     pub(crate) fn announce(&self, source: Place<'_>) -> Result<Label, CopyError> {
         match &self.job.settings.rules.contexts {
             Contexts::Kernels | Contexts::Said => Ok(Label::Any),
@@ -111,7 +116,7 @@ impl<'a, 'j> Labelling<'a, 'j> {
                 (CopyError::Failed { doing, path, source }, is_absence)
             }
         };
-        // What an earlier file got is not this one's.
+        // The context of an earlier file must not apply to this file.
         let _ = policy.label_new_files(None);
         self.tell(error, is_absence)?;
         Ok(Label::Any)
@@ -135,14 +140,15 @@ impl<'a, 'j> Labelling<'a, 'j> {
         }
     }
 
-    /// Labels what stands at the sink now, if it has another context.
+    /// Labels the file that is at the sink now, if it has another context.
     ///
     /// # Errors
-    /// The source's can't be kept, and must be.
+    /// Returns an error if the context of the source cannot be preserved but must be.
     pub(crate) fn check(&self, label: &Label, sink: Place<'_>) -> Result<(), CopyError> {
         match self.set(label, sink) {
             Ok(()) => Ok(()),
-            // A new file has none where its file system keeps none: that is no more a failure than with cp.
+            // A file system without contexts leaves a new file unlabelled. As in cp, this is not a
+            // failure.
             Err(error) if self.is_new && selinux::is_absence(&error) => Ok(()),
             Err(source) => {
                 let is_absence = selinux::is_absence(&source);
@@ -167,7 +173,8 @@ impl<'a, 'j> Labelling<'a, 'j> {
         }
     }
 
-    /// Only `--preserve=context` makes a failure of one; `-a` does what it can in silence.
+    /// Reports a context error. Only `--preserve=context` makes it a failure; `-a` ignores it
+    /// silently.
     fn tell(&self, error: CopyError, is_absence: bool) -> Result<(), CopyError> {
         let rules = &self.job.settings.rules;
         let is_expected = rules.preserve.reduce_diagnostics || is_absence;
@@ -181,10 +188,11 @@ impl<'a, 'j> Labelling<'a, 'j> {
     }
 }
 
-/// Makes a directory above an operand by `make`, or labels the one that stands there, as [`labelled`].
+/// Creates a directory above an operand by calling `make`, or labels the existing one, like
+/// [`labelled`].
 ///
 /// # Errors
-/// As [`labelled`].
+/// See [`labelled`].
 pub(crate) fn labelled_above<T>(
     job: &Job<'_>,
     source: &OsStr,
@@ -210,15 +218,16 @@ pub(crate) fn labelled_above<T>(
     Ok(made)
 }
 
-/// This thread's next files are no copies.
+/// Clears the context for the next files of this thread, which are not copies.
 pub(crate) fn done(settings: &CopySettings) {
     if let Contexts::Sources { policy, .. } | Contexts::Listed(policy) = &settings.rules.contexts {
-        // What can't be taken back was never said.
+        // If the reset fails, no context was set before.
         let _ = policy.label_new_files(None);
     }
 }
 
-/// A name for calls that follow no link in its last component: a directory's own name behind the link that leads to it.
+/// Returns a name for calls that do not follow a link in the last component. With `Follow::Yes` it
+/// names the directory behind the link.
 fn reached(name: &OsStr, follow: Follow) -> CString {
     let mut bytes = name.as_bytes().to_vec();
     if follow == Follow::Yes {

@@ -1,30 +1,32 @@
-//! Counters that many workers add to for every small file, without passing one cache line around.
+//! Counters that many workers increment for every small file, without contention for one cache
+//! line.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Parts of a counter. More workers than this share parts, which costs time and nothing else.
+/// Number of parts of a counter. If there are more workers, some share a part, which only costs
+/// time.
 const PARTS: usize = 16;
 
-/// A number that only grows. Each worker adds to a part of its own; the number is the sum of the parts.
+/// A counter that only grows. Each worker adds to its own part; the value is the sum of the parts.
 #[derive(Debug, Default)]
 pub struct Counter {
     parts: [CachePadded<AtomicU64>; PARTS],
 }
 
 impl Counter {
-    /// Adds to the number.
+    /// Adds `amount` to the counter.
     pub(crate) fn add(&self, amount: u64) {
         self.parts[part_of_this_thread()].fetch_add(amount, Ordering::Release);
     }
 
-    /// The number: no less than it was when this was called, no more than it is when this returns.
+    /// Returns the value: at least the value at the call, at most the value at the return.
     pub fn get(&self) -> u64 {
         self.parts.iter().map(|part| part.load(Ordering::Acquire)).sum()
     }
 }
 
-/// Threads get the parts in turn.
+/// Returns the part of the calling thread. Threads get the parts in turn.
 fn part_of_this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

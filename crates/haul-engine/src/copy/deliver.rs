@@ -1,4 +1,5 @@
-//! The way of bytes to the sink: blocks written where they belong, holes left out, or the kernel asked to do it.
+//! Delivery of bytes to the sink: writes blocks at their offsets, leaves out holes, or lets the
+//! kernel copy.
 
 use super::digesting;
 use super::error::CopyError;
@@ -17,51 +18,55 @@ use haul_sys::{cache, direct, open, sparse, stat, transfer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Zeros shorter than this are written by `--sparse=always`: no file system keeps smaller holes.
+/// Minimum length of a run of zeros that `--sparse=always` does not write. No file system keeps
+/// smaller holes.
 const HOLE_BYTES_MIN: usize = 4096;
 
-/// How the bytes of one file reach its sink.
+/// Method by which the bytes of one file reach its sink.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    /// Which zeros become holes.
+    /// Selects the zeros that become holes.
     pub(crate) holes: Holes,
-    /// Set where the sink is written past the page cache.
+    /// `Some` if the sink is written with direct I/O.
     direct_write: Option<Alignment>,
-    /// Set where the source is read past the page cache.
+    /// `Some` if the source is read with direct I/O.
     pub(crate) direct_read: Option<Alignment>,
-    /// The sink already has the bytes (a reflink); what is left is to read them for a digest.
+    /// True if the sink already has the bytes (a reflink). The bytes then only have to be read for
+    /// a digest.
     pub(crate) done_by_clone: bool,
-    /// The kernel copies between the two files better than blocks through memory do.
+    /// True if the kernel copies between the two files faster than reads and writes do.
     pub(crate) kernel_copies: bool,
-    /// What is left out is given back at once: the sink's file system takes room ahead of a writer, which would stay
-    /// where the next bytes come further on.
+    /// True if each range that is left out is deallocated immediately. The file system of the sink
+    /// preallocates space ahead of a writer. That space would remain if the next bytes are at a
+    /// later offset.
     gives_back: bool,
-    /// The sink's pages are dropped behind the writer.
+    /// True if written pages of the sink are dropped from the page cache.
     drop_behind: bool,
-    /// How the copy is proved.
+    /// Verification method of the copy.
     pub(crate) method: Method,
-    /// What of it waits to be read back from the device.
+    /// State of the objects that wait to be re-read from the device.
     pub(crate) proving: Proving,
-    /// The sink once more, open for reading, where it is to be read and its own descriptor does not do.
+    /// A second descriptor of the sink, open for reading. `Some` if the sink is to be read and its
+    /// own descriptor is unsuitable.
     reader: Option<OwnedFd>,
 }
 
-/// Which zeros of a file are not written.
+/// Selects the zeros of a file that are not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holes {
     /// None: every byte is written.
     Dense,
-    /// What the source says is a hole is neither read nor written.
+    /// Holes that the source reports are neither read nor written.
     OfSource,
     /// Every block is read; runs of zeros in it are not written.
     Zeros,
 }
 
 impl Delivery {
-    /// Decides the way for one file.
+    /// Selects the delivery method for one file.
     ///
     /// # Errors
-    /// A copy that is to be compared can't be opened for reading.
+    /// Returns an error if a copy that is to be compared cannot be opened for reading.
     pub(crate) fn new(job: &Job<'_>, file: &FileMove, plan: &Plan) -> Result<Delivery, CopyError> {
         let moving = &job.settings.moving;
         let is_aligned = |at: u64| at.is_multiple_of(BUFFER_ALIGN as u64);
@@ -77,7 +82,7 @@ impl Delivery {
         if moving.verify == Verify::Reread && method != Method::Device {
             reread::tell_special(job, file);
         }
-        // A small new file is open for both: no descriptor of its own is needed.
+        // A small new file is open for both reading and writing, so it needs no second descriptor.
         let needs_reader = match method {
             _ if file.sink_state == SinkState::Resumed => true,
             Method::Nothing | Method::Journey => false,
@@ -86,7 +91,8 @@ impl Delivery {
                 plan.geometry().count() > 1 || file.sink_state != SinkState::New || direct_write.is_some()
             }
         };
-        // A new file may be closed to its own maker, by the umask. It is open for reading where it was made.
+        // The umask can deny read access to a new file even to its creator. The descriptor that
+        // created the file is readable.
         let is_readable = file.sink_state == SinkState::New && direct_write.is_none();
         let reopened = match needs_reader.then(|| open::reopen_source(&file.sink, false)) {
             Some(Err(error)) if is_readable && error.kind() == io::ErrorKind::PermissionDenied => None,
@@ -98,8 +104,8 @@ impl Delivery {
             source,
         })?;
         if let (Method::Device, Some(reader)) = (method, &reader) {
-            // What is read is asked for by ranges. Reading ahead of one would bring in pages of the next, and nobody could
-            // say any more whether they were dropped before.
+            // Reads are requested by ranges. Read-ahead of one range would load pages of the next,
+            // and it would be unknown whether those pages were dropped before.
             let _ = cache::advise_all(reader, cache::Advice::Random);
         }
         let holes = holes(job, file);
@@ -118,24 +124,26 @@ impl Delivery {
         })
     }
 
-    /// Whether an io_uring may move the bytes: every one of them goes to the sink by an ordinary buffered write, and
-    /// the source answers reads in full.
+    /// Returns true if io_uring can copy the bytes. All bytes must go to the sink by ordinary
+    /// buffered writes, and the source must answer reads in full.
     pub(crate) fn suits_ring(&self, file: &FileMove) -> bool {
         let direct = self.direct_read.is_some() || self.direct_write.is_some();
         !direct && !self.done_by_clone && self.holes != Holes::Zeros && !filesystem::is_fuse(&file.source)
     }
 
-    /// How the bytes reach the sink. Those of a waybill are always read: a server does not copy them.
+    /// Returns the copy method for the waybill. Bytes with a waybill are always read, so a
+    /// server-side copy does not occur.
     pub(crate) fn way(&self) -> Way {
         if self.done_by_clone { Way::Reflink } else { Way::ReadWrite }
     }
 
-    /// The sink, open for reading.
+    /// Returns the sink, open for reading.
     pub(crate) fn reader<'f>(&'f self, file: &'f FileMove) -> BorrowedFd<'f> {
         self.reader.as_ref().unwrap_or(&file.sink).as_fd()
     }
 
-    /// The sink shares its source's blocks: nothing new was written that the device could be asked for.
+    /// Records that the sink shares the blocks of its source: nothing new was written that the
+    /// device could be checked for.
     pub(crate) fn cloned(&mut self, job: &Job<'_>, file: &FileMove) {
         self.done_by_clone = true;
         match self.method {
@@ -143,14 +151,14 @@ impl Delivery {
                 self.method = Method::Nothing;
                 reread::tell_cloned(job, file);
             }
-            // No byte passed by.
+            // No byte passed through memory.
             Method::Journey => self.method = Method::Nothing,
             Method::Nothing | Method::Cache => {}
         }
     }
 
-    /// What is proved of a file that was delivered and read back as far as its method goes. Dropping what was written makes
-    /// it durable first, but not where it comes as a stream.
+    /// Returns the verification level of a delivered file that was read back as far as its method
+    /// requires. Dropping written pages makes the file durable first, except for a stream.
     pub(crate) fn level(&self, streamed: bool) -> Level {
         match self.method {
             Method::Nothing | Method::Journey => Level::Received,
@@ -161,30 +169,32 @@ impl Delivery {
         }
     }
 
-    /// The ranges of a file that reached [`Level::Reread`] where not all of it did.
+    /// Returns the ranges of a file that reached [`Level::Reread`] if only a part of the file did.
     pub(crate) fn parts_reread(&self) -> Vec<ByteRange> {
         if self.method == Method::Device { self.proving.parts_from_device() } else { Vec::new() }
     }
 
-    /// Asks for the room a large file takes before its bytes come. Blocks that are there already are written faster
-    /// than blocks reserved one by one (measured on ext4: two workers take 0.7 of the time). The file's length stays:
-    /// a file that is not complete must not look as long as its source. In memory there are no blocks to find, and what
-    /// is reserved is made one page after the other, by one worker.
+    /// Preallocates space for a large file before its bytes arrive. Writing to existing blocks is
+    /// faster than reserving blocks one by one (measured on ext4: two workers take 0.7 of the
+    /// time). The length of the file does not change, because an incomplete file must not look as
+    /// long as its source. A file system in memory has no blocks to allocate, and one worker would
+    /// create the reserved pages one by one.
     pub(crate) fn reserve(&self, file: &FileMove, plan: &Plan) {
         let large = plan.geometry().count() > 1 && !self.kernel_copies;
-        // An existing file may turn out to be complete: then nothing of it changes, not even a time.
+        // An existing file may turn out to be complete. Then nothing of the file changes, not even
+        // a timestamp.
         let is_new = file.sink_is_regular && !matches!(file.sink_state, SinkState::Kept | SinkState::Resumed);
         if large && is_new && self.holes == Holes::Dense && filesystem::medium(&file.sink) != Medium::Memory {
             let end = plan.in_sink(ByteOffset(plan.geometry().len()));
-            // A file system that can't, or hasn't the room, says so again when the bytes are written.
+            // If the file system cannot allocate or has no space, the later writes report it.
             let _ = sparse::allocate(&file.sink, ByteRange::between(0, end.0), true);
         }
     }
 
-    /// Writes one block at its place.
+    /// Writes one block at offset `at` of the sink.
     ///
     /// # Errors
-    /// The system's, at the byte of the sink where the block begins.
+    /// Returns the system's error with the offset in the sink at which the block starts.
     pub(crate) fn put(&self, file: &FileMove, at: ByteOffset, block: &[u8]) -> Result<(), CopyError> {
         let written = match () {
             () if self.done_by_clone => Ok(()),
@@ -194,18 +204,19 @@ impl Delivery {
         written.map_err(|source| CopyError::WriteFailed { path: file.sink_path(), at, source })
     }
 
-    /// A range of the sink is not written: it is a hole in the source, or zeros.
+    /// Handles a range of the sink that is not written: a hole in the source, or zeros.
     pub(crate) fn leave_out(&self, file: &FileMove, range: ByteRange) {
         if self.gives_back && !range.is_empty() {
-            // No byte depends on it: where it can't be done, the copy takes more room.
+            // An error is harmless: no byte depends on the hole, and the copy only takes more
+            // space.
             let _ = sparse::punch_hole(&file.sink, range);
         }
     }
 
-    /// Writes every byte of a block, zeros too.
+    /// Writes every byte of a block, including zeros.
     ///
     /// # Errors
-    /// As [`Delivery::put`].
+    /// See [`Delivery::put`].
     pub(crate) fn put_dense(&self, file: &FileMove, at: ByteOffset, block: &[u8]) -> Result<(), CopyError> {
         let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at, source };
         self.write(file, at.0, block).map_err(failed)
@@ -218,8 +229,8 @@ impl Delivery {
         }
     }
 
-    /// Writes the runs of a block that hold something. Only files without old content come here: what is not
-    /// written reads as zeros.
+    /// Writes the non-zero runs of a block. Only files without old content get here, so unwritten
+    /// ranges read as zeros.
     fn put_around_zeros(&self, file: &FileMove, at: u64, block: &[u8]) -> io::Result<()> {
         let put = |run: std::ops::Range<usize>, is_zero| {
             let place = at + run.start as u64;
@@ -242,10 +253,11 @@ impl Delivery {
         put(first..block.len(), was_zero)
     }
 
-    /// A stretch of the sink is written: with `--fadvise-write` it goes to the device and out of the cache.
+    /// Handles a range of the sink that was just written. With `--fadvise-write`, writes the range
+    /// back and drops it from the page cache.
     ///
     /// # Errors
-    /// A failed write-back is a failed write: the error names the start of the stretch.
+    /// Returns a write error with the start of the range if write-back fails.
     pub(crate) fn behind(&self, file: &FileMove, range: ByteRange) -> Result<(), CopyError> {
         if !self.drop_behind || range.is_empty() || self.done_by_clone {
             return Ok(());
@@ -257,10 +269,10 @@ impl Delivery {
         })
     }
 
-    /// Makes a range of a sink with old content read as zeros, where holes are to be left out of what is written next.
+    /// Makes a range of a sink with old content read as zeros, if the next writes leave out holes.
     ///
     /// # Errors
-    /// As [`Delivery::put`].
+    /// See [`Delivery::put`].
     pub(crate) fn clear(&self, file: &FileMove, range: ByteRange) -> Result<(), CopyError> {
         if self.holes == Holes::Dense || matches!(sparse::punch_hole(&file.sink, range), Ok(Support::Done)) {
             return Ok(());
@@ -277,11 +289,12 @@ impl Delivery {
         Ok(())
     }
 
-    /// Gives the sink its length where holes at the end were not written, or where it had another one meanwhile. Of a source that
-    /// ends before its part begins, no byte is copied, and the sink gets no length for it.
+    /// Sets the length of the sink if holes at its end were not written, or if its length differed
+    /// meanwhile. If the source ends before the requested part starts, no byte is copied and the
+    /// sink is not extended.
     ///
     /// # Errors
-    /// The error of ftruncate(2).
+    /// Returns the error of ftruncate(2).
     pub(crate) fn close_end(&self, file: &FileMove, plan: &Plan, bytes: u64) -> Result<(), CopyError> {
         let end = if bytes == 0 { 0 } else { plan.in_sink(ByteOffset(bytes)).0 };
         let has_its_end = self.holes == Holes::Dense && file.sink_state != SinkState::Resumed;
@@ -289,7 +302,7 @@ impl Delivery {
             return Ok(());
         }
         let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(end), source };
-        // A part ends where it ends: what another part wrote behind it stays.
+        // A part never truncates the sink: data that another part wrote behind it stays.
         if file.part.is_some() && stat::stat_fd(&file.sink).map_err(failed)?.size >= end {
             return Ok(());
         }
@@ -297,17 +310,18 @@ impl Delivery {
     }
 }
 
-/// Bytes of a file that the kernel copies in one call better than a read and a write do.
+/// Maximum file size, in bytes, for which one kernel call copies faster than a read and a write.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
-/// Whether copy_file_range(2) is the faster way: for files so small that the calls are what they cost, and for large
-/// ones whose file system copies on its server, or may. Large local ones measure slower with it.
+/// Returns true if copy_file_range(2) is the faster method. This holds for small files, where
+/// system calls dominate the cost. It also holds for large files whose file system copies on its
+/// server, or may do so. Large local files measure slower with it.
 fn kernel_copies(job: &Job<'_>, file: &FileMove, plan: &Plan) -> bool {
     let len = plan.geometry().len();
     let small = len <= SMALL_BYTES_MAX && file.source_stat.dev == file.sink_dev;
     let large = plan.geometry().count() > 1;
     match () {
-        // A call of its own may share the source's blocks as well.
+        // copy_file_range(2) may also share the blocks of the source.
         () if job.settings.rules.reflink == Reflink::Never || plan.route() == Route::Stream => false,
         () if small => file.sink_is_regular && len > 0,
         () => large && filesystem::copies_by_itself(&file.sink, file.source_stat.dev == file.sink_dev),
@@ -319,8 +333,10 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     if !file.sink_is_regular || file.sink_state == SinkState::Kept {
         return Holes::Dense;
     }
-    // A digest is over dense bytes, whatever the source says about its holes: SEEK_DATA has lied before (OpenZFS issue 15526). Where it may,
-    // where a digest is taken by another way than object by object, and before a move removes the source, what is read decides what is written.
+    // A digest covers dense bytes, whatever the source reports about its holes: SEEK_DATA has been
+    // wrong before (OpenZFS issue 15526). The data that was read decides what is written if
+    // SEEK_DATA is not trusted, or if a digest is not taken object by object. The same holds before
+    // a move removes the source.
     let proves = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
     let trusts = || [&file.source, &file.sink].iter().all(filesystem::tells_holes);
     let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || job.settings.rules.moves;
@@ -335,16 +351,18 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     }
 }
 
-/// Pairs of file systems (device numbers) between which cloning is no use, so that it is not tried for each of a
-/// million files. Different numbers may share all the same: each subvolume of btrfs has its own.
+/// Pairs of file systems (device numbers) between which cloning never works. They save one attempt
+/// for each of a million files. File systems with different numbers may still share blocks: each
+/// subvolume of btrfs has its own number.
 #[derive(Debug, Default)]
 pub(crate) struct CloneRefusals(Vec<(u64, u64)>);
 
-/// Lets the sink share the source's blocks, where that is wanted and can be: of the whole file, or of the part that is
-/// copied, where its borders are borders of blocks. `Ok(false)` where the bytes are to be copied.
+/// Makes the sink share the blocks of the source, if the settings want it and the file systems
+/// support it. A part of a file is cloned only if its borders are block borders. Returns
+/// `Ok(false)` if the bytes must be copied.
 ///
 /// # Errors
-/// With `--reflink=always`, that it can't be.
+/// With `--reflink=always`, returns an error if cloning fails.
 pub(crate) fn clone(
     job: &Job<'_>,
     refusals: &mut CloneRefusals,
@@ -353,9 +371,9 @@ pub(crate) fn clone(
 ) -> Result<bool, CopyError> {
     let always = match job.settings.rules.reflink {
         Reflink::Never => return Ok(false),
-        // Bytes that are to be proved are written.
+        // Bytes that are to be verified must be written.
         Reflink::Auto if job.settings.moving.verify.needs_bytes() => return Ok(false),
-        // What is there already need not come again.
+        // Objects that already exist at the sink need no second copy.
         Reflink::Auto if file.sink_state == SinkState::Resumed => return Ok(false),
         Reflink::Auto => false,
         Reflink::Always => true,
@@ -381,7 +399,7 @@ pub(crate) fn clone(
             Err(CopyError::CloneFailed { path: file.sink_path(), from: file.source_path(), source })
         }
         Err(source) => {
-            // Whatever the reason: an ordinary copy meets and tells what is really wrong.
+            // The cause does not matter: an ordinary copy meets the real error and reports it.
             if transfer::clone_never_works_between(&source) {
                 refusals.0.push(pair);
             }

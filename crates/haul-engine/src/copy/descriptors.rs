@@ -1,11 +1,13 @@
-//! The descriptors of directories under way: one at the source and one at the sink of each, and no more of them than
-//! the process may have.
+//! Descriptors of directories in progress: one at the source and one at the sink of each. Their
+//! number is limited by the process's limit on open files.
 //!
-//! A directory is under way as long as anything beneath it is, so that a deep tree has more of them than a process has
-//! descriptors. Those that were opened longest ago are closed then, and opened once more when their turn comes: from
-//! beneath by `..`, which is one step; else from the nearest directory above that is open, name by name, through no link
-//! that was not followed before. What is found counts only if it is the very directory that was closed, by device, inode
-//! and birth. No path is looked up anew: somebody could have put a link in it meanwhile.
+//! A directory is in progress as long as anything beneath it is. A deep tree therefore has more
+//! such directories than a process has descriptors. If there are too many, those that were opened
+//! the longest ago are closed and reopened when needed. A directory is reopened from beneath by
+//! `..`, in one step. Otherwise it is reopened from the nearest open directory above, name by name,
+//! through no link that was not followed before. The result counts only if it is the same directory
+//! by device, inode and birth time. No path is resolved again, because another process could have
+//! put a link into it meanwhile.
 
 use super::directory::Directory;
 use super::entry::{DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd, open_sink, open_source};
@@ -21,54 +23,56 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Which directories of a job are open.
+/// The open directories of a job.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
-    /// Directories that may stay open.
+    /// Maximum number of directories that may stay open.
     most: usize,
-    /// Directories that are open, counted by [`Ends`].
+    /// Number of open directories, counted by [`Ends`].
     open: Arc<AtomicUsize>,
-    /// Those that are open, the one that was opened longest ago first; each once. Some of them are through by now.
+    /// Open directories, the one opened the longest ago first; each occurs once. Some of them have
+    /// finished by now.
     coldest: Mutex<VecDeque<Weak<Directory>>>,
-    /// Directories that wait half read. Each stays open.
+    /// Number of partly read directories that wait. Each stays open.
     half_read: AtomicUsize,
 }
 
-/// A directory that stays open as long as this is held, at both ends.
+/// A directory whose two ends stay open as long as this handle exists.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     directory: Arc<Directory>,
     ends: Arc<Ends>,
 }
 
-/// Both ends of a directory. Where there is no descriptor, names are relative to the working directory.
+/// Both ends of a directory. Without a descriptor, names are relative to the working directory.
 #[derive(Debug)]
 pub(crate) struct Ends {
     source: Option<OwnedFd>,
     sink: Option<OwnedFd>,
-    /// The sink of the target and of operands, where that is no working directory.
+    /// Sink of the target and of operands, if it is not the working directory.
     place: Option<Arc<OwnedFd>>,
-    /// Where they are counted; not so the target's, which is one in a job.
+    /// Counter of open directories. `None` for the target, of which a job has one.
     counted: Option<Arc<AtomicUsize>>,
 }
 
-/// The source's end of an open directory, to be read.
+/// Source end of an open directory, for reading.
 #[derive(Debug)]
 pub(crate) struct SourceEnd(Arc<Ends>);
 
-/// Where a directory keeps its ends.
+/// Storage for the ends of a directory.
 #[derive(Debug)]
 pub(super) struct Slot(Mutex<Held>);
 
 #[derive(Debug)]
 enum Held {
     Open(Arc<Ends>),
-    /// Somebody may still hold them.
+    /// Another handle may still hold the ends open.
     Closed(Weak<Ends>),
 }
 
 impl Descriptors {
-    /// For a job of so many workers, in a process that may have so many files open.
+    /// Creates the descriptors of a job with `workers` workers, in a process that may have
+    /// `open_files` files open.
     pub(crate) fn new(workers: usize, open_files: u64) -> Descriptors {
         let taken = OPEN_FILES_OF_THE_PROCESS + OPEN_FILES_OF_A_WORKER * workers as u64;
         let pairs = usize::try_from(open_files.saturating_sub(taken) / 2).unwrap_or(usize::MAX);
@@ -80,10 +84,10 @@ impl Descriptors {
         }
     }
 
-    /// A directory, open. One that was closed is opened once more.
+    /// Returns a directory with both ends open. Reopens the directory if it was closed.
     ///
     /// # Errors
-    /// It can't be reached any more, or another one is in its place.
+    /// Returns an error if the directory can no longer be reached, or if another one replaced it.
     pub(crate) fn open(&self, directory: &Arc<Directory>) -> Result<Opened, CopyError> {
         if let Some(opened) = self.held(directory) {
             return Ok(opened);
@@ -96,7 +100,7 @@ impl Descriptors {
                 closed.push(above);
             }
         }
-        // Those without a parent are never closed.
+        // Directories without a parent are never closed.
         let mut opened = opened.unwrap_or_else(|| Opened::target(None));
         for below in closed.into_iter().rev() {
             opened = self.open_within(&opened, below)?;
@@ -104,7 +108,8 @@ impl Descriptors {
         Ok(opened)
     }
 
-    /// The directory above an open one. One that was closed is opened by `..`; `None` where that leads elsewhere.
+    /// Returns the parent of an open directory. Reopens a closed parent by `..`; returns `None` if
+    /// `..` leads to another directory.
     pub(crate) fn open_above(&self, below: &Opened) -> Option<Opened> {
         let above = below.parent.as_ref()?;
         if let Some(opened) = self.held(above) {
@@ -118,7 +123,7 @@ impl Descriptors {
         is_it.then(|| self.admit(above, source, sink))
     }
 
-    /// A directory that was just met, open at both ends.
+    /// Adds a newly found directory that is open at both ends.
     pub(crate) fn enter(
         &self,
         parent: Arc<Directory>,
@@ -135,7 +140,8 @@ impl Descriptors {
         Opened { directory, ends }
     }
 
-    /// Asks to let a directory wait half read. False where too many do: it is to be read to its end first.
+    /// Reserves a slot for a directory that waits half read. Returns false if too many already
+    /// wait: the caller must then read the directory to its end first.
     pub(crate) fn leave_half_read(&self) -> bool {
         let waiting = self.half_read.fetch_add(1, Ordering::Relaxed);
         let may = waiting < self.most.div_ceil(4);
@@ -145,7 +151,7 @@ impl Descriptors {
         may
     }
 
-    /// A directory that waited half read is read on.
+    /// Releases the slot of a directory that waited half read, before reading continues.
     pub(crate) fn go_on_reading(&self) {
         self.half_read.fetch_sub(1, Ordering::Relaxed);
     }
@@ -162,7 +168,7 @@ impl Descriptors {
         Ok(self.admit(directory, source, sink))
     }
 
-    /// A directory, if it is open.
+    /// Returns a directory if it is open.
     fn held(&self, directory: &Arc<Directory>) -> Option<Opened> {
         let mut slot = directory.ends.lock();
         let (ends, was_closed) = match &*slot {
@@ -179,7 +185,7 @@ impl Descriptors {
         Some(Opened { directory: Arc::clone(directory), ends })
     }
 
-    /// Takes a directory that was opened once more, unless another worker was faster.
+    /// Adds a reopened directory, unless another worker was faster.
     fn admit(&self, directory: &Arc<Directory>, source: OwnedFd, sink: OwnedFd) -> Opened {
         if let Some(opened) = self.held(directory) {
             return opened;
@@ -200,7 +206,7 @@ impl Descriptors {
         })
     }
 
-    /// Closes those that were opened longest ago, where there are too many now.
+    /// Registers an opened directory, and closes those opened the longest ago if too many are open.
     fn has_opened(&self, directory: &Arc<Directory>) {
         let mut coldest = lock(&self.coldest);
         coldest.push_back(Arc::downgrade(directory));
@@ -217,8 +223,8 @@ impl Descriptors {
     }
 }
 
-/// How many files the process may open besides those it has open. Where there are plenty, what it inherited is not
-/// counted.
+/// Returns the number of files that the process may still open. If the limit is high, inherited
+/// descriptors are not counted.
 pub(crate) fn files_left() -> u64 {
     let limit = process::open_file_limit();
     let plenty = 4 * OPEN_DIRECTORIES_MOST as u64;
@@ -227,8 +233,9 @@ pub(crate) fn files_left() -> u64 {
 }
 
 impl Opened {
-    /// What all operands stand in: sources are relative to the working directory, sinks to the target directory, or
-    /// without one to the working directory as well. Never closed, never settled.
+    /// Returns the directory that contains all operands. Sources are relative to the working
+    /// directory. Sinks are relative to the target directory, or to the working directory if there
+    /// is no target. This directory is never closed and never settled.
     pub(crate) fn target(place: Option<&Place>) -> Opened {
         let held = place.map(|place| Arc::clone(place.directory()));
         let ends = Arc::new(Ends { source: None, sink: None, place: held, counted: None });
@@ -236,7 +243,8 @@ impl Opened {
         Opened { directory, ends }
     }
 
-    /// The place of one operand in the target: its entry is all that it waits for.
+    /// Returns the directory of one operand in the target. It waits only for the entry of the
+    /// operand.
     pub(crate) fn operand(target: &Opened, settle: OperandSettle) -> Opened {
         let (slot, parent) = (Slot::new(Arc::clone(&target.ends)), Arc::clone(&target.directory));
         let settle = DirectorySettle::Operand(settle);
@@ -244,18 +252,18 @@ impl Opened {
         Opened { directory, ends: Arc::clone(&target.ends) }
     }
 
-    /// The descriptor that names in the source are relative to.
+    /// Returns the descriptor that names in the source are relative to.
     pub(crate) fn source(&self) -> BorrowedFd<'_> {
         self.ends.source.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd())
     }
 
-    /// The descriptor that names in the sink are relative to.
+    /// Returns the descriptor that names in the sink are relative to.
     pub(crate) fn sink(&self) -> BorrowedFd<'_> {
         let place = || self.ends.place.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd());
         self.ends.sink.as_ref().map_or_else(place, |fd| fd.as_fd())
     }
 
-    /// The source's end, which stays open until it was read.
+    /// Returns the source end, which stays open until it was read.
     pub(crate) fn source_end(&self) -> SourceEnd {
         SourceEnd(Arc::clone(&self.ends))
     }
@@ -284,7 +292,7 @@ impl Slot {
         lock(&self.0)
     }
 
-    /// Closes the ends, now or when the last who holds them lets go.
+    /// Closes the ends, immediately or when the last holder drops them.
     fn close(&self) {
         let mut held = self.lock();
         if let Held::Open(ends) = &*held {
@@ -305,7 +313,7 @@ impl Drop for Ends {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half done under these locks.
+    // No update under these locks can be left half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -318,7 +326,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::path::PathBuf;
 
-    /// Directories with what a look at both their ends by path says, the target first.
+    /// Directories with the stat results of both their ends by path, the target first.
     struct Tree {
         nodes: Vec<(Arc<Directory>, [Stat; 2])>,
     }
@@ -327,7 +335,7 @@ mod tests {
         stat_fd(std::fs::File::open(path).unwrap()).unwrap()
     }
 
-    /// Builds a tree, each directory in one before it, and enters all of it.
+    /// Builds a tree, with each directory in an earlier one, and enters all directories.
     fn build(descriptors: &Descriptors, home: &std::path::Path, parents: &[usize]) -> Tree {
         let ends = ["source", "sink"].map(|end| home.join(end));
         ends.iter().for_each(|end| std::fs::create_dir(end).unwrap());
@@ -337,7 +345,7 @@ mod tests {
         for (number, parent) in parents.iter().enumerate() {
             let parent = parent % (number + 1);
             let name = OsString::from(format!("d{number}"));
-            // The first directory stands in the target, and has its whole path for a name.
+            // The first directory is in the target, and its name is its complete path.
             let (names, place) = match parent {
                 0 => (paths[0].each_ref().map(|path| path.join(&name).into_os_string()), Arc::clone(&target)),
                 _ => ([name.clone(), name.clone()], Arc::clone(&nodes[parent].0)),
@@ -402,7 +410,7 @@ mod tests {
                     known.iter().for_each(|(_, seen)| assert_is(&above, seen));
                 }
                 drop(opened);
-                // One more is held while it is opened.
+                // One more directory is open while it is being opened.
                 prop_assert!(descriptors.open.load(Ordering::Relaxed) <= most + 1);
             }
             drop(tree);

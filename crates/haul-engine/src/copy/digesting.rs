@@ -1,7 +1,7 @@
-//! The digest of a file from the very bytes that are copied.
+//! Digest of a file, computed from the same bytes that are copied.
 //!
-//! A file that one worker takes in order feeds one [`InOrder`]. A file whose objects several workers take
-//! has one [`FileDigest`], and each object brings its [`ObjectDigest`].
+//! A file that one worker copies in order feeds one [`InOrder`]. A file whose objects several
+//! workers copy has one [`FileDigest`], and each object supplies its [`ObjectDigest`].
 
 use super::receipt::{ReceiptPart, ReceiptParts, ReceiptStream, ReceiptSums};
 use super::settings::{HashForm, Moving};
@@ -11,19 +11,19 @@ use haul_model::{ByteLen, Object, ObjectSize};
 use haul_plan::Plan;
 use std::sync::{Mutex, PoisonError};
 
-/// What a file's digest came to.
+/// The digests of a file.
 #[derive(Debug)]
 pub(crate) struct FileHash {
-    /// One value, or one per leaf where leaves were asked for.
+    /// One value, or one per leaf if leaves were requested.
     pub(crate) digests: Vec<Digest>,
-    /// Whether the value is a tree's of more than one leaf.
+    /// True if the value is the root of a tree with more than one leaf.
     pub(crate) tree: bool,
-    /// What the waybill is told.
+    /// Digests for the waybill.
     pub(crate) receipt: Option<ReceiptSums>,
 }
 
 impl FileHash {
-    /// The digest of the whole file by an algorithm's own rules.
+    /// Returns the digest of the complete file, as the algorithm itself defines it.
     pub(crate) fn whole(&self) -> Option<Digest> {
         match (self.digests.as_slice(), &self.receipt) {
             ([digest], _) if !self.tree => Some(*digest),
@@ -37,19 +37,20 @@ impl FileHash {
     }
 }
 
-/// Whether any digest is asked for, so that every byte is hashed on its way.
+/// Returns true if any digest is requested, so that every byte is hashed while it is copied.
 pub(crate) fn is_any(moving: &Moving) -> bool {
     moving.digest.is_some() || moving.receipt.is_some()
 }
 
-/// Whether the digest asked for needs each file from its first byte to its last.
+/// Returns true if the requested digest needs each file in order, from the first byte to the last.
 pub(crate) fn is_serial(moving: &Moving) -> bool {
     let printed =
         matches!(moving.digest, Some((algorithm, HashForm::Plain)) if algorithm.algebra() == Algebra::Serial);
     printed || moving.receipt.as_ref().is_some_and(|receipt| receipt.is_serial())
 }
 
-/// The object size that suits the digest: never smaller than a leaf, so that no leaf is shared by two workers.
+/// Returns the object size that suits the digest: at least one leaf, so that two workers never
+/// share a leaf.
 pub(crate) fn object_size(moving: &Moving) -> ObjectSize {
     match moving.digest {
         Some((_, HashForm::Tree(leaf) | HashForm::Leaves(leaf))) => moving.object.max(leaf),
@@ -57,26 +58,26 @@ pub(crate) fn object_size(moving: &Moving) -> ObjectSize {
     }
 }
 
-/// What is computed of a file that is fed in order.
+/// The digests of a file whose bytes arrive in order.
 pub(crate) struct InOrder {
     printed: Printed,
     receipt: Option<ReceiptStream>,
 }
 
 impl InOrder {
-    /// What the job asks for.
+    /// Creates the hashers that the job requests.
     pub(crate) fn new(moving: &Moving) -> InOrder {
         let receipt = moving.receipt.as_ref();
         let receipt = receipt.map(|receipt| ReceiptStream::new(receipt, object_size(moving)));
         InOrder { printed: Printed::new(&printed_apart(moving)), receipt }
     }
 
-    /// Whether there is anything to compute.
+    /// Returns true if there is anything to compute.
     pub(crate) fn is_asked_for(&self) -> bool {
         !matches!(self.printed, Printed::None) || self.receipt.is_some()
     }
 
-    /// Takes the next bytes.
+    /// Hashes the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.printed.update(bytes);
         if let Some(receipt) = &mut self.receipt {
@@ -84,19 +85,19 @@ impl InOrder {
         }
     }
 
-    /// The values over all bytes taken, `len` of them; `None` where none was asked for.
+    /// Returns the digests of all `len` bytes, or `None` if no digest was requested.
     pub(crate) fn finish(self, moving: &Moving, len: u64) -> Option<FileHash> {
         with_receipt(moving, self.printed.finish(len), self.receipt.map(ReceiptStream::finish))
     }
 }
 
-/// The digest that is printed, where it is not one of the waybill's.
+/// Returns the digest to print if it is not one of the waybill's digests.
 fn printed_apart(moving: &Moving) -> Option<(Algorithm, HashForm)> {
     let in_receipt = |algorithm| moving.receipt.as_ref().is_some_and(|receipt| receipt.has(algorithm));
     moving.digest.filter(|(algorithm, form)| !(*form == HashForm::Plain && in_receipt(*algorithm)))
 }
 
-/// What is printed and what the waybill is told, together.
+/// Combines the digest to print with the digests for the waybill.
 fn with_receipt(moving: &Moving, printed: Option<FileHash>, sums: Option<ReceiptSums>) -> Option<FileHash> {
     let Some(sums) = sums else { return printed };
     let wanted = moving.digest.map(|(algorithm, _)| algorithm);
@@ -106,13 +107,13 @@ fn with_receipt(moving: &Moving, printed: Option<FileHash>, sums: Option<Receipt
     Some(hash)
 }
 
-/// The digest to print of a file that is fed in order.
+/// Digest to print, for a file whose bytes arrive in order.
 enum Printed {
-    /// None is asked for.
+    /// No digest is requested.
     None,
-    /// The algorithm's own value.
+    /// The value of the algorithm itself.
     Plain(Hasher),
-    /// A tree's leaves.
+    /// The leaves of a tree.
     Leaves(LeafHasher, Leaves),
 }
 
@@ -149,7 +150,7 @@ impl Printed {
     }
 }
 
-/// What is computed of a file whose objects come in any order.
+/// The digests of a file whose objects arrive in any order.
 #[derive(Debug)]
 pub(crate) struct FileDigest {
     printed: PrintedParts,
@@ -157,20 +158,20 @@ pub(crate) struct FileDigest {
 }
 
 impl FileDigest {
-    /// What the job asks for, of a file cut as `plan` says.
+    /// Creates the hashers that the job requests, for a file cut as `plan` specifies.
     pub(crate) fn new(moving: &Moving, plan: &Plan) -> FileDigest {
         let size = plan.geometry().object_size();
         let receipt = moving.receipt.as_ref().map(|receipt| ReceiptParts::new(receipt, size));
         FileDigest { printed: PrintedParts::new(&printed_apart(moving), size), receipt }
     }
 
-    /// Begins one object.
+    /// Starts one object.
     pub(crate) fn object(&self, object: Object) -> ObjectDigest {
         let receipt = self.receipt.as_ref().map(|receipt| receipt.object(object));
         ObjectDigest { printed: self.printed.object(object), receipt }
     }
 
-    /// Takes a finished object.
+    /// Adds a finished object.
     pub(crate) fn add(&self, object: Object, digest: ObjectDigest) {
         self.printed.add(object, digest.printed);
         if let Some((receipt, part)) = self.receipt.as_ref().zip(digest.receipt) {
@@ -178,10 +179,11 @@ impl FileDigest {
         }
     }
 
-    /// The file's values. `None` where none was asked for.
+    /// Returns the digests of the file, or `None` if no digest was requested.
     ///
     /// # Panics
-    /// If an object is missing: the caller settles a file only when every object is through.
+    /// Panics if an object is missing. The caller settles a file only after every object has
+    /// finished.
     pub(crate) fn finish(&self, moving: &Moving, len: u64) -> Option<FileHash> {
         with_receipt(
             moving,
@@ -191,14 +193,14 @@ impl FileDigest {
     }
 }
 
-/// The digest to print of a file whose objects come in any order.
+/// Digest to print, for a file whose objects arrive in any order.
 #[derive(Debug)]
 enum PrintedParts {
-    /// None is asked for.
+    /// No digest is requested.
     None,
     /// An algorithm whose parts combine.
     Parts(Algorithm, Mutex<Assembly>),
-    /// A tree's leaves.
+    /// The leaves of a tree.
     Leaves(Algorithm, ObjectSize, Mutex<Leaves>),
 }
 
@@ -260,15 +262,15 @@ impl PrintedParts {
     }
 }
 
-/// What is computed of one object.
+/// The digests of one object.
 pub(crate) struct ObjectDigest {
     printed: PrintedPart,
-    /// What the waybill is told.
+    /// Digests for the waybill.
     receipt: Option<ReceiptPart>,
 }
 
 impl ObjectDigest {
-    /// Takes the object's next bytes.
+    /// Hashes the next bytes of the object.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.printed.update(bytes);
         if let Some(receipt) = &mut self.receipt {
@@ -276,19 +278,19 @@ impl ObjectDigest {
         }
     }
 
-    /// Whether there is anything to compute.
+    /// Returns true if there is anything to compute.
     pub(crate) fn is_asked_for(&self) -> bool {
         !matches!(self.printed, PrintedPart::None) || self.receipt.is_some()
     }
 }
 
-/// What looks at bytes between read and write.
+/// Observer of the bytes between read and write.
 pub(crate) trait Watch {
-    /// Whether it needs to see them at all.
+    /// Returns true if the observer needs the bytes at all.
     fn watches(&self) -> bool;
-    /// The next bytes.
+    /// Observes the next bytes.
     fn see(&mut self, bytes: &[u8]);
-    /// The next `len` bytes, which are a hole.
+    /// Observes the next `len` bytes, which are a hole.
     fn see_hole(&mut self, len: u64) {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let mut left = len;
@@ -318,9 +320,9 @@ impl Watch for ObjectDigest {
     }
 }
 
-/// The digest to print, of one object.
+/// Digest to print, for one object.
 enum PrintedPart {
-    /// None is asked for.
+    /// No digest is requested.
     None,
     /// A part that combines with others.
     Part(PartHasher),
@@ -340,7 +342,7 @@ impl PrintedPart {
     }
 }
 
-/// Cuts a run of bytes into leaves and hashes each.
+/// Cuts a run of bytes into leaves and hashes each leaf.
 pub(crate) struct LeafHasher {
     leaf: u64,
     index: u64,
@@ -375,7 +377,8 @@ impl LeafHasher {
     }
 }
 
-/// The leaves of one file's tree, joined as they come, or kept where each is to be printed.
+/// The leaves of one file's tree. They are combined as they arrive, or kept if each leaf is to be
+/// printed.
 #[derive(Debug)]
 pub(crate) struct Leaves {
     algorithm: Algorithm,
@@ -397,7 +400,7 @@ impl Leaves {
         }
     }
 
-    /// Moves the leaves out from behind a lock.
+    /// Moves the leaves out of a mutex.
     fn take(&mut self) -> Leaves {
         let form = if self.kept.is_some() { HashForm::Leaves(self.leaf) } else { HashForm::Tree(self.leaf) };
         std::mem::replace(self, Leaves::new(self.algorithm, self.leaf, form))

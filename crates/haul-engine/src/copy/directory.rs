@@ -1,4 +1,4 @@
-//! A directory on its way: where it comes from, where it goes, and what is still under way beneath it.
+//! A directory in progress: its source, its sink, and the number of unfinished items beneath it.
 
 use super::descriptors::Slot;
 use super::entry::{DirectoryFacts, DirectorySettle, OperandNames, SinkEnd};
@@ -8,30 +8,32 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A directory being copied. Its metadata is set when the last thing beneath it is through, because a
-/// read-only directory could not be filled, and filling one moves its times.
+/// A directory being copied. Its metadata is set after the last item beneath it has finished. A
+/// read-only directory could not be filled, and filling a directory changes its times.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// Its descriptors, while it has any.
+    /// The descriptors of the directory, while it has any.
     pub(super) ends: Slot,
-    /// Its name in its parent's source. Whole paths are built when a message needs one: kept in every directory, they
-    /// would take memory by the square of a tree's depth.
+    /// Name of the directory in its parent's source. Complete paths are built only when a message
+    /// needs them. Stored in every directory, they would take memory by the square of the depth of
+    /// a tree.
     pub(super) source_name: OsString,
-    /// What sinks in the target directory begin with in messages; nothing for all others.
+    /// Prefix of sinks in the target directory, for messages; empty for all other directories.
     lead: OsString,
-    /// Nothing stood at the sink before this job: no name in it can collide.
+    /// True if the sink did not exist before this job, so that no name in it can collide.
     pub(crate) sink_is_new: bool,
-    /// Device number of the sink's file system, where names in it are known to lie there.
+    /// Device number of the sink's file system, if names in the sink are known to be on that file
+    /// system.
     pub(crate) sink_dev: Option<u64>,
-    /// What is set when all beneath is through.
+    /// Work to do when everything beneath has finished.
     pub(crate) settle: DirectorySettle,
-    /// Who waits for this directory.
+    /// Parent directory, which waits for this directory.
     pub(crate) parent: Option<Arc<Directory>>,
     pending: AtomicUsize,
 }
 
 impl Directory {
-    /// What all operands stand in.
+    /// Creates the directory that contains all operands.
     pub(super) fn target(ends: Slot, place: Option<&Place>) -> Directory {
         Directory {
             ends,
@@ -45,7 +47,7 @@ impl Directory {
         }
     }
 
-    /// A directory in another. It waits for one thing from the start: its own walk.
+    /// Creates a directory in another one. From the start it waits for one item: its own walk.
     pub(super) fn new(
         ends: Slot,
         parent: Arc<Directory>,
@@ -65,42 +67,42 @@ impl Directory {
         }
     }
 
-    /// The operand this directory is or lies beneath.
+    /// Returns the operand that this directory is, or is beneath.
     pub(crate) fn names(&self) -> Option<&Arc<OperandNames>> {
         self.settle.names()
     }
 
-    /// The source's path for messages, as typed or found.
+    /// Returns the path of the source for messages, as typed or found.
     pub(crate) fn source_path(&self) -> OsString {
         self.path(OsString::new(), |directory, _| &directory.source_name, None)
     }
 
-    /// The sink's path for messages, as typed or built.
+    /// Returns the path of the sink for messages, as typed or built.
     pub(crate) fn sink_path(&self) -> OsString {
         self.path(self.lead(), |_, facts| &facts.sink_name, None)
     }
 
-    /// The path of a name in the source, for messages.
+    /// Returns the path of a name in the source, for messages.
     pub(crate) fn source_path_of(&self, name: &OsStr) -> OsString {
         self.path(OsString::new(), |directory, _| &directory.source_name, Some(name))
     }
 
-    /// The path of a name in the sink, for messages.
+    /// Returns the path of a name in the sink, for messages.
     pub(crate) fn sink_path_of(&self, name: &OsStr) -> OsString {
         self.path(self.lead(), |_, facts| &facts.sink_name, Some(name))
     }
 
-    /// What the sinks of all operands begin with.
+    /// Returns the common prefix of the sinks of all operands.
     fn lead(&self) -> OsString {
         self.upward().last().map(|target| target.lead.clone()).unwrap_or_default()
     }
 
-    /// This directory and those above it, the target last.
+    /// Returns this directory and those above it, the target last.
     pub(crate) fn upward(&self) -> impl Iterator<Item = &Directory> {
         std::iter::successors(Some(self), |directory| directory.parent.as_deref())
     }
 
-    /// `path` and behind it the names of the directories that were copied, down to this one, and `last` in it.
+    /// Appends to `path` the names of the copied directories down to this one, and then `last`.
     fn path<'d>(
         &'d self,
         mut path: OsString,
@@ -122,23 +124,23 @@ impl Directory {
         path
     }
 
-    /// Makes the directory wait for `count` more things.
+    /// Makes the directory wait for `count` more items.
     pub(crate) fn expect(&self, count: usize) {
         self.pending.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// One thing beneath is through. Returns whether it was the last, in which case the caller settles the
-    /// directory and then tells its parent.
+    /// Records that one item beneath has finished. Returns true if it was the last one. The caller
+    /// then settles the directory and notifies its parent.
     #[must_use]
     pub(crate) fn one_is_through(&self) -> bool {
-        // Release and acquire: the settling worker sees all that the others did beneath.
+        // Release and acquire: the settling worker sees all changes that the others made beneath.
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
 impl Drop for Directory {
-    /// Lets go of the directories above, where nobody else holds them, one by one: left to themselves they would drop
-    /// each other, each deeper in the stack.
+    /// Releases the directories above one by one, if no other reference holds them. Recursive drops
+    /// would use stack space for each level.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(mut directory) = above.and_then(Arc::into_inner) {
@@ -147,7 +149,7 @@ impl Drop for Directory {
     }
 }
 
-/// Ends a path in one slash, as cp joins: `a` becomes `a/`, and so does `a//`.
+/// Makes a path end in exactly one slash, as cp joins paths: `a` and `a//` both become `a/`.
 fn add_slash(path: &mut OsString) {
     let bytes = path.as_bytes();
     // A root keeps its slashes.

@@ -1,8 +1,8 @@
-//! What becomes of one entry of the tree: cp's decisions, one entry at a time.
+//! Decisions of cp about one entry of the tree.
 //!
-//! An entry is looked at, compared with what stands at its sink ([`meet`]), and then made: a directory is
-//! entered later ([`enter`]), a regular file is opened at both ends and its bytes are moved by the pipeline
-//! ([`regular`]), all else is made on the spot ([`make`]).
+//! The source of an entry is stat'ed and compared with the existing sink ([`meet`]). Then the entry
+//! is created. A directory is entered later ([`enter`]). A regular file is opened at both ends, and
+//! the pipeline copies its bytes ([`regular`]). All other types are created immediately ([`make`]).
 
 mod age;
 mod enter;
@@ -46,33 +46,33 @@ pub(crate) struct Entry {
     pub(crate) parent: Opened,
     pub(crate) source_name: OsString,
     pub(crate) sink_name: OsString,
-    /// What the directory said the entry is.
+    /// File type that the directory reported.
     pub(crate) kind_hint: Option<FileKind>,
-    /// How it was named, where it was named on the command line.
+    /// Facts about the operand if the command line named this entry.
     pub(crate) operand: Option<Operand>,
-    /// What of it is copied, where the job's settings don't say it.
+    /// Range to copy if it differs from the job's settings.
     pub(crate) part: Option<Part>,
-    /// More parts of it follow, which go by what becomes of this one.
+    /// Ranges that follow this one and depend on its outcome.
     pub(crate) ranges: Option<Arc<Ranges>>,
-    /// What stood at the sink was given this name before the job began.
+    /// Backup name that the existing sink got before the job started.
     pub(crate) backup: Option<OsString>,
 }
 
-/// What is known of an entry that the command line named.
+/// Facts about an entry that the command line named.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Operand {
-    /// It was looked at already, in the order of the operands.
+    /// Result of an earlier stat call; operands are stat'ed in their order.
     pub(crate) source: Option<Stat>,
-    /// A look through links found nothing at the sink.
+    /// True if a stat call that follows links found nothing at the sink.
     pub(crate) sink_is_missing: bool,
-    /// Nothing can stand at the sink: its directory was made a moment ago.
+    /// True if the sink cannot exist, because its directory was created a moment ago.
     pub(crate) sink_is_new: bool,
-    /// Other operands may become the same sink.
+    /// True if other operands may have the same sink.
     pub(crate) sinks_collide: bool,
 }
 
 impl Entry {
-    /// An entry found in a directory.
+    /// Creates an entry for a name found in a directory.
     pub(crate) fn found(parent: &Opened, entry: DirEntry) -> Entry {
         let name = entry.name_os().to_owned();
         Entry {
@@ -88,18 +88,18 @@ impl Entry {
     }
 }
 
-/// What an entry came to, as far as this worker takes it by itself.
+/// Outcome of an entry, as far as this worker handles it alone.
 #[derive(Debug)]
 enum Fate {
     /// Nothing is left to do.
     Through,
-    /// Bytes are to be moved.
+    /// Bytes must be copied.
     Move(Box<FileMove>),
-    /// The directory stands at the sink and is to be filled.
+    /// The directory exists at the sink and must be filled.
     Enter(Box<NewDirectory>),
 }
 
-/// Decides what becomes of an entry and does it; regular files go on to the pipeline.
+/// Decides how to copy an entry, and copies it. Regular files continue in the pipeline.
 pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
     if let Some(file) = regular::into_new_directory(job, &entry) {
         met(job);
@@ -107,7 +107,7 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
     }
     let mut is_file = false;
     let fate = decide(job, &entry, &mut is_file).unwrap_or_else(|error| {
-        // A stop that came before anything was written leaves nothing to tell of.
+        // If a stop came before anything was written, there is nothing to report.
         if !matches!(error, CopyError::Interrupted { .. }) {
             job.fail(&error);
         }
@@ -120,7 +120,8 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
         Fate::Move(file) => move_or_leave(job, lane, *file),
         Fate::Enter(new) => {
             if job.settings.rules.existing == Existing::Ask {
-                // Questions come in cp's order: what the directory holds before what stands behind it.
+                // Questions appear in cp's order: those about the contents of the directory come
+                // before those about later entries.
                 job.share_entries(lane, &entry.parent);
             }
             job.pool.offer_walk(Walk::Enter(new));
@@ -134,7 +135,8 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
     }
 }
 
-/// Moves a part of a file after the first, by what became of the first; lets go of `parent` where nothing is to be done.
+/// Copies a later range of a file, depending on the outcome of the first range. Releases `parent`
+/// if there is nothing to do.
 pub(crate) fn copy_range(
     job: &Job<'_>,
     lane: &mut Lane,
@@ -155,12 +157,13 @@ pub(crate) fn copy_range(
     }
 }
 
-/// One entry's fate is decided, or one directory was read to its end.
+/// Records that one entry was handled or one directory was read to its end.
 pub(crate) fn met(job: &Job<'_>) {
     job.tally.met();
 }
 
-/// `--attributes-only` moves nothing, but ends a file as any other ends.
+/// With `--attributes-only`, copies no bytes and finishes the file like any other. Otherwise copies
+/// the file.
 fn move_or_leave(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
     if job.settings.rules.attributes_only {
         Tally::add(&job.tally.bytes_skipped, file.source_stat.size);
@@ -170,24 +173,24 @@ fn move_or_leave(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
     }
 }
 
-/// One entry while its fate is decided.
+/// Context for the decision about one entry.
 struct Task<'a, 'j> {
     job: &'a Job<'j>,
     rules: &'a CopyRules,
     entry: &'a Entry,
-    /// Which links are followed here: with `-H`, only those that the command named.
+    /// Links that are followed here: with `-H`, only those that the command named.
     dereference: Dereference,
     source: Stat,
 }
 
-/// What stands at the sink when it is written.
+/// State of the sink at the time of the write.
 #[derive(Debug, Default)]
 struct Sink {
-    /// What was found; `None` where nothing was, or where it could not be told.
+    /// Result of the stat call; `None` if nothing was found or the state is unknown.
     before: Option<Stat>,
-    /// Nothing stands there (any more).
+    /// True if no sink exists (any more).
     is_new: bool,
-    /// What the old sink is called now.
+    /// Backup name of the old sink.
     backup: Option<OsString>,
 }
 
@@ -203,7 +206,7 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
         None => look(entry, dereference)?,
     };
     if is_own_waybill(job, &source) {
-        // One that lies in a tree is left out of it, for it grows until the job is over.
+        // A waybill inside the tree is skipped, because it grows until the job ends.
         return match entry.operand {
             Some(_) => Err(Refusal::OwnWaybill(entry.source_path()).into()),
             None => Ok(Fate::Through),
@@ -229,7 +232,7 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
     }
 }
 
-/// Looks at an entry's source as `-L`, `-H` and `-P` say.
+/// Stats the source of an entry, following links as `-L`, `-H` and `-P` specify.
 pub(crate) fn look(entry: &Entry, dereference: Dereference) -> Result<Stat, CopyError> {
     let follow = if dereference == Dereference::Never { Follow::No } else { Follow::Yes };
     stat::stat_at(entry.parent.source(), &*entry.source_name, follow).map_err(|source| CopyError::Cannot {
@@ -239,7 +242,7 @@ pub(crate) fn look(entry: &Entry, dereference: Dereference) -> Result<Stat, Copy
     })
 }
 
-/// Whether a file is the waybill that this job writes.
+/// Returns true if the file is the waybill that this job writes.
 fn is_own_waybill(job: &Job<'_>, file: &Stat) -> bool {
     job.settings.moving.receipt.as_ref().is_some_and(|receipt| receipt.is(file))
 }
@@ -250,14 +253,14 @@ fn count_file(job: &Job<'_>, source: &Stat) {
 }
 
 impl Task<'_, '_> {
-    /// No byte of the entry has to be moved.
+    /// Counts the bytes of an entry that need not be copied.
     fn skipped(&self) {
         if self.source.kind == FileKind::Regular {
             Tally::add(&self.job.tally.bytes_skipped, self.source.size);
         }
     }
 
-    /// Makes what the entry is at its sink. Where that fails, the old sink gets its name back.
+    /// Creates the entry at its sink. If that fails, the old sink gets its name back.
     fn carry_out(&self, sink: Sink) -> Result<Fate, CopyError> {
         let line = self.made_later(&sink);
         let tells = self.rules.verbose && self.source.kind != FileKind::Directory && line.is_none();
@@ -266,7 +269,7 @@ impl Task<'_, '_> {
         }
         let made = match self.remembered() {
             Ok(Remembered::Nothing(first)) => {
-                // mv says nothing of a name that becomes a link to an earlier one.
+                // mv prints nothing for a name that becomes a link to an earlier one.
                 if tells && self.rules.moves {
                     self.tell_made(sink.backup.as_deref());
                 }
@@ -293,7 +296,8 @@ impl Task<'_, '_> {
         made
     }
 
-    /// What earlier entries mean for this one: a name to link to, or a directory that was copied before.
+    /// Returns the effect of earlier entries on this one: a name to link to, or a directory that
+    /// was already copied.
     fn remembered(&self) -> Result<Remembered<'_>, CopyError> {
         if self.source.kind == FileKind::Directory {
             let known = self.is_known_directory()?;
@@ -306,34 +310,36 @@ impl Task<'_, '_> {
             match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
                 Claim::First(first) => return Ok(Remembered::Nothing(Some(first))),
                 Claim::Earlier(earlier) if self.link_to_earlier(&earlier)? => return Ok(Remembered::Through),
-                // That sink did not become whole: this name is copied like a first one.
+                // The earlier sink is not a complete copy, so this name is copied like a first one.
                 Claim::Earlier(_) => {}
             }
         }
     }
 
-    /// Whether other names of this file may come that are to be links to one sink.
+    /// Returns true if other names of this file may follow that must become links to one sink.
     fn keeps_links(&self) -> bool {
         self.rules.preserve.links && self.rules.make != Make::HardLink && self.may_have_other_names()
     }
 
-    /// Whether other names of this file may come.
+    /// Returns true if other names of this file may follow.
     fn may_have_other_names(&self) -> bool {
         let by_link = self.dereference == Dereference::Always
             || (self.entry.operand.is_some() && self.dereference == Dereference::Operands);
-        // An operand moved before may have been the other name of a file that has only this one left.
+        // An operand moved earlier may have been another name of this file, which now has one name
+        // left.
         let by_move = self.rules.moves && self.job.memory.is_claimed(&self.source);
         self.source.nlink > 1 || by_link || by_move
     }
 
-    /// With one operand and no links followed, no name of a file is met twice; nor is one that was moved.
+    /// Returns true if no name of a file occurs twice: with one operand and no followed links. A
+    /// moved name does not occur twice either.
     fn meets_each_name_once(&self) -> bool {
         let one_operand =
             self.entry.parent.names().is_some_and(|names| names.is_only_one || self.rules.moves);
         self.dereference == Dereference::Never && one_operand
     }
 
-    /// Whether a followed link leads here.
+    /// Returns the follow mode for the source's links.
     fn follows(&self) -> Follow {
         if self.dereference == Dereference::Never { Follow::No } else { Follow::Yes }
     }
@@ -346,12 +352,13 @@ impl Task<'_, '_> {
         self.entry.sink_path()
     }
 
-    /// The sink, for other names of the source to be linked to.
+    /// Returns the sink, so that other names of the source can be linked to it.
     fn linkable(&self) -> LinkedName {
         (Arc::clone(&self.entry.parent), self.sink_name().to_owned())
     }
 
-    /// The name beneath the parent's sink end; an empty one stands for that directory itself.
+    /// Returns the name relative to the parent's sink end. An empty name means that directory
+    /// itself.
     fn sink_name(&self) -> &OsStr {
         let name = &*self.entry.sink_name;
         if name.is_empty() && !self.entry.parent.sink_path().is_empty() { OsStr::new(".") } else { name }
@@ -361,7 +368,7 @@ impl Task<'_, '_> {
         move |source| CopyError::Cannot { action, path: self.sink_path(), source }
     }
 
-    /// `-v`: `'a' -> 'b' (backup: 'b~')`.
+    /// Prints the line of `-v`: `'a' -> 'b' (backup: 'b~')`.
     fn tell_made(&self, backup: Option<&OsStr>) {
         self.tell_line(Some(self.made_line(backup)));
     }
@@ -381,7 +388,7 @@ impl Task<'_, '_> {
         }
     }
 
-    /// The line of `-v` where it waits for what `--debug` adds to it: how the bytes went.
+    /// Returns the line of `-v` if it must wait for the copy method, which `--debug` appends.
     fn made_later(&self, sink: &Sink) -> Option<OsString> {
         let rules = self.rules;
         let moves = self.reads_as_regular(self.source.kind) && rules.make == Make::Copy;
@@ -389,7 +396,7 @@ impl Task<'_, '_> {
         waits.then(|| self.made_line(sink.backup.as_deref()))
     }
 
-    /// `-v`: something that stood in the way is gone.
+    /// Prints the line of `-v` for a file removed to make place for the sink.
     fn tell_removed(&self) {
         if self.rules.verbose {
             let line = format!("removed {}", quote(&self.sink_path()));
@@ -398,27 +405,28 @@ impl Task<'_, '_> {
     }
 }
 
-/// What memory says about an entry.
+/// Result of a look-up in the job's memory.
 enum Remembered<'m> {
-    /// It is to be made; the first name of a file that may have more holds its claim meanwhile.
+    /// The entry must be created. The first name of a file that may have more names holds its claim
+    /// meanwhile.
     Nothing(Option<FirstSink<'m>>),
-    /// It is made already.
+    /// The entry is already created.
     Through,
 }
 
-/// `'a' -> 'b'`, as mv says it `copied 'a' -> 'b'`.
+/// Returns the line `'a' -> 'b'`, or `copied 'a' -> 'b'` for mv.
 pub(crate) fn made_line(rules: &CopyRules, source: &OsStr, sink: &OsStr) -> OsString {
     let verb = if rules.moves { "copied " } else { "" };
     OsString::from(format!("{verb}{} -> {}", quote(source), quote(sink)))
 }
 
 impl Entry {
-    /// The source's path for messages.
+    /// Returns the path of the source for messages.
     pub(crate) fn source_path(&self) -> OsString {
         self.parent.source_path_of(&self.source_name)
     }
 
-    /// The sink's path for messages.
+    /// Returns the path of the sink for messages.
     pub(crate) fn sink_path(&self) -> OsString {
         self.parent.sink_path_of(&self.sink_name)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with one entry, in the words of cp.
+//! Errors about one entry, with cp's wording.
 
 use super::quote::{quote, quote_if_needed, quote_word};
 use crate::log::LogError;
@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::io;
 use thiserror::Error;
 
-/// A failure (or warning) about one entry. `Display` gives cp's words without the tool's name.
+/// A failure (or warning) about one entry. `Display` prints cp's wording without the tool's name.
 #[derive(Debug, Error)]
 pub enum CopyError {
-    /// What was logged of a file is not what stands there.
+    /// The log entry of a file does not match the file at the sink.
     #[error(
         "{}: what was logged of it does not hold; all of it, and all else of the earlier run, is compared: run the same command again",
         quote(path)
@@ -21,63 +21,63 @@ pub enum CopyError {
         /// The sink.
         path: OsString,
     },
-    /// As [`CopyError::LogFalse`], found where all was compared anyhow.
+    /// Like [`CopyError::LogFalse`], but found in a run that compares everything anyway.
     #[error("{}: what was logged of it did not hold, and was copied again", quote(path))]
     LogMended {
         /// The sink.
         path: OsString,
     },
-    /// What is logged of a file can't be taken back, so nothing may be written over it.
+    /// The log entry of a file cannot be revoked, so the file must not be overwritten.
     #[error("{} is left as it is, because what is logged of it can't be taken back: {source}", quote(path))]
     NotRevoked {
         /// The sink.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: Box<LogError>,
     },
-    /// The log can't be written.
+    /// The log cannot be written.
     #[error("the copy goes on, but if it is cut off more of it will be looked at again: {0}")]
     Unlogged(Box<LogError>),
-    /// A file system could not be made durable.
+    /// A file system could not be synced.
     #[error("error syncing the file system of the destination: {}", cause(.0))]
     Unsynced(io::Error),
-    /// The source could not be read at a place.
+    /// The source could not be read at some offset.
     #[error("error reading {}: {}", quote(path), cause(source))]
     ReadFailed {
         /// The source.
         path: OsString,
-        /// Where.
+        /// Offset of the failed read.
         at: ByteOffset,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The sink could not be written at a place.
+    /// The sink could not be written at some offset.
     #[error("error writing {}: {}", quote(path), cause(source))]
     WriteFailed {
         /// The sink.
         path: OsString,
-        /// Where.
+        /// Offset of the failed write.
         at: ByteOffset,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The sink's file system said at the end that bytes were lost.
+    /// The file system of the sink reported lost bytes at close.
     #[error("failed to close {}: {}", quote(path), cause(source))]
     CloseFailed {
         /// The sink.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It arrived, but the waybill can't hold its path.
+    /// The file was copied, but the waybill cannot store its path.
     #[error("{} is copied, but not in the waybill: its path is refused: {fault}", quote(path))]
     NotInWaybill {
         /// The sink.
         path: OsString,
-        /// Why.
+        /// The cause.
         fault: PathFault,
     },
-    /// The source's size or time moved while it was read.
+    /// The size or a timestamp of the source changed during the copy.
     #[error(
         "{} changed while it was copied; its copy {} is not complete: copy it again",
         quote(path),
@@ -89,7 +89,8 @@ pub enum CopyError {
         /// Its copy.
         sink: OsString,
     },
-    /// The source was renamed over or removed while it was read (a warning): its copy has the bytes that it had.
+    /// The source was replaced by a rename or removed during the copy (a warning). The copy has the
+    /// bytes of the opened source.
     #[error(
         "{} names another file, or none, since it was copied: the copy has the bytes of the file that was there before",
         quote(path)
@@ -98,7 +99,7 @@ pub enum CopyError {
         /// The source.
         path: OsString,
     },
-    /// The copy, read back, differs from what was read of the source.
+    /// The copy that was read back differs from the bytes read from the source.
     #[error(
         "{} differs from {} in bytes {range}: the copy was damaged on its way to storage; copy it again",
         quote(sink),
@@ -112,7 +113,7 @@ pub enum CopyError {
         /// The object that differs.
         range: ByteRange,
     },
-    /// The device gives other bytes back than were written, however often.
+    /// The device returns bytes other than those written, after every rewrite.
     #[error(
         "{} differs from {} in bytes {range}: read back from the device, it did so after each of {writes} writes; \
          the storage is damaging data, copy to another device",
@@ -126,10 +127,10 @@ pub enum CopyError {
         sink: OsString,
         /// The object that differs.
         range: ByteRange,
-        /// How often it was written.
+        /// Number of writes.
         writes: u32,
     },
-    /// An object came back wrong, was written again, and is right now (a warning).
+    /// An object was wrong when read back, was rewritten, and is correct now (a warning).
     #[error(
         "warning: bytes {range} of {} came back wrong from the device; written again ({rewrites} times), they are right now",
         quote(sink)
@@ -139,10 +140,10 @@ pub enum CopyError {
         sink: OsString,
         /// The object.
         range: ByteRange,
-        /// How often it was written again.
+        /// Number of rewrites.
         rewrites: u32,
     },
-    /// A source that has not changed gives other bytes when it is read again.
+    /// An unchanged source returns other bytes when it is read again.
     #[error(
         "bytes {range} of {} read differently each time, though the file did not change: its storage is failing",
         quote(path)
@@ -153,7 +154,8 @@ pub enum CopyError {
         /// The object.
         range: ByteRange,
     },
-    /// A file was not read back from the device although that was asked for (a warning, told once a job).
+    /// A file was not re-read from the device although the options request that (a warning, printed
+    /// once per job).
     #[error("warning: {} was not read back from the device: {why} (other files may be alike)", quote(sink))]
     NotReread {
         /// The sink.
@@ -161,17 +163,17 @@ pub enum CopyError {
         /// The reason.
         why: &'static str,
     },
-    /// `--reflink=always` and the file system can't.
+    /// `--reflink=always`, but the file system cannot clone.
     #[error("failed to clone {} from {}: {}", quote(path), quote(from), cause(source))]
     CloneFailed {
         /// The sink.
         path: OsString,
         /// The source.
         from: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The job was told to stop while this file was on its way.
+    /// The job was stopped while this file was in progress.
     #[error("interrupted while copying {} to {}", quote(path), quote(sink))]
     Interrupted {
         /// The source.
@@ -182,40 +184,40 @@ pub enum CopyError {
     /// A system call on one path failed: `cannot <action> '<path>': <cause>`.
     #[error("cannot {action} {}: {}", quote(path), cause(source))]
     Cannot {
-        /// What was tried, in cp's words: `stat`, `open`, `create regular file`, ...
+        /// The failed action in cp's words: `stat`, `open`, `create regular file`, ...
         action: &'static str,
-        /// On what.
+        /// The path.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A step on one path failed: `<doing> '<path>': <cause>`.
     #[error("{doing} {}: {}", quote(path), cause(source))]
     Failed {
-        /// What was tried, in cp's words: `preserving times for`, `target directory`, ...
+        /// The failed step in cp's words: `preserving times for`, `target directory`, ...
         doing: &'static str,
-        /// On what.
+        /// The path.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The kernel does not take a source's security context for a new file.
+    /// The kernel rejects the security context of a source for a new file.
     #[error("failed to set default file creation context to {}: {}", quote_word(context), cause(source))]
     ContextRefused {
         /// The context.
         context: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A mode or an access control list could not be set: as [`CopyError::Failed`], in the quotation marks of the user's
-    /// language, as cp has it.
+    /// A mode or an access control list could not be set. Like [`CopyError::Failed`], but with the
+    /// quotation marks of the user's language, as in cp.
     #[error("{doing} {}: {}", quote_word(path), cause(source))]
     PermissionsFailed {
-        /// What was tried.
+        /// The failed step.
         doing: &'static str,
-        /// On what.
+        /// The path.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The source's access control list could not be read.
@@ -223,15 +225,15 @@ pub enum CopyError {
     ListUnread {
         /// The source.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A symbolic link could not be given its owner.
+    /// The owner of a symbolic link could not be set.
     #[error("failed to preserve ownership for {}: {}", quote_if_needed(path), cause(source))]
     LinkOwnerFailed {
         /// The link.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The source could not be opened.
@@ -239,40 +241,40 @@ pub enum CopyError {
     OpenSource {
         /// The source.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A link could not be made.
+    /// A link could not be created.
     #[error("cannot create {kind} link {} to {}: {}", quote(path), quote(target), cause(source))]
     LinkFailed {
         /// `hard` or `symbolic`.
         kind: &'static str,
         /// The link.
         path: OsString,
-        /// What it should lead to.
+        /// Target of the link.
         target: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A name was a link to a sink that did not become whole, and was removed.
+    /// A link to an incomplete sink was removed.
     #[error("removed {}, a link to {}, which is not complete", quote(path), quote(target))]
     LinkUndone {
         /// The link.
         path: OsString,
-        /// What it led to.
+        /// Target of the link.
         target: OsString,
     },
-    /// A line of a batch says nothing to copy, or could not be read.
+    /// A line of a batch names nothing to copy, or could not be read.
     #[error("{0}")]
     BatchLine(Box<dyn std::error::Error + Send + Sync>),
-    /// An extended attribute could not be kept.
+    /// An extended attribute could not be preserved.
     #[error("setting attribute {} for {}: {}", quote(name), quote(path), cause(source))]
     XattrFailed {
         /// The attribute, with its namespace.
         name: OsString,
         /// The sink.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// An extended attribute could not be read.
@@ -282,21 +284,21 @@ pub enum CopyError {
         name: OsString,
         /// The source.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// What stands in the way, or makes the copy pointless.
+    /// A refusal: an obstacle at the sink, or a copy without purpose.
     #[error("{0}")]
     Refused(#[from] Refusal),
 }
 
 impl CopyError {
-    /// The sink could not be given its owner.
+    /// Returns the error for a sink whose owner could not be set.
     pub(crate) fn owner_failed(path: OsString, source: io::Error) -> CopyError {
         CopyError::Failed { doing: "failed to preserve ownership for", path, source }
     }
 
-    /// Permissions could not be copied: tells of the side that failed.
+    /// Returns the error for permissions that could not be copied. It names the side that failed.
     pub(crate) fn permissions_failed(
         error: AclError,
         source_path: impl Fn() -> OsString,
@@ -312,7 +314,7 @@ impl CopyError {
     }
 }
 
-/// Why an entry is not copied although every system call would do.
+/// Reason for not copying an entry although every system call would succeed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// A directory without `-r`.
@@ -324,7 +326,7 @@ pub enum Refusal {
     /// One directory named twice (a warning).
     #[error("warning: source directory {} specified more than once", quote(.0))]
     DirectoryTwice(OsString),
-    /// Source and sink are one.
+    /// Source and sink are the same file.
     #[error("{} and {} are the same file", quote(source_path), quote(sink))]
     SameFile {
         /// The source.
@@ -332,7 +334,7 @@ pub enum Refusal {
         /// The sink.
         sink: OsString,
     },
-    /// The sink is a file where a directory should be.
+    /// The sink is a non-directory where a directory is needed.
     #[error("cannot overwrite non-directory {} with directory {}", quote(sink), quote(source_path))]
     NonDirectory {
         /// The sink.
@@ -340,16 +342,16 @@ pub enum Refusal {
         /// The source.
         source_path: OsString,
     },
-    /// The sink is a directory where something else should be.
+    /// The sink is a directory where a non-directory is needed.
     #[error("cannot overwrite directory {} with non-directory", quote(.0))]
     Directory(OsString),
-    /// Something stands at the sink, and nothing may be replaced.
+    /// The sink exists and may not be replaced.
     #[error("not replacing {}", quote(.0))]
     NotReplacing(OsString),
-    /// The waybill that this job writes.
+    /// The entry is the waybill that this job writes.
     #[error("{} is the waybill of this job: it is neither copied nor written over", quote(.0))]
     OwnWaybill(OsString),
-    /// An earlier operand of this command became that sink.
+    /// An earlier operand of this command already created the sink.
     #[error("will not overwrite just-created {} with {}", quote(sink), quote(source_path))]
     JustCreated {
         /// The sink.
@@ -357,7 +359,8 @@ pub enum Refusal {
         /// The source.
         source_path: OsString,
     },
-    /// The sink is another name of a file that this job wrote, and that is vouched for with other bytes.
+    /// The sink is another name of a file that this job wrote from another source. The job verifies
+    /// or records that file.
     #[error(
         "not writing {} over {}: it is the same file as {}, which this command wrote and proves or writes down",
         quote(source_path),
@@ -369,10 +372,11 @@ pub enum Refusal {
         source_path: OsString,
         /// The sink.
         sink: OsString,
-        /// The name that it was written by.
+        /// The name under which the file was written.
         earlier: OsString,
     },
-    /// An earlier operand of this command became a link that this one would be written through.
+    /// An earlier operand of this command created a link that this operand would be written
+    /// through.
     #[error("will not copy {} through just-created symlink {}", quote(source_path), quote(sink))]
     ThroughJustCreated {
         /// The source.
@@ -380,7 +384,7 @@ pub enum Refusal {
         /// The sink.
         sink: OsString,
     },
-    /// The sink lies in the source.
+    /// The sink is inside the source.
     #[error("cannot copy a directory, {}, into itself, {}", quote(source_path), quote(sink))]
     IntoItself {
         /// The source, as the command named it.
@@ -388,7 +392,7 @@ pub enum Refusal {
         /// The sink of that operand.
         sink: OsString,
     },
-    /// A directory was copied before under another name.
+    /// The directory was already copied under another name.
     #[error("will not create hard link {} to directory {}", quote(sink), quote(earlier))]
     LinkToDirectory {
         /// The sink.
@@ -396,13 +400,13 @@ pub enum Refusal {
         /// Its first copy.
         earlier: OsString,
     },
-    /// A followed link leads to a directory that it lies in.
+    /// A followed link leads to a directory that contains the link.
     #[error("cannot copy cyclic symbolic link {}", quote(.0))]
     Cyclic(OsString),
-    /// `-s` with a relative source, into another directory.
+    /// `-s` with a relative source and a sink in another directory.
     #[error("{}: can make relative symbolic links only in current directory", quote_if_needed(.0))]
     RelativeLink(OsString),
-    /// The source is the name the sink's backup would get.
+    /// The source is the file that the sink's backup would replace.
     #[error("backing up {} might destroy source;  {} not copied", quote(sink), quote(source_path))]
     BackupIsSource {
         /// The sink.
@@ -410,21 +414,21 @@ pub enum Refusal {
         /// The source.
         source_path: OsString,
     },
-    /// The source is another file than a moment ago.
+    /// The source was replaced a moment ago.
     #[error("skipping file {}, as it was replaced while being copied", quote(.0))]
     Replaced(OsString),
-    /// The sink is a link that leads to nothing.
+    /// The sink is a dangling link.
     #[error("not writing through dangling symlink {}", quote(.0))]
     DanglingSink(OsString),
-    /// A sort of file this program has no word for.
+    /// The type of the source is unknown to this program.
     #[error("{} has unknown file type", quote(.0))]
     UnknownKind(OsString),
-    /// `--parents` would go through a file.
+    /// `--parents` would need a directory where a file exists.
     #[error("{} exists but is not a directory", quote(.0))]
     ParentIsFile(OsString),
 }
 
-/// An error's text as the C library words it, without Rust's `(os error N)`.
+/// Returns an error's text in the C library's wording, without Rust's `(os error N)`.
 pub fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {

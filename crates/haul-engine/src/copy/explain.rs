@@ -1,4 +1,4 @@
-//! `--debug`: how a file's bytes went to its sink, in cp's words.
+//! `--debug`: the copy method of a file, in cp's words.
 
 use super::deliver::{Delivery, Holes};
 use super::file::FileMove;
@@ -9,13 +9,14 @@ use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How one file's bytes go, noted where `--debug` asks for it.
+/// Copy method of one file, recorded for `--debug`.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
-    /// The line of `--verbose`, which comes together with the explanation: other workers' lines don't part them.
+    /// The line of `--verbose`. It is printed together with the explanation, so that lines of other
+    /// workers do not separate them.
     made: Option<OsString>,
     chosen: OnceLock<Chosen>,
-    /// The server would not copy after all.
+    /// True if copy_file_range(2) failed although it was chosen.
     offload_refused: AtomicBool,
 }
 
@@ -27,12 +28,12 @@ struct Chosen {
 }
 
 impl Way {
-    /// The way of a file whose line of `--verbose` waits for what is to be said of it.
+    /// Creates the record of a file whose `--verbose` line waits for the explanation.
     pub(crate) fn of(made: Option<OsString>) -> Way {
         Way { made, ..Way::default() }
     }
 
-    /// Notes the way that was chosen for a file.
+    /// Records the method that was chosen for a file.
     pub(crate) fn choose(&self, job: &Job<'_>, file: &FileMove, delivery: &Delivery) {
         if !job.settings.rules.debug {
             return;
@@ -41,9 +42,9 @@ impl Way {
         let reflink = match job.settings.rules.reflink {
             _ if delivery.done_by_clone => "yes",
             Reflink::Never => "no",
-            // What is to be proved is written.
+            // Bytes to verify must be written.
             _ if job.settings.moving.verify.needs_bytes() => "no",
-            // Nothing is there to be shared: it is not tried.
+            // There is nothing to share, so cloning is not tried.
             _ if is_empty => "unknown",
             _ => "unsupported",
         };
@@ -61,16 +62,16 @@ impl Way {
             Holes::OfSource => "SEEK_HOLE",
             Holes::Zeros => "zeros",
         };
-        // A file's way is chosen once.
+        // The method of a file is chosen only once.
         let _ = self.chosen.set(Chosen { offload, reflink, sparse });
     }
 
-    /// The server would not copy: blocks went through memory.
+    /// Records that copy_file_range(2) failed: blocks went through memory.
     pub(crate) fn offload_refused(&self) {
         self.offload_refused.store(true, Ordering::Relaxed);
     }
 
-    /// What is printed when the file is through, and nothing where nobody asked.
+    /// Returns the text to print when the file is finished, or `None` without `--debug`.
     pub(crate) fn told(&self) -> Option<OsString> {
         let mut text = self.made.clone().unwrap_or_default();
         if let Some(Chosen { offload, reflink, sparse }) = self.chosen.get() {

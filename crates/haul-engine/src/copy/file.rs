@@ -1,4 +1,5 @@
-//! One regular file (or stream) on its way: open at both ends, and shared by the workers that move its objects.
+//! One regular file (or stream) in progress: open at both ends, and shared by the workers that copy
+//! its objects.
 
 use super::deliver::Delivery;
 use super::descriptors::Opened;
@@ -14,32 +15,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// A range of one file: its first byte, its length, and where it goes; `None` as in [`haul_plan::Wanted`].
+/// A range of one file: its first byte, its length, and its offset in the sink; `None` as in
+/// [`haul_plan::Wanted`].
 pub(crate) type Part = (ByteOffset, Option<ByteLen>, Option<ByteOffset>);
 
-/// What stood at the sink when it was opened.
+/// State of the sink when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SinkState {
-    /// Nothing: this job made the file.
+    /// No file existed; this job created it.
     New,
-    /// A file, now truncated to no bytes.
+    /// A file existed and is now truncated to zero bytes.
     Truncated,
-    /// A file that may hold some of its source already, which is found out object by object.
+    /// An existing file that may already hold objects of its source; each object is checked.
     Resumed,
-    /// A file of an earlier run that was compared with its source and holds all of it. It is open for reading alone.
+    /// A file of an earlier run that was compared with its source and is complete. It is open for
+    /// reading only.
     Complete,
-    /// Something that keeps what it has (a device, a pipe, or a file that gets a part).
+    /// A sink that keeps its contents: a device, a pipe, or a file that receives a part.
     Kept,
 }
 
-/// A file whose fate is decided: both ends are open, and its bytes are to be moved.
+/// A file whose two ends are open and whose bytes are to be copied.
 #[derive(Debug)]
 pub(crate) struct FileMove {
-    /// The directory the file is an entry of; told when the file is through.
+    /// The directory that contains the file. It is notified when the file is finished.
     pub(crate) parent: Opened,
-    /// Name beneath the parent's source end.
+    /// Name relative to the parent's source end.
     pub(crate) source_name: OsString,
-    /// Name beneath the parent's sink end.
+    /// Name relative to the parent's sink end.
     pub(crate) sink_name: OsString,
     pub(crate) source: OwnedFd,
     /// `fstat` of the open source.
@@ -48,23 +51,24 @@ pub(crate) struct FileMove {
     pub(crate) sink_state: SinkState,
     /// Device number of the sink's file system.
     pub(crate) sink_dev: u64,
-    /// Whether the sink is a regular file.
+    /// True if the sink is a regular file.
     pub(crate) sink_is_regular: bool,
-    /// What of this file is copied, where it has ranges of its own (`--read-stdin`); else the job's settings hold.
+    /// Range to copy if the file has its own ranges (`--read-stdin`). Otherwise the job's settings
+    /// apply.
     pub(crate) part: Option<Part>,
-    /// What is set on the sink at the end.
+    /// Metadata to set on the sink at the end.
     pub(crate) settle: FileSettle,
-    /// When the source was opened.
+    /// Time at which the source was opened.
     pub(crate) begun: Instant,
 }
 
 impl FileMove {
-    /// The source's path for messages.
+    /// Returns the path of the source for messages.
     pub(crate) fn source_path(&self) -> OsString {
         self.parent.source_path_of(&self.source_name)
     }
 
-    /// The sink's path for messages.
+    /// Returns the path of the sink for messages.
     pub(crate) fn sink_path(&self) -> OsString {
         self.parent.sink_path_of(&self.sink_name)
     }
@@ -77,9 +81,9 @@ pub(crate) struct SharedFile {
     pub(crate) plan: Plan,
     pub(crate) digest: FileDigest,
     pub(crate) delivery: Delivery,
-    /// How many objects before its turn the source is asked for one.
+    /// Number of objects that read-ahead requests before their turn.
     pub(crate) ahead: u64,
-    /// Bytes that reached the sink.
+    /// Number of bytes that reached the sink.
     pub(crate) moved: AtomicU64,
     next: AtomicU64,
     left: AtomicU64,
@@ -88,7 +92,7 @@ pub(crate) struct SharedFile {
 }
 
 impl SharedFile {
-    /// A file of which no object was taken yet.
+    /// Creates a shared file of which no object is taken yet.
     pub(crate) fn new(
         file: FileMove,
         plan: Plan,
@@ -110,37 +114,38 @@ impl SharedFile {
         }
     }
 
-    /// The next object nobody has taken; `None` when all are.
+    /// Takes the next object. Returns `None` if all objects are taken.
     pub(crate) fn take_object(&self) -> Option<Object> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         self.plan.geometry().object(ObjectIndex(index))
     }
 
-    /// One object is through, moved or not. Returns whether it was the last: the caller settles the file.
+    /// Records that one object is finished, copied or not. Returns true if it was the last: the
+    /// caller then settles the file.
     #[must_use]
     pub(crate) fn one_is_through(&self) -> bool {
         self.left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether an object failed, so that moving more of the file is no use.
+    /// Returns true if an object failed, so that copying more of the file is useless.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// An object failed. The first failure is the one that is told.
+    /// Records a failed object. Only the first failure is reported.
     pub(crate) fn broke(&self, error: CopyError) {
         self.broken.store(true, Ordering::Relaxed);
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// The first failure, if there was one.
+    /// Takes the first failure, if there was one.
     pub(crate) fn failure(&self) -> Option<CopyError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl PartialEq for SharedFile {
-    /// Two open files are never the same one: identity is the address.
+    /// Compares addresses, because two open files are never the same.
     fn eq(&self, other: &SharedFile) -> bool {
         std::ptr::eq(self, other)
     }

@@ -1,5 +1,7 @@
-//! Sparse files, copied by what SEEK_DATA reports: data are read and written, holes are left out, hashed as zeros and compared with the holes of
-//! the copy.
+//! Copy of sparse files by the ranges that SEEK_DATA reports.
+//!
+//! Data is read and written. Holes are left out of the copy, hashed as zeros, and compared with the
+//! holes of the copy.
 
 use super::digesting::Watch;
 use super::error::CopyError;
@@ -12,8 +14,9 @@ use haul_model::ByteRange;
 use haul_sys::sparse::DataRanges;
 
 impl Run<'_> {
-    /// Moves what the source says is data, and counts its holes as moved. With `compares` the data are compared with the copy in the page
-    /// cache, and the holes with the holes of the copy.
+    /// Copies the ranges that the source reports as data, and counts its holes as copied. With
+    /// `compares`, compares the data with the copy in the page cache, and the holes with the holes
+    /// of the copy.
     pub(super) fn around_holes(
         &self,
         lane: &mut Lane,
@@ -41,7 +44,8 @@ impl Run<'_> {
         Ok(range.len())
     }
 
-    /// Leaves a hole of the source out of the copy. With `compares` the copy has to have one there: what it holds instead is read.
+    /// Leaves a hole of the source out of the copy. With `compares`, the copy must have a hole
+    /// there; any data found instead is read and must be zeros.
     fn hole(
         &self,
         lane: &mut Lane,

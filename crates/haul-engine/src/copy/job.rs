@@ -1,4 +1,4 @@
-//! One copy job: its workers, what they share, and how they walk.
+//! One copy job: its workers, their shared state, and their walk.
 
 use super::contexts;
 use super::descriptors::{self, Descriptors, Opened, SourceEnd};
@@ -22,69 +22,69 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a job ended.
+/// Result of a job.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Entries that failed; the exit status is a failure if there is one.
+    /// Number of entries that failed. If it is not 0, the exit status is a failure.
     pub failures: u64,
-    /// The job was told to stop before all was done.
+    /// True if the job was stopped before everything was done.
     pub interrupted: bool,
-    /// Sinks that a stop cut off, and that were removed or marked as not complete.
+    /// Sinks that a stop interrupted, and that were removed or marked as incomplete.
     pub cut_off: Vec<OsString>,
-    /// Properties of some file could not be kept; that was told as a warning.
+    /// True if some metadata of a file could not be preserved; a warning reported it.
     pub is_loose: bool,
-    /// The names in some directory could not be made durable; that was told as a failure.
+    /// True if the names in some directory could not be synced; a failure reported it.
     pub is_unsynced: bool,
 }
 
-/// What all workers of a job share.
+/// State shared by all workers of a job.
 pub(crate) struct Job<'a> {
     pub(crate) settings: &'a CopySettings,
     pub(crate) report: &'a dyn Report,
     pub(crate) tally: &'a Tally,
     pub(crate) pool: Pool<'a, Walk, Arc<SharedFile>>,
-    /// Which directories are open.
+    /// The open directories.
     pub(crate) descriptors: Descriptors,
-    /// What was met and made so far, where rules need it.
+    /// Entries found and created so far, as far as the rules need them.
     pub(crate) memory: Memory,
-    /// What is known of the sinks' file systems at close.
+    /// Knowledge about how the sinks' file systems behave at close.
     pub(crate) closing: settle::Closing,
-    /// What is known of proving.
+    /// Verification state of the job.
     pub(crate) proof: Proof,
-    /// The user in whose name all is done: 0 for root.
+    /// Effective user ID: 0 for root.
     pub(crate) user: u32,
-    /// Something of a file's properties could not be kept, and was told without failing the file.
+    /// True if some metadata could not be preserved and a warning reported it.
     is_loose: AtomicBool,
-    /// The names in some directory could not be made durable.
+    /// True if the names in some directory could not be synced.
     pub(crate) is_unsynced: AtomicBool,
     cut_off: Mutex<Vec<OsString>>,
 }
 
-/// Work that brings entries.
+/// Work that yields entries.
 #[derive(Debug)]
 pub(crate) enum Walk {
     /// The operands of the command, in order.
     Operands(OperandWalk),
-    /// A directory that was made at the sink and is still to be opened.
+    /// A directory that was created at the sink and must still be opened.
     Enter(Box<entry::NewDirectory>),
-    /// A directory half read.
+    /// A partly read directory.
     Read(Opened, DirReader<SourceEnd>),
-    /// Entries of a directory that a worker read and somebody else may take.
+    /// Entries of a directory that one worker read and any other may take.
     Batch(Arc<Directory>, Vec<DirEntry>),
 }
 
-/// Entries read from a directory before they are sorted and shared out. Sorting by inode makes cold reads of
-/// small files sequential on file systems that hash their directories (ext4).
+/// Number of entries read from a directory before they are sorted and shared. Sorting by inode
+/// makes cold reads of small files sequential on file systems that hash their directories (ext4).
 const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
 
-/// Copies what `settings` say. Everything that goes wrong is told to `report`; `tally` can be read meanwhile;
-/// when `stop` turns true the job ends soon, in a state that can be gone on from.
+/// Copies according to `settings`. Reports every error to `report`. The caller can read `tally`
+/// meanwhile. If `stop` becomes true, the job ends soon, in a resumable state.
 pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &AtomicBool) -> Outcome {
     copy_after(&Arc::default(), settings, report, tally, stop)
 }
 
-/// As [`copy`], with what earlier jobs of the same command know of files with several names: later names of those
-/// become links to their sinks.
+/// Like [`copy`], but takes the multi-name files that earlier jobs of the same command copied.
+/// Later names of those files become links to their sinks.
 pub(crate) fn copy_after(
     claims: &Arc<Claims>,
     settings: &CopySettings,
@@ -143,7 +143,8 @@ fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) 
         }
         Turn::Walk(Walk::Batch(directory, entries)) => match job.descriptors.open(&directory) {
             Ok(directory) => {
-                // No entry is the last beneath the directory: on the way up, each level needs descriptors, and an entry holds some.
+                // This extra count prevents an entry from being the last beneath the directory.
+                // Going up needs descriptors at each level, and an entry holds some.
                 directory.expect(1);
                 take_entries(job, lane, &directory, entries.into());
                 settle::leave_open(job, directory);
@@ -157,14 +158,14 @@ fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) 
     reread::settle_held(job, lane);
 }
 
-/// An entry whose directory can't be reached any more.
+/// Counts an entry whose directory can no longer be reached.
 fn give_up_entry(job: &Job<'_>, directory: &Arc<Directory>) {
     entry::met(job);
     settle::leave(job, directory);
 }
 
-/// Reads some entries, leaves the rest of the directory and all but a first batch to others, and takes that. Where too
-/// many directories wait half read, this one is read to its end.
+/// Reads entries, keeps a first batch and offers the other batches and the rest of the directory to
+/// other workers. If too many directories already wait half read, reads this one to its end.
 fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader<SourceEnd>) {
     loop {
         let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
@@ -175,10 +176,11 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
         });
         directory.expect(entries.len());
         job.tally.expect(entries.len());
-        // Names of one inode stay in their order, as they do with cp.
+        // Names of one inode stay in their order, as with cp.
         entries.sort_by_key(|entry| entry.ino);
         if more && !job.descriptors.leave_half_read() {
-            // What is left to others waits in memory, and there may be any number of entries still to come.
+            // Work offered to others waits in memory, and the number of remaining entries is
+            // unbounded.
             take_entries(job, lane, &directory, entries.into());
             if job.pool.stopping() {
                 return;
@@ -215,8 +217,8 @@ fn take_entries(job: &Job<'_>, lane: &mut Lane, directory: &Opened, entries: Vec
 }
 
 impl Job<'_> {
-    /// Tells of a failure and counts it. An operand that goes into itself fails once, however many of the directories
-    /// that its copy made it meets.
+    /// Reports and counts a failure. An operand that is copied into itself fails only once, even if
+    /// the job meets several directories that the copy created.
     pub(crate) fn fail(&self, error: &CopyError) {
         if let CopyError::Refused(Refusal::IntoItself { source_path, sink }) = error
             && !self.memory.first_into_itself(source_path, sink)
@@ -227,7 +229,8 @@ impl Job<'_> {
         self.report.failed(error);
     }
 
-    /// Tells of a property that could not be kept. With mv that fails nothing: what counts is that the bytes arrived.
+    /// Reports metadata that could not be preserved. For mv this is a warning and not a failure,
+    /// because the bytes arrived.
     pub(crate) fn not_kept(&self, error: &CopyError) {
         if self.settings.rules.moves {
             self.is_loose.store(true, Ordering::Relaxed);
@@ -237,12 +240,13 @@ impl Job<'_> {
         }
     }
 
-    /// Remembers a sink that a stop cut off.
+    /// Records a sink that a stop interrupted.
     pub(crate) fn was_cut_off(&self, sink: OsString) {
         self.cut_off.lock().unwrap_or_else(PoisonError::into_inner).push(sink);
     }
 
-    /// Hands the entries a worker still holds to whoever is free, because it goes into a large file.
+    /// Offers the remaining entries of a worker to free workers, because this worker starts a large
+    /// file.
     pub(crate) fn share_entries(&self, lane: &mut Lane, directory: &Arc<Directory>) {
         let entries = lane.give_up_entries();
         if !entries.is_empty() {

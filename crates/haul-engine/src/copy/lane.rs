@@ -1,4 +1,4 @@
-//! What each worker has for itself.
+//! State that each worker owns.
 
 use super::deliver::CloneRefusals;
 use super::job::Job;
@@ -10,19 +10,19 @@ use haul_sys::uring::CopyRing;
 use std::collections::VecDeque;
 use std::io;
 
-/// Blocks a worker's ring keeps in flight: one being read while others are written.
+/// Maximum number of blocks in flight in a worker's ring: one is read while others are written.
 const RING_DEPTH: usize = 4;
 
-/// What a worker owns: its block of memory, and the entries it took and has not begun.
+/// The state of a worker: its memory block, and the entries that it took and has not started.
 pub(crate) struct Lane {
     block: Option<AlignedBuffer>,
-    /// A second block, for what is read back.
+    /// A second block, for data that is read back.
     back: Option<AlignedBuffer>,
     block_bytes: usize,
     entries: VecDeque<DirEntry>,
     refusals: CloneRefusals,
     ring: Ring,
-    /// Small files that wait for their proof.
+    /// Small files that wait for their verification.
     pub(super) held: Vec<Held>,
     pub(super) held_bytes: u64,
 }
@@ -33,12 +33,12 @@ enum Ring {
     Untried,
     /// In use.
     Open(Box<CopyRing>),
-    /// The kernel has none, forbids it, or lost it.
+    /// The kernel has none, forbids it, or it failed.
     Unavailable,
 }
 
 impl Lane {
-    /// A worker's lane; its block is made when first used.
+    /// Creates the state of a worker. The block is allocated on first use.
     pub(crate) fn new(job: &Job<'_>) -> Lane {
         Lane {
             block: None,
@@ -52,22 +52,22 @@ impl Lane {
         }
     }
 
-    /// Takes entries to work through.
+    /// Stores entries to work on.
     pub(crate) fn hold(&mut self, entries: VecDeque<DirEntry>) {
         self.entries = entries;
     }
 
-    /// The next entry to work on.
+    /// Takes the next entry to work on.
     pub(crate) fn next_entry(&mut self) -> Option<DirEntry> {
         self.entries.pop_front()
     }
 
-    /// Lets go of the entries not yet begun.
+    /// Takes out the entries that are not started.
     pub(crate) fn give_up_entries(&mut self) -> Vec<DirEntry> {
         std::mem::take(&mut self.entries).into()
     }
 
-    /// The ring, where the kernel gives one.
+    /// Returns the ring if the kernel provides one.
     pub(super) fn ring(&mut self) -> Option<&mut CopyRing> {
         if let Ring::Untried = self.ring {
             self.ring = CopyRing::new(RING_DEPTH, self.block_bytes)
@@ -79,22 +79,22 @@ impl Lane {
         }
     }
 
-    /// Gives up the ring, which failed.
+    /// Discards the ring after a failure.
     pub(super) fn lose_ring(&mut self) {
         self.ring = Ring::Unavailable;
     }
 
-    /// Between which file systems cloning is no use.
+    /// Returns the pairs of file systems between which cloning never works.
     pub(super) fn refusals(&mut self) -> &mut CloneRefusals {
         &mut self.refusals
     }
 
-    /// The block of memory.
+    /// Returns the memory block.
     pub(super) fn block(&mut self) -> io::Result<&mut AlignedBuffer> {
         made(&mut self.block, self.block_bytes)
     }
 
-    /// The block of memory and the one for what is read back.
+    /// Returns the memory block and the one for data that is read back.
     pub(super) fn two_blocks(&mut self) -> io::Result<(&mut AlignedBuffer, &mut AlignedBuffer)> {
         Ok((made(&mut self.block, self.block_bytes)?, made(&mut self.back, self.block_bytes)?))
     }

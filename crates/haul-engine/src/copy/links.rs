@@ -1,8 +1,8 @@
-//! What a job remembers of what it met and made, where cp's rules need it: names of one inode, sinks being
-//! written, directories named by the command or made by it, and operands seen.
+//! Memory of a job about entries that it found and created, as far as cp's rules need it.
 //!
-//! Files of one name and directories leave nothing here unless the copy goes into what is copied, so memory does
-//! not grow with them.
+//! It holds names of one inode, sinks being written, directories that the command named or the job
+//! created, and the operands found so far. Files with one name and directories are not stored,
+//! unless the copy goes into its own source. Memory use therefore does not grow with their number.
 
 mod claims;
 mod writing;
@@ -19,13 +19,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use writing::Writing;
 
-/// Device and inode.
+/// Device number and inode number.
 pub(crate) type Identity = (u64, u64);
 
-/// A name, and the directory it is in.
+/// A name, and the directory that contains it.
 pub(crate) type NamedIn = (Identity, OsString);
 
-/// What was met and made so far.
+/// Entries found and created so far.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     claims: Arc<Claims>,
@@ -35,84 +35,88 @@ pub(crate) struct Memory {
     sources: Mutex<HashMap<Identity, Vec<OsString>>>,
     sinks: Mutex<HashSet<(OsString, Identity)>>,
     written: Mutex<HashMap<Identity, Written>>,
-    /// Where the lines of a batch that are under way go.
+    /// Sinks of the batch lines in progress.
     pub(crate) lines: SinksUnderWay,
-    /// Two workers would get in each other's way.
+    /// True if two workers would interfere with each other.
     pub(crate) one_worker: AtomicBool,
-    /// Operands and their sinks that were found to go into themselves.
+    /// Operands that are copied into themselves, with their sinks, as already reported.
     told_into_itself: Mutex<HashSet<(OsString, OsString)>>,
-    /// Copies go into what is copied.
+    /// True if copies go into their own source.
     pub(crate) into_itself: AtomicBool,
 }
 
-/// A sink that may have other names, and that is vouched for.
+/// A sink that may have other names and that the job verifies or records.
 #[derive(Debug)]
 struct Written {
     source: Identity,
     path: OsString,
 }
 
-/// A directory that must not be copied again as if it were new.
+/// A directory that must not be copied again as a new one.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownDirectory {
-    /// The operand it belongs to.
+    /// Number of the operand that it belongs to.
     pub(crate) operand: usize,
-    /// Its copy's path for messages.
+    /// Path of its copy for messages.
     pub(crate) sink: OsString,
-    /// Where its copy stands, as far as that could be told.
+    /// Location of its copy, if known.
     pub(crate) place: Option<NamedIn>,
 }
 
 impl Memory {
-    /// The memory of a job that follows others.
+    /// Creates the memory of a job that follows earlier jobs.
     pub(crate) fn after(claims: &Arc<Claims>) -> Memory {
         Memory { claims: Arc::clone(claims), ..Memory::default() }
     }
 
-    /// Whether another name of this file was copied before.
+    /// Returns true if another name of this file was copied before.
     pub(crate) fn is_claimed(&self, file: &Stat) -> bool {
         self.claims.knows(file.identity())
     }
 
-    /// Claims one name of a file. With `each_name_once` no name is met twice, and an inode is forgotten when
-    /// all its names were met and its first sink is whole.
+    /// Claims one name of a file. With `each_name_once`, no name occurs twice. An inode is then
+    /// dropped from memory when all its names were found and its first sink is complete.
     pub(crate) fn claim(&self, file: &Stat, each_name_once: bool) -> Claim<'_> {
         self.claims.claim(file, each_name_once)
     }
 
-    /// The first sink of an inode is whole, with all that is set on it. Returns the names that were linked to it before.
+    /// Records that the first sink of an inode is complete, including its metadata. Returns the
+    /// names that were linked to it before.
     pub(crate) fn settled(&self, identity: Identity) -> Vec<LinkedName> {
         self.claims.settled(identity)
     }
 
-    /// The first sink did not become a whole copy: later names are copied anew. Returns those already linked.
+    /// Drops an inode whose first sink did not become a complete copy: later names are copied
+    /// again. Returns the names already linked.
     #[must_use]
     pub(crate) fn forget(&self, identity: Identity) -> Vec<LinkedName> {
         self.claims.forget(identity)
     }
 
-    /// Waits until no other file of this job writes this sink. Returns whether one did.
+    /// Waits until no other file of this job writes this sink. Returns true if the call had to
+    /// wait.
     pub(crate) fn write_alone(&self, sink: Identity) -> (WriteTurn, bool) {
         self.writing.wait(sink)
     }
 
-    /// Remembers that an operand goes into its own copy. Returns false if that was known.
+    /// Records that an operand is copied into itself. Returns false if that was already known.
     pub(crate) fn first_into_itself(&self, source: &OsStr, sink: &OsStr) -> bool {
         let mut told = self.told_into_itself.lock().unwrap_or_else(PoisonError::into_inner);
         told.insert((source.to_owned(), sink.to_owned()))
     }
 
-    /// Remembers a directory that this job made.
+    /// Records a directory that this job created.
     pub(crate) fn made_directory(&self, identity: Identity) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
     }
 
-    /// Whether this job made a directory, where such are remembered.
+    /// Returns true if this job created the directory and recorded it.
     pub(crate) fn has_made(&self, identity: Identity) -> bool {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity)
     }
 
-    /// Remembers a directory named by the command, unless it is known: then what is known.
+    /// Records a directory named by the command. If it is already known, returns the earlier
+    /// record.
     pub(crate) fn name_directory(
         &self,
         identity: Identity,
@@ -128,18 +132,20 @@ impl Memory {
         }
     }
 
-    /// A directory that was named could not be made: it is met anew when it is named again.
+    /// Drops a named directory that could not be created. It is treated as new if it is named
+    /// again.
     pub(crate) fn forget_directory(&self, identity: Identity) {
         self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&identity);
     }
 
-    /// A directory that was named by an operand up to `operand`.
+    /// Returns a directory that was named by an operand up to `operand`.
     pub(crate) fn known_directory(&self, identity: Identity, operand: usize) -> Option<KnownDirectory> {
         let known = self.directories.read().unwrap_or_else(PoisonError::into_inner);
         known.get(&identity).filter(|known| known.operand <= operand).cloned()
     }
 
-    /// Whether a source of this inode was named before by a name that `same` finds to be the same; remembers it.
+    /// Returns true if an earlier operand named a source of this inode by a name that equals `name`
+    /// or that `same` accepts. Otherwise records the name.
     pub(crate) fn source_was_named(
         &self,
         identity: Identity,
@@ -155,8 +161,9 @@ impl Memory {
         false
     }
 
-    /// An existing sink is about to be written from this source. Remembered where it may have other names; `path` is its own. Gives the
-    /// name by which another source was written into it.
+    /// Records that an existing sink is about to be written from this source, if the sink may have
+    /// other names. `path` returns the sink's own path. Returns the name under which another source
+    /// was written into the sink.
     pub(crate) fn written_before(
         &self,
         sink: Identity,
@@ -176,15 +183,15 @@ impl Memory {
         }
     }
 
-    /// Remembers what an operand became.
+    /// Records the sink of an operand.
     pub(crate) fn add_sink(&self, name: &OsStr, identity: Identity) {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner).insert((name.to_owned(), identity));
     }
 
-    /// Whether an earlier operand became this.
+    /// Returns true if an earlier operand created this sink.
     pub(crate) fn sink_was_made(&self, name: &OsStr, identity: Identity) -> bool {
         let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
-        // A set of pairs is asked by a pair: the name is copied, once an operand at most.
+        // The set holds pairs, so a look-up needs a copy of the name: at most once per operand.
         sinks.contains(&(name.to_owned(), identity))
     }
 }

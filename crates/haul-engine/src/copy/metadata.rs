@@ -1,7 +1,8 @@
-//! What a copy keeps of its source besides bytes: owner, attributes, permissions, and times last of all.
+//! Metadata that a copy preserves: owner, attributes, permissions, and finally the times.
 //!
-//! The order matters: a change of owner clears set-id bits and capabilities, so attributes and mode follow it;
-//! and a sink that carries its source's time is taken for a finished one, so the time comes when all else is set.
+//! The order matters. A change of owner clears set-id bits and capabilities, so attributes and mode
+//! follow it. A sink with its source's modification time counts as finished, so the times are set
+//! after everything else.
 
 use super::descriptors::Opened;
 use super::directory::Directory;
@@ -21,11 +22,12 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Set-user-id, set-group-id and sticky: given only with the owner they were meant for.
+/// Set-user-ID, set-group-ID and sticky bits: set only together with the owner they were meant for.
 const SPECIAL_BITS: u32 = 0o7000;
 
-/// Attributes that `--preserve=xattr` leaves alone: permissions, which `--preserve=mode` keeps in its own way,
-/// and what a file system or the kernel keeps there for itself. The list of the attr package's `xattr.conf`.
+/// Attributes that `--preserve=xattr` does not copy. They are permissions, which `--preserve=mode`
+/// preserves in its own way, and internal data of a file system or the kernel. The list comes from
+/// `xattr.conf` of the attr package.
 const NOT_COPIED: [&[u8]; 9] = [
     b"system.nfs4_acl",
     b"system.nfs4acl",
@@ -38,19 +40,19 @@ const NOT_COPIED: [&[u8]; 9] = [
     b"trusted.SGI_MAC_FILE",
 ];
 
-/// As [`NOT_COPIED`], for all attributes that begin so.
+/// Like [`NOT_COPIED`], for all attributes with these prefixes.
 const NOT_COPIED_PREFIXES: [&[u8]; 4] = [b"trusted.SGI_DMI_", b"xfsroot.", b"user.Beagle.", b"afs."];
 
-/// Sets on a file what is to be kept of its source. Failures to keep something other than the times are told
-/// here and leave the copy a whole one.
+/// Sets the metadata to be preserved on a file. Failures other than those of the times are reported
+/// here, and the copy still counts as complete.
 ///
 /// # Errors
-/// Where the times could not be set.
+/// Returns an error if the times could not be set.
 pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyError> {
     let rules = &job.settings.rules;
     let settle = &file.settle;
     if settle.more_follows {
-        // Between two parts a stop may come, and nobody is to take the file for finished.
+        // A stop may come between two parts, and no later run may take the file for finished.
         set_part_time(file, settle::unfinished(&file.source_stat));
         return Ok(());
     }
@@ -76,7 +78,8 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
     keeper.keep(mode)
 }
 
-/// Best effort: who may not set the time of a sink leaves it as writing it did.
+/// Sets the times of a regular sink. Errors are ignored: without permission, the sink keeps the
+/// time of its last write.
 fn set_part_time(file: &FileMove, times: Times) {
     if file.sink_is_regular {
         let _ = sys::set_times_fd(&file.sink, times);
@@ -89,8 +92,8 @@ fn now() -> Times {
     Times { atime: None, mtime: Some(Timespec { sec, nsec: since.subsec_nanos() }) }
 }
 
-/// Sets on a directory what is to be kept, now that all beneath it is through. `opened` is the directory, and `above`
-/// the one it is in, as far as they can be reached.
+/// Sets the metadata to be preserved on a directory, after everything beneath it has finished.
+/// `opened` is the directory and `above` is its parent, if they can be reached.
 pub(crate) fn settle_directory(
     job: &Job<'_>,
     directory: &Directory,
@@ -139,7 +142,7 @@ fn keep_open_directory(
     Ok(())
 }
 
-/// As [`settle_directory`], for one that could not be opened or was not to be.
+/// Like [`settle_directory`], for a directory that could not be opened or did not have to be.
 pub(crate) fn settle_unread(job: &Job<'_>, parent: &Opened, source_name: &OsStr, facts: &DirectoryFacts) {
     if !keeps_of_directory(job, facts) {
         return;
@@ -147,7 +150,7 @@ pub(crate) fn settle_unread(job: &Job<'_>, parent: &Opened, source_name: &OsStr,
     let (from, to) = (name_of(source_name), name_of(&facts.sink_name));
     let sink = match entry::open_sink(parent, facts) {
         Ok(sink) => Some(sink),
-        // What can't be opened has its name alone.
+        // A sink that cannot be opened is accessed by name only.
         Err(CopyError::Cannot { .. }) => None,
         Err(error) => return job.fail(&error),
     };
@@ -160,7 +163,8 @@ pub(crate) fn settle_unread(job: &Job<'_>, parent: &Opened, source_name: &OsStr,
     }
 }
 
-/// Sets on a link, a pipe or a device what is to be kept. It was made anew: nothing is known of its owner.
+/// Sets the metadata to be preserved on a link, a pipe or a device. It was just created, so its
+/// owner is unknown.
 pub(crate) fn settle_name(job: &Job<'_>, entry: &Entry, source: &Stat, sink_is_link: bool) {
     if !keeps_anything(&job.settings.rules) {
         return;
@@ -181,7 +185,8 @@ pub(crate) fn settle_name(job: &Job<'_>, entry: &Entry, source: &Stat, sink_is_l
     }
 }
 
-/// Tells of an owner that could not be kept, unless this user may not give files away: then nobody expects it.
+/// Reports an owner that could not be preserved. Reports nothing if this user may not change
+/// owners, because no user expects it then. Returns true if the entry failed.
 pub(crate) fn owner_failed(job: &Job<'_>, path: OsString, source: io::Error) -> bool {
     let missed = owner_is_missed(&source);
     if missed {
@@ -212,12 +217,13 @@ fn keep_directory(
     keeper.keep(new_mode_of_directory(facts))
 }
 
-/// Whether anything is set on a directory at its end.
+/// Returns true if any metadata is set on a directory at its end.
 fn keeps_of_directory(job: &Job<'_>, facts: &DirectoryFacts) -> bool {
     keeps_anything(&job.settings.rules) || new_mode_of_directory(facts).is_some()
 }
 
-/// The mode of a directory whose source's is not kept, where it has another so far: a new one, or one that was closed to its user.
+/// Returns the mode to set on a directory whose source's mode is not preserved, if its present mode
+/// differs. This concerns a new directory, or one that was closed to its user.
 fn new_mode_of_directory(facts: &DirectoryFacts) -> Option<u32> {
     let made = facts.sink.mode;
     let missing = facts.omitted & !process::umask();
@@ -239,38 +245,39 @@ fn name_of(name: &OsStr) -> CString {
     CString::new(name.as_bytes()).unwrap_or_default()
 }
 
-/// Builds a path for a message.
+/// Function that builds a path for a message.
 type PathOf<'a> = &'a dyn Fn() -> OsString;
 
-/// One entry's metadata, from its source to its sink.
+/// Metadata of one entry, to be copied from its source to its sink.
 struct Keeper<'a, 'j> {
     job: &'a Job<'j>,
     source: (Place<'a>, &'a Stat),
     source_path: PathOf<'a>,
     sink: (Place<'a>, PathOf<'a>),
-    /// What stood at the sink and was written into; `None` for a new one.
+    /// State of an existing sink before the write; `None` for a new sink.
     before: Option<&'a Stat>,
     kind: FileKind,
 }
 
 impl Keeper<'_, '_> {
-    /// Sets all that the rules keep. `mode` is what a new sink gets where its source's permissions are not
-    /// kept and it has others so far.
+    /// Sets all metadata that the rules preserve. `mode` is the mode of a new sink whose source's
+    /// permissions are not preserved, if the present mode differs.
     fn keep(&self, mode: Option<u32>) -> Result<(), CopyError> {
         let keep = &self.job.settings.rules.preserve;
         let mut has_owner = true;
-        // As with cp: who may not set a standing directory's times is told that, and nothing more. No byte waits for them.
+        // As with cp, an existing directory whose times cannot be set gets only that error. No data
+        // depends on these times.
         let is_standing = self.kind == FileKind::Directory && self.before.is_some();
         if is_standing {
             self.keep_or_tell_times()?;
         }
-        // A link made by `-s` is its maker's: there is no owner to keep.
+        // A link created by `-s` belongs to its creator, so there is no owner to preserve.
         let is_own_link =
             self.job.settings.rules.make == Make::SymbolicLink && self.kind == FileKind::Symlink;
         if keep.ownership && !is_own_link && self.owner_differs() {
             match self.set_owner() {
                 Ok(kept) => has_owner = kept,
-                // As with cp: links are left as they are, and of all else the times are kept.
+                // As with cp, links are left unchanged, and all other types only get their times.
                 Err(Told) if self.kind == FileKind::Symlink || is_standing => return Ok(()),
                 Err(Told) => return self.keep_times(),
             }
@@ -304,13 +311,14 @@ impl Keeper<'_, '_> {
         })
     }
 
-    /// A new sink may have got its owner from its directory: it is set without asking.
+    /// Returns true if the owner must be set. A new sink may have inherited its owner from its
+    /// directory, so its owner is set without a check.
     fn owner_differs(&self) -> bool {
         let source = self.source.1;
         self.before.is_none_or(|before| (before.uid, before.gid) != (source.uid, source.gid))
     }
 
-    /// Returns whether the sink has its owner now.
+    /// Sets the owner. Returns true if the sink now has the owner of its source.
     fn set_owner(&self) -> Result<bool, Told> {
         let source = self.source.1;
         if let Some(before) = self.before
@@ -321,14 +329,16 @@ impl Keeper<'_, '_> {
         }
         let error = match set_owner(self.sink.0, Some(source.uid), Some(source.gid)) {
             Ok(()) => return Ok(true),
-            // File systems without owners refuse even the one they show; as with cp, that concerns no regular file.
+            // A file system without owners rejects even the owner that it reports. As with cp, this
+            // does not matter for a regular file.
             Err(_) if self.has_owner_already() => return Ok(true),
             Err(error) => error,
         };
         let is_refused =
             matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
         if is_refused && self.kind != FileKind::Symlink {
-            // The group alone may be this user's to give. A link stays its maker's, as with GNU cp.
+            // This user may be allowed to set the group alone. As with GNU cp, a link keeps the
+            // owner that created it.
             let _ = set_owner(self.sink.0, None, Some(source.gid));
         }
         if !owner_is_missed(&error) {
@@ -348,7 +358,8 @@ impl Keeper<'_, '_> {
         self.kind == FileKind::Regular && stat::stat_fd(sink).is_ok_and(has)
     }
 
-    /// The new owner must not find permissions that were meant for the old one's file.
+    /// Removes permissions, so that the new owner never gets access that was granted on the old
+    /// owner's file.
     fn close_to_others(&self, before: &Stat) -> Result<(), Told> {
         let Err(source) = set_mode(self.sink.0, before.mode & self.source.1.mode & 0o700) else {
             return Ok(());
@@ -358,7 +369,8 @@ impl Keeper<'_, '_> {
             let path = (self.sink.1)();
             self.job.not_kept(&CopyError::Failed { doing: "clearing permissions for", path, source });
         } else if !self.job.settings.rules.moves {
-            // Nobody expects it of this user: as with cp, the status alone says that something was not kept.
+            // This user cannot be expected to do it. As with cp, only the exit status reports the
+            // failure.
             Tally::add(&self.job.tally.failures, 1);
         }
         Err(Told)
@@ -380,7 +392,8 @@ impl Keeper<'_, '_> {
         let reset = match self.before {
             Some(_) => None,
             None => match rules.new_mode {
-                // What is set later is all that the file is to have, whatever the umask and its directory's default list say.
+                // The umask and the default ACL of the directory must not add to the permissions
+                // that are set later.
                 Some(mode) => Some(sys::drop_acl(self.sink.0).and_then(|()| set_mode(self.sink.0, mode))),
                 None => keep.explicit_no_mode.then(|| self.set_default_permissions()),
             },
@@ -401,8 +414,9 @@ impl Keeper<'_, '_> {
         }
     }
 
-    /// `--no-preserve=mode`: what any new file of this kind gets, whatever its directory's default list says. Special
-    /// bits are not among the permissions: those that a directory has from above stay.
+    /// Sets the permissions of `--no-preserve=mode`: those of any new file of this type, whatever
+    /// the default ACL of the directory says. Special bits are not permissions: a directory keeps
+    /// those that it inherited.
     fn set_default_permissions(&self) -> io::Result<()> {
         let all = if matches!(self.kind, FileKind::Directory | FileKind::Socket) { 0o777 } else { 0o666 };
         let standing = match self.sink.0 {
@@ -417,12 +431,13 @@ impl Keeper<'_, '_> {
         self.job.not_kept(&CopyError::permissions_failed(error, self.source_path, self.sink.1));
     }
 
-    /// Only `--preserve=xattr` makes a failure of one; `-a` does what it can in silence.
+    /// Copies extended attributes. Only `--preserve=xattr` makes an error a failure; `-a` ignores
+    /// it silently.
     fn copy_attributes(&self) {
         let keep = &self.job.settings.rules.preserve;
         let rules = &self.job.settings.rules;
         let tells_all = keep.require_xattr || rules.attributes_only;
-        // Whoever spoke of contexts does not mean the source's by its attributes.
+        // With explicit context options, the attributes do not include the context of the source.
         let wanted =
             |name: &CStr| is_copied(name) && (rules.contexts.are_attributes() || name != selinux::CONTEXT);
         if !tells_all && keep.reduce_diagnostics {
@@ -450,7 +465,8 @@ impl Keeper<'_, '_> {
             };
             self.tell(&error, keep.require_xattr);
         }
-        // A file system without attributes is told once a file, however many the file has.
+        // For a file system without attributes, each file gets only one message, however many
+        // attributes it has.
         if let Some(first) = unsupported.into_iter().next().filter(|_| tells_all) {
             let (doing, path) = ("setting attributes for", (self.sink.1)());
             self.tell(&CopyError::Failed { doing, path, source: first.source }, keep.require_xattr);
@@ -466,16 +482,17 @@ impl Keeper<'_, '_> {
     }
 }
 
-/// A failure that was told, after which the rest is left as it is.
+/// An error that was already reported; the remaining metadata is left unchanged.
 struct Told;
 
-/// Whether an extended attribute is a file's own, to be kept by whoever keeps attributes.
+/// Returns true if an extended attribute belongs to the file itself, so that copies must preserve
+/// it.
 pub(crate) fn is_copied(name: &CStr) -> bool {
     let name = name.to_bytes();
     !NOT_COPIED.contains(&name) && !NOT_COPIED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Gives what `place` stands for an owner and a group.
+/// Sets the owner and the group of `place`.
 pub(crate) fn set_owner(place: Place<'_>, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     match place {
         Place::File(fd) => sys::set_owner_fd(fd, uid, gid),
@@ -483,7 +500,7 @@ pub(crate) fn set_owner(place: Place<'_>, uid: Option<u32>, gid: Option<u32>) ->
     }
 }
 
-/// Gives what `place` stands for a mode.
+/// Sets the mode of `place`.
 pub(crate) fn set_mode(place: Place<'_>, mode: u32) -> io::Result<()> {
     match place {
         Place::File(fd) => sys::set_mode_fd(fd, mode),
@@ -491,7 +508,7 @@ pub(crate) fn set_mode(place: Place<'_>, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Gives what `place` stands for the times of its source.
+/// Sets the times of `place` to those of its source.
 pub(crate) fn set_times(place: Place<'_>, source: &Stat) -> io::Result<()> {
     match place {
         Place::File(fd) => sys::set_times_fd(fd, Times::of(source)),

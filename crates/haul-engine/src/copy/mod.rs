@@ -1,7 +1,8 @@
 //! Copying trees of files, with the rules of `cp`.
 //!
-//! The main path: an entry of the tree is met ([`entry`]), its fate decided, its bytes moved ([`pipeline`],
-//! [`deliver`]) and the result brought to its asked level and given its metadata ([`settle`]).
+//! The main path has three steps. [`entry`] decides how to copy an entry of the tree. [`pipeline`]
+//! and [`deliver`] copy its bytes. [`settle`] brings the result to the requested level and sets its
+//! metadata.
 
 mod ahead;
 mod backup;

@@ -1,4 +1,5 @@
-//! The operands of the command: which goes where, and which may go at the same time.
+//! The operands of the command: the sink of each operand, and the operands that may be copied
+//! concurrently.
 
 mod lines;
 mod parents;
@@ -26,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The operands not yet taken, or parts of one.
+/// The remaining operands, or the remaining parts of one operand.
 #[derive(Debug)]
 pub(crate) enum OperandWalk {
     /// The next operand and those after it.
@@ -35,21 +36,22 @@ pub(crate) enum OperandWalk {
     Parts(Box<parts::LaterParts>),
 }
 
-/// The operands not yet taken.
+/// The remaining operands.
 #[derive(Debug)]
 pub(crate) struct Rows {
     target: Opened,
     next: usize,
-    /// A line of a batch that was read and had to wait.
+    /// A line of a batch that was read and must wait.
     read: Option<Box<BatchItem>>,
-    /// Each waits for the one before it.
+    /// True if each operand waits for the one before it.
     in_order: bool,
-    /// Two of them may become the same sink.
+    /// True if two operands may have the same sink.
     sinks_collide: bool,
     sink_is_missing: bool,
 }
 
-/// Looks at the target; `None` where it can't take the operands, which was told then.
+/// Opens the target. Returns `None` if the target cannot hold the operands; the error was reported
+/// then.
 pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
     let settings = job.settings;
     let sinks_collide = sinks_collide(settings);
@@ -79,18 +81,19 @@ pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
         || moves_sinks_aside(settings)
         || updates_a_file_twice(settings);
     let rows = Rows { target, next: 0, read: None, in_order, sinks_collide, sink_is_missing };
-    // The end of a batch is met like an entry.
+    // The end of a batch counts like an entry.
     job.tally.expect(count(settings).unwrap_or(1));
     (count(settings) != Some(0)).then_some(OperandWalk::Rows(rows))
 }
 
-/// How many workers the job can have, of `most`. Questions are asked one at a time, in order; where copies become
-/// sources in their turn, none is to be read while it is written.
+/// Returns the number of workers of the job, at most `most`. Questions are asked one at a time, in
+/// order. If copies become sources later, no file may be read while it is written. Both cases need
+/// a single worker.
 pub(crate) fn workers(job: &Job<'_>, most: usize) -> usize {
     if job.memory.one_worker.load(Ordering::Relaxed) { 1 } else { most }
 }
 
-/// Whether all there is to do is one file of one object.
+/// Returns true if the job consists of one file of one object.
 fn is_one_small_file(settings: &CopySettings) -> bool {
     let source = match &settings.operands {
         Operands::Onto { source, .. } => source,
@@ -101,8 +104,9 @@ fn is_one_small_file(settings: &CopySettings) -> bool {
         .is_ok_and(|found| found.kind == FileKind::Regular && found.size <= settings.moving.object.bytes())
 }
 
-/// As many workers as are asked for, or as can have the files they need open at once in half of what the process may. A
-/// single small file is copied sooner than threads start, or than it is known how many there could be.
+/// Returns the requested number of workers, limited so that their open files need at most half of
+/// the process's descriptors. A single small file gets one worker: it is copied sooner than threads
+/// start, or than their possible number is known.
 pub(crate) fn most_workers(settings: &CopySettings, open_files: u64) -> usize {
     if is_one_small_file(settings) {
         return 1;
@@ -110,7 +114,8 @@ pub(crate) fn most_workers(settings: &CopySettings, open_files: u64) -> usize {
     workers_within(settings.moving.workers.count(), open_files)
 }
 
-/// Returns `asked`, or as many workers as half of these descriptors are enough for, if those are fewer; at least 1.
+/// Returns `asked`, or the number of workers that half of these descriptors suffice for, if that is
+/// smaller; at least 1.
 pub(crate) fn workers_within(asked: usize, open_files: u64) -> usize {
     let for_workers = open_files.saturating_sub(limits::OPEN_FILES_OF_THE_PROCESS) / 2;
     let most = usize::try_from(for_workers / limits::OPEN_FILES_OF_A_WORKER).unwrap_or(usize::MAX);
@@ -125,8 +130,8 @@ pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, walk: OperandWalk) {
     }
 }
 
-/// Takes the next operand, and leaves those after it to others; or, where order matters, to itself for when
-/// this one is through.
+/// Takes the next operand and offers the later ones to other workers. If the order matters, the
+/// later ones wait until this operand has finished.
 fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     let Some(taken) = place_next(job, &mut rows) else { return };
     let index = rows.next;
@@ -178,7 +183,8 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     entry::copy(job, lane, entry);
 }
 
-/// One operand is through: the directories above it get what is kept of theirs, and who waited goes on.
+/// Finishes one operand: sets the preserved metadata of the directories above it, and offers the
+/// waiting work.
 pub(crate) fn end(job: &Job<'_>, opened: Result<Opened, CopyError>, operand: &OperandSettle) {
     match opened {
         Ok(place) => parents::protect_parents(job, &place, &operand.parents),
@@ -201,7 +207,7 @@ fn offer(job: &Job<'_>, walk: Option<OperandWalk>) {
     }
 }
 
-/// What follows the first range of a line: the other ranges, and then the lines that wait for it.
+/// Returns the work after the first range of a line: the other ranges, and then the waiting lines.
 fn later_parts(
     taken: &Placed,
     ranges: Option<&Arc<Ranges>>,
@@ -223,7 +229,7 @@ fn later_parts(
 #[derive(Debug)]
 struct Placed {
     source: OsString,
-    /// Beneath the target.
+    /// Name relative to the target.
     sink: OsString,
     with_parents: bool,
     into_directory: bool,
@@ -236,7 +242,7 @@ impl Placed {
     }
 }
 
-/// Looks at an operand in the order of the command, where what is remembered of it depends on that order.
+/// Stats an operand in the order of the command, because the recorded state depends on that order.
 fn look(job: &Job<'_>, taken: &Placed) -> Option<Stat> {
     let follow = match job.settings.rules.dereference {
         super::settings::Dereference::Never => Follow::No,
@@ -245,7 +251,7 @@ fn look(job: &Job<'_>, taken: &Placed) -> Option<Stat> {
     stat::stat_at(CWD, &*taken.source, follow).ok()
 }
 
-/// Whether this file was an operand before; a directory has a rule of its own.
+/// Returns true if this file was already an operand. Directories have a separate rule.
 fn was_named_before(job: &Job<'_>, taken: &Placed, looked_at: Option<&Stat>) -> bool {
     let Some(source) = looked_at else { return false };
     if source.kind == FileKind::Directory || !taken.into_directory || count(job.settings) == Some(1) {
@@ -260,7 +266,7 @@ fn was_named_before(job: &Job<'_>, taken: &Placed, looked_at: Option<&Stat>) -> 
     warns
 }
 
-/// How many operands there are; `None` for a batch, which is read as it goes.
+/// Returns the number of operands, or `None` for a batch, which is read line by line.
 fn count(settings: &CopySettings) -> Option<usize> {
     match &settings.operands {
         Operands::IntoDirectory { sources, .. } => Some(sources.len()),
@@ -273,13 +279,14 @@ fn asks(settings: &CopySettings) -> bool {
     settings.rules.existing == Existing::Ask
 }
 
-/// Whether a line of a batch may rename or remove what another line is writing.
+/// Returns true if a line of a batch may rename or remove the sink that another line writes.
 fn moves_sinks_aside(settings: &CopySettings) -> bool {
     let rules = &settings.rules;
     matches!(settings.operands, Operands::Batch(_)) && (rules.backup.is_some() || rules.remove_destination)
 }
 
-/// Whether `-u` meets a file twice among the operands: the first sink that it leaves alone becomes the others' as well.
+/// Returns true if `-u` has a file twice among its operands. The first sink that `-u` leaves
+/// unchanged then becomes the sink of the others too.
 fn updates_a_file_twice(settings: &CopySettings) -> bool {
     let Operands::IntoDirectory { sources, .. } = &settings.operands else { return false };
     if !settings.rules.update || sources.len() == 1 {
@@ -290,7 +297,7 @@ fn updates_a_file_twice(settings: &CopySettings) -> bool {
     looks.any(|source| !seen.insert(source.identity()))
 }
 
-/// Whether what one operand becomes may be what another becomes, or its backup.
+/// Returns true if the sink of one operand may be the sink of another, or its backup.
 fn sinks_collide(settings: &CopySettings) -> bool {
     match &settings.operands {
         Operands::Onto { .. } => false,
@@ -301,12 +308,13 @@ fn sinks_collide(settings: &CopySettings) -> bool {
                     || settings.rules.backup.is_some()
                     || !sources.iter().all(|source| seen.insert(name_in_directory(source))))
         }
-        // Lines with one sink wait for each other.
+        // Lines with the same sink wait for each other.
         Operands::Batch(_) => false,
     }
 }
 
-/// Whether the copy goes into what is copied: each operand then finds what those before it left, as with cp.
+/// Returns true if the copy goes into its own source. As with cp, each operand then finds the
+/// results of those before it.
 fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
     let place = |path: &OsStr| OsStr::from_bytes(backup::split(path.as_bytes()).0).to_owned();
     let (sources, places): (_, Vec<OsString>) = match &settings.operands {
@@ -315,7 +323,7 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
         }
         Operands::IntoDirectory { sources, .. } => (&sources[..], vec![OsString::from(".")]),
         Operands::Onto { source, sink } => (std::slice::from_ref(source), vec![place(sink)]),
-        // Each line is looked at in its turn.
+        // Each line is checked when its turn comes.
         Operands::Batch(_) => return false,
     };
     if !settings.rules.recursive {
@@ -326,7 +334,7 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
     looks.any(|source| source.kind == FileKind::Directory && above.contains(&source.identity()))
 }
 
-/// A line of a batch may go into what it copies.
+/// Records that a line of a batch is copied into its own source.
 fn note_into_itself(job: &Job<'_>, target: &Opened, taken: &Placed, looked_at: Option<&Stat>) {
     let is_directory = looked_at.is_some_and(|source| source.kind == FileKind::Directory);
     if taken.item.is_none() || !job.settings.rules.recursive || !is_directory {
@@ -339,13 +347,14 @@ fn note_into_itself(job: &Job<'_>, target: &Opened, taken: &Placed, looked_at: O
     }
 }
 
-/// A directory and all above it; of one that is still to be made, those that stand.
+/// Returns a directory and all directories above it. For a directory that does not exist yet,
+/// returns the existing ones.
 fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
     let mut above = HashSet::new();
     let mut standing = place.as_bytes();
     while is_missing(stat::stat_at(target.sink(), OsStr::from_bytes(standing), Follow::Yes)) {
         standing = match backup::split(standing).0 {
-            // `.` and the root stand in themselves.
+            // `.` and the root are their own parents here.
             above if above != standing => above,
             _ => break,
         };
@@ -361,7 +370,8 @@ fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
     above
 }
 
-/// The next operand; `None` where there is none, or where it has to wait and `rows` waits with it.
+/// Returns the next operand. Returns `None` if there is none, or if it must wait; a copy of `rows`
+/// then waits with it.
 fn place_next(job: &Job<'_>, rows: &mut Rows) -> Option<Placed> {
     let settings = job.settings;
     let into_directory = matches!(settings.operands, Operands::IntoDirectory { .. });
@@ -390,7 +400,7 @@ fn place_next(job: &Job<'_>, rows: &mut Rows) -> Option<Placed> {
     }
 }
 
-/// The next line of a batch that says something; `None` at the end of the list.
+/// Returns the next valid line of a batch, or `None` at the end of the list.
 fn read_line(job: &Job<'_>, lines: &Batch) -> Option<BatchItem> {
     while !job.pool.stopping() {
         match lines.next(&|| job.pool.stopping()) {
@@ -407,13 +417,14 @@ fn read_line(job: &Job<'_>, lines: &Batch) -> Option<BatchItem> {
 }
 
 impl Rows {
-    /// These rows, with a line that was read and has to wait.
+    /// Returns a copy of these rows with a line that was read and must wait.
     fn waiting(&self, item: &BatchItem) -> OperandWalk {
         OperandWalk::Rows(Rows { target: self.target.clone(), read: Some(Box::new(item.clone())), ..*self })
     }
 }
 
-/// `cp --force --backup x x` makes a backup of `x` and leaves `x` as it is.
+/// Returns the sink of the operand. `cp --force --backup x x` copies `x` to its backup name and
+/// leaves `x` unchanged.
 fn onto(settings: &CopySettings, target: &Opened, source: &OsStr, sink: &OsStr) -> OsString {
     match &settings.rules.backup {
         Some(rule) if settings.rules.force && source == sink && is_regular(target, sink) => {
@@ -427,13 +438,14 @@ fn is_regular(target: &Opened, name: &OsStr) -> bool {
     stat::stat_at(target.sink(), name, Follow::Yes).is_ok_and(|stat| stat.kind == FileKind::Regular)
 }
 
-/// The last component of a source; `..` is copied as what it holds, into the directory itself.
+/// Returns the last component of a source. The contents of `..` and of the root are copied into the
+/// directory itself.
 fn name_in_directory(source: &OsStr) -> &OsStr {
     let last = last_component(source);
     if last == ".." || last == "/" { OsStr::new(if last == ".." { "." } else { "" }) } else { last }
 }
 
-/// `--parents`: all of a source's path, without slashes before and behind it.
+/// Returns the complete path of a source for `--parents`, without leading and trailing slashes.
 fn whole_path(source: &OsStr) -> OsString {
     let bytes = source.as_bytes();
     let start = bytes.iter().take_while(|&&byte| byte == b'/').count();

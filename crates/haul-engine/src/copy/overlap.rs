@@ -1,7 +1,9 @@
-//! A serial digest beside the copy: one thread reads and writes, another hashes the same blocks behind it.
+//! Serial digest in parallel with the copy: one thread reads and writes, and a second thread hashes
+//! the same blocks.
 //!
-//! This is FIVER's queue: the bytes are read once, and a bounded number of blocks lies between the two, so
-//! that a file under MD5 takes the longer of copying and hashing instead of their sum.
+//! This is FIVER's queue. The bytes are read once, and a bounded number of blocks is queued between
+//! the two threads. A file under MD5 therefore takes the longer of copying and hashing instead of
+//! their sum.
 
 use super::digesting::InOrder;
 use super::error::CopyError;
@@ -13,42 +15,43 @@ use haul_model::ByteOffset;
 use haul_sys::buffer::AlignedBuffer;
 use std::cell::Cell;
 
-/// Blocks between the copying and the hashing thread.
+/// Maximum number of blocks queued between the copying and the hashing thread.
 const BLOCKS_BETWEEN: usize = 8;
 
-/// Whether a second thread for one file is worth it: it was asked for, or there is a processor without work.
+/// Returns true if a second thread for one file is useful: it was requested, or a worker is idle.
 pub(crate) fn is_wanted(job: &Job<'_>, method: Method) -> bool {
     let moving = &job.settings.moving;
     matches!(method, Method::Nothing | Method::Journey)
         && moving.double_buffer.unwrap_or_else(|| job.pool.someone_is_idle() && moving.workers.count() > 1)
 }
 
-/// Moves a whole file in order and hashes it in a thread of its own, or in this one where no other can be had.
-/// Returns the bytes moved and the digest.
+/// Copies a complete file in order and hashes it in a second thread, or in this thread if no thread
+/// can be started. Returns the number of bytes copied and the digest.
 ///
 /// # Errors
-/// As [`Run::object`].
+/// See [`Run::object`].
 pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
     let bytes = block_bytes(run.job);
     let (filled_tx, filled) = crossbeam_channel::bounded::<(AlignedBuffer, usize)>(BLOCKS_BETWEEN);
     let (empty_tx, empty) = crossbeam_channel::bounded::<AlignedBuffer>(BLOCKS_BETWEEN);
     for _ in 0..BLOCKS_BETWEEN {
         let block = AlignedBuffer::new(bytes).map_err(|source| run.read_failed(0, source))?;
-        // The channel has room for exactly these.
+        // The channel has capacity for exactly these blocks.
         let _ = empty_tx.send(block);
     }
     let moved = std::thread::scope(|scope| {
         let hash = || {
-            // Taken in: this end of the channel closes with the thread.
+            // Moved into the closure, so that this end of the channel closes with the thread.
             let empty_tx = empty_tx;
             for (block, len) in filled {
                 digest.update(&block[..len]);
-                // At the end nobody takes the block back, but blocks to hash may still lie in the queue.
+                // At the end no thread takes the block back, but the queue may still hold blocks to
+                // hash.
                 let _ = empty_tx.send(block);
             }
         };
         let hashing = std::thread::Builder::new().spawn_scoped(scope, hash).ok()?;
-        // Both threads end only with each other, so a block always comes back.
+        // Each thread ends only together with the other, so a block always comes back.
         let moved = move_blocks(run, || empty.recv().ok(), |block, got| _ = filled_tx.send((block, got)));
         drop((filled_tx, empty));
         hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -60,7 +63,7 @@ pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, 
     }
 }
 
-/// Moves a whole file in order and hashes each block before the next is read.
+/// Copies a complete file in order and hashes each block before it reads the next one.
 fn move_alone(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
     let block = AlignedBuffer::new(block_bytes(run.job)).map_err(|source| run.read_failed(0, source))?;
     let free = Cell::new(Some(block));
@@ -72,8 +75,9 @@ fn move_alone(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), Copy
     Ok((bytes, digest))
 }
 
-/// Reads and writes block by block until the file ends, which may be before the length it tells, as in sysfs. Each block
-/// comes from `empty` and goes to `filled` with the number of its bytes. Returns the bytes moved.
+/// Reads and writes block by block until the end of the file. The end may come before the reported
+/// length, as in sysfs. Each block comes from `empty` and goes to `filled` with its number of
+/// bytes. Returns the number of bytes copied.
 fn move_blocks(
     run: &Run<'_>,
     empty: impl Fn() -> Option<AlignedBuffer>,

@@ -1,4 +1,5 @@
-//! One file's bytes on their way: read, digest, deliver; block by block, in the worker that took the object.
+//! Pipeline of one file's bytes: read, digest and deliver, block by block, in the worker that took
+//! the object.
 
 use super::deliver::{self, Delivery, Holes};
 use super::digesting::{self, FileDigest, FileHash, InOrder, Watch};
@@ -22,19 +23,22 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes per read and write: the block is still in the second-level cache when it is hashed and written. Larger ones make two
-/// workers in one file wait for each other longer, smaller ones cost more calls under the file's lock.
+/// Number of bytes per read and write. A block of this size is still in the second-level cache when
+/// it is hashed and written. Larger blocks make two workers in one file wait longer for each other.
+/// Smaller blocks need more calls under the file's lock.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Bytes per read and write: as asked for, or as measured best.
+/// Returns the number of bytes per read and write: the requested number, or the one that measured
+/// best.
 pub(crate) fn block_bytes(job: &Job<'_>) -> usize {
     let moving = &job.settings.moving;
     let chosen = moving.block.unwrap_or(BLOCK_BYTES);
     chosen.min(usize::try_from(moving.object.bytes()).unwrap_or(usize::MAX)).next_multiple_of(4096)
 }
 
-/// Moves a file: alone when it is small or must go in order, with whoever is free when it is large. The file is
-/// settled when this returns, or will be by the worker that moves its last object.
+/// Copies a file. A small file, or one that must be copied in order, is copied by this worker
+/// alone; idle workers help with a large file. When this returns, the file is settled, or the
+/// worker that copies its last object will settle it.
 pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
     if file.sink_state == SinkState::Complete {
         let bytes = file.source_stat.size;
@@ -81,27 +85,27 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
     }
 }
 
-/// What moving a file came to.
+/// Result of copying a file.
 #[derive(Debug)]
 pub(crate) struct Moved {
-    /// Bytes that reached the sink.
+    /// Number of bytes that reached the sink.
     pub(crate) bytes: u64,
-    /// The file's digest, where one was asked for.
+    /// Digest of the file, if one was requested.
     pub(crate) hash: Option<FileHash>,
-    /// What was proved of them.
+    /// Verification level of the bytes.
     pub(crate) level: Level,
-    /// What of them was read back from the device, where that is not all.
+    /// Ranges that were re-read from the device, if not all bytes were.
     pub(crate) parts_reread: Vec<ByteRange>,
 }
 
 impl Moved {
-    /// Bytes of which nothing more is known than that the sink took them.
+    /// Creates the result for bytes that the sink accepted and that were not verified.
     pub(crate) fn received(bytes: u64) -> Moved {
         Moved { bytes, hash: None, level: Level::Received, parts_reread: Vec::new() }
     }
 }
 
-/// The objects of a file, and the place of its bytes in the sink.
+/// Returns the plan of a file: its objects and the offset of its bytes in the sink.
 pub(super) fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
     let moving = &job.settings.moving;
     let (offset, length, sink_offset) =
@@ -131,7 +135,8 @@ fn share(job: &Job<'_>, lane: &mut Lane, file: FileMove, plan: Plan, delivery: D
     take_objects(job, lane, &shared);
 }
 
-/// Takes objects of a shared file until none is left. Whoever finishes the last one settles the file.
+/// Takes objects of a shared file until none is left. The worker that finishes the last one settles
+/// the file.
 pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFile>) {
     while let Some(object) = shared.take_object() {
         if object.index.0 + 1 == shared.plan.geometry().count() {
@@ -151,7 +156,8 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
     prove_objects(&run, lane, shared, Pace::All);
 }
 
-/// Moves one object of a shared file; returns whether it waits for its proof and is not through before.
+/// Copies one object of a shared file. Returns true if the object waits for its verification and is
+/// not finished before.
 fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Object) -> bool {
     ahead::ask(shared, object);
     let mut digest = shared.digest.object(object);
@@ -170,14 +176,14 @@ fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Obje
     false
 }
 
-/// One object is through; the last one settles the file.
+/// Records that one object is finished. The last one settles the file.
 pub(super) fn one_is_through(job: &Job<'_>, shared: &SharedFile) {
     if shared.one_is_through() {
         settle::finish(job, &shared.file, all_objects(job, shared));
     }
 }
 
-/// The result of a shared file, once no object is under way any more.
+/// Returns the result of a shared file after its last object has finished.
 fn all_objects(job: &Job<'_>, shared: &SharedFile) -> Result<Moved, CopyError> {
     if let Some(error) = shared.failure() {
         return Err(error);
@@ -197,7 +203,7 @@ fn all_objects(job: &Job<'_>, shared: &SharedFile) -> Result<Moved, CopyError> {
     })
 }
 
-/// Moves a file from its first byte to its last in this worker.
+/// Copies a file in this worker, from its first byte to its last.
 fn in_order(
     job: &Job<'_>,
     lane: &mut Lane,
@@ -235,7 +241,7 @@ fn in_order(
     Ok(Moved { hash, level: delivery.level(false), ..Moved::received(bytes) })
 }
 
-/// Moves what comes until the end comes.
+/// Copies a stream until its end or its length limit.
 fn stream(
     job: &Job<'_>,
     lane: &mut Lane,
@@ -282,7 +288,7 @@ fn stream(
     Ok(Moved { hash, level: delivery.level(true), ..Moved::received(bytes) })
 }
 
-/// One file under way, as the functions that move its bytes need it.
+/// One file in progress, with the context that copying its bytes needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) job: &'a Job<'a>,
@@ -294,22 +300,23 @@ pub(crate) struct Run<'a> {
 /// An object that reached the sink.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
-    /// Its bytes.
+    /// Length of the object, in bytes.
     pub(crate) bytes: u64,
-    /// The [`CHECK_DIGEST`] of what was read, where it is still to be proved.
+    /// The [`CHECK_DIGEST`] of the source bytes, if the object must still be verified.
     pub(crate) to_prove: Option<Digest>,
 }
 
 impl Run<'_> {
-    /// What is computed of the file.
+    /// Returns the settings that apply to this file's digests.
     fn moving(&self) -> &Moving {
         self.job.proof.moving(&self.job.settings.moving, self.delivery.method)
     }
 
-    /// Moves one object.
+    /// Copies one object.
     ///
     /// # Errors
-    /// [`CopyError`] names the side, the place and the cause; a source that ends before its length has changed.
+    /// Returns a [`CopyError`] that names the side, the offset and the cause. A source that ends
+    /// before its reported length has changed.
     pub(crate) fn object(
         &self,
         lane: &mut Lane,
@@ -331,24 +338,25 @@ impl Run<'_> {
         self.push(written);
         self.forget(read);
         if self.job.settings.moving.fadvise_read {
-            // Advice that is not taken costs nothing but cache: no reason to fail a copy.
+            // Ignored advice only occupies cache, so an error must not fail the copy.
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
         }
         Ok(Written { bytes: moved.len(), to_prove: digest })
     }
 
-    /// A range of the cut, as a range of the source.
+    /// Maps a range of the plan to a range of the source.
     pub(super) fn source_range(&self, range: ByteRange) -> ByteRange {
         ByteRange::between(self.plan.in_source(range.start).0, self.plan.in_source(range.end).0)
     }
 
-    /// A range of the cut, as a range of the sink.
+    /// Maps a range of the plan to a range of the sink.
     pub(super) fn sink_range(&self, range: ByteRange) -> ByteRange {
         ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0)
     }
 
-    /// Moves bytes that something looks at. With `compares` their digest is taken, and compared with the copy as the
-    /// page cache has it or returned to be compared with what the device has.
+    /// Copies bytes that a digest or a comparison needs. With `compares`, hashes the bytes. The
+    /// digest is then compared with the copy in the page cache, or returned for a later comparison
+    /// with the device.
     pub(super) fn seen(
         &self,
         lane: &mut Lane,
@@ -375,8 +383,9 @@ impl Run<'_> {
         Ok((moved, None))
     }
 
-    /// Lets the file system copy a range, and moves by blocks what it would not: all of it where it failed, because the
-    /// kernel does not say which side did, and reading and writing tells.
+    /// Lets the file system copy a range, and copies the remainder by blocks. After an error, all
+    /// of the range is copied by blocks: the kernel does not report which side failed, but reads
+    /// and writes do.
     pub(super) fn in_kernel(
         &self,
         lane: &mut Lane,
@@ -401,7 +410,8 @@ impl Run<'_> {
         Ok(done + self.blocks(lane, rest, watch, None)?)
     }
 
-    /// `--double-buffer`: moves a range with its reads and writes overlapping. `None` where that can't be.
+    /// Copies a range with overlapping reads and writes (`--double-buffer`). Returns `None` if that
+    /// is not possible.
     fn in_ring(
         &self,
         lane: &mut Lane,
@@ -432,15 +442,17 @@ impl Run<'_> {
             }
             Err(uring::CopyError::Write { at, source }) => Err(self.write_failed(at, source)),
             Err(uring::CopyError::Ring { source }) => {
-                // Some blocks were seen and perhaps not written: this object can't be begun anew.
+                // Some blocks passed the hashers and may not be written, so this object cannot be
+                // restarted.
                 lane.lose_ring();
                 Err(self.write_failed(to, source))
             }
         }
     }
 
-    /// Reads, shows and writes a range block by block. Returns the bytes moved: fewer than the range holds where the
-    /// source ends before the length it tells and has not changed, as the files of sysfs do.
+    /// Reads, hashes and writes a range block by block. Returns the number of bytes copied. It is
+    /// less than the range if an unchanged source ends before its reported length, as files in
+    /// sysfs do.
     pub(super) fn blocks(
         &self,
         lane: &mut Lane,
@@ -474,10 +486,11 @@ impl Run<'_> {
         Ok(at - range.start.0)
     }
 
-    /// Fills a block from one place of the cut. Fewer bytes than wanted mean that the source ends here.
+    /// Fills a block from one offset of the plan. Fewer bytes than wanted mean that the source ends
+    /// here.
     ///
     /// # Errors
-    /// The source can't be read, or it ends early because it shrank.
+    /// Returns an error if the source cannot be read, or if it ends early because it changed.
     pub(crate) fn read(&self, at: u64, block: &mut [u8], wanted: usize) -> Result<usize, CopyError> {
         let from = self.plan.in_source(ByteOffset(at)).0;
         let got = match self.delivery.direct_read {
@@ -516,7 +529,7 @@ impl Run<'_> {
         Err(self.differs(ByteRange::from_len(to, ByteLen(bytes.len() as u64))))
     }
 
-    /// Reads one object of the copy back; returns its [`CHECK_DIGEST`].
+    /// Reads one object of the copy back and returns its [`CHECK_DIGEST`].
     pub(super) fn sink_digest(&self, lane: &mut Lane, range: ByteRange) -> Result<Digest, CopyError> {
         let reader = self.delivery.reader(self.file);
         let unreadable =
@@ -532,7 +545,7 @@ impl Run<'_> {
             let wanted = usize::try_from(written.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let mut got = transfer::read_at(reader, at, &mut block[..wanted]).map_err(unreadable)?;
             if self.delivery.holes == Holes::Zeros {
-                // The sink gets its length last: until then, what lies past its end is a hole too.
+                // The sink gets its length last. Until then, a range behind its end is a hole too.
                 block[got..wanted].fill(0);
                 got = wanted;
             }
@@ -562,12 +575,12 @@ impl Run<'_> {
     }
 }
 
-/// The source's size or time moved while it was read.
+/// Returns the error for a source whose size or time changed during the copy.
 pub(crate) fn changed(file: &FileMove) -> CopyError {
     CopyError::SourceChanged { path: file.source_path(), sink: file.sink_path() }
 }
 
-/// The job was told to stop.
+/// Returns the error for a stopped job.
 pub(crate) fn interrupted(file: &FileMove) -> CopyError {
     CopyError::Interrupted { path: file.source_path(), sink: file.sink_path() }
 }

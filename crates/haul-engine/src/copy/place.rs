@@ -1,7 +1,8 @@
-//! A directory that names are beneath: resolved once, and held from then on.
+//! An open directory that names are relative to. It is resolved only once.
 //!
-//! What a job does on its way may change where a path leads: a backup renames a link that the path passes through, a
-//! sink that is replaced was part of it, somebody else moves a directory. Whoever holds the directory is not led elsewhere.
+//! During the job, a path may come to lead elsewhere. A backup may rename a link in the path, or a
+//! replaced sink may have been part of the path. Another process may move a directory. An open
+//! directory stays the same.
 
 use haul_sys::dir::open_place_at;
 use haul_sys::{CWD, Follow};
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// A held directory, and how its names are written in messages. Clones hold the same one.
+/// An open directory, and its prefix in messages. Clones share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Place {
     directory: Arc<OwnedFd>,
@@ -19,13 +20,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// The directory that operands go into. Links are followed now, and never again.
+    /// Opens the directory that operands go into. Links are followed now, and not again later.
     ///
     /// # Errors
-    /// What openat(2) reports; `ENOTDIR` for what is no directory.
+    /// Returns the error of openat(2), for example `ENOTDIR` if the path is not a directory.
     pub fn open(path: &OsStr) -> io::Result<Place> {
         let directory = match open_place_at(CWD, path, Follow::Yes) {
-            // The working directory stays where it is for a user who may not search it: names in it fail then.
+            // A user without search permission may still use the working directory as a target.
+            // Operations on names in it fail later.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_here(path) => {
                 open_place_at(CWD, HERE, Follow::Yes)?
             }
@@ -34,10 +36,11 @@ impl Place {
         Ok(Place { directory: Arc::new(directory), lead: lead_of(path) })
     }
 
-    /// The directory that the last component of `path` stands in, and that component with the slashes behind it.
+    /// Returns the directory that contains the last component of `path`, and that component with
+    /// its trailing slashes.
     ///
     /// # Errors
-    /// As [`Place::open`].
+    /// See [`Place::open`].
     pub fn above(path: &OsStr) -> io::Result<(Place, &OsStr)> {
         let bytes = path.as_bytes();
         let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
@@ -48,19 +51,19 @@ impl Place {
         Ok((Place { directory, lead: lead.to_owned() }, name))
     }
 
-    /// The path of a name in it, for messages.
+    /// Returns the path of a name in this directory, for messages.
     pub fn path_of(&self, name: &OsStr) -> OsString {
         let mut path = self.lead.clone();
         path.push(name);
         path
     }
 
-    /// What stands before its names in messages.
+    /// Returns the prefix of names in this directory, for messages.
     pub(super) fn lead(&self) -> &OsStr {
         &self.lead
     }
 
-    /// The descriptor, held as long as anybody has it.
+    /// Returns the descriptor, which stays open as long as a reference to it exists.
     pub(super) fn directory(&self) -> &Arc<OwnedFd> {
         &self.directory
     }
@@ -72,7 +75,7 @@ impl AsFd for Place {
     }
 }
 
-/// The working directory, by a way that leads through no directory of its own.
+/// The working directory, by a path that needs no search permission in that directory.
 const HERE: &str = "/proc/self/cwd";
 
 /// Returns true for a path of dots and slashes alone that leads to the working directory.
@@ -81,7 +84,8 @@ pub fn is_here(path: &OsStr) -> bool {
     parts.next() == Some(b".") && parts.all(|part| matches!(part, b"" | b"."))
 }
 
-/// What a directory's names begin with, joined as cp and mv join: `a/` for `a` and for `a//`; a root keeps its slashes.
+/// Returns the prefix of names in a directory, joined as cp and mv join paths: `a/` for `a` and for
+/// `a//`. A root keeps its slashes.
 fn lead_of(directory: &OsStr) -> OsString {
     let bytes = directory.as_bytes();
     match bytes.iter().rposition(|&byte| byte != b'/') {

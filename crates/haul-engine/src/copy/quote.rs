@@ -1,15 +1,16 @@
-//! Names in messages, quoted as the coreutils quote them, so that no control character reaches a terminal and
+//! Names in messages, quoted like in the coreutils. No control character reaches a terminal, and
 //! every name can be pasted into a shell.
 //!
-//! A name stands in single quotes. Bytes that can't be shown leave them for the shell's `$'...'`; a name with
-//! a single quote and nothing else of note stands in double quotes.
+//! A name is in single quotes. Bytes that cannot be displayed are written as the shell's `$'...'`
+//! outside these quotes. A name with a single quote and no other special character is in double
+//! quotes.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
-/// A name that prints quoted.
+/// A name that is displayed with quotes.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a> {
     name: &'a [u8],
@@ -22,17 +23,18 @@ enum When {
     Needed,
 }
 
-/// Quotes a name for a message, plain ones too.
+/// Quotes a name for a message, including plain names.
 pub fn quote(name: &OsStr) -> Quoted<'_> {
     Quoted { name: name.as_bytes(), when: When::Always }
 }
 
-/// Quotes a name only where a shell would need it: for messages that begin with the name.
+/// Quotes a name only if a shell would need it, for messages that start with the name.
 pub fn quote_if_needed(name: &OsStr) -> Quoted<'_> {
     Quoted { name: name.as_bytes(), when: When::Needed }
 }
 
-/// A word of the command line in a message about it: in the quotation marks of the user's language.
+/// Quotes a command-line word in a message about the word, in the quotation marks of the user's
+/// language.
 pub fn quote_word(word: &OsStr) -> String {
     let (open, close) = if locale_is_utf8() { ('\u{2018}', '\u{2019}') } else { ('\'', '\'') };
     let mut text = String::from(open);
@@ -50,7 +52,7 @@ pub fn quote_word(word: &OsStr) -> String {
     text
 }
 
-/// Whether names are UTF-8 to the user, by the usual variables of the environment.
+/// Returns true if the locale uses UTF-8, by the usual environment variables.
 pub(crate) fn locale_is_utf8() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -67,10 +69,10 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// One step through a name.
+/// One piece of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece {
-    /// A character that prints.
+    /// A printable character.
     Shown(char),
     /// A byte that must be written as an escape.
     Hidden(u8),
@@ -99,7 +101,7 @@ fn write_quoted(f: &mut impl Write, name: &[u8], when: When, utf8: bool) -> fmt:
                 escaping = true;
             }
             Piece::Shown('\'') => {
-                // Which ends what was open, of either kind, and opens plain quotes.
+                // This closes the open quotes, of either kind, and opens plain quotes.
                 f.write_str("'\\''")?;
                 escaping = false;
             }
@@ -113,7 +115,8 @@ fn write_quoted(f: &mut impl Write, name: &[u8], when: When, utf8: bool) -> fmt:
     f.write_char('\'')
 }
 
-/// The name as characters that print and bytes that don't. Without UTF-8 every byte past ASCII is one of those.
+/// Splits the name into printable characters and bytes to escape. Without UTF-8, every non-ASCII
+/// byte is escaped.
 fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece> {
     name.utf8_chunks().flat_map(move |chunk| {
         let valid = chunk.valid().chars().flat_map(move |character| {
@@ -127,13 +130,14 @@ fn pieces(name: &[u8], utf8: bool) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// What the C library's iswprint(3) says in a UTF-8 locale, but for code points that no standard has given out.
+/// Returns the result of the C library's iswprint(3) in a UTF-8 locale, except for unassigned code
+/// points.
 fn is_shown(character: char) -> bool {
     let is_noncharacter = u32::from(character) & 0xfffe == 0xfffe;
     !character.is_control() && !is_noncharacter && !matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Characters that mean nothing to a shell between double quotes, nor to C.
+/// Returns true if no character is special to a shell between double quotes, or to C.
 fn is_safe_in_double_quotes(name: &[u8], utf8: bool) -> bool {
     let alone = name.len() == 1;
     pieces(name, utf8).enumerate().all(|(at, piece)| match piece {
@@ -145,7 +149,7 @@ fn is_safe_in_double_quotes(name: &[u8], utf8: bool) -> bool {
     })
 }
 
-/// Names that a shell reads as they are.
+/// Returns true if a shell reads the name literally.
 fn is_safe_in_shell(name: &[u8], utf8: bool) -> bool {
     let alone = name.len() == 1;
     pieces(name, utf8).enumerate().all(|(at, piece)| match piece {
@@ -156,7 +160,7 @@ fn is_safe_in_shell(name: &[u8], utf8: bool) -> bool {
     })
 }
 
-/// A byte as `$'...'` takes it.
+/// Escapes a byte for `$'...'`.
 fn escape(byte: u8) -> String {
     let letter = match byte {
         0x07 => 'a',
@@ -181,7 +185,7 @@ mod tests {
         text
     }
 
-    /// Each line was taken from what coreutils 9.1 prints about a file of that name.
+    /// Each line was taken from the output of coreutils 9.1 about a file of that name.
     #[test]
     fn names_are_quoted_as_the_coreutils_do() {
         let lines: [(&[u8], &str); 16] = [

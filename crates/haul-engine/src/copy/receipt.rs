@@ -1,4 +1,5 @@
-//! The waybill of a copy: digests from the very bytes that are copied, and entries for all that arrived.
+//! Waybill of a copy: digests from the same bytes that are copied, and entries for everything that
+//! arrived.
 
 use super::deliver::Delivery;
 use super::descriptors::Opened;
@@ -22,21 +23,22 @@ use std::ffi::OsStr;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is written down of a copy, and where.
+/// Content of the waybill of a copy, and its destination.
 #[derive(Debug)]
 pub struct Receipt {
-    /// The digests of each file, the first of which is BLAKE3: objects have it, too.
+    /// Digest algorithms for each file. The first is BLAKE3, which objects have too.
     algorithms: Vec<Algorithm>,
     bill: Bill,
-    /// What the sinks' paths are relative to.
+    /// Directory that the paths of the sinks are relative to.
     root: Root,
-    /// Where leaves wait for their file's entry, if they are kept.
+    /// Temporary store of the leaves until the entry of their file is written; `None` without
+    /// leaves.
     leaves: Option<Arc<LeafStore>>,
 }
 
 impl Receipt {
-    /// A receipt with these digests besides BLAKE3, for sinks beneath `root`, and with the leaves that go to the store, if
-    /// there is one.
+    /// Creates a receipt for sinks beneath `root`, with the digests `others` in addition to BLAKE3.
+    /// It includes leaves if there is a store for them.
     pub fn new(bill: Bill, root: Root, others: &[Algorithm], leaves: Option<Arc<LeafStore>>) -> Receipt {
         let mut algorithms = vec![Algorithm::Blake3];
         for &other in others {
@@ -47,12 +49,12 @@ impl Receipt {
         Receipt { algorithms, bill, root, leaves }
     }
 
-    /// The waybill on disk.
+    /// Returns the waybill on disk.
     pub fn bill(&self) -> &Bill {
         &self.bill
     }
 
-    /// Whether a file is the waybill itself, which is being written.
+    /// Returns true if the file is the waybill that is being written.
     pub(crate) fn is(&self, file: &Stat) -> bool {
         self.bill.identity() == file.identity()
     }
@@ -61,13 +63,13 @@ impl Receipt {
         self.algorithms.contains(&algorithm)
     }
 
-    /// Whether one of the digests must see a file in order.
+    /// Returns true if one of the digests needs the bytes of a file in order.
     pub(crate) fn is_serial(&self) -> bool {
         self.algorithms.iter().any(|algorithm| algorithm.algebra() == Algebra::Serial)
     }
 }
 
-/// What the waybill is told of a file's bytes.
+/// Digests of a file's bytes for the waybill.
 #[derive(Debug)]
 pub(crate) struct ReceiptSums {
     pub(crate) digests: Vec<Digest>,
@@ -86,7 +88,7 @@ impl ReceiptSums {
     }
 }
 
-/// The digests of a file that is fed in order.
+/// Digests of a file whose bytes arrive in order.
 pub(crate) struct ReceiptStream {
     blake3: StreamSums,
     others: Vec<Hasher>,
@@ -112,7 +114,7 @@ impl ReceiptStream {
     }
 }
 
-/// The digests of a file of several objects, which come in any order.
+/// Digests of a file of several objects, which arrive in any order.
 #[derive(Debug)]
 pub(crate) struct ReceiptParts {
     leaves: Option<Arc<LeafStore>>,
@@ -121,14 +123,14 @@ pub(crate) struct ReceiptParts {
 
 #[derive(Debug)]
 struct PartsState {
-    /// In the order of the receipt's algorithms.
+    /// One assembly per algorithm, in the order of the receipt.
     assemblies: Vec<Assembly>,
-    /// The objects of the first, and their leaves.
+    /// BLAKE3 digests of the objects, and their leaves.
     objects: ObjectSums,
     leaves: Option<LeafSums>,
 }
 
-/// The digests of one object in the making.
+/// Unfinished digests of one object.
 #[derive(Debug)]
 pub(crate) struct ReceiptPart {
     blake3: ObjectHasher,
@@ -151,7 +153,7 @@ impl ReceiptParts {
         ReceiptParts { leaves, state: Mutex::new(state) }
     }
 
-    /// Begins one object.
+    /// Starts one object.
     pub(crate) fn object(&self, object: Object) -> ReceiptPart {
         let place = PartPlace { offset: object.range.start, whole: false };
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,7 +162,7 @@ impl ReceiptParts {
         ReceiptPart { blake3: ObjectHasher::new(place, self.leaves.as_ref()), others }
     }
 
-    /// Takes a finished object.
+    /// Adds a finished object.
     pub(crate) fn add(&self, object: Object, part: ReceiptPart) {
         let (first, leaves) = part.blake3.finish();
         let others: Vec<_> = part.others.into_iter().map(PartHasher::finish).collect();
@@ -173,7 +175,7 @@ impl ReceiptParts {
         state.assemblies.iter_mut().zip(parts).for_each(|(assembly, part)| assembly.add(object.index, part));
     }
 
-    /// The digests of all `len` bytes; asked for once.
+    /// Returns the digests of all `len` bytes. Must be called only once.
     pub(crate) fn finish(&self, len: u64) -> ReceiptSums {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let size = state.objects.size();
@@ -187,7 +189,7 @@ impl ReceiptParts {
     }
 }
 
-/// Notes for the waybill how the bytes came.
+/// Records the copy method for the waybill.
 pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery) -> Option<FileHash> {
     if let Some(receipt) = hash.as_mut().and_then(|hash| hash.receipt.as_mut()) {
         receipt.delivered(delivery);
@@ -195,7 +197,7 @@ pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery) -> Opti
     hash
 }
 
-/// Writes the entry of a file that is settled, with all that is set on it.
+/// Writes the entry of a settled file, with its final metadata.
 pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &ReceiptSums) {
     let objects = Some(&sums.objects).filter(|objects| !objects.is_empty());
     let leaves = sums.leaves.as_ref();
@@ -205,7 +207,7 @@ pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &Receipt
     let proven: Vec<Proven> = parts.map(|&range| Proven { range, level: Level::Reread }).collect();
     let Some(receipt) = &job.settings.moving.receipt else { return };
     let sink = file.sink_path();
-    // No link leads through a directory that this job made.
+    // A directory that this job created is not reached through a link.
     let named = match file.parent.sink_is_new {
         true => receipt.root.path_of(&sink).map(|file| Named { link: None, file }),
         false => receipt.root.named(&sink),
@@ -221,7 +223,7 @@ pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &Receipt
     receipt.bill.add_proven(&file_entry(named.file, &stat, &facts), objects, leaves, &proven);
 }
 
-/// Writes the entry of a directory that is settled.
+/// Writes the entry of a settled directory.
 pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Opened>) {
     let is_copied = matches!(directory.settle, DirectorySettle::Copied(_));
     if let Some(opened) = opened.filter(|_| is_copied) {
@@ -231,7 +233,7 @@ pub(crate) fn directory(job: &Job<'_>, directory: &Directory, opened: Option<&Op
     }
 }
 
-/// Writes the entry of a link or a special file that was made.
+/// Writes the entry of a link or a special file that was created.
 pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
     if job.settings.moving.receipt.is_some() {
         write(job, &entry.sink_path(), |path| {
@@ -242,7 +244,8 @@ pub(crate) fn name(job: &Job<'_>, entry: &CopyEntry) {
     }
 }
 
-/// Writes the entry of a further name of a file that was copied to `first`, and is settled. `stat` is asked for its facts.
+/// Writes the entry of an additional name of a settled file that was copied to `first`. `stat`
+/// returns the metadata of the file.
 pub(crate) fn same(job: &Job<'_>, sink: &OsStr, first: &OsStr, stat: impl FnOnce() -> io::Result<Stat>) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(first) {
@@ -255,7 +258,7 @@ pub(crate) fn same(job: &Job<'_>, sink: &OsStr, first: &OsStr, stat: impl FnOnce
     }
 }
 
-/// Writes the entry of what has no bytes of its own; a sink that is gone again by now has none.
+/// Writes the entry of an object without data. A sink that no longer exists gets no entry.
 fn write(job: &Job<'_>, sink: &OsStr, entry: impl FnOnce(RelPath) -> Option<Entry>) {
     let Some(receipt) = &job.settings.moving.receipt else { return };
     match receipt.root.path_of(sink) {
@@ -264,7 +267,7 @@ fn write(job: &Job<'_>, sink: &OsStr, entry: impl FnOnce(RelPath) -> Option<Entr
                 receipt.bill.add(&entry, None, None);
             }
         }
-        // The root itself has no name beneath it.
+        // The root itself has no name relative to the root.
         Err(PathFault::Empty) => {}
         Err(fault) => refuse(job, sink, fault),
     }

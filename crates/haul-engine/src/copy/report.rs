@@ -1,4 +1,4 @@
-//! What a copy tells while it runs. The command line turns these into lines, a bar or JSON.
+//! Events of a running copy. The command line turns them into lines, a progress bar or JSON.
 
 use super::counter::Counter;
 use super::error::CopyError;
@@ -7,97 +7,99 @@ use haul_model::{ByteRange, Level};
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// The ear of a job. Calls come from any worker, several at a time.
+/// Receiver of the events of a job. Any worker calls it, and calls may be concurrent.
 pub trait Report: Sync {
-    /// Something failed; the job goes on with the rest, and its exit status is a failure.
+    /// Reports a failure. The job continues with the rest, and its exit status is a failure.
     fn failed(&self, error: &CopyError);
-    /// Something is worth a line on standard error, but no failure.
+    /// Reports a message for standard error that is not a failure.
     fn warned(&self, warning: &CopyError);
-    /// `-v`: one entry was made. `line` is what cp would print, without the newline.
+    /// Reports a created entry, for `-v`. `line` is the line that cp would print, without the
+    /// newline.
     fn made(&self, line: &OsStr);
-    /// A file's digest is known.
+    /// Reports the digest of a file.
     fn hashed(&self, line: &HashLine<'_>);
-    /// Whether [`Report::finished`] is to be called: its names cost memory for each file.
+    /// Returns true if [`Report::finished`] is to be called. Its names cost memory for each file.
     fn wants_figures(&self) -> bool;
-    /// A file is finished.
+    /// Reports a finished file.
     fn finished(&self, figures: &FileFigures<'_>);
-    /// `-i`: asks the user; true for yes.
+    /// Asks the user, for `-i`. Returns true for yes.
     fn ask(&self, question: &Question<'_>) -> bool;
 }
 
-/// A file's digest, as `--print-hash` tells it.
+/// The digest of a file, as `--print-hash` prints it.
 #[derive(Debug)]
 pub struct HashLine<'a> {
-    /// The name to print.
+    /// Name to print.
     pub name: &'a OsStr,
-    /// One digest, or with `--check-tree` one per leaf.
+    /// One digest, or one per leaf with `--check-tree`.
     pub digests: &'a [Digest],
-    /// Whether the value is a tree's (mutil marks such lines).
+    /// True if the value is the root of a tree (mutil marks such lines).
     pub tree: bool,
-    /// The range that was copied, where it was not the whole file.
+    /// Range that was copied, if it was not the complete file.
     pub part: Option<ByteRange>,
 }
 
-/// What one finished file took.
+/// Statistics of one finished file.
 #[derive(Debug)]
 pub struct FileFigures<'a> {
     /// The source, as typed or found.
     pub source: &'a OsStr,
     /// The sink, as typed or built.
     pub sink: &'a OsStr,
-    /// Bytes moved.
+    /// Number of bytes copied.
     pub bytes: u64,
-    /// From the opening of the source to the last metadata.
+    /// Time from opening the source to setting the last metadata.
     pub took: Duration,
-    /// What was proved of its bytes.
+    /// Verification level of the bytes.
     pub level: Level,
-    /// [`Verify::Stream`](super::Verify): the digest of the bytes that were read and handed to the sink, over all of them.
-    /// It proves nothing yet; who reads the copy later can compare.
+    /// For [`Verify::Stream`](super::Verify): digest of all bytes that were read and passed to the
+    /// sink. It proves nothing yet, but a later reader of the copy can compare it.
     pub passed: Option<Digest>,
 }
 
-/// A question of `-i`, answered by yes or no.
+/// A yes-or-no question of `-i`.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// What is asked, without the tool's name: `overwrite 'x'? `.
+    /// Text of the question, without the tool's name: `overwrite 'x'? `.
     pub text: &'a OsStr,
 }
 
-/// Counters of a running job, read by whoever draws progress. All only grow.
+/// Counters of a running job, for progress displays. All counters only grow.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Regular files met so far.
+    /// Regular files found so far.
     pub files_found: Counter,
-    /// Regular files that are through: copied, skipped or failed.
+    /// Finished regular files: copied, skipped or failed.
     pub files_done: Counter,
-    /// Bytes of the files met so far.
+    /// Bytes of the files found so far.
     pub bytes_found: Counter,
-    /// Bytes moved, and those of [`Tally::bytes_kept`].
+    /// Bytes copied, including [`Tally::bytes_kept`].
     pub bytes_done: Counter,
-    /// Bytes of files that the rules leave as they are, or whose names became links.
+    /// Bytes of files that the rules leave unchanged, or whose names became links.
     pub bytes_skipped: Counter,
-    /// Those of them that an earlier run of the job had moved, or that stood at the sink and are right.
+    /// Bytes that an earlier run of the job had copied, or that existed at the sink and are
+    /// correct.
     pub bytes_kept: Counter,
     /// Files that an earlier run of the job had finished.
     pub files_kept: Counter,
     /// Other files that a comparison found complete.
     pub files_same: Counter,
-    /// Bytes that were read back from the device and are right.
+    /// Bytes that were re-read from the device and are correct.
     pub bytes_reread: Counter,
-    /// Bytes that were to be read back from the device and came from the page cache.
+    /// Bytes that were to be re-read from the device and came from the page cache.
     pub bytes_read_back: Counter,
-    /// Objects that came back wrong and are right after they were written again.
+    /// Objects that were wrong when re-read and are correct after a rewrite.
     pub objects_mended: Counter,
-    /// Entries of any kind that failed.
+    /// Entries of any type that failed.
     pub failures: Counter,
-    /// Entries known to be there, and directories being read.
+    /// Entries known to exist, and directories being read.
     known: Counter,
-    /// Those of them whose fate is decided, or that were read to their end.
+    /// Entries among them that were handled, and directories that were read to their end.
     met: Counter,
 }
 
 impl Tally {
-    /// Bytes of the files that are through and did not fail.
+    /// Returns the number of bytes copied and skipped.
     pub fn bytes_through(&self) -> u64 {
         self.bytes_done.get().saturating_add(self.bytes_skipped.get())
     }
@@ -112,20 +114,21 @@ impl Tally {
         counter.get()
     }
 
-    /// More entries are known to be there. Told before any of them is met.
+    /// Adds entries that are known to exist. Must be called before any of them is handled.
     pub(crate) fn expect(&self, count: usize) {
         self.known.add(count as u64);
     }
 
-    /// One entry's fate is decided, or one directory was read to its end.
+    /// Records that one entry was handled or one directory was read to its end.
     pub(crate) fn met(&self) {
         self.met.add(1);
     }
 
-    /// Whether the whole tree has been met, so that the counts found are final.
+    /// Returns true if the complete tree was walked, so that the counts are final.
     pub fn is_walked(&self) -> bool {
-        // What is met was known before: where the number met first equals the number known after it, nothing was
-        // left to meet in between. A directory counts until all it holds is known, so nothing comes later.
+        // Every handled entry was known before. If the number handled, which is read first, equals
+        // the number known, nothing was left to handle in between. A directory counts until all its
+        // entries are known, so no entry comes later.
         let met = self.met.get();
         met > 0 && met == self.known.get()
     }

@@ -1,4 +1,4 @@
-//! What a copy is to do, resolved from what was typed: no field here is a flag's text.
+//! Settings of a copy, resolved from the command line: no field contains the text of an option.
 
 use super::place::Place;
 use super::receipt::Receipt;
@@ -11,60 +11,63 @@ use std::ffi::OsString;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// One copy job.
+/// Settings of one copy job.
 #[derive(Clone, Debug)]
 pub struct CopySettings {
-    /// What is copied where.
+    /// Sources and sinks.
     pub operands: Operands,
-    /// What the sinks of [`Operands::Onto`] and [`Operands::Batch`] are beneath; `None` for the working directory.
+    /// Directory that the sinks of [`Operands::Onto`] and [`Operands::Batch`] are relative to;
+    /// `None` for the working directory.
     pub place: Option<Place>,
-    /// Which of cp's rules hold.
+    /// Rules of cp.
     pub rules: CopyRules,
-    /// How bytes are moved.
+    /// Settings for copying the bytes.
     pub moving: Moving,
-    /// What is printed about each file.
+    /// Output about each file.
     pub print: Print,
 }
 
-/// Sources and where they go.
+/// Sources and their sinks.
 #[derive(Clone, Debug)]
 pub enum Operands {
-    /// Each source goes into this directory under its own last component (or whole path with `parents`).
+    /// Each source goes into this directory under its last component (or its complete path with
+    /// `parents`).
     IntoDirectory {
-        /// What is copied.
+        /// The sources.
         sources: Vec<OsString>,
         /// The directory, as typed.
         directory: OsString,
-        /// `--parents`: the source's whole path is rebuilt beneath the directory.
+        /// `--parents`: the complete path of the source is recreated beneath the directory.
         parents: bool,
     },
-    /// One source becomes exactly this name.
+    /// One source is copied to exactly this name.
     Onto {
-        /// What is copied.
+        /// The source.
         source: OsString,
-        /// The name it gets.
+        /// The name of the sink.
         sink: OsString,
     },
     /// mcp's `--read-stdin`: pairs of names with the ranges to copy.
     Batch(Batch),
 }
 
-/// A list of copies that is read as it is worked through. Clones share it: what one took, the others don't see.
+/// A list of copies that is read during the job. Clones share the list: each line is returned only
+/// once.
 #[derive(Clone)]
 pub struct Batch(Arc<Mutex<dyn BatchSource>>);
 
-/// Why one line of a batch can't be carried out.
+/// Reason why one line of a batch cannot be executed.
 pub type BatchFailure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where the lines of a batch come from.
+/// Source of the lines of a batch.
 pub trait BatchSource: Send {
-    /// The next line, or what is wrong with it; `None` at the end of the list. Where a line has to be waited for,
-    /// `stopping` is asked meanwhile, and a true from it ends the list.
+    /// Returns the next line, or its error; `None` at the end of the list. If the call must wait
+    /// for a line, it polls `stopping` meanwhile. If `stopping` returns true, the list ends.
     fn next(&mut self, stopping: &dyn Fn() -> bool) -> Option<Result<BatchItem, BatchFailure>>;
 }
 
 impl Batch {
-    /// The list that comes from `source`.
+    /// Creates the list that `source` supplies.
     pub fn new(source: impl BatchSource + 'static) -> Batch {
         Batch(Arc::new(Mutex::new(source)))
     }
@@ -89,67 +92,70 @@ impl BatchSource for std::vec::IntoIter<BatchItem> {
 /// One line of mcp's `--read-stdin`.
 #[derive(Clone, Debug)]
 pub struct BatchItem {
-    /// What is copied.
+    /// The source.
     pub source: OsString,
-    /// The name it gets.
+    /// The name of the sink.
     pub sink: OsString,
-    /// Byte ranges as (start, end), end exclusive; empty for the whole file.
+    /// Byte ranges as (start, end), end exclusive; empty for the complete file.
     pub ranges: Vec<(u64, u64)>,
-    /// What stood at the sink has this name by now: it gets its own back where the copy fails.
+    /// Backup name of the existing sink. If the copy fails, the sink gets its name back.
     pub backup: Option<OsString>,
 }
 
-/// cp's rules: which entries are copied and what of each.
+/// Rules of cp: which entries are copied, and which of their properties.
 #[derive(Clone, Debug)]
 pub struct CopyRules {
-    /// `-r`: directories are copied with all they hold.
+    /// `-r`: directories are copied with their contents.
     pub recursive: bool,
-    /// Which symbolic links are followed.
+    /// Symbolic links that are followed.
     pub dereference: Dereference,
-    /// What of each file's metadata is kept.
+    /// Metadata of each file that is preserved.
     pub preserve: Preserve,
-    /// Which security contexts copies get.
+    /// Security contexts of the copies.
     pub contexts: Contexts,
-    /// What happens to an existing sink.
+    /// Handling of an existing sink.
     pub existing: Existing,
-    /// `-f`: a sink that can't be opened is removed and made anew.
+    /// `-f`: a sink that cannot be opened is removed and created again.
     pub force: bool,
-    /// `--remove-destination`: every existing sink is removed before it is written.
+    /// `--remove-destination`: every existing sink is removed before the write.
     pub remove_destination: bool,
-    /// `-u`: a sink as new as its source is left alone.
+    /// `-u`: a sink that is as new as its source is left unchanged.
     pub update: bool,
-    /// `-v`: each copied entry is told.
+    /// `-v`: each copied entry is printed.
     pub verbose: bool,
-    /// `--debug`: how each file's bytes went is told behind its line of `verbose`, and what was left alone.
+    /// `--debug`: the copy method of each file is printed after its `verbose` line; skipped files
+    /// are printed too.
     pub debug: bool,
-    /// `-x`: directories on other file systems are made, but not entered.
+    /// `-x`: directories on other file systems are created, but not entered.
     pub one_file_system: bool,
     /// Copies, hard links or symbolic links.
     pub make: Make,
-    /// When holes are made in the sink.
+    /// Condition for holes in the sink.
     pub sparse: SparseRule,
-    /// Whether blocks are shared with the source where the file system can.
+    /// Condition for sharing blocks with the source.
     pub reflink: Reflink,
-    /// Whether and how an existing sink is kept under another name.
+    /// Naming of backups of existing sinks; `None` for no backups.
     pub backup: Option<Backup>,
     /// `--attributes-only`: no data is copied.
     pub attributes_only: bool,
-    /// `--keep-directory-symlink`: a link at the sink that leads to a directory is copied into like that directory.
+    /// `--keep-directory-symlink`: a link at the sink that leads to a directory is used like that
+    /// directory.
     pub keep_directory_symlink: bool,
-    /// A file is made where a link at the sink leads to nothing yet (POSIX).
+    /// A dangling link at the sink is followed, and the file is created at its target (POSIX).
     pub open_dangling: bool,
-    /// `--copy-contents`: special files are read instead of made anew, with `-r`.
+    /// `--copy-contents`: with `-r`, special files are read instead of created.
     pub copy_contents: bool,
-    /// `--skip-chmod` (mcp): files keep the permissions they had while being written.
+    /// `--skip-chmod` (mcp): files keep the permissions that they had during the write.
     pub skip_chmod: bool,
-    /// Every new file gets these permissions, whatever its source has: install's, which come later.
+    /// Permissions of every new file, whatever its source has. `install` sets its final permissions
+    /// later.
     pub new_mode: Option<u32>,
-    /// The copy is mv's way across file systems: its words are mv's, and what of a file's properties can't be kept is
-    /// told without failing it.
+    /// True if the copy is part of mv across file systems. Messages then have mv's wording, and
+    /// metadata that cannot be preserved is only a warning.
     pub moves: bool,
 }
 
-/// Which symbolic links in the source are followed.
+/// Symbolic links in the source that are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dereference {
     /// `-P`: none.
@@ -160,12 +166,13 @@ pub enum Dereference {
     Always,
 }
 
-/// What of a file's metadata the copy keeps, and whether failing to is an error.
+/// Metadata that the copy preserves, and the handling of failures to do so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
     /// Permission bits and ACLs.
     pub mode: bool,
-    /// `--no-preserve=mode` was given: new files get the default permissions, not the source's.
+    /// `--no-preserve=mode` was given: new files get the default permissions, not those of the
+    /// source.
     pub explicit_no_mode: bool,
     /// User and group.
     pub ownership: bool,
@@ -175,57 +182,59 @@ pub struct Preserve {
     pub links: bool,
     /// Extended attributes.
     pub xattr: bool,
-    /// Failing to keep extended attributes is an error (`--preserve=xattr`, unlike `-a`).
+    /// Failures to preserve extended attributes are errors (`--preserve=xattr`, unlike `-a`).
     pub require_xattr: bool,
-    /// `-a`: failures to keep what the file system can't hold are not told.
+    /// `-a`: failures to preserve metadata that the file system cannot store are not reported.
     pub reduce_diagnostics: bool,
 }
 
-/// Which security contexts copies get, where the kernel labels files by SELinux.
+/// Security contexts of the copies, if the kernel labels files by SELinux.
 #[derive(Clone, Debug, Default)]
 pub enum Contexts {
-    /// Those that the kernel gives them. Where there is no SELinux, a source's is an attribute like others.
+    /// The contexts that the kernel assigns. Without SELinux, the context of a source is an
+    /// attribute like others.
     #[default]
     Kernels,
-    /// `--context=CTX`: new files get one that the kernel was told for all of this process, and so nobody else's.
+    /// `--context=CTX`: new files get the context that is set in the kernel for all of this
+    /// process, and only for it.
     Said,
-    /// `-a`, `--preserve=context`, `mv`: their sources'.
+    /// `-a`, `--preserve=context`, `mv`: the contexts of the sources.
     Sources {
-        /// Who tells the kernel.
+        /// Interface to the kernel.
         policy: Arc<dyn Policy>,
-        /// What fails here fails the file.
+        /// True if an error fails the file.
         is_required: bool,
     },
-    /// `-Z`: their types are those that the policy's list of paths has for where they stand.
+    /// `-Z`: the types that the policy's list of paths specifies for the sinks.
     Listed(Arc<dyn Policy>),
 }
 
 impl Contexts {
-    /// Whether each copy is labelled by itself.
+    /// Returns true if each copy is labelled individually.
     pub(crate) fn are_set(&self) -> bool {
         matches!(self, Contexts::Sources { .. } | Contexts::Listed(_))
     }
 
-    /// Whether a source's context is copied like any other attribute.
+    /// Returns true if the context of a source is copied like any other attribute.
     pub(crate) fn are_attributes(&self) -> bool {
         matches!(self, Contexts::Kernels)
     }
 }
 
-/// What happens to a sink that exists.
+/// Handling of an existing sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It is overwritten.
+    /// The sink is overwritten.
     Overwrite,
-    /// `-n`, `--update=none`: it is left alone.
+    /// `-n`, `--update=none`: the sink is left unchanged.
     Keep,
-    /// `--update=none-fail`: it is left alone, and that is a failure.
+    /// `--update=none-fail`: the sink is left unchanged, and the exit status is a failure.
     Refuse,
     /// `-i`: the user is asked.
     Ask,
 }
 
-/// What is made at the sink.
+/// Kind of object that is created at the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
     /// A copy of the data.
@@ -236,34 +245,34 @@ pub enum Make {
     SymbolicLink,
 }
 
-/// `--sparse`.
+/// Values of `--sparse`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SparseRule {
     /// Holes of a sparse source become holes.
     Auto,
-    /// Every run of zeros long enough becomes a hole.
+    /// Every sufficiently long run of zeros becomes a hole.
     Always,
     /// No holes.
     Never,
 }
 
-/// `--reflink`.
+/// Values of `--reflink`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reflink {
-    /// Where the file system can.
+    /// Cloning if the file system supports it.
     Auto,
-    /// Or the copy fails.
+    /// Cloning, or the copy fails.
     Always,
-    /// Never.
+    /// No cloning.
     Never,
 }
 
-/// How an existing sink is kept.
+/// Naming of the backup of an existing sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
     /// The naming rule.
     pub method: BackupMethod,
-    /// What is added to the name by the simple rule; `~` unless set.
+    /// Suffix of the simple rule; the default is `~`.
     pub suffix: OsString,
 }
 
@@ -274,65 +283,68 @@ pub enum BackupMethod {
     Simple,
     /// `name.~1~`, `name.~2~`, ...
     Numbered,
-    /// Numbered where numbered ones exist, simple otherwise.
+    /// Numbered if numbered backups exist, simple otherwise.
     Existing,
 }
 
-/// How bytes are moved.
+/// Settings for copying the bytes.
 #[derive(Clone, Debug)]
 pub struct Moving {
     /// Worker threads.
     pub workers: Workers,
-    /// Size of an object: larger files are split over workers.
+    /// Size of an object: larger files are split among workers.
     pub object: ObjectSize,
-    /// Bytes per read and write; `None` lets the engine choose by the way it takes.
+    /// Number of bytes per read and write; `None` lets the engine choose according to the copy
+    /// method.
     pub block: Option<usize>,
-    /// Reads go past the page cache.
+    /// True if reads bypass the page cache.
     pub direct_read: bool,
-    /// Writes go past the page cache.
+    /// True if writes bypass the page cache.
     pub direct_write: bool,
-    /// The source is dropped from the page cache behind the reader.
+    /// True if read pages of the source are dropped from the page cache.
     pub fadvise_read: bool,
-    /// The sink is written back and dropped from the page cache behind the writer.
+    /// True if written pages of the sink are written back and dropped from the page cache.
     pub fadvise_write: bool,
-    /// Reading of one block overlaps writing of another (io_uring); `None` lets the engine choose.
+    /// True if reading one block overlaps writing another (io_uring); `None` lets the engine
+    /// choose.
     pub double_buffer: Option<bool>,
     /// Digest of each file, from the same read.
     pub digest: Option<(Algorithm, HashForm)>,
-    /// The waybill of the job, with digests from the same read.
+    /// Waybill of the job, with digests from the same read.
     pub receipt: Option<Arc<Receipt>>,
-    /// The log of the job, where it can be gone on with.
+    /// Log of the job, if the job is resumable.
     pub log: Option<Arc<JobLog>>,
-    /// How the copy is compared with what was read.
+    /// Verification of the copy.
     pub verify: Verify,
-    /// Each file and directory is made durable as it is finished, for file systems that can't be made so as a whole.
+    /// True if each file and directory is synced when it is finished, for file systems that cannot
+    /// be synced as a whole.
     pub sync_each: bool,
-    /// First byte of each source file to copy.
+    /// Offset in each source file at which the copy starts.
     pub offset: ByteOffset,
-    /// Most bytes of each source file to copy.
+    /// Maximum number of bytes to copy from each source file.
     pub length: Option<ByteLen>,
-    /// Where the first copied byte goes; `None` for the same offset.
+    /// Offset in the sink of the first copied byte; `None` for the same offset.
     pub sink_offset: Option<ByteOffset>,
 }
 
-/// How many worker threads there are: a number, or as many as the process may run at once. That is asked of the system
-/// when it is first needed: for one small file it never is, and the answer, which control groups have a say in, takes a
-/// dozen system calls.
+/// Number of worker threads: a given number, or as many as the process may run concurrently. The
+/// system is asked only when the number is first needed. One small file never needs it, and the
+/// query, which respects cgroups, takes a dozen system calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workers(Option<usize>);
 
 impl Workers {
-    /// As many as this process may run at once.
+    /// As many workers as this process may run concurrently.
     pub fn granted() -> Workers {
         Workers::default()
     }
 
-    /// This many, as far as they are within 1 and [`limits::WORKERS_MAX`].
+    /// Exactly this many workers, limited to the range from 1 to [`limits::WORKERS_MAX`].
     pub fn exactly(workers: usize) -> Workers {
         Workers(Some(workers.clamp(1, limits::WORKERS_MAX)))
     }
 
-    /// The number, from 1 to [`limits::WORKERS_MAX`].
+    /// Returns the number, from 1 to [`limits::WORKERS_MAX`].
     pub fn count(self) -> usize {
         static GRANTED: LazyLock<usize> =
             LazyLock::new(|| process::cpu_count().clamp(1, limits::WORKERS_MAX));
@@ -340,54 +352,58 @@ impl Workers {
     }
 }
 
-/// The form of a file's digest.
+/// Form of a file's digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashForm {
-    /// The algorithm's own value, which every other tool prints.
+    /// The value of the algorithm itself, which every other tool prints.
     Plain,
-    /// msum's hash tree with leaves of this many bytes.
+    /// msum's hash tree with leaves of this size in bytes.
     Tree(ObjectSize),
     /// The values of the tree's leaves, one after the other (`--check-tree`).
     Leaves(ObjectSize),
 }
 
-/// Whether and how the copy is compared with its source.
+/// Verification of the copy against its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// Not at all.
+    /// No verification.
     No,
-    /// Every byte is hashed between read and write (CRC-64/NVME unless another digest is asked for), and the digest is told.
-    /// Nothing is compared: in a local copy the buffer that is written is the buffer that was read.
+    /// Every byte is hashed between read and write (CRC-64/NVME unless another digest is
+    /// requested), and the digest is reported. Nothing is compared: in a local copy the written
+    /// buffer is the buffer that was read.
     Stream,
-    /// Each object is read back through the page cache right after it was written, and compared.
+    /// Each object is read back through the page cache right after its write, and compared.
     ReadBack,
-    /// Each object is brought to the device, dropped from the page cache, read back and compared while others are
-    /// copied; one that differs is written again, a few times.
+    /// Each object is written back, dropped from the page cache, re-read from the device and
+    /// compared while others are copied. An object that differs is rewritten a limited number of
+    /// times.
     Reread,
-    /// [`Verify::Stream`] for files that fit into free memory, [`Verify::Reread`] for larger ones (FIVER-Hybrid).
+    /// [`Verify::Stream`] for files that fit into free memory, [`Verify::Reread`] for larger ones
+    /// (FIVER-Hybrid).
     Hybrid,
 }
 
 impl Verify {
-    /// Whether it is about bytes that are written, so that sharing the source's blocks would prove nothing.
+    /// Returns true if the verification needs bytes to be written. Sharing the blocks of the source
+    /// would prove nothing then.
     pub(crate) fn needs_bytes(self) -> bool {
         matches!(self, Verify::Stream | Verify::Reread | Verify::Hybrid)
     }
 }
 
-/// What is printed about each file.
+/// Output about each file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Print {
-    /// Its digest, on standard output.
+    /// Print the digest on standard output.
     pub hash: bool,
-    /// Bytes, seconds and rate, on standard error.
+    /// Print bytes, seconds and rate on standard error.
     pub stats: bool,
-    /// The source's name instead of the sink's in both.
+    /// Print the name of the source instead of the sink in both.
     pub source_name: bool,
 }
 
 impl Default for CopyRules {
-    /// `cp` without options.
+    /// Returns the rules of `cp` without options.
     fn default() -> CopyRules {
         CopyRules {
             recursive: false,
@@ -417,12 +433,13 @@ impl Default for CopyRules {
 }
 
 impl Moving {
-    /// The size of the objects that a receipt keeps: never smaller than a leaf of a tree that is printed beside it.
+    /// Returns the object size of a receipt: at least one leaf of a tree that is printed in
+    /// addition.
     pub fn receipt_object(&self) -> ObjectSize {
         super::digesting::object_size(self)
     }
 
-    /// The measured defaults for so many workers.
+    /// Returns the measured defaults for this number of workers.
     pub fn with(workers: Workers) -> Moving {
         Moving {
             workers,

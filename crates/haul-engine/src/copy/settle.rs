@@ -1,4 +1,5 @@
-//! The end of a file and of a directory: the source is looked at again, metadata is set, and who waits is told.
+//! Completion of files and directories: checks the source again, sets the metadata, and notifies
+//! the parent.
 
 use super::descriptors::Opened;
 use super::digesting::FileHash;
@@ -22,8 +23,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Ends a file whose bytes were moved, or not. Metadata comes last and times last of all, so that a sink with
-/// its source's modification time is a finished one.
+/// Finishes a file whose bytes were copied, or failed to be. Metadata is set last and times last of
+/// all. A sink with its source's modification time is therefore a finished one.
 pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyError>) {
     let settled = moved.and_then(|moved| {
         steady::check(job, file, &moved)?;
@@ -43,7 +44,8 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         Ok(mut moved) => {
             if file.settle.logged.as_ref().is_some_and(|logged| logged.compared_some.load(Ordering::Relaxed))
             {
-                // What was found by comparison came from the page cache, and was synced with the rest.
+                // Objects found by comparison came from the page cache, and were synced with the
+                // rest.
                 moved.level = moved.level.min(Level::Durable);
             }
             if let Some(log) = job.settings.moving.log.as_ref().filter(|_| file.sink_is_regular) {
@@ -60,24 +62,27 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         Err(error) => give_up(job, file, &error),
     }
     if file.source_stat.kind != FileKind::Regular {
-        // A stream was not met as a file: it is found when it is through.
+        // A stream was not counted as a file when it was found, so it is counted when it is
+        // finished.
         Tally::add(&job.tally.files_found, 1);
     }
     Tally::add(&job.tally.files_done, 1);
     leave(job, &file.parent);
 }
 
-/// Which file systems may say at close that bytes were lost, asked once each.
+/// File systems that may report lost bytes at close. Each file system is checked once.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     known: Mutex<Vec<(u64, bool)>>,
-    /// The last one that says nothing, plus one: a million small files need no lock for it.
+    /// Device number of the last file system that reports nothing, plus one. With it, a million
+    /// small files need no lock.
     quiet: AtomicU64,
 }
 
 impl Closing {
-    /// Makes the sink's file system say now what it would say at close, where it is one that says something. Before
-    /// the times are set: a late write-back would move them.
+    /// Makes the file system of the sink report now the errors that it would report at close, if it
+    /// reports any. This must happen before the times are set, because a late write-back would
+    /// change them.
     fn flush(&self, file: &FileMove) -> Result<(), CopyError> {
         let may_fail = file.sink_is_regular && self.may_fail(file);
         let flushed = if may_fail { closing::flush(&file.sink) } else { Ok(()) };
@@ -102,7 +107,7 @@ impl Closing {
     }
 }
 
-/// Makes a directory's names durable. Told where it fails.
+/// Syncs the names in a directory. Reports a failure.
 pub(crate) fn sync(job: &Job<'_>, sink: BorrowedFd<'_>, path: impl Fn() -> OsString) {
     if let Err(source) = cache::sync_all(sink) {
         job.is_unsynced.store(true, Ordering::Relaxed);
@@ -120,7 +125,7 @@ pub(crate) fn source_moved_on(file: &FileMove) -> bool {
 fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
     tell_way(job, file);
     let print = &job.settings.print;
-    // A digest that was taken only to prove the way is nobody's to read.
+    // A digest that was computed only to check the transfer is not printed.
     let is_asked = print.hash && job.settings.moving.digest.is_some();
     if let (true, Some(hash)) = (is_asked, &moved.hash) {
         let name = if print.source_name { file.source_path() } else { file.sink_path() };
@@ -147,32 +152,33 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
     }
 }
 
-/// The digest of what was hashed on its way and not compared, where that was asked for.
+/// Returns the digest of bytes that were hashed but not compared, if the options request it.
 fn passed(job: &Job<'_>, moved: &Moved) -> Option<Digest> {
     let only_passed = job.settings.moving.verify.needs_bytes() && moved.level == Level::Received;
     moved.hash.as_ref().filter(|_| only_passed).and_then(FileHash::whole)
 }
 
-/// `--debug`: the file's line, and how its bytes went.
+/// Prints the line of a file and its copy method for `--debug`.
 fn tell_way(job: &Job<'_>, file: &FileMove) {
     if let Some(text) = file.settle.way.told() {
         job.report.made(&text);
     }
 }
 
-/// Leaves a file that failed in a state nobody takes for finished: what it has gets a modification time older than
-/// every source's, so that `--update` copies it again; and one that a stop cut off and that this job made is removed.
+/// Leaves a failed file in a state that never counts as finished. The file gets a modification time
+/// older than any source's, so that `--update` copies it again. If a stop interrupted the file and
+/// this job created it, the file is removed.
 fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
     tell_way(job, file);
     let interrupted = matches!(error, CopyError::Interrupted { .. });
-    // Best effort in both: what can't be marked or removed is still named. Marked even before it is removed, because it
-    // may have other names.
+    // Errors are ignored here: a file that cannot be marked or removed is still named in a message.
+    // The file is marked even before its removal, because it may have other names.
     if file.sink_is_regular && !file.is_untouched() {
-        // Room that was reserved and not filled goes back.
+        // Preallocated space that was not filled is released.
         let _ = stat_fd(&file.sink).and_then(|now| set_len(&file.sink, now.size));
         let _ = set_times_fd(&file.sink, unfinished(&file.source_stat));
     }
-    // What a later run goes on with stays.
+    // Data that a later run resumes with is kept.
     let goes_on = file.settle.logged.is_some();
     if interrupted && file.sink_state == SinkState::New && !goes_on {
         let _ = open::unlink_at(file.parent.sink(), &*file.sink_name);
@@ -185,28 +191,30 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
     }
 }
 
-/// The times of a sink that is not complete: modified in 1970, or before its source if that is older still.
+/// Returns the times of an incomplete sink: modified in 1970, or before its source if the source is
+/// even older.
 pub(crate) fn unfinished(source: &Stat) -> Times {
     let before = source.mtime.sec.saturating_sub(1);
     Times { atime: None, mtime: Some(Timespec { sec: before.min(0), nsec: 0 }) }
 }
 
-/// One thing beneath a directory is through; settles the directory if it was the last, and so on upward.
+/// Records that one item beneath a directory has finished. Settles the directory if it was the last
+/// one, and continues upward.
 pub(crate) fn leave(job: &Job<'_>, directory: &Arc<Directory>) {
     go_up(job, directory, None);
 }
 
-/// As [`leave`], for a directory that is open: it is open no longer than it has to be.
+/// Like [`leave`], for an open directory, which is closed as early as possible.
 pub(crate) fn leave_open(job: &Job<'_>, opened: Opened) {
     let directory = Arc::clone(&opened);
     go_up(job, &directory, Some(opened));
 }
 
 fn go_up(job: &Job<'_>, mut current: &Arc<Directory>, mut above: Option<Opened>) {
-    // What is open beneath a directory opens it in one step.
+    // An open directory beneath another opens the upper one in one step.
     while current.one_is_through() {
         let opened = above.take().map_or_else(|| job.descriptors.open(current), Ok);
-        // Before the directory gets its mode, which may close the way up.
+        // This must happen before the directory gets its mode, which may deny access to its parent.
         above = opened.as_ref().ok().and_then(|opened| job.descriptors.open_above(opened));
         let has_receipt = job.settings.moving.receipt.is_some();
         let standing = opened.as_ref().ok().filter(|_| has_receipt).cloned();

@@ -1,7 +1,9 @@
-//! The check at the end of a copy that its bytes are one state of the source, to which other processes may write meanwhile.
+//! Check at the end of a copy that its bytes are one state of the source, because other processes
+//! may write to the source meanwhile.
 //!
-//! Most writes change the size or the modification time. A process that sets the modification time back leaves only the change time, which moves
-//! for a new mode, owner or link as well: then the bytes are compared.
+//! Most writes change the size or the modification time. A process that resets the modification
+//! time changes only the change time, which also changes with a new mode, owner or link. In this
+//! case the bytes are compared.
 
 use super::error::CopyError;
 use super::file::FileMove;
@@ -13,17 +15,18 @@ use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{Contents, FileKind, Follow, direct, transfer};
 use std::os::fd::AsFd;
 
-/// Limit on comparisons of a source with its copy while the change time keeps moving.
+/// Maximum number of comparisons of a source with its copy while the change time keeps changing.
 const PASSES_MAX: u32 = 4;
 
-/// Bytes that are compared at a time.
+/// Number of bytes compared at a time.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Checks that a source is as it was when it was opened: size and times are the same, or only the change time moved and the copy has its bytes.
-/// Bytes that differ then are copied again, where no digest is of those that were read first.
+/// Checks that a source is unchanged since it was opened. Either size and times are the same, or
+/// only the change time differs and the copy has the bytes of the source. Bytes that differ are
+/// copied again, unless a digest covers the bytes read first.
 ///
 /// # Errors
-/// [`CopyError::SourceChanged`], and errors of reading and writing.
+/// Returns [`CopyError::SourceChanged`], or an error of reading and writing.
 pub(crate) fn check(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<(), CopyError> {
     if file.source_stat.kind != FileKind::Regular {
         return Ok(());
@@ -46,14 +49,15 @@ pub(crate) fn check(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<(),
             was_same &= compare(job, file, moved)?;
         }
     }
-    // There are file systems whose change time is always now.
+    // Some file systems always report the present time as the change time.
     if was_same { Ok(()) } else { Err(changed(file)) }
 }
 
-/// Compares the source with its copy. Returns whether all was the same; what was not is the same now.
+/// Compares the source with its copy and copies the bytes that differ. Returns true if nothing
+/// differed.
 fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyError> {
     if !file.sink_is_regular {
-        // A pipe or a device does not give back what it got.
+        // Data written to a pipe or a device cannot be read back.
         return Err(changed(file));
     }
     let plan = pipeline::plan(job, file);
@@ -61,7 +65,8 @@ fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyEr
         moved.hash.is_some() || moved.level > Level::Received || file.settle.logged.is_some();
     let read_failed = |path, at, source| CopyError::ReadFailed { path, at: ByteOffset(at), source };
     let own = reopen_source(&file.sink, false);
-    // A new file may be closed to its own maker, by the umask: it is open for reading.
+    // The umask can deny read access to a new file even to its creator. The descriptor that created
+    // the file is readable.
     let sink = own.as_ref().map_or(file.sink.as_fd(), |own| own.as_fd());
     for end in [file.source.as_fd(), file.sink.as_fd()] {
         direct::set_direct(end, false).map_err(|source| read_failed(file.source_path(), 0, source))?;
@@ -95,8 +100,8 @@ fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyEr
     Ok(is_same)
 }
 
-/// Warns that the path of a source names another file by now, in jobs that write down paths: a waybill or a log. The copy has the bytes of the file
-/// that was opened.
+/// Warns that the path of a source now names another file, in jobs that record paths: in a waybill
+/// or a log. The copy has the bytes of the file that was opened.
 fn warn_of_another_name(job: &Job<'_>, file: &FileMove) {
     let moving = &job.settings.moving;
     if moving.receipt.is_none() && moving.log.is_none() {

@@ -1,8 +1,9 @@
-//! The way across file systems: operands gather, are copied together, made durable together, and then removed.
+//! Moves across file systems: operands are collected, copied together, synced together, and then
+//! removed.
 //!
-//! Nothing of an operand is removed before all of it has arrived and is durable: where a copy fails, the whole operand
-//! stays at its source, as with any mv. Operands wait for each other no longer than their meaning allows: one that an
-//! earlier one's move touches is taken when that is through.
+//! No part of an operand is removed before all of the operand has arrived and is durable. If a copy
+//! fails, the complete operand stays at its source, as with any mv. An operand that depends on the
+//! move of an earlier one is handled after that move; others do not wait.
 
 use super::compare::Demands;
 use super::error::MoveError;
@@ -24,34 +25,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Operands that gather at most: what is removed late takes room at both ends for as long.
+/// Maximum number of collected operands. Until the late removal, they take space at both ends.
 const GATHERED_MAX: usize = 4096;
 
-/// Device and inode.
+/// Device number and inode number.
 type Identity = (u64, u64);
 
-/// Operands on their way across.
+/// The operands to move across file systems.
 pub(super) struct Crossing<'a> {
     settings: &'a MoveSettings,
-    /// What all of them go into.
+    /// Common target directory.
     place: Option<Place>,
-    /// What earlier operands became, where a later one may be another name of the same file.
+    /// Sinks of earlier operands, in case a later operand is another name of the same file.
     claims: Arc<Claims>,
     waiting: Vec<Waiting>,
-    /// Names that those which wait will have, in the case in which the file system compares them.
+    /// Names of the waiting operands, folded like the file system compares them.
     names: HashSet<OsString>,
-    /// Two names that differ in case may be one where all go.
+    /// True if the target file system may treat names that differ in case as one name.
     may_fold: bool,
-    /// Files and directories that wait.
+    /// Waiting files and directories.
     identities: HashSet<Identity>,
     has_directory: bool,
-    /// Directories that lie above those which wait.
+    /// Directories above the waiting operands.
     above: HashSet<Identity>,
-    /// Paths whose directories are among those.
+    /// Paths whose directories are in `above`.
     known_above: HashSet<OsString>,
 }
 
-/// An operand that is to be copied.
+/// An operand to be copied.
 struct Waiting {
     copied: Copied,
     backup: Option<OsString>,
@@ -74,7 +75,8 @@ impl<'a> Crossing<'a> {
         }
     }
 
-    /// Whether what becomes of this operand depends on those that wait.
+    /// Returns true if the waiting operands must be moved before this one: its outcome depends on
+    /// them, or [`GATHERED_MAX`] operands wait.
     pub(super) fn is_touched_by(&self, operand: &Operand<'_>) -> bool {
         if self.waiting.is_empty() {
             return false;
@@ -85,7 +87,7 @@ impl<'a> Crossing<'a> {
         in_turn || self.names.contains(&self.compared(operand.name)) || self.holds(operand.source)
     }
 
-    /// A name as it is compared with those of others that wait.
+    /// Returns a name in the form in which waiting names are compared.
     fn compared(&self, name: &OsStr) -> OsString {
         match name.to_str() {
             _ if !self.may_fold => name.to_owned(),
@@ -94,8 +96,8 @@ impl<'a> Crossing<'a> {
         }
     }
 
-    /// Whether a source waits already, by itself or as part of a directory, or is a directory with a part that waits.
-    /// Other names of a file are no such part.
+    /// Returns true if a source is already waiting, itself or as part of a directory, or is a
+    /// directory with a waiting part. Other names of a file do not count as such a part.
     fn holds(&self, source: &OsStr) -> bool {
         let Ok(found) = stat::stat_at(CWD, source, Follow::No) else { return true };
         let is_another_name = found.kind != FileKind::Directory && found.nlink > 1;
@@ -106,7 +108,7 @@ impl<'a> Crossing<'a> {
             || (self.has_directory && above(place_of(source)).any(|place| self.identities.contains(&place)))
     }
 
-    /// One more operand, which goes into `into`, and whose old sink is called `backup` there.
+    /// Adds an operand that goes into `into` and whose old sink has the name `backup` there.
     pub(super) fn add(
         &mut self,
         operand: &Operand<'_>,
@@ -137,7 +139,7 @@ impl<'a> Crossing<'a> {
         });
     }
 
-    /// Copies all that waits, makes it durable, and removes the sources of what arrived.
+    /// Copies all waiting operands, syncs them, and removes the sources of those that arrived.
     pub(super) fn finish(&mut self, job: &mut Job<'_>) {
         let waiting = std::mem::take(&mut self.waiting);
         self.names.clear();
@@ -162,7 +164,8 @@ impl<'a> Crossing<'a> {
                 job.created.entry(standing.identity()).or_default().insert(one.copied.name.clone());
             }
         }
-        // A directory whose names are not durable looks like any other: nothing of what it may hold is removed.
+        // A directory whose names are not durable looks like any other, so no source that may be in
+        // it is removed.
         if job.stop.load(Ordering::Relaxed) || outcome.is_unsynced {
             return;
         }
@@ -177,7 +180,8 @@ impl<'a> Crossing<'a> {
             workers: self.settings.moving.workers.count(),
         };
         let mut copied: Vec<Copied> = waiting.into_iter().map(|one| one.copied).collect();
-        // What failed was told, but not which operand it belongs to: those stay whole.
+        // Failures were reported without their operand, so only operands whose copy is complete are
+        // removed.
         copied.retain(|operand| !is_exact || removal.could_remove(operand));
         if copied.is_empty() {
             return;
@@ -229,12 +233,12 @@ impl<'a> Crossing<'a> {
     }
 }
 
-/// The directory that a name stands in.
+/// Returns the directory that contains a name.
 fn place_of(path: &OsStr) -> &OsStr {
     OsStr::from_bytes(split(path.as_bytes()).0)
 }
 
-/// A directory and all above it. The root is its own parent.
+/// Returns a directory and all directories above it. The root is its own parent.
 fn above(place: &OsStr) -> impl Iterator<Item = Identity> {
     let mut path = place.to_owned();
     let mut last = None;
@@ -245,12 +249,14 @@ fn above(place: &OsStr) -> impl Iterator<Item = Identity> {
     })
 }
 
-/// What the copies are written to, and how it is asked to keep them.
+/// Target of the copies, and the way to sync it.
 struct Medium {
-    /// The directory that the copies stand in, opened before anything is written: what the file system loses from then on
-    /// is told to this descriptor. `None` where this user may not read the directory.
+    /// The directory that contains the copies, opened before any write: the kernel reports later
+    /// write errors of the file system to this descriptor. `None` if this user may not read the
+    /// directory.
     directory: Option<OwnedFd>,
-    /// Its file system can't be made durable as a whole, or does not say what came of it: each file is.
+    /// True if the file system cannot be synced as a whole, or does not report the result. Each
+    /// file is then synced.
     sync_each: bool,
 }
 
@@ -260,14 +266,15 @@ impl Medium {
         Medium { directory: open_dir_at(place, c".", Follow::No).ok(), sync_each }
     }
 
-    /// Makes the copies durable: one call for the whole file system, whatever the number of files; or, where each file
-    /// was made so already, for their names.
+    /// Syncs the copies by one call for the complete file system, whatever the number of files. If
+    /// each file was already synced, syncs only the names.
     fn make_durable(&self, place: &Place, copied: &[Copied]) -> io::Result<()> {
         match &self.directory {
             Some(directory) if self.sync_each => cache::sync_all(directory),
             Some(directory) => cache::sync_filesystem(directory),
             None if self.sync_each => cache::sync_all(open_one(place, copied)?),
-            // Any file of it stands for the file system: one of the copies, or one that is made for nothing else.
+            // Any file represents its file system: one of the copies, or a file created only for
+            // this call.
             None => {
                 let one = open_one(place, copied).or_else(|_| open::create_nameless_at(place))?;
                 cache::sync_filesystem(one)
@@ -276,7 +283,7 @@ impl Medium {
     }
 }
 
-/// Any of the copies that this user may read.
+/// Opens any of the copies that this user may read.
 fn open_one(place: &Place, copied: &[Copied]) -> io::Result<OwnedFd> {
     let open = |one: &Copied| {
         let name = without_slashes(&one.name);
@@ -286,7 +293,7 @@ fn open_one(place: &Place, copied: &[Copied]) -> io::Result<OwnedFd> {
     copied.iter().find_map(open).ok_or(io::ErrorKind::PermissionDenied.into())
 }
 
-/// The time by the clock that file systems take their stamps from.
+/// Returns the time of the clock that file systems take their timestamps from.
 fn now() -> Timespec {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timespec { sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nsec: since.subsec_nanos() }

@@ -1,74 +1,80 @@
-//! Whether a source may be removed: it is what it was when it was copied, and the copy has all that it has.
+//! Check whether a source may be removed: it is unchanged since the copy, and the copy has all its
+//! data and metadata.
 //!
-//! The bytes were compared as they were written. What is compared here costs two looks a name: the copy got its
-//! source's modification time as the last of its properties, so that a source written since shows another one; and a
-//! change of the inode since the job began shows in the change time, which nobody can set back. There it also shows that
-//! a directory was put where another was: what lies in it was not copied, and has change times that know nothing of it.
+//! The bytes were compared when they were written. The check here costs two stat calls per name.
+//! The copy got its source's modification time as its last property, so a source written later has
+//! another one. A change of the inode since the start of the job is visible in the change time,
+//! which no process can set back. The change time also reveals that a directory was replaced by
+//! another. The contents of that directory were not copied, and their change times do not show the
+//! replacement.
 
 use haul_sys::open::read_link_at;
 use haul_sys::{FileKind, Stat, Timespec, filesystem, process};
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 
-/// The coarsest unit in which a file system keeps modification times: vfat's, in seconds.
+/// Coarsest granularity of modification times in any file system: that of vfat, in seconds.
 const COARSEST_SECONDS: i64 = 2;
 
-/// No file system that rounds times down keeps a finer unit than this, in nanoseconds (NTFS).
+/// Finest granularity, in nanoseconds, of any file system that rounds times down (NTFS).
 const FINEST_ROUNDED: u32 = 100;
 
-/// A day in seconds: vfat keeps local times, and its first and last ones are somewhere within one.
+/// One day in seconds. vfat stores local times, so its first and last time vary within a day.
 const DAY: i64 = 86_400;
 
-/// The first second that a file system keeps, and how far off it may lie: 32 bits (ext2, ext3, ext4 with small inodes, old XFS);
-/// 1980 (vfat, exFAT).
+/// First second that a file system can store, and its tolerance: 32 bits (ext2, ext3, ext4 with
+/// small inodes, old XFS); 1980 (vfat, exFAT).
 const FIRST_SECONDS: [(i64, i64); 2] = [(i32::MIN as i64, 0), (315_532_800, DAY)];
 
-/// The last one: 2038 (32 bits), 2107 (vfat, exFAT), 2446 (ext4), 2486 (XFS).
+/// Last second: 2038 (32 bits), 2107 (vfat, exFAT), 2446 (ext4), 2486 (XFS).
 const LAST_SECONDS: [(i64, i64); 4] =
     [(i32::MAX as i64, 0), (4_354_819_199, DAY), (15_032_385_535, 0), (16_299_260_424, 0)];
 
-/// The latest second of a copy that failed: it is marked with 1970, or with the second before its source's time.
+/// Latest possible modification time of a failed copy: it is marked with 1970, or with the second
+/// before its source's time.
 const LAST_OF_FAILED: i64 = 0;
 
-/// What is asked of a copy.
+/// Requirements for a copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demands {
-    /// When the copying began, by the clock of this machine.
+    /// Start of the copying, by the clock of this machine.
     pub(super) since: Timespec,
-    /// Properties that could not be kept were told already: the copy need not have them.
+    /// True if metadata that could not be preserved was already reported. The copy need not have
+    /// it.
     pub(super) is_loose: bool,
-    /// The copies failed in part, so that a time which is only nearly the same is none of a finished copy.
+    /// True if some of the copies failed. A time that is only nearly equal then does not indicate a
+    /// finished copy.
     pub(super) is_exact: bool,
 }
 
-/// What keeps a source from being removed.
+/// Reason against removing a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// It was changed after it was copied.
+    /// The source was changed after the copy.
     Changed,
-    /// Its copy lacks this.
+    /// The copy differs in this property.
     Differs(&'static str),
 }
 
-/// One name, as a look at it found it.
+/// One name with its stat result.
 pub(super) struct Side<'a> {
     pub(super) stat: Stat,
     pub(super) dir: BorrowedFd<'a>,
     pub(super) name: &'a OsStr,
 }
 
-/// What speaks against removing `source`, whose copy is `sink`.
+/// Returns the reason against removing `source`, whose copy is `sink`.
 pub(super) fn doubt(source: &Side<'_>, sink: &Side<'_>, demands: Demands) -> Option<Doubt> {
     let (from, to) = (&source.stat, &sink.stat);
     if from.kind != to.kind {
         return Some(Doubt::Differs("kind"));
     }
-    // The other names of a file, which became links to its copy, change its inode as they are removed.
+    // Removing the other names of a file, which became links to its copy, changes the inode.
     let is_alone = to.nlink == 1;
     if from.kind != FileKind::Directory && is_alone && from.ctime >= demands.since {
         return Some(Doubt::Changed);
     }
-    // A name that comes or goes in a directory moves both of its times alike.
+    // A name that is added to or removed from a directory sets both of its times to the same value.
     if from.kind == FileKind::Directory && from.ctime >= demands.since && from.ctime != from.mtime {
         return Some(Doubt::Changed);
     }
@@ -86,7 +92,7 @@ pub(super) fn doubt(source: &Side<'_>, sink: &Side<'_>, demands: Demands) -> Opt
     if !has_time_of(from.mtime, to.mtime, demands.is_exact) {
         return Some(Doubt::Differs("modification time"));
     }
-    // Nobody but root can give files away, or set the bits that go with an owner.
+    // Only root can change owners, or set the bits that belong to an owner.
     let is_root = process::effective_user() == 0;
     let bits = if is_root { 0o7777 } else { 0o777 };
     let lacks = match () {
@@ -94,12 +100,14 @@ pub(super) fn doubt(source: &Side<'_>, sink: &Side<'_>, demands: Demands) -> Opt
         () if is_root && (from.uid, from.gid) != (to.uid, to.gid) => "owner",
         () => return None,
     };
-    // Setting them was no failure, or the copies would be loose ones: vfat says that all went well and keeps what it has.
+    // Setting them did not fail, or `is_loose` would be set: vfat reports success and keeps its own
+    // values.
     filesystem::keeps_as_given(sink.dir).then_some(Doubt::Differs(lacks))
 }
 
-/// Whether `sink` is what its file system keeps of the time `source`. If `is_exact`, some copies failed, and what failed has a
-/// time of 1970 at the latest: what may stand for both is none of a finished copy.
+/// Returns true if `sink` is the form in which its file system stores the time `source`. If
+/// `is_exact`, some copies failed, and a failed copy has a time of 1970 at the latest. A time that
+/// can mean both does not indicate a finished copy.
 fn has_time_of(source: Timespec, sink: Timespec, is_exact: bool) -> bool {
     match is_exact {
         true if source.sec < LAST_OF_FAILED + COARSEST_SECONDS => source == sink,
@@ -108,8 +116,8 @@ fn has_time_of(source: Timespec, sink: Timespec, is_exact: bool) -> bool {
     }
 }
 
-/// Whether a file system that has no time so far back or ahead would keep `source` as `sink`: the kernel takes its first or
-/// last one.
+/// Returns true if a file system with a limited range of times would store `source` as `sink`: the
+/// kernel uses its first or last time.
 fn is_nearest_time(source: Timespec, sink: Timespec) -> bool {
     let is_at = |(bound, slack): (i64, i64)| (sink.sec - bound).abs() <= slack;
     let is_before = |(bound, slack): (i64, i64)| source.sec < bound + slack;
@@ -118,7 +126,7 @@ fn is_nearest_time(source: Timespec, sink: Timespec) -> bool {
         || LAST_SECONDS.into_iter().any(|last| is_after(last) && is_at(last))
 }
 
-/// Whether a file system that rounds times down would keep `source` as `sink`.
+/// Returns true if a file system that rounds times down would store `source` as `sink`.
 fn is_same_time(source: Timespec, sink: Timespec) -> bool {
     let nanos = |time: Timespec| i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
     let lost = nanos(source) - nanos(sink);
@@ -200,7 +208,7 @@ mod tests {
         ] {
             assert_eq!(doubt_of(found, sink), Some(Doubt::Differs(what)));
         }
-        // What a file system without owners or modes shows for them speaks against nothing.
+        // Owners and modes that a file system without them reports are no reason against removal.
         let proc = std::fs::File::open("/proc/self").unwrap();
         let elsewhere = |stat| Side { dir: proc.as_fd(), ..side(stat) };
         let bare = Stat { mode: found.mode ^ 0o100, ..found };

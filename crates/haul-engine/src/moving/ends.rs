@@ -1,10 +1,11 @@
-//! The descriptors of directories that are being removed: one at the source and one at the copy of each, and no more of
-//! them than the process may have.
+//! Descriptors of directories that are being removed: one at the source and one at the copy of
+//! each. Their number is limited by the process's limit on open files.
 //!
-//! A directory is under way as long as anything beneath it is, so that a deep tree has more of them than a process has
-//! descriptors. As in a copy, those that were opened longest ago are closed and found again when their turn comes: from
-//! beneath by `..`, else name by name from the nearest directory above that is open. What is found counts only if it is
-//! the very directory that was closed.
+//! A directory is in progress as long as anything beneath it is. A deep tree therefore has more
+//! such directories than a process has descriptors. As in a copy, those that were opened the
+//! longest ago are closed, and reopened when needed. A directory is reopened from beneath by `..`,
+//! otherwise name by name from the nearest open directory above. The result counts only if it is
+//! the same directory that was closed.
 
 use crate::copy::{Place, files_left};
 use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
@@ -18,58 +19,61 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Which directories of a removal are open.
+/// The open directories of a removal.
 #[derive(Debug)]
 pub(super) struct OpenEnds<'a> {
-    /// What the copies of all operands are in.
+    /// The directory that contains the copies of all operands.
     place: &'a Place,
-    /// Directories that may stay open.
+    /// Maximum number of directories that may stay open.
     most: usize,
-    /// Directories that are open, counted by [`Ends`].
+    /// Number of open directories, counted by [`Ends`].
     open: Arc<AtomicUsize>,
-    /// Those that are open, the one that was opened longest ago first. Some of them are through by now.
+    /// Open directories, the one opened the longest ago first. Some of them have finished by now.
     coldest: Mutex<VecDeque<Weak<Node>>>,
-    /// Directories that wait half read. Each stays open.
+    /// Number of partly read directories that wait. Each stays open.
     half_read: AtomicUsize,
-    /// Directories under way whose copies this user was let into, each after those above it.
+    /// Directories in progress to whose copies this user got search permission, each after those
+    /// above it.
     let_in: Mutex<Vec<Arc<Node>>>,
 }
 
 /// A directory at both ends, while anything beneath it is to be removed.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// In its parent; as typed for an operand.
+    /// Name in its parent; as typed for an operand.
     pub(super) name: OsString,
-    /// As `name`, at the sink; for an operand beneath what all went into.
+    /// Name at the sink; for an operand relative to the common target directory.
     pub(super) sink_name: OsString,
     pub(super) parent: Option<Arc<Node>>,
-    /// What beneath it is not through.
+    /// Number of unfinished items beneath the directory.
     pub(super) pending: AtomicUsize,
-    /// Something beneath it stays.
+    /// True if an item beneath the directory is kept.
     pub(super) stays: AtomicBool,
-    /// It was read a second time, because names turned up that reading it had passed over.
+    /// True if the directory was read a second time, because names were found that the first read
+    /// had missed.
     pub(super) is_reread: AtomicBool,
     facts: Facts,
-    /// The copy is closed to its owner, who is this user, and open only as long as this directory is under way.
+    /// True if the mode of the copy denies access to its owner, who is this user, and is extended
+    /// while this directory is in progress.
     is_let_in: bool,
     held: Mutex<Held>,
 }
 
-/// What a look at a directory found at its source and at its copy.
+/// Stat results of a directory at its source and at its copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) source: Stat,
     pub(super) sink: Stat,
 }
 
-/// A directory that stays open as long as this is held, at both ends.
+/// A directory whose two ends stay open as long as this handle exists.
 #[derive(Clone, Debug)]
 pub(super) struct Opened {
     node: Arc<Node>,
     ends: Arc<Ends>,
 }
 
-/// A source directory that is read: by the descriptor it has, or by another one for a second time.
+/// A source directory that is read: by its own descriptor, or by another one for the second time.
 #[derive(Debug)]
 pub(super) enum Reading {
     First(Arc<Ends>),
@@ -87,12 +91,13 @@ pub(super) struct Ends {
 #[derive(Debug)]
 enum Held {
     Open(Arc<Ends>),
-    /// Somebody may still hold them.
+    /// Another handle may still hold the ends open.
     Closed(Weak<Ends>),
 }
 
 impl<'a> OpenEnds<'a> {
-    /// For so many workers, by what this process may still open.
+    /// Creates the descriptors for `workers` workers, limited by the number that this process may
+    /// still open.
     pub(super) fn new(workers: usize, place: &'a Place) -> OpenEnds<'a> {
         let taken = OPEN_FILES_OF_THE_PROCESS + OPEN_FILES_OF_A_WORKER * workers as u64;
         let pairs = usize::try_from(files_left().saturating_sub(taken) / 2).unwrap_or(usize::MAX);
@@ -106,10 +111,10 @@ impl<'a> OpenEnds<'a> {
         }
     }
 
-    /// Opens a directory that was met, and may have waited for its turn since.
+    /// Opens a directory that was found earlier and may have waited since.
     ///
     /// # Errors
-    /// What openat(2) reports at either end, or (`NotFound`) another one is in its place.
+    /// Returns the error of openat(2) at either end, or `NotFound` if the directory was replaced.
     pub(super) fn enter(
         &self,
         parent: Option<&Opened>,
@@ -137,7 +142,7 @@ impl<'a> OpenEnds<'a> {
         Ok(Opened { node, ends })
     }
 
-    /// Forgets that this user was let into a directory's copy.
+    /// Removes a directory from the list of those with extended permissions.
     pub(super) fn is_through(&self, node: &Arc<Node>) {
         let mut let_in = lock(&self.let_in);
         if let Some(at) = let_in.iter().rposition(|known| Arc::ptr_eq(known, node)) {
@@ -145,15 +150,16 @@ impl<'a> OpenEnds<'a> {
         }
     }
 
-    /// Returns the directories that this user is still let into, each before those above it, and forgets them.
+    /// Takes the directories whose permissions are still extended, each before those above it.
     pub(super) fn all_let_in(&self) -> impl Iterator<Item = Arc<Node>> {
         std::mem::take(&mut *lock(&self.let_in)).into_iter().rev()
     }
 
-    /// A directory, open. One that was closed is opened once more.
+    /// Returns a directory with both ends open. Reopens the directory if it was closed.
     ///
     /// # Errors
-    /// It can't be reached any more, or (`NotFound`) another one is in its place.
+    /// Returns an error if the directory can no longer be reached, or `NotFound` if it was
+    /// replaced.
     pub(super) fn open(&self, node: &Arc<Node>) -> io::Result<Opened> {
         let mut closed = Vec::new();
         let mut opened = None;
@@ -171,11 +177,11 @@ impl<'a> OpenEnds<'a> {
         opened.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// The directory above an open one, if there is one. One that was closed is opened by `..`, or where that leads
-    /// elsewhere, from above.
+    /// Returns the parent of an open directory, if there is one. Reopens a closed parent by `..`,
+    /// or from above if `..` leads to another directory.
     ///
     /// # Errors
-    /// As [`OpenEnds::open`].
+    /// See [`OpenEnds::open`].
     pub(super) fn open_above(&self, node: &Node, below: Option<&Opened>) -> io::Result<Option<Opened>> {
         let Some(above) = &node.parent else { return Ok(None) };
         if let Some(opened) = self.held(above) {
@@ -188,7 +194,8 @@ impl<'a> OpenEnds<'a> {
         by_dots.map_or_else(|| self.open(above), Ok).map(Some)
     }
 
-    /// Asks to let a directory wait half read. False where too many do: it is to be read to its end first.
+    /// Reserves a slot for a directory that waits half read. Returns false if too many already
+    /// wait: the caller must then read the directory to its end first.
     pub(super) fn leave_half_read(&self) -> bool {
         let may = self.half_read.fetch_add(1, Ordering::Relaxed) < self.most.div_ceil(4);
         if !may {
@@ -197,12 +204,13 @@ impl<'a> OpenEnds<'a> {
         may
     }
 
-    /// A directory waits to be read a second time, however many others do.
+    /// Reserves a slot for a directory that waits for its second read, even if too many already
+    /// wait.
     pub(super) fn read_again(&self) {
         self.half_read.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A directory that waited half read is read on.
+    /// Releases the slot of a directory that waited half read, before reading continues.
     pub(super) fn go_on_reading(&self) {
         self.half_read.fetch_sub(1, Ordering::Relaxed);
     }
@@ -214,12 +222,13 @@ impl<'a> OpenEnds<'a> {
         Ok(Arc::new(Ends { source, sink, counted: Arc::clone(&self.open) }))
     }
 
-    /// What names at the sink are relative to; what all went into for operands.
+    /// Returns the descriptor that names at the sink are relative to; for operands, the common
+    /// target directory.
     pub(super) fn sink_of<'s>(&'s self, above: Option<&'s Opened>) -> BorrowedFd<'s> {
         above.map_or_else(|| self.place.as_fd(), |opened| opened.ends.sink.as_fd())
     }
 
-    /// A directory, if it is open.
+    /// Returns a directory if it is open.
     fn held(&self, node: &Arc<Node>) -> Option<Opened> {
         let mut held = lock(&node.held);
         let (ends, was_closed) = match &*held {
@@ -236,7 +245,7 @@ impl<'a> OpenEnds<'a> {
         Some(Opened { node: Arc::clone(node), ends })
     }
 
-    /// Takes a directory that was opened once more if it is the one it was, unless another worker was faster.
+    /// Adds a reopened directory if it is still the same one, unless another worker was faster.
     fn admit(&self, node: &Arc<Node>, ends: Arc<Ends>) -> io::Result<Opened> {
         ends.are_still(&node.facts)?;
         if let Some(opened) = self.held(node) {
@@ -247,7 +256,7 @@ impl<'a> OpenEnds<'a> {
         Ok(Opened { node: Arc::clone(node), ends })
     }
 
-    /// Closes those that were opened longest ago, where there are too many now.
+    /// Registers an opened directory, and closes those opened the longest ago if too many are open.
     fn has_opened(&self, node: &Arc<Node>) {
         let mut coldest = lock(&self.coldest);
         coldest.push_back(Arc::downgrade(node));
@@ -265,7 +274,7 @@ impl<'a> OpenEnds<'a> {
 }
 
 impl Opened {
-    /// The source's end, to be read.
+    /// Returns the source end for reading.
     pub(super) fn reading(&self) -> Reading {
         Reading::First(Arc::clone(&self.ends))
     }
@@ -274,10 +283,10 @@ impl Opened {
         &self.node
     }
 
-    /// Gives the copy the mode that it had before this user was let in.
+    /// Restores the mode that the copy had before this user got search permission.
     ///
     /// # Errors
-    /// The error of chmod(2).
+    /// Returns the error of chmod(2).
     pub(super) fn shut(&self) -> io::Result<()> {
         metadata::set_mode_held(&self.ends.sink, self.facts.sink.mode)
     }
@@ -301,12 +310,12 @@ impl AsFd for Reading {
 }
 
 impl Node {
-    /// Returns true if the copy is closed to its owner, and this user was let in.
+    /// Returns true if the copy denied access to its owner and its permissions were extended.
     pub(super) fn is_let_in(&self) -> bool {
         self.is_let_in
     }
 
-    /// Closes the ends, now or when the last who holds them lets go.
+    /// Closes the ends, immediately or when the last holder drops them.
     fn close(&self) {
         let mut held = lock(&self.held);
         if let Held::Open(ends) = &*held {
@@ -319,7 +328,8 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Lets go of the directories above one by one: dropping each other they would go deep into the stack.
+    /// Releases the directories above one by one. Recursive drops would use stack space for each
+    /// level.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(mut node) = above.and_then(Arc::into_inner) {
@@ -329,9 +339,11 @@ impl Drop for Node {
 }
 
 impl Ends {
-    /// Gives this user the right to search the copy, if it is this user's and its mode denies that. Returns true if it did.
+    /// Gives this user search permission on the copy, if the copy belongs to this user and its mode
+    /// denies that. Returns true if the mode was changed.
     ///
-    /// A directory of another owner may be open to this user and closed to its owner. Its copy belongs to this user.
+    /// A directory of another owner may be accessible to this user and not to its owner. Its copy
+    /// belongs to this user.
     fn let_in(&self, sink: &Stat) -> io::Result<bool> {
         if sink.mode & 0o100 != 0 || sink.uid != process::effective_user() {
             return Ok(false);
@@ -344,7 +356,7 @@ impl Ends {
         Ok(true)
     }
 
-    /// Whether both are the directories that were looked at.
+    /// Returns an error if either end is no longer the directory that was found.
     fn are_still(&self, facts: &Facts) -> io::Result<()> {
         let found = is_still(&self.source, &facts.source)? && is_still(&self.sink, &facts.sink)?;
         if found { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
@@ -357,12 +369,13 @@ impl Drop for Ends {
     }
 }
 
-/// What names in the source are relative to; the working directory for operands.
+/// Returns the descriptor that names in the source are relative to; for operands, the working
+/// directory.
 pub(super) fn source_of(above: Option<&Opened>) -> BorrowedFd<'_> {
     above.map_or(CWD, |opened| opened.ends.source.as_fd())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half done under these locks.
+    // No update under these locks can be left half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

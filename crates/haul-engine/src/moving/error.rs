@@ -1,54 +1,54 @@
-//! What can go wrong with a move, in the words of mv.
+//! Errors of a move, with mv's wording.
 
 use crate::copy::{cause, quote};
 use std::ffi::OsString;
 use std::io;
 use thiserror::Error;
 
-/// A failure about one name. `Display` gives mv's words without the tool's name.
+/// A failure about one name. `Display` prints mv's wording without the tool's name.
 #[derive(Debug, Error)]
 pub enum MoveError {
     /// A system call on one path failed: `cannot <action> '<path>': <cause>`.
     #[error("cannot {action} {}: {}", quote(path), cause(source))]
     Cannot {
-        /// What was tried: `stat`, `backup`, `remove`, ...
+        /// The failed action: `stat`, `backup`, `remove`, ...
         action: &'static str,
-        /// On what.
+        /// The path.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Where the operands were to go is no directory that can be used.
+    /// The target of the operands is not a usable directory.
     #[error("target {}{}: {}", if *.is_given { "directory " } else { "" }, quote(path), cause(source))]
     Target {
-        /// As typed.
+        /// The path, as typed.
         path: OsString,
-        /// It was named by `-t`.
+        /// True if it was named by `-t`.
         is_given: bool,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The rename failed, and a copy would be no answer.
+    /// The rename failed, and a copy would not help.
     #[error("cannot move {} to {}: {}", quote(path), quote(sink), cause(source))]
     Rename {
         /// The source.
         path: OsString,
         /// The sink.
         sink: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// `--exchange`: the two names could not change places.
+    /// `--exchange`: the two names could not be exchanged.
     #[error("cannot exchange {} and {}: {}", quote(path), quote(sink), cause(source))]
     Exchange {
         /// The source.
         path: OsString,
         /// The sink.
         sink: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A directory would lie in itself.
+    /// A directory would be inside itself.
     #[error("cannot move {} to a subdirectory of itself, {}", quote(path), quote(sink))]
     IntoItself {
         /// The source.
@@ -56,15 +56,15 @@ pub enum MoveError {
         /// The sink.
         sink: OsString,
     },
-    /// A directory that stayed where it is was named once more, to get another name.
+    /// A directory that was not moved was named again, with another sink.
     #[error("will not create hard link {} to directory {}", quote(sink), quote(earlier))]
     LinkToDirectory {
         /// The sink.
         sink: OsString,
-        /// What it was to become at first.
+        /// The first sink of the directory.
         earlier: OsString,
     },
-    /// Source and sink are one.
+    /// Source and sink are the same file.
     #[error("{} and {} are the same file", quote(path), quote(sink))]
     SameFile {
         /// The source.
@@ -72,7 +72,7 @@ pub enum MoveError {
         /// The sink.
         sink: OsString,
     },
-    /// The sink is a file where a directory should be.
+    /// The sink is a non-directory where a directory is needed.
     #[error("cannot overwrite non-directory {} with directory {}", quote(sink), quote(path))]
     NonDirectory {
         /// The sink.
@@ -80,10 +80,10 @@ pub enum MoveError {
         /// The source.
         path: OsString,
     },
-    /// The sink is a directory where something else should be.
+    /// The sink is a directory where a non-directory is needed.
     #[error("cannot overwrite directory {} with non-directory", quote(.0))]
     Directory(OsString),
-    /// An earlier operand of this command became that sink.
+    /// An earlier operand of this command already created the sink.
     #[error("will not overwrite just-created {} with {}", quote(sink), quote(path))]
     JustCreated {
         /// The sink.
@@ -91,7 +91,7 @@ pub enum MoveError {
         /// The source.
         path: OsString,
     },
-    /// The source is the name the sink's backup would get.
+    /// The source is the file that the sink's backup would replace.
     #[error("backing up {} might destroy source;  {} not moved", quote(sink), quote(path))]
     BackupIsSource {
         /// The sink.
@@ -99,10 +99,10 @@ pub enum MoveError {
         /// The source.
         path: OsString,
     },
-    /// `--update=none-fail` met an existing sink.
+    /// The sink exists, and `--update=none-fail` is set.
     #[error("not replacing {}", quote(.0))]
     NotReplacing(OsString),
-    /// What stands at the sink can't make way for a copy from another file system.
+    /// The existing sink cannot be removed for a copy from another file system.
     #[error(
         "inter-device move failed: {} to {}; unable to remove target: {}",
         quote(path),
@@ -114,18 +114,18 @@ pub enum MoveError {
         path: OsString,
         /// The sink.
         sink: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The copies could not be made durable: nothing was removed.
+    /// The copies could not be synced, so nothing was removed.
     #[error("cannot make {} durable, so that nothing was removed: {}", quote(path), cause(source))]
     NotDurable {
-        /// Where the copies are.
+        /// The directory of the copies.
         path: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The source has moved on since it was copied.
+    /// The source has changed since it was copied.
     #[error("{} changed after it was copied to {}, and stays; move it again", quote(path), quote(sink))]
     Changed {
         /// The source.
@@ -133,24 +133,24 @@ pub enum MoveError {
         /// Its copy.
         sink: OsString,
     },
-    /// The copy lacks something that the source has.
+    /// The copy differs from the source.
     #[error("{} stays: its copy {} differs in {what}", quote(path), quote(sink))]
     Differs {
         /// The source.
         path: OsString,
         /// Its copy.
         sink: OsString,
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
     },
-    /// The source has no copy: it came after the copying.
+    /// The source has no copy, because it was created after the copying.
     #[error("{} stays: it has no copy {}: {}", quote(path), quote(sink), cause(source))]
     NoCopy {
         /// The source.
         path: OsString,
-        /// Where its copy should be.
+        /// The expected path of its copy.
         sink: OsString,
-        /// What a look there gave.
+        /// The error of the stat call for the copy.
         source: io::Error,
     },
     /// The name of a directory that a tool must not remove.

@@ -1,4 +1,5 @@
-//! One command's moves, operand by operand: renamed at once, or gathered for the way across file systems.
+//! The moves of one command, operand by operand: renamed immediately, or collected for the copy
+//! across file systems.
 
 use super::across::Crossing;
 use super::error::MoveError;
@@ -14,29 +15,30 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How a move ended.
+/// Result of a move.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Names that failed or had to stay; the exit status is a failure if there is one.
+    /// Number of names that failed or had to stay. If it is not 0, the exit status is a failure.
     pub failures: u64,
-    /// The job was told to stop before all was done. What was not moved whole stands whole at its source.
+    /// True if the job was stopped before everything was done. An operand that was not moved
+    /// completely is complete at its source.
     pub interrupted: bool,
-    /// Sinks that a stop cut off.
+    /// Sinks that a stop interrupted.
     pub cut_off: Vec<OsString>,
-    /// The rules contradict each other: nothing was moved.
+    /// True if the options contradict each other: nothing was moved.
     pub is_refused: bool,
 }
 
-/// What the operands of one command share.
+/// State shared by the operands of one command.
 pub(super) struct Job<'a> {
     pub(super) settings: &'a MoveSettings,
     pub(super) rules: &'a MoveRules,
     pub(super) report: &'a dyn MoveReport,
     pub(super) stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
-    /// What operands of this command became, by inode and name.
+    /// Sinks created by operands of this command, by inode and name.
     pub(super) created: HashMap<(u64, u64), HashSet<OsString>>,
-    /// Directories that stayed where they are, by inode, and the names that they were to get.
+    /// Directories that were not moved, by inode, with the names of their sinks.
     pub(super) stayed: HashMap<(u64, u64), OsString>,
     pub(super) outcome: Outcome,
 }
@@ -44,41 +46,42 @@ pub(super) struct Job<'a> {
 /// One source and its sink.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operand<'a> {
-    /// As typed.
+    /// The source, as typed.
     pub(super) source: &'a OsStr,
-    /// The sink's path for messages.
+    /// Path of the sink for messages.
     pub(super) sink: &'a OsStr,
-    /// The directory that `name` is beneath; `None` for the working directory.
+    /// Directory that `name` is relative to; `None` for the working directory.
     pub(super) place: Option<&'a Place>,
-    /// The sink's name there.
+    /// Name of the sink in that directory.
     pub(super) name: &'a OsStr,
-    /// Later operands may meet what this one becomes.
+    /// True if later operands may meet the sink of this one.
     pub(super) is_remembered: bool,
 }
 
 impl Operand<'_> {
-    /// What `name` is relative to.
+    /// Returns the descriptor that `name` is relative to.
     pub(super) fn dir(&self) -> BorrowedFd<'_> {
         self.place.map_or(CWD, |place| place.as_fd())
     }
 
-    /// The path of another name beside the sink, for messages.
+    /// Returns the path of another name in the directory of the sink, for messages.
     pub(super) fn path_of(&self, name: &OsStr) -> OsString {
         self.place.map_or_else(|| name.to_owned(), |place| place.path_of(name))
     }
 }
 
-/// What a rename came to.
+/// Result of a rename.
 #[derive(Debug)]
 enum Renamed {
     Done,
-    /// Something stands at the sink.
+    /// The sink exists.
     Meets,
     Failed(io::Error),
 }
 
-/// Moves what `settings` say. Everything that goes wrong is told to `report`; `tally` can be read meanwhile; when `stop`
-/// turns true the job ends soon, with every file whole at its source or at its sink.
+/// Moves according to `settings`. Reports every error to `report`. The caller can read `tally`
+/// meanwhile. If `stop` becomes true, the job ends soon, and every file is complete at its source
+/// or at its sink.
 pub fn move_all(
     settings: &MoveSettings,
     report: &dyn MoveReport,
@@ -116,7 +119,8 @@ impl Job<'_> {
         }
     }
 
-    /// The last name is the target, as far as it is a directory. Of two, a rename that works is what was meant.
+    /// Moves into the last name if it is a directory. For two names, a successful rename of one to
+    /// the other takes precedence.
     fn among(&mut self, sources: &[OsString], last: &OsStr, name: &OsStr) {
         let mut tried = None;
         if let [source] = sources
@@ -173,7 +177,7 @@ impl Job<'_> {
         }
     }
 
-    /// Moves one operand by a rename, or hands it on to where the others wait that must be copied.
+    /// Moves one operand by a rename, or adds it to the operands that must be copied.
     fn move_one(
         &mut self,
         crossing: &mut Crossing<'_>,
@@ -225,7 +229,7 @@ impl Job<'_> {
     ) -> Result<(), MoveError> {
         let error = match tried {
             Renamed::Failed(error) if backup.is_none() => error,
-            // A backup of a link may have cut off what lay behind it.
+            // The backup may have renamed a link, and paths through that link no longer resolve.
             _ => match rename_at(CWD, operand.source, operand.dir(), operand.name, RenameMode::Replace) {
                 Ok(()) => {
                     let backup = backup.map(|backup| operand.path_of(&backup));
@@ -247,7 +251,8 @@ impl Job<'_> {
         Err(failed)
     }
 
-    /// The operand has to be copied: what stands in its way goes first, as a rename would have replaced it.
+    /// Adds an operand that must be copied. An existing sink is removed first, because a rename
+    /// would have replaced it.
     fn cross(
         &mut self,
         crossing: &mut Crossing<'_>,
@@ -260,9 +265,10 @@ impl Job<'_> {
             None => Place::above(operand.name).map_err(|source| cannot("access", operand.sink, source))?,
         };
         let held = Operand { place: Some(&place), name, ..*operand };
-        // A slash behind the name of a link hides it from a look, and not from mv's next step.
+        // A trailing slash after the name of a link hides the link from stat, but not from mv's
+        // next step.
         let may_be_hidden = name.as_bytes().ends_with(b"/");
-        // As with mv, a name that is not there is removed as well: a file system that is read-only says so.
+        // As with mv, even a missing name is removed: a read-only file system then reports that.
         if !way_is_clear || (may_be_hidden && backup.is_none()) || filesystem::is_read_only(&place) {
             self.clear(&held, source.kind == FileKind::Directory)?;
         }
@@ -271,7 +277,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Whether this directory was an operand before, and stayed; that is worth a warning, and no second try.
+    /// Returns true, with a warning, if this directory was an earlier operand that was not moved.
+    /// It is not tried again.
     fn was_tried_before(&self, operand: &Operand<'_>, source: &Stat) -> bool {
         let is_same = |name: &OsString| last_component(name) == last_component(operand.name);
         let was_tried = self.stayed.get(&source.identity()).is_some_and(is_same);
@@ -281,7 +288,7 @@ impl Job<'_> {
         was_tried
     }
 
-    /// Gives what was moved aside its name back.
+    /// Gives a renamed sink its name back.
     fn put_back(&mut self, operand: &Operand<'_>, backup: Option<&OsStr>) {
         let Some(backup) = backup else { return };
         match rename_at(operand.dir(), backup, operand.dir(), operand.name, RenameMode::Replace) {
@@ -318,7 +325,7 @@ impl Job<'_> {
         self.relabel((operand.dir(), operand.name), operand.sink);
     }
 
-    /// `-Z`.
+    /// Sets the security context of a renamed sink (`-Z`).
     fn relabel(&self, place: (BorrowedFd<'_>, &OsStr), path: &OsStr) {
         if let Some(warning) = relabel(&self.rules.contexts, place, path) {
             self.report.warned(&warning);
@@ -339,11 +346,12 @@ impl Job<'_> {
     }
 }
 
-/// What stands at the sink.
+/// Returns the stat result of the sink, if it exists.
 fn look_at_sink(operand: &Operand<'_>, tried: &Renamed) -> Result<Option<Stat>, MoveError> {
     match stat::stat_at(operand.dir(), operand.name, Follow::No) {
         Ok(standing) => Ok(Some(standing)),
-        // A slash behind the name of a link has it followed, to nothing; a rename meets the link all the same.
+        // A trailing slash after the name of a dangling link makes stat follow it; a rename meets
+        // the link itself.
         Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(tried, Renamed::Meets) => {
             Ok(stat::stat_at(operand.dir(), without_slashes(operand.name), Follow::No).ok())
         }
@@ -352,13 +360,13 @@ fn look_at_sink(operand: &Operand<'_>, tried: &Renamed) -> Result<Option<Stat>, 
     }
 }
 
-/// Renames to a name that is free.
+/// Renames to a name that does not exist yet.
 fn rename_new(source: &OsStr, place: BorrowedFd<'_>, name: &OsStr) -> Renamed {
     match rename_at(CWD, source, place, name, RenameMode::NoReplace) {
         Ok(()) => Renamed::Done,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Renamed::Meets,
-        // The file system can't promise not to replace, or the directory would go into itself: only the older call
-        // tells one from the other.
+        // Either the file system does not support `RENAME_NOREPLACE`, or the directory would go
+        // into itself. Only the older call distinguishes the two cases.
         Err(error) if is_unable(&error) => match stat::stat_at(place, name, Follow::No) {
             Ok(_) => Renamed::Meets,
             Err(_) => match rename_at(CWD, source, place, name, RenameMode::Replace) {

@@ -1,4 +1,4 @@
-//! What stands at an operand's sink: whether it may be replaced, and how it makes way.
+//! Checks of an existing sink: whether it may be replaced, and its backup or removal.
 
 use super::error::MoveError;
 use super::job::{Job, Operand, cannot};
@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 
 impl Job<'_> {
-    /// Applies mv's rules for existing sinks; false leaves the operand where it is.
+    /// Applies mv's rules for existing sinks. Returns false if the operand is to be skipped.
     pub(super) fn may_replace(
         &self,
         operand: &Operand<'_>,
@@ -18,7 +18,7 @@ impl Job<'_> {
         standing: &Stat,
     ) -> Result<bool, MoveError> {
         let (path, sink) = (operand.source.to_owned(), operand.sink.to_owned());
-        // What is left alone anyway is not worth the words.
+        // An operand that is skipped anyway needs no error.
         let is_kept = matches!(self.rules.existing, MoveExisting::Keep | MoveExisting::KeepAndFail);
         if !is_kept && self.is_same_file(operand, source, standing) {
             return Err(MoveError::SameFile { path, sink });
@@ -45,14 +45,15 @@ impl Job<'_> {
         Ok(true)
     }
 
-    /// Whether an earlier operand became this: by its name, or, where the file system takes two names for one, by what stands
-    /// there under the only name it has.
+    /// Returns true if an earlier operand created this sink. It is identified by its name. If the
+    /// file system treats two names as one, it is identified as an existing file with a single
+    /// name.
     fn was_created(&self, operand: &Operand<'_>, standing: &Stat) -> bool {
         let names = self.created.get(&standing.identity());
         names.is_some_and(|names| standing.nlink == 1 || names.contains(operand.name))
     }
 
-    /// `-i`, `-n` and what the terminal asks by itself.
+    /// Applies `-i`, `-n` and the default question on a terminal.
     fn is_wanted(&self, operand: &Operand<'_>, standing: &Stat) -> Result<bool, MoveError> {
         let writable = || copy::is_writable(standing);
         Ok(match self.rules.existing {
@@ -74,7 +75,8 @@ impl Job<'_> {
         self.report.ask(&Question { text: OsStr::new(&text) })
     }
 
-    /// Whether a move would lose the source: both names lead to one file, or one is a link to the other.
+    /// Returns true if a move would lose the source: both names lead to one file, or one is a link
+    /// to the other.
     fn is_same_file(&self, operand: &Operand<'_>, source: &Stat, standing: &Stat) -> bool {
         let one_inode = source.identity() == standing.identity();
         let (from_link, to_link) = (is_link(source), is_link(standing));
@@ -84,32 +86,32 @@ impl Job<'_> {
             if one_name() {
                 return true;
             }
-            // A rename between two names of one link does nothing and leaves both.
+            // A rename between two names of one link has no effect and leaves both names.
             return one_inode && !backs_up;
         }
         if backs_up {
             return one_inode && one_name();
         }
         if !from_link {
-            // A link makes way, even one that leads to the source.
+            // A link can be replaced, even one that leads to the source.
             return one_inode && !to_link;
         }
         if standing.nlink > 1 {
-            // The link may go over a name of its file as long as the name it leads to is another one.
+            // The link may replace a name of its file if its target is another name.
             return self.leads_to(operand);
         }
         let target = stat::stat_at(CWD, operand.source, Follow::Yes);
         target.is_ok_and(|target| target.identity() == standing.identity())
     }
 
-    /// Whether the source, a link, leads to the very name of the sink.
+    /// Returns true if the source, a link, leads to exactly the name of the sink.
     fn leads_to(&self, operand: &Operand<'_>) -> bool {
         std::fs::canonicalize(operand.source)
             .is_ok_and(|target| is_one_name((CWD, target.as_os_str()), (operand.dir(), operand.name)))
     }
 
-    /// `--backup`: renames what stands at the sink. Returns the backup's name, beneath what the
-    /// sink's is beneath.
+    /// Renames the existing sink (`--backup`). Returns the backup name, relative to the same
+    /// directory as the sink.
     pub(super) fn move_aside(
         &self,
         operand: &Operand<'_>,
@@ -127,7 +129,7 @@ impl Job<'_> {
             .map_err(|source| cannot("backup", operand.sink, source))
     }
 
-    /// Removes what stands where a copy is to be made.
+    /// Removes an existing sink before a copy.
     pub(super) fn clear(&self, operand: &Operand<'_>, is_directory: bool) -> Result<(), MoveError> {
         let removed = if is_directory {
             rmdir_at(operand.dir(), operand.name)
@@ -145,7 +147,7 @@ impl Job<'_> {
     }
 }
 
-/// Whether the source is newer; a file system that rounds times down does not make it so.
+/// Returns true if the source is newer, allowing for a file system that rounds times down.
 fn is_newer(source: &Stat, standing: &Stat) -> bool {
     !copy::is_as_new(standing, source, source.dev != standing.dev)
 }

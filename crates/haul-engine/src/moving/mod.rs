@@ -1,9 +1,10 @@
 //! Moving files and trees, with the rules of `mv`.
 //!
-//! An operand is renamed where that can be ([`job`]); what stands at its sink is met by mv's rules ([`meet`]). Across
-//! file systems the operands gather ([`across`]): they are copied by the copy engine all together, every object
-//! compared with what was read, then made durable at once, and only then removed at their source ([`removal`]), each
-//! name only if its copy has all that the source has at that moment ([`compare`]).
+//! An operand is renamed if possible ([`job`]); mv's rules apply to an existing sink ([`meet`]).
+//! Across file systems, the operands are collected ([`across`]). The copy engine copies them
+//! together and compares every object with the bytes that were read. Then all copies are synced in
+//! one call. Only then are the sources removed ([`removal`]). Each name is removed only if its copy
+//! matches the source at that moment ([`compare`]).
 
 mod across;
 mod compare;

@@ -1,4 +1,5 @@
-//! `-Z`: what was renamed gets the types that SELinux's policy has for where it stands now. A rename leaves labels as they were.
+//! `-Z`: renamed files get the types that SELinux's policy specifies for their new location. A
+//! rename does not change labels.
 
 use crate::copy::{Contexts, CopyError};
 use crate::descent::{Descent, Step};
@@ -11,8 +12,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// Labels a name, and all beneath it, where the rules say so. Returns what is to be told if anything failed: that is no failure
-/// of the move.
+/// Labels a name and everything beneath it, if the rules require that. Returns the warning to print
+/// if an error occurred, which does not fail the move.
 pub(super) fn relabel(
     contexts: &Contexts,
     (dir, name): (BorrowedFd<'_>, &OsStr),
@@ -24,12 +25,13 @@ pub(super) fn relabel(
     failed.map(|source| CopyError::Failed { doing, path: path.to_owned(), source })
 }
 
-/// Labels as much as can be. What has no context, and what the policy has none for, stays as it is.
+/// Labels as many objects as possible. Objects without a context, and those that the policy does
+/// not list, stay unchanged.
 ///
 /// # Errors
-/// The last one, of as many as there were.
+/// Returns the last error if there were several.
 fn all(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    // A slash behind the name of what was moved would follow a link.
+    // A trailing slash after the moved name would follow a link.
     let name = crate::copy::without_slashes(name);
     let kind = stat::stat_at(dir, name, Follow::No)?.kind;
     let c_name = CString::new(name.as_bytes())?;

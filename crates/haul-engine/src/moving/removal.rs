@@ -1,5 +1,5 @@
-//! Removing sources whose copies stand: the trees at both ends are walked side by side, and each name goes that has its
-//! like at the other end. A directory goes when all beneath it is gone.
+//! Removal of sources whose copies exist. The trees at both ends are walked in parallel, and each
+//! name with a matching copy is removed. A directory is removed after everything beneath it.
 
 use super::compare::{Demands, Doubt, Side, doubt};
 use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_of};
@@ -17,37 +17,38 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Entries read from a directory before they are shared out.
+/// Number of entries read from a directory before they are shared.
 const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
 
 /// An operand that was copied.
 #[derive(Clone, Debug)]
 pub(super) struct Copied {
-    /// As typed.
+    /// The source, as typed.
     pub(super) source: OsString,
-    /// Its copy, beneath what all operands went into.
+    /// Name of its copy, relative to the common target directory.
     pub(super) name: OsString,
-    /// The file or directory that was copied, by device and inode.
+    /// Device and inode number of the file or directory that was copied.
     pub(super) identity: (u64, u64),
 }
 
-/// Removes the operands that were copied, or, if `only_looks`, finds out which could be.
+/// Removal of the copied operands, or a check of which could be removed.
 pub(super) struct Removal<'a> {
     pub(super) report: &'a dyn MoveReport,
     pub(super) stop: &'a AtomicBool,
-    /// What the operands went into.
+    /// Common target directory of the operands.
     pub(super) place: &'a Place,
     pub(super) demands: Demands,
     pub(super) verbose: bool,
     pub(super) workers: usize,
 }
 
-/// What workers share.
+/// State shared by the workers.
 struct Job<'a> {
     removal: &'a Removal<'a>,
     pool: Pool<'a, Walk, u8>,
     ends: OpenEnds<'a>,
-    /// Nothing is removed nor told: what is asked is whether all could be.
+    /// True for a check without removals and reports: it only determines if everything could be
+    /// removed.
     only_looks: bool,
     failures: AtomicU64,
 }
@@ -62,12 +63,13 @@ enum Walk {
 }
 
 impl Removal<'_> {
-    /// Removes all that is copied of these operands. Returns how many names had to stay, each of which was told.
+    /// Removes everything in these operands that was copied. Returns the number of names that had
+    /// to stay; each was reported.
     pub(super) fn remove(&self, operands: Vec<Copied>) -> u64 {
         self.walk(operands, false)
     }
 
-    /// Whether all of an operand could be removed.
+    /// Returns true if the complete operand could be removed.
     pub(super) fn could_remove(&self, operand: &Copied) -> bool {
         self.walk(vec![operand.clone()], true) == 0
     }
@@ -79,12 +81,12 @@ impl Removal<'_> {
             _ => workers_within(self.workers, files_left()),
         };
         let job = Job { removal: self, pool, ends: OpenEnds::new(workers, self.place), only_looks, failures };
-        // Last in, first out.
+        // The pool takes the last offered walk first.
         for operand in operands.into_iter().rev() {
             job.pool.offer_walk(Walk::Operand(operand));
         }
         job.pool.run(workers, || (), |(), turn| job.turn(turn));
-        // After a stop, some are left that were let in.
+        // After a stop, the permissions of some directories may still be extended.
         for node in job.ends.all_let_in() {
             job.shut(&node, job.ends.open(&node).ok().as_ref());
         }
@@ -115,7 +117,7 @@ impl Job<'_> {
             return self.fail(None, &MoveError::DotDirectory(operand.source.clone()));
         }
         let found = stat::stat_at(CWD, &*operand.source, Follow::No);
-        // Another one stands there by now, or the path leads elsewhere: that one was not copied.
+        // Another file has this name now, or the path leads elsewhere: that file was not copied.
         if found.as_ref().is_ok_and(|found| found.identity() != operand.identity) {
             let (path, sink) = (operand.source.clone(), self.removal.place.path_of(&operand.name));
             return self.fail(None, &MoveError::Changed { path, sink });
@@ -124,7 +126,8 @@ impl Job<'_> {
         self.name(None, (with_one_slash(&operand.source), &operand.name), kind.ok());
     }
 
-    /// Opens a directory and goes on with what of it waits; where it can't be opened any more, all that stays.
+    /// Opens a directory and continues with its waiting items. If it can no longer be opened, all
+    /// these items stay.
     fn with(&self, node: &Arc<Node>, waiting: usize, go_on: impl FnOnce(&Self, Opened)) {
         match self.ends.open(node) {
             Ok(opened) => go_on(self, opened),
@@ -161,8 +164,8 @@ impl Job<'_> {
         self.batch(node, entries, 1);
     }
 
-    /// Removes names of a directory; `through` more things beneath it are done. The directory is left behind the last name: on the way
-    /// up, each level needs descriptors.
+    /// Removes names of a directory; `through` more items beneath it have finished. The directory
+    /// is completed after its last name, because going up needs descriptors at each level.
     fn batch(&self, node: Opened, entries: Vec<DirEntry>, mut through: usize) {
         for entry in entries {
             if self.pool.stopping() {
@@ -174,7 +177,8 @@ impl Job<'_> {
         self.leave(&Arc::clone(node.node()), Some(node), through);
     }
 
-    /// Removes a name, or begins with the directory that it is. Returns false if a directory remains to be removed.
+    /// Removes a name, or starts the directory of this name. Returns false if a directory remains
+    /// to be removed.
     fn name(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), kind: Option<FileKind>) -> bool {
         let above = parent.map(Opened::node);
         match (self.check(parent, names, kind), parent) {
@@ -193,7 +197,7 @@ impl Job<'_> {
         true
     }
 
-    /// Begins with a directory.
+    /// Starts a directory.
     fn enter(&self, parent: Option<Opened>, names: (&OsStr, &OsStr), facts: Facts) {
         match self.ends.enter(parent.as_ref(), names, facts) {
             Ok(node) => {
@@ -211,7 +215,7 @@ impl Job<'_> {
         }
     }
 
-    /// Looks at a name at both ends.
+    /// Stats a name at both ends and compares the results.
     fn check(
         &self,
         parent: Option<&Opened>,
@@ -222,7 +226,7 @@ impl Job<'_> {
         let (source_dir, sink_dir) = (source_of(parent), self.ends.sink_of(parent));
         let source_path = || path(above, names.0, |node| &node.name);
         let sink_path = || self.removal.place.path_of(&path(above, names.1, |node| &node.sink_name));
-        // A link to a directory with a slash behind it was moved as a link.
+        // A link to a directory with a trailing slash was moved as a link.
         let plain = if kind == Some(FileKind::Directory) { names.1 } else { without_slashes(names.1) };
         let found = stat::stat_at(source_dir, names.0, Follow::No).map_err(|source| MoveError::Cannot {
             action: "remove",
@@ -257,7 +261,8 @@ impl Job<'_> {
         }
     }
 
-    /// Counts `through` things beneath a directory as done; the last takes the directory along, and so on upward.
+    /// Counts `through` items beneath a directory as finished. The last item also removes the
+    /// directory, and so on upward.
     fn leave(&self, node: &Arc<Node>, mut opened: Option<Opened>, mut through: usize) {
         let mut current = Arc::clone(node);
         while through > 0 && current.pending.fetch_sub(through, Ordering::AcqRel) == through {
@@ -265,7 +270,7 @@ impl Job<'_> {
             if opened.is_none() && current.is_let_in() {
                 opened = self.ends.open(&current).ok();
             }
-            // Before the directory is gone that leads up by `..`.
+            // This must happen before the directory that leads up by `..` is removed.
             let above = self.ends.open_above(&current, opened.as_ref());
             let stays = self.only_looks || current.stays.load(Ordering::Relaxed);
             let above = match above {
@@ -289,7 +294,7 @@ impl Job<'_> {
         }
     }
 
-    /// Removes an emptied directory; false where it is read again because it was not empty.
+    /// Removes an emptied directory. Returns false if it was not empty and is read again.
     fn remove_directory(&self, node: &Arc<Node>, above: Option<&Opened>) -> bool {
         let source = match rmdir_at(source_of(above), &*node.name) {
             Ok(()) => {
@@ -312,7 +317,7 @@ impl Job<'_> {
         true
     }
 
-    /// Gives a directory's copy its own mode back, after this user was let in.
+    /// Restores the mode of a directory's copy after its permissions were extended.
     fn shut(&self, node: &Arc<Node>, opened: Option<&Opened>) {
         let shut = opened.map_or_else(|| Err(io::ErrorKind::NotFound.into()), Opened::shut);
         if let Err(source) = shut {
@@ -333,7 +338,7 @@ impl Job<'_> {
         self.fail(parent, &MoveError::Cannot { action, path, source });
     }
 
-    /// Something stays, and with it all directories above it.
+    /// Records that an item stays, and with it all directories above.
     fn fail(&self, parent: Option<&Arc<Node>>, error: &MoveError) {
         for node in std::iter::successors(parent, |node| node.parent.as_ref()) {
             node.stays.store(true, Ordering::Relaxed);
@@ -351,7 +356,8 @@ impl Node {
     }
 }
 
-/// The path of a name beneath a directory, for messages. `of` says which of a directory's two names counts.
+/// Returns the path of a name in a directory, for messages. `of` selects one of a directory's two
+/// names.
 fn path(parent: Option<&Arc<Node>>, name: &OsStr, of: impl Fn(&Node) -> &OsString) -> OsString {
     let mut above: Vec<&OsString> =
         std::iter::successors(parent, |node| node.parent.as_ref()).map(|node| of(node)).collect();
@@ -366,7 +372,8 @@ fn path(parent: Option<&Arc<Node>>, name: &OsStr, of: impl Fn(&Node) -> &OsStrin
     path
 }
 
-/// A name as those who walk trees write it: of several slashes behind it one is left, but `//` may be a root of its own.
+/// Returns a name in the form that tree-walking tools print: several trailing slashes become one,
+/// but `//` may be a separate root.
 fn with_one_slash(name: &OsStr) -> &OsStr {
     let bytes = name.as_bytes();
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);

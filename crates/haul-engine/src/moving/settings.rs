@@ -1,88 +1,91 @@
-//! What a move is to do, resolved from what was typed.
+//! Settings of a move, resolved from the command line.
 
 use super::error::MoveError;
 use crate::copy::{Backup, Contexts, Moving, Report};
 use std::ffi::OsString;
 
-/// One command's moves.
+/// The moves of one command.
 #[derive(Clone, Debug)]
 pub struct MoveSettings {
-    /// What is moved where.
+    /// Sources and sinks.
     pub operands: MoveOperands,
-    /// Which of mv's rules hold.
+    /// Rules of mv.
     pub rules: MoveRules,
-    /// How bytes are moved where a rename can't be.
+    /// Settings for copying bytes if a rename is impossible.
     pub moving: Moving,
 }
 
-/// Sources and where they go.
+/// Sources and their sinks.
 #[derive(Clone, Debug)]
 pub enum MoveOperands {
-    /// Two or more names: the last is the directory that takes the others, or, of two, the name that the first gets.
+    /// Two or more names. The last is the target directory of the others, or, for two names, the
+    /// new name of the first.
     Among {
-        /// All but the last.
+        /// All names but the last.
         sources: Vec<OsString>,
-        /// The last, as typed.
+        /// The last name, as typed.
         last: OsString,
-        /// The last where it is no directory: without the slashes behind it, if those are to be left out.
+        /// The last name if it is not a directory, without trailing slashes if those are to be
+        /// removed.
         name: OsString,
     },
-    /// `-t`: each source goes into this directory under its own last component.
+    /// `-t`: each source goes into this directory under its last component.
     IntoDirectory {
-        /// What is moved.
+        /// The sources.
         sources: Vec<OsString>,
         /// The directory, as typed.
         directory: OsString,
     },
-    /// `-T`: one source becomes exactly this name.
+    /// `-T`: one source gets exactly this name.
     Onto {
-        /// What is moved.
+        /// The source.
         source: OsString,
-        /// The name it gets.
+        /// The name of the sink.
         sink: OsString,
     },
 }
 
-/// mv's rules: which operands are moved, and what happens to what stands in their way.
+/// Rules of mv: which operands are moved, and the handling of existing sinks.
 #[derive(Clone, Debug, Default)]
 pub struct MoveRules {
-    /// What happens to a sink that exists.
+    /// Handling of an existing sink.
     pub existing: MoveExisting,
-    /// `-u`: a sink as new as its source is left alone.
+    /// `-u`: a sink that is as new as its source is left unchanged.
     pub update: bool,
-    /// Whether and how an existing sink is kept under another name.
+    /// Naming of backups of existing sinks; `None` for no backups.
     pub backup: Option<Backup>,
-    /// `-v`: each step is told.
+    /// `-v`: each step is printed.
     pub verbose: bool,
-    /// `--exchange`: source and sink change places.
+    /// `--exchange`: source and sink are exchanged.
     pub exchange: bool,
-    /// Options that can't be meant together were typed. That is found, as with mv, when the target has been looked at:
-    /// of two names, a first try to rename one to the other has been made by then.
+    /// True if options contradict each other. As with mv, this is checked only after the target:
+    /// for two names, the first attempt to rename one to the other precedes the check.
     pub contradicts: bool,
-    /// `--no-copy`: what can't be renamed is not moved.
+    /// `--no-copy`: an operand that cannot be renamed is not moved.
     pub no_copy: bool,
-    /// Which security contexts copies get; and, with `-Z`, what is renamed.
+    /// Security contexts of the copies and, with `-Z`, of renamed files.
     pub contexts: Contexts,
 }
 
-/// What happens to a sink that exists.
+/// Handling of an existing sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MoveExisting {
-    /// It is replaced, whatever its permissions.
+    /// The sink is replaced, whatever its permissions.
     #[default]
     Replace,
-    /// It is replaced, but the user is asked about one that may not be written.
+    /// The sink is replaced, but the user is asked if it is not writable.
     AskIfUnwritable,
     /// `-i`: the user is asked.
     Ask,
-    /// `-n`: it is left alone.
+    /// `-n`: the sink is left unchanged.
     Keep,
-    /// `--update=none-fail`: it is left alone, and that is a failure.
+    /// `--update=none-fail`: the sink is left unchanged, and the exit status is a failure.
     KeepAndFail,
 }
 
-/// The ear of a move: that of the copies it makes, and of its own failures.
+/// Receiver of the events of a move: those of its copies, and its own failures.
 pub trait MoveReport: Report {
-    /// An operand, or something beneath it, could not be moved; the rest goes on, and the exit status is a failure.
+    /// Reports an operand, or an item beneath it, that could not be moved. The job continues with
+    /// the rest, and its exit status is a failure.
     fn not_moved(&self, error: &MoveError);
 }

@@ -1,33 +1,37 @@
-//! Which of two files is the newer one, where their file systems keep times more and less exactly.
+//! Comparison of the ages of two files whose file systems store times with different precision.
 
 use haul_sys::{Stat, Timespec};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// Steps in which file systems keep times, in nanoseconds, coarsest first: vfat's 2 s, the second of old Unix and NFS
-/// version 2 servers, the 10 ms of exFAT, the microsecond of NFS servers and archives, the 100 ns of NTFS and SMB.
+/// Time granularities of file systems, in nanoseconds, coarsest first. vfat has 2 s; old Unix and
+/// NFS version 2 servers have 1 s; exFAT has 10 ms. NFS servers and archives have 1 µs; NTFS and
+/// SMB have 100 ns.
 const STEPS: [i64; 5] = [2 * SECOND, SECOND, 10_000_000, 1_000, 100];
 
-/// Whether the sink has its source's time, as far as its file system can keep it.
+/// Returns true if the sink has its source's time, as far as its file system can store it.
 pub(crate) fn is_same_time(sink: &Stat, source: &Stat) -> bool {
     sink.mtime == source.mtime || sink.mtime == cut_off(source.mtime, step_of(sink))
 }
 
-/// Whether the sink is as new as the source or newer. With `keeps_times`, a sink whose file system cut the source's time
-/// off counts as new: it got all of it that there was room for.
+/// Returns true if the sink is as new as the source or newer. With `keeps_times`, a sink whose file
+/// system truncated the source's time counts as new: it has the complete precision that the file
+/// system can store.
 pub(crate) fn is_as_new(sink: &Stat, source: &Stat, keeps_times: bool) -> bool {
     sink.mtime >= source.mtime || (keeps_times && sink.mtime >= cut_off(source.mtime, step_of(sink)))
 }
 
-/// The step in which the file system seems to keep times: the coarsest that all times of a file are multiples of. The
-/// time of the last change comes from the kernel's clock, so that a file on an exact file system seldom looks coarse.
+/// Returns the apparent time granularity of the file system: the coarsest that all times of a file
+/// are multiples of. The change time comes from the kernel's clock, so a file on an exact file
+/// system seldom looks coarse.
 fn step_of(stat: &Stat) -> i64 {
     let times = [stat.atime, stat.mtime, stat.ctime];
     let fits = |step: &i64| times.iter().all(|&time| cut_off(time, *step) == time);
     STEPS.into_iter().find(fits).unwrap_or(1)
 }
 
-/// The last multiple of `step` at or before a time; a step above a second is a whole number of them.
+/// Returns the last multiple of `step` at or before a time. A step above one second must be a whole
+/// number of seconds.
 fn cut_off(time: Timespec, step: i64) -> Timespec {
     if step >= SECOND {
         return Timespec { sec: time.sec - time.sec.rem_euclid(step / SECOND), nsec: 0 };
@@ -50,7 +54,7 @@ mod tests {
     #[test]
     fn a_time_that_was_cut_off_counts_as_kept() {
         let source = at((1_001, 123_456_789), (5_000, 1));
-        // What a file system that keeps times so made of it, and what it would have made of an older one.
+        // Times that such a file system stores for the source, and for an older source.
         for (kept, older, changed) in [
             ((1_000, 0), (998, 0), (9_998, 0)),
             ((1_001, 0), (1_000, 0), (9_999, 0)),

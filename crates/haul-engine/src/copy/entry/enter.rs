@@ -1,4 +1,4 @@
-//! Directories: what is known of them while they are filled, and how they are opened.
+//! Directories: their state while they are filled, and the opening of both their ends.
 
 use crate::copy::descriptors::{Opened, SourceEnd};
 use crate::copy::directory::Directory;
@@ -14,82 +14,85 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
-/// An operand of the command, for messages that speak of it from deep within.
+/// An operand of the command, for messages from deep beneath it.
 #[derive(Debug, Default)]
 pub(crate) struct OperandNames {
-    /// Its place in the command, from 0.
+    /// Index in the command, from 0.
     pub(crate) index: usize,
-    /// No other operand is copied.
+    /// True if no other operand is copied.
     pub(crate) is_only_one: bool,
-    /// As typed.
+    /// The source, as typed.
     pub(crate) source: OsString,
-    /// Where it goes.
+    /// The sink.
     pub(crate) sink: OsString,
 }
 
-/// What is set on a directory when all beneath it is through.
+/// Work to do on a directory when everything beneath it has finished.
 #[derive(Debug)]
 pub(crate) enum DirectorySettle {
-    /// Nothing: the place of all operands.
+    /// Nothing: the directory of all operands.
     Nothing,
-    /// The place of one operand.
+    /// The directory of one operand.
     Operand(OperandSettle),
     /// A directory that was copied.
     Copied(Box<DirectoryFacts>),
 }
 
-/// What follows when an operand is through.
+/// Work to do when an operand has finished.
 #[derive(Debug)]
 pub(crate) struct OperandSettle {
     pub(crate) names: Arc<OperandNames>,
-    /// `--parents`: the directories above it, outermost first.
+    /// `--parents`: the directories above the operand, outermost first.
     pub(crate) parents: Vec<MadeParent>,
-    /// The operands after it, where they must wait for it.
+    /// The next operands, if they must wait for this one.
     pub(crate) next: Mutex<Option<OperandWalk>>,
 }
 
-/// Both ends of a directory as they were when it was met.
+/// State of both ends of a directory when it was found.
 #[derive(Debug)]
 pub(crate) struct DirectoryFacts {
     pub(crate) names: Arc<OperandNames>,
     pub(crate) source: Stat,
-    /// Whether a link may lead to the source.
+    /// `Follow::Yes` if a link may lead to the source.
     pub(crate) follow: Follow,
-    /// A new one as it was made, before its owner got all rights; an old one as it was found.
+    /// State of a new sink as created, before its owner got all permissions, or of an existing sink
+    /// as found.
     pub(crate) sink: Stat,
     pub(crate) sink_name: OsString,
     pub(crate) is_new: bool,
-    /// It existed and was closed to its owner, who has all rights to it until it is filled.
+    /// True if the sink existed and its owner lacked permissions. The owner has all permissions
+    /// until the directory is filled.
     pub(crate) was_closed: bool,
-    /// Permissions it lacks until it has its owner.
+    /// Permissions that the sink lacks until its owner is set.
     pub(crate) omitted: u32,
-    /// Whether the sink's name may be a link to it (`--keep-directory-symlink`).
+    /// `Follow::Yes` if the sink's name may be a link to the directory
+    /// (`--keep-directory-symlink`).
     pub(crate) follows_sink: Follow,
-    /// The open sink takes no metadata: this user may not read the directory.
+    /// True if the open sink accepts no metadata, because this user may not read the directory.
     pub(crate) set_by_name: bool,
 }
 
-/// What is known of the sink end of a directory.
+/// State of the sink end of a directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SinkEnd {
-    /// This job made it.
+    /// True if this job created the directory.
     pub(crate) is_new: bool,
-    /// Its device number.
+    /// Device number of the directory.
     pub(crate) dev: u64,
 }
 
-/// A directory that stands at the sink, not yet opened.
+/// A directory that exists at the sink and is not opened yet.
 #[derive(Debug)]
 pub(crate) struct NewDirectory {
     pub(super) parent: Arc<Directory>,
     pub(super) source_name: OsString,
-    /// What it holds is copied; not so for other file systems with `-x`.
+    /// True if its contents are copied; false for other file systems with `-x`.
     pub(super) is_entered: bool,
     pub(super) facts: DirectoryFacts,
 }
 
 impl DirectorySettle {
-    /// The operand it is or lies beneath.
+    /// Returns the operand that this directory is, or is beneath.
     pub(crate) fn names(&self) -> Option<&Arc<OperandNames>> {
         match self {
             DirectorySettle::Nothing => None,
@@ -98,7 +101,7 @@ impl DirectorySettle {
         }
     }
 
-    /// The device of the source directory.
+    /// Returns the device number of the source directory.
     pub(super) fn source_dev(&self) -> Option<u64> {
         match self {
             DirectorySettle::Copied(facts) => Some(facts.source.dev),
@@ -107,7 +110,8 @@ impl DirectorySettle {
     }
 }
 
-/// Whether the source directory `identity` is `place` or one above it. Only followed links lead to such a one.
+/// Returns true if the source directory `identity` is `place` or above it. Only a followed link can
+/// lead to such a directory.
 pub(super) fn is_within(identity: Identity, place: &Directory) -> bool {
     place.upward().any(|directory| match &directory.settle {
         DirectorySettle::Copied(facts) => facts.source.identity() == identity,
@@ -115,10 +119,11 @@ pub(super) fn is_within(identity: Identity, place: &Directory) -> bool {
     })
 }
 
-/// A directory and what reads its source.
+/// A directory and the reader of its source.
 pub(crate) type Reading = (Opened, DirReader<SourceEnd>);
 
-/// Opens a directory at both ends. Where that fails, or where it is not to be entered, it is settled at once.
+/// Opens a directory at both ends. If that fails, or if the directory is not to be entered, settles
+/// it immediately.
 pub(crate) fn enter(job: &Job<'_>, new: NewDirectory) -> Option<Reading> {
     let parent = match job.descriptors.open(&new.parent) {
         Ok(parent) => parent,
@@ -144,7 +149,7 @@ pub(crate) fn enter(job: &Job<'_>, new: NewDirectory) -> Option<Reading> {
         Err(error) => {
             job.fail(&error);
             if matches!(error, CopyError::Refused(_)) {
-                // Whatever stands there is not this job's to change.
+                // An object at the sink that was refused is not changed by this job.
                 super::met(job);
                 settle::leave(job, &parent);
                 return None;
@@ -154,10 +159,10 @@ pub(crate) fn enter(job: &Job<'_>, new: NewDirectory) -> Option<Reading> {
     }
 }
 
-/// Opens a directory's source, if it is still the one that was met.
+/// Opens the source of a directory, if it is still the directory that was found.
 ///
 /// # Errors
-/// It can't be opened, or is another one now.
+/// Returns an error if the source cannot be opened or was replaced.
 pub(crate) fn open_source(
     above: &Opened,
     name: &OsStr,
@@ -168,17 +173,18 @@ pub(crate) fn open_source(
     still_the_one(opened, &facts.source).map_err(|error| refused(error, path()))
 }
 
-/// Opens a directory's sink, if it is still the one that was made or found.
+/// Opens the sink of a directory, if it is still the directory that was created or found.
 ///
 /// # Errors
-/// It can't be opened, or is another one now: nothing is to be written there.
+/// Returns an error if the sink cannot be opened or was replaced. The caller must not write there.
 pub(crate) fn open_sink(above: &Opened, facts: &DirectoryFacts) -> Result<OwnedFd, CopyError> {
     let open = if facts.set_by_name { open_place_at } else { open_dir_at };
     let opened = open(above.sink(), facts.sink_name.as_os_str(), facts.follows_sink);
     still_the_one(opened, &facts.sink).map_err(|error| refused(error, above.sink_path_of(&facts.sink_name)))
 }
 
-/// As [`open_sink`], for the first time: notes where this user may make names in it and not read it.
+/// Like [`open_sink`], for the first time. Sets `set_by_name` if this user may create names in the
+/// sink but not read it.
 fn open_new_sink(above: &Opened, facts: &mut DirectoryFacts) -> Result<OwnedFd, CopyError> {
     match open_sink(above, facts) {
         Err(CopyError::Cannot { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -189,7 +195,7 @@ fn open_new_sink(above: &Opened, facts: &mut DirectoryFacts) -> Result<OwnedFd, 
     }
 }
 
-/// `None`: it is another one.
+/// Returns `Err(None)` if the opened directory is another one.
 fn still_the_one(opened: io::Result<OwnedFd>, then: &Stat) -> Result<OwnedFd, Option<io::Error>> {
     let fd = opened?;
     if is_still(&fd, then)? { Ok(fd) } else { Err(None) }

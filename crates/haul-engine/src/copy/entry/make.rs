@@ -1,4 +1,4 @@
-//! Making what is no regular file: links, named pipes, devices; and the first step of a directory.
+//! Creation of links, named pipes and devices, and the first step of a directory.
 
 use super::enter::{DirectoryFacts, NewDirectory, is_within};
 use super::same::named_in;
@@ -18,11 +18,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Attempts at a temporary name beside a link that is to be replaced.
+/// Maximum number of attempts to find a free temporary name for the replacement of a link.
 const ATTEMPTS: usize = 100;
 
 impl Task<'_, '_> {
-    /// Makes the entry at its sink, whose way is clear.
+    /// Creates the entry at its sink. No existing file is in the way any more.
     pub(super) fn make(&self, sink: &Sink, first: Option<FirstSink<'_>>) -> Result<Fate, CopyError> {
         let kind = self.source.kind;
         if kind == FileKind::Directory {
@@ -56,7 +56,7 @@ impl Task<'_, '_> {
         Ok(fate)
     }
 
-    /// Makes a name with the security context that the rules have for it.
+    /// Creates a name with the security context that the rules specify.
     fn labelled<T>(
         &self,
         kind: FileKind,
@@ -66,7 +66,8 @@ impl Task<'_, '_> {
         contexts::labelled(self.job, self.entry, self.sink_name(), (kind, is_new), make)
     }
 
-    /// Whether bytes are read of a file of this kind: of special files only without `-r` or when asked for.
+    /// Returns true if the bytes of a file of this type are copied. For special files, that is only
+    /// without `-r` or with `--copy-contents`.
     pub(super) fn reads_as_regular(&self, kind: FileKind) -> bool {
         match kind {
             FileKind::Regular => true,
@@ -75,7 +76,7 @@ impl Task<'_, '_> {
         }
     }
 
-    /// `-s`.
+    /// Creates a symbolic link (`-s`).
     fn make_symbolic_link(&self) -> Result<(), CopyError> {
         let target = self.source_path();
         if !target.as_bytes().starts_with(b"/") && !self.sink_is_in_working_directory() {
@@ -89,19 +90,20 @@ impl Task<'_, '_> {
         })
     }
 
-    /// A relative link says the same in the sink's directory only if that is where it was typed.
+    /// Returns true if the sink is in the working directory. Only there does a relative link have
+    /// the meaning that it has on the command line.
     fn sink_is_in_working_directory(&self) -> bool {
         let (place, _) = crate::copy::backup::split(self.sink_name().as_bytes());
         let here = stat::stat_at(haul_sys::CWD, ".", Follow::Yes);
         let there = stat::stat_at(self.entry.parent.sink(), OsStr::from_bytes(place), Follow::Yes);
         match (here, there) {
             (Ok(here), Ok(there)) => here.identity() == there.identity(),
-            // What fails here fails again, with better words.
+            // An error here occurs again later, with a better message.
             _ => true,
         }
     }
 
-    /// `-l`.
+    /// Creates a hard link (`-l`).
     fn make_hard_link(&self) -> Result<(), CopyError> {
         let replace = self.rules.force || self.rules.existing == crate::copy::settings::Existing::Ask;
         let source = (self.entry.parent.source(), &*self.entry.source_name);
@@ -113,8 +115,9 @@ impl Task<'_, '_> {
         })
     }
 
-    /// Another name of the same file was copied to `earlier`: this one becomes a link to that. False where that
-    /// sink turned out not to become whole, and nothing stands here any more.
+    /// Makes this name a link to `earlier`, the sink to which another name of the same file was
+    /// copied. Returns false if that sink did not become complete; then no file exists under this
+    /// name any more.
     pub(super) fn link_to_earlier(&self, earlier: &Earlier) -> Result<bool, CopyError> {
         let (place, name) = &earlier.sink;
         let failed = |source| {
@@ -141,13 +144,14 @@ impl Task<'_, '_> {
                 receipt::same(self.job, &self.entry.sink_path(), &earlier.path(), stat);
                 Ok(true)
             }
-            // Told when the first sink is settled.
+            // The waybill entry is written when the first sink is settled.
             Linked::UnderWay => Ok(true),
             Linked::Void => open::unlink_at(sink.0, sink.1).map_err(self.cannot("remove")).map(|()| false),
         }
     }
 
-    /// Links, in one step over what stands there if `replace`. Returns whether something was replaced.
+    /// Creates a hard link, atomically replacing an existing file if `replace` is set. Returns true
+    /// if a file was replaced.
     fn force_hard_link(
         &self,
         source: (std::os::fd::BorrowedFd<'_>, &OsStr),
@@ -162,7 +166,8 @@ impl Task<'_, '_> {
         self.force(replace, |name| open::symlink_at(target, self.entry.parent.sink(), name)).map(drop)
     }
 
-    /// Makes a name by `make`; where it is taken and `replace` is set, makes it beside and renames it over.
+    /// Creates a name by calling `make`. If the name is taken and `replace` is set, creates a
+    /// temporary name and renames it.
     fn force(&self, replace: bool, make: impl Fn(&OsStr) -> io::Result<()>) -> io::Result<bool> {
         let taken = match make(self.sink_name()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && replace => error,
@@ -176,14 +181,14 @@ impl Task<'_, '_> {
                 other => other?,
             }
             let renamed = open::rename_at(dir, &*beside, dir, self.sink_name(), RenameMode::Replace);
-            // A rename between two names of one file does nothing and leaves both.
+            // A rename between two names of one file has no effect and leaves both names.
             let _ = open::unlink_at(dir, &*beside);
             return renamed.map(|()| true);
         }
         Err(taken)
     }
 
-    /// Pipes, devices, sockets and symbolic links, made anew.
+    /// Creates pipes, devices, sockets and symbolic links.
     fn make_special(&self, sink: &Sink) -> Result<(), CopyError> {
         let source = &self.source;
         let action = match source.kind {
@@ -197,7 +202,7 @@ impl Task<'_, '_> {
             .map_err(self.cannot(action))
     }
 
-    /// A symbolic link, copied as a link.
+    /// Copies a symbolic link as a link.
     fn copy_link(&self, sink: &Sink) -> Result<(), CopyError> {
         let target =
             open::read_link_at(self.entry.parent.source(), &*self.entry.source_name).map_err(|source| {
@@ -210,7 +215,7 @@ impl Task<'_, '_> {
         if stands_already { Ok(()) } else { Err(self.cannot("create symbolic link")(error)) }
     }
 
-    /// Permissions a sink lacks until its owner is right.
+    /// Returns the permissions that a sink lacks until its owner is set.
     pub(super) fn omitted_permissions(&self) -> u32 {
         let withheld = if self.rules.preserve.ownership {
             0o077
@@ -222,7 +227,8 @@ impl Task<'_, '_> {
         self.source.mode & withheld
     }
 
-    /// Whether this directory was copied before, with the warning or the failure that this is.
+    /// Returns true, with a warning, if this directory was already copied. Returns an error if
+    /// copying it again is not allowed.
     pub(super) fn is_known_directory(&self) -> Result<bool, CopyError> {
         let Some(names) = self.entry.parent.names() else { return Ok(false) };
         let into_itself =
@@ -252,10 +258,10 @@ impl Task<'_, '_> {
         Err(Refusal::LinkToDirectory { sink: self.sink_path(), earlier: known.sink }.into())
     }
 
-    /// Makes a directory that this user can fill, whatever its final mode.
+    /// Creates a directory that this user can fill, whatever its final mode.
     fn make_directory(&self, sink: &Sink) -> Result<Fate, CopyError> {
         let parent = &self.entry.parent;
-        // Without followed links only a mount leads from a directory to itself.
+        // Without followed links, only a mount leads from a directory to itself.
         let may_be_above = self.dereference == Dereference::Always || self.source.may_be_mount_root;
         if may_be_above && is_within(self.source.identity(), parent) {
             return Err(Refusal::Cyclic(self.source_path()).into());
@@ -289,8 +295,9 @@ impl Task<'_, '_> {
         })))
     }
 
-    /// Gives this user all rights to a directory that an earlier run of a resumable job may have made and closed, as its source is. Returns
-    /// true if it was closed.
+    /// Gives this user all permissions on an existing directory. An earlier run of a resumable job
+    /// may have created it with its source's restricted permissions. Returns true if permissions
+    /// were missing.
     fn reopened(&self, before: &Stat) -> Result<bool, CopyError> {
         let user = self.job.user;
         let is_ours = self.job.settings.moving.log.is_some() && user != 0 && before.uid == user;
@@ -304,12 +311,12 @@ impl Task<'_, '_> {
         Ok(true)
     }
 
-    /// Whether a directory's sink may be opened through a link.
+    /// Returns `Follow::Yes` if the sink of a directory may be opened through a link.
     fn follows_sink(&self, sink: &Sink) -> Follow {
         if self.rules.keep_directory_symlink && !sink.is_new { Follow::Yes } else { Follow::No }
     }
 
-    /// Makes the directory; returns what it was before its owner was given all rights to it.
+    /// Creates the directory and returns its state before its owner got all permissions.
     fn make_fillable(&self) -> Result<Stat, CopyError> {
         let parent = &self.entry.parent;
         let mode = self.source.mode & !self.omitted_permissions();
@@ -324,7 +331,8 @@ impl Task<'_, '_> {
                 },
             )?;
         }
-        // Only where what is made may be met as a source: by the walk, through a link, or as a later operand.
+        // Recorded only if the new directory may be found as a source: by the walk, through a link,
+        // or as a later operand.
         let by_walk = !parent.sink_is_new && self.job.memory.into_itself.load(Ordering::Relaxed);
         if by_walk || self.dereference == Dereference::Always || self.entry.operand.is_some() {
             self.job.memory.made_directory(made.identity());
@@ -339,7 +347,7 @@ impl Task<'_, '_> {
     }
 }
 
-/// A name in the same directory that nobody else takes.
+/// Returns a unique temporary name in the same directory.
 fn name_beside(name: &OsStr) -> OsString {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (place, _) = crate::copy::backup::split(name.as_bytes());
@@ -349,7 +357,7 @@ fn name_beside(name: &OsStr) -> OsString {
     beside
 }
 
-/// Tells this process's temporary names from others'.
+/// Returns a number that distinguishes the temporary names of this process from those of others.
 fn process_number() -> u64 {
     u64::from(std::process::id()) << 32 | u64::from(process::effective_user())
 }

@@ -1,4 +1,5 @@
-//! What stands at the sink, and whether it may be replaced: `-n`, `-i`, `-u`, `-b`, `--remove-destination`.
+//! Checks of an existing sink and rules for its replacement: `-n`, `-i`, `-u`, `-b`,
+//! `--remove-destination`.
 
 use super::age::is_as_new;
 use super::same::Sameness;
@@ -14,13 +15,14 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// `ELOOP`, by the number all architectures of Linux but three agree on; the kind is not stable in the library.
+/// Returns true for `ELOOP`. The number is the same on all architectures of Linux but three; the
+/// error kind is unstable in the standard library.
 fn is_loop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(40)
 }
 
 impl Task<'_, '_> {
-    /// Looks at the sink and clears the way. `None`: the entry is to be left alone.
+    /// Checks the sink and removes obstacles. Returns `None` if the entry is to be skipped.
     pub(super) fn meet(&self) -> Result<Option<Sink>, CopyError> {
         let mut sink = self.look_at_sink()?;
         if let Some(before) = sink.before {
@@ -34,7 +36,8 @@ impl Task<'_, '_> {
                 self.skipped();
                 return Ok(None);
             }
-            // A question may have stood for long: what it was about is left as it is when a stop came meanwhile.
+            // A question may have waited for a long time. If a stop came meanwhile, the sink is
+            // left unchanged.
             if self.job.pool.stopping() {
                 return Ok(None);
             }
@@ -44,7 +47,8 @@ impl Task<'_, '_> {
         Ok(Some(sink))
     }
 
-    /// Whether an earlier run of this job finished the sink; other names of the source are still linked to it.
+    /// Returns true if an earlier run of this job finished the sink. Other names of the source are
+    /// still linked to it.
     fn was_finished(&self, before: &Stat) -> Result<bool, CopyError> {
         let Some(log) = &self.job.settings.moving.log else { return Ok(false) };
         let open = || self.open_both(before);
@@ -62,7 +66,7 @@ impl Task<'_, '_> {
         Ok(true)
     }
 
-    /// Source and sink, to be read, if they still are what was met.
+    /// Opens source and sink for reading, if both are still the files that were found.
     fn open_both(&self, before: &Stat) -> io::Result<(OwnedFd, OwnedFd)> {
         let parent = &self.entry.parent;
         let follow = if self.looks_at_link() { Follow::No } else { Follow::Yes };
@@ -102,7 +106,8 @@ impl Task<'_, '_> {
         }
     }
 
-    /// `--keep-directory-symlink`: the directory that a link at the sink leads to, where a directory is copied.
+    /// Returns the directory that a link at the sink leads to, if a directory is copied with
+    /// `--keep-directory-symlink`.
     fn linked_directory(&self, before: &Stat) -> Option<Stat> {
         let is_asked_for = self.rules.keep_directory_symlink && self.source.kind == FileKind::Directory;
         if !is_asked_for || before.kind != FileKind::Symlink {
@@ -112,7 +117,8 @@ impl Task<'_, '_> {
         led_to.filter(|led_to| led_to.kind == FileKind::Directory)
     }
 
-    /// A link at the sink counts as itself where it is not going to be written through.
+    /// Returns true if a link at the sink is checked itself, because no data will be written
+    /// through it.
     fn looks_at_link(&self) -> bool {
         let kind = self.source.kind;
         let made_by_name = !self.reads_as_regular(kind);
@@ -122,12 +128,12 @@ impl Task<'_, '_> {
             || self.removes_destination()
     }
 
-    /// `--remove-destination`, which `-f` means for links.
+    /// Returns the value of `--remove-destination`.
     pub(super) fn removes_destination(&self) -> bool {
         self.rules.remove_destination
     }
 
-    /// Applies the rules for existing sinks; false leaves the entry as it is.
+    /// Applies the rules for existing sinks. Returns false if the entry is to be skipped.
     fn may_replace(&self, before: &Stat) -> Result<bool, CopyError> {
         let keeps = matches!(self.rules.existing, Existing::Keep | Existing::Refuse);
         let sameness = if keeps { Sameness::Apart } else { self.sameness(before) };
@@ -140,7 +146,7 @@ impl Task<'_, '_> {
             && !is_directory
             && is_as_new(before, &self.source, self.rules.preserve.timestamps)
         {
-            // As with cp, this holds where links are not kept otherwise, too.
+            // As with cp, this applies even if links are not preserved otherwise.
             if self.may_have_other_names() {
                 self.link_or_remember()?;
             }
@@ -166,7 +172,8 @@ impl Task<'_, '_> {
         Ok(true)
     }
 
-    /// The sink was left alone: other names of the source are linked to it, or it to the sink of an earlier one.
+    /// Handles links of a skipped sink: links other names of the source to the sink, or the sink to
+    /// the sink of an earlier name.
     fn link_or_remember(&self) -> Result<(), CopyError> {
         match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
             Claim::First(first) => {
@@ -180,7 +187,8 @@ impl Task<'_, '_> {
         }
     }
 
-    /// A directory is not put in a file's place, nor the other way round, nor one operand in another's.
+    /// Refuses to replace a file by a directory, a directory by a file, or the sink of an earlier
+    /// operand.
     fn refuse_kinds(&self, before: &Stat) -> Result<(), CopyError> {
         let ends = || (self.source_path(), self.sink_path());
         let from_directory = self.source.kind == FileKind::Directory;
@@ -204,7 +212,7 @@ impl Task<'_, '_> {
         Ok(())
     }
 
-    /// Moves an existing sink out of the way where the rules want that before it is opened.
+    /// Moves an existing sink away or removes it, if the rules require that before it is opened.
     fn clear(&self, before: &Stat, sink: &mut Sink) -> Result<(), CopyError> {
         if before.kind == FileKind::Directory {
             return Ok(());
@@ -236,7 +244,7 @@ impl Task<'_, '_> {
         Ok(())
     }
 
-    /// Whether the source is still to be read or linked to, and by a name that is not its own.
+    /// Returns true if the source must still be read or linked to by a name that is not its own.
     fn needs_source_behind_link(&self) -> bool {
         let is_needed = match self.rules.make {
             Make::Copy => self.reads_as_regular(self.source.kind),
@@ -246,15 +254,16 @@ impl Task<'_, '_> {
         is_needed && self.dereference != Dereference::Never
     }
 
-    /// Where hard links are kept, a sink with other names is not written through: they belong to other files.
-    /// And what is no regular file can't be written into.
+    /// Returns true if an existing sink must be removed and not written into. If hard links are
+    /// preserved, the other names of the sink belong to other files. A sink for a non-regular
+    /// source cannot be written into.
     fn breaks_links(&self, before: &Stat) -> bool {
         let links = self.rules.preserve.links && before.nlink > 1;
         let by_name = self.dereference == Dereference::Never && self.source.kind != FileKind::Regular;
         !self.rules.attributes_only && (links || by_name)
     }
 
-    /// A link that an earlier operand became is not written through.
+    /// Refuses to write through a link that an earlier operand created.
     fn refuse_just_created_link(&self) -> Result<(), CopyError> {
         if !self.sinks_collide() || self.rules.backup.is_some() {
             return Ok(());
@@ -276,7 +285,7 @@ impl Task<'_, '_> {
         self.job.memory.sink_was_made(&self.entry.sink_name, standing.identity())
     }
 
-    /// `--debug`: something was left as it is.
+    /// Prints a skipped sink for `--debug`.
     fn tell_skipped(&self) {
         if self.rules.debug {
             let line = format!("skipped {}", quote(&self.sink_path()));
@@ -284,7 +293,7 @@ impl Task<'_, '_> {
         }
     }
 
-    /// `-i`.
+    /// Asks the user (`-i`).
     fn ask(&self, before: &Stat) -> bool {
         let sink = self.sink_path();
         let name = quote(&sink);
@@ -302,7 +311,7 @@ impl Task<'_, '_> {
     }
 }
 
-/// Whether this process may write the file, as far as its mode tells.
+/// Returns true if this process may write the file, according to the mode of the file.
 pub(crate) fn is_writable(file: &Stat) -> bool {
     let user = process::effective_user();
     let may = if user == 0 {
@@ -317,7 +326,7 @@ pub(crate) fn is_writable(file: &Stat) -> bool {
     user == 0 || file.kind == FileKind::Symlink || file.mode & may != 0
 }
 
-/// Permission bits as ls writes them, without the letter for the kind.
+/// Returns the permission bits as ls prints them, without the letter for the file type.
 pub(crate) fn mode_letters(mode: u32) -> String {
     let triple = |shift: u32, special: u32, set: char| {
         let bits = mode >> shift;

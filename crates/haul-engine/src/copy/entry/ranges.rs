@@ -1,5 +1,5 @@
-//! A file of which several ranges are copied: the rules are asked once, by the first, and the others follow into the
-//! sink that it opened, each when the one before has settled.
+//! Files of which several ranges are copied. The rules are applied once, for the first range. The
+//! others use the sink that it opened, and each starts when the previous one is settled.
 
 use super::regular::FileSettle;
 use crate::copy::descriptors::Opened;
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// What the ranges of one file share.
+/// State shared by the ranges of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     begun: OnceLock<Begun>,
     failed: AtomicBool,
 }
 
-/// Both ends as the first range opened them.
+/// Both ends, as the first range opened them.
 #[derive(Debug)]
 struct Begun {
     source: OwnedFd,
@@ -42,10 +42,10 @@ struct Begun {
 }
 
 impl Ranges {
-    /// The first range is about to be moved.
+    /// Stores both ends before the first range is copied.
     ///
     /// # Errors
-    /// There are no descriptors left for the others.
+    /// Returns an error if no descriptors are left for the other ranges.
     pub(super) fn begin(
         &self,
         file: &FileMove,
@@ -67,31 +67,32 @@ impl Ranges {
             backup: file.settle.backup.clone(),
             linked,
         };
-        // Only the first range begins.
+        // Only the first range calls this function.
         let _ = self.begun.set(begun);
         Ok(())
     }
 
-    /// Whether there is something to go on with: the rules let the file be written, and no range failed.
+    /// Returns true if the later ranges can be copied: the rules allow writing the file, and no
+    /// range failed.
     pub(crate) fn go_on(&self) -> bool {
         self.begun.get().is_some() && !self.failed.load(Ordering::Acquire)
     }
 
-    /// A range failed: the rest would make the file look finished.
+    /// Records that a range failed. Later ranges would make the file look finished.
     pub(super) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// The source, where other names of it are linked to the sink.
+    /// Returns the source if other names of it are linked to the sink.
     pub(super) fn linked(&self) -> Option<Identity> {
         self.begun.get().and_then(|begun| begun.linked)
     }
 }
 
-/// Opens a range after the first. `None` where there is nothing to go on with.
+/// Opens a range after the first. Returns `None` if the later ranges cannot be copied.
 ///
 /// # Errors
-/// There are no descriptors left, or a stream can't be opened anew.
+/// Returns an error if no descriptors are left, or if a stream cannot be reopened.
 pub(super) fn open_later(
     job: &Job<'_>,
     ranges: &Arc<Ranges>,
@@ -105,7 +106,7 @@ pub(super) fn open_later(
     let (source, source_stat) = if first.source_stat.kind == FileKind::Regular {
         (first.source.try_clone().map_err(unopened)?, first.source_stat)
     } else {
-        // What was read of a stream does not come again.
+        // Data that was read from a stream cannot be read again.
         let fd = open::open_stream_at(parent.source(), &*source_name, first.follow).map_err(unopened)?;
         let found = stat::stat_fd(&fd).map_err(unopened)?;
         (fd, found)

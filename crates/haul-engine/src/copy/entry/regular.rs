@@ -1,4 +1,5 @@
-//! Regular files, and what is read as one: both ends are opened, and the pipeline moves the bytes.
+//! Regular files, and special files that are read like them: opens both ends, and the pipeline
+//! copies the bytes.
 
 use super::standing::{complete, refuse_second_writer};
 use super::{Entry, Ranges, Sink, Task, is_own_waybill, made_line};
@@ -24,46 +25,51 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// What is set on a file when its bytes have arrived, and what is undone where they did not.
+/// Metadata to set on a file after its bytes have arrived, and the state to restore if they have
+/// not.
 #[derive(Debug, Default)]
 pub(crate) struct FileSettle {
-    /// Permissions the file lacks until it has its owner, or has in excess until it has its attributes.
+    /// Permissions that the file lacks until its owner is set, or has in excess until its
+    /// attributes are set.
     pub(crate) differing: u32,
-    /// What stood there, where something did.
+    /// State of an existing sink.
     pub(crate) before: Option<Stat>,
-    /// What the old sink is called now.
+    /// Backup name of the old sink.
     pub(crate) backup: Option<OsString>,
-    /// The source, where other names of it were linked to this sink, which is whole after this.
+    /// Identity of the source if other names of it were linked to this sink. The sink is complete
+    /// after this file.
     pub(crate) linked: Option<Identity>,
-    /// No other file of this job writes the sink meanwhile.
+    /// Lock that prevents other files of this job from writing the sink meanwhile.
     pub(super) turn: Option<WriteTurn>,
-    /// What this part shares with the other parts of its file.
+    /// State shared with the other parts of the same file.
     pub(super) ranges: Option<Arc<Ranges>>,
-    /// How its bytes go, for `--debug`.
+    /// Copy method, for `--debug`.
     pub(crate) way: Way,
-    /// What of it is logged, object by object.
+    /// Log of the file's objects.
     pub(crate) logged: Option<Arc<Logged>>,
-    /// The existing file is as it was found: no byte and no time of it was changed.
+    /// True while an existing file is unchanged, in its bytes and its times.
     pub(crate) untouched: Mutex<bool>,
-    /// More parts follow: nothing is set on the file yet but a time that nobody takes for its source's.
+    /// True if more parts follow. Until then, the file only gets a time that cannot be mistaken for
+    /// its source's.
     pub(crate) more_follows: bool,
 }
 
 impl FileSettle {
-    /// Whether nobody else of this job can be waiting for this file to be through.
+    /// Returns true if no other worker of this job can wait for this file.
     pub(crate) fn is_waited_for_by_nobody(&self) -> bool {
         self.turn.is_none() && self.ranges.is_none() && self.linked.is_none()
     }
 
-    /// Whether earlier parts left the sink with the time of an unfinished one.
+    /// Returns true if this is the last part and earlier parts left the sink with the time of an
+    /// unfinished file.
     pub(crate) fn ends_parts(&self) -> bool {
         self.ranges.is_some() && !self.more_follows
     }
 }
 
-/// The way most files take: from a directory into one that this job made, so that no name can collide. Both
-/// ends are opened without a look at either; `None` where anything is not as the directory said, and the
-/// general way finds out what.
+/// Opens both ends of a file on the fast path: from a directory into one that this job created, so
+/// that no name can collide. Neither end is stat'ed by name before. Returns `None` if anything
+/// differs from what the directory reported; the general path then handles the entry.
 pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMove> {
     let rules = &job.settings.rules;
     let parent = &entry.parent;
@@ -72,14 +78,15 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         && parent.sink_is_new
         && rules.make == Make::Copy
         && !rules.attributes_only
-        // What fails the file is found before it is made.
+        // An error that fails the file must be found before the file is created.
         && !matches!(rules.contexts, Contexts::Sources { is_required: true, .. });
-    // Followed links lead to files that this directory says nothing of.
+    // Followed links lead to files outside this directory.
     if !plain || (rules.preserve.links && rules.dereference == Dereference::Always) {
         return None;
     }
     let begun = Instant::now();
-    // A ring must be able to wait for its reads; others read regular files the same with the flag and without.
+    // A ring must be able to wait for its reads. Other reads of regular files behave the same with
+    // and without `O_NONBLOCK`.
     let source = if job.settings.moving.double_buffer == Some(true) {
         sys::open_source_at(parent.source(), &*entry.source_name, Follow::No, false).ok()?
     } else {
@@ -121,17 +128,17 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
     })
 }
 
-/// Tells the kernel which security context the next file is to get.
+/// Sets the security context that the kernel gives to the next file.
 fn announced(labelling: Option<&Labelling<'_, '_>>, source: &OwnedFd) -> Result<Label, CopyError> {
     labelling.map_or(Ok(Label::Any), |labelling| labelling.announce(Place::file(source)))
 }
 
-/// Labels a sink before anything is written into it.
+/// Labels a sink before any data is written into it.
 fn checked(labelling: Option<&Labelling<'_, '_>>, label: &Label, sink: &OwnedFd) -> Result<(), CopyError> {
     labelling.map_or(Ok(()), |labelling| labelling.check(label, Place::file(sink)))
 }
 
-/// The mode a new file is opened with.
+/// Mode with which a new file is opened.
 struct NewMode {
     first: u32,
     differing: u32,
@@ -144,15 +151,16 @@ impl NewMode {
             return NewMode { first, differing: 0 };
         }
         let preserve = &job.settings.rules.preserve;
-        // Nobody else gets in before the file has its owner.
+        // No other user may get access before the file has its owner.
         let omitted = if preserve.ownership { wanted & 0o077 } else { 0 };
-        // The kernel lets users set attributes only on files they may write.
+        // The kernel lets users set attributes only on files that they may write.
         let extra = if preserve.xattr && job.user != 0 { 0o200 & !wanted } else { 0 };
         NewMode { first: (wanted & !omitted) | extra, differing: omitted | extra }
     }
 }
 
-/// Opens both ends of a file. `is_linked`: other names of the source become links to the sink.
+/// Opens both ends of a file. `is_linked` is true if other names of the source become links to the
+/// sink.
 pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<FileMove, CopyError> {
     let begun = Instant::now();
     let (source, source_stat) = open_source(task)?;
@@ -187,7 +195,7 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         _ if is_complete => SinkState::Complete,
         (Stood::Nothing, _) => SinkState::New,
         (_, true) if may_be_begun(task, &source_stat, &standing) => SinkState::Resumed,
-        // The name is not this job's to remove.
+        // This job may not remove the name.
         (_, true) => SinkState::Truncated,
         (_, false) => SinkState::Kept,
     };
@@ -233,7 +241,8 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     Ok(file)
 }
 
-/// Returns true if the sink may hold a part of the source and must not be truncated: a file of several objects in a resumable job.
+/// Returns true if the sink may hold a part of the source and must not be truncated. This is so for
+/// a file of several objects in a resumable job.
 fn may_be_begun(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
     let moving = &task.job.settings.moving;
     moving.log.is_some()
@@ -242,7 +251,8 @@ fn may_be_begun(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
         && source.size > moving.receipt_object().bytes()
 }
 
-/// Waits until nobody else writes the sink, whatever name led there, and cuts it to no bytes where it is to have none.
+/// Waits until no other worker writes the sink, under any name. Then truncates the sink to zero
+/// bytes if it must be empty.
 fn begin_alone(
     task: &Task<'_, '_>,
     sink: &OwnedFd,
@@ -250,15 +260,16 @@ fn begin_alone(
     state: SinkState,
 ) -> Result<WriteTurn, CopyError> {
     let (turn, waited) = task.job.memory.write_alone(identity);
-    // Another name may have led somebody to a new file before its maker's turn came.
+    // Another worker may have written to a new file under another name before this worker's turn.
     let is_cut = state == SinkState::Truncated || (state == SinkState::New && waited);
     if is_cut {
         if task.job.pool.stopping() {
             return Err(CopyError::Interrupted { path: task.source_path(), sink: task.sink_path() });
         }
         sparse::set_len(sink, 0).map_err(task.cannot("create regular file"))?;
-        // A look after the cut makes kernels with fine-grained times give the writing one of its own, as after cp's
-        // cut: what is copied from here next is then newer than what was copied here before.
+        // After this stat call, kernels with fine-grained timestamps give the write a new
+        // timestamp, as after cp's truncation. The next copy from this file is then newer than an
+        // earlier one.
         let _ = stat::stat_fd(sink);
     }
     Ok(turn)
@@ -285,12 +296,12 @@ fn open_source(task: &Task<'_, '_>) -> Result<(OwnedFd, Stat), CopyError> {
     Ok((fd, found))
 }
 
-/// The job was told to stop while a pipe had nobody at its other end.
+/// Returns the error for a job that was stopped while a pipe had no peer.
 fn stopped(task: &Task<'_, '_>) -> CopyError {
     CopyError::Interrupted { path: task.source_path(), sink: task.sink_path() }
 }
 
-/// Whether the sink keeps what the copied part does not cover.
+/// Returns true if the sink keeps the data outside the copied part.
 pub(super) fn keeps_bytes(task: &Task<'_, '_>) -> bool {
     let moving = &task.job.settings.moving;
     task.rules.attributes_only
@@ -300,28 +311,28 @@ pub(super) fn keeps_bytes(task: &Task<'_, '_>) -> bool {
         || moving.sink_offset.is_some()
 }
 
-/// What was found where a file goes.
+/// State of the sink's name before the open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stood {
     /// Nothing: the file and its name are new.
     Nothing,
-    /// A link that led to nothing: the file is new.
+    /// A dangling link: the file is new.
     Link,
-    /// Something that can be written.
+    /// An object that can be written.
     File,
-    /// As [`Stood::File`], after its owner got the permission to write.
+    /// Like [`Stood::File`], after its owner got write permission.
     ReadOnly,
 }
 
 impl Stood {
-    /// Permissions that the file has in excess now.
+    /// Returns the permissions that the file now has in excess.
     fn opened(self) -> u32 {
         if self == Stood::ReadOnly { 0o200 } else { 0 }
     }
 }
 
-/// Opens what stands at the sink, or makes it. What stands there keeps its bytes for now: somebody else of this job
-/// may be writing it.
+/// Opens the existing sink or creates it. An existing sink keeps its bytes for now, because another
+/// worker of this job may be writing it.
 fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, Stood), CopyError> {
     let (dir, name) = (task.entry.parent.sink(), task.sink_name());
     if !sink.is_new {
@@ -353,7 +364,7 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
     }
     let ends_in_slash = name.as_encoded_bytes().ends_with(b"/");
     let error = if error.kind() == io::ErrorKind::IsADirectory && ends_in_slash {
-        io::Error::from_raw_os_error(20) // ENOTDIR: it is the slash that asked for a directory.
+        io::Error::from_raw_os_error(20) // ENOTDIR: only the trailing slash asks for a directory.
     } else {
         error
     };
@@ -372,7 +383,7 @@ fn is_own_read_only(task: &Task<'_, '_>, sink: &Sink, error: &io::Error) -> bool
     may_have_made && error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Opens a read-only sink of this user, which gets its mode when it is whole.
+/// Opens a read-only sink of this user. It gets its mode when it is complete.
 fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, Stood)> {
     let (dir, name) = (task.entry.parent.sink(), task.sink_name());
     let mode = sink.before.map_or(0, |before| before.mode);
@@ -380,8 +391,8 @@ fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, Stoo
     Ok((sys::open_existing_at(dir, name, false, Follow::No)?, Stood::ReadOnly))
 }
 
-/// Whether a sink that can't be opened for this reason can be replaced: the reason lies in the file, not in this
-/// process (descriptors, memory), the storage, or an open that was cut short.
+/// Returns true if removing the sink helps after this open error. The cause must be the file
+/// itself, and not this process (descriptors, memory), the storage, or an interrupted open.
 fn removing_helps(error: &io::Error) -> bool {
     const ENXIO: i32 = 6;
     const ENODEV: i32 = 19;
@@ -396,7 +407,7 @@ fn removing_helps(error: &io::Error) -> bool {
     in_the_file || matches!(error.raw_os_error(), Some(ENXIO | ENODEV | ELOOP))
 }
 
-/// `-f`: removes a sink that can't be opened.
+/// Removes a sink that cannot be opened (`-f`).
 fn make_way(task: &Task<'_, '_>) -> Result<(), CopyError> {
     match sys::unlink_at(task.entry.parent.sink(), task.sink_name()) {
         Ok(()) => task.tell_removed(),
@@ -407,10 +418,11 @@ fn make_way(task: &Task<'_, '_>) -> Result<(), CopyError> {
 }
 
 impl FileMove {
-    /// Marks an existing file as unfinished before its first byte is overwritten: it gets another length than its source.
+    /// Marks an existing file as unfinished before its first byte is overwritten, by giving it a
+    /// length other than its source's.
     ///
     /// # Errors
-    /// Errors of ftruncate(2): the caller must not write then.
+    /// Returns the error of ftruncate(2). The caller must not write then.
     pub(crate) fn touch(&self) -> Result<(), CopyError> {
         // Other workers of the file wait until it is marked.
         let mut untouched = self.settle.untouched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -422,13 +434,13 @@ impl FileMove {
         Ok(())
     }
 
-    /// Returns true while an existing file is as it was found.
+    /// Returns true while an existing file is unchanged.
     pub(crate) fn is_untouched(&self) -> bool {
         *self.settle.untouched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file did not become whole: what stood at its sink gets its name back, names that were linked to it are
-    /// removed, and other names of the source are copied anew.
+    /// Reverts the effects of a file that did not become complete. The old sink gets its name back,
+    /// and names linked to the new sink are removed. Other names of the source are copied again.
     pub(crate) fn undo(&self, job: &Job<'_>) {
         let ranges = self.settle.ranges.as_ref();
         if let Some(ranges) = ranges {
@@ -445,7 +457,7 @@ impl FileMove {
     }
 }
 
-/// Removes a link to a sink that did not become whole.
+/// Removes a link to a sink that did not become complete.
 fn undo_link(job: &Job<'_>, parent: &Arc<Directory>, name: &OsStr, target: OsString) {
     let path = parent.sink_path_of(name);
     let parent = match job.descriptors.open(parent) {
@@ -461,7 +473,7 @@ fn undo_link(job: &Job<'_>, parent: &Arc<Directory>, name: &OsStr, target: OsStr
     }
 }
 
-/// Renames a backup to what it was.
+/// Renames a backup to its former name.
 pub(super) fn undo_backup(job: &Job<'_>, parent: &Opened, sink: &OsStr, backup: &OsStr) {
     let path = parent.sink_path_of(sink);
     match sys::rename_at(parent.sink(), backup, parent.sink(), sink, RenameMode::Replace) {

@@ -1,4 +1,5 @@
-//! Whether source and sink are one file, and when copying one onto the other is harmless all the same.
+//! Detection of a source and a sink that are the same file, and of the cases in which the copy is
+//! harmless.
 
 use super::Task;
 use crate::copy::backup::split;
@@ -9,20 +10,20 @@ use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// What copying onto the sink would mean for the source.
+/// Effect of the copy on the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sameness {
-    /// Nothing: go on.
+    /// No effect: the copy continues.
     Apart,
-    /// They are one already, as asked for: there is nothing to do.
+    /// Both are already the same file, as requested: there is nothing to do.
     Done,
     /// The source would be lost.
     Same,
 }
 
 impl Task<'_, '_> {
-    /// Compares the source with what stands at the sink. `sink` was looked at through links or not, as the
-    /// rules for existing sinks want it.
+    /// Compares the source with the existing sink. The stat call for `sink` followed links or not,
+    /// as the rules for existing sinks require.
     pub(super) fn sameness(&self, sink: &Stat) -> Sameness {
         let one_inode = self.source.identity() == sink.identity();
         if one_inode && self.rules.make == Make::HardLink {
@@ -41,13 +42,13 @@ impl Task<'_, '_> {
         let sink_name = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No);
         let (Some(source_name), Ok(sink_name)) = (source_name, sink_name) else { return Sameness::Apart };
         if is_link(&source_name) && is_link(&sink_name) && self.rules.remove_destination {
-            // The link at the sink is removed, not what both lead to.
+            // Only the link at the sink is removed, not the target of both links.
             return Sameness::Apart;
         }
         self.sameness_of_names(&source_name, &sink_name)
     }
 
-    /// Two symbolic links that are copied as links.
+    /// Compares two symbolic links that are copied as links.
     fn sameness_of_links(&self, one_inode: bool) -> Sameness {
         if self.is_one_name() {
             return Sameness::Same;
@@ -55,11 +56,11 @@ impl Task<'_, '_> {
         if one_inode && self.rules.backup.is_none() { Sameness::Done } else { Sameness::Apart }
     }
 
-    /// The rest of the rules, from a look at the two names themselves.
+    /// Applies the remaining rules, based on stat calls for the two names themselves.
     fn sameness_of_names(&self, source: &Stat, sink: &Stat) -> Sameness {
         let one_inode = source.identity() == sink.identity();
         if self.rules.backup.is_some() {
-            // The backup keeps what the sink holds, unless moving it aside takes the source away.
+            // The backup keeps the contents of the sink, unless the rename takes the source away.
             let loses_source = if one_inode {
                 self.is_one_name()
             } else {
@@ -90,7 +91,7 @@ impl Task<'_, '_> {
         self.sameness_of_targets(source, sink)
     }
 
-    /// One of the names is a link, and links are not followed: what do they lead to?
+    /// Compares the targets if one of the names is a link and links are not followed.
     fn sameness_of_targets(&self, source: &Stat, sink: &Stat) -> Sameness {
         let follow = |dir: BorrowedFd<'_>, name: &OsStr, seen: &Stat| {
             if is_link(seen) { stat::stat_at(dir, name, Follow::Yes).ok() } else { Some(*seen) }
@@ -111,20 +112,21 @@ impl Task<'_, '_> {
         stat::stat_at(self.entry.parent.source(), &*self.entry.source_name, Follow::No).ok()
     }
 
-    /// Whether source and sink are one name in one directory.
+    /// Returns true if source and sink are the same name in the same directory.
     fn is_one_name(&self) -> bool {
         let parent = &self.entry.parent;
         is_one_name((parent.source(), &self.entry.source_name), (parent.sink(), self.sink_name()))
     }
 }
 
-/// Whether two paths end in the same name of the same directory.
+/// Returns true if two paths end in the same name of the same directory.
 pub(crate) fn is_one_name(a: (BorrowedFd<'_>, &OsStr), b: (BorrowedFd<'_>, &OsStr)) -> bool {
     let last = |path: &OsStr| split(path.as_bytes()).1.to_owned();
     last(a.1) == last(b.1) && named_in(a).is_some_and(|a| named_in(b) == Some(a))
 }
 
-/// The directory that a path's last component is in, and that component; `None` where the directory can't be looked at.
+/// Returns the directory that contains the last component of a path, and that component. Returns
+/// `None` if the directory cannot be stat'ed.
 pub(super) fn named_in((dir, path): (BorrowedFd<'_>, &OsStr)) -> Option<NamedIn> {
     let (place, name) = split(path.as_bytes());
     let place = stat::stat_at(dir, OsStr::from_bytes(place), Follow::Yes).ok()?;

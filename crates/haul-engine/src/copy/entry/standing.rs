@@ -1,4 +1,5 @@
-//! Regular files that stand at the sink: what of them needs no writing, and what must not be written over.
+//! Existing regular files at the sink: those that need no write, and those that must not be
+//! overwritten.
 
 use super::regular::keeps_bytes;
 use super::{Sink, Task, is_same_time};
@@ -10,7 +11,8 @@ use haul_sys::{FileKind, Follow, Stat, stat};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Bytes of one source that are proved, or of which a waybill tells, are not written over by another source's under another name of the sink.
+/// Refuses to overwrite verified or recorded bytes of one source with those of another, through
+/// another name of the sink.
 pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Result<(), CopyError> {
     let moving = &task.job.settings.moving;
     let is_vouched_for = moving.receipt.is_some() || moving.verify != Verify::No;
@@ -31,11 +33,12 @@ pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Resu
     })
 }
 
-/// Returns the existing file of one object, open for reading, if it looks finished and has the bytes of the source: a resumable job does not write
-/// it then, also where the log does not know it. No other worker of the job writes it meanwhile.
+/// Returns the existing sink of a one-object file, open for reading, if it looks finished and has
+/// the bytes of the source. A resumable job then does not write the sink, even if the log has no
+/// entry for it. No other worker of the job writes it meanwhile.
 ///
 /// # Errors
-/// One of the files cannot be read: the sink stays as it is.
+/// Returns an error if one of the files cannot be read. The sink stays unchanged.
 pub(super) fn complete(
     task: &Task<'_, '_>,
     sink: &Sink,
@@ -61,7 +64,8 @@ pub(super) fn complete(
     Ok((is_it && is_whole().map_err(task.cannot("compare"))?).then_some((fd, turn)))
 }
 
-/// Returns true if size and modification time of the sink are those of a finished copy of the source.
+/// Returns true if size and modification time of the sink are those of a finished copy of the
+/// source.
 fn looks_finished(source: &Stat, sink: &Stat) -> bool {
     let both = source.kind == FileKind::Regular && sink.kind == FileKind::Regular;
     both && source.size == sink.size && is_same_time(sink, source)

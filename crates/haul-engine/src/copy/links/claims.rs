@@ -1,4 +1,4 @@
-//! Names of one inode: the first becomes a copy, the others links to it.
+//! Names of one inode: the first is copied, the others become links to the copy.
 
 use super::Identity;
 use crate::copy::directory::Directory;
@@ -8,69 +8,71 @@ use std::collections::hash_map::Entry as Slot;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Locks over the names of inodes.
+/// Number of locks over the names of inodes.
 const SHARDS: usize = 64;
 
-/// A first sink or a name that was linked to one: its directory and the name in it.
+/// A first sink or a name linked to one: its directory and the name in it.
 pub(crate) type LinkedName = (Arc<Directory>, OsString);
 
-/// The inodes of which a name was met, where others may come.
+/// Inodes of which a name was found and others may follow.
 #[derive(Debug)]
 pub(crate) struct Claims([Shard; SHARDS]);
 
 #[derive(Debug, Default)]
 struct Shard {
     files: Mutex<HashMap<Identity, Known>>,
-    /// A first sink was made, or could not be.
+    /// Notified when a first sink was created, or could not be.
     decided: Condvar,
 }
 
 #[derive(Debug)]
 enum Known {
-    /// A worker makes the first sink.
+    /// A worker is creating the first sink.
     Making,
     Made(FirstName),
 }
 
-/// The sink that an inode's first name became.
+/// The sink of an inode's first name.
 #[derive(Debug)]
 struct FirstName {
     sink: LinkedName,
-    /// Names of the inode not met yet, where they can be counted.
+    /// Number of names of the inode that are not found yet, if they can be counted.
     left: Option<u64>,
-    /// What hangs on the sink while it is not whole; `None` once it is.
+    /// Names linked to the sink while it is incomplete; `None` once it is complete.
     links: Option<Links>,
 }
 
-/// Shared by the first name and those that are linked to it.
+/// State shared by the first name and the names linked to it.
 type Links = Arc<Mutex<LinkState>>;
 
 #[derive(Debug)]
 enum LinkState {
-    /// The first sink is not whole yet; these were linked to it.
+    /// The first sink is not complete yet; these names were linked to it.
     UnderWay(Vec<LinkedName>),
     Whole,
-    /// It did not become whole.
+    /// The first sink did not become complete.
     Void,
 }
 
-/// What a link to an earlier sink is worth.
+/// State of a link to an earlier sink.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Linked {
-    /// The sink is whole.
+    /// The sink is complete.
     Whole,
-    /// It is not whole yet: [`Claims::settled`] or [`Claims::forget`] tells of this name.
+    /// The sink is not complete yet: [`Claims::settled`] or [`Claims::forget`] returns this name
+    /// later.
     UnderWay,
-    /// It turned out not to become whole: the link is worth nothing.
+    /// The sink did not become complete, so the link is useless.
     Void,
 }
 
-/// What becomes of one name of an inode that may have several.
+/// Action for one name of an inode that may have several.
 #[derive(Debug)]
 pub(crate) enum Claim<'m> {
-    /// An earlier name was copied to a sink: link to it.
+    /// An earlier name was copied to a sink: create a link to it.
     Earlier(Earlier),
-    /// This is the first: copy it, and say where. The inode's other names wait meanwhile.
+    /// This is the first name: copy it and report its sink. The other names of the inode wait
+    /// meanwhile.
     First(FirstSink<'m>),
 }
 
@@ -81,7 +83,8 @@ pub(crate) struct Earlier {
     links: Option<Links>,
 }
 
-/// The right to make an inode's first sink. Dropped without [`FirstSink::made`], the next name is the first.
+/// The right to create the first sink of an inode. If it is dropped without [`FirstSink::made`],
+/// the next name is the first.
 #[derive(Debug)]
 pub(crate) struct FirstSink<'m> {
     claims: &'m Claims,
@@ -97,8 +100,8 @@ impl Default for Claims {
 }
 
 impl Claims {
-    /// Claims one name of a file. With `each_name_once` no name is met twice, and an inode is forgotten when
-    /// all its names were met and its first sink is whole.
+    /// Claims one name of a file. With `each_name_once`, no name occurs twice. An inode is then
+    /// dropped when all its names were found and its first sink is complete.
     pub(super) fn claim(&self, file: &Stat, each_name_once: bool) -> Claim<'_> {
         let identity = file.identity();
         let shard = self.shard(identity);
@@ -124,7 +127,8 @@ impl Claims {
         }
     }
 
-    /// The first sink is whole: what was linked to it needs no watching any more. Returns those names.
+    /// Records that the first sink is complete, so that the names linked to it need no tracking any
+    /// more. Returns these names.
     pub(super) fn settled(&self, identity: Identity) -> Vec<LinkedName> {
         let mut files = self.shard(identity).files();
         let Slot::Occupied(mut slot) = files.entry(identity) else { return Vec::new() };
@@ -136,14 +140,15 @@ impl Claims {
         links.map_or_else(Vec::new, |links| lock(&links).end(LinkState::Whole))
     }
 
-    /// The first sink did not become a whole copy: later names are copied anew. Returns those already linked.
+    /// Drops an inode whose first sink did not become a complete copy: later names are copied
+    /// again. Returns the names already linked.
     pub(super) fn forget(&self, identity: Identity) -> Vec<LinkedName> {
         let known = self.shard(identity).files().remove(&identity);
         let Some(Known::Made(FirstName { links: Some(links), .. })) = known else { return Vec::new() };
         lock(&links).end(LinkState::Void)
     }
 
-    /// Whether a name of this inode was claimed, and more were expected.
+    /// Returns true if a name of this inode was claimed and more names were expected.
     pub(super) fn knows(&self, identity: Identity) -> bool {
         self.shard(identity).files().contains_key(&identity)
     }
@@ -155,13 +160,13 @@ impl Claims {
 
 impl Shard {
     fn files(&self) -> MutexGuard<'_, HashMap<Identity, Known>> {
-        // Each call leaves the map whole, whatever the worker that held it ran into later.
+        // Each call leaves the map consistent, whatever error the worker meets later.
         lock(&self.files)
     }
 }
 
 impl LinkState {
-    /// The sink is or won't be whole. Returns the names that were linked to it meanwhile.
+    /// Sets the final state of the sink. Returns the names that were linked to it meanwhile.
     fn end(&mut self, state: LinkState) -> Vec<LinkedName> {
         match std::mem::replace(self, state) {
             LinkState::UnderWay(names) => names,
@@ -182,12 +187,12 @@ impl FirstName {
 }
 
 impl Earlier {
-    /// The sink's path, for messages.
+    /// Returns the path of the sink, for messages.
     pub(crate) fn path(&self) -> OsString {
         self.sink.0.sink_path_of(&self.sink.1)
     }
 
-    /// A name was linked to the sink: what it is worth.
+    /// Records a name that was linked to the sink. Returns the state of the link.
     pub(crate) fn linked(&self, parent: &Arc<Directory>, name: &OsStr) -> Linked {
         let Some(links) = &self.links else { return Linked::Whole };
         match &mut *lock(links) {
@@ -200,15 +205,15 @@ impl Earlier {
         }
     }
 
-    /// Whether the sink is known not to become whole.
+    /// Returns true if the sink is known to remain incomplete.
     pub(crate) fn is_void(&self) -> bool {
         self.links.as_ref().is_some_and(|links| matches!(*lock(links), LinkState::Void))
     }
 }
 
 impl FirstSink<'_> {
-    /// The sink exists: other names may be linked to it. Unless it `is_whole` already, [`Claims::settled`] or
-    /// [`Claims::forget`] says later what became of it.
+    /// Records that the sink exists, so that other names may be linked to it. If `is_whole` is
+    /// false, [`Claims::settled`] or [`Claims::forget`] must report the outcome later.
     pub(crate) fn made(mut self, sink: LinkedName, is_whole: bool) {
         let links = (!is_whole).then(|| Arc::new(Mutex::new(LinkState::UnderWay(Vec::new()))));
         let first = FirstName { sink, left: self.left, links };

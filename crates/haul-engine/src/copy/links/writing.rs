@@ -1,18 +1,19 @@
-//! Which sinks are being written: two names may lead to one file, and its bytes come from one source at a time.
+//! Set of sinks being written. Two names may lead to one file, and its bytes must come from one
+//! source at a time.
 
 use super::Identity;
 use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The inodes under a writer.
+/// The inodes that have a writer.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
     taken: Mutex<HashSet<Identity>>,
     given_back: Condvar,
 }
 
-/// The right to write one inode, given back when dropped. Who holds it waits for no other inode and for no name of a
-/// source, so that every wait ends.
+/// The right to write one inode, released on drop. Its holder waits for no other inode and for no
+/// name of a source, so that every wait ends.
 #[derive(Debug)]
 pub(crate) struct WriteTurn {
     writing: Arc<Writing>,
@@ -20,7 +21,7 @@ pub(crate) struct WriteTurn {
 }
 
 impl Writing {
-    /// Waits until nobody writes the inode. Returns whether somebody did.
+    /// Waits until no other writer has the inode. Returns true if the call had to wait.
     pub(crate) fn wait(self: &Arc<Self>, identity: Identity) -> (WriteTurn, bool) {
         let mut taken = self.taken();
         let mut waited = false;
@@ -33,7 +34,7 @@ impl Writing {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashSet<Identity>> {
-        // Each call leaves the set whole, whatever the worker ran into later.
+        // Each call leaves the set consistent, whatever error the worker meets later.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Where the lines of a batch go that are under way: a line whose sink another line is writing waits for that one, so
-//! that the later line of a list has the last word.
+//! Sinks of the batch lines in progress. A line whose sink another line is writing waits for that
+//! line, so that the later line of a list determines the result.
 
 use super::OperandWalk;
 use crate::copy::backup;
@@ -11,30 +11,31 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Which sinks have a line under way, and the walk that waits for one of them.
+/// The sinks of the lines in progress, and the walk that waits for one of them.
 #[derive(Debug, Default)]
 pub(crate) struct SinksUnderWay(Mutex<Lines>);
 
 #[derive(Debug, Default)]
 struct Lines {
     taken: HashSet<SinkKey>,
-    /// By the line's place in the list.
+    /// Keys by the index of the line in the list.
     of_line: HashMap<usize, [Option<SinkKey>; 2]>,
-    /// There is one walk of the list at most.
+    /// The waiting walk. There is at most one walk of the list.
     waiting: Option<OperandWalk>,
 }
 
-/// What two ways to write one sink have in common.
+/// Key that is equal for two ways to write the same sink.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum SinkKey {
     /// A name in a directory.
     Name(Identity, OsString),
-    /// A file that stands there, whatever names lead to it.
+    /// An existing file, whatever names lead to it.
     File(Identity),
 }
 
 impl SinksUnderWay {
-    /// Begins a line that goes to `sink`. Where another line is writing that, `walk` is kept until one ends: false.
+    /// Starts a line with this sink. If another line is writing the sink, stores `walk` until a
+    /// line ends, and returns false.
     pub(super) fn begin(
         &self,
         index: usize,
@@ -52,7 +53,7 @@ impl SinksUnderWay {
         true
     }
 
-    /// A line is through. Returns the walk that waited, to be tried again.
+    /// Records the end of a line. Returns the waiting walk, which must be tried again.
     pub(super) fn end(&self, index: usize) -> Option<OperandWalk> {
         let mut lines = self.lines();
         let keys = lines.of_line.remove(&index)?;
@@ -63,12 +64,13 @@ impl SinksUnderWay {
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
-        // Each call leaves the lines whole, whatever the worker ran into later.
+        // Each call leaves the lines consistent, whatever error the worker meets later.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A sink whose directory can't be looked at has no name to share: it will fail.
+/// Returns the keys of a sink. A sink whose directory cannot be stat'ed has no key by name: its
+/// copy will fail.
 fn keys((dir, sink): (BorrowedFd<'_>, &OsStr)) -> [Option<SinkKey>; 2] {
     let (place, name) = backup::split(sink.as_bytes());
     let look = |path: &OsStr| stat::stat_at(dir, path, Follow::Yes).ok().map(|found| found.identity());

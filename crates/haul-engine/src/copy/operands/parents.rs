@@ -1,5 +1,5 @@
-//! `--parents`: the directories above an operand are made beneath the target, and get what is kept of theirs
-//! when the operand is through.
+//! `--parents`: creates the directories above an operand beneath the target. They get their
+//! preserved metadata when the operand has finished.
 
 use super::Placed;
 use crate::copy::contexts::labelled_above;
@@ -17,28 +17,28 @@ use std::os::unix::ffi::OsStrExt;
 /// A directory above an operand, at both ends.
 #[derive(Debug)]
 pub(crate) struct MadeParent {
-    /// As typed.
+    /// Path of the source, as typed.
     source: OsString,
-    /// Beneath the target.
+    /// Path of the sink, relative to the target.
     sink: OsString,
     stat: Stat,
-    /// The mode it is to have in the end, where its source's is not kept.
+    /// Final mode, if the mode of the source is not preserved.
     restore: Option<u32>,
 }
 
-/// What was made above an operand.
+/// The directories created above an operand.
 #[derive(Debug, Default)]
 pub(super) struct Made {
-    /// Outermost first.
+    /// The directories, outermost first.
     pub(super) directories: Vec<MadeParent>,
-    /// The innermost is new: nothing can stand in it.
+    /// True if the innermost directory is new, so that nothing can exist in it.
     pub(super) last_is_new: bool,
 }
 
-/// Makes the directories above `taken` that are missing.
+/// Creates the missing directories above `taken`.
 ///
 /// # Errors
-/// What failed, with what was made until then.
+/// Returns the error, with the directories created before it.
 pub(super) fn make(job: &Job<'_>, target: &Opened, taken: &Placed) -> Result<Made, (Made, CopyError)> {
     let mut made = Made::default();
     let sink = taken.sink.as_bytes();
@@ -52,7 +52,7 @@ pub(super) fn make(job: &Job<'_>, target: &Opened, taken: &Placed) -> Result<Mad
         }
         Err(_) => {}
     }
-    // The source's path may begin with slashes that the sink's can't.
+    // The path of the source may start with slashes; the path of the sink does not.
     let lead = taken.source.len() - taken.source.as_bytes().iter().skip_while(|&&byte| byte == b'/').count();
     let ends = (0..=end).filter(|&at| sink[at] == b'/' && (at == 0 || sink[at - 1] != b'/'));
     for end in ends {
@@ -77,7 +77,7 @@ fn make_one(
         made.last_is_new = true;
         let result =
             labelled_above(job, source, (target, sink), true, || make_fillable(job, target, &mut parent));
-        // What was not made gets nothing of its source.
+        // A directory that was not created gets no metadata of its source.
         if result.is_ok() || stat::stat_at(target.sink(), sink, Follow::No).is_ok() {
             made.directories.push(parent);
         }
@@ -94,7 +94,7 @@ fn make_one(
     Ok(())
 }
 
-/// A directory above an operand, as its source is now.
+/// Returns a directory above an operand, with the present metadata of its source.
 fn parent_of(source: &OsStr, sink: &OsStr) -> Result<MadeParent, CopyError> {
     let stat = stat::stat_at(CWD, source, Follow::Yes)
         .and_then(|stat| if stat.kind == FileKind::Directory { Ok(stat) } else { Err(not_a_directory()) })
@@ -102,7 +102,7 @@ fn parent_of(source: &OsStr, sink: &OsStr) -> Result<MadeParent, CopyError> {
     Ok(MadeParent { source: source.to_owned(), sink: sink.to_owned(), stat, restore: None })
 }
 
-/// Makes the directory with all rights for its owner, and notes what it is to have in the end.
+/// Creates the directory with all permissions for its owner, and stores its final mode.
 fn make_fillable(job: &Job<'_>, target: &Opened, parent: &mut MadeParent) -> Result<(), CopyError> {
     let keep = &job.settings.rules.preserve;
     let path = || target.sink_path_of(&parent.sink);
@@ -141,7 +141,7 @@ fn make_fillable(job: &Job<'_>, target: &Opened, parent: &mut MadeParent) -> Res
     Ok(())
 }
 
-/// Gives the directories above an operand what is kept of their sources, innermost first.
+/// Sets the preserved metadata on the directories above an operand, innermost first.
 pub(super) fn protect_parents(job: &Job<'_>, operand: &Opened, parents: &[MadeParent]) {
     for parent in parents.iter().rev() {
         if let Err(error) = protect(job, operand, parent) {

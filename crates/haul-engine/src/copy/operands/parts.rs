@@ -1,4 +1,5 @@
-//! The ranges of one line of a batch: each is an operand of its own, begun when the one before has settled.
+//! Ranges of one line of a batch. Each range is an operand of its own, started when the previous
+//! one is settled.
 
 use super::OperandWalk;
 use super::{lines_end, offer};
@@ -11,7 +12,7 @@ use crate::copy::settings::BatchItem;
 use haul_model::{ByteLen, ByteOffset};
 use std::sync::{Arc, Mutex};
 
-/// The ranges of a line that were not begun.
+/// The ranges of a line that are not started yet.
 #[derive(Debug)]
 pub(crate) struct LaterParts {
     pub(super) item: BatchItem,
@@ -19,17 +20,17 @@ pub(crate) struct LaterParts {
     pub(super) ranges: Arc<Ranges>,
     pub(super) names: Arc<OperandNames>,
     pub(super) target: Opened,
-    /// The lines after this one, where they wait for it.
+    /// The later lines, if they wait for this one.
     pub(super) after: Option<Box<OperandWalk>>,
 }
 
-/// One range of a line.
+/// Returns one range of a line.
 pub(super) fn part(item: &BatchItem, number: usize) -> Option<Part> {
     let &(start, end) = item.ranges.get(number)?;
     Some((ByteOffset(start), Some(ByteLen(end.saturating_sub(start))), Some(ByteOffset(start))))
 }
 
-/// Moves the next range, and leaves those after it for when it is through.
+/// Copies the next range. The later ranges wait until it has finished.
 pub(super) fn take(job: &Job<'_>, lane: &mut Lane, mut parts: LaterParts) {
     let Some(part) = part(&parts.item, parts.next).filter(|_| parts.ranges.go_on()) else {
         lines_end(job, parts.names.index);

@@ -1,4 +1,5 @@
-//! One object's proof: to the device, out of the cache, back, compared; and written again where it differs.
+//! Verification of one object: write back, drop from the page cache, re-read, compare, and rewrite
+//! if the object differs.
 
 use super::queue::{Asked, Check, Pace, Step};
 use super::{CHECK_DIGEST, tell_cached};
@@ -14,24 +15,25 @@ use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Route;
 use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
 
-/// How often an object is written again before its file fails. A bit that was flipped on its way does not flip thrice;
-/// a medium that gives other bytes back after that many writes is not to be trusted with a fourth.
+/// Maximum number of rewrites of an object before its file fails. An accidental bit flip in transit
+/// does not recur three times. A medium that returns wrong bytes after this number of writes is
+/// unlikely to store another write correctly.
 const REWRITES_MAX: u32 = 3;
 
 impl Run<'_> {
-    /// An object was written: its way to the device begins, and its proof waits.
+    /// Starts write-back of a written object and queues its verification.
     pub(crate) fn written(&self, range: ByteRange, digest: Digest) {
         if !range.is_empty() {
-            // A failure here comes again, and is told, when the range is waited for.
+            // A failure here is reported when the code waits for the range.
             let _ = cache::start_writeback(&self.file.sink, self.sink_range(range));
             self.delivery.proving.add(Check { range, digest });
         }
     }
 
-    /// Proves what is due of a file that this worker has for itself.
+    /// Verifies the due objects of a file that only this worker copies.
     ///
     /// # Errors
-    /// As [`Run::step`].
+    /// See [`Run::step`].
     pub(crate) fn prove(&self, lane: &mut Lane, pace: Pace) -> Result<(), CopyError> {
         while let Some(step) = self.delivery.proving.next(pace) {
             self.step(lane, step)?;
@@ -39,10 +41,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Begins to read back all of a file that waits.
+    /// Starts re-reading all waiting objects of a file.
     ///
     /// # Errors
-    /// The device did not take what was written.
+    /// Returns an error if the device could not store the written data.
     pub(crate) fn ask_all(&self) -> Result<(), CopyError> {
         while let Some(check) = self.delivery.proving.next_written() {
             self.delivery.proving.asked(self.ask(check)?);
@@ -50,11 +52,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes one step of one object; returns whether the object is through.
+    /// Executes one step for one object. Returns true if the object has finished.
     ///
     /// # Errors
-    /// The device did not take the object, gives other bytes back however often it is written, or can't be read; the
-    /// source can't be read again or has changed; the job was told to stop.
+    /// Returns an error if the device could not store the object, returns wrong bytes after every
+    /// rewrite, or cannot be read. Also returns an error if the source cannot be read again or has
+    /// changed, or if the job was stopped.
     pub(crate) fn step(&self, lane: &mut Lane, step: Step) -> Result<bool, CopyError> {
         if self.job.pool.stopping() {
             return Err(interrupted(self.file));
@@ -68,10 +71,10 @@ impl Run<'_> {
         }
     }
 
-    /// Makes the whole file durable.
+    /// Syncs the complete file.
     ///
     /// # Errors
-    /// What fdatasync(2) reports.
+    /// Returns the error of fdatasync(2).
     pub(crate) fn sync(&self) -> Result<(), CopyError> {
         cache::sync_data(&self.file.sink).map_err(|source| CopyError::Failed {
             doing: "error syncing",
@@ -83,12 +86,13 @@ impl Run<'_> {
     fn ask(&self, check: Check) -> Result<Asked, CopyError> {
         let range = self.sink_range(check.range);
         let path = self.clear(range)?;
-        // Only makes the read begin sooner.
+        // This only starts the read sooner.
         let _ = cache::advise(&self.file.sink, range, Advice::WillNeed);
         Ok(Asked { check, path })
     }
 
-    /// Brings a range of the sink to the device and out of the page cache; says where a read gets it from now.
+    /// Writes a range of the sink to the device and drops it from the page cache. Returns the path
+    /// that a read takes now.
     fn clear(&self, range: ByteRange) -> Result<ReadPath, CopyError> {
         let is_no_use = self.delivery.proving.has_met_the_cache();
         let patience = if is_no_use { Patience::None } else { Patience::Some };
@@ -101,7 +105,7 @@ impl Run<'_> {
         let mut told = self.is_back(lane, check);
         let mut rewrites = 0;
         while !matches!(told, Ok(true)) {
-            // What came through a pipe does not come again.
+            // Data that came through a pipe cannot be read again.
             let can_mend = rewrites < REWRITES_MAX && self.plan.route() != Route::Stream;
             if self.job.pool.stopping() {
                 return Err(interrupted(self.file));
@@ -137,15 +141,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether the sink gives back what was read of the source.
+    /// Returns true if the sink returns the bytes that were read from the source.
     fn is_back(&self, lane: &mut Lane, check: Check) -> Result<bool, CopyError> {
         Ok(self.sink_digest(lane, check.range)? == check.digest)
     }
 
-    /// Reads an object of the source once more, past the cache, and writes every byte of it, zeros too. `false` where
-    /// the source, which has not changed, gives other bytes than before.
+    /// Reads an object of the source again, past the page cache, and writes every byte, including
+    /// zeros. Returns `false` if the unchanged source returns other bytes than before.
     fn write_again(&self, lane: &mut Lane, check: Check) -> Result<bool, CopyError> {
-        // Pages that stay are read as they are; their digest tells.
+        // Pages that stay in the cache are read from there; their digest shows whether they are
+        // right.
         let from = self.source_range(check.range);
         let _ = cache::advise(&self.file.source, widened(from, FOLIO_BYTES_MAX), Advice::DontNeed);
         let mut hasher = Hasher::new(CHECK_DIGEST);
@@ -178,7 +183,7 @@ impl Run<'_> {
     }
 }
 
-/// Proves objects of a shared file, whoever wrote them.
+/// Verifies objects of a shared file, whichever worker wrote them.
 pub(crate) fn prove_objects(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, pace: Pace) {
     while let Some(step) = shared.delivery.proving.next(pace) {
         let is_through = shared.is_broken()

@@ -1,4 +1,5 @@
-//! Small files that wait for their proof together, so that one sync of their file system serves all of them.
+//! Small files that wait for their verification together, so that one sync of their file system
+//! serves all of them.
 
 use super::{Method, Pace};
 use crate::copy::deliver::Delivery;
@@ -11,13 +12,15 @@ use crate::copy::settle;
 use haul_plan::Plan;
 use haul_sys::{cache, filesystem};
 
-/// Bytes of small files that wait at most, beside the bound on their number.
+/// Maximum total size, in bytes, of the waiting small files, in addition to the limit on their
+/// number.
 const HELD_BYTES_MAX: u64 = 32 << 20;
 
-/// From so many files on, one sync of the whole file system costs less than one of each file.
+/// Minimum number of files for which one sync of the complete file system costs less than one sync
+/// per file.
 const FILES_FOR_ONE_SYNC: usize = 8;
 
-/// A file whose bytes are written and not proved.
+/// A file whose bytes are written and not verified yet.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) file: FileMove,
@@ -27,7 +30,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Whether a file may wait: nobody else waits for it to be settled.
+    /// Returns true if a file may wait, because no other worker waits for its completion.
     pub(crate) fn may_wait(job: &Job<'_>, file: &FileMove, plan: &Plan) -> bool {
         job.proof.held_most > 0 && plan.geometry().count() <= 1 && file.settle.is_waited_for_by_nobody()
     }
@@ -38,7 +41,7 @@ impl Held {
 }
 
 impl Lane {
-    /// Lets a file wait; what waits is proved and settled where that is enough.
+    /// Queues a file. If enough files wait, verifies and settles them.
     pub(crate) fn hold_back(&mut self, job: &Job<'_>, held: Held) {
         self.held_bytes += held.moved.bytes;
         self.held.push(held);
@@ -48,7 +51,7 @@ impl Lane {
     }
 }
 
-/// Makes all files durable that wait in this worker, reads them back and settles them.
+/// Syncs all files that wait in this worker, re-reads them and settles them.
 pub(crate) fn settle_held(job: &Job<'_>, lane: &mut Lane) {
     let held = std::mem::take(&mut lane.held);
     lane.held_bytes = 0;
@@ -64,14 +67,14 @@ pub(crate) fn settle_held(job: &Job<'_>, lane: &mut Lane) {
     }
 }
 
-/// Makes each file durable: by one sync of their file system where they are many and it is of a kind whose sync
-/// means its files'.
+/// Syncs each file. For many files on one file system, a single sync of the file system is used if
+/// it makes the files durable.
 fn sync_all(job: &Job<'_>, held: &[Held]) -> Vec<Result<(), CopyError>> {
     if let [first, rest @ ..] = held
         && held.len() >= FILES_FOR_ONE_SYNC
         && rest.iter().all(|other| other.file.sink_dev == first.file.sink_dev)
         && filesystem::syncs_as_a_whole(&first.file.sink)
-        // A failure is some file's: each is asked then.
+        // A failure belongs to some file, so each file is then synced individually.
         && cache::sync_filesystem(&first.file.sink).is_ok()
     {
         return held.iter().map(|_| Ok(())).collect();
@@ -79,7 +82,8 @@ fn sync_all(job: &Job<'_>, held: &[Held]) -> Vec<Result<(), CopyError>> {
     held.iter().map(|held| held.run(job).sync()).collect()
 }
 
-/// Proves what of a file is not proved yet and settles it, or lets it wait with others where it is small.
+/// Verifies the remaining objects of a file and settles it. A small file is queued to wait with
+/// others.
 pub(crate) fn prove_rest(
     job: &Job<'_>,
     lane: &mut Lane,

@@ -1,4 +1,5 @@
-//! What of one file waits for its proof: digests in two queues, whatever worker wrote the objects.
+//! Objects of one file that wait for verification: digests in two queues, independent of the worker
+//! that wrote the object.
 
 use crate::uncached::ReadPath;
 use haul_digest::Digest;
@@ -7,56 +8,58 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a file that may be on their way to the device before the first of them is waited for. Enough to keep a
-/// device busy while the next objects are copied; few enough that a small memory is not filled by them.
+/// Maximum number of bytes of a file in write-back before the code waits for the oldest. The value
+/// keeps a device busy while the next objects are copied, and does not fill a small memory.
 const BEHIND_BYTES: u64 = 32 << 20;
 
-/// Bytes that are asked for again and not looked at yet: their reads go on while others are copied. With two objects of
-/// 4 MiB instead of eight, workers waited for the device most of the time, and it for them.
+/// Maximum number of bytes that are requested again and not compared yet; they are read while other
+/// objects are copied. With two objects of 4 MiB instead of eight, workers and device mostly waited
+/// for each other.
 const ASKED_BYTES: u64 = 32 << 20;
 
-/// Objects that may be asked for, however large they are.
+/// Minimum number of objects that may be requested, however large they are.
 const ASKED_LEAST: usize = 2;
 
 /// An object that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
-    /// Which bytes of the cut.
+    /// Range in the plan's coordinates.
     pub(crate) range: ByteRange,
-    /// The [`CHECK_DIGEST`](super::CHECK_DIGEST) of what was read of the source.
+    /// The [`CHECK_DIGEST`](super::CHECK_DIGEST) of the bytes read from the source.
     pub(crate) digest: Digest,
 }
 
-/// An object that is on its way back.
+/// An object that is being re-read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) check: Check,
     pub(crate) path: ReadPath,
 }
 
-/// What is to be done next.
+/// The next step for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Bring the object to the device, drop it, and begin to read it.
+    /// Write the object back, drop it from the page cache, and start reading it.
     Ask(Check),
-    /// Compare what comes.
+    /// Compare the data that was read.
     Compare(Asked),
 }
 
-/// How much is done now.
+/// Selects the objects to process now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// What lies far enough behind: more objects are being written.
+    /// Objects that are far enough behind, because more objects are being written.
     Behind,
-    /// All of it: nothing more comes from this worker.
+    /// All objects, because no more come from this worker.
     All,
 }
 
-/// The proof of one file, as far as it has come.
+/// Verification progress of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Proving {
     waiting: Mutex<Waiting>,
-    /// In order and joined, so that a file that is read from its start to its end costs one range.
+    /// Sorted and merged ranges, so that a file that is read from its start to its end needs one
+    /// range.
     from_device: Mutex<Vec<ByteRange>>,
     from_cache: AtomicBool,
 }
@@ -70,7 +73,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Whether one more object may be asked for.
+    /// Returns true if one more object may be requested.
     fn has_room(&self) -> bool {
         let next = self.written.front().map_or(0, |check| check.range.len());
         self.asked.len() < ASKED_LEAST || self.asked_bytes + next <= ASKED_BYTES
@@ -90,7 +93,7 @@ impl Waiting {
 }
 
 impl Proving {
-    /// An object was written.
+    /// Adds a written object.
     pub(super) fn add(&self, check: Check) {
         self.with(|waiting| {
             waiting.written_bytes += check.range.len();
@@ -98,7 +101,7 @@ impl Proving {
         });
     }
 
-    /// An object is being read.
+    /// Adds an object that is being read.
     pub(super) fn asked(&self, asked: Asked) {
         self.with(|waiting| {
             waiting.asked_bytes += asked.check.range.len();
@@ -106,17 +109,18 @@ impl Proving {
         });
     }
 
-    /// Takes an object to ask for, whatever is asked for already.
+    /// Takes an object to request, without the limit on requested objects.
     pub(super) fn next_written(&self) -> Option<Check> {
         self.with(Waiting::pop_written)
     }
 
-    /// Takes the next step; nothing where nothing is due.
+    /// Takes the next step. Returns `None` if no step is due.
     pub(crate) fn next(&self, pace: Pace) -> Option<Step> {
         self.with(|waiting| {
             let all = pace == Pace::All;
             let may_ask = waiting.has_room();
-            // The last object may be larger than all that may wait: one is always left behind.
+            // The last object may exceed the limit for waiting objects, so one object always stays
+            // in the queue.
             let lies_behind = waiting.written_bytes > BEHIND_BYTES && waiting.written.len() > 1;
             if may_ask
                 && (all || lies_behind)
@@ -129,7 +133,7 @@ impl Proving {
         })
     }
 
-    /// An object was read back by this path and is right.
+    /// Records that an object was read through this path and is correct.
     pub(super) fn proved(&self, range: ByteRange, path: ReadPath) {
         match path {
             ReadPath::Device => insert(&mut self.ranges(), range),
@@ -137,12 +141,12 @@ impl Proving {
         }
     }
 
-    /// Whether all that was read back came from the device, and something did.
+    /// Returns true if at least one range was re-read and all of them came from the device.
     pub(crate) fn is_from_device(&self) -> bool {
         !self.from_cache.load(Ordering::Relaxed) && !self.ranges().is_empty()
     }
 
-    /// What came from the device, in order; nothing where all of it did.
+    /// Returns the ranges that came from the device, sorted. Returns no ranges if all of them did.
     pub(crate) fn parts_from_device(&self) -> Vec<ByteRange> {
         if self.is_from_device() { Vec::new() } else { self.ranges().clone() }
     }
@@ -151,7 +155,7 @@ impl Proving {
         self.from_device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something came from the page cache, however often that was asked to let go of it.
+    /// Returns true if a range came from the page cache although its pages were to be dropped.
     pub(crate) fn has_met_the_cache(&self) -> bool {
         self.from_cache.load(Ordering::Relaxed)
     }
@@ -161,7 +165,7 @@ impl Proving {
     }
 }
 
-/// Adds a range to those before it and behind it, and joins what touches.
+/// Inserts a range and merges it with the ranges that it touches.
 fn insert(ranges: &mut Vec<ByteRange>, mut range: ByteRange) {
     let at = ranges.partition_point(|other| other.end.0 < range.start.0);
     let touching = ranges[at..].iter().take_while(|other| other.start.0 <= range.end.0).count();
@@ -183,7 +187,8 @@ mod tests {
         Check { range, digest: digest(Algorithm::Xxh3_128, &index.to_le_bytes()) }
     }
 
-    /// Takes what is due and answers it; gives the objects that were compared, and the most bytes asked for.
+    /// Takes and executes the due steps. Returns the compared objects and the maximum of the
+    /// requested bytes.
     fn answer(proving: &Proving, pace: Pace) -> (Vec<u64>, u64) {
         let (mut compared, mut most) = (Vec::new(), 0);
         while let Some(step) = proving.next(pace) {

@@ -1,24 +1,24 @@
-//! Streams, which have no objects until they were read.
+//! Streams, whose objects are unknown until they are read.
 
 use super::{CHECK_DIGEST, Method};
 use crate::copy::pipeline::Run;
 use haul_digest::Hasher;
 use haul_model::ByteRange;
 
-/// The stretch of a stream that is proved next.
+/// The range of a stream that is verified next.
 pub(crate) struct Stretch {
     hasher: Option<Hasher>,
-    /// Bytes in it so far.
+    /// Number of bytes in the range so far.
     pub(crate) bytes: u64,
 }
 
 impl Stretch {
-    /// Nothing yet, of a stream that is proved like this.
+    /// Creates an empty range for a stream with this verification method.
     pub(crate) fn new(method: Method) -> Stretch {
         Stretch { hasher: (method == Method::Device).then(|| Hasher::new(CHECK_DIGEST)), bytes: 0 }
     }
 
-    /// Takes the next bytes.
+    /// Hashes the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         if let Some(hasher) = &mut self.hasher {
             hasher.update(bytes);
@@ -26,7 +26,7 @@ impl Stretch {
         }
     }
 
-    /// Ends the stretch, which ends at byte `end` of what was moved, and begins the next.
+    /// Ends the range at offset `end` of the copied bytes, and starts the next.
     pub(crate) fn close(&mut self, run: &Run<'_>, end: u64) {
         if let Some(hasher) = &mut self.hasher {
             let full = std::mem::replace(hasher, Hasher::new(CHECK_DIGEST));

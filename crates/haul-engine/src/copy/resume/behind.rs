@@ -1,8 +1,12 @@
-//! Writing behind: the device is given what was written at once, and workers that are far ahead of it wait for it.
+//! Write-back throttling.
 //!
-//! Left to itself, the page cache takes gigabytes that a slow device has yet to write. Groups would grow to that while the one before them is synced,
-//! and so would what a cut costs, although none of it is faster for it: a job that is logged ends when all is durable. And a record or a log that is
-//! written beside them would wait behind all of it.
+//! A worker starts write-back of each range as soon as it has written it. It waits for the oldest
+//! range when more than [`BYTES_MAX`] bytes are in flight.
+//!
+//! Without throttling, the page cache takes gigabytes that a slow device has yet to write. Groups
+//! would grow to that size while the previous one is synced, and so would the loss by an
+//! interruption. The job would not be faster, because a logged job ends when everything is durable.
+//! In addition, each write of a record or a log would wait for all of that data.
 
 use haul_model::ByteRange;
 use haul_sys::{cache, filesystem, open};
@@ -10,17 +14,18 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes that the device is given and that nobody waits for yet, at most. It is not idle while workers copy the next object, and what is
-/// synced beside them is not kept waiting for long.
+/// Maximum number of bytes in write-back that no worker waits for yet. The device stays busy while
+/// workers copy the next object, and concurrent syncs do not wait for long.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// As many pieces at most: each holds its file open.
+/// Maximum number of ranges in write-back. Each keeps its file open.
 const PIECES_MAX: usize = 16;
 
-/// From so many bytes on a finished file is worth the calls. The kernel has smaller ones written together.
+/// Minimum size, in bytes, of a finished file for an explicit write-back call. The kernel batches
+/// smaller files.
 pub(super) const FILE_BYTES_MIN: u64 = 256 << 10;
 
-/// What the device was given lately.
+/// The ranges recently given to the device.
 #[derive(Debug, Default)]
 pub(super) struct Behind(Mutex<Given>);
 
@@ -36,17 +41,19 @@ struct Piece {
     range: ByteRange,
 }
 
-/// A sink, open once more to be waited for: the kernel tells each open file once of what could not be written, and that is for those to hear
-/// who sync. `None` where its device is not this machine's, or it can't be read.
+/// Opens a sink a second time, to wait for its write-back. The kernel reports each write error once
+/// per open file, and the sync must receive that report. Returns `None` if the device is not local,
+/// or if the sink cannot be read.
 pub(super) fn open_again(sink: impl AsFd) -> Option<Arc<OwnedFd>> {
     let is_local = filesystem::is_local(&sink);
     is_local.then(|| open::reopen_source(sink, false).ok()).flatten().map(Arc::new)
 }
 
 impl Behind {
-    /// Gives a range that was written to the device. Returns when the device has little enough before it.
+    /// Starts write-back of a range that was written. Returns when few enough bytes are in
+    /// write-back.
     pub(super) fn give(&self, file: &Arc<OwnedFd>, range: ByteRange) {
-        // Best effort, here and below: what is not written is told by the group's sync.
+        // Errors are ignored here and below, because the sync of the group reports failed writes.
         let _ = cache::start_writeback(file, range);
         let piece = Piece { file: Arc::clone(file), range };
         let oldest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take(piece);
@@ -57,7 +64,7 @@ impl Behind {
 }
 
 impl Given {
-    /// One more; those that are too many now, the oldest first.
+    /// Adds a range. Returns the oldest ranges that exceed the limits.
     fn take(&mut self, piece: Piece) -> Vec<Piece> {
         self.bytes += piece.range.len();
         self.pieces.push_back(piece);
@@ -98,7 +105,8 @@ mod tests {
         assert_eq!((0..100).map(|_| given.take(piece(0, 1)).len()).sum::<usize>(), 100 - PIECES_MAX);
     }
 
-    /// On a slow device a group was all that had been written while the one before it was synced: gigabytes, which a cut then cost.
+    /// Regression test: on a slow device, a group contained everything written during the previous
+    /// sync. That was gigabytes, which an interruption then lost.
     #[test]
     fn what_is_waited_for_is_on_the_device() {
         let path = std::env::temp_dir().join(format!("haul-behind-{}", std::process::id()));
@@ -113,7 +121,7 @@ mod tests {
         for (range, place) in objects.iter().zip(0..) {
             file.write_all_at(&block, range.start.0).unwrap();
             if place < PIECES_MAX {
-                // As a device leaves it that has not begun.
+                // The state that a device leaves that has not started the write-back.
                 behind.0.lock().unwrap().take(Piece { file: Arc::clone(&again), range: *range });
             } else {
                 behind.give(&again, *range);

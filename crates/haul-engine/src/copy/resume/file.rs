@@ -1,4 +1,4 @@
-//! A file whose objects are logged, and what an earlier run means for each of them.
+//! A file whose objects are logged, and the meaning of an earlier run for each object.
 
 use super::{JobLog, behind, sample};
 use crate::copy::error::CopyError;
@@ -16,55 +16,57 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A file under way whose objects are logged.
+/// A file in progress whose objects are logged.
 #[derive(Debug)]
 pub(crate) struct Logged {
-    /// Its number in this run.
+    /// Number of the file in this run.
     pub(super) number: u64,
     pub(super) key: FileKey,
-    /// The sink, held for as long as something of it is to be made durable.
+    /// The sink, kept open until all of its objects are durable.
     pub(super) sink: OwnedFd,
-    /// The device of its file system.
+    /// Device number of its file system.
     pub(super) dev: u64,
-    /// The sink again, to be waited for.
+    /// The sink, opened a second time to wait for its write-back.
     pub(super) again: Option<Arc<OwnedFd>>,
     path: OsString,
     pub(super) source_stat: Stat,
     /// Objects that an earlier run logged.
     known: ObjectSet,
-    /// What stood at the sink ends here; what lies behind need not be compared.
+    /// Size of the existing sink. Objects behind it need no comparison.
     stood: u64,
-    /// The record said that it was finished.
+    /// True if the record says that the file was finished.
     was_claimed: bool,
-    /// An object was taken at the log's word.
+    /// True if the log was trusted for an object without a check.
     keeps_some: AtomicBool,
-    /// An object was found to be there by a comparison.
+    /// True if a comparison found an object at the sink.
     pub(crate) compared_some: AtomicBool,
-    /// Why some of it can't be made durable; taken by whoever tells it.
+    /// Error that prevented an object from becoming durable; the code that reports it takes it.
     failure: Mutex<Option<io::Error>>,
     is_failed: AtomicBool,
 }
 
-/// What becomes of an object.
+/// Action for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is copied.
+    /// The object is copied.
     Copy,
-    /// It is there, durable.
+    /// The object exists and is durable.
     Keep,
-    /// As [`Fate::Keep`] if this piece of it is what the source has there.
+    /// Like [`Fate::Keep`], if this piece of the object equals the source.
     Sample(ByteRange),
-    /// The log says that it is there, and is held to it.
+    /// The log says that the object exists, and the object is compared to check that.
     Prove,
-    /// Something may be there: it is copied where it differs.
+    /// The object may exist: it is compared, and copied if it differs.
     Compare,
 }
 
 impl JobLog {
-    /// A file's objects are about to be moved; `None` where they are not logged, because there is only one or they come as a stream.
+    /// Opens the log of a file before its objects are copied. Returns `None` if they are not
+    /// logged, because there is only one or the file is a stream.
     ///
     /// # Errors
-    /// What the log says of another version of the file can't be taken back, or the sink can't be made ready: nothing was written then.
+    /// Returns an error if log entries of another version of the file cannot be revoked, or if the
+    /// sink cannot be prepared. Nothing was written then.
     pub(crate) fn open(
         &self,
         job: &Job<'_>,
@@ -114,7 +116,7 @@ impl JobLog {
         })))
     }
 
-    /// A file that has no place in the log: what stands there is of no use then.
+    /// Empties the sink of a file that cannot be logged: its present contents are useless.
     fn unlogged(&self, file: &FileMove) -> Result<Option<Arc<Logged>>, CopyError> {
         if file.sink_state == SinkState::Resumed {
             file.touch()?;
@@ -124,8 +126,10 @@ impl JobLog {
         Ok(None)
     }
 
-    /// What of a file's log is taken at its word. Nothing is where the sink can't be the file that was logged: it was made a moment ago, it
-    /// is too short, or its file system can't tell it from another that has its number now. What is not taken is revoked.
+    /// Returns the logged objects that are trusted without a check. None is trusted if the sink
+    /// cannot be the logged file. This is the case if the sink is new or too short. It is also the
+    /// case if its file system has no birth times, because another file may have its inode number
+    /// now. Entries that are not trusted are revoked.
     fn believed(
         &self,
         file: &FileMove,
@@ -152,7 +156,7 @@ impl JobLog {
             .map_err(|source| CopyError::NotRevoked { path: file.sink_path(), source: Box::new(source) })
     }
 
-    /// What becomes of an object.
+    /// Returns the action for an object.
     pub(crate) fn fate(&self, file: &Logged, plan: &Plan, object: Object) -> Fate {
         if !file.known.contains(object.index) {
             let may_be_there = plan.in_sink(object.range.start).0 < file.stood;
@@ -169,17 +173,21 @@ impl JobLog {
         if self.believes(file) { Fate::Keep } else { Fate::Prove }
     }
 
-    /// Whether the log is taken at its word about an object of a file. Who asks, does so.
+    /// Returns true if the log is trusted for an object of a file without a check. The caller must
+    /// then trust it.
     pub(crate) fn believes(&self, file: &Logged) -> bool {
-        // In this order: who finds that the log does not hold looks here after saying so.
+        // The order matters: a worker that finds a false log entry first sets `is_distrusted` and
+        // then reads this flag.
         file.keeps_some.store(true, Ordering::SeqCst);
         !self.is_distrusted()
     }
 
-    /// An object is not what was said of it. What is logged of its file is taken back before anything is written over it.
+    /// Handles an object that differs from its log entry. The entries of its file are revoked
+    /// before anything is overwritten.
     ///
     /// # Errors
-    /// [`CopyError::LogFalse`] where objects of the file were taken at the log's word already: the file can't become whole in this run.
+    /// Returns [`CopyError::LogFalse`] if the log was already trusted for objects of the file. The
+    /// file cannot become complete in this run then.
     pub(crate) fn differs(
         &self,
         job: &Job<'_>,
@@ -205,18 +213,19 @@ impl Logged {
         is_first || sample::is_sampled(sample::number_of(&self.source_stat, object.0))
     }
 
-    /// Some of it can't be made durable: it will not be left looking finished.
+    /// Records that an object cannot become durable. The file will be marked as unfinished.
     pub(super) fn fail(&self, source: io::Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(source);
         self.is_failed.store(true, Ordering::Release);
     }
 
-    /// Whether some of it could not be made durable.
+    /// Returns true if an object could not become durable.
     pub(super) fn has_failed(&self) -> bool {
         self.is_failed.load(Ordering::Acquire)
     }
 
-    /// Why some of it could not be made durable, for the first who asks.
+    /// Takes the error that prevented an object from becoming durable. Only the first call returns
+    /// it.
     pub(crate) fn take_failure(&self) -> Option<CopyError> {
         let source = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         Some(self.sync_failed(source))
@@ -227,7 +236,8 @@ impl Logged {
     }
 }
 
-/// What the log knows a file by; `None` where its name is longer than any log holds.
+/// Returns the identity of a file in the log, or `None` if its name is longer than any log can
+/// store.
 fn subject(file: &FileMove, sink: &Stat) -> Option<Subject> {
     let source = &file.source_stat;
     let mut bytes = Vec::new();
@@ -250,7 +260,8 @@ fn subject(file: &FileMove, sink: &Stat) -> Option<Subject> {
     })
 }
 
-/// A sink's path without what leads out of anything: the log needs a name, and version and identity say which file it is.
+/// Returns a sink's path without empty components, `.` and `..`. The log needs a name; version and
+/// identity identify the file.
 fn beneath(path: &OsStr) -> Option<RelPath> {
     let parts = path.as_bytes().split(|&byte| byte == b'/');
     let kept: Vec<&[u8]> = parts.filter(|part| !matches!(*part, b"" | b"." | b"..")).collect();

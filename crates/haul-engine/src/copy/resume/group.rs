@@ -1,4 +1,4 @@
-//! Group commits: what workers wrote is made durable together, and then said to be.
+//! Group commit: objects written by the workers are synced together and then logged.
 
 use super::behind::{self, FILE_BYTES_MIN};
 use super::file::Logged;
@@ -16,26 +16,27 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-/// What came together since the last commit.
+/// Objects and files collected since the last commit.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// Objects that were written, by file.
+    /// Written objects, by file.
     written: BTreeMap<u64, (Arc<Logged>, Vec<ObjectIndex>)>,
-    /// Files that are through.
+    /// Finished files.
     ended: Vec<Arc<Logged>>,
-    /// Bytes of objects and of finished files.
+    /// Number of bytes of the objects and of the finished files.
     bytes: u64,
-    /// When the first of it came.
+    /// Time at which the first item was added.
     since: Option<Instant>,
-    /// No more will come.
+    /// True if no more items will follow.
     is_over: bool,
 }
 
-/// Files that a group holds open, at most: twice as many descriptors.
+/// Maximum number of files that a group keeps open; it needs twice as many descriptors.
 const FILES_MAX: usize = 32;
 
 impl Group {
-    /// Returns true if [`FILES_MAX`] files are held: the worker that added the last one commits them.
+    /// Returns true if the group holds [`FILES_MAX`] files. The worker that added the last one
+    /// commits them.
     fn is_full(&self) -> bool {
         self.written.len().max(self.ended.len()) >= FILES_MAX
     }
@@ -49,14 +50,15 @@ impl Group {
         self.bytes >= GROUP_BYTES || self.since.is_some_and(|since| since.elapsed() >= GROUP_TIME)
     }
 
-    /// What is to be committed; a new group begins.
+    /// Takes the items to commit and starts a new group.
     fn take(&mut self) -> Group {
         let is_over = self.is_over;
         std::mem::replace(self, Group { is_over, ..Group::default() })
     }
 }
 
-/// Ends the committing thread even when the copy panics, or the scope would wait for it forever.
+/// Stops the committing thread, also on panic. Otherwise the scope would wait for the thread
+/// forever.
 struct Ends<'a>(&'a JobLog);
 
 impl Drop for Ends<'_> {
@@ -67,11 +69,11 @@ impl Drop for Ends<'_> {
 }
 
 impl JobLog {
-    /// Runs `work` while groups are committed beside it; when this returns, all that it did is.
+    /// Runs `work` and commits groups in parallel. When this returns, all its work is committed.
     pub(crate) fn beside<T>(&self, job: &Job<'_>, work: impl FnOnce() -> T) -> T {
         self.group().is_over = false;
         let done = thread::scope(|scope| {
-            // Where no thread can be had, all is one group.
+            // If no thread can be started, everything is one group.
             let _committing = thread::Builder::new().spawn_scoped(scope, || {
                 while let Some(group) = self.next_group(job) {
                     self.commit(job, group);
@@ -85,10 +87,10 @@ impl JobLog {
         done
     }
 
-    /// An object reached the sink, in this range of it.
+    /// Records an object that reached the sink, in this range of the sink.
     ///
     /// # Errors
-    /// With `--sync=object`, that it can't be made durable.
+    /// With `--sync=object`, returns an error if the object cannot be synced.
     pub(crate) fn written(
         &self,
         job: &Job<'_>,
@@ -113,7 +115,8 @@ impl JobLog {
         Ok(())
     }
 
-    /// A file of so many bytes is finished: its times are set. Files that were not logged object by object are told as well.
+    /// Records a finished file of `bytes` bytes, whose times are set. Files that were not logged
+    /// object by object are recorded too.
     pub(crate) fn finished(&self, job: &Job<'_>, file: &FileMove, bytes: u64) {
         self.goes_on(job);
         match stat::stat_fd(&file.sink) {
@@ -124,11 +127,11 @@ impl JobLog {
                 }
             }
             Ok(_) => {}
-            // It is not said to be finished, and compared by the next run.
+            // The file is not recorded as finished, and the next run compares it.
             Err(source) => job.report.warned(&file_sync_failed(file.sink_path(), source)),
         }
         let mut group = self.group();
-        // Objects were counted as they came.
+        // The bytes of logged objects were already counted.
         group.note(if file.settle.logged.is_some() { 0 } else { bytes });
         group.ended.extend(file.settle.logged.clone());
         self.pass(job, group);
@@ -141,7 +144,8 @@ impl JobLog {
         }
     }
 
-    /// Lets go of a group that something was added to: it is committed here where it is full, and by the committing thread where it is due.
+    /// Releases the group after an addition. If the group is full, commits it here. If it is due,
+    /// wakes the committing thread.
     fn pass(&self, job: &Job<'_>, mut group: MutexGuard<'_, Group>) {
         if group.is_full() {
             let full = group.take();
@@ -153,7 +157,8 @@ impl JobLog {
         }
     }
 
-    /// Makes a finished file durable by itself where its file system can't be synced as a whole; false where that failed.
+    /// Syncs a finished file individually if its file system cannot be synced as a whole. Returns
+    /// false if that failed.
     fn is_durable_alone(&self, job: &Job<'_>, (file, dev): (&FileMove, u64)) -> bool {
         if !self.sync.syncs() || self.kept().syncs_as_a_whole(dev, &file.sink) {
             return true;
@@ -161,7 +166,8 @@ impl JobLog {
         let synced = cache::sync_all(&file.sink);
         if let Err(source) = synced {
             self.kept().freeze();
-            // Best effort: it has its source's time already, and is not known to be whole.
+            // An error is ignored because the failure is reported in any case. The file already has
+            // its source's time and is not known to be complete.
             let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
             job.fail(&file_sync_failed(file.sink_path(), source));
             return false;
@@ -169,7 +175,7 @@ impl JobLog {
         true
     }
 
-    /// Waits for a group that is due; `None` when the copy is over.
+    /// Waits for a group that is due. Returns `None` when the copy is over.
     fn next_group(&self, job: &Job<'_>) -> Option<Group> {
         loop {
             let mut group = self.group();
@@ -180,20 +186,21 @@ impl JobLog {
                 return Some(group.take());
             }
             let waited = self.wake.wait_timeout(group, GROUP_TIME / 4);
-            // No worker waits while this is written.
+            // Releases the lock, so that no worker waits during the following write.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             self.goes_on(job);
-            // A log that can't be written is told by commits; this is only what 'haul jobs' shows.
+            // Commits report a log that cannot be written; this is only the progress that `haul
+            // jobs` prints.
             let _ = self.ledger.progress(progress(job.tally));
         }
     }
 
-    /// Makes a group durable, and then says so: of finished files in the record, of others in the log. So a file that is finished within
-    /// one group never enters the log.
+    /// Syncs a group and then records it: finished files in the record, other files in the log. A
+    /// file that is finished within one group therefore never enters the log.
     fn commit(&self, job: &Job<'_>, group: Group) {
         let mut due = self.kept().take_due();
-        // First all together: what is then left for single files there is to hear whether one of them lost something. Each sync is a commit of the
-        // file system's journal, behind which writers wait.
+        // File systems are synced first. For single files, only a check for write errors is then
+        // left. Each sync is a commit of the file system's journal, and writers wait for it.
         due.retain(|due| self.make_durable(job, due));
         let mut durable = Vec::new();
         for (file, objects) in group.written.into_values() {
@@ -205,7 +212,8 @@ impl JobLog {
             match synced {
                 Ok(()) => durable.push((file, objects)),
                 Err(source) => {
-                    // It may have its source's time by now: nothing more is said by times.
+                    // The file may have its source's time by now, so times prove nothing from here
+                    // on.
                     self.kept().freeze();
                     file.fail(source);
                 }
@@ -218,7 +226,7 @@ impl JobLog {
                 if let Some(error) = file.take_failure() {
                     job.fail(&error);
                 }
-                // It has its source's time by now, and is not whole.
+                // The file has its source's time by now and is not complete.
                 let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
             } else if is_kept {
                 self.keeper.complete(file.key);
@@ -230,7 +238,8 @@ impl JobLog {
         self.tell_log(job, self.keeper.commit());
     }
 
-    /// Makes finished files of a file system durable, with their names and all else; whether that could be done.
+    /// Syncs the finished files of a file system, with their names and metadata. Returns true on
+    /// success.
     fn make_durable(&self, job: &Job<'_>, due: &Due) -> bool {
         if !self.sync.syncs() || !due.is_whole {
             return true;
@@ -244,7 +253,7 @@ impl JobLog {
         true
     }
 
-    /// Writes down which finished files are durable; whether that could be done.
+    /// Records the finished files that are durable. Returns true on success.
     fn keep(&self, job: &Job<'_>) -> bool {
         let known = self.kept().known();
         let done = self.ledger.keep(&known, self.sync.syncs());

@@ -1,14 +1,17 @@
-//! Which finished files are durable, told by the change times they have: a range for each file system.
+//! Durable finished files, identified by their change times: one range for each file system.
 //!
-//! Files are finished one after the other, and each gets its change time from the clock of its file system as it is finished. When a
-//! sync of that file system has returned, all that had been finished before it began is durable. So one moment says it of any number of
-//! files: those with an earlier change time. It is the greatest change time that was seen before the sync began; a file with exactly that
-//! one may have come a moment later, and does not count.
+//! Files are finished one after the other. Each gets its change time from the clock of its file
+//! system when it is finished. When a sync of that file system has returned, every file finished
+//! before the start of the sync is durable. One moment therefore covers any number of files: all
+//! files with an earlier change time. This moment is the greatest change time seen before the sync
+//! started. A file with exactly this time may have been finished a moment later, and does not
+//! count.
 //!
-//! Each run has ranges of its own: between what one run made durable and what the next one finished first lie files that the first run
-//! finished and of which nothing is known. In one life of the machine they are there nonetheless, and the next sync makes them durable. In the next life
-//! they may not be, and if the clock went back meanwhile their times are still to come: so the ranges of a run begin behind all times that
-//! other lives may have reached.
+//! Each run has its own ranges. After its last sync, a run may have finished files whose state is
+//! unknown to the next run. Within one boot these files exist nonetheless, and the next sync makes
+//! them durable. After a reboot they may be lost. If the clock stepped back meanwhile, their times
+//! are still in the future. The ranges of a run therefore start after all times that other boots
+//! may have reached.
 
 use haul_log::record::{KEPT_MAX, Kept, nanoseconds};
 use haul_model::Moment;
@@ -18,68 +21,72 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Clocks are told apart from workers that come in late by so much: nanoseconds.
+/// Tolerance for workers that report late, in nanoseconds. Only a larger step back counts as a
+/// clock change.
 const LATE_MAX: i128 = 100_000_000;
 
-/// Nanoseconds.
+/// One second, in nanoseconds.
 const SECOND: i128 = 1_000_000_000;
 
-/// Whether the change time of a finished file is one of its own. Some file systems (FAT) show the modification time in its place, which is the
-/// source's and says nothing of when the file was finished.
+/// Returns true if a finished file has its own change time. Some file systems (FAT) report the
+/// modification time instead, which is the source's and is unrelated to the time of completion.
 pub(super) fn tells_changes(sink: &Stat) -> bool {
     sink.ctime != sink.mtime
 }
 
-/// What is known of each file system's finished files.
+/// Knowledge about the finished files of each file system.
 #[derive(Debug, Default)]
 pub(super) struct KeptRanges {
-    /// What earlier runs knew, the first of them first.
+    /// Ranges of earlier runs, oldest first.
     earlier: Vec<Kept>,
     systems: Vec<System>,
-    /// Some file could not be made durable: no more of them are said to be.
+    /// True if a file could not be synced. No more files are recorded as durable then.
     is_frozen: bool,
-    /// Devices, and whether a sync of the whole file system makes its files durable.
+    /// Device numbers, and whether a sync of the complete file system makes its files durable.
     wholes: Vec<(u64, bool)>,
-    /// Times before this one may be those of files that the job finished in another life of the machine.
+    /// Upper bound of times in earlier boots: an earlier time may belong to a file that the job
+    /// finished in another boot.
     past: i128,
 }
 
 #[derive(Debug)]
 struct System {
     kept: Kept,
-    /// The greatest change time of a file that this run finished.
+    /// Greatest change time of a file that this run finished.
     latest: Option<i128>,
-    /// Files were finished since the last sync.
+    /// True if files were finished since the last sync.
     is_dirty: bool,
-    /// Something on it, to sync it by.
+    /// A descriptor on the file system, for syncing it.
     handle: Option<Arc<OwnedFd>>,
 }
 
-/// A file system whose finished files are to be made durable.
+/// A file system whose finished files must be synced.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
     dev: u64,
     until: i128,
     pub(super) handle: Arc<OwnedFd>,
-    /// A sync of all of it does for each file what a sync of that does.
+    /// True if a sync of the complete file system has the effect of a sync of each file.
     pub(super) is_whole: bool,
 }
 
 impl Due {
-    /// Whether a sync of it has made durable what was written to a file on this device before.
+    /// Returns true if this sync also covers earlier writes to a file on this device.
     pub(super) fn covers(&self, dev: u64) -> bool {
         self.is_whole && self.dev == dev
     }
 }
 
 impl KeptRanges {
-    /// What earlier runs knew; those in other lives of the machine finished nothing that has the second `past` or a later one.
+    /// Creates ranges from those of earlier runs. In other boots, the job finished no file with a
+    /// time at or after the second `past`.
     pub(super) fn of(earlier: Vec<Kept>, past: i64) -> KeptRanges {
         let past = nanoseconds(Moment { sec: past, nsec: 0 });
         KeptRanges { earlier, past, ..KeptRanges::default() }
     }
 
-    /// Whether a sync of the file system that a file is on makes the file durable. Asked once for each.
+    /// Returns true if a sync of the file's file system makes the file durable. Each file system is
+    /// checked once.
     pub(super) fn syncs_as_a_whole(&mut self, dev: u64, file: impl AsFd) -> bool {
         if let Some((_, is_whole)) = self.wholes.iter().find(|(known, _)| *known == dev) {
             return *is_whole;
@@ -89,10 +96,12 @@ impl KeptRanges {
         is_whole
     }
 
-    /// Records that a file was finished; `place` is its directory, perhaps as a descriptor that only names it (O_PATH).
+    /// Records that a file was finished. `place` is its directory, perhaps as a descriptor that
+    /// only names it (O_PATH).
     ///
-    /// Returns true if the clock of the file system went back, so that times do
-    /// not tell any more what was before what; what is kept was made empty, and is to be written down before anything else.
+    /// Returns true if the clock of the file system stepped back, so that times no longer indicate
+    /// an order. The ranges were then cleared, and the caller must record them before anything
+    /// else.
     pub(super) fn finished(&mut self, sink: &Stat, (place, file): (impl AsFd, impl AsFd)) -> bool {
         if !tells_changes(sink) {
             return false;
@@ -124,7 +133,7 @@ impl KeptRanges {
         self.earlier.len() < known
     }
 
-    /// The file systems with files that were finished since the last time this was asked.
+    /// Returns the file systems with files that were finished since the last call.
     pub(super) fn take_due(&mut self) -> Vec<Due> {
         let due = |system: &mut System| {
             let (until, handle) = (system.latest?, Arc::clone(system.handle.as_ref()?));
@@ -135,25 +144,25 @@ impl KeptRanges {
         self.systems.iter_mut().filter_map(due).collect()
     }
 
-    /// Some file could not be made durable, and times don't tell which.
+    /// Stops recording durable files: a file could not be synced, and times do not identify it.
     pub(super) fn freeze(&mut self) {
         self.is_frozen = true;
     }
 
-    /// What was due is durable.
+    /// Records that the due files are durable.
     pub(super) fn synced(&mut self, due: &Due) {
         if self.is_frozen {
             return;
         }
         for system in self.systems.iter_mut().filter(|system| system.kept.dev == due.dev) {
-            // After a clock that went back meanwhile the old moment means nothing.
+            // If the clock stepped back meanwhile, the old moment is meaningless.
             if system.latest.is_some_and(|latest| latest >= due.until) {
                 system.kept.until = system.kept.until.max(due.until);
             }
         }
     }
 
-    /// What is to be tried again with the next group.
+    /// Marks the file system for a retry with the next group.
     pub(super) fn not_synced(&mut self, due: &Due) {
         self.systems
             .iter_mut()
@@ -161,23 +170,23 @@ impl KeptRanges {
             .for_each(|system| system.is_dirty = true);
     }
 
-    /// The greatest change time of a file that this run finished, on whatever file system.
+    /// Returns the greatest change time of a file that this run finished, on any file system.
     pub(super) fn latest(&self) -> Option<Moment> {
         let latest = self.systems.iter().filter_map(|system| system.latest).max()?;
         let (sec, nsec) = (latest.div_euclid(SECOND), latest.rem_euclid(SECOND));
         Some(Moment { sec: i64::try_from(sec).ok()?, nsec: u32::try_from(nsec).ok()? })
     }
 
-    /// What is known to be durable.
+    /// Returns the ranges known to be durable.
     pub(super) fn known(&self) -> Vec<Kept> {
         let own = self.systems.iter().map(|system| system.kept).filter(|kept| kept.from < kept.until);
-        // Where there is no room for all, files that were finished long ago are compared again.
+        // If there are too many ranges, files that were finished long ago are compared again.
         own.chain(self.earlier.iter().rev().copied()).take(KEPT_MAX).collect()
     }
 }
 
-/// A descriptor that syncfs(2) takes: the directory opened again, because one that only names it (O_PATH) is none; the file itself where
-/// this user may not read the directory.
+/// Returns a descriptor for syncfs(2). The directory is reopened, because syncfs rejects an O_PATH
+/// descriptor. If this user may not read the directory, the descriptor of the file is used.
 fn syncable(place: impl AsFd, file: impl AsFd) -> io::Result<OwnedFd> {
     open_dir_at(place, c".", Follow::No).or_else(|_| file.as_fd().try_clone_to_owned())
 }
@@ -241,7 +250,7 @@ mod tests {
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 5, 0) && holds(&ranges, 1, 9, 0));
         assert!(!holds(&ranges, 1, 8, 500), "the earlier run may have finished this after its last sync");
-        // The clock went back between the runs.
+        // The clock stepped back between the runs.
         assert!(KeptRanges::of(vec![earlier], i64::MIN).finished(&sink(1, 7, 0), (&place, &place)));
     }
 
@@ -289,7 +298,7 @@ mod tests {
         );
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 110, 0));
-        // A worker that comes late is none.
+        // A late worker does not count as a clock change.
         assert!(!ranges.finished(&sink(1, 119, 950_000_000), (&place, &place)));
         let due = ranges.take_due();
         assert!(ranges.finished(&sink(1, 105, 0), (&place, &place)));
@@ -301,13 +310,14 @@ mod tests {
         assert!(holds(&ranges, 1, 105, 0) && !holds(&ranges, 1, 106, 0));
     }
 
-    /// What an earlier run finished last, and a loss of power took, was believed when the clock that went back had come to its times again.
+    /// Regression test: files that an earlier run finished last were lost in a power failure. They
+    /// were still trusted when the clock, which had stepped back, reached their times again.
     #[test]
     fn nothing_counts_that_another_life_of_the_machine_may_have_finished() {
         let place = std::fs::File::open(".").unwrap();
         let earlier = Kept { dev: 1, from: nanoseconds(at(100)), until: nanoseconds(at(120)) };
         for first in [95, 121, 140] {
-            // The life before may have come to 150, and said so.
+            // The previous boot may have reached 150, and recorded that.
             let mut ranges = KeptRanges::of(vec![earlier], 150);
             let went_back = ranges.finished(&sink(1, first, 0), (&place, &place));
             assert_eq!((went_back, holds(&ranges, 1, 110, 0)), (first < 120, first > 120), "{first}");

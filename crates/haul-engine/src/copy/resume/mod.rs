@@ -1,15 +1,18 @@
-//! A copy that can be gone on with: what of it is known to be durable, and what a later run makes of that.
+//! Resumable copies: the objects known to be durable, and their use in a later run.
 //!
-//! Workers tell what they wrote and finished; one thread makes groups of it durable and then says so, in the object log
-//! and in the job's record. The law is the log's: durable first, logged second.
+//! Workers report the objects and files that they finished. One thread syncs them in groups and
+//! then records them, in the object log and in the job's record. The invariant is that of the log:
+//! durable first, logged second.
 //!
-//! A later run of the same job meets each file in one of four states.
-//! - Finished: size and modification time are the source's, and its change time (ctime) lies in the range of those that the record knows
-//!   to be durable. It is left alone.
-//! - Under way, in the log: its logged objects are left alone, the others copied.
-//! - Standing there, and nothing is known of it (the log was lost, the job ended within its last group, somebody else
-//!   made it): its objects are compared with the source's, and only those that differ are written.
-//! - Not there: it is copied.
+//! A later run of the same job finds each file in one of four states.
+//!
+//! - Finished: size and modification time equal the source's, and the change time (ctime) is in a
+//!   range that the record lists as durable. The file is left unchanged.
+//! - In progress, in the log: its logged objects are left unchanged, and the others are copied.
+//! - Existing, but unknown: the log was lost, the job ended within its last group, or another process
+//!   created the file. Its objects are compared with the source's, and only those that differ are
+//!   written.
+//! - Missing: it is copied.
 
 mod behind;
 mod file;
@@ -39,33 +42,34 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A copy job that is to be logged.
+/// Parameters for logging a copy job.
 #[derive(Clone, Debug)]
 pub struct LogOrder {
     /// The state directory.
     pub state: PathBuf,
-    /// What the job is told apart from others by.
+    /// Identity that distinguishes the job from others.
     pub id: Identity,
-    /// How the log is kept.
+    /// Settings of the log.
     pub settings: Settings,
-    /// What is compared again of what an earlier run logged; `None`: as the end of that run suggests.
+    /// Amount of the earlier run's log to compare again; `None` decides by how that run ended.
     pub recheck: Option<Recheck>,
-    /// The size of objects.
+    /// Object size.
     pub object: ObjectSize,
     /// The command.
     pub call: Call,
 }
 
-/// What was there of a job when it began.
+/// State of a job before this run.
 #[derive(Debug)]
 pub struct Earlier {
     /// The object log.
     pub found: Found,
-    /// What the record said, of an earlier run that did not finish.
+    /// Record of an earlier run that did not finish.
     pub record: Option<JobRecord>,
-    /// What of it is compared again.
+    /// Amount of the earlier run's log to compare again.
     pub recheck: Recheck,
-    /// A run made nothing durable, and the machine was started since, as far as anything tells: all is compared.
+    /// True if an earlier run synced nothing and the machine may have been rebooted since.
+    /// Everything is compared then.
     pub is_void: bool,
 }
 
@@ -77,15 +81,16 @@ pub struct JobLog {
     sync: SyncPolicy,
     recheck: Recheck,
     object: ObjectSize,
-    /// What the earlier run left.
+    /// Record of the earlier run.
     record: JobRecord,
-    /// Something that was logged turned out not to hold: nothing else of the earlier run is taken at its word.
+    /// True if a log entry turned out to be false. No other entry of the earlier run is trusted
+    /// then.
     is_distrusted: AtomicBool,
-    /// The log could not be written, which was told.
+    /// True if the log could not be written and that was reported.
     is_unwritten: AtomicBool,
     kept: Mutex<KeptRanges>,
     begun: Mutex<Begun>,
-    /// The second at which `begun` was last told that the job goes on.
+    /// Second of the last heartbeat.
     heard: AtomicI64,
     group: Mutex<Group>,
     wake: Condvar,
@@ -93,15 +98,15 @@ pub struct JobLog {
 }
 
 impl JobLog {
-    /// Takes hold of a job and reads what is known of it.
+    /// Locks a job and reads its earlier state.
     ///
     /// # Errors
-    /// [`LogError`]: nothing was copied or changed then, at source and sink.
+    /// Returns a [`LogError`]. Nothing was copied or changed then, at source and sink.
     pub fn begin(order: LogOrder) -> Result<(JobLog, Earlier), LogError> {
         let hold = Hold::take(&order.state, order.id, order.settings.wait)?;
         let (ledger, before) = Ledger::begin(&hold, order.call)?;
         let was_over = before.as_ref().is_some_and(|record| record.status == Status::Finished);
-        // What a finished run made durable is there still.
+        // Files that a finished run synced still exist.
         let durable = before.as_ref().map(|record| record.kept.clone()).unwrap_or_default();
         let record = before.filter(|_| !was_over);
         let job = LoggedJob { id: order.id, object: order.object };
@@ -111,7 +116,7 @@ impl JobLog {
             true => Begun::default(),
             false => Begun::read(keeper.home(), was_begun)?,
         };
-        // What was not synced is there as long as the machine lives.
+        // Data that was not synced survives until the next reboot.
         let is_void = begun.may_have_lost();
         begun.run(keeper.home(), log::now(), order.settings.sync)?;
         begun.goes_on(keeper.home(), log::now())?;
@@ -135,14 +140,15 @@ impl JobLog {
         Ok((log, Earlier { found, record, recheck, is_void }))
     }
 
-    /// The job is over. What is known is kept for the next run, unless all is done.
+    /// Ends the job. Its state is kept for the next run, unless the job is finished.
     ///
     /// # Errors
-    /// [`LogError::Io`]: the record or the log could not be written.
+    /// Returns [`LogError::Io`] if the record or the log could not be written.
     pub fn close(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
         let is_over = status == Status::Finished;
         if is_over && !self.begun.lock().unwrap_or_else(PoisonError::into_inner).syncs() {
-            // What is known of such runs goes with their end.
+            // The record of durable files is cleared at the end of a job with a run that did not
+            // sync.
             self.ledger.keep(&[], self.sync.syncs())?;
         }
         self.ledger.end(status, exit, progress(tally))?;
@@ -153,8 +159,9 @@ impl JobLog {
         self.keeper.finish()
     }
 
-    /// Whether a sink is a file that an earlier run of this job finished, and need not be written into. Where its end was not clean, pieces
-    /// of some of them are compared with the source; `open` opens both.
+    /// Returns true if an earlier run of this job finished the sink, so that the sink needs no
+    /// write. If that run did not end cleanly, pieces of some files are compared with the source;
+    /// `open` opens both.
     pub(super) fn is_finished(
         &self,
         job: &Job<'_>,
@@ -170,7 +177,7 @@ impl JobLog {
         if self.recheck == Recheck::None || pieces.peek().is_none() {
             return true;
         }
-        // One that can't be read is looked into like any other, and that says why.
+        // A file that cannot be read is handled like any other, which reports the reason.
         let Ok(is_same) = open().and_then(|(source, sink)| sample::have_same((&source, &sink), pieces))
         else {
             return false;
@@ -181,10 +188,10 @@ impl JobLog {
         is_same
     }
 
-    /// Compares a sink that looks finished with its source. Reports a false claim of the log.
+    /// Compares a sink that looks finished with its source. Reports a false log entry.
     ///
     /// # Errors
-    /// One of the files cannot be read.
+    /// Returns an error if one of the files cannot be read.
     pub(super) fn is_whole(
         &self,
         job: &Job<'_>,
@@ -199,7 +206,7 @@ impl JobLog {
         Ok(is_same)
     }
 
-    /// Whether the record says that a sink was finished and is durable.
+    /// Returns true if the record says that a sink was finished and is durable.
     fn claims_finished(&self, sink: &Stat, source: &Stat) -> bool {
         let both = source.kind == FileKind::Regular && sink.kind == FileKind::Regular;
         let changed = Moment { sec: sink.ctime.sec, nsec: sink.ctime.nsec };
@@ -211,8 +218,9 @@ impl JobLog {
         self.is_distrusted.load(Ordering::SeqCst)
     }
 
-    /// Something of the earlier run does not hold. Told once; all else of it is compared from here on. Where all was compared from the
-    /// start nothing was believed, and this is a warning.
+    /// Records that an entry of the earlier run is false, and reports it once. From here on,
+    /// everything of that run is compared. If everything was compared from the start, nothing was
+    /// trusted, and this is only a warning.
     fn distrust(&self, job: &Job<'_>, path: OsString) {
         if self.is_distrusted.swap(true, Ordering::SeqCst) {
             return;
@@ -224,14 +232,16 @@ impl JobLog {
         }
     }
 
-    /// The log can't be written: told once. The copy goes on, and what is not logged is compared if it is cut off.
+    /// Reports once that the log cannot be written. The copy continues. If it is interrupted, the
+    /// next run compares everything that is not logged.
     fn unwritten(&self, job: &Job<'_>, error: LogError) {
         if !self.is_unwritten.swap(true, Ordering::Relaxed) {
             job.report.warned(&CopyError::Unlogged(Box::new(error)));
         }
     }
 
-    /// The job goes on: how far the times of what it finishes may come is written down before they do. Looked at once a second.
+    /// Heartbeat: records an upper bound for the times of files before the job finishes them. Runs
+    /// at most once per second.
     fn goes_on(&self, job: &Job<'_>) {
         let now = log::now();
         if self.heard.load(Ordering::Relaxed) == now.sec {
@@ -247,7 +257,7 @@ impl JobLog {
     }
 
     fn group(&self) -> MutexGuard<'_, Group> {
-        // Each step leaves the group whole.
+        // Each step leaves the group consistent.
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,8 +1,10 @@
-//! What of an earlier run's word is compared with the source when it did not end in order: a piece of one object in sixteen.
+//! Sample of an earlier run's objects: a piece of one object in sixteen. It is compared with the
+//! source if that run did not end cleanly.
 //!
-//! What such an end can take from a sink that was told to be durable goes by the group or by the device's own writes, and
-//! so by many objects or all of one. Many small pieces meet that sooner than few whole objects do, and reading them costs next to
-//! nothing of the time that the job takes. Single bytes that rot are what `haul verify` reads everything for.
+//! Such an end may lose data of a sink although it was reported as durable. The loss affects a
+//! group or the device's own writes, and therefore many objects or all of one. Many small pieces
+//! detect that sooner than few complete objects, and reading them costs almost nothing. Single
+//! corrupt bytes are the task of `haul verify`, which reads everything.
 
 use crate::log::SAMPLE_ONE_IN;
 use haul_model::{ByteRange, Geometry, ObjectIndex};
@@ -10,35 +12,36 @@ use haul_sys::{Stat, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Bytes of an object that are compared.
+/// Number of bytes compared per object.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// A finished file has about so many pieces in the sample at most: one more would find only what is less than a thousandth of it.
+/// Approximate maximum number of pieces per finished file in the sample. More pieces would only
+/// find losses of less than a thousandth of the file.
 const PIECES_MAX: u64 = 1024;
 
-/// Whether something with this number is in the sample: by chance, but the same each time.
+/// Returns true if this number is in the sample. The choice is pseudorandom and reproducible.
 pub(super) fn is_sampled(number: u64) -> bool {
     spread(number).is_multiple_of(SAMPLE_ONE_IN)
 }
 
-/// The number that chance has for an object of a file.
+/// Returns the number that decides about an object of a file.
 pub(super) fn number_of(source: &Stat, object: u64) -> u64 {
     object ^ source.ino.rotate_left(20)
 }
 
-/// The piece of a range that is compared, the same each time; all of a short one.
+/// Returns the piece of a range to compare, reproducibly; a short range is compared completely.
 pub(super) fn piece_of(range: ByteRange, number: u64) -> ByteRange {
     let pieces = range.len().div_ceil(PIECE_BYTES).max(1);
     let start = range.start.0 + spread(!number) % pieces * PIECE_BYTES;
     ByteRange::between(start, range.end.0.min(start.saturating_add(PIECE_BYTES)))
 }
 
-/// Fibonacci hashing: neighbours fall far apart.
+/// Fibonacci hashing: adjacent numbers get distant values.
 fn spread(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
 
-/// The pieces of a finished file that are in the sample; none of most small files.
+/// Returns the pieces of a finished file that are in the sample; most small files have none.
 pub(super) fn pieces(source: &Stat, cut: Geometry) -> impl Iterator<Item = ByteRange> + '_ {
     let step = cut.count().div_ceil(PIECES_MAX * SAMPLE_ONE_IN).max(1);
     let looked_at = (0..cut.count().div_ceil(step)).filter_map(move |at| cut.object(ObjectIndex(at * step)));
@@ -48,10 +51,10 @@ pub(super) fn pieces(source: &Stat, cut: Geometry) -> impl Iterator<Item = ByteR
     })
 }
 
-/// Whether both files, opened for that, have the same bytes in these pieces.
+/// Returns true if both open files have the same bytes in these pieces.
 ///
 /// # Errors
-/// One of them can't be read.
+/// Returns an error if one of the files cannot be read.
 pub(super) fn have_same(
     (source, sink): (&OwnedFd, &OwnedFd),
     pieces: impl IntoIterator<Item = ByteRange>,
@@ -70,10 +73,10 @@ pub(super) fn have_same(
     Ok(true)
 }
 
-/// As [`have_same`], of all the first `len` bytes.
+/// Like [`have_same`], for all of the first `len` bytes.
 ///
 /// # Errors
-/// One of the files cannot be read.
+/// Returns an error if one of the files cannot be read.
 pub(super) fn have_all(files: (&OwnedFd, &OwnedFd), len: u64) -> io::Result<bool> {
     let step = usize::try_from(PIECE_BYTES).unwrap_or(1);
     have_same(files, (0..len).step_by(step).map(|at| ByteRange::between(at, len.min(at + PIECE_BYTES))))
@@ -114,7 +117,7 @@ mod tests {
             let inside = all.iter().filter(|piece| !piece.start.0.is_multiple_of(object)).count();
             assert!(inside * 4 >= all.len() * 3, "{inside} of {}", all.len());
         }
-        // Of files of one object one in sixteen has a piece.
+        // Among files of one object, one in sixteen has a piece.
         let one = Geometry::new(ByteLen(9), ObjectSize::new(4 << 20).unwrap());
         let some = (0..1600).filter(|ino| pieces(&stat(*ino), one).next().is_some()).count();
         assert!((60..140).contains(&some), "{some}");

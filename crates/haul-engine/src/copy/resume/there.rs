@@ -1,4 +1,4 @@
-//! An object on its way in a job that goes on: there already, or to be brought and logged.
+//! One object in a resumed job: it already exists at the sink, or it is copied and logged.
 
 use super::Fate;
 use crate::copy::deliver::Holes;
@@ -11,10 +11,12 @@ use haul_model::{ByteLen, ByteOffset, ByteRange, Object};
 use std::sync::atomic::Ordering;
 
 impl Run<'_> {
-    /// Brings an object to the sink, unless it is there already. One that still waits for its proof is logged after that.
+    /// Copies an object to the sink, unless it already exists there. An object that must still be
+    /// verified is logged after its verification.
     ///
     /// # Errors
-    /// As [`Run::object`]; the log says what does not hold; or the object can't be made durable.
+    /// Returns the errors of [`Run::object`]. Also returns an error if a log entry is false, or if
+    /// the object cannot be synced.
     pub(crate) fn bring(
         &self,
         lane: &mut Lane,
@@ -31,10 +33,11 @@ impl Run<'_> {
         Ok(written)
     }
 
-    /// Whether an object is at the sink already: the log says so, or a look at both tells. Else the sink is ready for it.
+    /// Returns true if an object already exists at the sink, by the log or by a comparison.
+    /// Otherwise prepares the sink for the object.
     ///
     /// # Errors
-    /// One of both can't be read; or the log says what does not hold.
+    /// Returns an error if source or sink cannot be read, or if a log entry is false.
     fn is_there(&self, lane: &mut Lane, object: Object) -> Result<bool, CopyError> {
         let (Some(log), Some(logged)) = (&self.job.settings.moving.log, &self.file.settle.logged) else {
             return Ok(false);
@@ -60,13 +63,14 @@ impl Run<'_> {
         Tally::add(&tally.bytes_kept, object.range.len());
         if fate == Fate::Compare {
             logged.compared_some.store(true, Ordering::Relaxed);
-            // It may not be durable, so it goes into the log as what is written does.
+            // The object may not be durable, so it is logged like a written one.
             self.log(object.range)?;
         }
         Ok(true)
     }
 
-    /// Whether a range of the sink holds what the source has there; behind its end it holds zeros.
+    /// Returns true if a range of the sink equals that of the source. Bytes behind the end of the
+    /// sink count as zeros.
     fn is_same(&self, lane: &mut Lane, range: ByteRange) -> Result<bool, CopyError> {
         let (block, back) = lane.two_blocks().map_err(|source| self.read_failed(range.start.0, source))?;
         let mut at = range.start.0;
@@ -88,10 +92,11 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// A range of the cut is at the sink as it is to be. If it is an object that is logged, that is said.
+    /// Records that a range of the plan is correct at the sink. Logs the range if it is a complete
+    /// object.
     ///
     /// # Errors
-    /// It can't be made durable.
+    /// Returns an error if the range cannot be synced.
     pub(crate) fn log(&self, range: ByteRange) -> Result<(), CopyError> {
         let (Some(log), Some(logged)) = (&self.job.settings.moving.log, &self.file.settle.logged) else {
             return Ok(());
