@@ -2,6 +2,7 @@
 
 mod bad;
 mod cut_off;
+mod drawn;
 mod in_place;
 mod mended;
 pub(crate) mod refused;

@@ -13,7 +13,7 @@ mod located;
 mod resumed;
 mod signed;
 mod stored;
-mod twin;
+pub(crate) mod twin;
 mod unwritable;
 mod written;
 

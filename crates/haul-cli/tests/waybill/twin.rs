@@ -6,41 +6,41 @@ use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
 use std::collections::BTreeMap;
 
 /// A line, counted from 1, and what is wrong with it.
-pub(super) type Wrong = (usize, String);
+pub(crate) type Wrong = (usize, String);
 
 /// What one job wrote.
 #[derive(Debug)]
-pub(super) struct Section {
-    pub(super) head: Fields,
-    pub(super) entries: Vec<Entry>,
+pub(crate) struct Section {
+    pub(crate) head: Fields,
+    pub(crate) entries: Vec<Entry>,
     /// The lines before the closing one, as they stand in the file.
-    pub(super) text: Vec<u8>,
-    pub(super) end: Fields,
+    pub(crate) text: Vec<u8>,
+    pub(crate) end: Fields,
 }
 
 /// One name, with the lines that belong to it.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) tag: String,
-    pub(super) fields: Fields,
+pub(crate) struct Entry {
+    pub(crate) tag: String,
+    pub(crate) fields: Fields,
     /// Of each object its digest by the first algorithm of `of`. None of a file of one object.
-    pub(super) objects: Vec<Vec<u8>>,
+    pub(crate) objects: Vec<Vec<u8>>,
     /// Of each object those of its leaves.
-    pub(super) leaves: BTreeMap<u64, Vec<Vec<u8>>>,
+    pub(crate) leaves: BTreeMap<u64, Vec<Vec<u8>>>,
     /// START, END, LEVEL.
-    pub(super) ranges: Vec<(u64, u64, String)>,
+    pub(crate) ranges: Vec<(u64, u64, String)>,
 }
 
 /// The words KEY=VALUE of a line.
 #[derive(Debug)]
-pub(super) struct Fields(BTreeMap<String, String>);
+pub(crate) struct Fields(BTreeMap<String, String>);
 
 const TAGS: [&str; 8] = ["file", "same", "dir", "link", "fifo", "socket", "char", "block"];
 const WAYS: [&str; 3] = ["read-write", "reflink", "server-copy"];
 const LEVELS: [&str; 4] = ["received", "verified", "durable", "re-read"];
 
 /// Reads a whole waybill.
-pub(super) fn read(waybill: &[u8]) -> Result<Vec<Section>, Wrong> {
+pub(crate) fn read(waybill: &[u8]) -> Result<Vec<Section>, Wrong> {
     let mut sections: Vec<Section> = Vec::new();
     let mut open: Option<Section> = None;
     let (mut crc, mut lines) = (0, 0);
@@ -217,13 +217,13 @@ impl Entry {
     }
 
     /// How many objects the file is cut into.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         let size = self.fields.number("size");
         self.fields.get("object").map_or(0, |_| size.div_ceil(self.fields.number("object")).max(1))
     }
 
     /// Where an object begins and ends.
-    pub(super) fn object(&self, index: u64) -> (u64, u64) {
+    pub(crate) fn object(&self, index: u64) -> (u64, u64) {
         let (size, object) = (self.fields.number("size"), self.fields.number("object"));
         (index * object, ((index + 1) * object).min(size))
     }
@@ -272,7 +272,7 @@ impl Entry {
     }
 
     /// Nanoseconds since 1970.
-    pub(super) fn mtime(&self) -> i128 {
+    pub(crate) fn mtime(&self) -> i128 {
         let text = self.fields.text("mtime");
         let (seconds, nanoseconds) = text.split_once('.').expect("a point");
         assert!(nanoseconds.len() == 9 && nanoseconds.bytes().all(|byte| byte.is_ascii_digit()), "{text}");
@@ -293,18 +293,18 @@ impl Fields {
         Ok(Fields(fields))
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
     /// A field that must be there: without it the waybill is none, and the test fails.
     #[track_caller]
-    pub(super) fn text(&self, key: &str) -> &str {
+    pub(crate) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_else(|| panic!("no field {key}: {self:?}"))
     }
 
     #[track_caller]
-    pub(super) fn number(&self, key: &str) -> u64 {
+    pub(crate) fn number(&self, key: &str) -> u64 {
         let text = self.text(key);
         let number: u64 = text.parse().unwrap_or_else(|error| panic!("{key}={text}: {error}"));
         assert_eq!(number.to_string(), text, "{key} has no leading zeros");
@@ -313,7 +313,7 @@ impl Fields {
 
     /// What a percent-encoded text stands for.
     #[track_caller]
-    pub(super) fn bytes(&self, key: &str) -> Vec<u8> {
+    pub(crate) fn bytes(&self, key: &str) -> Vec<u8> {
         let mut rest = self.text(key).as_bytes();
         let mut bytes = Vec::new();
         while let Some((&first, more)) = rest.split_first() {
@@ -329,7 +329,7 @@ impl Fields {
     }
 
     /// Keys and values.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 }
@@ -349,7 +349,7 @@ fn joined(values: &[Vec<u8>], is_root: bool) -> Vec<u8> {
     }
 }
 
-pub(super) fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
