@@ -10,6 +10,7 @@ mod extremes;
 mod faults;
 mod filesystems;
 mod install;
+mod matrix;
 mod mv;
 mod remote;
 mod repair;

@@ -35,7 +35,7 @@ pub(crate) fn build(root: &Path, holds: Holds) {
     if holds.lists {
         lists(&special);
     }
-    old(&special);
+    set_times(&special);
     set_time(root, 3);
     // Until then XFS shows room it took ahead of the writer as data, to the one who looks first.
     rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
@@ -98,7 +98,7 @@ fn owners(dir: &Path) {
     chown(dir.join("their dir"), Some(12_345), Some(54_321)).unwrap();
 }
 
-fn set(path: &Path, name: &str, value: &[u8]) {
+pub(crate) fn set(path: &Path, name: &str, value: &[u8]) {
     lsetxattr(path, name, value, XattrFlags::empty())
         .unwrap_or_else(|e| panic!("{name} {}: {e}", path.display()));
 }
@@ -154,10 +154,10 @@ fn lists(dir: &Path) {
 }
 
 /// Gives everything below a time of its own, to the nanosecond, children before their parents.
-fn old(path: &Path) {
+pub(crate) fn set_times(path: &Path) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         for entry in fs::read_dir(path).unwrap() {
-            old(&entry.unwrap().path());
+            set_times(&entry.unwrap().path());
         }
     }
     set_time(path, i64::try_from(path.as_os_str().len()).unwrap());

@@ -10,6 +10,7 @@ mod ends;
 mod kept;
 mod lanes;
 mod lookup;
+mod matrix;
 mod owners;
 mod packed;
 mod power;
