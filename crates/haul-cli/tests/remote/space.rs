@@ -103,6 +103,8 @@ fn a_job_beyond_the_quota_is_found_before_it_begins() {
     let ended = bed.run(&["send", "--ticket-file", "ticket", "--check-space=refuse", "one", "two", ":"]);
     assert_ended(&ended, 2);
     assert!(ended.err.contains("the job has 9.8 KiB, and the sink has room for 8.0 KiB"), "{ended:#?}");
+    // Its session has ended at the server, too.
+    server.says("not finished");
     assert!(fs::read_dir(bed.path("there")).unwrap().next().is_none());
     let ended = bed.run(&["send", "--ticket-file", "ticket", "--check-space=refuse", "one", ":"]);
     assert_ended(&ended, 0);
