@@ -37,7 +37,7 @@ struct Verdict<'t> {
     text: &'t str,
     /// Form for programs.
     word: &'static str,
-    /// Why, where there is more to say.
+    /// Details, if any.
     detail: String,
 }
 

@@ -25,11 +25,11 @@ pub(super) enum Form {
 /// What came of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// A line.
+    /// A line was written.
     There,
-    /// A file without the digest that was asked for.
+    /// A file without the requested digest.
     NoDigest,
-    /// No file, and so nothing that the form could hold.
+    /// Not a file, so that the format has no line for it.
     NoFile,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Line {
 struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a str>,
-    /// The path's bytes where they are no UTF-8.
+    /// The path's bytes if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_base64: Option<String>,
     kind: &'static str,
