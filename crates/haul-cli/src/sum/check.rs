@@ -46,7 +46,7 @@ pub(crate) struct CheckJob {
     pub(crate) progress: bool,
 }
 
-/// Who reads the lines, and so who words the results.
+/// Tool that reads the lines, and whose wording the results have.
 #[derive(Clone, Debug)]
 pub(crate) enum Reading {
     /// `haul sum` and `msum`: every form there is.

@@ -22,7 +22,7 @@ enum Tool {
 /// State from earlier lines of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GnuState {
-    /// Whether lines have one blank before the name, as BSD's `-r` writes them, or two.
+    /// True if lines have one blank before the name, as BSD's `-r` writes them; false for two.
     single_blank: Option<bool>,
     /// The algorithm of the last tag that `cksum` read.
     met: Option<Algorithm>,
