@@ -1,23 +1,25 @@
-//! What every tool's options are held to: a row in `docs/options` that says what an option does and names its tests.
+//! Check of every tool's options against `docs/options`: each option has a row that describes it
+//! and names its tests.
 
 use crate::getopt::Opt;
 use clap::CommandFactory;
 use haul_lab::house::options;
 
-/// Every option has a row in the document, and every row is of an option and names tests that are there.
+/// Asserts that every option has a row in the document, and that every row describes an option and
+/// names existing tests.
 #[track_caller]
 pub(crate) fn in_document(document: &str, typed: impl IntoIterator<Item = String>) {
     in_sections(document, &[], typed);
 }
 
-/// As [`in_document`], by the sections alone whose headings begin so.
+/// Same as [`in_document`], only for the sections whose headings start with one of `sections`.
 #[track_caller]
 pub(crate) fn in_sections(document: &str, sections: &[&str], typed: impl IntoIterator<Item = String>) {
     let found = options::breaches_in(document, sections, typed).unwrap();
     assert!(found.is_empty(), "{document}:\n  {}", found.join("\n  "));
 }
 
-/// Every way to type an option of a table, with its dashes.
+/// Returns every spelling of the options of a table, with dashes.
 pub(crate) fn typed_of(table: &'static [Opt]) -> impl Iterator<Item = String> {
     table.iter().flat_map(|option| {
         let long = option.long.then(|| format!("--{}", option.name));
@@ -25,7 +27,7 @@ pub(crate) fn typed_of(table: &'static [Opt]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Every way to type an option of a parser, but for those that help leaves out.
+/// Returns every spelling of the options of a parser, except those that help hides.
 pub(crate) fn typed_by<Args: CommandFactory>() -> Vec<String> {
     let command = Args::command();
     let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());

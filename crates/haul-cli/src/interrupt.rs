@@ -1,4 +1,5 @@
-//! Ctrl-C and its relatives: the first asks the job to stop in order, the second ends the process at once.
+//! Ctrl-C and related signals: the first one stops the job cleanly, the second one ends the process
+//! immediately.
 
 use crate::tool;
 use haul_sys::signals;
@@ -9,39 +10,43 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Signals that ask a process to end: Ctrl-C, kill(1), and a terminal or a remote login that went away.
+/// Signals that request the end of a process: Ctrl-C, kill(1), and the loss of a terminal or a
+/// remote login.
 const ASKING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Whether the process was asked to end, and by what.
+/// Termination request of the process, with the signal that made it.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupt {
     stop: Arc<AtomicBool>,
-    /// The signal that came, 0 for none.
+    /// The signal that arrived, 0 for none.
     signal: Arc<AtomicUsize>,
-    /// The signal ends the process itself, after the job was stopped in order.
+    /// True if the process ends itself by the signal after the job has stopped cleanly.
     dies: bool,
 }
 
 impl Interrupt {
-    /// Watches for signals that ask the process to end, but for those it was started with ignored: who ran it under
-    /// nohup(1), or in the background of a script, meant it to go on. A second signal ends the process on the spot.
+    /// Handles signals that request the end of the process. Signals that were ignored at the start
+    /// stay ignored: under nohup(1), or in the background of a script, the user wants the job to
+    /// continue. A second signal ends the process immediately.
     ///
     /// # Errors
-    /// What sigaction(2) reports.
+    /// Returns the error of sigaction(2).
     pub(crate) fn watch() -> io::Result<Interrupt> {
         Interrupt::default().watching()
     }
 
-    /// As [`Interrupt::watch`], for a tool that goes by another's name and so ends as that one does: by the signal. A shell goes
-    /// on with its script or loop after a command that took Ctrl-C for a reason to exit, and stops after one that it ended.
+    /// Same as [`Interrupt::watch`], for a tool under another tool's name: the process then ends by
+    /// the signal, as that tool does. A shell continues its script or loop if a command exits on
+    /// Ctrl-C, and stops if the signal ended the command.
     ///
     /// # Errors
-    /// What sigaction(2) reports.
+    /// Returns the error of sigaction(2).
     pub(crate) fn watch_as(tool: &str) -> io::Result<Interrupt> {
         Interrupt { dies: !tool::is_own_name(tool), ..Interrupt::default() }.watching()
     }
 
-    /// No signal comes between the steps of this: half an answer would take it, and ask for nothing.
+    /// Registers the handlers with the signals blocked. A signal between two steps would find only
+    /// half of the handlers, and would not stop the job.
     fn watching(self) -> io::Result<Interrupt> {
         signals::blocking(&ASKING, || self.registered())?
     }
@@ -51,7 +56,8 @@ impl Interrupt {
             if signals::is_ignored(signal)? {
                 continue;
             }
-            // In this order: the first signal finds the flag false and only sets it, the second finds it true.
+            // The order matters: the first signal finds the flag false and only sets it; the second
+            // one finds it true.
             if self.dies {
                 flag::register_conditional_default(signal, Arc::clone(&self.stop))?;
             } else {
@@ -64,20 +70,21 @@ impl Interrupt {
         Ok(self)
     }
 
-    /// The flag that turns true when the process is asked to end.
+    /// Returns the flag that turns true when a signal requests the end of the process.
     pub(crate) fn flag(&self) -> &AtomicBool {
         &self.stop
     }
 
-    /// The exit status of a job that was interrupted.
+    /// Returns the exit status of a job that was interrupted.
     pub(crate) fn status(&self) -> u8 {
         status_of(self.signal())
     }
 
-    /// Ends a job that was interrupted, when all of it is told and nothing of it runs any more.
+    /// Ends the process after an interrupted job. Call this when all messages are printed and no
+    /// thread of the job runs.
     pub(crate) fn end(&self) -> ExitCode {
         if self.dies {
-            // Returns only for a number that is no signal.
+            // Returns only if the number is not a signal.
             let _ = low_level::emulate_default_handler(self.signal());
         }
         ExitCode::from(self.status())
@@ -91,7 +98,7 @@ impl Interrupt {
     }
 }
 
-/// 128 and the signal's number, as shells report a process that a signal ended.
+/// Returns 128 plus the signal's number, as shells report a process that a signal ended.
 fn status_of(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }

@@ -1,5 +1,6 @@
-//! The binary `haul`. Called by its own name it takes a command (`haul cp`, `haul sum`, `haul check`, `haul bench`);
-//! called as `cp`, `mcp`, `md5sum`, `msum`, ... it is that tool and signs its messages as that tool.
+//! The binary `haul`. Called as `haul`, it takes a command (`haul cp`, `haul sum`, `haul check`,
+//! `haul bench`). Called as `cp`, `mcp`, `md5sum`, `msum`, ..., it acts as that tool and signs its
+//! messages with that name.
 
 #![cfg_attr(not(test), no_main)]
 
@@ -45,7 +46,7 @@ fn run() -> ExitCode {
     }
 }
 
-/// `haul COMMAND ...`.
+/// Runs `haul COMMAND ...`.
 fn command(args: &[OsString]) -> ExitCode {
     let Some((command, rest)) = args.split_first() else {
         eprint!("{}", tool::HELP);
@@ -76,14 +77,14 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
     }
 }
 
-/// Runs a tool in a frame of its own. In one frame for all tools each call would touch the pages of the stack that the
-/// largest of them needs, before anything is done.
+/// Runs a tool in its own stack frame. With one frame for all tools, each call would touch all
+/// stack pages that the largest tool needs, before it does any work.
 #[inline(never)]
 fn apart(run: impl FnOnce() -> ExitCode) -> ExitCode {
     run()
 }
 
-/// What is no command: a question about haul itself, or a mistake.
+/// Answers a first argument that is not a command: a question about haul itself, or a usage error.
 fn answer(word: &OsStr) -> ExitCode {
     let text = match word.to_str() {
         Some("-h" | "--help" | "help") => tool::HELP.to_owned(),

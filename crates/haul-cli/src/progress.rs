@@ -1,4 +1,4 @@
-//! The progress bar: files, bytes, rate and time left, on a terminal, for work longer than a second.
+//! Progress bar on a terminal for work longer than a second: files, bytes, rate and time left.
 
 use crate::tool;
 use haul_engine::sum::Counters;
@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Work shorter than this shows no bar.
+/// Delay before the progress bar appears.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Time between two looks at the counters.
+/// Polling interval for the counters.
 const REFRESH: Duration = Duration::from_millis(100);
 
-/// What a job has met and done so far. All but `walked` only grow.
+/// Progress snapshot of a job: files and bytes found and done. All fields but `walked` only grow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Standing {
     pub(crate) files_found: u64,
     pub(crate) files_done: u64,
     pub(crate) bytes_found: u64,
     pub(crate) bytes_done: u64,
-    /// Nothing more will be found: the share done is the true one.
+    /// True if the walk has finished, so that the share done is exact.
     pub(crate) walked: bool,
 }
 
 impl From<&copy::Tally> for Standing {
-    /// Where a copy or a move stands.
+    /// Reads the counters of a copy or a move.
     fn from(tally: &copy::Tally) -> Standing {
         let get = copy::Tally::get;
         Standing {
@@ -43,7 +43,7 @@ impl From<&copy::Tally> for Standing {
 }
 
 impl From<&transfer::Tally> for Standing {
-    /// Where a transfer stands.
+    /// Reads the counters of a transfer.
     fn from(tally: &transfer::Tally) -> Standing {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Standing {
@@ -57,7 +57,7 @@ impl From<&transfer::Tally> for Standing {
 }
 
 impl From<&Counters> for Standing {
-    /// Where a job stands that reads files and compares them.
+    /// Reads the counters of a job that reads files and compares them.
     fn from(counters: &Counters) -> Standing {
         Standing {
             files_found: counters.files_found(),
@@ -76,27 +76,27 @@ impl From<Standing> for Progress {
     }
 }
 
-/// Whether a bar is drawn unasked: under a name of haul's own, whose users expect one, unless the lines the command
-/// prints would run through it on the same terminal.
+/// Returns true if a bar is drawn by default: under haul's own names, whose users expect a bar. The
+/// exception is a command that prints lines to the same terminal, because they would break the bar.
 pub(crate) fn is_drawn_unasked(tool: &str, prints_lines: bool) -> bool {
     tool::is_own_name(tool) && !(prints_lines && std::io::stdout().is_terminal())
 }
 
-/// Runs `work` and draws its standing meanwhile, if `wanted` and standard error is a terminal.
+/// Runs `work` and draws its progress meanwhile, if `wanted` and standard error is a terminal.
 pub(crate) fn watch<T>(wanted: bool, standing: impl Fn() -> Standing + Sync, work: impl FnOnce() -> T) -> T {
     if !wanted || !std::io::stderr().is_terminal() {
         return work();
     }
     let over = Over::default();
     std::thread::scope(|scope| {
-        // Where no thread can be had the work goes on unseen.
+        // If no thread can be created, the work runs without a bar.
         let _drawing = std::thread::Builder::new().spawn_scoped(scope, || draw(&over, &standing));
         let _end = EndsDrawing(&over);
         work()
     })
 }
 
-/// Tells the drawing thread that the work is over, without making it wait for a tick.
+/// Signals the end of the work to the drawing thread without waiting for a tick.
 #[derive(Default)]
 struct Over {
     flag: AtomicBool,
@@ -105,7 +105,7 @@ struct Over {
 }
 
 impl Over {
-    /// Waits; true when the work is over.
+    /// Waits for at most `time`; returns true if the work has finished.
     fn within(&self, time: Duration) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let is_running = |_: &mut ()| !self.flag.load(Ordering::Acquire);
@@ -114,7 +114,8 @@ impl Over {
     }
 }
 
-/// Ends the drawing even when the work panics, or the scope would wait for it forever.
+/// Ends the drawing even if the work panics; otherwise the scope would wait for the drawing thread
+/// indefinitely.
 struct EndsDrawing<'a>(&'a Over);
 
 impl Drop for EndsDrawing<'_> {
@@ -142,8 +143,8 @@ fn draw(over: &Over, standing: &impl Fn() -> Standing) {
     bar.finish_and_clear();
 }
 
-/// How much of the work is done, 0 to 100: by bytes and files in equal parts, so that a million empty files move the
-/// bar as well as one large one does.
+/// Returns the percentage done, 0 to 100. Bytes and files count equally, so that a million empty
+/// files move the bar as much as one large file.
 fn percent(now: &Standing) -> u64 {
     let share = |done: u64, found: u64| if found == 0 { 1.0 } else { done as f64 / found as f64 };
     let both = (share(now.bytes_done, now.bytes_found) + share(now.files_done, now.files_found)) / 2.0;
@@ -159,7 +160,8 @@ fn line(now: &Standing, took: Duration) -> String {
     format!("{files}  {done}/{found}{more}  {}/s  {left}", format_size(rate as u64))
 }
 
-/// The time left if files and bytes go on as they did: the larger of the two answers.
+/// Returns the estimated time left at the average rate of files and of bytes: the larger of both
+/// estimates.
 fn time_left(now: &Standing, took: Duration) -> String {
     let left = |done: u64, found: u64| {
         if done == 0 { 0.0 } else { took.as_secs_f64() * (found.saturating_sub(done)) as f64 / done as f64 }

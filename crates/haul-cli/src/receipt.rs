@@ -1,4 +1,4 @@
-//! What a waybill says of the job that wrote it.
+//! Description of the job in a waybill that the job writes.
 
 use haul_engine::waybill::Root;
 use haul_log::waybill::Job;
@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The job of this process, begun now, with all its arguments.
+/// Returns the job of this process, started now, with all its arguments.
 pub(crate) fn job(tool: &str, root: &Root) -> Job {
     let args: Vec<OsString> = std::env::args_os().collect();
     let now = SystemTime::now();
@@ -14,7 +14,7 @@ pub(crate) fn job(tool: &str, root: &Root) -> Job {
         Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         Err(before) => -i64::try_from(before.duration().as_secs()).unwrap_or(i64::MAX),
     };
-    // The tool's name stands for whatever path the binary was called by.
+    // The tool's name replaces the path that the binary was called by.
     let words = std::iter::once(tool.as_bytes())
         .chain(args.iter().skip(first_argument(tool)).map(|arg| arg.as_bytes()));
     Job {
@@ -25,7 +25,8 @@ pub(crate) fn job(tool: &str, root: &Root) -> Job {
     }
 }
 
-/// Behind the binary's name, and behind the command's where `haul` was called by its own.
+/// Returns the index of the first argument after the binary's name, and after the command if the
+/// binary was called as `haul`.
 fn first_argument(tool: &str) -> usize {
     let called = std::env::args_os().next().unwrap_or_default();
     let is_tool = std::path::Path::new(&called).file_name().is_some_and(|name| name == tool);

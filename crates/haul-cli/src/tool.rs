@@ -1,9 +1,9 @@
-//! Which tool the binary is asked to be.
+//! Selection of the tool that the binary acts as.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// What `haul --help` says.
+/// Output of `haul --help`.
 pub(crate) const HELP: &str = "\
 haul moves very large data and proves that it arrived.
 
@@ -28,12 +28,13 @@ Commands:
 Linked under the name cp, mcp, mv, install, md5sum, sha256sum, b3sum, cksum, msum, ... it is that tool.
 ";
 
-/// Whether messages are signed by a name of our own, `haul` or `haul COMMAND`, and not by that of the tool whose place this one takes.
+/// Returns true if messages are signed with one of haul's own names (`haul` or `haul COMMAND`), and
+/// not with the name of the tool that haul replaces.
 pub(crate) fn is_own_name(tool: &str) -> bool {
     tool.starts_with("haul")
 }
 
-/// A personality, with the name it signs messages by.
+/// Tool that the binary acts as, with the name that signs its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tool {
     /// `cp` and its relatives.
@@ -62,11 +63,12 @@ pub(crate) enum Tool {
     Serve,
     /// `haul jobs`.
     Jobs,
-    /// What ssh starts on the other host, for `haul send` and `haul fetch`. No command of a user's.
+    /// Command that ssh starts on the remote host for `haul send` and `haul fetch`. Not a command
+    /// for users.
     Meet,
 }
 
-/// Names of checksum tools the binary answers to.
+/// Names of checksum tools that the binary can be called by.
 const SUM_NAMES: [&str; 12] = [
     "md5sum",
     "sha1sum",
@@ -82,10 +84,10 @@ const SUM_NAMES: [&str; 12] = [
     "msum",
 ];
 
-/// Names of copying tools the binary answers to.
+/// Names of copying tools that the binary can be called by.
 const COPY_NAMES: [&str; 2] = ["cp", "mcp"];
 
-/// The tool that `argv[0]` names; `None` for haul itself and every unknown name.
+/// Returns the tool that `argv[0]` names; `None` for haul itself and for every unknown name.
 pub(crate) fn called_as(argv0: &OsStr) -> Option<Tool> {
     let name = Path::new(argv0).file_name()?.to_str()?;
     match name {
@@ -97,7 +99,8 @@ pub(crate) fn called_as(argv0: &OsStr) -> Option<Tool> {
     copy.or_else(|| SUM_NAMES.into_iter().find(|known| *known == name).map(Tool::Sum))
 }
 
-/// The tool behind `haul COMMAND`: haul's own commands, and every name it can be linked under.
+/// Returns the tool of `haul COMMAND`: haul's own commands, and every name that the binary can be
+/// linked under.
 pub(crate) fn command(word: &OsStr) -> Option<Tool> {
     match word.to_str()? {
         "cp" => Some(Tool::Copy("haul cp")),
@@ -118,7 +121,8 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
     }
 }
 
-/// ` (did you mean 'sum'?)` for a word one slip away from a command, else nothing.
+/// Returns ` (did you mean 'sum'?)` for a word with one typing error in a command, else an empty
+/// string.
 pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let commands = [
@@ -129,8 +133,9 @@ pub(crate) fn suggestion(word: &OsStr) -> String {
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()
 }
 
-/// A message with a name for each character that would steer a terminal: `\x1b` for ESC. For messages that repeat
-/// what was typed in words of their own; line ends, which some messages have between their lines, stay.
+/// Returns the message with an escape for each control character that could affect a terminal:
+/// `\x1b` for ESC. For haul's own messages that quote user input. Newlines stay, because some
+/// messages have several lines.
 pub(crate) fn without_controls(message: &str) -> String {
     let mut shown = String::with_capacity(message.len());
     for character in message.chars() {
@@ -143,7 +148,8 @@ pub(crate) fn without_controls(message: &str) -> String {
     shown
 }
 
-/// Whether one letter added, dropped, changed or swapped with its neighbour makes one word the other.
+/// Returns true if one added, dropped or changed letter, or a swap of two neighbours, turns one
+/// word into the other.
 fn is_one_slip_away(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let same_start = a.iter().zip(&b).take_while(|(x, y)| x == y).count();

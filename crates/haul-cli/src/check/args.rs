@@ -1,52 +1,53 @@
-//! What was typed, not yet what it means.
+//! Options of `haul check`, as typed.
 
 use clap::{ArgAction, Parser};
 use std::ffi::OsString;
 
-/// Check files against lists of checksums of any form: of md5sum and its relatives, BSD tags, b3sum, xxhsum, cksum,
-/// sum, XRootD, EOS, hashdeep, rclone, mutil, SFV, BagIt and haul's JSON. Says what each list was taken for.
-/// With no LIST, or when LIST is -, read standard input.
+/// Check files against lists of checksums in any format: md5sum and its relatives, BSD tags, b3sum,
+/// xxhsum, cksum, sum, XRootD, EOS, hashdeep, rclone, mutil, SFV, BagIt and haul's JSON. Report the
+/// detected format of each list. With no LIST, or when LIST is -, read standard input.
 #[derive(Debug, Default, Parser)]
 #[command(name = "haul check", no_binary_name = true, args_override_self = true, infer_long_args = true)]
 #[command(disable_version_flag = true)]
 pub(super) struct Args {
-    /// Lists, manifests of bags, or the directories of bags.
+    /// Check these lists, manifests of bags, or directories of bags.
     #[arg(value_name = "LIST")]
     pub(super) lists: Vec<OsString>,
-    /// Check only these kinds, one or several separated by commas; digests without a tag are of these kinds.
+    /// Check only the algorithms NAMES, separated by commas; digests without a tag are of these
+    /// algorithms.
     #[arg(short, long, value_name = "NAMES", action = ArgAction::Append)]
     pub(super) algorithm: Vec<String>,
-    /// Look for the files in DIR (the working directory, or the bag).
+    /// Find the files in DIR [default: the working directory, or the bag].
     #[arg(short = 'C', long, value_name = "DIR")]
     pub(super) directory: Option<OsString>,
-    /// Don't print OK for each file that is, nor what a list was taken for if all went well.
+    /// Do not print OK for each matching file, nor the detected format of a list without failures.
     #[arg(short, long)]
     pub(super) quiet: bool,
-    /// Print nothing; the exit status tells.
+    /// Print nothing; only the exit status shows the result.
     #[arg(long)]
     pub(super) status: bool,
-    /// Fail for lines that are no checksums.
+    /// Fail for lines that are not checksums.
     #[arg(long)]
     pub(super) strict: bool,
-    /// Name lines that are no checksums.
+    /// Print lines that are not checksums.
     #[arg(short, long)]
     pub(super) warn: bool,
-    /// Pass over files that are missing.
+    /// Skip missing files.
     #[arg(long)]
     pub(super) ignore_missing: bool,
-    /// Lines of the lists end with NUL, and nothing in names is escaped.
+    /// End lines of the lists with NUL; names are not escaped.
     #[arg(short, long)]
     pub(super) zero: bool,
-    /// One JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     pub(super) json: bool,
-    /// The leaves of the trees that lines of mutil are about (tries 4M and 1G).
+    /// Set the leaf size of the trees in lines of mutil [default: tries 4M and 1G].
     #[arg(long, value_name = "SIZE")]
     pub(super) tree: Option<String>,
-    /// The parts of which such a line has one digest each (a leaf).
+    /// Set the size of the parts that such a line has one digest each for [default: a leaf].
     #[arg(long, value_name = "SIZE")]
     pub(super) split_size: Option<String>,
-    /// How many workers.
+    /// Check with N workers.
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<String>,
     /// Show a progress bar on a terminal.

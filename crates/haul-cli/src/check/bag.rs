@@ -1,4 +1,4 @@
-//! Bags (RFC 8493): their manifests, and whether the payload is complete.
+//! Bags (RFC 8493): manifests, and completeness of the payload.
 
 use haul_digest::{Algorithm, digest};
 use haul_engine::sum::reason;
@@ -9,29 +9,29 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A bag, as its declaration tells it.
+/// A bag, as declared.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bag {
     root: PathBuf,
     version: (u32, u32),
 }
 
-/// Something that is wrong with a bag.
+/// A fault of a bag.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// The file it is about, as manifests name it.
+    /// The faulty file, as manifests name it.
     pub(super) name: Option<Vec<u8>>,
     pub(super) text: String,
 }
 
-/// The file that makes a directory a bag.
+/// File that makes a directory a bag.
 const DECLARATION: &str = "bagit.txt";
 
-/// Bytes of the declaration and of `bag-info.txt` that are looked at.
+/// Read limit for the declaration and `bag-info.txt`, in bytes.
 const TAG_FILE_BYTES_MAX: u64 = 1 << 20;
 
 impl Bag {
-    /// The bag whose directory this is.
+    /// Returns the bag in this directory.
     pub(super) fn of(dir: &Path) -> Result<Bag, String> {
         let declaration = read_start(&dir.join(DECLARATION)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => format!("Is a directory, and no bag: it has no {DECLARATION}"),
@@ -45,7 +45,7 @@ impl Bag {
         Ok(Bag { root: dir.to_owned(), version })
     }
 
-    /// The bag that a manifest belongs to; `None` for a file that is no manifest of a bag.
+    /// Returns the bag of a manifest; `None` for a file that is not a manifest of a bag.
     pub(super) fn around(manifest: &Path) -> Option<Bag> {
         let name = manifest.file_name()?.to_str()?;
         let is_manifest = name.starts_with("manifest-") || name.starts_with("tagmanifest-");
@@ -57,12 +57,12 @@ impl Bag {
         &self.root
     }
 
-    /// Whether names in manifests write a percent sign as `%25`.
+    /// Returns true if names in manifests write a percent sign as `%25`.
     pub(super) fn encodes_percent(&self) -> bool {
         self.version >= (1, 0)
     }
 
-    /// All manifests, those of tag files first. An error if the payload has none.
+    /// Returns all manifests, those of tag files first. Fails if the payload has none.
     pub(super) fn manifests(&self) -> Result<Vec<PathBuf>, String> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.root).map_err(|error| reason(&error))? {
@@ -81,14 +81,14 @@ impl Bag {
     }
 }
 
-/// The payload of a bag: what its manifests list, and then a walk that finds what they don't. Keeps 16 bytes for each
-/// listed file: the start of the BLAKE3 digest of its name.
+/// Payload of a bag: the files of its manifests, and then a walk that finds unlisted files. Keeps
+/// 16 bytes for each listed file: the start of the BLAKE3 digest of its name.
 pub(super) struct Payload {
     root: PathBuf,
     version: (u32, u32),
-    /// Of each payload manifest its list's number, and the names in it; sorted once the walk begins.
+    /// List number and names of each payload manifest; sorted when the walk starts.
     listed: Vec<(u64, Vec<u128>)>,
-    /// The directories being read, outermost first, each with its name as manifests write it.
+    /// Directories in progress, outermost first, each with its name as manifests write it.
     levels: Vec<(ReadDir, Vec<u8>)>,
     begun: bool,
     ended: bool,
@@ -97,7 +97,7 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// A payload of which nothing is known; `None` if no payload manifest is among the lists.
+    /// Returns an empty payload; `None` if no payload manifest is among the lists.
     pub(super) fn new(root: &Path, bag: &Bag, manifests: Vec<u64>) -> Option<Payload> {
         if manifests.is_empty() {
             return None;
@@ -108,14 +108,14 @@ impl Payload {
         Some(Payload { root, version, listed, levels, begun, ended, files, bytes })
     }
 
-    /// Notes that a list names a file.
+    /// Records that a list names a file.
     pub(super) fn add(&mut self, list: u64, name: &[u8]) {
         if let Some((_, names)) = self.listed.iter_mut().find(|(number, _)| *number == list) {
             names.push(key(name));
         }
     }
 
-    /// The next fault; `None` once the payload was walked through.
+    /// Returns the next fault; `None` at the end of the payload.
     pub(super) fn next(&mut self, stop: &AtomicBool) -> Option<Fault> {
         if !std::mem::replace(&mut self.begun, true) {
             self.listed.iter_mut().for_each(|(_, names)| names.sort_unstable());
@@ -156,8 +156,8 @@ impl Payload {
         Ok(())
     }
 
-    /// A file of the payload: counts it, and looks for it in the manifests. Since version 1.0 each of them must list
-    /// it, before that one was enough.
+    /// Counts a file of the payload and finds it in the manifests. Since version 1.0 each manifest
+    /// must list it; before, one was enough.
     fn meet(&mut self, name: Vec<u8>) -> Option<Fault> {
         self.files += 1;
         if let Ok(facts) = fs::metadata(self.root.join(OsStr::from_bytes(&name))) {
@@ -173,7 +173,7 @@ impl Payload {
         (!enough).then(|| Fault { name: Some(name), text: text.to_owned() })
     }
 
-    /// Compares what was found with the `Payload-Oxum` of `bag-info.txt`: bytes, a dot, files.
+    /// Compares the totals with the `Payload-Oxum` of `bag-info.txt`: bytes, a dot, files.
     fn oxum_fault(&self) -> Option<Fault> {
         let info = read_start(&self.root.join("bag-info.txt")).ok()?;
         let (stated, found) = (field(&info, "Payload-Oxum")?, format!("{}.{}", self.bytes, self.files));
@@ -181,7 +181,7 @@ impl Payload {
         (stated != found).then_some(Fault { name: None, text })
     }
 
-    /// What the payload turned out to be.
+    /// Describes the payload.
     pub(super) fn remark(&self) -> String {
         let (major, minor) = self.version;
         let files = if self.files == 1 { "file" } else { "files" };
@@ -209,7 +209,7 @@ fn read_start(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The value of a line `NAME: VALUE`.
+/// Returns the value of a line `NAME: VALUE`.
 fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let value = |line: &'t str| line.strip_prefix(name)?.trim_start().strip_prefix(':').map(str::trim);
     text.trim_start_matches('\u{feff}').lines().find_map(value)

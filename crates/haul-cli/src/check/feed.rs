@@ -1,4 +1,5 @@
-//! The orders of a check: the lines of all lists, those on one file joined into one read.
+//! Work orders of a check: the lines of all lists, with neighbouring lines on one file joined into
+//! one read.
 
 use super::bag::{Bag, Payload};
 use super::guess::{Settled, measure, tree};
@@ -17,48 +18,48 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What a result of a check is known by.
+/// Tag of a result.
 pub(super) enum Ticket {
     /// Lines on one file.
     File(Box<Group>),
-    /// A line whose checksum is not computed here.
+    /// A line whose algorithm haul does not compute.
     Foreign { list: Arc<List>, foreign: Foreign },
-    /// A line that is no checksum.
+    /// A line that is not a checksum.
     Malformed { list: Arc<List>, line: u64, flaw: Flaw },
-    /// A line of another kind than asked for.
+    /// A line of an algorithm that was not requested.
     Excluded { list: Arc<List> },
-    /// Something is wrong with a bag.
+    /// A fault of a bag.
     Bag { bag: Arc<List>, name: Option<Vec<u8>>, text: String },
-    /// The end of a list, or why it ended before.
+    /// The end of a list, or the reason why reading it failed.
     End { list: Arc<List>, failure: Option<String>, remark: String },
 }
 
-/// Lines on one file that stand next to each other.
+/// Neighbouring lines on one file.
 pub(super) struct Group {
     pub(super) name: Vec<u8>,
     pub(super) span: Span,
     /// Never empty.
     pub(super) claims: Vec<Placed>,
     pub(super) task: Task,
-    /// What came of it where it was hashed before its turn.
+    /// Result of the file, if it was hashed before its turn.
     pub(super) outcome: Option<Outcome>,
 }
 
-/// A claim and where it stands.
+/// A claim and its position.
 pub(super) struct Placed {
     pub(super) list: Arc<List>,
     pub(super) line: u64,
     pub(super) claim: Claim,
 }
 
-/// Most lines that are joined.
+/// Maximum number of joined lines.
 const GROUP_MAX: usize = 64;
 
-/// The lines of all lists of a job, in their order.
+/// Lines of all lists of a job, in order.
 pub(super) struct Feed<'a> {
     job: &'a Job,
     stop: &'a AtomicBool,
-    /// Bytes of the leaf that trees were found to have.
+    /// Detected leaf size of trees, in bytes.
     leaf: Arc<AtomicU64>,
     waiting: std::slice::Iter<'a, OsString>,
     open: Option<Open>,
@@ -66,18 +67,19 @@ pub(super) struct Feed<'a> {
     group: Vec<Placed>,
     queue: VecDeque<Order<Ticket>>,
     stdin_taken: bool,
-    /// A list is read from the standard input: what lines say of it is read before or after that list, never beside it.
+    /// True if a list is read from standard input. Standard input as a checked file is then read
+    /// before or after that list, never in parallel.
     stdin_is_a_list: bool,
     lists: u64,
 }
 
-/// Lists that are read side by side, line by line: one, or the manifests of a bag.
+/// Lists that are read in turn, line by line: one list, or the manifests of a bag.
 struct Open {
     strands: Vec<Strand>,
     turn: usize,
-    /// Where names begin; empty for the working directory.
+    /// Directory that names are relative to; empty for the working directory.
     base: PathBuf,
-    /// Of a bag, what is still to be done once its manifests end.
+    /// For a bag, the payload to check after the end of its manifests.
     bag: Option<(Arc<List>, Payload)>,
 }
 
@@ -128,7 +130,7 @@ impl<'a> Feed<'a> {
         List { number: self.lists, name: name.to_owned(), is_bag }
     }
 
-    /// Opens what an argument names; what fails is told in its place.
+    /// Opens the list of an argument. A failure is reported in its place.
     fn begin(&mut self, name: &OsStr) {
         let path = Path::new(name);
         let opened = match () {
@@ -185,7 +187,8 @@ impl<'a> Feed<'a> {
         Ok(Open { strands, turn: 0, base, bag: payload.map(|payload| (whole, payload)) })
     }
 
-    /// Reads one line, or takes one step at the end of a bag; gives the lists back while there is more.
+    /// Reads one line, or takes one step at the end of a bag; returns the lists while there is
+    /// more.
     fn step(&mut self, mut open: Open) -> Option<Open> {
         if open.strands.is_empty() {
             self.flush(&open.base);
@@ -205,7 +208,7 @@ impl<'a> Feed<'a> {
         }
         open.turn %= open.strands.len();
         if !open.strands[open.turn].is_ready() {
-            // Whoever writes the list may wait for what became of the lines before.
+            // The writer of the list may wait for the results of earlier lines.
             self.flush(&open.base);
         }
         let strand = &mut open.strands[open.turn];
@@ -232,7 +235,7 @@ impl<'a> Feed<'a> {
         Some(open)
     }
 
-    /// Takes one line in.
+    /// Adds one line.
     fn take(&mut self, list: Arc<List>, line: u64, read: Line, base: &Path) {
         let claim = match read {
             Line::Remark => return,
@@ -263,7 +266,7 @@ impl<'a> Feed<'a> {
         self.push(Ticket::End { list, failure, remark });
     }
 
-    /// Makes an order of the lines joined so far.
+    /// Creates an order from the lines joined so far.
     fn flush(&mut self, base: &Path) {
         let claims = std::mem::take(&mut self.group);
         let Some(first) = claims.first() else { return };
@@ -319,7 +322,7 @@ impl<'a> Feed<'a> {
             return if again { Source::StdinAgain } else { Source::Stdin };
         }
         let path = base.join(OsStr::from_bytes(name));
-        // rclone writes control characters as the pictures Unicode has of them.
+        // rclone writes control characters as Unicode's pictures of them.
         let path = match from_pictures(name) {
             Some(meant) if !path.exists() => base.join(OsString::from_vec(meant)),
             _ => path,
@@ -328,7 +331,8 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// The name with U+2400 to U+241F and U+2421 as the control characters they picture, if it holds any.
+/// Returns the name with U+2401 to U+241F and U+2421 replaced by the control characters that they
+/// show, if it contains any.
 fn from_pictures(name: &[u8]) -> Option<Vec<u8>> {
     let pictured = |character: char| match u32::from(character) {
         code @ 0x2401..=0x241f => Some((code - 0x2400) as u8),
@@ -353,7 +357,8 @@ fn from_pictures(name: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The orders of a list with these lines: how many lines each stands for, and what it is to compute.
+    /// Returns the orders of a list with these lines: the number of lines of each, and its
+    /// algorithms.
     fn orders(lines: &str) -> Vec<(usize, Vec<Algorithm>)> {
         let dir = tempfile::tempdir().unwrap();
         let list = dir.path().join("list");
@@ -382,7 +387,7 @@ mod tests {
             (1, vec![Algorithm::Sha1]),
         ];
         assert_eq!(orders(&lines), expected);
-        // However many there are, what is joined is bounded.
+        // The number of joined lines is bounded for any input.
         let many = orders(&format!("MD5 (a) = {md5}\n").repeat(GROUP_MAX + 1));
         assert_eq!(many.iter().map(|(lines, _)| *lines).collect::<Vec<_>>(), [GROUP_MAX, 1]);
     }

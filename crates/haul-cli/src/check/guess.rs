@@ -1,5 +1,5 @@
-//! Which of a digest's meanings are computed: all of them until one has matched, then that one; and a second look
-//! before a file is called bad.
+//! Detection of an ambiguous digest's algorithm. All candidates are computed until one has matched,
+//! then only that one. A file is hashed again before it is reported as damaged.
 
 use super::resolve::Trees;
 use haul_digest::Algorithm;
@@ -11,17 +11,18 @@ use haul_model::ByteLen;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Files of a list that are hashed for all meanings before the others may begin. Where none of them matched, all
-/// meanings of each file are computed, but side by side again.
+/// Maximum number of files of a list that are hashed for all candidates before other files start.
+/// If none of them matched, all candidates of each file are computed, but files are hashed in
+/// parallel again.
 const PROBES_MAX: u32 = 8;
 
-/// What a list has shown of its digests so far.
+/// Detected algorithms of a list's digests.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     kinds: Vec<Kind>,
 }
 
-/// Digests that may mean the same algorithms.
+/// Digests with the same candidates.
 #[derive(Debug)]
 struct Kind {
     may_be: Vec<Algorithm>,
@@ -30,20 +31,20 @@ struct Kind {
 }
 
 impl Settled {
-    /// What to compute for this digest.
+    /// Returns the algorithms to compute for this digest.
     pub(super) fn choose(&mut self, stated: &Stated) -> Vec<Algorithm> {
         let may_be = algorithms(stated);
         let is = self.kind(&may_be).and_then(|kind| kind.is);
         is.map_or(may_be, |is| vec![is])
     }
 
-    /// Whether a file should be hashed first, to find out.
+    /// Returns true if a file should be hashed first, to detect the algorithm.
     pub(super) fn wants_probe(&mut self, stated: &Stated) -> bool {
         let kind = self.kind(&algorithms(stated));
         kind.is_some_and(|kind| kind.is.is_none() && kind.probes < PROBES_MAX)
     }
 
-    /// Takes in what a file that was hashed for all meanings came to.
+    /// Evaluates a file that was hashed for all candidates.
     pub(super) fn learn(&mut self, stated: &Stated, sums: &Sums) {
         let holds = stated.meanings.iter().find(|meaning| agrees(meaning, sums));
         if let Some(kind) = self.kind(&algorithms(stated)) {
@@ -52,7 +53,7 @@ impl Settled {
         }
     }
 
-    /// The kind of a digest with several meanings.
+    /// Returns the kind of a digest with several candidates.
     fn kind(&mut self, may_be: &[Algorithm]) -> Option<&mut Kind> {
         if may_be.len() < 2 {
             return None;
@@ -66,7 +67,7 @@ impl Settled {
     }
 }
 
-/// The algorithms that a digest may be of, each once.
+/// Returns the candidate algorithms of a digest, each once.
 pub(super) fn algorithms(stated: &Stated) -> Vec<Algorithm> {
     let mut all: Vec<Algorithm> = Vec::with_capacity(stated.meanings.len());
     for algorithm in stated.meanings.iter().map(Meaning::algorithm) {
@@ -77,7 +78,8 @@ pub(super) fn algorithms(stated: &Stated) -> Vec<Algorithm> {
     all
 }
 
-/// Whether the file is what the meaning says. A meaning whose algorithm was not computed does not hold.
+/// Returns true if the file matches the meaning. A meaning whose algorithm was not computed does
+/// not match.
 pub(super) fn agrees(meaning: &Meaning, sums: &Sums) -> bool {
     let of = |digests: &[haul_digest::Digest]| digests.first().map(|digest| digest.algorithm());
     let same = match meaning.digests.as_slice() {
@@ -87,23 +89,23 @@ pub(super) fn agrees(meaning: &Meaning, sums: &Sums) -> bool {
     same && meaning.blocks.is_none_or(|blocks| blocks.fit(sums.range.len()))
 }
 
-/// Whether a match can be made on purpose: checksums against accidents only.
+/// Returns true if a collision can be constructed: such checksums detect only accidents.
 fn is_weak(algorithm: Algorithm) -> bool {
     algorithm.is_numeric() || algorithm.name().starts_with("xxh")
 }
 
-/// Hashes a file once more where the first guess of what to compute may have been wrong.
+/// Hashes a file again if the first guess of the algorithm may have been wrong.
 pub(super) struct SecondLook<'a> {
     pub(super) settings: &'a Settings,
     pub(super) trees: &'a Trees,
-    /// Bytes of the leaf that trees were found to have; shared with the feed.
+    /// Detected leaf size of trees, in bytes; shared with the feed.
     pub(super) leaf: Arc<AtomicU64>,
     pub(super) stop: &'a AtomicBool,
 }
 
 impl SecondLook<'_> {
-    /// The algorithm by which the file is what a digest says after all. A digest taken for a strong one is never
-    /// accepted for a weak one that happens to be as long.
+    /// Returns another algorithm by which the file matches the digest. A digest first treated as
+    /// strong is never accepted as a weak one of the same length.
     pub(super) fn other_meaning(&self, task: &Task, span: Span, stated: &Stated) -> Option<Algorithm> {
         let tried = &task.recipe.algorithms;
         let was_strong = tried.iter().all(|&algorithm| !is_weak(algorithm));
@@ -135,7 +137,7 @@ impl SecondLook<'_> {
     }
 }
 
-/// The forms a digest may have been made in, the likeliest first.
+/// Returns the forms that a digest may have, the most likely first.
 fn forms(span: Span, trees: &Trees, stated: &Stated) -> Vec<Form> {
     if span == Span::File {
         return vec![Form::Plain];
@@ -148,12 +150,12 @@ fn forms(span: Span, trees: &Trees, stated: &Stated) -> Vec<Form> {
     forms
 }
 
-/// The form of a tree over such leaves; with `many`, the roots of its parts as well.
+/// Returns the form of a tree over such leaves; with `many`, also the roots of its parts.
 pub(super) fn tree(leaf: ByteLen, trees: &Trees, many: bool) -> Form {
     Form::Tree { leaf, subtree: many.then(|| trees.part.unwrap_or(leaf)) }
 }
 
-/// Hashes one file by all workers and waits for it.
+/// Hashes one file with all workers and waits for the result.
 pub(crate) fn measure(settings: &Settings, task: Task, stop: &AtomicBool) -> Outcome {
     let mut found = Outcome::Failed(SumError::Stopped);
     run(settings, Once(Some(task)), &Counters::new(), stop, |(), outcome| found = outcome);
@@ -206,10 +208,10 @@ mod tests {
         settled.learn(&blake3, &sums(&may_be));
         assert_eq!(settled.choose(&blake3), [Algorithm::Blake3]);
         assert!(!settled.wants_probe(&blake3));
-        // Another length is another question.
+        // Another length is detected separately.
         let crc = stated(&[Algorithm::Adler32, Algorithm::Crc32], Algorithm::Crc32);
         assert!(settled.wants_probe(&crc));
-        // What has one meaning is no question.
+        // A digest with one meaning needs no detection.
         let md5 = stated(&[Algorithm::Md5], Algorithm::Md5);
         assert!(!settled.wants_probe(&md5));
         assert_eq!(settled.choose(&md5), [Algorithm::Md5]);

@@ -1,4 +1,4 @@
-//! Records of `haul sum --json`: one object a line.
+//! Records of `haul sum --json`: one object per line.
 
 use crate::sum::base64;
 use haul_digest::list::{Claim, Dialect, Flaw, Foreign, Line, Meaning, Span, Stated};
@@ -7,7 +7,7 @@ use haul_model::ByteRange;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What of a record matters here; fields of later versions are passed over.
+/// Used fields of a record; fields of later versions are ignored.
 #[derive(Deserialize)]
 struct Record {
     path: Option<String>,
@@ -20,7 +20,7 @@ struct Record {
     subtrees: BTreeMap<String, Vec<String>>,
 }
 
-/// Reads a line that begins with a brace.
+/// Parses a line that starts with a brace.
 pub(super) fn read(line: &[u8], forced: Option<&[Algorithm]>) -> Line {
     let record: Record = match serde_json::from_slice(line) {
         Ok(record) => record,
@@ -58,7 +58,7 @@ impl Record {
                 excluded = true;
                 continue;
             }
-            // The roots of the parts say more than the root of all.
+            // The roots of the parts are more specific than the root of the file.
             let parts = self.subtrees.get(&kind).filter(|roots| !roots.is_empty());
             let texts = parts.map_or(std::slice::from_ref(&text), Vec::as_slice);
             let digests = texts.iter().map(|text| digest(algorithm, text)).collect::<Result<_, _>>()?;
@@ -77,7 +77,7 @@ impl Record {
     }
 }
 
-/// Hexadecimal, or base64 as `--base64` writes.
+/// Parses a hexadecimal digest, or base64 as `--base64` writes it.
 fn digest(algorithm: Algorithm, text: &str) -> Result<Digest, DigestError> {
     Digest::from_hex(algorithm, text).or_else(|error| {
         let bytes = base64::decode(text).ok_or(error)?;

@@ -32,13 +32,13 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The name in messages.
+/// Name in messages.
 const NAME: &str = "haul check";
 
-/// The exit status of a command line that makes no sense; a check that fails has 1.
+/// Exit status of a usage error; a check that fails has 1.
 const MISTAKE: u8 = 2;
 
-/// Runs the command; `args` come without its name.
+/// Runs the command; `args` do not include its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
@@ -66,7 +66,7 @@ fn mistake(text: &str) -> ExitCode {
 }
 
 fn start(job: &Job) -> ExitCode {
-    // Who waits for a terminal or a pipe can't look at a flag: there the first signal ends the process.
+    // A read from a terminal or a pipe cannot poll a flag: there the first signal ends the process.
     let reads_stdin = job.lists.iter().any(|list| list == "-");
     let watched = if reads_stdin { Ok(Interrupt::default()) } else { Interrupt::watch() };
     let interrupt = match watched {
@@ -87,7 +87,7 @@ fn start(job: &Job) -> ExitCode {
         report.is_well()
     });
     let closed = out.close();
-    // A failed write, which was told by now, stops the job as well.
+    // A failed write, which is already reported, also stops the job.
     if closed && stop.load(Ordering::Relaxed) {
         eprintln!(
             "{NAME}: interrupted; files not listed were not checked; to check all, run: {}",

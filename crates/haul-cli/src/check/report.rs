@@ -1,4 +1,4 @@
-//! What a check says: a verdict for each line, and what each list was taken for.
+//! Output of a check: a verdict for each line, and the detected format of each list.
 
 use super::feed::{Group, Placed, Ticket};
 use super::guess::{SecondLook, agrees, algorithms};
@@ -18,26 +18,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Takes results in the order of the lines.
+/// Receives results in the order of the lines.
 pub(super) struct Report<'a, 'o> {
     job: &'a Job,
     manner: Manner,
     out: &'a mut Output<'o>,
     look: SecondLook<'a>,
-    /// Of the lists that are under way, by their numbers.
+    /// Tallies of the lists in progress, by their numbers.
     tallies: BTreeMap<u64, Tally>,
     well: bool,
-    /// Whether lines go to a terminal, which must not obey what stands in a name.
+    /// True if lines go to a terminal, which must not interpret control characters in names.
     watched: bool,
 }
 
-/// What became of one line.
+/// Result of one line.
 struct Verdict<'t> {
-    /// For people: `OK`, `FAILED`, `FAILED open or read`.
+    /// Readable form: `OK`, `FAILED`, `FAILED open or read`.
     text: &'t str,
-    /// For programs.
+    /// Form for programs.
     word: &'static str,
-    /// Why, where there is more to say.
+    /// Details, if any.
     detail: String,
 }
 
@@ -49,17 +49,17 @@ impl<'a, 'o> Report<'a, 'o> {
         Report { job, manner: job.manner, out, look, tallies: BTreeMap::new(), well: true, watched }
     }
 
-    /// The leaf that trees are found to have, to be shared with the feed.
+    /// Returns the detected leaf size of trees, shared with the feed.
     pub(super) fn leaf(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.look.leaf)
     }
 
-    /// Whether everything said so far was good.
+    /// Returns true if there was no failure so far.
     pub(super) fn is_well(&self) -> bool {
         self.well
     }
 
-    /// Takes the next result.
+    /// Receives the next result.
     pub(super) fn take(&mut self, ticket: Ticket, outcome: Outcome) {
         match ticket {
             Ticket::File(mut group) => {
@@ -90,7 +90,7 @@ impl<'a, 'o> Report<'a, 'o> {
         }
         match outcome {
             Outcome::Done(sums) => group.claims.iter().for_each(|placed| self.compare(group, placed, &sums)),
-            // The end by a signal is told once, at the end.
+            // The end by a signal is reported once, at the end.
             Outcome::Failed(SumError::Stopped) | Outcome::Nothing => self.well = false,
             Outcome::Failed(error) => self.unreadable(group, &error),
         }
@@ -159,7 +159,7 @@ impl<'a, 'o> Report<'a, 'o> {
         );
     }
 
-    /// The algorithm by which the file is what the digest says.
+    /// Returns the algorithm by which the file matches the digest.
     fn holds(&self, group: &Group, stated: &Stated, sums: &Sums) -> Option<haul_digest::Algorithm> {
         let at_once = stated.meanings.iter().find(|meaning| agrees(meaning, sums)).map(Meaning::algorithm);
         let can_be_read_again = group.name != b"-";
@@ -192,7 +192,7 @@ impl<'a, 'o> Report<'a, 'o> {
         }
     }
 
-    /// One line on the standard output.
+    /// Prints one line to standard output.
     fn verdict(
         &mut self,
         name: &[u8],
@@ -225,7 +225,7 @@ impl<'a, 'o> Report<'a, 'o> {
             return self.out.line(&line);
         }
         let steers = self.watched && name.iter().any(|byte| byte.is_ascii_control());
-        // Like the coreutils: a name is escaped here only if it would break the line.
+        // Like the coreutils, escape a name only if it would break the line.
         let escaped = if name.contains(&b'\n') { escape(name) } else { None };
         if steers {
             line.extend_from_slice(quote(OsStr::from_bytes(name)).to_string().as_bytes());
@@ -242,7 +242,7 @@ impl<'a, 'o> Report<'a, 'o> {
         self.out.line(&line);
     }
 
-    /// The end of a list: what it was taken for, and the warnings.
+    /// Ends a list: reports its detected format and the warnings.
     fn end(&mut self, list: &List, failure: Option<&str>, remark: &str) {
         let tally = self.tallies.remove(&list.number).unwrap_or_default();
         let well = match list.is_bag {
@@ -277,7 +277,7 @@ impl<'a, 'o> Report<'a, 'o> {
         self.advise(list, &tally);
     }
 
-    /// Where everything is missing, but would be found beside the list, that is said.
+    /// If all files are missing but exist next to the list, prints advice.
     fn advise(&mut self, list: &List, tally: &Tally) {
         let Some(first) = &tally.first_missing else { return };
         let Some(dir) = Path::new(&list.name).parent().filter(|dir| !dir.as_os_str().is_empty()) else {
@@ -295,7 +295,7 @@ fn names(all: &[&str], between: &str) -> String {
     all.join(between)
 }
 
-/// All that the checksums of a line may be: `md5, sha256`, or `adler32 or crc32`.
+/// Returns the candidate algorithms of a line: `md5, sha256`, or `adler32 or crc32`.
 fn may_be(claim: &Claim) -> String {
     let one =
         |stated: &Stated| names(&algorithms(stated).iter().map(|a| a.name()).collect::<Vec<_>>(), " or ");

@@ -1,4 +1,4 @@
-//! From what was typed to what it means.
+//! Resolution of the options of `haul check`.
 
 use super::args::Args;
 use haul_digest::{Algorithm, list};
@@ -8,14 +8,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// A check with nothing left open.
+/// A completely resolved check.
 pub(super) struct Job {
     pub(super) settings: Settings,
     /// Lists, bags, `-`. Never empty.
     pub(super) lists: Vec<OsString>,
-    /// Only these kinds of checksums count; `None` for all.
+    /// Accepted algorithms; `None` for all.
     pub(super) forced: Option<Vec<Algorithm>>,
-    /// Where names in lists begin; `None` for the working directory, and for the bag of a bag.
+    /// Directory that names in lists are relative to. `None` for the working directory and, for a
+    /// bag, its own directory.
     pub(super) directory: Option<PathBuf>,
     pub(super) zero: bool,
     pub(super) manner: Manner,
@@ -23,7 +24,7 @@ pub(super) struct Job {
     pub(super) progress: bool,
 }
 
-/// How results are reported.
+/// Output options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manner {
     pub(super) quiet: bool,
@@ -34,16 +35,16 @@ pub(super) struct Manner {
     pub(super) json: bool,
 }
 
-/// The shapes that the trees of mutil's lines may have.
+/// Possible shapes of the trees in mutil's lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trees {
-    /// Leaves to try, the likeliest first. Never empty.
+    /// Leaf sizes to try, the most likely first. Never empty.
     pub(super) leaves: Vec<ByteLen>,
-    /// The part that each digest of a line with several is about; a leaf where nothing was said.
+    /// Size of the part of each digest in a line with several; a leaf if `None`.
     pub(super) part: Option<ByteLen>,
 }
 
-/// What makes no sense.
+/// Usage error.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(super) enum Mistake {
     #[error("{0}")]
@@ -60,10 +61,10 @@ pub(super) enum Mistake {
     SilentJson,
 }
 
-/// Leaves that mutil's lines are made with: `haul sum --tree`'s, and msum's.
+/// Usual leaf sizes of mutil's lines: those of `haul sum --tree` and of msum.
 const LEAVES: [ByteLen; 2] = [ByteLen(limits::OBJECT_BYTES_DEFAULT), ByteLen(1 << 30)];
 
-/// Reads the meaning out of the arguments.
+/// Resolves the arguments.
 pub(super) fn resolve(args: Args) -> Result<Job, Mistake> {
     if args.json && args.status {
         return Err(Mistake::SilentJson);

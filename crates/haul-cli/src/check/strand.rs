@@ -1,4 +1,4 @@
-//! One list while it is read.
+//! Reader of one list.
 
 use super::json;
 use crate::sum::list::{Piece, read_piece};
@@ -10,45 +10,45 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a list is known by.
+/// Identity of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct List {
-    /// Counts the lists of a run; a list that is given twice is two.
+    /// Number of the list within the run; a list that is given twice has two numbers.
     pub(super) number: u64,
-    /// The name in messages.
+    /// Name in messages.
     pub(super) name: OsString,
-    /// Whether it stands for a bag as a whole, which has no lines of its own.
+    /// True for a bag as a whole, which has no lines of its own.
     pub(super) is_bag: bool,
 }
 
-/// A list and how far it has been read.
+/// A list and its read position.
 pub(super) struct Strand {
     pub(super) list: Arc<List>,
     pub(super) line: u64,
     source: BufReader<Box<dyn Read + Send>>,
     reader: Reader,
     end: u8,
-    /// Whether lines come as someone else writes them.
+    /// True if another process may still write the lines, as in a pipe.
     waits: bool,
     is_stdin: bool,
     forced: Option<Vec<Algorithm>>,
 }
 
-/// What comes next in a list.
+/// Next item of a list.
 pub(super) enum Next {
     Line(Line),
     End,
     Failed(String),
 }
 
-/// How much of a list is read at once.
+/// Read size in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What Windows puts before a text of two bytes a character.
+/// Byte order marks of UTF-16 text, which Windows writes.
 const UTF16_MARKS: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 
 impl Strand {
-    /// Opens a list; `-` is the standard input.
+    /// Opens a list; `-` is standard input.
     pub(super) fn open(path: &Path, list: List, hints: &Hints) -> io::Result<Strand> {
         let is_stdin = path.as_os_str() == "-";
         let (source, waits): (Box<dyn Read + Send>, bool) = match is_stdin {
@@ -65,7 +65,7 @@ impl Strand {
         Ok(Strand { list, line: 0, source, reader, end, waits, is_stdin, forced })
     }
 
-    /// Whether the next line can be had without waiting for who writes the list.
+    /// Returns true if the next line is available without waiting for the writer of the list.
     pub(super) fn is_ready(&self) -> bool {
         !self.waits || self.source.buffer().contains(&self.end)
     }

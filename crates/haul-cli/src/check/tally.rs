@@ -1,4 +1,4 @@
-//! What was found in one list, and how it is summed up.
+//! Counts of one list, and their summary.
 
 use super::resolve::Manner;
 use super::strand::List;
@@ -6,7 +6,7 @@ use haul_digest::list::Dialect;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Counts of lines, and what they were taken for.
+/// Counts of lines and of their detected formats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Lines that are checksums.
@@ -14,25 +14,26 @@ pub(super) struct Tally {
     pub(super) matched: u64,
     pub(super) mismatched: u64,
     pub(super) unreadable: u64,
-    /// Files that are not there, passed over or not.
+    /// Missing files, ignored or not.
     pub(super) missing: u64,
     pub(super) malformed: u64,
-    /// Lines of other kinds than asked for.
+    /// Lines of algorithms that were not requested.
     pub(super) excluded: u64,
     /// Faults of a bag.
     pub(super) faults: u64,
-    /// By the name of a checksum that is not computed here, its lines.
+    /// Lines per name of a checksum that haul does not compute.
     pub(super) foreign: BTreeMap<String, u64>,
-    /// By form and algorithm, the lines taken for it.
+    /// Lines per detected format and algorithm.
     pub(super) taken: BTreeMap<(Dialect, String), u64>,
-    /// The first file that was not there.
+    /// The first missing file.
     pub(super) first_missing: Option<Vec<u8>>,
 }
 
-/// Names of foreign checksums that a list is told to hold; further ones count as `others`.
+/// Maximum number of distinct names of foreign checksums per list; additional ones count as
+/// `others`.
 const FOREIGN_NAMES_MAX: usize = 16;
 
-/// One form and algorithm of a list, in JSON.
+/// One format and algorithm of a list, in JSON.
 #[derive(Serialize)]
 struct Taken<'a> {
     format: &'static str,
@@ -46,12 +47,12 @@ impl Tally {
         *self.foreign.entry(if fits { algorithm } else { "others" }.to_owned()).or_default() += 1;
     }
 
-    /// Lines whose checksum is not computed here.
+    /// Returns the number of lines whose checksum haul does not compute.
     pub(super) fn foreign_lines(&self) -> u64 {
         self.foreign.values().sum()
     }
 
-    /// Whether the list says that all is well.
+    /// Returns true if the list verified without failure.
     pub(super) fn is_well(&self, manner: Manner) -> bool {
         let unverified = manner.ignore_missing && self.matched == 0;
         let lax = self.malformed == 0 || !manner.strict;
@@ -59,7 +60,7 @@ impl Tally {
         self.claims > 0 && bad == 0 && lax && !unverified
     }
 
-    /// The warnings at the end of a list, in md5sum's words where it has them.
+    /// Returns the warnings at the end of a list, in md5sum's wording if it has the same warning.
     pub(super) fn warnings(&self, manner: Manner) -> Vec<String> {
         let mut all = Vec::new();
         let mut warn = |count: u64, one: &str, many: &str| {
@@ -82,7 +83,8 @@ impl Tally {
         all
     }
 
-    /// `plain lines ...: sha256; BSD tags: md5, sha1`. What could not be made sure of is left out beside what could.
+    /// Returns `plain lines ...: sha256; BSD tags: md5, sha1`. Ambiguous names are left out if the
+    /// format has definite ones.
     pub(super) fn taken_for(&self) -> String {
         let mut by_dialect: BTreeMap<Dialect, Vec<&str>> = BTreeMap::new();
         for (dialect, algorithm) in self.taken.keys() {
@@ -99,7 +101,7 @@ impl Tally {
         parts.join("; ")
     }
 
-    /// The record of a list's end.
+    /// Returns the JSON record of a list's end.
     pub(super) fn json(&self, list: &List, failure: Option<&str>, remark: &str) -> serde_json::Value {
         let taken: Vec<Taken<'_>> = self
             .taken

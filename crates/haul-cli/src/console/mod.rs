@@ -1,4 +1,4 @@
-//! What a copy or a move tells, as lines on standard output and standard error, or as JSON events.
+//! Output of a copy or a move: lines on standard output and standard error, or JSON events.
 
 mod prompt;
 
@@ -19,19 +19,20 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Exit status if the reader of standard output closed the pipe: what a shell makes of SIGPIPE, 128 and its number.
+/// Exit status if the reader of standard output closed the pipe: 128 plus SIGPIPE, as a shell
+/// reports it.
 pub(crate) const BROKEN_PIPE: u8 = 141;
 
-/// The terminal, or what stands in its place.
+/// Receiver of a job's reports, which prints to standard output and standard error.
 pub(crate) struct Console<'a> {
     tool: &'a str,
     json: bool,
     figures: bool,
     source_name: bool,
-    /// Turns true when nobody is to be asked any more.
+    /// Set to `true` to cancel the wait for an answer.
     stop: &'a AtomicBool,
     answers: Mutex<Answers<io::Stdin>>,
-    /// Files that arrived whole.
+    /// Number of files that arrived completely.
     copied: AtomicU64,
     /// First failed write to standard output or to a pipe that was copied into. Reported once, at the end.
     broken: Mutex<Option<io::Error>>,
@@ -39,8 +40,9 @@ pub(crate) struct Console<'a> {
 }
 
 impl<'a> Console<'a> {
-    /// A console that signs its messages as `tool`, prints JSON events instead of lines if `json`, and stops waiting
-    /// for answers when `stop` turns true. `print` says what is told of each file.
+    /// Creates a console that signs its messages as `tool`, prints JSON events instead of lines if
+    /// `json`, and stops waiting for answers when `stop` turns true. `print` selects the details
+    /// that are printed for each file.
     pub(crate) fn new(tool: &'a str, json: bool, print: &Print, stop: &'a AtomicBool) -> Console<'a> {
         Console {
             tool,
@@ -55,12 +57,12 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// One message on standard error, in one write.
+    /// Prints one message to standard error, in one write.
     pub(crate) fn say(&self, message: &dyn std::fmt::Display) {
         say(self.tool, message);
     }
 
-    /// `--json`: what the job came to.
+    /// `--json`: prints the totals of the job.
     pub(crate) fn summary(&self, tally: &Tally, failures: u64, interrupted: bool) {
         if self.json {
             self.event(&Event::Summary {
@@ -80,12 +82,13 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// The exit status of a job that came to its end, and `failed` in part or did not. Output that could not be written
-    /// is told now, and fails it.
+    /// Returns the exit status of a job that finished; `failed` if a part of the job failed.
+    /// Reports output that could not be written, which also fails the job.
     pub(crate) fn close(self, failed: bool) -> ExitCode {
         let unread = self.answers.into_inner().unwrap_or_else(PoisonError::into_inner).into_failure();
         if let Some(error) = unread.as_ref().filter(|_| !is_own_name(self.tool)) {
-            // As GNU's tools, which close their input at the end: what closing it says, if it was closed before.
+            // GNU's tools close their input at the end. If it was closed before, they print the
+            // error of that close.
             let why = if program::was_closed(0) { format!(": {}", cause(error)) } else { String::new() };
             say(self.tool, &format_args!("error closing file{why}"));
         }
@@ -97,7 +100,7 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Something failed, which no event of a copy says.
+    /// Reports a failure that no event of a copy reports.
     pub(crate) fn failure(&self, error: &dyn std::fmt::Display) {
         self.say(error);
         if self.json {
@@ -105,7 +108,8 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// One line on standard output, in one write, so that lines of several workers do not mix.
+    /// Prints one line to standard output in one write, so that lines of several workers do not
+    /// mix.
     fn print(&self, mut line: Vec<u8>) {
         if self.is_broken.load(Ordering::Relaxed) {
             return;
@@ -128,7 +132,7 @@ impl<'a> Console<'a> {
 impl Report for Console<'_> {
     fn failed(&self, error: &CopyError) {
         match error {
-            // A sink that is a pipe, such as /dev/stdout, and its reader went away.
+            // The sink is a pipe, such as /dev/stdout, and its reader has closed it.
             CopyError::WriteFailed { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
                 *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.kind().into());
             }
@@ -200,7 +204,7 @@ impl Report for Console<'_> {
     fn ask(&self, question: &Question<'_>) -> bool {
         let mut text = format!("{}: ", self.tool).into_bytes();
         text.extend_from_slice(question.text.as_bytes());
-        // Where nobody sees the question, standard input still answers it.
+        // Standard input still answers a question that could not be printed.
         complain(&text);
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).is_yes(self.stop)
     }
@@ -212,14 +216,15 @@ impl MoveReport for Console<'_> {
     }
 }
 
-/// Writes to standard output, past the library's buffer, which takes a closed one for a sink that swallows all.
+/// Writes to standard output without the library's buffer, which silently discards output to a
+/// closed descriptor.
 fn write_out(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.flush()?;
     transfer::write_stream(&out, bytes)
 }
 
-/// Prints what was asked about the tool itself.
+/// Prints the answer to a question about the tool itself, such as `--help`.
 pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
     match write_out(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -227,8 +232,8 @@ pub(crate) fn answer(tool: &str, text: &str) -> ExitCode {
     }
 }
 
-/// What was typed behind the name of a command that clap parses; else the status that the command ends with: `trouble` for
-/// what can't be understood, and that of printing for help and the like.
+/// Parses the arguments of a command with clap. On failure returns the exit status: `trouble` for
+/// an invalid command line, and the status of the print for help and the like.
 pub(crate) fn typed<Args: clap::Parser>(
     tool: &str,
     args: &[OsString],
@@ -239,7 +244,7 @@ pub(crate) fn typed<Args: clap::Parser>(
         if !answer.use_stderr() {
             return self::answer(tool, &answer.to_string());
         }
-        // Best effort: where nothing can be said, the status says it.
+        // An error is ignored: without standard error, only the exit status can report the failure.
         let _ = io::stderr().write_all(without_controls(&answer.to_string()).as_bytes());
         ExitCode::from(trouble)
     })
@@ -260,9 +265,10 @@ pub(crate) fn unwritten(tool: &str, error: &io::Error, trouble: u8) -> u8 {
     trouble
 }
 
-/// Says why a command line can't be carried out, and with `has_hint` where to read what can.
+/// Reports why a command line cannot be run; with `has_hint` the message ends with a hint at
+/// `--help`.
 pub(crate) fn refuse(tool: &str, message: &dyn std::fmt::Display, has_hint: bool) -> ExitCode {
-    // What was typed is shown, but steers no terminal.
+    // User input is printed with its control characters escaped.
     let shown = without_controls(&message.to_string());
     if has_hint {
         say(tool, &format_args!("{shown}\nTry '{tool} --help' for more information."));
@@ -272,12 +278,12 @@ pub(crate) fn refuse(tool: &str, message: &dyn std::fmt::Display, has_hint: bool
     ExitCode::FAILURE
 }
 
-/// What was proved of a file, as the end of its line; nothing where nothing was.
+/// Returns the verification level of a file as the end of its line; empty if nothing was verified.
 fn proved(level: Level) -> String {
     if level > Level::Received { format!(", {level}") } else { String::new() }
 }
 
-/// What went by, as the end of a file's line.
+/// Returns the digest of the copied bytes as the end of a file's line.
 fn passed(digest: &Digest) -> String {
     format!(", {} of what passed by: {digest}", digest.algorithm().name())
 }
@@ -291,16 +297,17 @@ pub(crate) fn this_command() -> String {
     words.map(|word| quote_if_needed(&word).to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// One message on standard error, in one write.
+/// Prints one message to standard error, in one write.
 pub(crate) fn say(tool: &str, message: &dyn std::fmt::Display) {
     let text = format!("{tool}: {message}\n");
     complain(text.as_bytes());
 }
 
-/// A message could not be written.
+/// Set to `true` if a message could not be written.
 static UNHEARD: AtomicBool = AtomicBool::new(false);
 
-/// Writes to standard error, past the library, which takes a closed one for a sink that swallows all.
+/// Writes to standard error without the library, which silently discards output to a closed
+/// descriptor.
 pub(crate) fn complain(text: &[u8]) {
     // If standard error is closed, the exit status alone can report it.
     if transfer::write_stream(io::stderr(), text).is_err() {
@@ -308,12 +315,12 @@ pub(crate) fn complain(text: &[u8]) {
     }
 }
 
-/// Returns true if a message could not be written: then GNU's tools fail.
+/// Returns true if a message could not be written: GNU's tools then fail.
 pub(crate) fn is_unheard() -> bool {
     UNHEARD.load(Ordering::Relaxed)
 }
 
-/// `HEX  NAME` as md5sum prints it, marked as mutil marks trees and parts.
+/// Returns `HEX  NAME` as md5sum prints it, with mutil's marks for trees and parts.
 fn hash_line(hash: &HashLine<'_>) -> Vec<u8> {
     let mut line = Vec::new();
     if hash.tree || hash.part.is_some() {
@@ -354,7 +361,8 @@ enum Event<'a> {
         bytes: u64,
         seconds: f64,
         proof: String,
-        /// Of what was read and handed to the sink, where no more was proved.
+        /// Digest of the bytes that were read and handed to the sink, if no higher level was
+        /// verified.
         #[serde(skip_serializing_if = "Option::is_none")]
         passed: Option<Passed<'a>>,
     },
@@ -371,19 +379,20 @@ enum Event<'a> {
     Made { line: String },
     /// Something failed.
     Error { message: String },
-    /// Something is worth a line.
+    /// A warning.
     Warning { message: String },
-    /// The job is over. `files` arrived whole; the other files met were left alone, linked, not reached or failed.
-    /// `bytes_reread` came back from the device and were right, `bytes_read_back` were to and came from the page cache.
+    /// The job has ended. `files` counts the files that arrived completely; the other files found
+    /// were left unchanged, linked, not reached, or failed. `bytes_reread` were read back from the
+    /// device and matched. `bytes_read_back` were meant to be, but came from the page cache.
     Summary {
         files: u64,
         files_met: u64,
         bytes: u64,
-        /// Bytes of the regular files that were met: moved, skipped, or of files that failed.
+        /// Bytes of all regular files found: copied, skipped, or of files that failed.
         bytes_met: u64,
-        /// Bytes of files that the rules leave as they are, or whose names became links.
+        /// Bytes of files that the rules leave unchanged, or whose names became links.
         bytes_skipped: u64,
-        /// What was there already in a job that goes on; of `bytes`.
+        /// Data of a resumed job that was there already; included in `bytes`.
         #[serde(skip_serializing_if = "is_nothing")]
         files_kept: u64,
         #[serde(skip_serializing_if = "is_nothing")]
@@ -396,12 +405,12 @@ enum Event<'a> {
     },
 }
 
-/// Counts of jobs that go on are left out of all others.
+/// Leaves the counts of resumed jobs out of the output of all other jobs.
 fn is_nothing(count: &u64) -> bool {
     *count == 0
 }
 
-/// A digest that was compared with nothing yet.
+/// A digest that was not compared with anything.
 #[derive(Serialize)]
 struct Passed<'a> {
     algorithm: &'a str,

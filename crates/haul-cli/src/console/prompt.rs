@@ -5,16 +5,19 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes asked for at a time: a terminal gives a line, a pipe or a file gives what it has.
+/// Maximum number of bytes per read: a terminal returns one line, a pipe or a file returns the
+/// available bytes.
 const READ_BYTES: usize = 4096;
 
-/// Standard input, or what stands in its place. It holds what was read and not used: the standard library's own
-/// buffer can't be asked whether it is empty, and a wait for the descriptor would miss answers that lie there.
+/// Line reader for standard input or a substitute. Holds bytes that were read and not used. The
+/// standard library's buffer cannot report whether it is empty, and a wait for the descriptor would
+/// miss buffered answers.
 #[derive(Debug)]
 pub(crate) struct Answers<F> {
     fd: F,
     unused: Vec<u8>,
-    /// The input ended. A terminal would give more after that, but who typed its end (Ctrl-D) wants to be asked no more.
+    /// True after the end of the input. A terminal could return more, but a user who types Ctrl-D
+    /// wants no more questions.
     is_over: bool,
     /// Error of the read that ended the input.
     failure: Option<io::Error>,
@@ -25,7 +28,8 @@ impl<F: AsFd> Answers<F> {
         Answers { fd, unused: Vec::new(), is_over: false, failure: None }
     }
 
-    /// Reads one line; whether it begins as yes does. The end of the input, a failure and a request to stop are no.
+    /// Reads one line and returns true if the line starts as "yes" does. Returns false at the end
+    /// of the input, after a failure, and on a request to stop.
     pub(crate) fn is_yes(&mut self, stop: &AtomicBool) -> bool {
         let line = loop {
             if let Some(end) = self.unused.iter().position(|&byte| byte == b'\n') {
@@ -41,12 +45,12 @@ impl<F: AsFd> Answers<F> {
         matches!(line.first(), Some(b'y' | b'Y'))
     }
 
-    /// Returns why the input could not be read, if so.
+    /// Returns the error that ended the input, if any.
     pub(crate) fn into_failure(self) -> Option<io::Error> {
         self.failure
     }
 
-    /// Whether there was more to read.
+    /// Reads more input; returns true if there was any.
     fn read_more(&mut self, stop: &AtomicBool) -> bool {
         if self.is_over {
             return false;
@@ -93,13 +97,15 @@ mod tests {
         assert!(Answers::new(reader).is_yes(&AtomicBool::new(false)));
     }
 
-    /// The bug: each further question waited for another answer at a terminal, where GNU's tools take the end for a no to all of them.
+    /// Regression: each further question at a terminal waited for another answer. GNU's tools take
+    /// the end of the input as "no" to all further questions.
     #[test]
     fn after_the_end_of_the_input_nothing_more_is_read() {
         let home = tempfile::tempdir().unwrap();
         let fifo = home.path().join("fifo");
         rustix::fs::mkfifoat(haul_sys::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-        // Like a terminal, a pipe with a name goes on after its end. Open for both, so that neither end waits for the other.
+        // A named pipe delivers data after its end, like a terminal. It is opened for reading and
+        // writing, so that no end waits for the other.
         let held = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
         let reader = std::fs::File::open(&fifo).unwrap();
         drop(held);

@@ -1,4 +1,5 @@
-//! mcp's `--read-stdin`: one copy a line, as `SOURCE DEST [START-END,...]`, names percent-encoded (RFC 3986).
+//! mcp's `--read-stdin`: one copy per line, as `SOURCE DEST [START-END,...]`, with percent-encoded
+//! names (RFC 3986).
 
 use haul_engine::copy::{BatchFailure, BatchItem, BatchSource, quote};
 use haul_model::limits;
@@ -10,21 +11,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use thiserror::Error;
 
-/// The list as it comes: no more of it is in memory than one line.
+/// Streamed list; at most one line is in memory.
 pub(super) struct Lines<R> {
     input: R,
     text: Vec<u8>,
     line: u64,
-    /// Nothing more can be read.
+    /// True if no more input can be read.
     ended: bool,
 }
 
-/// Something that is read and may have to be waited for.
+/// Input that may block.
 pub(super) trait Input: BufRead + Send {
-    /// Waits until there is something to read, or the end. False: `stopping` came first.
+    /// Waits until data or the end is readable. Returns false if `stopping` returned true first.
     ///
     /// # Errors
-    /// What poll(2) reports.
+    /// Returns the error of poll(2).
     fn wait(&mut self, stopping: &dyn Fn() -> bool) -> io::Result<bool>;
 }
 
@@ -34,16 +35,16 @@ impl Input for BufReader<File> {
     }
 }
 
-/// Standard input, for this list alone.
+/// Returns standard input, for this list alone.
 ///
 /// # Errors
-/// What dup(2) reports.
+/// Returns the error of dup(2).
 pub(super) fn standard_input() -> io::Result<Lines<BufReader<File>>> {
     let stdin: BorrowedFd<'_> = rustix::stdio::stdin();
     Ok(Lines::new(BufReader::new(File::from(stdin.as_fd().try_clone_to_owned()?))))
 }
 
-/// Why a line says nothing to copy.
+/// Error of a line that names nothing to copy.
 #[derive(Debug, Error)]
 pub(super) enum BatchError {
     #[error("standard input: {0}")]
@@ -63,7 +64,7 @@ impl<R: Input> Lines<R> {
         Lines { input, text: Vec::new(), line: 0, ended: false }
     }
 
-    /// Reads up to the next line's end. `None` at the end of the list, or when `stopping` says so.
+    /// Reads up to the next line end. `None` at the end of the list, or if `stopping` returns true.
     fn read(&mut self, stopping: &dyn Fn() -> bool) -> io::Result<Option<Length>> {
         self.text.clear();
         let (mut length, mut is_begun) = (Length::Fits, false);
@@ -94,7 +95,7 @@ impl<R: Input> Lines<R> {
     }
 }
 
-/// Whether a line is one that can be worked with.
+/// Outcome of reading a line: within the length limit or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Fits,
@@ -124,7 +125,7 @@ impl<R: Input> BatchSource for Lines<R> {
     }
 }
 
-/// One line; `None` for an empty one.
+/// Parses one line; `None` for an empty one.
 fn item(line: u64, text: &[u8]) -> Result<Option<BatchItem>, BatchError> {
     let mut words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let Some(source) = words.next() else { return Ok(None) };
@@ -143,7 +144,8 @@ fn item(line: u64, text: &[u8]) -> Result<Option<BatchItem>, BatchError> {
     Ok(Some(item))
 }
 
-/// Undoes percent-encoding; `None` where `%` is not followed by two hexadecimal digits, or a NUL comes out.
+/// Decodes percent-encoding. Returns `None` if `%` is not followed by two hexadecimal digits, or if
+/// the result contains NUL.
 fn decode(word: &[u8]) -> Option<OsString> {
     let mut name = Vec::with_capacity(word.len());
     let mut rest = word.iter();
@@ -178,7 +180,7 @@ mod tests {
         }
     }
 
-    /// All that a list holds: its items, and what is told about its other lines.
+    /// Reads a complete list: its items, and the messages about other lines.
     fn read(text: &'static [u8]) -> (Vec<BatchItem>, Vec<String>) {
         let (mut items, mut errors) = (Vec::new(), Vec::new());
         let mut lines = Lines::new(text);

@@ -1,5 +1,5 @@
-//! `haul cp`, also as `cp` and `mcp`: what can be typed ([`options`]), what it means ([`resolve`]), and the job with
-//! its messages ([`run`]).
+//! `haul cp`, also as `cp` and `mcp`: the options ([`options`]), their resolution ([`resolve`]),
+//! and the job with its messages ([`run`]).
 
 mod batch;
 mod options;

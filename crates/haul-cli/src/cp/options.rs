@@ -1,10 +1,10 @@
-//! The options of `cp` and `mcp`, as one table: parsing, abbreviations and help all read it.
+//! Options of `cp` and `mcp` in one table for parsing, abbreviations and help.
 
 use crate::getopt::Value::{No, Optional, Required};
 use crate::getopt::{Opt, gnu, help_lines, later, letter, older, own, shared};
 
-/// All options; cp's in the order in which it lists the possibilities of an abbreviation. Help leaves out those that
-/// have no words.
+/// All options, in the order in which cp lists the candidates of an abbreviation. Help leaves out
+/// options without a description.
 pub(super) const OPTIONS: &[Opt] = &[
     gnu("archive", "a", No, "same as -dR --preserve=all"),
     gnu("attributes-only", "", No, "copy attributes, not data"),
@@ -122,7 +122,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     shared::VERSION,
 ];
 
-/// What `--help` prints.
+/// Returns the output of `--help`.
 pub(super) fn help(tool: &str) -> String {
     let mut text = format!(
         "Usage: {tool} [OPTION]... [-T] SOURCE DEST\n\

@@ -1,4 +1,4 @@
-//! What a command line means: from options in their order to a [`CopySettings`].
+//! Resolution of a command line: from options in their order to [`CopySettings`].
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A job, and how it is told about.
+/// A job and its output options.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) settings: CopySettings,
@@ -40,7 +40,7 @@ pub(super) struct Resolved {
     pub(super) resume: Option<ResumeOrder>,
 }
 
-/// What a command line asks for.
+/// Request of a command line.
 #[derive(Debug)]
 pub(super) enum Wish {
     Copy(Box<Resolved>),
@@ -48,7 +48,7 @@ pub(super) enum Wish {
     Version,
 }
 
-/// Why a command line asks for nothing that can be done.
+/// Usage error.
 #[derive(Debug, Error)]
 pub(super) enum UsageError {
     #[error(transparent)]
@@ -108,7 +108,7 @@ pub(super) enum UsageError {
 }
 
 impl UsageError {
-    /// Whether the message is followed by a hint at `--help`.
+    /// Returns true if a hint at `--help` follows the message.
     pub(super) fn has_hint(&self) -> bool {
         use UsageError::{Context, Operands, StandardInput, Target};
         match self {
@@ -119,28 +119,29 @@ impl UsageError {
     }
 }
 
-/// Values that come from the user's environment.
+/// Values of the user's environment.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     /// `VERSION_CONTROL` and `SIMPLE_BACKUP_SUFFIX`.
     pub(super) backup: BackupEnvironment,
-    /// `POSIXLY_CORRECT` is set: a file is made where a link at the sink leads to nothing.
+    /// `POSIXLY_CORRECT` is set: a copy through a dangling link at the sink creates the target
+    /// file.
     pub(super) posix: bool,
-    /// The policy of a kernel that labels files as SELinux does.
+    /// SELinux policy, if the kernel labels files.
     pub(super) policy: Option<Arc<dyn Policy>>,
 }
 
-/// Options as far as they were read.
+/// Options read so far.
 #[derive(Debug, Default)]
 struct Reading {
     resume: resume::Asked,
-    /// `--no-preserve` took something from what a job that goes on needs.
+    /// `--no-preserve` removed metadata that a resumable job needs.
     no_preserve: bool,
     rules: CopyRules,
     dereference: Option<Dereference>,
     /// `-Z`, `--context`, `--preserve=context`.
     context: ContextTyped,
-    /// `-n` or `-i`, whichever came last.
+    /// `-n` or `-i`, the last one typed.
     clobber: Option<Existing>,
     /// `--update`.
     which: Option<Which>,
@@ -163,7 +164,7 @@ struct Reading {
     json: bool,
 }
 
-/// mcp's switches.
+/// Switches of mcp.
 #[derive(Debug, Default)]
 struct Flags {
     direct_read: bool,
@@ -174,11 +175,11 @@ struct Flags {
     verify: Option<Verify>,
 }
 
-/// Finds out what was meant. Looks at the last operand: a directory there takes the others. What is worth a line of
-/// its own goes to `warn`, even where a mistake follows.
+/// Resolves the command line. The last operand is inspected: an existing directory receives the
+/// others. Warnings go to `warn`, even if a usage error follows.
 ///
 /// # Errors
-/// [`UsageError`]: the first mistake, in the order in which cp finds them.
+/// Returns [`UsageError`]: the first error, in the order in which cp finds them.
 pub(super) fn resolve(
     typed: Typed,
     environment: &Environment,
@@ -251,7 +252,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Options that cp lacks.
+    /// Handles options that cp lacks.
     fn own_option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
         match name {
             "direct-read" => self.flags.direct_read = true,
@@ -291,7 +292,7 @@ impl Reading {
         Ok(())
     }
 
-    /// `-a`.
+    /// Applies `-a`.
     fn archive(&mut self) {
         let keep = &mut self.rules.preserve;
         keep_basics(keep);
@@ -303,7 +304,7 @@ impl Reading {
         self.dereference = Some(Dereference::Never);
     }
 
-    /// `--preserve=LIST` and `--no-preserve=LIST`.
+    /// Applies `--preserve=LIST` and `--no-preserve=LIST`.
     fn preserve(&mut self, option: &'static str, list: &OsStr, on: bool) -> Result<(), UsageError> {
         for word in list.as_bytes().split(|&byte| byte == b',') {
             let keep = &mut self.rules.preserve;
@@ -376,7 +377,7 @@ impl Reading {
         Ok(Resolved { settings, progress: self.progress, json: self.json, waybill, resume })
     }
 
-    /// Whether all else that was asked for goes with `--resume`.
+    /// Checks that all other options are compatible with `--resume`.
     fn fits_resume(&self, moving: &Moving) -> Result<(), UsageError> {
         let rules = &self.rules;
         let is_part =
@@ -403,11 +404,11 @@ impl Reading {
         }
     }
 
-    /// What `-i`, `-n` and `--update` mean together: `-n` is the strongest of them, and what `--update` leaves to be
-    /// replaced is asked about with `-i`.
+    /// Combines `-i`, `-n` and `--update`. `-n` overrides the others; with `-i`, cp asks about
+    /// files that `--update` would replace.
     fn existing(&mut self) -> Result<(), UsageError> {
         let rules = &mut self.rules;
-        // What `-n` leaves alone is no name that others are linked to.
+        // Files that `-n` skips are not recorded as targets of hard links.
         rules.update = self.which == Some(Which::Older) && self.clobber != Some(Existing::Keep);
         let otherwise = self.clobber.unwrap_or(Existing::Overwrite);
         rules.existing = match self.which {
@@ -433,7 +434,7 @@ impl Reading {
         Ok(Operands::Batch(Batch::new(lines)))
     }
 
-    /// Which operand is the target.
+    /// Determines the target operand.
     fn operands(&self, mut operands: Vec<OsString>) -> Result<Operands, UsageError> {
         let to = &self.destination;
         to.check(&operands, true)?;
@@ -479,21 +480,21 @@ impl Reading {
     }
 }
 
-/// `-p`.
+/// Applies `-p`.
 fn keep_basics(keep: &mut Preserve) {
     keep.mode = true;
     keep.ownership = true;
     keep.timestamps = true;
 }
 
-/// Takes the last operand out where it is a directory. With three or more there is no other way to read it.
+/// Removes the last operand if it is a directory. With three or more operands it must be one.
 fn target_among(operands: &mut Vec<OsString>) -> Result<Option<OsString>, UsageError> {
     let Some(last) = operands.last() else { return Ok(None) };
     let found = std::fs::metadata(last);
     let source = match found {
         Ok(found) if found.is_dir() => return Ok(operands.pop()),
         Ok(_) => io::Error::from_raw_os_error(20), // ENOTDIR
-        // It is a directory, even if this user may not search it.
+        // The operand is a directory that this user may not search.
         Err(_) if is_here(last) => return Ok(operands.pop()),
         Err(error) => error,
     };

@@ -1,4 +1,4 @@
-//! `haul cp --resume`: which job a command is, and how its log is kept.
+//! `haul cp --resume`: identity of the job, and settings of its log.
 
 use super::resolve::UsageError;
 use crate::getopt::Typed;
@@ -12,23 +12,23 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What was typed about going on.
+/// Resume options as typed.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     resume: bool,
     restart: bool,
-    /// The first of the other options that was typed.
+    /// The first typed option that needs `--resume`.
     alone: Option<&'static str>,
     mechanism: Option<Mechanism>,
     encoding: Option<Encoding>,
     sync: SyncPolicy,
     recheck: Option<Recheck>,
     state: Option<PathBuf>,
-    /// The options that tell this job from others.
+    /// Options that are part of the job's identity.
     words: Vec<OsString>,
 }
 
-/// A job that can be gone on with.
+/// A resumable job.
 #[derive(Debug)]
 pub(super) struct ResumeOrder {
     id: Identity,
@@ -38,8 +38,8 @@ pub(super) struct ResumeOrder {
     object: ObjectSize,
 }
 
-/// Options that change neither which bytes arrive nor where: the same job goes on with others of them. Of the size of objects the log itself
-/// says when it is another one.
+/// Options that change neither the bytes that arrive nor their destination. The same job resumes
+/// with different values. The log itself reports a different object size.
 const ASIDE: [&str; 21] = [
     "resume",
     "restart",
@@ -65,7 +65,8 @@ const ASIDE: [&str; 21] = [
 ];
 
 impl Asked {
-    /// Begins with the options that tell the job from others; a target directory is one of the operands.
+    /// Collects the options that are part of the job's identity. A target directory counts as an
+    /// operand.
     pub(super) fn of(typed: &Typed) -> Asked {
         if !typed.options.iter().any(|option| option.name == "resume") {
             return Asked::default();
@@ -77,7 +78,7 @@ impl Asked {
         Asked { words: words.collect(), ..Asked::default() }
     }
 
-    /// Takes an option, if it is one of these.
+    /// Handles an option, if it is one of these.
     pub(super) fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<bool, UsageError> {
         let text = value.unwrap_or_default().to_string_lossy();
         let wrong = |option: &'static str, why: String| UsageError::LogOption { option, why };
@@ -125,7 +126,7 @@ impl Asked {
         job.is_ok_and(|job| job.is_some_and(|job| job.record.is_some()))
     }
 
-    /// Removes what is kept of a job.
+    /// Deletes the state of a job.
     fn forget(&self, id: Identity) -> Result<(), UsageError> {
         let state = state_of(self.state.clone());
         let forgotten = state.and_then(|state| match find(&state, id)? {
@@ -135,12 +136,13 @@ impl Asked {
         forgotten.map_err(|error| UsageError::LogOption { option: "--restart", why: error.to_string() })
     }
 
-    /// Whether the copy is to be one that can be gone on with.
+    /// Returns true if the copy is to be resumable.
     pub(super) fn is_resume(&self) -> bool {
         self.resume
     }
 
-    /// The job of these operands, which become what they were when it began. `names_target`: the target directory was given as that.
+    /// Returns the job of these operands, which are restored to their meaning at the start of the
+    /// job. `names_target` is true if the target directory was given explicitly.
     pub(super) fn resolve(
         self,
         operands: &mut Operands,
@@ -181,7 +183,7 @@ fn as_begun(operands: &Operands, first: Option<OsString>) -> Option<Operands> {
     Some(Operands::Onto { source, sink: directory.clone() })
 }
 
-/// What the job is told apart by: its options, and where its operands lead from here.
+/// Returns the identity of the job: its options, and the absolute paths of its operands.
 fn job(words: &[OsString], operands: &Operands) -> Result<Identity, UsageError> {
     let (sources, sink, form): (&[OsString], _, &[u8]) = match operands {
         Operands::IntoDirectory { sources, directory, .. } => (sources, directory, b"into"),
@@ -195,7 +197,8 @@ fn job(words: &[OsString], operands: &Operands) -> Result<Identity, UsageError> 
     Ok(identity("cp", Path::new(""), words.chain([form]).chain(paths)))
 }
 
-/// Returns the words of a command that resumes the job: those that were typed, without `--restart` or what it was cut to.
+/// Returns the words of a command that resumes the job: those that were typed, without `--restart`
+/// or an abbreviation.
 pub(super) fn without_restart(args: &[OsString]) -> impl Iterator<Item = &OsString> {
     let options = args.iter().position(|word| word == "--").unwrap_or(args.len());
     let is_restart = |word: &OsString| {
@@ -206,7 +209,7 @@ pub(super) fn without_restart(args: &[OsString]) -> impl Iterator<Item = &OsStri
     kept.map(|(_, word)| word)
 }
 
-/// The log of a job that runs.
+/// The log of a running job.
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(super) log: JobLog,
@@ -214,7 +217,7 @@ pub(super) struct Begun {
 }
 
 impl ResumeOrder {
-    /// Takes hold of the job. What there is to know of an earlier run goes to `say`.
+    /// Locks the job. Reports the state of an earlier run to `say`.
     pub(super) fn begin(&self, args: &[OsString], say: &mut dyn FnMut(&str)) -> Result<Begun, LogError> {
         let state = state_of(self.state.clone())?;
         let words = std::iter::once(OsString::from("cp")).chain(without_restart(args).cloned()).collect();
@@ -233,7 +236,7 @@ impl ResumeOrder {
     }
 }
 
-/// What is to be known of an earlier run.
+/// Reports the state of an earlier run.
 fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
     for flaw in &earlier.found.flaws {
         say(&flaw.to_string());
@@ -254,7 +257,7 @@ fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
     }
 }
 
-/// The job is over. Records of jobs that nobody was at for long go.
+/// Ends the job. Deletes the records of jobs that were idle for long.
 pub(super) fn close(
     log: JobLog,
     state: &Path,
@@ -265,7 +268,7 @@ pub(super) fn close(
     prune(state)
 }
 
-/// Returns what a job that went on found there, or `None` if that is nothing.
+/// Returns the data that a resumed job found at the sink, or `None` if there was none.
 pub(super) fn found_there(tally: &Tally, status: Status) -> Option<String> {
     let files = Tally::get(&tally.files_kept) + Tally::get(&tally.files_same);
     let bytes = Tally::get(&tally.bytes_kept);

@@ -1,4 +1,4 @@
-//! One copy from the command line to its exit status.
+//! Run of one copy, from the command line to the exit status.
 
 use super::options::{self, OPTIONS};
 use super::resolve::{Environment, Resolved, Wish, resolve};
@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Copies what `args` say. `tool` is the name that messages begin with: `cp`, `mcp` or `haul cp`.
+/// Runs the copy of `args`. `tool` is the name that messages start with: `cp`, `mcp` or `haul cp`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
     let environment = Environment {
@@ -61,7 +61,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     };
     let (log, state) = begun.map(|begun| (Arc::new(begun.log), begun.state)).unzip();
     settings.moving.log = log.clone();
-    // With the limit as it is, deep trees may fail, and then say so.
+    // An error is ignored: with the current limit, deep trees may fail and then report it.
     let _ = haul_sys::process::raise_open_file_limit();
     let tally = Tally::default();
     let outcome =
@@ -95,7 +95,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     console.close(outcome.failures > 0 || closed.is_err() || matches!(let_go, Some(Err(_))))
 }
 
-/// Draws progress where it is wanted: under a name of our own unasked, as `cp` only when asked.
+/// Draws progress if wanted: by default under haul's own names, as `cp` only with the option.
 fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -> Outcome) -> Outcome {
     let asks = resolved.settings.rules.existing == Existing::Ask;
     let prints_lines = resolved.json || resolved.settings.rules.verbose || resolved.settings.print.hash;
@@ -106,7 +106,7 @@ fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -
 /// Returns the command that completes an interrupted copy, quoted for a shell, with what it does.
 fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
     let resumes = resolved.resume.is_some();
-    // The target exists by now: without -T a directory would be copied into it.
+    // The target exists now: without -T a directory would be copied into it.
     let more: &[&str] = match resolved.settings.operands {
         _ if resumes => &[],
         Operands::Onto { .. } => &["--update", "-T"],
@@ -122,7 +122,7 @@ fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
     }
 }
 
-/// An interrupted job says what it left and how to go on.
+/// Reports the incomplete files of an interrupted job and the command that resumes it.
 fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: &str) {
     for sink in &outcome.cut_off {
         console.say(&format_args!("interrupted: {} is not complete", copy::quote(sink)));

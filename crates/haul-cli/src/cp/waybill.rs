@@ -1,4 +1,4 @@
-//! `haul cp --waybill`: where the receipt goes, and what its paths are relative to.
+//! `haul cp --waybill`: file of the waybill, and the directory that its paths are relative to.
 
 use super::resolve::UsageError;
 use crate::receipt;
@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// A receipt that is asked for.
+/// A requested waybill.
 #[derive(Debug)]
 pub(super) struct WaybillOrder {
     path: OsString,
@@ -19,11 +19,11 @@ pub(super) struct WaybillOrder {
     digests: Vec<Algorithm>,
     /// The sizes of leaves and of their objects, if leaves are kept.
     leaves: Option<(LeafSize, ObjectSize)>,
-    /// The same command copies everything again.
+    /// True if a rerun of the command copies everything again.
     copies_all: bool,
 }
 
-/// What was typed about receipts.
+/// Waybill options as typed.
 #[derive(Debug)]
 pub(super) struct Asked {
     /// `--waybill`.
@@ -35,10 +35,10 @@ pub(super) struct Asked {
 }
 
 impl WaybillOrder {
-    /// What `--waybill`, `--waybill-digests` and `--leaf` ask for.
+    /// Resolves `--waybill`, `--waybill-digests` and `--leaf`.
     ///
     /// # Errors
-    /// [`UsageError`]: beside the job's other options that makes no receipt.
+    /// Returns [`UsageError`] if the job's other options allow no waybill.
     pub(super) fn resolve(
         Asked { path, digests, leaf }: Asked,
         rules: &CopyRules,
@@ -67,7 +67,7 @@ impl WaybillOrder {
         Ok(Some(WaybillOrder { path, root, digests, leaves, copies_all }))
     }
 
-    /// The directory that all sinks stand in; `None` for batches, which have no such place.
+    /// Returns the directory of all sinks; `None` for batches, which have no common one.
     fn root(operands: &Operands) -> Option<Root> {
         Some(match operands {
             Operands::IntoDirectory { directory, .. } => Root::new(directory.clone()),
@@ -76,10 +76,10 @@ impl WaybillOrder {
         })
     }
 
-    /// Begins the waybill.
+    /// Starts the waybill.
     pub(super) fn begin(&self, tool: &str) -> Result<Arc<Receipt>, BillError> {
         let job = receipt::job(tool, &self.root);
-        // What a run that was killed had noted is noted again only where all is copied again.
+        // The entries of a killed run are recorded again only if everything is copied again.
         let bill = match self.copies_all {
             true => Bill::begin_again(&self.path, &job),
             false => Bill::begin(&self.path, &job),
@@ -89,7 +89,7 @@ impl WaybillOrder {
     }
 }
 
-/// The directory of a name as it was typed; nothing for the working directory.
+/// Returns the parent directory of a name, as typed; empty for the working directory.
 fn parent(typed: &OsStr) -> OsString {
     let bytes = typed.as_bytes();
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);

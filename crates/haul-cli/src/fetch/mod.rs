@@ -1,4 +1,4 @@
-//! `haul fetch`: files of another host to this one.
+//! `haul fetch`: fetches files from another host.
 
 use crate::interrupt::Interrupt;
 use crate::remote::args::{JobArgs, JobMeant};
@@ -20,16 +20,18 @@ use std::process::ExitCode;
 
 const NAME: &str = "haul fetch";
 
-/// Fetch files and trees of another host, and have every object compared here.
+/// Fetch files and trees from another host, and compare every object here.
 ///
-/// HOST:PATH goes by ssh, which starts haul there and only hands the keys over; the data takes connections of its own beside
-/// it, encrypted, or goes inside ssh where no port can be reached. DIR is a directory, and made if it is missing. A directory
-/// goes by its name; with a slash behind it, what lies in it goes without it.
+/// HOST:PATH uses ssh, which starts haul there and only transfers the keys. The data takes
+/// encrypted connections of its own, or goes inside ssh if no port is reachable. DIR is a directory
+/// and is created if it is missing. A directory is copied under its name; with a trailing slash,
+/// only its contents are copied.
 ///
-/// With --ticket-file the other side is a 'haul serve': write :PATH, beneath the directory that it serves, or : for all of
-/// it. A ticket is a secret and stands in a file or comes by standard input, never among the arguments.
+/// With --ticket-file the remote host runs 'haul serve': write :PATH, below the served directory,
+/// or : for all of it. A ticket is a secret: pass it in a file or on standard input, never as an
+/// argument.
 ///
-/// Exit status: 0 all arrived, 1 not all, 2 nothing could be begun.
+/// Exit status: 0 all files arrived, 1 some files did not arrive, 2 nothing was started.
 #[derive(Debug, Parser)]
 #[command(
     name = "haul fetch",
@@ -37,12 +39,12 @@ const NAME: &str = "haul fetch";
     override_usage = "haul fetch [OPTION]... [USER@]HOST:PATH... DIR\n       haul fetch [OPTION]... --ticket-file FILE :PATH... DIR"
 )]
 struct Args {
-    /// What to fetch, all of one host, and where to.
+    /// Fetch these files, all from one host, into DIR.
     #[arg(value_name = "HOST:PATH... DIR", required = true)]
     operands: Vec<OsString>,
     #[command(flatten)]
     host: HostArgs,
-    /// Keep setuid and setgid bits, too: only from a host that you trust as you trust this one.
+    /// Keep setuid and setgid bits. Use it only with a host that you trust as much as this host.
     #[arg(long, help_heading = "What is kept")]
     setuid: bool,
     #[command(flatten)]
@@ -51,7 +53,7 @@ struct Args {
     job: JobArgs,
 }
 
-/// What was meant.
+/// Resolved options of the command.
 struct Meant {
     paths: Vec<Vec<u8>>,
     host: OtherHost,
@@ -60,7 +62,7 @@ struct Meant {
     job: JobMeant,
 }
 
-/// Fetches what `args` say; they come without the command's name.
+/// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     typed::run::<Args>(NAME, args, |args, matches| start(args, args.resolve(matches)?))
 }
@@ -69,7 +71,7 @@ impl Args {
     fn resolve(&self, matches: &ArgMatches) -> Result<Meant, String> {
         let mut job = self.job.resolve()?;
         let rules = self.pick.rules(matches);
-        // A pattern that can't be understood is told before anyone is asked.
+        // An invalid pattern is reported before any connection is opened.
         Filter::new(&rules).map_err(|error| error.to_string())?;
         if !self.setuid {
             job.options.keep = Keep(job.options.keep.0 & !Keep::SETUID.0);
@@ -102,8 +104,9 @@ impl Args {
     }
 }
 
-/// Whether what another host calls a path beneath the directory that it opens brings the name that was asked for, and no other:
-/// files appear here by the last part of it. Of a directory's contents any name may come.
+/// Returns true if `told`, a path below the directory that the remote host opens, ends in the
+/// requested name. Files appear here under the last part of that path. If the contents of a
+/// directory were requested, any name is accepted.
 fn is_answer(asked: &[u8], told: &[u8]) -> bool {
     let last = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
     let name = last(asked);
@@ -119,7 +122,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
     let words: Vec<&[u8]> = std::iter::once(&server).chain(&paths).map(Vec::as_slice).collect();
     let mut resume = job.resume(&words, |why| output.note(why));
     if let Some(resume) = resume.as_mut().filter(|_| !dry_run) {
-        // The sink's log is part of this command's job, and not another one.
+        // The sink's log belongs to this command's job.
         resume.command =
             Some(entry::job("fetch", &entry::words(), &std::env::current_dir().unwrap_or_default()));
     }

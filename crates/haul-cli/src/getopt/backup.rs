@@ -1,11 +1,11 @@
-//! How `--backup`, `-b`, `-S` and the environment say together what becomes of an existing destination.
+//! Backup rule from `--backup`, `-b`, `-S` and the environment.
 
 use super::choice::{self, Choice, ChoiceError};
 use haul_engine::copy::{Backup, BackupMethod};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// What was typed of backups.
+/// Backup options as typed.
 #[derive(Debug, Default)]
 pub(crate) struct BackupTyped {
     is_asked_for: bool,
@@ -13,7 +13,7 @@ pub(crate) struct BackupTyped {
     suffix: Option<OsString>,
 }
 
-/// What the user's environment says of backups.
+/// Backup settings of the user's environment.
 #[derive(Debug, Default)]
 pub(crate) struct BackupEnvironment {
     /// `VERSION_CONTROL`.
@@ -23,7 +23,7 @@ pub(crate) struct BackupEnvironment {
 }
 
 impl BackupEnvironment {
-    /// The variables of this process.
+    /// Returns the variables of this process.
     pub(crate) fn of_process() -> BackupEnvironment {
         BackupEnvironment {
             version_control: std::env::var_os("VERSION_CONTROL"),
@@ -33,7 +33,7 @@ impl BackupEnvironment {
 }
 
 impl BackupTyped {
-    /// Takes an option that is about backups; false for any other.
+    /// Handles a backup option; returns false for any other.
     pub(crate) fn option(&mut self, name: &str, value: Option<&OsStr>) -> bool {
         match name {
             "b" => self.ask(None),
@@ -44,13 +44,13 @@ impl BackupTyped {
         true
     }
 
-    /// `-b` and `--backup[=CONTROL]`.
+    /// Handles `-b` and `--backup[=CONTROL]`.
     fn ask(&mut self, control: Option<&OsStr>) {
         self.is_asked_for = true;
         self.control = control.map(OsStr::to_owned).or(self.control.take());
     }
 
-    /// `-S`, which asks for backups as well.
+    /// Handles `-S`, which also enables backups.
     fn suffix(&mut self, suffix: &OsStr) {
         self.is_asked_for = true;
         self.suffix = Some(suffix.to_owned());
@@ -60,10 +60,10 @@ impl BackupTyped {
         self.is_asked_for
     }
 
-    /// What is to be done; the option goes before the environment.
+    /// Returns the backup rule; options override the environment.
     ///
     /// # Errors
-    /// [`ChoiceError`] for a method that nobody knows.
+    /// Returns [`ChoiceError`] for an unknown method.
     pub(crate) fn rule(&self, environment: &BackupEnvironment) -> Result<Option<Backup>, ChoiceError> {
         if !self.is_asked_for {
             return Ok(None);

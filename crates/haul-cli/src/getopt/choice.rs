@@ -1,4 +1,4 @@
-//! Words that stand for one of a few choices, and may be cut short.
+//! Option values with a fixed set of words, which may be abbreviated.
 
 use haul_engine::copy::quote_word;
 use std::ffi::{OsStr, OsString};
@@ -6,10 +6,10 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
-/// The words for one choice, and the choice.
+/// The words for one choice, and its value.
 pub(crate) type Choice<T> = (&'static [&'static str], T);
 
-/// Why a word is no choice. The message lists those there are.
+/// Error of a word that is not a choice. The message lists the choices.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{what} argument {} for {}{list}", quote_word(word), quote_word(OsStr::new(option)))]
 pub(crate) struct ChoiceError {
@@ -19,10 +19,10 @@ pub(crate) struct ChoiceError {
     list: String,
 }
 
-/// The choice that a word names, in full or by a beginning that no other choice shares.
+/// Returns the choice of a word: a full name, or an abbreviation that no other choice shares.
 ///
 /// # Errors
-/// [`ChoiceError`] for a word that begins none or several of them.
+/// Returns [`ChoiceError`] for a word that is unknown or ambiguous.
 pub(crate) fn choose<T: Copy + PartialEq>(
     option: &'static str,
     word: &OsStr,

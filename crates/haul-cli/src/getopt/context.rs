@@ -1,4 +1,4 @@
-//! What `-Z`, `--context` and the words that keep contexts mean together, to cp, mv and install alike.
+//! Context rule from `-Z`, `--context` and the options that keep contexts, for cp, mv and install.
 
 use haul_engine::copy::{Contexts, cause, quote_word};
 use haul_sys::selinux::Policy;
@@ -7,39 +7,40 @@ use std::io;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What cp and mv say where the policy has no list of paths for `-Z`.
+/// Message of cp and mv if the policy has no list of paths for `-Z`.
 pub(crate) const IGNORED: &str = "warning: ignoring --context";
 
-/// What install says then.
+/// Message of install in the same case.
 pub(crate) const NO_LIST: &str = "warning: security labeling handle failed";
 
-/// What was typed of security contexts.
+/// Context options as typed.
 #[derive(Debug, Default)]
 pub(crate) struct ContextTyped {
-    /// The kernel's; `None` where it labels no files.
+    /// The kernel's policy; `None` if the kernel labels no files.
     policy: Option<Arc<dyn Policy>>,
     keeps: Keeps,
-    /// `--preserve=context`: what fails, fails the file, whatever else was said.
+    /// `--preserve=context`: a failure to keep the context fails the file, whatever the other
+    /// options.
     requires: bool,
-    /// `-Z`, and the list of paths was there.
+    /// `-Z` was given, and the list of paths is available.
     listed: bool,
-    /// Something was said of contexts that are set, or of those that `--preserve-context` keeps.
+    /// An option sets contexts, or `--preserve-context` keeps them.
     is_asked: bool,
     /// `--context=CTX`.
     said: Option<OsString>,
 }
 
-/// Whether the contexts of sources are kept.
+/// Rule for keeping the contexts of sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Keeps {
     #[default]
     No,
-    /// Unless others are asked for.
+    /// Keep them unless another context is requested.
     ByDefault,
     Asked,
 }
 
-/// Why contexts can't be had so.
+/// Error of context options that cannot be applied.
 #[derive(Debug, Error)]
 pub(crate) enum ContextError {
     #[error("cannot preserve security context without an SELinux-enabled kernel")]
@@ -51,13 +52,13 @@ pub(crate) enum ContextError {
 }
 
 impl ContextTyped {
-    /// Nothing yet, where the kernel has this policy.
+    /// Returns the state before any option, for the kernel's policy.
     pub(crate) fn with(policy: Option<Arc<dyn Policy>>) -> ContextTyped {
         ContextTyped { policy, ..ContextTyped::default() }
     }
 
-    /// `-Z`, `--context` and `--context=CTX`. Without SELinux only the last is worth a word. `unlisted` is what the tool says
-    /// where there is no list of paths.
+    /// Handles `-Z`, `--context` and `--context=CTX`. Without SELinux only the last one gives a
+    /// warning. `unlisted` is the tool's message if there is no list of paths.
     pub(crate) fn option(&mut self, context: Option<&OsStr>, unlisted: &str, warn: &mut dyn FnMut(&str)) {
         self.is_asked = true;
         match (&self.policy, context) {
@@ -71,14 +72,14 @@ impl ContextTyped {
         }
     }
 
-    /// Sources' contexts are kept where there are any: `-a`, `--preserve=all`, mv.
+    /// Keeps the contexts of sources if the kernel has contexts: `-a`, `--preserve=all`, mv.
     pub(crate) fn keep_by_default(&mut self) {
         if self.policy.is_some() && self.keeps == Keeps::No {
             self.keeps = Keeps::ByDefault;
         }
     }
 
-    /// `--preserve-context`: false where there are none.
+    /// Handles `--preserve-context`; returns false if the kernel has no contexts.
     pub(crate) fn keep_if_enabled(&mut self) -> bool {
         self.is_asked = true;
         if self.policy.is_some() {
@@ -87,29 +88,30 @@ impl ContextTyped {
         self.policy.is_some()
     }
 
-    /// `--preserve=context`.
+    /// Handles `--preserve=context`.
     pub(crate) fn require(&mut self) {
         self.keeps = Keeps::Asked;
         self.requires = true;
     }
 
-    /// `--no-preserve=context`.
+    /// Handles `--no-preserve=context`.
     pub(crate) fn leave(&mut self) {
         self.leave_by_default();
         self.requires = false;
     }
 
-    /// `--no-preserve=all`.
+    /// Handles `--no-preserve=all`.
     pub(crate) fn leave_by_default(&mut self) {
         self.keeps = Keeps::No;
     }
 
-    /// The kernel's policy, where nothing was said of contexts.
+    /// Returns the kernel's policy if no option is about contexts.
     pub(crate) fn unasked(&self) -> Option<&Arc<dyn Policy>> {
         self.policy.as_ref().filter(|_| !self.is_asked)
     }
 
-    /// What is to be done. A context that was said is told to the kernel now, for all files of this process from here on.
+    /// Returns the context rule. Sets a given context in the kernel now, for all later files of
+    /// this process.
     ///
     /// # Errors
     /// [`ContextError`]
@@ -144,7 +146,7 @@ pub(crate) mod tests {
     use std::path::Path;
     use std::sync::Mutex;
 
-    /// A policy that writes down what new files are to get, and knows no context that begins with `no`.
+    /// A policy that records the contexts of new files, and rejects contexts that start with `no`.
     #[derive(Debug, Default)]
     pub(crate) struct StandIn {
         pub(crate) has_no_list: bool,

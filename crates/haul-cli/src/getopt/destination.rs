@@ -1,11 +1,12 @@
-//! Where the operands of cp, mv and install go, as far as words tell: `-t`, `-T`, and how many names there are.
+//! Destination of the operands of cp, mv and install, as far as the arguments alone determine it:
+//! `-t`, `-T`, and the number of names.
 
 use haul_engine::copy::quote;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use thiserror::Error;
 
-/// What was typed of the place that operands go to.
+/// Destination options as typed.
 #[derive(Debug, Default)]
 pub(crate) struct Destination {
     /// `-t`.
@@ -16,7 +17,7 @@ pub(crate) struct Destination {
     strips: bool,
 }
 
-/// Operands that say nothing which can be done.
+/// Error of invalid operands.
 #[derive(Debug, Error)]
 pub(crate) enum OperandError {
     #[error("missing file operand")]
@@ -32,14 +33,14 @@ pub(crate) enum OperandError {
 }
 
 impl OperandError {
-    /// Whether the message is followed by a hint at `--help`.
+    /// Returns true if a hint at `--help` follows the message.
     pub(crate) fn has_hint(&self) -> bool {
         !matches!(self, OperandError::TargetAndNone | OperandError::SeveralTargets)
     }
 }
 
 impl Destination {
-    /// Takes an option that is about the place; false for any other.
+    /// Handles a destination option; returns false for any other.
     ///
     /// # Errors
     /// [`OperandError::SeveralTargets`] for a second `-t`.
@@ -54,20 +55,21 @@ impl Destination {
         Ok(true)
     }
 
-    /// `-T`: the last operand is a name, whatever stands there.
+    /// `-T`: the last operand is a file name, even if a directory exists there.
     pub(crate) fn is_file(&self) -> bool {
         self.is_file
     }
 
-    /// `-t`: the directory that takes all operands.
+    /// `-t`: the directory that receives all operands.
     pub(crate) fn directory(&self) -> Option<&OsStr> {
         self.directory.as_deref()
     }
 
-    /// Whether there are as many operands as there must be. `need_target`: the last of them is one unless `-t` is given.
+    /// Checks the number of operands. With `needs_target`, the last operand is the target unless
+    /// `-t` is given.
     ///
     /// # Errors
-    /// [`OperandError`]: the first mistake, in the order in which the tools find them.
+    /// Returns [`OperandError`]: the first error, in the order in which the tools find them.
     pub(crate) fn check(&self, operands: &[OsString], needs_target: bool) -> Result<(), OperandError> {
         let least = if needs_target && self.directory.is_none() { 2 } else { 1 };
         match operands {
@@ -82,7 +84,7 @@ impl Destination {
         }
     }
 
-    /// A name without the slashes behind it, if that was asked for.
+    /// Returns a name without its trailing slashes, if the option is given.
     pub(crate) fn stripped(&self, name: OsString) -> OsString {
         if !self.strips {
             return name;
@@ -94,10 +96,10 @@ impl Destination {
     }
 }
 
-/// The last of the operands and those before it.
+/// Returns the operands before the last one, and the last one.
 ///
 /// # Errors
-/// [`OperandError::NoOperand`] where there is none.
+/// Returns [`OperandError::NoOperand`] if there is no operand.
 pub(crate) fn split_last(mut operands: Vec<OsString>) -> Result<(Vec<OsString>, OsString), OperandError> {
     let last = operands.pop().ok_or(OperandError::NoOperand)?;
     Ok((operands, last))

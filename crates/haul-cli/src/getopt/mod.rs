@@ -1,10 +1,11 @@
-//! What was typed: options in their order, and operands, by the rules of getopt_long(3).
+//! Command-line parser: options in their order, and operands, by the rules of getopt_long(3).
 //!
-//! A parser of its own, because users and scripts rely on all of those rules: later options override earlier ones of
-//! other names, operands may stand between options, long names may be cut short, and the messages are the ones
-//! everybody knows. Options act in their order, up to the first mistake: `--help` before it still helps.
+//! haul has its own parser because users and scripts rely on all these rules. Later options
+//! override earlier ones of other names, operands may stand between options, long names may be
+//! abbreviated, and the messages are the usual ones. Options take effect in their order, up to the
+//! first error: `--help` before an error still prints help.
 //!
-//! A tool gives its options as one [table](Opt): parsing, abbreviations and help all read it.
+//! A tool defines its options in one [table](Opt) for parsing, abbreviations and help.
 
 pub(crate) mod backup;
 pub(crate) mod choice;
@@ -23,14 +24,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use thiserror::Error;
 
-/// A command line, taken apart.
+/// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Typed {
     /// Options in the order typed.
     pub(crate) options: Vec<TypedOption>,
     /// Everything else, in the order typed.
     pub(crate) operands: Vec<OsString>,
-    /// The first word that is no option and was meant as one. What stands behind it was not read.
+    /// The first invalid option. The arguments after it were not read.
     pub(crate) mistake: Option<ArgsError>,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct TypedOption {
     pub(crate) value: Option<OsString>,
 }
 
-/// Why a word is no option.
+/// Error of an argument that is not a valid option.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum ArgsError {
     #[error("unrecognized option '--{}'", shown(.0))]
@@ -59,7 +60,7 @@ pub(crate) enum ArgsError {
     Invalid(u8),
 }
 
-/// A word as it was typed, but for what would steer a terminal or is no character: those bytes as `\ooo`.
+/// Returns a word as typed, with control characters and invalid bytes as `\ooo`.
 fn shown(word: &OsStr) -> String {
     let mut text = String::new();
     for chunk in word.as_bytes().utf8_chunks() {
@@ -76,7 +77,8 @@ fn shown(word: &OsStr) -> String {
     text
 }
 
-/// Takes a command line apart. With `options_first` (POSIXLY_CORRECT) the first operand ends the options.
+/// Parses a command line. With `options_first` (POSIXLY_CORRECT) the first operand ends the
+/// options.
 pub(crate) fn parse(table: &'static [Opt], args: &[OsString], options_first: bool) -> Typed {
     let mut typed = Typed::default();
     typed.mistake = read(table, args, options_first, &mut typed).err();
@@ -111,7 +113,7 @@ fn read(
 
 type Rest<'a> = std::slice::Iter<'a, OsString>;
 
-/// One `--name`, `--name=value` or `--name value`.
+/// Parses `--name`, `--name=value` or `--name value`.
 fn long_option(table: &'static [Opt], word: &[u8], rest: &mut Rest<'_>) -> Result<TypedOption, ArgsError> {
     let (name, value) = match word.iter().position(|&byte| byte == b'=') {
         Some(at) => (&word[..at], Some(OsString::from_vec(word[at + 1..].to_vec()))),
@@ -128,7 +130,8 @@ fn long_option(table: &'static [Opt], word: &[u8], rest: &mut Rest<'_>) -> Resul
     Ok(TypedOption { name: option.means, value })
 }
 
-/// The option with this name or the only one that begins so; GNU's own come first. Two names of one option are one.
+/// Returns the option with this name, or the only one that starts with it; GNU's own have priority.
+/// Two names of one option count as one.
 fn find_long(table: &'static [Opt], name: &[u8], word: &[u8]) -> Result<&'static Opt, ArgsError> {
     let long = || table.iter().filter(|option| option.long);
     if let Some(exact) = long().find(|option| option.name.as_bytes() == name) {
@@ -144,7 +147,7 @@ fn find_long(table: &'static [Opt], name: &[u8], word: &[u8]) -> Result<&'static
         [] => Err(ArgsError::Unrecognized(word())),
         [first, ref others @ ..] if others.iter().all(|other| other.means == first.means) => Ok(first),
         _ => {
-            // As getopt lists them: the first, and those that mean something else.
+            // Same list as getopt's: the first option, and those with another meaning.
             let differs = |option: &&&Opt| option.name == found[0].name || option.means != found[0].means;
             let listed = found.iter().filter(differs);
             let possibilities = listed.map(|option| format!(" '--{}'", option.name)).collect();
@@ -153,7 +156,8 @@ fn find_long(table: &'static [Opt], name: &[u8], word: &[u8]) -> Result<&'static
     }
 }
 
-/// One `-abc`, where the last letter may take a value from behind it or from the next word.
+/// Parses `-abc`; the last letter may take a value from the rest of the argument or from the next
+/// one.
 fn short_options(
     table: &'static [Opt],
     letters: &[u8],

@@ -1,4 +1,4 @@
-//! Options that mean the same to cp, mv and install, as rows of their tables.
+//! Table rows of the options that cp, mv and install share.
 
 use super::table::Value::{No, Optional, Required};
 use super::table::{Opt, gnu, letter, own};

@@ -1,4 +1,5 @@
-//! mcp's numbers, which the other tools take as well: threads, sizes, and which part of each file is copied.
+//! mcp's numbers, which the other tools accept as well: threads, sizes, and the copied part of each
+//! file.
 
 use haul_digest::{Algebra, Algorithm};
 use haul_engine::copy::{HashForm, Moving, Workers};
@@ -6,10 +7,10 @@ use haul_model::{ByteLen, ByteOffset, ObjectSize, SizeError, limits, parse_size}
 use std::ffi::{OsStr, OsString};
 use thiserror::Error;
 
-/// mcp's default leaf of a hash tree, in bytes.
+/// mcp's default leaf size of a hash tree, in bytes.
 const LEAF_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// Why a number can't be used.
+/// Error of a number that is not valid.
 #[derive(Debug, Error)]
 pub(crate) enum SizeOptionError {
     #[error("--{option}: {source}")]
@@ -20,7 +21,7 @@ pub(crate) enum SizeOptionError {
     Range { option: String, value: u64, least: u64, most: u64 },
 }
 
-/// Numbers as far as they were given.
+/// Numbers given so far.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     threads: Option<usize>,
@@ -33,13 +34,13 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Takes one option's value.
+    /// Handles the value of one option.
     ///
     /// # Errors
-    /// [`SizeOptionError`] names the option and the value.
+    /// Returns [`SizeOptionError`] with the option and the value.
     ///
     /// # Panics
-    /// For an option that is in the table but nowhere else: a mistake of this program.
+    /// Panics for an option that is in the table but not handled here, which is a bug.
     pub(crate) fn set(&mut self, option: &str, value: &OsStr) -> Result<(), SizeOptionError> {
         let number = |unit| parse(option, value, unit);
         match option {
@@ -61,7 +62,7 @@ impl Sizes {
         Ok(())
     }
 
-    /// Puts the numbers in the place of the measured defaults.
+    /// Replaces the measured defaults by the given numbers.
     pub(crate) fn apply(&self, moving: &mut Moving) {
         if let Some(threads) = self.threads {
             moving.workers = Workers::exactly(threads);
@@ -70,11 +71,12 @@ impl Sizes {
         moving.block = self.buffer.or(moving.block);
         moving.offset = self.offset.map_or(moving.offset, ByteOffset);
         moving.length = self.length.map(ByteLen);
-        // Whoever names a place, even the first, means the place in the sink as well.
+        // An offset in the source, even 0, also applies to the sink.
         moving.sink_offset = self.sink_offset.or(self.offset).map(ByteOffset);
     }
 
-    /// mcp hashes the parts of a split file; here that is a choice, made by asking for parts.
+    /// Returns the form of hashes. mcp always hashes the parts of a split file; here the user
+    /// selects that by requesting parts.
     pub(crate) fn hash_form(&self, algorithm: Algorithm, check_tree: bool) -> HashForm {
         let serial = algorithm.algebra() == Algebra::Serial;
         let leaf = self.leaf.unwrap_or_else(|| ObjectSize::round_up(LEAF_BYTES_DEFAULT));
@@ -89,7 +91,7 @@ impl Sizes {
     }
 }
 
-/// A size as an option has it; a plain number counts `unit` bytes.
+/// Parses the size of an option; a plain number counts `unit` bytes.
 pub(crate) fn parse(option: &str, value: &OsStr, unit: u64) -> Result<u64, SizeOptionError> {
     let option = || option.to_owned();
     let text = value
@@ -98,7 +100,7 @@ pub(crate) fn parse(option: &str, value: &OsStr, unit: u64) -> Result<u64, SizeO
     parse_size(text, unit).map_err(|source| SizeOptionError::Size { option: option(), source })
 }
 
-/// Sizes of objects are rounded up to a power of two, as mcp's are.
+/// Rounds object sizes up to a power of two, as mcp does.
 fn object(option: &str, bytes: u64) -> Result<ObjectSize, SizeOptionError> {
     within(option, bytes, 1, limits::OBJECT_BYTES_MAX).map(ObjectSize::round_up)
 }

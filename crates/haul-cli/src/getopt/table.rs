@@ -1,25 +1,26 @@
-//! The table of a tool's options.
+//! Table of a tool's options.
 
 /// One option.
 #[derive(Debug)]
 pub(crate) struct Opt {
-    /// The long name where there is one, else the letter.
+    /// The long name if there is one, else the letter.
     pub(crate) name: &'static str,
-    /// What the rest of the program calls it: its name, or that of the option it is an older name of.
+    /// Name that the rest of the program uses: the option's own name, or the newer name of the same
+    /// option.
     pub(crate) means: &'static str,
-    /// Letters it may be typed as.
+    /// Letters of the option.
     pub(crate) shorts: &'static str,
-    /// Whether `--name` is a way to type it.
+    /// True if `--name` is a spelling of the option.
     pub(crate) long: bool,
     pub(crate) value: Value,
-    /// Whether GNU's tool (coreutils 9.1) has it: its abbreviations keep their meaning beside the options added here
-    /// and by later releases.
+    /// True if GNU's tool (coreutils 9.1) has the option. Its abbreviations keep their meaning
+    /// despite the options that haul and later releases added.
     pub(crate) gnu: bool,
-    /// Help leaves out those that have no words.
+    /// Description; help leaves out options without one.
     pub(crate) help: &'static str,
 }
 
-/// Whether an option takes a value, and what help calls it.
+/// Value of an option, and its name in help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     No,
@@ -29,35 +30,35 @@ pub(crate) enum Value {
 
 use Value::{No, Optional, Required};
 
-/// An option of GNU's tool with a long name.
+/// Returns an option of GNU's tool with a long name.
 pub(crate) const fn gnu(name: &'static str, shorts: &'static str, value: Value, help: &'static str) -> Opt {
     Opt { name, means: name, shorts, long: true, value, gnu: true, help }
 }
 
-/// An option of GNU's tool that is a letter and takes no value.
+/// Returns an option of GNU's tool that is one letter without a value.
 pub(crate) const fn letter(name: &'static str, help: &'static str) -> Opt {
     Opt { name, means: name, shorts: name, long: false, value: No, gnu: true, help }
 }
 
-/// An older long name of an option without value. Help leaves it out.
+/// Returns an older long name of an option without a value. Help leaves it out.
 pub(crate) const fn older(name: &'static str, means: &'static str) -> Opt {
     Opt { name, means, shorts: "", long: true, value: No, gnu: true, help: "" }
 }
 
-/// An option that GNU's tool lacks.
+/// Returns an option that GNU's tool lacks.
 pub(crate) const fn own(name: &'static str, value: Value, help: &'static str) -> Opt {
     Opt { name, means: name, shorts: "", long: true, value, gnu: false, help }
 }
 
-/// An option of GNU's releases after 9.1.
+/// Returns an option of GNU's releases after 9.1.
 pub(crate) const fn later(name: &'static str, value: Value, help: &'static str) -> Opt {
     own(name, value, help)
 }
 
-/// Columns before the explanation.
+/// Column of the descriptions.
 const HELP_COLUMN: usize = 34;
 
-/// What `--help` prints of a table.
+/// Returns the lines of a table for `--help`.
 pub(crate) fn help_lines(table: &[Opt]) -> String {
     table.iter().filter(|option| !option.help.is_empty()).map(help_line).collect()
 }
@@ -81,13 +82,14 @@ fn help_line(option: &Opt) -> String {
     }
 }
 
-/// What must be true of every tool's table.
+/// Rules for every tool's table.
 #[cfg(test)]
 pub(crate) mod rules {
     use super::Opt;
     use std::collections::HashSet;
 
-    /// No two options are typed alike, and help names all but old names.
+    /// Asserts that no two options have the same spelling, and that help names all options but the
+    /// older names.
     #[track_caller]
     pub(crate) fn hold(table: &'static [Opt], help: &str) {
         let (mut letters, mut names) = (HashSet::new(), HashSet::new());

@@ -1,26 +1,26 @@
-//! `--update`: which existing files cp and mv replace.
+//! `--update`: the existing files that cp and mv replace.
 
 use super::choice::{self, Choice, ChoiceError};
 use std::ffi::OsStr;
 
-/// Which existing files are replaced.
+/// Existing files to replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// All of them.
+    /// All files.
     All,
-    /// None.
+    /// No files.
     None,
-    /// None, and each is a failure.
+    /// No files, and each existing one is an error.
     NoneFail,
-    /// Those that are older than their source.
+    /// Files that are older than their source.
     Older,
 }
 
 impl Which {
-    /// `-u` and `--update[=WHICH]`.
+    /// Parses `-u` and `--update[=WHICH]`.
     ///
     /// # Errors
-    /// [`ChoiceError`] for a word that nobody knows.
+    /// Returns [`ChoiceError`] for an unknown word.
     pub(crate) fn typed(word: Option<&OsStr>) -> Result<Which, ChoiceError> {
         word.map_or(Ok(Which::Older), |word| choice::choose("--update", word, &WORDS))
     }

@@ -1,4 +1,4 @@
-//! Directories made with all that lie above them.
+//! Creation of directories with all missing parents.
 
 use super::labels::{Asked, Maker};
 use super::mode::{SETGID, SETUID, STICKY};
@@ -13,22 +13,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
-/// Permissions of directories that nobody named.
+/// Permissions of directories that the command line does not name.
 const ABOVE: u32 = 0o755;
 
-/// What a directory is made without, and gets when it has its owner.
+/// Permissions that a new directory lacks until its owner is set.
 const FOR_OTHERS: u32 = 0o077;
 
-/// What a directory is made without, and gets when it has its special bits.
+/// Permissions that a new directory lacks until its special bits are set.
 const WRITING_BY_OTHERS: u32 = 0o022;
 
-/// Why a directory could not be made or given its properties.
+/// Error of creating a directory or setting its properties.
 #[derive(Debug, Error)]
 pub(super) enum DirectoryError {
-    /// One above a file.
+    /// A parent of a file.
     #[error("cannot create directory {}: {}", quote(path), cause(source))]
     Above { path: OsString, source: io::Error },
-    /// One that was named, or lies above such a one.
+    /// A named directory, or a parent of one.
     #[error("cannot create directory {}: {}", quote_word(path), cause(source))]
     Create { path: OsString, source: io::Error },
     #[error("cannot change permissions of {}: {}", quote_word(path), cause(source))]
@@ -37,29 +37,29 @@ pub(super) enum DirectoryError {
     Owner { path: OsString, source: io::Error },
 }
 
-/// Makes the directories above the last component of `path` that are missing.
+/// Creates the missing directories above the last component of `path`.
 ///
 /// # Errors
-/// The first that could not be made.
+/// Returns the first directory that could not be created.
 pub(super) fn make_above(path: &OsStr, maker: &Maker<'_>) -> Result<(), DirectoryError> {
     let failed = |(path, source)| DirectoryError::Above { path, source };
     Above::make(path, maker).map(drop).map_err(failed)
 }
 
-/// `-D -t`: makes a directory and all above it, with the permissions of those that nobody named.
+/// `-D -t`: creates a directory and all its parents, with the permissions of unnamed directories.
 ///
 /// # Errors
-/// As [`make_above`].
+/// Same as [`make_above`].
 pub(super) fn make_all(path: &OsStr, maker: &Maker<'_>) -> Result<(), DirectoryError> {
     let mut with_end = path.to_owned();
     with_end.push("/.");
     make_above(&with_end, maker)
 }
 
-/// `-d`: makes a directory with all above it, and gives it its properties, whether it is new or not.
+/// `-d`: creates a directory and all its parents, and sets its properties even if it exists.
 ///
 /// # Errors
-/// What could not be made or set.
+/// Returns the directory or property that could not be created or set.
 pub(super) fn install(
     path: &OsStr,
     properties: &Properties,
@@ -82,12 +82,12 @@ pub(super) fn install(
         let path = path.to_owned();
         if has_owner { DirectoryError::Owner { path, source } } else { DirectoryError::Mode { path, source } }
     };
-    // What was made a moment ago is no link; what stood there may be one to a directory.
+    // A newly created directory is not a link; an existing one may be a link to a directory.
     let follow = if made.is_ok() { Follow::No } else { Follow::Yes };
     let is_old = made.is_err();
     let standing = match (Standing::open(&above, follow), made) {
         (Ok(standing), _) => standing,
-        // What stands there can't be looked at: as with install, that is what is told of.
+        // The existing file cannot be inspected: install reports this error too.
         (Err(error), Ok(())) => return Err(failed(error)),
         (Err(error), Err(made)) if made.kind() != io::ErrorKind::NotFound && !is_no_directory(&error) => {
             return Err(failed(error));
@@ -101,10 +101,10 @@ pub(super) fn install(
     Ok(())
 }
 
-/// A directory that gets its properties: held, whatever becomes of its name.
+/// An open directory that gets its properties, whatever happens to its name.
 struct Standing {
     fd: OwnedFd,
-    /// It could be opened to be read; else it is only held.
+    /// True if the directory is open for reading; else the descriptor is `O_PATH`.
     is_open: bool,
     found: Stat,
 }
@@ -121,8 +121,8 @@ impl Standing {
         Ok(Standing { fd, is_open, found })
     }
 
-    /// Sets owner and permissions, as far as it has others. What nobody spoke of stays as it is, or as the directory above
-    /// gave it.
+    /// Sets owner and permissions if they differ. Unnamed properties keep their values, or those
+    /// that the parent directory gave.
     fn dress(&self, properties: &Properties) -> io::Result<()> {
         let Properties { owner, group, mode } = *properties;
         let differs = |wanted: Option<u32>, has: u32| wanted.is_some_and(|wanted| wanted != has);
@@ -131,7 +131,7 @@ impl Standing {
             let set = if self.is_open { set_owner_fd } else { set_owner_held };
             set(&self.fd, owner, group)?;
         }
-        // A new owner may cost a directory its set-id bits.
+        // A change of the owner may clear a directory's set-id bits.
         let lost = if changes_owner { self.found.mode & (SETUID | SETGID) } else { 0 };
         if ((self.found.mode ^ mode.directory) | lost) & mode.named == 0 {
             return Ok(());
@@ -141,17 +141,19 @@ impl Standing {
     }
 }
 
-/// The directory that a path's last component is in, held; reached step by step, so that nothing that happens to the path
-/// meanwhile leads elsewhere.
+/// Open directory of a path's last component. The path is walked step by step, so that later
+/// changes to the path lead nowhere else.
 struct Above<'a> {
-    /// `None`: the working directory.
+    /// `None` for the working directory.
     directory: Option<OwnedFd>,
-    /// The last component, with what slashes are behind it; of an absolute name in the root, with those before it.
+    /// The last component with its trailing slashes; for an absolute name in the root, also with
+    /// the leading ones.
     last: &'a OsStr,
 }
 
 impl<'a> Above<'a> {
-    /// Makes what is missing above the last component; what could not be made, and why.
+    /// Creates the missing directories above the last component. Returns the directory that could
+    /// not be created, and the error.
     fn make(path: &'a OsStr, maker: &Maker<'_>) -> Result<Above<'a>, (OsString, io::Error)> {
         let bytes = path.as_bytes();
         let last = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
@@ -167,12 +169,12 @@ impl<'a> Above<'a> {
         Ok(above)
     }
 
-    /// Goes one directory down, and makes it first where it is missing.
+    /// Enters a directory, and creates it first if it is missing.
     fn enter(&mut self, (name, path): (&OsStr, &OsStr), maker: &Maker<'_>) -> io::Result<()> {
         let missing = maker.make(self.dir(), (name, path), ABOVE, Asked::No).err();
         let follow = if missing.is_none() { Follow::No } else { Follow::Yes };
         let entered = open_place_at(self.dir(), name, follow).and_then(|fd| {
-            // Whoever may not go through it may not work in it.
+            // A user without search permission cannot work in the directory.
             stat::stat_at(&fd, c".", Follow::No)?;
             Ok(fd)
         });
@@ -181,7 +183,7 @@ impl<'a> Above<'a> {
                 self.directory = Some(fd);
                 Ok(())
             }
-            // Nothing is there: why it could not be made says more.
+            // The directory is missing: the error of its creation is more specific.
             (Err(error), Some(missing)) if error.kind() == io::ErrorKind::NotFound => Err(missing),
             (Err(error), _) => Err(error),
         }

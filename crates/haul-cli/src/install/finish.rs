@@ -1,4 +1,4 @@
-//! What becomes of a file that was copied: symbols stripped, owner, permissions.
+//! Steps after the copy of a file: strip symbols, set owner and permissions.
 
 use super::resolve::Properties;
 use super::run::Sink;
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use thiserror::Error;
 
-/// What could not be set.
+/// Error of a property that could not be set.
 #[derive(Debug, Error)]
 pub(super) enum FinishError {
     #[error("cannot change ownership of {}: {}", quote(path), cause(source))]
@@ -29,10 +29,11 @@ pub(super) enum FinishError {
     Unlink { path: OsString, source: io::Error },
 }
 
-/// Sets the owner, which takes set-id bits away, and then the permissions.
+/// Sets the owner, which clears set-id bits, and then the permissions.
 ///
 /// # Errors
-/// Which of the two could not be set; after a failed owner the file stays closed.
+/// Returns the property that could not be set. After a failure to set the owner, the file stays
+/// inaccessible to others.
 pub(super) fn set_properties(sink: &Sink<'_>, properties: &Properties, mode: u32) -> Result<(), FinishError> {
     if properties.owner.is_some() || properties.group.is_some() {
         set_owner_at(sink.dir(), sink.name, properties.owner, properties.group)
@@ -41,22 +42,23 @@ pub(super) fn set_properties(sink: &Sink<'_>, properties: &Properties, mode: u32
     set_mode_at(sink.dir(), sink.name, mode).map_err(|source| FinishError::Mode { path: sink.path(), source })
 }
 
-/// Gives a file its source's times.
+/// Sets a file's times to those of its source.
 ///
 /// # Errors
-/// What utimensat(2) reports.
+/// Returns the error of utimensat(2).
 pub(super) fn set_times(sink: &Sink<'_>, source: &Stat) -> Result<(), FinishError> {
     set_times_at(sink.dir(), sink.name, Times::of(source))
         .map_err(|source| FinishError::Times { path: sink.path(), source })
 }
 
-/// Runs the program that strips symbols, which knows the file by its path alone. What can't be stripped is removed.
+/// Runs the program that strips symbols, which gets the file by path. A file that cannot be
+/// stripped is removed.
 ///
 /// # Errors
-/// All that went wrong, in its order.
+/// Returns all errors in their order.
 pub(super) fn strip(program: &OsStr, sink: &Sink<'_>) -> Result<(), Vec<FinishError>> {
     let path = sink.path();
-    // A name must not be taken for an option.
+    // Prevents that a name is parsed as an option.
     let mut operand = OsString::from(if path.as_bytes().starts_with(b"-") { "./" } else { "" });
     operand.push(&path);
     let mut failures = match Command::new(program).arg(&operand).status() {

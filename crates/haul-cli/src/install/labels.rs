@@ -1,4 +1,4 @@
-//! Security contexts, where the kernel labels files by SELinux.
+//! Security contexts, if the kernel labels files with SELinux.
 
 use super::run::Sink;
 use haul_engine::copy::{cause, quote, quote_if_needed, quote_word};
@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
-/// What could not be labelled: worth a line, and no failure.
+/// Warning about a file that could not be labelled.
 #[derive(Debug, Error)]
 pub(super) enum LabelError {
     #[error("warning: {}: context lookup failed: {}", quote_if_needed(path), cause(source))]
@@ -31,16 +31,17 @@ pub(super) enum LabelError {
     Restore { path: OsString, source: io::Error },
 }
 
-/// Whether a directory is one that `-d` names, which is looked at once more in any case, or one above those.
+/// `Yes` for a directory that `-d` names, which is checked again in any case; `No` for a parent of
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Yes,
     No,
 }
 
-/// How directories are made: whom that is told, and which contexts they get.
+/// Creation of directories: receivers of reports, and the policy for contexts.
 pub(super) struct Maker<'a> {
-    /// Hears of each that is made, by its path.
+    /// Receives the path of each created directory.
     pub(super) tell: &'a dyn Fn(&OsStr),
     pub(super) warn: &'a dyn Fn(&dyn Display),
     /// `-Z`.
@@ -48,10 +49,10 @@ pub(super) struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// Makes a directory, and tells so.
+    /// Creates a directory and reports it.
     ///
     /// # Errors
-    /// What mkdirat(2) reports.
+    /// Returns the error of mkdirat(2).
     pub(super) fn make(
         &self,
         dir: BorrowedFd<'_>,
@@ -79,7 +80,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// `-d -Z` of a directory that stands there already.
+    /// `-d -Z` for an existing directory.
     pub(super) fn relabel(&self, dir: BorrowedFd<'_>, (name, path): (&OsStr, &OsStr)) {
         let Some(policy) = self.policy else { return };
         let set = with_place(dir, name, |place| {
@@ -99,21 +100,22 @@ impl Maker<'_> {
     }
 }
 
-/// Tells the kernel which context a new directory is to get.
+/// Sets the context of the next new directory in the kernel.
 fn announce(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<Context> {
     let announced = selinux::of_new_at(policy, dir, name, FileKind::Directory)
         .and_then(|context| policy.label_new_files(Some(&context)).map(|()| context));
     if announced.is_err() {
-        // What the directory above it got is not this one's.
+        // Clears the context that was set for the parent directory.
         let _ = policy.label_new_files(None);
     }
     announced
 }
 
-/// Gives an installed file all of the context that the policy has for its path: what installs a program labels it.
+/// Sets an installed file's complete context as the policy gives it for the path, because the
+/// installer of a program labels it.
 ///
 /// # Errors
-/// [`LabelError`], where there is a context and it can't be found or set.
+/// Returns [`LabelError`] if there is a context that cannot be found or set.
 pub(super) fn settle(policy: &dyn Policy, sink: &Sink<'_>) -> Result<(), LabelError> {
     let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return Ok(()) };
     let context = match selinux::of_path_at(policy, sink.dir(), sink.name, standing.kind) {
@@ -129,7 +131,7 @@ pub(super) fn settle(policy: &dyn Policy, sink: &Sink<'_>) -> Result<(), LabelEr
     }
 }
 
-/// `-C --preserve-context`: whether both ends have one context.
+/// `-C --preserve-context`: returns true if both files have the same context.
 pub(super) fn are_alike(source: &OsStr, sink: &Sink<'_>) -> bool {
     let from = with_place(CWD, source, Context::of);
     let to = with_place(sink.dir(), sink.name, Context::of);

@@ -1,6 +1,7 @@
-//! `haul install`, also as `install`: files are copied by the copy engine, one operand after the other, closed to
-//! everybody while they are written ([`run`]); then they get their owner and permissions ([`finish`]). Directories are
-//! made with all that lie above them ([`directories`]). Where the kernel has SELinux, both are labelled ([`labels`]).
+//! `haul install`, also as `install`: the copy engine copies files one operand after the other. A
+//! file is inaccessible to others while it is written ([`run`]); then owner and permissions are set
+//! ([`finish`]). Directories are created with all missing parents ([`directories`]). If the kernel
+//! has SELinux, files and directories are labelled ([`labels`]).
 
 mod directories;
 mod finish;

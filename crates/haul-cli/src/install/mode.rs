@@ -1,4 +1,5 @@
-//! Permissions as chmod takes them: octal, or symbolic clauses (POSIX, chmod), applied to a file without any.
+//! Permissions in chmod's syntax: octal, or symbolic clauses (POSIX, chmod), applied to a file
+//! without any permissions.
 
 use haul_engine::copy::quote_word;
 use std::ffi::{OsStr, OsString};
@@ -9,25 +10,25 @@ use thiserror::Error;
 pub(super) const SETUID: u32 = 0o4000;
 /// Set-group-id.
 pub(super) const SETGID: u32 = 0o2000;
-/// In a directory, files are removed by their owners alone.
+/// Sticky bit: in a directory, only the owner of a file can remove it.
 pub(super) const STICKY: u32 = 0o1000;
 
-/// All that chmod(2) sets.
+/// All bits that chmod(2) sets.
 pub(super) const ALL: u32 = 0o7777;
 
-/// A word that is no mode.
+/// Error of a word that is not a mode.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("invalid mode {}", quote_word(.0))]
 pub(super) struct ModeError(OsString);
 
-/// What a mode says.
+/// A parsed mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mode {
-    /// Of a file.
+    /// Bits for a file.
     pub(super) file: u32,
-    /// Of a directory: `X` means something there.
+    /// Bits for a directory, where `X` has an effect.
     pub(super) directory: u32,
-    /// Which bits were spoken of; a directory keeps the others.
+    /// Bits that the mode names; a directory keeps the others.
     pub(super) named: u32,
 }
 
@@ -39,17 +40,17 @@ impl Default for Mode {
 }
 
 impl Mode {
-    /// Reads a mode.
+    /// Parses a mode.
     ///
     /// # Errors
-    /// [`ModeError`] shows the word.
+    /// Returns [`ModeError`] with the word if it is not a mode.
     pub(super) fn parse(word: &OsStr) -> Result<Mode, ModeError> {
         let text = word.as_bytes();
         let read = if text.first().is_some_and(u8::is_ascii_digit) { octal(text) } else { symbolic(text) };
         read.ok_or_else(|| ModeError(word.to_owned()))
     }
 
-    /// What an operator does to the bits of `who`, with these bits of a file and of a directory.
+    /// Applies an operator to the bits of `who`, with these bits for a file and for a directory.
     fn change(&mut self, operator: u8, who: u32, [of_file, of_directory]: [u32; 2]) {
         let set = |old: u32, bits: u32| match operator {
             b'+' => old | bits,
@@ -61,7 +62,7 @@ impl Mode {
     }
 }
 
-/// What chmod(2) sets, in octal digits alone.
+/// Parses the bits of chmod(2) as octal digits.
 fn number(text: &[u8]) -> Option<u32> {
     let digits = std::str::from_utf8(text).ok()?;
     let bits = u32::from_str_radix(digits, 8).ok()?;
@@ -70,7 +71,7 @@ fn number(text: &[u8]) -> Option<u32> {
 
 fn octal(text: &[u8]) -> Option<Mode> {
     let bits = number(text)?;
-    // Fewer than five digits leave a directory the set-id bits that they don't name.
+    // With fewer than five digits, a directory keeps the set-id bits that the digits do not name.
     let named = if text.len() < 5 { bits | STICKY | 0o777 } else { ALL };
     Some(Mode { file: bits, directory: bits, named })
 }
@@ -87,7 +88,8 @@ fn symbolic(text: &[u8]) -> Option<Mode> {
                 return None;
             }
             if behind.first().is_some_and(u8::is_ascii_digit) {
-                // A number is about all bits: no class stands before the operator, and nothing behind it.
+                // A number applies to all bits: no class may precede the operator, and nothing may
+                // follow the number.
                 let bits = number(behind).filter(|_| end == 0)?;
                 mode.change(operator, ALL, [bits; 2]);
                 mode.named |= if operator == b'=' { ALL } else { bits };
@@ -101,7 +103,7 @@ fn symbolic(text: &[u8]) -> Option<Mode> {
     Some(mode)
 }
 
-/// The bits that `u`, `g`, `o` and `a` speak of.
+/// Returns the bits of `u`, `g`, `o` and `a`.
 fn bits_of_class(letter: u8) -> u32 {
     match letter {
         b'u' => 0o700 | SETUID,
@@ -121,7 +123,8 @@ fn apply(mode: &mut Mode, who: u32, operator: u8, permissions: &[u8]) -> Option<
     Some(())
 }
 
-/// What stands behind an operator, for every class at once: letters, or one class whose bits are taken.
+/// Parses the permissions after an operator, for all classes: letters, or one class whose bits are
+/// copied.
 fn value(permissions: &[u8], mode: u32, is_directory: bool) -> Option<u32> {
     let of_class = |shift: u32| Some((mode >> shift & 7) * 0o111);
     match permissions {

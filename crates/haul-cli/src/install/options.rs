@@ -1,9 +1,9 @@
-//! The options of `install`, as one table.
+//! Options of `install` in one table.
 
 use crate::getopt::Value::{No, Optional, Required};
 use crate::getopt::{Opt, gnu, help_lines, later, letter, own, shared};
 
-/// All options; install's in the order in which it lists the possibilities of an abbreviation.
+/// All options, in the order in which install lists the candidates of an abbreviation.
 pub(super) const OPTIONS: &[Opt] = &[
     shared::BACKUP,
     shared::B,
@@ -42,7 +42,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     shared::VERSION,
 ];
 
-/// What `--help` prints.
+/// Returns the output of `--help`.
 pub(super) fn help(tool: &str) -> String {
     format!(
         "Usage: {tool} [OPTION]... [-T] SOURCE DEST\n\

@@ -1,4 +1,4 @@
-//! What a command line of `install` means.
+//! Resolution of a command line of `install`.
 
 use super::mode::{ALL, Mode, ModeError};
 use super::options::OPTIONS;
@@ -17,14 +17,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What is to be installed, and how.
+/// Resolved command: files or directories to install, and their properties.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) work: Work,
     pub(super) properties: Properties,
-    /// Which security contexts copies get as they are made.
+    /// Security contexts of copies at their creation.
     pub(super) contexts: Contexts,
-    /// Nobody spoke of contexts: where the kernel has a policy, files get what that has for their paths when all else is set.
+    /// Set without any context option: if the kernel has a policy, files get the policy's context
+    /// for their paths at the end.
     pub(super) policy: Option<Arc<dyn Policy>>,
     pub(super) backup: Option<Backup>,
     /// `-C`.
@@ -50,14 +51,14 @@ pub(super) enum Work {
         sources: Vec<OsString>,
         /// As typed.
         directory: OsString,
-        /// The directory itself; `None` where it is still to be made.
+        /// The open directory; `None` if it is still to be created.
         place: Option<Place>,
     },
-    /// One file gets this name.
+    /// One file that gets this name.
     Onto { source: OsString, sink: OsString },
 }
 
-/// What is set on what was installed.
+/// Properties of installed files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Properties {
     pub(super) owner: Option<u32>,
@@ -65,7 +66,7 @@ pub(super) struct Properties {
     pub(super) mode: Mode,
 }
 
-/// What a command line asks for.
+/// Request of a command line.
 #[derive(Debug)]
 pub(super) enum Wish {
     Install(Box<Resolved>),
@@ -73,7 +74,7 @@ pub(super) enum Wish {
     Version,
 }
 
-/// Why a command line asks for nothing that can be done.
+/// Usage error.
 #[derive(Debug, Error)]
 pub(super) enum UsageError {
     #[error(transparent)]
@@ -105,7 +106,7 @@ pub(super) enum UsageError {
 }
 
 impl UsageError {
-    /// Whether the message is followed by a hint at `--help`.
+    /// Returns true if a hint at `--help` follows the message.
     pub(super) fn has_hint(&self) -> bool {
         match self {
             UsageError::Operands(error) => error.has_hint(),
@@ -118,10 +119,10 @@ impl UsageError {
     }
 }
 
-/// Who hears warnings.
+/// Receiver of warnings.
 type Warn<'a> = &'a mut dyn FnMut(&str);
 
-/// Options as far as they were read.
+/// Options read so far.
 #[derive(Debug, Default)]
 struct Reading {
     backup: BackupTyped,
@@ -142,11 +143,12 @@ struct Reading {
     sizes: Sizes,
 }
 
-/// Finds out what was meant, where the kernel labels files by `policy`. Looks at the last operand: a directory there takes the others. `warn` hears at once what is
-/// worth a line, whether or not a mistake follows.
+/// Resolves the command line; `policy` is set if the kernel labels files. The last operand is
+/// inspected: an existing directory receives the others. `warn` gets warnings immediately, even if
+/// a usage error follows.
 ///
 /// # Errors
-/// [`UsageError`]: the first mistake, in the order in which install finds them.
+/// Returns [`UsageError`]: the first error, in the order in which install finds them.
 pub(super) fn resolve(
     args: &[OsString],
     options_first: bool,
@@ -231,7 +233,7 @@ impl Reading {
             .group
             .as_deref()
             .map(|name| id(name, users::group).ok_or(UsageError::Group(name.to_owned())));
-        // To chown(2) the largest number means that the owner stays.
+        // For chown(2) the largest number means that the owner is unchanged.
         let is_one = |id: &u32| *id != u32::MAX;
         let (owner, group) = (owner.transpose()?.filter(is_one), group.transpose()?.filter(is_one));
         let policy = self.context.unasked().cloned();
@@ -279,7 +281,7 @@ impl Reading {
         Ok(Work::Onto { source, sink })
     }
 
-    /// `-t`: a directory that is there, or with `-D` one that is to be made.
+    /// Resolves `-t`: an existing directory, or with `-D` one that is to be created.
     fn given_target(&self, sources: Vec<OsString>, directory: OsString) -> Result<Work, UsageError> {
         match Place::open(&directory) {
             Ok(place) => Ok(Work::Into { sources, directory, place: Some(place) }),
@@ -291,7 +293,8 @@ impl Reading {
     }
 }
 
-/// A name, or a number as strtoumax(3) reads it: decimal, octal after 0, hexadecimal after 0x, with blanks and a plus before it.
+/// Resolves a name, or a number as strtoumax(3) reads it: decimal, octal after 0, hexadecimal after
+/// 0x, with blanks and a plus before it.
 fn id(name: &OsStr, look_up: fn(&OsStr) -> io::Result<Option<u32>>) -> Option<u32> {
     if let Ok(Some(id)) = look_up(name) {
         return Some(id);

@@ -1,4 +1,4 @@
-//! One installation from the command line to its exit status.
+//! Run of one installation, from the command line to the exit status.
 
 use super::directories;
 use super::finish::{set_properties, set_times, strip};
@@ -23,16 +23,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-/// A file is closed to all but its maker until it has its owner.
+/// Mode of a file until its owner is set: accessible only to its creator.
 const WHILE_WRITTEN: u32 = 0o600;
 
-/// Smaller files are copied by this thread alone: others would take longer to come.
+/// Smaller files are copied by this thread alone, because other threads take longer to start.
 const LARGE_BYTES: u64 = 8 << 20;
 
-/// Bytes compared at a time.
+/// Block size of a comparison, in bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Installs what `args` say. `tool` is the name that messages begin with: `install` or `haul install`.
+/// Runs the installation of `args`. `tool` is the name that messages start with: `install` or `haul
+/// install`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
     let mut warn = |warning: &str| say(tool, &warning);
@@ -53,7 +54,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Permissions are set as asked for, whatever the user's mask.
+    // Permissions are set as requested, regardless of the user's umask.
     process::set_umask(0);
     let console = Console::new(tool, resolved.json, &Print::default(), interrupt.flag());
     let tally = Tally::default();
@@ -77,23 +78,23 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     console.close(failures > 0)
 }
 
-/// What operands of this command became, by name and inode.
+/// Files that operands of this command created, by name and inode.
 type Created = HashSet<(OsString, (u64, u64))>;
 
-/// The name that a file gets, in a directory that is held.
+/// Name of a file in an open directory.
 pub(super) struct Sink<'a> {
-    /// `None`: the working directory, where the directory can't be held.
+    /// `None` for the working directory, if the directory cannot be opened.
     place: Option<&'a Place>,
     pub(super) name: &'a OsStr,
 }
 
 impl Sink<'_> {
-    /// What the name is relative to.
+    /// Returns the directory that the name is relative to.
     pub(super) fn dir(&self) -> BorrowedFd<'_> {
         self.place.map_or(CWD, |place| place.as_fd())
     }
 
-    /// For messages.
+    /// Returns the path for messages.
     pub(super) fn path(&self) -> OsString {
         self.place.map_or_else(|| self.name.to_owned(), |place| place.path_of(self.name))
     }
@@ -106,7 +107,7 @@ struct Job<'a> {
     interrupt: &'a Interrupt,
     tally: &'a Tally,
     failures: Cell<u64>,
-    /// The policy's list of paths can be read.
+    /// True if the policy's list of paths can be read.
     has_list: OnceCell<bool>,
 }
 
@@ -121,7 +122,7 @@ impl Job<'_> {
                 {
                     return self.fail(&error);
                 }
-                // Where the directory can't be held, the copy says why.
+                // If the directory cannot be opened, the copy reports the reason.
                 let held = Place::above(sink).ok();
                 let (place, name) =
                     held.as_ref().map_or((None, &**sink), |(place, name)| (Some(place), *name));
@@ -173,8 +174,8 @@ impl Job<'_> {
         }
     }
 
-    /// `-D -t`: makes the directory that all go into; `None` where it can't be had, which was told then. As with install,
-    /// what is made are the directories above the `first` file, which may have no name.
+    /// `-D -t`: creates the target directory of all files. Returns `None` after a reported failure.
+    /// Like install, creates only its parents if the `first` file has an empty name.
     fn make_target(&self, directory: &OsStr, first: &OsStr) -> Option<Place> {
         let make = if first.is_empty() { directories::make_above } else { directories::make_all };
         if let Err(error) = self.with_maker(|maker| make(directory, maker)) {
@@ -191,12 +192,13 @@ impl Job<'_> {
         opened.ok()
     }
 
-    /// Two operands of one name are a mistake, unless the first is kept as a numbered backup.
+    /// Reports two operands with the same name, which is an error unless the first file is kept as
+    /// a numbered backup.
     fn was_just_created(&self, created: &Created, (source, found): (&OsStr, &Stat), sink: &Sink<'_>) -> bool {
         let numbered =
             self.resolved.backup.as_ref().is_some_and(|backup| backup.method == copy::BackupMethod::Numbered);
         let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return false };
-        // That both are one file is told by the copy.
+        // The copy reports that both are the same file.
         let is_one = found.identity() == standing.identity();
         if numbered || is_one || !created.contains(&(sink.name.to_owned(), standing.identity())) {
             return false;
@@ -206,7 +208,8 @@ impl Job<'_> {
         true
     }
 
-    /// Installs one file, unless an earlier operand became its sink; whether it stands there now.
+    /// Installs one file, unless an earlier operand created its sink. Returns true if the file is
+    /// installed.
     fn file(&self, source: &OsStr, sink: &Sink<'_>, created: &Created) -> bool {
         let found = match stat::stat_at(CWD, source, Follow::Yes) {
             Ok(found) => found,
@@ -230,7 +233,7 @@ impl Job<'_> {
         stands
     }
 
-    /// Copies one file; false where it failed, which was told then.
+    /// Copies one file; returns false after a reported failure.
     fn copy(&self, source: &OsStr, sink: &Sink<'_>, size: u64) -> bool {
         let resolved = self.resolved;
         let mut moving = resolved.moving.clone();
@@ -273,7 +276,7 @@ impl Job<'_> {
         self.label(sink);
     }
 
-    /// Gives a file what the policy has for its path, unless somebody spoke of contexts.
+    /// Sets the policy's context for the file's path, unless an option requests another.
     fn label(&self, sink: &Sink<'_>) {
         let Some(policy) = &self.resolved.policy else { return };
         let read = || match policy.read_paths() {
@@ -290,7 +293,7 @@ impl Job<'_> {
         }
     }
 
-    /// `-C`: whether the sink has all that it is to have.
+    /// `-C`: returns true if the sink has the contents and all properties already.
     fn is_installed(&self, (source, from): (&OsStr, &Stat), sink: &Sink<'_>) -> bool {
         let Properties { owner, group, mode } = self.resolved.properties;
         let Ok(source_name) = stat::stat_at(CWD, source, Follow::No) else { return false };

@@ -1,25 +1,26 @@
-//! The options of every job that can be gone on with: how its object log is kept, and where.
+//! Log options of every resumable job: the format and the location of its object log.
 
 use clap::Args;
 use haul_engine::log::{LogError, Recheck, Settings, SyncPolicy, state_dir};
 use haul_log::objects::{Encoding, Mechanism, Style};
 use std::path::PathBuf;
 
-/// How a job's log is kept, and where: for commands that clap parses.
+/// Format and location of a job's object log, for commands that clap parses.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogArgs {
-    /// How many files share an object log: file, transaction[:FILES], universal.
+    /// Set the number of files that share an object log: file, transaction[:FILES], universal.
     #[arg(long, value_name = "MECHANISM", default_value_t = Style::DEFAULT.mechanism, help_heading = "Going on")]
     log_mechanism: Mechanism,
-    /// How the numbers of objects are written: char, int, enc, binary, bit8, bit64.
+    /// Set the encoding of object numbers: char, int, enc, binary, bit8, bit64.
     #[arg(long, value_name = "ENCODING", default_value_t = Style::DEFAULT.encoding, help_heading = "Going on")]
     log_encoding: Encoding,
-    /// What is made durable before it is logged: each object by itself, groups of a second or 256 MiB, or nothing (none),
-    /// which survives a killed process and no loss of power.
+    /// Set the data that is synced before it is logged: each object, groups of one second or 256
+    /// MiB, or nothing (none). Without syncs the log survives a killed process, but not a power
+    /// loss.
     #[arg(long, value_name = "object|group|none", default_value_t = SyncPolicy::Group, help_heading = "Going on")]
     sync: SyncPolicy,
-    /// How much of what is logged is compared again when the job goes on: none, sample, all (without a word). Unasked: a sample after an
-    /// end that was not clean, else none.
+    /// Compare logged data again when the job resumes: none, sample, all (without HOW). Without the
+    /// option: a sample after an unclean end, else none.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "all",
           help_heading = "Going on")]
     verify_resume: Option<Recheck>,
@@ -27,7 +28,7 @@ pub(crate) struct LogArgs {
     place: StateArgs,
 }
 
-/// Where jobs are kept.
+/// Location of the job directories.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StateArgs {
     /// Keep jobs in DIR (default: haul in $XDG_STATE_HOME or in ~/.local/state).
@@ -35,21 +36,22 @@ pub(crate) struct StateArgs {
     state_dir: Option<PathBuf>,
 }
 
-/// What the options mean.
+/// Resolved log options.
 #[derive(Clone, Debug)]
 pub(crate) struct LogMeant {
     pub(crate) settings: Settings,
-    /// Unasked where `None`: what the last end was decides.
+    /// `None` without the option: the end of the previous run then selects the level.
     pub(crate) recheck: Option<Recheck>,
     /// The state directory.
     pub(crate) state: PathBuf,
 }
 
 impl LogArgs {
-    /// What was meant.
+    /// Resolves the options.
     ///
     /// # Errors
-    /// [`LogError::Homeless`].
+    /// Returns [`LogError::Homeless`] if no state directory is given and the environment names
+    /// none.
     pub(crate) fn resolve(&self) -> Result<LogMeant, LogError> {
         let style = Style { mechanism: self.log_mechanism, encoding: self.log_encoding };
         let settings = Settings { style, sync: self.sync, wait: false };
@@ -58,24 +60,25 @@ impl LogArgs {
 }
 
 impl StateArgs {
-    /// The state directory.
+    /// Returns the state directory.
     ///
     /// # Errors
-    /// [`LogError::Homeless`].
+    /// Returns [`LogError::Homeless`] if no state directory is given and the environment names
+    /// none.
     pub(crate) fn resolve(&self) -> Result<PathBuf, LogError> {
         state_of(self.state_dir.clone())
     }
 }
 
-/// The state directory: the one that was asked for, else the user's.
+/// Returns the requested state directory, else the user's.
 ///
 /// # Errors
-/// [`LogError::Homeless`].
+/// Returns [`LogError::Homeless`] if no state directory is given and the environment names none.
 pub(crate) fn state_of(asked: Option<PathBuf>) -> Result<PathBuf, LogError> {
     let variable = std::env::var_os;
     let found =
         state_dir(asked.as_deref(), variable("XDG_STATE_HOME").as_deref(), variable("HOME").as_deref())?;
-    // A job may be begun in one directory and looked for from another.
+    // A job can be started in one working directory and looked up from another.
     Ok(std::path::absolute(&found).unwrap_or(found))
 }
 

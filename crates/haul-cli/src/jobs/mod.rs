@@ -1,4 +1,4 @@
-//! `haul jobs`: what jobs there are, how far they came, and going on with them or forgetting them.
+//! `haul jobs`: lists jobs and their progress, resumes them and deletes their records.
 
 pub(crate) mod keeping;
 pub(crate) mod own;
@@ -19,22 +19,24 @@ use thiserror::Error;
 
 const NAME: &str = "haul jobs";
 
-/// The fewest digits that an ID may be cut to.
+/// Minimum number of digits of an abbreviated ID.
 const ID_DIGITS_MIN: usize = 4;
 
-/// Say which jobs run, were stopped, are finished or failed, and how far they came.
+/// List running, stopped, finished and failed jobs and their progress.
 ///
-/// Jobs are cp --resume, send and fetch; and verify, repair and sum --waybill once they have run for a second. Records of finished jobs are kept for 30
-/// days, the last 100 of them; stopped and failed ones for 90 days since somebody was at them, of more than 1,000 the oldest for 7 days.
+/// Jobs are cp --resume, send and fetch; and verify, repair and sum --waybill after one second.
+/// Records of finished jobs are kept for 30 days, at most the last 100. Records of stopped and
+/// failed jobs are kept for 90 days after their last use; if there are more than 1,000, the oldest
+/// for 7 days.
 ///
-/// ID is what the list shows, or as many of its first digits as tell the job apart, at least 4.
-/// Exit status: 0 all well, 1 no such job, or it could not be done.
+/// ID is an ID from the list, or as many of its first digits as identify the job, at least 4.
+/// Exit status: 0 success, 1 no such job, or the command failed.
 #[derive(Debug, Parser)]
 #[command(name = "haul jobs", disable_version_flag = true, args_conflicts_with_subcommands = false)]
 struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// One JSON object a job, each in a line.
+    /// Print one JSON object per job, one per line.
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
@@ -43,25 +45,27 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// All that is known of a job.
+    /// Print everything that is known about a job.
     Show {
-        /// Which.
+        /// ID of the job.
         id: String,
     },
-    /// Run the job's command again, in the directory it was begun in: it goes on where it stopped.
+    /// Run the job's command again in its original directory. The job resumes from its durable
+    /// objects.
     Resume {
-        /// Which.
+        /// ID of the job.
         id: String,
     },
-    /// Remove what is kept of jobs, so that the same command begins anew. What was copied stays.
+    /// Delete the records of jobs, so that the same command starts from the beginning. Copied files
+    /// stay.
     Forget {
-        /// Which.
+        /// IDs of the jobs.
         #[arg(required = true)]
         id: Vec<String>,
     },
 }
 
-/// Why a job can't be told of, gone on with or forgotten.
+/// Error that prevents showing, resuming or deleting a job.
 #[derive(Debug, Error)]
 enum JobsError {
     #[error("{0:?} is no job here; 'haul jobs' lists them")]
@@ -84,7 +88,7 @@ enum JobsError {
     Unwritten(io::Error),
 }
 
-/// Does what `args` say; they come without the command's name.
+/// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let args = match console::typed::<Args>(NAME, args, 2) {
         Ok(args) => args,
@@ -121,7 +125,7 @@ fn carry_out(args: &Args) -> Result<(), JobsError> {
     }
 }
 
-/// The job that digits are the beginning of.
+/// Finds the job whose ID starts with `digits`.
 fn find<'j>(all: &'j [Listed], digits: &str) -> Result<&'j Listed, JobsError> {
     if digits.len() < ID_DIGITS_MIN || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(JobsError::NoId(digits.to_owned()));
@@ -135,7 +139,7 @@ fn find<'j>(all: &'j [Listed], digits: &str) -> Result<&'j Listed, JobsError> {
     }
 }
 
-/// Becomes the job's command; returns only why not.
+/// Replaces this process by the job's command. Returns only on failure.
 fn resume(job: &Listed) -> JobsError {
     let id = show::short(job);
     if let Some(holder) = &job.holder {

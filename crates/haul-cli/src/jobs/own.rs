@@ -1,4 +1,5 @@
-//! The job of this process, where it is one that is listed only once it has run for a while.
+//! The job of this process, for commands whose jobs are listed only after they have run for a
+//! while.
 
 use super::keeping::StateArgs;
 use crate::console::say;
@@ -8,49 +9,50 @@ use haul_engine::verify::StateFile;
 use haul_log::record::{Progress, Status};
 use std::sync::Arc;
 
-/// This process's job.
+/// The job of this process.
 #[derive(Debug)]
 pub(crate) struct OwnJob {
-    /// Whose messages they are.
+    /// Name that signs the messages.
     name: &'static str,
-    /// `None` where no place for jobs is known: then it is not listed.
+    /// `None` if no state directory is known; the job is then not listed.
     listing: Option<Arc<Listing>>,
 }
 
 impl OwnJob {
-    /// The job of the command as it was typed, which is about to begin.
+    /// Returns the job of the command line of this process, before it starts.
     pub(crate) fn open(name: &'static str, kind: &'static str, place: &StateArgs) -> OwnJob {
         let words = std::env::args_os().skip(1).collect();
         let open = |state: std::path::PathBuf| Arc::new(Listing::open(&state, kind, words));
         OwnJob { name, listing: place.resolve().ok().map(open) }
     }
 
-    /// A job that is never listed.
+    /// Returns a job that is never listed.
     pub(crate) fn never(name: &'static str) -> OwnJob {
         OwnJob { name, listing: None }
     }
 
-    /// Where it keeps how far it came.
+    /// Returns the location of the saved progress.
     pub(crate) fn state_file(&self) -> Option<StateFile> {
         self.listing.clone().map(StateFile::OfJob)
     }
 
-    /// Where it is listed.
+    /// Returns the deferred record of the job.
     pub(crate) fn listing(&self) -> Option<&Arc<Listing>> {
         self.listing.as_ref()
     }
 
-    /// Whether it is listed, or was when it ended.
+    /// Returns true if the job is listed, or was when it ended.
     pub(crate) fn is_kept(&self) -> bool {
         self.listing.as_ref().is_some_and(|listing| listing.was_listed())
     }
 
-    /// Returns true if it would have been listed had it run for longer: a later run of the command starts from the beginning.
+    /// Returns true if only the short run time kept the job off the list. A later run of the
+    /// command then starts from the beginning.
     pub(crate) fn is_short(&self) -> bool {
         self.listing.as_ref().is_some_and(|listing| listing.is_short())
     }
 
-    /// Runs the job, and writes down meanwhile how far it came; `tick` is called each time.
+    /// Runs the job and records its progress meanwhile; calls `tick` each time.
     pub(crate) fn during<T>(
         &self,
         counters: &Counters,
@@ -63,7 +65,7 @@ impl OwnJob {
         }
     }
 
-    /// The job ended, with this exit status; or it was stopped before it came to its end.
+    /// Records that the job ended with this exit status, or that it was stopped before it finished.
     pub(crate) fn end(&self, exit: u8, was_stopped: bool, counters: &Counters) {
         let Some(listing) = &self.listing else { return };
         if let Some(why) = listing.take_trouble() {

@@ -1,4 +1,4 @@
-//! Jobs as a table, as lines, and as JSON.
+//! Output of jobs as a table, as lines, and as JSON.
 
 use haul_engine::copy::quote_if_needed;
 use haul_engine::log::Listed;
@@ -11,15 +11,15 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Digits of an ID that the table shows.
+/// Digits of an ID in the table.
 const SHORT: usize = 10;
 
-/// As much of an ID as people need.
+/// Returns the abbreviated ID.
 pub(super) fn short(job: &Listed) -> String {
     job.id.to_hex()[..SHORT].to_owned()
 }
 
-/// All jobs, one a line.
+/// Returns all jobs as a table, one per line.
 pub(super) fn table(jobs: &[Listed]) -> String {
     let mut text = String::new();
     if jobs.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn table(jobs: &[Listed]) -> String {
     text
 }
 
-/// The share that is done (by bytes, or by files where there are none), and files and bytes.
+/// Returns the share done (by bytes, or by files if there are no bytes), and the files and bytes.
 fn progress(progress: Progress, status: Status) -> (String, String, String) {
     let Progress { files_done, files_found, bytes_done, bytes_found } = progress;
     let share = |done: u64, found: u64| format!("{}%", u128::from(done.min(found)) * 100 / u128::from(found));
@@ -59,7 +59,7 @@ fn progress(progress: Progress, status: Status) -> (String, String, String) {
     (share, format!("{files_done}/{files_found}"), bytes)
 }
 
-/// Why nothing is known of a job.
+/// Returns the reason why nothing is known about a job.
 fn why(job: &Listed) -> String {
     match (&job.trouble, &job.record) {
         (Some(error), _) => format!("it can't be looked at: {error}"),
@@ -68,13 +68,13 @@ fn why(job: &Listed) -> String {
     }
 }
 
-/// The command as it can be typed again.
+/// Returns the command line of a job, quoted for a shell.
 pub(super) fn command(record: &JobRecord) -> String {
     let words = record.words.iter().map(|word| quote_if_needed(OsStr::from_bytes(word)).to_string());
     std::iter::once("haul".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// All that is known of a job.
+/// Returns everything that is known about a job.
 pub(super) fn all(job: &Listed, folder: &Path) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -107,7 +107,7 @@ pub(super) fn all(job: &Listed, folder: &Path) -> String {
     text
 }
 
-/// One job as a line of JSON.
+/// Returns one job as a line of JSON.
 pub(super) fn json(job: &Listed) -> String {
     let record = job.whole();
     let lossy = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
@@ -129,7 +129,7 @@ pub(super) fn json(job: &Listed) -> String {
         bytes_found: record.map(|record| record.progress.bytes_found),
         log_bytes: job.log_bytes,
     };
-    // Strings and numbers always have a form in JSON.
+    // Strings and numbers always have a JSON form.
     serde_json::to_string(&told).map(|line| line + "\n").unwrap_or_default()
 }
 

@@ -1,5 +1,5 @@
-//! `haul meet`: the side that ssh starts. It opens one directory for one session, waits for the lanes, and is gone when
-//! ssh is.
+//! `haul meet`: the side that ssh starts. It opens one directory for one session, waits for the
+//! lanes, and exits when ssh ends.
 
 mod root;
 
@@ -27,29 +27,29 @@ use zeroize::Zeroizing;
 
 const NAME: &str = "haul meet";
 
-/// How long the other side may take to open its first lane, or to say that it goes inside.
+/// Time for the client to open its first lane, or to choose the lane inside ssh.
 const LANE_WITHIN: Duration = Duration::from_secs(120);
 
-/// How long a session may take to end in order after the other side is gone.
+/// Time for a session to end cleanly after the client has disconnected.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// Time between two looks at what has come.
+/// Polling interval for received lines.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What may be kept for who logged in by ssh: all that this user can give.
+/// Metadata that a user of ssh may keep: everything that this user can set.
 const KEEP_ALL: Keep = Keep(u32::MAX);
 
-/// What the line through ssh said.
+/// Command received over the pipe of ssh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Inside,
     Outside,
     Done,
-    /// The line ended: ssh, or the other side, is gone.
+    /// The pipe ended: ssh or the client has died.
     Gone,
 }
 
-/// Answers one session. `args` come without the command's name; there are none.
+/// Serves one session. `args`, without the command's name, must be empty.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if !args.is_empty() || io::stdin().is_terminal() {
         eprintln!(
@@ -94,20 +94,20 @@ fn start() -> Result<bool, String> {
         buffers: request.buffers,
         quota: None,
         keep: KEEP_ALL,
-        // Where this user has no home, jobs begin anew when they were cut off.
+        // If this user has no home directory, interrupted jobs start from the beginning.
         logs: crate::jobs::keeping::state_of(None).map_or(Logs::None, Logs::Own),
     };
     let listener = opened.ok().map(|(listener, _)| listener);
     let receipt = receipt_of(&request)?;
     let served = serve(&offer, &request, listener, stdin, (receipt.as_ref(), stop));
-    // What arrived stands in it, however the session ended.
+    // The waybill holds what arrived, however the session ended.
     let closed = receipt.map_or(Ok(None), |receipt| receipt.close());
     let outcome = served?;
     closed.map_err(|error| error.to_string())?;
     Ok(outcome.is_whole())
 }
 
-/// What the other side asks for. The error is for the other side.
+/// Reads the client's request. The error is for the client.
 fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
     let read = words::read_line(line, || stop.load(Ordering::Relaxed));
     let text = read.map_err(|error| format!("no request came: {error}"))?.ok_or("no request came")?;
@@ -120,7 +120,7 @@ fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
     Request::understood(&text).ok_or_else(not_known)
 }
 
-/// What is asked for, as it was typed. The error is for the other side.
+/// Returns the requested paths, as typed. The error is for the client.
 fn paths_of(request: &Request, line: &OwnedFd, stop: &AtomicBool) -> Result<Vec<Vec<u8>>, String> {
     let told = words::paths_told(&request.paths, request.listed, line, || stop.load(Ordering::Relaxed));
     let told = told.map_err(|error| format!("the list of paths did not come: {error}"))?;
@@ -137,7 +137,8 @@ fn root_of(request: &Request, paths: &[Vec<u8>]) -> Result<Root, String> {
     root.map_err(|error| error.to_string())
 }
 
-/// The waybill that is asked for. A path without a slash in front is relative to the home directory, where ssh begins.
+/// Returns the requested waybill. A path without a leading slash is relative to the home directory,
+/// where ssh starts.
 fn receipt_of(request: &Request) -> Result<Option<Receipt>, String> {
     let Some(word) = &request.waybill else { return Ok(None) };
     let path = words::from_words(std::slice::from_ref(word)).and_then(|mut paths| paths.pop());
@@ -152,7 +153,8 @@ fn receipt_of(request: &Request) -> Result<Option<Receipt>, String> {
     Ok(Some(Receipt::new(path.into_os_string(), job)))
 }
 
-/// One line on standard output and what stands behind it; then it belongs to the lane.
+/// Prints one line to standard output and the data after it. Afterwards, standard output belongs to
+/// the lane.
 fn reply(reply: &Reply, behind: &[u8]) -> Result<(), String> {
     let mut line = Zeroizing::new(MARK.as_bytes().to_vec());
     let body = serde_json::to_vec(reply).map(Zeroizing::new).map_err(|error| error.to_string())?;
@@ -165,13 +167,14 @@ fn reply(reply: &Reply, behind: &[u8]) -> Result<(), String> {
         .map_err(|error| format!("cannot answer: {error}"))
 }
 
-/// The address of this host that ssh was reached at, from what sshd tells: `CLIENT PORT SERVER PORT`.
+/// Returns the address of this host that ssh connected to, from sshd's variable: `CLIENT PORT
+/// SERVER PORT`.
 fn reached_at() -> Option<String> {
     let told = std::env::var("SSH_CONNECTION").ok()?;
     told.split(' ').nth(2)?.parse::<IpAddr>().ok().map(|address| address.to_string())
 }
 
-/// A listener for one session, and its ticket. The error is for the other side.
+/// Returns a listener for one session, and its ticket. The error is for the client.
 fn listen(request: &Request) -> Result<(Listener, Ticket), String> {
     let identity =
         if request.plain { None } else { Some(Identity::generate().map_err(|error| error.to_string())?) };
@@ -216,7 +219,7 @@ fn listen(request: &Request) -> Result<(Listener, Ticket), String> {
     Err(why)
 }
 
-/// Waits for the lanes and serves them, until the job or the line ends.
+/// Waits for the lanes and serves them until the job or the pipe ends.
 fn serve(
     offer: &Offer,
     request: &Request,
@@ -226,7 +229,7 @@ fn serve(
 ) -> Result<transfer::Outcome, String> {
     let (words, heard) = channel();
     let input = line.try_clone().map_err(|error| error.to_string())?;
-    // It ends with the process: nobody waits for a read of the line.
+    // The thread ends with the process: no thread waits for its read of the pipe.
     std::thread::Builder::new()
         .spawn(move || listen_to_line(&line, &words))
         .map_err(|error| error.to_string())?;
@@ -238,7 +241,7 @@ fn serve(
             lane.set_pacer(request.rate.map(|rate| Arc::new(Pacer::new(rate))));
             answer(lane, &mut || None, offer, (receipt, stop))
         }
-        // The door stays open for further lanes.
+        // The listener stays open for additional lanes.
         First::Outside(outside) => {
             let (lane, session) = *outside;
             let over = &AtomicBool::new(false);
@@ -247,7 +250,7 @@ fn serve(
                 let more = &mut || session.try_next_lane().map(|(_, lane)| lane);
                 let outcome = answer(lane, more, offer, (receipt, stop));
                 over.store(true, Ordering::Relaxed);
-                // It looks at `over` before long, and does nothing that fails.
+                // The thread polls `over` and does nothing that can fail.
                 let _ = watching.join();
                 outcome
             })
@@ -260,7 +263,7 @@ enum First {
     Outside(Box<(Lane, Session)>),
 }
 
-/// The first lane of the one session, or the word that it comes inside ssh.
+/// Returns the first lane of the session, or the choice of the lane inside ssh.
 fn first_lane(
     listener: Option<&Listener>,
     heard: &Receiver<Word>,
@@ -301,7 +304,7 @@ fn answer(
     transfer::answer(first, more, offer, &watch).map_err(|error| error.to_string())
 }
 
-/// Passes on what the line says, as far as the word after which it belongs to a lane.
+/// Forwards the commands of the pipe, up to the command after which the pipe belongs to a lane.
 fn listen_to_line(line: &OwnedFd, words: &Sender<Word>) {
     loop {
         let word = match words::read_line(line, || false) {
@@ -316,7 +319,7 @@ fn listen_to_line(line: &OwnedFd, words: &Sender<Word>) {
     }
 }
 
-/// Stops the session when the line ends before its last word.
+/// Stops the session if the pipe ends before the last command.
 fn heed_line(heard: &Receiver<Word>, stop: &AtomicBool, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         match heard.recv_timeout(LOOK_EVERY) {
@@ -330,7 +333,8 @@ fn heed_line(heard: &Receiver<Word>, stop: &AtomicBool, over: &AtomicBool) {
     }
 }
 
-/// Gives a stopped session time to end in order, and ends the process where it does not: nobody is left to end it.
+/// Waits for a stopped session to end cleanly, and exits the process after a timeout, because no
+/// other process would end it.
 fn die_in_time(over: &AtomicBool) {
     let begun = Instant::now();
     while !over.load(Ordering::Relaxed) {

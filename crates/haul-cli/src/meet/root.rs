@@ -1,4 +1,4 @@
-//! Which directory is opened for the side that asks, and what its paths are beneath that.
+//! Choice of the directory that is opened for the client, and of the paths below it.
 
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
@@ -8,34 +8,35 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// A directory, and paths beneath it. No path is led out of it by a link: links on the way to it are resolved before.
+/// A directory, and paths below it. Links on the way to the directory are resolved, so that no link
+/// leads a path out of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) directory: PathBuf,
     pub(super) paths: Vec<Vec<u8>>,
 }
 
-/// Why there is no such directory.
+/// Error of a directory that cannot be opened.
 #[derive(Debug, Error)]
 pub(super) enum RootError {
-    /// It can't be looked at.
+    /// The path cannot be inspected.
     #[error("{path}: {}", reason(source))]
     Unusable {
-        /// As it was asked for, safe to print.
+        /// The requested path, safe to print.
         path: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// It is something else.
+    /// The path is not a directory.
     #[error("{0} is not a directory")]
     NotADirectory(String),
 }
 
 impl Root {
-    /// Where to send to: the directory itself; where it is missing, the one it is to be made in.
+    /// Returns the destination: the directory itself or, if it is missing, its parent and its name.
     ///
     /// # Errors
-    /// [`RootError`].
+    /// Returns [`RootError`] if neither is a usable directory.
     pub(super) fn to_send_to(typed: &[u8], home: Option<&OsStr>) -> Result<Root, RootError> {
         let path = expanded(typed, home);
         let failed = |source| RootError::Unusable { path: quote(path.as_os_str()).to_string(), source };
@@ -45,7 +46,7 @@ impl Root {
                 Ok(Root { directory, paths: vec![Vec::new()] })
             }
             Ok(_) => Err(RootError::NotADirectory(quote(path.as_os_str()).to_string())),
-            // A link that leads to nothing is in the way: what it names is not made.
+            // A dangling link blocks the name: its target is not created.
             Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
                 let name = path.file_name().ok_or_else(|| failed(error))?.as_bytes().to_vec();
                 let directory = above(&path).canonicalize().map_err(failed)?;
@@ -55,11 +56,11 @@ impl Root {
         }
     }
 
-    /// What to fetch: the lowest directory above all of it. A link named at the end of a path stays a link; with a slash
-    /// behind it, it is followed.
+    /// Returns the lowest common directory of the paths to fetch. A link at the end of a path stays
+    /// a link; with a trailing slash, it is followed.
     ///
     /// # Errors
-    /// [`RootError`], for the first path that is not there.
+    /// Returns [`RootError`] for the first path that does not exist.
     pub(super) fn to_fetch_from(typed: &[Vec<u8>], home: Option<&OsStr>) -> Result<Root, RootError> {
         let found = typed.iter().map(|path| one_source(&expanded(path, home)));
         let found: Vec<(PathBuf, Vec<u8>)> = found.collect::<Result<_, _>>()?;
@@ -77,8 +78,8 @@ impl Root {
     }
 }
 
-/// The directory that a source lies in, without links, and its name there: with a slash behind it, or `.`, where its
-/// contents were asked for.
+/// Returns the resolved parent directory of a source, and its name there. The name ends in a slash
+/// or `.` if the contents of a directory were requested.
 fn one_source(path: &Path) -> Result<(PathBuf, Vec<u8>), RootError> {
     let failed = |source| RootError::Unusable { path: quote(path.as_os_str()).to_string(), source };
     let bytes = path.as_os_str().as_bytes();
@@ -95,7 +96,7 @@ fn one_source(path: &Path) -> Result<(PathBuf, Vec<u8>), RootError> {
     Ok((above(path).canonicalize().map_err(failed)?, last.to_vec()))
 }
 
-/// The directory above; `.` of a bare name.
+/// Returns the parent directory; `.` for a bare name.
 fn above(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -103,7 +104,8 @@ fn above(path: &Path) -> &Path {
     }
 }
 
-/// What was typed, with `~` for the home directory, which no shell has replaced, and nothing for the login's directory.
+/// Expands `~` to the home directory, because no shell has done so, and an empty path to the
+/// login's directory.
 pub(super) fn expanded(typed: &[u8], home: Option<&OsStr>) -> PathBuf {
     let rest = match typed {
         b"" => return PathBuf::from("./"),
@@ -134,7 +136,7 @@ mod tests {
     }
 
     fn typed(dir: &Path, path: &str) -> Vec<u8> {
-        // Not by `join`, which drops slashes.
+        // `join` would drop slashes.
         format!("{}/{path}", dir.display()).into_bytes()
     }
 

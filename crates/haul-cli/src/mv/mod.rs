@@ -1,4 +1,5 @@
-//! `haul mv`, also as `mv`: what was typed, what it means ([`resolve`]), and the job with its messages ([`run`]).
+//! `haul mv`, also as `mv`: the options, their resolution ([`resolve`]), and the job with its
+//! messages ([`run`]).
 
 mod options;
 mod resolve;

@@ -1,9 +1,9 @@
-//! The options of `mv`, as one table.
+//! Options of `mv` in one table.
 
 use crate::getopt::Value::{No, Required};
 use crate::getopt::{Opt, gnu, help_lines, later, own, shared};
 
-/// All options; mv's in the order in which it lists the possibilities of an abbreviation.
+/// All options, in the order in which mv lists the candidates of an abbreviation.
 pub(super) const OPTIONS: &[Opt] = &[
     shared::BACKUP,
     shared::B,
@@ -34,7 +34,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     shared::VERSION,
 ];
 
-/// What `--help` prints.
+/// Returns the output of `--help`.
 pub(super) fn help(tool: &str) -> String {
     format!(
         "Usage: {tool} [OPTION]... [-T] SOURCE DEST\n\

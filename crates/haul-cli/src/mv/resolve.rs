@@ -1,4 +1,4 @@
-//! What a command line of `mv` means: from options in their order to [`MoveSettings`].
+//! Resolution of a command line of `mv`: from options in their order to [`MoveSettings`].
 
 use super::options::OPTIONS;
 use crate::getopt::backup::{BackupEnvironment, BackupTyped};
@@ -16,18 +16,19 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A job, and how it is told about.
+/// A job and its output options.
 #[derive(Debug)]
 pub(super) struct Resolved {
     pub(super) settings: MoveSettings,
     pub(super) progress: bool,
     pub(super) json: bool,
     pub(super) stats: bool,
-    /// Options that can't be meant together, or a kind of backup that nobody knows: told when the target has been looked at.
+    /// Contradictory options, or an unknown kind of backup: reported after the target was
+    /// inspected.
     pub(super) contradiction: Option<UsageError>,
 }
 
-/// What a command line asks for.
+/// Request of a command line.
 #[derive(Debug)]
 pub(super) enum Wish {
     Move(Box<Resolved>),
@@ -35,7 +36,7 @@ pub(super) enum Wish {
     Version,
 }
 
-/// Why a command line asks for nothing that can be done.
+/// Usage error.
 #[derive(Debug, Error)]
 pub(super) enum UsageError {
     #[error(transparent)]
@@ -55,7 +56,7 @@ pub(super) enum UsageError {
 }
 
 impl UsageError {
-    /// Whether the message is followed by a hint at `--help`.
+    /// Returns true if a hint at `--help` follows the message.
     pub(super) fn has_hint(&self) -> bool {
         match self {
             UsageError::Operands(error) => error.has_hint(),
@@ -65,7 +66,7 @@ impl UsageError {
     }
 }
 
-/// Options as far as they were read.
+/// Options read so far.
 #[derive(Debug, Default)]
 struct Reading {
     rules: MoveRules,
@@ -80,10 +81,10 @@ struct Reading {
     json: bool,
 }
 
-/// Finds out what was meant, where the kernel labels files by `policy`. What is worth a line of its own goes to `warn`.
+/// Resolves the command line; `policy` is set if the kernel labels files. Warnings go to `warn`.
 ///
 /// # Errors
-/// [`UsageError`]: the first mistake, in the order in which mv finds them.
+/// Returns [`UsageError`]: the first error, in the order in which mv finds them.
 pub(super) fn resolve(
     args: &[OsString],
     options_first: bool,
@@ -144,7 +145,8 @@ impl Reading {
             }
         }
         self.rules.contradicts = contradiction.is_some();
-        // With the slashes that are stripped later the first try of a rename fails: it is not made then.
+        // With the slashes that are stripped later, the first rename attempt fails; the
+        // contradiction then prevents it.
         if let MoveOperands::Among { sources, name, .. } = &operands
             && let ([source], true) = (&sources[..], is_stripped && self.rules.contradicts)
         {
@@ -162,8 +164,8 @@ impl Reading {
         })
     }
 
-    /// What `-f`, `-i`, `-n` and `--update` mean together. Where nothing was typed, a user at a terminal is asked about
-    /// what may not be written. Returns the contradiction, if they are one.
+    /// Combines `-f`, `-i`, `-n` and `--update`. Without these options, mv asks a user at a
+    /// terminal about files that are not writable. Returns the contradiction, if there is one.
     fn existing(&mut self) -> Option<UsageError> {
         let unset = || {
             if std::io::stdin().is_terminal() { MoveExisting::AskIfUnwritable } else { MoveExisting::Replace }
@@ -183,7 +185,7 @@ impl Reading {
         }
     }
 
-    /// Which operand is the target, as far as the words tell.
+    /// Determines the target operand as far as the arguments allow.
     fn operands(&self, operands: Vec<OsString>) -> Result<MoveOperands, UsageError> {
         let to = &self.destination;
         to.check(&operands, true)?;

@@ -1,4 +1,4 @@
-//! One move from the command line to its exit status.
+//! Run of one move, from the command line to the exit status.
 
 use super::options;
 use super::resolve::{Resolved, Wish, resolve};
@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Moves what `args` say. `tool` is the name that messages begin with: `mv` or `haul mv`.
+/// Runs the move of `args`. `tool` is the name that messages start with: `mv` or `haul mv`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
     let environment = (&BackupEnvironment::of_process(), selinux::policy());
@@ -37,7 +37,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     };
     let print = Print { stats: resolved.stats, ..Print::default() };
     let console = Console::new(tool, resolved.json, &print, interrupt.flag());
-    // With the limit as it is, deep trees may fail, and then say so.
+    // An error is ignored: with the current limit, deep trees may fail and then report it.
     let _ = haul_sys::process::raise_open_file_limit();
     let tally = Tally::default();
     let into = into_directory(settings);
@@ -56,7 +56,7 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     console.close(outcome.failures > 0)
 }
 
-/// An interrupted job says what it left and how to go on.
+/// Reports the incomplete files of an interrupted job and the command that completes it.
 fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: Option<&str>) {
     for sink in &outcome.cut_off {
         console.say(&format_args!("interrupted: {} is not complete", quote(sink)));
@@ -65,7 +65,8 @@ fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: Option<&st
     console.say(&format_args!("interrupted: what was not moved stands whole where it was{advice}"));
 }
 
-/// Returns the directory that the operands go into, if they do. To be asked before the move: after it, a copy may stand there.
+/// Returns the directory that the operands go into, if they do. Call this before the move: after
+/// it, a copy may be there.
 fn into_directory(settings: &MoveSettings) -> Option<OsString> {
     match &settings.operands {
         MoveOperands::IntoDirectory { directory, .. } => Some(directory.clone()),
@@ -74,8 +75,9 @@ fn into_directory(settings: &MoveSettings) -> Option<OsString> {
     }
 }
 
-/// Returns the commands that move what an interrupted move left at its source, quoted for a shell: a move would not take the
-/// half copy of a directory for its own, a copy does. `None` if the rules may leave something where it is.
+/// Returns the commands that complete an interrupted move, quoted for a shell. A rerun of the move
+/// would not continue the partial copy of a directory; a copy does. `None` if the rules may leave
+/// something at the source.
 fn advice(tool: &str, settings: &MoveSettings, into: Option<&OsStr>) -> Option<String> {
     let rules = &settings.rules;
     let may_stay = rules.update || rules.exchange || rules.no_copy || rules.backup.is_some();

@@ -1,4 +1,4 @@
-//! The options that sending and fetching share: what was typed, and what it means.
+//! Options that `haul send` and `haul fetch` share, as typed and resolved.
 
 use super::values;
 use crate::jobs::keeping::{LogArgs, LogMeant};
@@ -10,26 +10,28 @@ use haul_net::SocketSettings;
 use haul_proto::{Compression, JobOptions, Keep, Unit, Update, Verify};
 use std::ffi::OsString;
 
-/// Lanes at most: what a server takes of one session.
+/// Maximum number of lanes: the limit of a server per session.
 const LANES_MAX: u32 = 64;
 
-/// Bytes under way at most without `--buffers`.
+/// Maximum number of bytes in flight without `--buffers`.
 const BUFFERS_DEFAULT: u64 = 256 << 20;
 
-/// The least that `--buffers` allows: an object of the default size on its way, and one behind it.
+/// Minimum of `--buffers`: one object of the default size in flight and the next one.
 const BUFFERS_MIN: u64 = 8 << 20;
 
-/// How a job compares, what it keeps, and how it travels.
+/// Options for verification, kept metadata and the network.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArgs {
-    /// How what arrived is compared: stream (hashed on both sides as it passes), reread (and read back from the device),
-    /// hybrid (read back what is larger than free memory there), none, or, to compare with, the slower sequential, file-pipeline, block-pipeline, which read everything twice.
+    /// Set how received data is verified: stream (hashed on both sides in transit), reread (and
+    /// read back from the device), hybrid (read back files that are larger than free memory there),
+    /// none; or, for comparison, the slower sequential, file-pipeline, block-pipeline, which read
+    /// everything twice.
     #[arg(long, value_name = "HOW", default_value = "stream", help_heading = "Verification")]
     verify: String,
-    /// What is compared, and sent again where it differs: each object, or each file as a whole.
+    /// Compare and resend this unit: each object, or each file as a whole.
     #[arg(long, value_name = "object|file", help_heading = "Verification")]
     granularity: Option<String>,
-    /// The digest to compare by; 'haul sum --help' names them all.
+    /// Compare by the digest ALGO; 'haul sum --help' lists all of them.
     #[arg(
         short = 'a',
         long = "hash",
@@ -38,113 +40,120 @@ pub(crate) struct JobArgs {
         help_heading = "Verification"
     )]
     hash: String,
-    /// The size of objects: a power of two from 64K.
+    /// Set the object size: a power of two, at least 64K.
     #[arg(long, value_name = "SIZE", help_heading = "Verification")]
     object_size: Option<String>,
 
-    /// Leave out what the sink has already, told by: size-time (the default), newer (a later time at the source), missing
-    /// (whatever has the name), digest (of the whole file), object (only objects that differ are sent).
+    /// Skip files that the sink has already, by RULE: size-time (the default), newer (skip unless
+    /// the source has a later time), missing (skip every existing name), digest (of the whole
+    /// file), object (send only objects that differ).
     #[arg(long, value_name = "RULE", num_args = 0..=1, require_equals = true, default_missing_value = "size-time",
           help_heading = "What is sent")]
     update: Option<String>,
-    /// The same as --update=digest.
+    /// Same as --update=digest.
     #[arg(short = 'c', long, conflicts_with = "update", help_heading = "What is sent")]
     checksum: bool,
-    /// Delete at the sink, in the directories that were sent, what the source does not have; nothing after any error of the source.
+    /// Delete files at the sink, in the sent directories, that the source does not have; delete
+    /// nothing after any read error of the source.
     #[arg(long, help_heading = "What is sent")]
     delete: bool,
-    /// Only tell what would be sent and deleted.
+    /// Print only what would be sent and deleted.
     #[arg(short = 'n', long, help_heading = "What is sent")]
     pub(crate) dry_run: bool,
 
-    /// Write files under their own names at once, not beside them; one that is cut off is left as it is.
+    /// Write files under their final names immediately, without temporary files; an interrupted
+    /// file stays incomplete.
     #[arg(long, help_heading = "What is kept")]
     inplace: bool,
-    /// Keep owners by their numbers, whatever the names are there.
+    /// Keep owners by number, whatever names the numbers have at the sink.
     #[arg(long, conflicts_with = "no_owner", help_heading = "What is kept")]
     numeric_ids: bool,
-    /// Don't keep owners and groups.
+    /// Do not keep owners and groups.
     #[arg(long, help_heading = "What is kept")]
     no_owner: bool,
-    /// Don't keep permissions.
+    /// Do not keep permissions.
     #[arg(long, help_heading = "What is kept")]
     no_mode: bool,
-    /// Don't keep times.
+    /// Do not keep times.
     #[arg(long, help_heading = "What is kept")]
     no_times: bool,
-    /// Don't keep extended attributes.
+    /// Do not keep extended attributes.
     #[arg(long, help_heading = "What is kept")]
     no_xattrs: bool,
-    /// Don't keep access control lists.
+    /// Do not keep access control lists.
     #[arg(long, help_heading = "What is kept")]
     no_acls: bool,
-    /// Send each name of a hard-linked file as a file of its own.
+    /// Send each name of a hard-linked file as a separate file.
     #[arg(long, help_heading = "What is kept")]
     no_hard_links: bool,
-    /// Leave out pipes, sockets and devices.
+    /// Skip pipes, sockets and devices.
     #[arg(long, help_heading = "What is kept")]
     no_specials: bool,
 
-    /// How many connections carry the data; without it as many as the path wants, 4 to 16 by the time of a round trip.
+    /// Set the number of connections for data [default: chosen by the round-trip time, 4 to 16].
     #[arg(long, value_name = "N", help_heading = "The way")]
     streams: Option<u32>,
-    /// At most so many bytes a second: 50M, 1GB, ...
+    /// Limit the rate to RATE bytes per second: 50M, 1GB, ...
     #[arg(long, value_name = "RATE", help_heading = "The way")]
     rate: Option<String>,
-    /// Compress what is sent: auto (without HOW; only while the link is slower than compressing), zstd, zstd:LEVEL from -7 to 19, or none.
+    /// Compress the sent data: auto (without HOW; only while the link is slower than the
+    /// compression), zstd, zstd:LEVEL from -7 to 19, or none.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           allow_hyphen_values = true, help_heading = "The way")]
     compress: Option<String>,
-    /// Congestion control of the connections: bbr, cubic, ... as the kernel offers them.
+    /// Set the congestion control of the connections: bbr, cubic, ... as the kernel offers them.
     #[arg(long, value_name = "NAME", help_heading = "The way")]
     cc: Option<String>,
-    /// Use several paths at once by Multipath TCP, where both sides have it.
+    /// Use several paths concurrently by Multipath TCP, if both hosts support it.
     #[arg(long, help_heading = "The way")]
     mptcp: bool,
-    /// Don't encrypt the data: anyone on the way can read and change it. The other side must be asked for the same.
+    /// Do not encrypt the data: anyone on the network path can read and change it. The remote host
+    /// needs the same option.
     #[arg(long, help_heading = "The way")]
     plain: bool,
-    /// Memory for bytes under way, on each side.
+    /// Set the memory for bytes in flight, on each side.
     #[arg(long, value_name = "SIZE", help_heading = "The way")]
     buffers: Option<String>,
 
     #[command(flatten)]
     log: LogArgs,
 
-    /// Write a receipt to FILE on this host: each name that arrived, with digests of its objects and what was proven of it at the
-    /// sink; 'haul verify' re-reads either side's files by it. A FILE that is there gets a further section.
+    /// Write a waybill to FILE on this host: each name that arrived, with the digests of its
+    /// objects and its verification level at the sink. 'haul verify' re-reads the files of either
+    /// side against it. An existing FILE gets another section.
     #[arg(long, value_name = "FILE", help_heading = "What is told")]
     pub(crate) waybill: Option<OsString>,
-    /// Don't print the summary.
+    /// Do not print the summary.
     #[arg(short, long, help_heading = "What is told")]
     pub(crate) quiet: bool,
-    /// Name each file that arrived.
+    /// Print the name of each file that arrived.
     #[arg(short, long, conflicts_with = "quiet", help_heading = "What is told")]
     pub(crate) verbose: bool,
-    /// One JSON event a line.
+    /// Print one JSON event per line.
     #[arg(long, help_heading = "What is told")]
     pub(crate) json: bool,
-    /// Show a progress bar on a terminal even where lines are printed.
+    /// Show a progress bar on a terminal even if lines are printed.
     #[arg(long, help_heading = "What is told")]
     pub(crate) progress: bool,
 }
 
-/// What the options of a job mean.
+/// Resolved options of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct JobMeant {
     pub(crate) options: JobOptions,
-    /// `None`: as many as the path wants.
+    /// `None`: chosen by the round-trip time.
     pub(crate) lanes: Option<u32>,
     pub(crate) buffers: u64,
-    /// Bytes a second that the side that sends may send.
+    /// Rate limit of the sending side in bytes per second.
     pub(crate) rate: Option<u64>,
     pub(crate) link: Link,
-    /// How the sink keeps its log, or why there is no place for one.
+    /// Log options of the sink, or the reason why there is no log.
     log: Result<LogMeant, String>,
 }
 
 impl JobMeant {
-    /// A job without options, of which the side that sends keeps a rate; it begins anew when it was cut off.
+    /// Returns a job without options, whose sending side keeps to `rate`. If interrupted, the job
+    /// starts from the beginning.
     pub(crate) fn plain(rate: Option<u64>) -> JobMeant {
         JobMeant {
             options: JobOptions::default(),
@@ -156,8 +165,9 @@ impl JobMeant {
         }
     }
 
-    /// How the job goes on when it was cut off, by what tells the other side and what is asked of it apart. Where there is no place for that, it is said
-    /// to `tell`, and the job begins anew then.
+    /// Returns the resume options of the job. `other` identifies the remote host and the request.
+    /// If the job cannot be logged, reports the reason to `tell`; the job then starts from the
+    /// beginning after an interruption.
     pub(crate) fn resume(&self, other: &[&[u8]], tell: impl FnOnce(&str)) -> Option<Resume> {
         match &self.log {
             Ok(log) => Some(Resume {
@@ -175,7 +185,7 @@ impl JobMeant {
     }
 }
 
-/// How the connections are to be.
+/// Settings of the connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) congestion: Option<String>,
@@ -184,7 +194,7 @@ pub(crate) struct Link {
 }
 
 impl JobArgs {
-    /// What was meant. The error is a message.
+    /// Resolves the options. The error is a message.
     pub(crate) fn resolve(&self) -> Result<JobMeant, String> {
         let verify = one_of("--verify", &VERIFY, &self.verify)?;
         let by_file = matches!(verify, Verify::Sequential | Verify::FilePipeline);
@@ -277,7 +287,7 @@ impl JobArgs {
 }
 
 impl Link {
-    /// What is asked of each socket.
+    /// Returns the settings of each socket.
     pub(crate) fn socket(&self) -> SocketSettings {
         SocketSettings {
             congestion: self.congestion.clone(),
@@ -287,7 +297,7 @@ impl Link {
     }
 }
 
-/// `--buffers`: bytes under way at most. The error is a message.
+/// Parses `--buffers`, the maximum number of bytes in flight. The error is a message.
 pub(crate) fn buffers(typed: Option<&str>) -> Result<u64, String> {
     let Some(text) = typed else { return Ok(BUFFERS_DEFAULT) };
     let bytes = values::bytes("--buffers", text)?;

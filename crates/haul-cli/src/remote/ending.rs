@@ -1,4 +1,4 @@
-//! The job itself: watched, told, and what its end means for the exit status.
+//! Run of a transfer: progress, output, and the exit status of its result.
 
 use super::args::JobArgs;
 use super::entry::Entry;
@@ -19,23 +19,23 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Something did not arrive.
+/// Exit status if some files did not arrive.
 pub(crate) const FAILED: u8 = 1;
 
-/// What is to be done once the other host is reached.
+/// Parameters of a transfer that runs once the remote host is reached.
 pub(crate) struct Run<'a> {
     pub(crate) tool: &'a str,
     pub(crate) args: &'a JobArgs,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) way: words::Way,
-    /// Whether the other side was asked for a waybill of its own.
+    /// True if the remote host was asked to write a waybill.
     pub(crate) has_waybill_there: bool,
-    /// The state directory, where jobs can be kept.
+    /// The state directory, if jobs can be kept.
     pub(crate) state: Option<PathBuf>,
 }
 
 impl Run<'_> {
-    /// Runs `job` over the lanes of `other`, tells what it came to, and gives the exit status.
+    /// Runs `job` over the lanes of `other`, prints the result and returns the exit status.
     pub(crate) fn go(
         &self,
         other: Other,
@@ -46,7 +46,7 @@ impl Run<'_> {
         let (tally, begun) = (Tally::default(), Instant::now());
         let dial = Noting { way: other.way(), output: &output, stop };
         let receipt = self.args.waybill.as_ref().map(|file| {
-            // The engine says what the paths are relative to.
+            // The engine sets the root that the paths are relative to.
             Receipt::new(file.clone(), crate::receipt::job(self.tool, &Root::new(OsString::new())))
         });
         let watch = Watch { stop, tally: &tally, report: &output, receipt: receipt.as_ref() };
@@ -86,7 +86,7 @@ impl Run<'_> {
             output.failure(&"the other side did not end well: its waybill may not be complete");
             status = FAILED;
         }
-        // One that was over before it was to stop is not interrupted.
+        // A job that finished before the stop is not interrupted.
         let interrupted = stop.load(Ordering::Relaxed) && status != 0;
         if let Some(entry) = entry {
             let stands = match (status, interrupted) {
@@ -115,7 +115,7 @@ impl Run<'_> {
         }
     }
 
-    /// Begins the job's record. Without one it is done all the same.
+    /// Starts the job's record. The job also runs without one.
     fn entry(&self, output: &Output<'_>) -> Option<Entry> {
         let state = self.state.as_ref().filter(|_| !self.args.dry_run)?;
         let kind = match self.way {
@@ -129,7 +129,7 @@ impl Run<'_> {
     }
 }
 
-/// Opens lanes, and says what was asked for of the first one's connection and can't be had.
+/// Opens lanes, and reports settings of the first connection that are not available.
 struct Noting<'a> {
     way: &'a Way,
     output: &'a Output<'a>,

@@ -1,4 +1,5 @@
-//! A transfer's record on the side that began it, which `haul jobs` lists. What arrived of its files is the sink's log's to know.
+//! Record of a transfer on the side that started it, for `haul jobs`. The log of the sink says
+//! which data arrived.
 
 use crate::progress::Standing;
 use haul_engine::log::{Call, Hold, Ledger, LogError, identity, prune};
@@ -12,11 +13,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often it is said how far the job came.
+/// Interval between two records of the progress.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Options, and whether each takes a value in the next word, that say how fast the bytes travel and what is printed: the job is the same without
-/// them.
+/// Options that affect only the speed and the output, and whether each takes a value in the next
+/// argument. They do not change the identity of the job.
 const ASIDE: [(&[u8], bool); 12] = [
     (b"--rate", true),
     (b"--streams", true),
@@ -32,12 +33,13 @@ const ASIDE: [(&[u8], bool); 12] = [
     (b"-v", false),
 ];
 
-/// The words of this command behind the program's name.
+/// Returns the arguments of this command without the program's name.
 pub(crate) fn words() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }
 
-/// The job of a command as it was typed in a directory. Options that change neither which bytes arrive nor where make no other job.
+/// Returns the identity of a job: a command line and its working directory. Options that change
+/// neither the bytes that arrive nor their destination make no other job.
 pub(crate) fn job(kind: &str, words: &[OsString], cwd: &Path) -> Identity {
     let mut telling = Vec::new();
     let mut words = words.iter().map(|word| word.as_bytes());
@@ -57,7 +59,7 @@ pub(crate) fn job(kind: &str, words: &[OsString], cwd: &Path) -> Identity {
     identity(kind, cwd, telling)
 }
 
-/// The record of the command that runs.
+/// Record of the running command.
 pub(crate) struct Entry {
     state: PathBuf,
     hold: Hold,
@@ -65,10 +67,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Begins the record of the command as it was typed; `None` while another process is at the same command, whose record it is then.
+    /// Starts the record of this command line. Returns `None` while another process runs the same
+    /// command, which then owns the record.
     ///
     /// # Errors
-    /// [`LogError`]: there can be no record.
+    /// Returns [`LogError`] if there can be no record.
     pub(crate) fn begin(kind: &'static str, state: &Path) -> Result<Option<Entry>, LogError> {
         let (words, cwd) = (words(), std::env::current_dir().unwrap_or_default());
         let id = job(kind, &words, &cwd);
@@ -80,13 +83,14 @@ impl Entry {
         Ok(Some(Entry { state: state.to_path_buf(), hold, ledger }))
     }
 
-    /// Runs the job, and writes down meanwhile how far it came.
+    /// Runs the job and records its progress meanwhile.
     pub(crate) fn during<T>(&self, tally: &Tally, job: impl FnOnce() -> T) -> T {
         let (done, over) = channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
                 while over.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                    // Best effort: an older figure stays, and the end is written down by itself.
+                    // An error is ignored: the older figure stays, and the end is recorded
+                    // separately.
                     let _ = self.ledger.progress(Standing::from(tally).into());
                 }
             });
@@ -96,10 +100,10 @@ impl Entry {
         })
     }
 
-    /// The job ended. Records of jobs that were finished long ago go.
+    /// Records the end of the job. Deletes old records of finished jobs.
     ///
     /// # Errors
-    /// [`LogError::Io`]: the end could not be written down.
+    /// Returns [`LogError::Io`] if the end cannot be recorded.
     pub(crate) fn end(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
         self.ledger.end(status, exit, Standing::from(tally).into())?;
         if status != Status::Finished {

@@ -1,4 +1,4 @@
-//! The other host of a job: what is typed about it, and the way there.
+//! The remote host of a job: its options and the connection to it.
 
 use super::args::JobMeant;
 use super::ending::Run;
@@ -14,39 +14,40 @@ use clap::Args;
 use haul_net::Ticket;
 use std::ffi::{OsStr, OsString};
 
-/// How the other host is found.
+/// Options that select the remote host.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HostArgs {
-    /// The ticket that 'haul serve' printed, in a file that only you may read; - is standard input.
+    /// Read the ticket of 'haul serve' from FILE, which only you may read; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh", "waybill_there"], help_heading = "The other host")]
     ticket_file: Option<OsString>,
     #[command(flatten)]
     ssh: SshArgs,
 }
 
-/// The other host, before anything is said to it.
+/// The remote host, before any data is sent to it.
 pub(crate) enum OtherHost {
-    /// ssh logs in there.
+    /// A host to log in to with ssh.
     Ssh { ssh: Ssh, login: Login },
-    /// It serves, and this lets us in.
+    /// A server that accepts the ticket.
     Server(Box<Ticket>),
 }
 
-/// The other side, however it was reached.
+/// The peer, after it was reached.
 pub(crate) enum Other {
-    /// By ssh.
+    /// Reached over ssh.
     Met(Box<Met>),
-    /// By a ticket.
+    /// Reached with a ticket.
     Server(Way),
 }
 
 impl HostArgs {
-    /// Whether haul there is to write a receipt.
+    /// Returns true if haul on the remote host writes a waybill.
     pub(crate) fn has_waybill_there(&self) -> bool {
         self.ssh.has_waybill_there()
     }
 
-    /// Standard input holds the ticket or the operands that `pick` reads, and not both. The error is a message.
+    /// Checks that the ticket and the operands of `pick` do not both come from standard input. The
+    /// error is a message.
     pub(crate) fn shares_no_stdin_with(&self, pick: &PickArgs) -> Result<(), String> {
         if self.ticket_file.as_deref() == Some(OsStr::new("-")) && pick.reads_stdin() {
             return Err("the ticket and --files-from can't both come by standard input".to_owned());
@@ -54,7 +55,8 @@ impl HostArgs {
         Ok(())
     }
 
-    /// The path of `operand` at the other host and, where ssh leads there, who logs in. The error is a message.
+    /// Returns the path of `operand` on the remote host, and the login if ssh is used. The error is
+    /// a message.
     pub(crate) fn place(&self, operand: &OsStr) -> Result<(Vec<u8>, Option<Login>), String> {
         match (Place::parse(operand).map_err(|error| error.to_string())?, &self.ticket_file) {
             (Place::Ssh { login, path }, None) => Ok((path, Some(login))),
@@ -63,7 +65,8 @@ impl HostArgs {
         }
     }
 
-    /// The host that `login` names or, without one, that the ticket is of. The error is a message.
+    /// Returns the host of `login`, or the host of the ticket if there is no login. The error is a
+    /// message.
     pub(crate) fn resolve(&self, login: Option<Login>) -> Result<OtherHost, String> {
         match (login, &self.ticket_file) {
             (Some(login), _) => Ok(OtherHost::Ssh { ssh: self.ssh.resolve()?, login }),
@@ -74,7 +77,7 @@ impl HostArgs {
 }
 
 impl OtherHost {
-    /// What it is told apart from other hosts by.
+    /// Returns the identity of the host, by which jobs distinguish hosts.
     pub(crate) fn told_apart_by(&self) -> Vec<u8> {
         match self {
             OtherHost::Ssh { login, .. } => login.argument().into_encoded_bytes(),
@@ -82,10 +85,11 @@ impl OtherHost {
         }
     }
 
-    /// The way to it for `run`, and what `paths` are called there. What ssh has to say is told.
+    /// Connects to the host for `run`. Returns the peer, and the names of `paths` on that host.
+    /// Prints the messages of ssh.
     ///
     /// # Errors
-    /// There is no way, or no agreement.
+    /// Returns an error if the host cannot be reached or the two sides do not agree.
     pub(crate) fn reach(
         self,
         run: &Run<'_>,
@@ -103,7 +107,7 @@ impl OtherHost {
                 Ok((Other::Met(Box::new(met)), paths))
             }
             OtherHost::Server(ticket) => {
-                // Only who sends keeps the rate.
+                // Only the sender keeps the rate.
                 let rate = job.rate.filter(|_| run.way == words::Way::Send);
                 let dialer = way::dialer(*ticket, &job.link, (rate, job.lanes), false);
                 let dialer = dialer.map_err(|error| error.to_string())?;
@@ -114,12 +118,12 @@ impl OtherHost {
 }
 
 impl Other {
-    /// How many of `wanted` lanes there can be.
+    /// Returns the possible number of lanes, of `wanted`.
     pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
         self.way().lanes(wanted)
     }
 
-    /// What opens its lanes.
+    /// Returns the opener of the lanes.
     pub(crate) fn way(&self) -> &Way {
         match self {
             Other::Met(met) => &met.way,

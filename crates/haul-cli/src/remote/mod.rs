@@ -1,5 +1,5 @@
-//! What `haul send`, `haul fetch` and `haul serve` have in common: operands that name another host, the options of a job,
-//! the ways to the other side, and what is told meanwhile.
+//! Shared parts of `haul send`, `haul fetch` and `haul serve`: operands that name a remote host,
+//! the options of a job, the connections to the peer, and the output.
 
 pub(crate) mod args;
 pub(crate) mod ending;

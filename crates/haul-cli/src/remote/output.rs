@@ -1,4 +1,4 @@
-//! What a transfer tells: lines, or JSON events.
+//! Output of a transfer: lines, or JSON events.
 
 use crate::console::{say, this_command};
 use base64::Engine;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Says what only this side knows: its failures the other side tells.
+/// Prints only the notes of this side; the peer prints the failures.
 pub(crate) struct Answering<'a> {
     pub(crate) tool: &'a str,
 }
@@ -27,7 +27,7 @@ impl Report for Answering<'_> {
     }
 }
 
-/// A server's log of one session: what failed, and what can't be gone on with.
+/// Server log of one session: failures, and jobs that cannot be resumed.
 pub(crate) struct Told<'a> {
     pub(crate) tool: &'a str,
     pub(crate) session: &'a str,
@@ -54,25 +54,25 @@ impl Report for Told<'_> {
     }
 }
 
-/// Standard output and standard error.
+/// Output to standard output and standard error.
 pub(crate) struct Output<'a> {
     tool: &'a str,
     json: bool,
     verbose: bool,
     dry_run: bool,
-    /// Ends the work when nobody takes its results any more.
+    /// Set to `true` to stop the work when standard output cannot be written.
     stop: &'a AtomicBool,
-    /// Set once a failure is printed on standard error.
+    /// Set to `true` once a failure is printed on standard error.
     told: AtomicBool,
     broken: Mutex<Option<io::Error>>,
 }
 
-/// Which side this is, for the question of what held the job back.
+/// Role of this side, for the name of the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Source,
     Sink,
-    /// A server, which is now one and now the other.
+    /// A server, which can be source or sink.
     Server,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Output<'a> {
         Output { tool, json, verbose, dry_run, stop, told, broken: Mutex::default() }
     }
 
-    /// Something worth a line that is no failure.
+    /// Reports a note that is not a failure.
     pub(crate) fn note(&self, text: &str) {
         say(self.tool, &text);
         if self.json {
@@ -96,7 +96,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Why nothing, or not all, was done.
+    /// Reports why nothing, or not everything, was done.
     pub(crate) fn failure(&self, message: &dyn std::fmt::Display) {
         say(self.tool, message);
         if self.json {
@@ -104,8 +104,8 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Prints the summary if it is `wanted`. Always prints why the job is not whole on standard error, except if the
-    /// reader of standard output stopped it by closing the pipe.
+    /// Prints the summary if it is `wanted`. Always prints the reason on standard error if the job
+    /// is incomplete, except if the reader of standard output stopped the job by closing the pipe.
     pub(crate) fn summary(&self, outcome: &Outcome, side: Side, took: Duration, wanted: bool) {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(io::Error::kind);
         if broken == Some(io::ErrorKind::BrokenPipe) {
@@ -125,12 +125,13 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Why standard output could not be written, where it could not.
+    /// Returns the error of standard output, if it could not be written.
     pub(crate) fn into_failure(self) -> Option<io::Error> {
         self.broken.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One line on standard output, in one write, so that lines of several workers do not mix.
+    /// Prints one line to standard output in one write, so that lines of several workers do not
+    /// mix.
     fn line(&self, mut line: Vec<u8>) {
         let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
         if broken.is_some() {
@@ -144,7 +145,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// What became of one name.
+    /// Prints the result of one name.
     fn entry(&self, result: &str, path: &[u8], more: Option<(&str, String)>) {
         if !self.json {
             let mut line = format!("{}: {result}", quote(OsStr::from_bytes(path)));
@@ -189,7 +190,7 @@ impl Report for Output<'_> {
                 self.entry("sent", path, Some(("proof", level.to_string())));
             }
             Ended::Same if self.verbose || self.json => self.entry("the same", path, None),
-            // What failed is told by `failed`.
+            // `failed` reports failures.
             Ended::Done(_) | Ended::Same | Ended::Failed(_) => {}
         }
     }
@@ -228,7 +229,7 @@ fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, i
     })
 }
 
-/// Where a side's time went, in seconds.
+/// Returns the time of one side by activity, in seconds.
 fn seconds_of(spent: &Spent) -> Value {
     let Spent { storage, hashing, packing, crypto, processor, sending, receiving } = *spent;
     json!({
@@ -238,7 +239,7 @@ fn seconds_of(spent: &Spent) -> Value {
     })
 }
 
-/// The summary in one line.
+/// Returns the summary in one line.
 pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: bool) -> String {
     let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
     let arrived = if dry_run { (would, "would be sent") } else { (done, "arrived") };
@@ -261,7 +262,7 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     if !dry_run {
         let seconds = took.as_secs_f64();
         let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
-        // Neither holes nor what an earlier run brought took any time.
+        // Neither holes nor data of an earlier run took any time.
         let carried =
             wire_out.saturating_add(wire_in).saturating_add(plain.saturating_sub(packed)).min(bytes);
         let rate = if seconds > 0.0 { carried as f64 / seconds } else { 0.0 };
@@ -287,15 +288,15 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     line
 }
 
-/// Message for a deletion that did not begin.
+/// Message for deletions that did not start.
 const WITHHELD: &str = "nothing was deleted, because not all of the source could be read";
 
-/// Message for a session that broke.
+/// Returns the message for a session that broke.
 fn unfinished(reason: &Reason) -> String {
     format!("not finished: {reason}")
 }
 
-/// The command that finishes a job whose session broke, behind the message of that.
+/// Returns the command that resumes a broken session, as the end of its message.
 fn advice(outcome: &Outcome) -> String {
     match outcome.broken {
         Some(_) => format!("; to resume, run: {}", this_command()),
@@ -303,7 +304,8 @@ fn advice(outcome: &Outcome) -> String {
     }
 }
 
-/// Returns why the job is not whole, or `None`. Counts of failed names are left out if these names `are_told`.
+/// Returns the reason why the job is incomplete, or `None`. Counts of failed names are left out if
+/// these names `are_told`.
 fn why_not_whole(outcome: &Outcome, are_told: bool) -> Option<String> {
     let Summary { failed, unread, undeleted, .. } = outcome.summary;
     let mut reasons: Vec<String> = outcome.broken.iter().map(unfinished).collect();
@@ -315,7 +317,7 @@ fn why_not_whole(outcome: &Outcome, are_told: bool) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// What took most of the job's time, and its share in percent.
+/// Returns the bottleneck: the activity that took most of the job's time, and its share in percent.
 fn held_back(outcome: &Outcome, side: Side) -> Option<(&'static str, u64)> {
     let parts = match &outcome.split {
         Some(split) => parts_of_both(split).to_vec(),
@@ -329,7 +331,8 @@ fn held_back(outcome: &Outcome, side: Side) -> Option<(&'static str, u64)> {
     Some((what, (most.as_secs_f64() / all.as_secs_f64() * 100.0).round() as u64))
 }
 
-/// On the way of the bytes. What one side waited for the other is no part of it: there the time stands as what it was spent on.
+/// Returns the times along the path of the data. The time that one side waits for the other is left
+/// out: it is counted at the other side, by activity.
 fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'static str); 11] {
     [
         (source.storage, "the storage of the source"),
@@ -346,13 +349,13 @@ fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'stati
     ]
 }
 
-/// Of a job whose other side said nothing of its time. Waiting for the other direction is not counted: a source that waits for
-/// answers is not held back by them.
+/// Returns the times of a job whose peer reported none. Waiting for the other direction is not
+/// counted, because answers that a source waits for do not slow it down.
 fn parts_of_one(spent: &Spent, side: Side) -> [(Duration, &'static str); 6] {
     let network = match side {
         Side::Source => spent.sending,
         Side::Sink => spent.receiving,
-        // What a source waits for answers is far more than a sink waits until its answers are taken.
+        // A source waits much longer for answers than a sink waits for its answers to be accepted.
         Side::Server if spent.sending.is_zero() => spent.receiving,
         Side::Server => spent.sending.max(spent.receiving),
     };
@@ -445,7 +448,7 @@ mod tests {
         assert_eq!(event["held_back"]["by"], "the network");
     }
 
-    /// With -q or --json no line gave the reason of a non-zero status.
+    /// Regression: with -q or --json no line gave the reason of a non-zero exit status.
     #[test]
     fn what_is_not_whole_has_a_reason_without_a_summary() {
         let none = || outcome(Summary::default());

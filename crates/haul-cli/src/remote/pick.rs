@@ -1,4 +1,5 @@
-//! Which files of the source go: patterns in the order they were typed, and operands from a list.
+//! Selection of the source's files: patterns in the order of the command line, and operands from a
+//! list.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
@@ -9,30 +10,32 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 
-/// What picks files at the source.
+/// Options that select files at the source.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PickArgs {
-    /// Leave out names that fit PATTERN, written as in gitignore; of several --exclude and --include the last that fits decides.
+    /// Skip names that match PATTERN, in gitignore syntax; of several --exclude and --include the
+    /// last match decides.
     #[arg(long, value_name = "PATTERN", help_heading = "What is sent")]
     exclude: Vec<String>,
-    /// Take names that fit PATTERN, whatever an earlier --exclude says.
+    /// Include names that match PATTERN, even if an earlier --exclude matches them.
     #[arg(long, value_name = "PATTERN", help_heading = "What is sent")]
     include: Vec<String>,
-    /// Further operands from FILE, one a line, written as they would be typed; - is standard input.
+    /// Read additional operands from FILE, one per line, as they would be typed; - is standard
+    /// input.
     #[arg(long, value_name = "FILE", help_heading = "What is sent")]
     files_from: Option<OsString>,
-    /// The names in --files-from are ended by NUL, not by line ends.
+    /// End names in --files-from with NUL instead of newline.
     #[arg(short = '0', long, requires = "files_from", help_heading = "What is sent")]
     from0: bool,
 }
 
 impl PickArgs {
-    /// The filter of this side's files. The error is a message.
+    /// Returns the filter for files of this side. The error is a message.
     pub(crate) fn filter(&self, matches: &ArgMatches) -> Result<Filter, String> {
         Filter::new(&self.rules(matches)).map_err(|error| error.to_string())
     }
 
-    /// The patterns in their order, which only `matches` still knows.
+    /// Returns the patterns in the order of the command line, which only `matches` knows.
     pub(crate) fn rules(&self, matches: &ArgMatches) -> Vec<Rule> {
         let mut rules: Vec<(usize, Rule)> = Vec::new();
         let typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
@@ -48,12 +51,12 @@ impl PickArgs {
         rules.into_iter().map(|(_, rule)| rule).collect()
     }
 
-    /// Whether the list comes by standard input.
+    /// Returns true if the list comes from standard input.
     pub(crate) fn reads_stdin(&self) -> bool {
         self.files_from.as_deref() == Some(OsStr::new("-"))
     }
 
-    /// The operands in `--files-from`. The error is a message.
+    /// Returns the operands in `--files-from`. The error is a message.
     pub(crate) fn listed(&self) -> Result<Vec<OsString>, String> {
         let Some(list) = &self.files_from else { return Ok(Vec::new()) };
         let failed =

@@ -1,4 +1,4 @@
-//! Operands that name a place at another host.
+//! Operands that name a place on a remote host.
 
 use haul_engine::copy::quote;
 use haul_net::address::Host;
@@ -6,53 +6,53 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use thiserror::Error;
 
-/// Where an operand points.
+/// Location that an operand names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A path of this host.
+    /// A path on this host.
     Local(OsString),
-    /// `[user@]host:path`: a path of a host that ssh reaches.
+    /// `[user@]host:path`: a path on a host that ssh reaches.
     Ssh {
-        /// Who and where, as ssh takes it.
+        /// User and host, as ssh takes them.
         login: Login,
-        /// As it was typed, without what stands before the colon.
+        /// The part after the colon, as typed.
         path: Vec<u8>,
     },
-    /// `:path`: beneath the root that a ticket opens.
+    /// `:path`: a path below the root that a ticket opens.
     Ticket(Vec<u8>),
 }
 
-/// What ssh is told to connect to.
+/// Destination of ssh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Login {
-    /// Who to be there; ssh decides without one.
+    /// User name on the host; `None` leaves the choice to ssh.
     pub(crate) user: Option<String>,
-    /// The host's name, one of ssh's configuration perhaps, or its number without brackets.
+    /// Host name, possibly an alias of ssh's configuration, or an address without brackets.
     pub(crate) host: String,
 }
 
-/// An operand that names no place.
+/// Error of an operand that names no place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum BadPlace {
-    /// What stands before the colon is no host.
+    /// The part before the colon is not a host name.
     #[error(
         "{0}: what stands before the colon is no host's name; for a file of this host put ./ in front of the name"
     )]
     Host(String),
-    /// An opening bracket without the closing one and a colon.
+    /// An opening bracket without the closing bracket and a colon.
     #[error("{0}: an address in brackets is written [ADDRESS]:PATH")]
     Bracket(String),
-    /// The user's name would be taken for something else.
+    /// The part before the @ is not a valid user name.
     #[error("{0}: what stands before the @ is no user's name")]
     User(String),
 }
 
 impl Place {
-    /// The place that an operand names. A colon before the first slash makes it another host's, as scp and rsync have it;
-    /// in an address within brackets colons don't count.
+    /// Parses an operand. A colon before the first slash makes it a remote path, as in scp and
+    /// rsync. Colons in a bracketed address do not count.
     ///
     /// # Errors
-    /// [`BadPlace`].
+    /// Returns [`BadPlace`] if the operand is neither a local nor a valid remote path.
     pub(crate) fn parse(operand: &OsStr) -> Result<Place, BadPlace> {
         let bytes = operand.as_bytes();
         let shown = || quote(operand).to_string();
@@ -61,7 +61,7 @@ impl Place {
             None => head.iter().position(|&byte| byte == b':'),
             Some(open) => match head[open..].windows(2).position(|two| two == b"]:") {
                 Some(at) => Some(open + at + 1),
-                // Brackets are legal in names: only with a colon was a host meant.
+                // Brackets are legal in file names; only with a colon is the operand a host.
                 None if head.contains(&b':') => return Err(BadPlace::Bracket(shown())),
                 None => None,
             },
@@ -90,20 +90,21 @@ impl Place {
 }
 
 impl Login {
-    /// As one argument of ssh. It never begins with a hyphen.
+    /// Returns the login as one argument of ssh. It never starts with a hyphen.
     pub(crate) fn argument(&self) -> OsString {
         let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
         OsString::from_vec(format!("{user}{}", self.host).into_bytes())
     }
 }
 
-/// Where an address in brackets begins: at the start, or behind the user's name.
+/// Returns the index of a bracketed address: at the start, or after the user name.
 fn bracket(head: &[u8]) -> Option<usize> {
     let open = head.iter().position(|&byte| byte == b'[')?;
     (open == 0 || head[open - 1] == b'@').then_some(open)
 }
 
-/// Whether ssh takes it for a user's name and nothing else: no option, no second host, nothing that steers a terminal.
+/// Returns true if ssh takes the text only as a user name: not an option, not a second host, no
+/// control characters.
 fn is_user(user: &str) -> bool {
     let is_part = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '/' | ':' | '"' | '\'');
     !user.is_empty() && !user.starts_with('-') && user.chars().all(is_part)

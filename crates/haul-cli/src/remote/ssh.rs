@@ -1,5 +1,5 @@
-//! Meeting over ssh, this side: ssh starts haul on the other host, and the lanes stand beside it, or inside where no
-//! port can be reached.
+//! Client side of a session over ssh: ssh starts haul on the remote host. The lanes use connections
+//! of their own, or the pipe of ssh if no port is reachable.
 
 use super::args::JobMeant;
 use super::place::Login;
@@ -20,29 +20,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// How long the other side may take to end after all is said.
+/// Timeout for the exit of the remote haul after the session.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the shell of the other host answers for a command it can't find.
+/// Exit status of the remote shell for an unknown command.
 const NOT_FOUND: i32 = 127;
 
-/// What ssh answers for a failure of its own, which it has told by itself.
+/// Exit status of ssh for its own failures; ssh prints the reason.
 const SSH_FAILED: i32 = 255;
 
-/// How ssh is used for a job.
+/// Options of ssh for a job.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SshArgs {
     #[command(flatten)]
     login: LoginArgs,
-    /// Let haul there write a receipt as well, to FILE on that host; without a slash in front it is in the home directory.
+    /// Write a waybill to FILE on the remote host as well; a FILE without a leading slash is
+    /// relative to the home directory.
     #[arg(long, value_name = "FILE", help_heading = "The other host")]
     waybill_there: Option<OsString>,
 }
 
-/// How ssh leads to another host.
+/// Options of the login to a remote host.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoginArgs {
-    /// The command that logs in, with its options, as 'ssh -p 2222 -i KEY'.
+    /// Log in with COMMAND and its options, such as 'ssh -p 2222 -i KEY'.
     #[arg(
         short = 'e',
         long = "ssh",
@@ -51,18 +52,18 @@ pub(crate) struct LoginArgs {
         help_heading = "The other host"
     )]
     ssh: String,
-    /// How haul is called there, where it is not in the PATH of its shell.
+    /// Call haul there as COMMAND, if haul is not in the PATH of the remote shell.
     #[arg(long, value_name = "COMMAND", default_value = "haul", help_heading = "The other host")]
     remote_haul: String,
-    /// Ports of the other host that the lanes may use, as 50000-50100; any without this.
+    /// Use only these ports of the remote host for lanes, such as 50000-50100 [default: any].
     #[arg(long, value_name = "FIRST-LAST", help_heading = "The other host")]
     ports: Option<String>,
-    /// Let everything go inside ssh, by one lane.
+    /// Send all data inside ssh, over one lane.
     #[arg(long, conflicts_with = "ports", help_heading = "The other host")]
     inside_ssh: bool,
 }
 
-/// What the options about ssh mean.
+/// Resolved ssh options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ssh {
     words: Vec<String>,
@@ -72,88 +73,89 @@ pub(crate) struct Ssh {
     pub(crate) waybill_there: Option<OsString>,
 }
 
-/// The other side, which ssh started.
+/// The remote haul, which ssh started.
 pub(crate) struct Met {
     child: Child,
-    /// Kept while lanes stand beside ssh: the other side lives as long as this pipe.
+    /// Open pipe to the remote haul while lanes have their own connections. Closing the pipe ends
+    /// the remote haul.
     line: Option<ChildStdin>,
     pub(crate) way: Way,
-    /// What the operands are beneath the root that the other side opens.
+    /// Paths of the operands below the root that the remote haul opens.
     pub(crate) paths: Vec<Vec<u8>>,
-    /// Why the lanes don't stand beside ssh, where that was tried.
+    /// Reason why the lanes have no connections of their own, if these were tried.
     pub(crate) note: Option<String>,
 }
 
-/// Why the two sides did not meet.
+/// Error that prevents the connection over ssh.
 #[derive(Debug, Error)]
 pub(crate) enum MeetError {
     /// The command could not be started.
     #[error("cannot start {command}: {}; say by --ssh what logs in", reason(source))]
     Start {
-        /// The first word of the command.
+        /// First word of the command.
         command: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The shell there knows no haul.
+    /// The remote shell finds no haul.
     #[error("{host} has no command '{command}'; say by --remote-haul where haul is there")]
     NotFound {
-        /// The other host.
+        /// The remote host.
         host: String,
-        /// What was called.
+        /// The command that was called.
         command: String,
     },
-    /// ssh said why itself.
+    /// The login failed; ssh prints the reason.
     #[error("ssh could not log in to {host}")]
     Login {
-        /// The other host.
+        /// The remote host.
         host: String,
     },
-    /// It ended without an answer.
+    /// The command ended without an answer.
     #[error("haul on {host} ended without an answer ({status}); is it as new as this one?")]
     NoAnswer {
-        /// The other host.
+        /// The remote host.
         host: String,
-        /// How it ended.
+        /// Exit status of the command.
         status: String,
     },
-    /// What came is not haul's.
+    /// The received data is not an answer of haul.
     #[error("what answered on {host} is not haul, or of another version; its login may print too much")]
     NotHaul {
-        /// The other host.
+        /// The remote host.
         host: String,
     },
-    /// The other side says why not.
+    /// The remote haul refuses, with a reason.
     #[error("{host}: {why}")]
     Refused {
-        /// The other host.
+        /// The remote host.
         host: String,
-        /// Its words.
+        /// Its message.
         why: String,
     },
-    /// What joins both sides failed.
+    /// The pipe between both sides failed.
     #[error("the connection through ssh to {host} failed: {}", reason(source))]
     Pipe {
-        /// The other host.
+        /// The remote host.
         host: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// A lane failed in a way that ssh does not mend.
+    /// A lane failed, and the pipe of ssh does not help.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// The user ended it.
+    /// The user interrupted the command.
     #[error("interrupted before the other side answered")]
     Interrupted,
 }
 
 impl SshArgs {
-    /// Whether haul there is to write a receipt.
+    /// Returns true if haul on the remote host writes a waybill.
     pub(crate) fn has_waybill_there(&self) -> bool {
         self.waybill_there.is_some()
     }
 
-    /// What was meant. The error is a message.
+    /// Resolves the options. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         if self.waybill_there.as_ref().is_some_and(|file| file.is_empty()) {
             return Err("--waybill-there: name a file".to_owned());
@@ -163,7 +165,7 @@ impl SshArgs {
 }
 
 impl LoginArgs {
-    /// What was meant. The error is a message.
+    /// Resolves the options. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         let words = shlex::split(&self.ssh).filter(|words| !words.is_empty());
         let words = words.ok_or_else(|| format!("--ssh: {} is no command", quote(OsStr::new(&self.ssh))))?;
@@ -182,10 +184,10 @@ impl LoginArgs {
 }
 
 impl Ssh {
-    /// Logs in to `login`, asks for what `request` says, and opens the first lane. Gives up once `stop` is true.
+    /// Logs in to `login`, sends `request` and opens the first lane. Gives up once `stop` is true.
     ///
     /// # Errors
-    /// [`MeetError`]; ssh is gone then.
+    /// Returns [`MeetError`]; ssh has then ended.
     pub(crate) fn meet(
         &self,
         login: &Login,
@@ -193,7 +195,7 @@ impl Ssh {
         meant: &JobMeant,
         stop: &AtomicBool,
     ) -> Result<Met, MeetError> {
-        // Only who sends keeps the rate.
+        // Only the sender keeps the rate.
         let rate = meant.rate.filter(|_| request.0.way == words::Way::Send);
         let mut child = self.start(login)?;
         let opened = self.talk(&mut child, login, request, (meant, rate), stop);
@@ -216,7 +218,7 @@ impl Ssh {
         })
     }
 
-    /// What the shell there runs. Nothing in it is secret or a path of the job.
+    /// Returns the command line for the remote shell. It contains no secret and no path of the job.
     fn remote_command(&self) -> OsString {
         OsString::from(format!("{} meet", self.remote_haul))
     }
@@ -237,7 +239,7 @@ impl Ssh {
         let mut asked = serde_json::to_vec(request).map_err(|error| failed(error.into()))?;
         asked.push(b'\n');
         asked.extend_from_slice(behind);
-        // A login that ended at once is found by its silence: that tells more than the broken pipe.
+        // If the login ended already, the missing answer reports it better than the broken pipe.
         let _ = line.write_all(&asked);
         let reply = words::read_reply(&from, || stop.load(Ordering::Relaxed));
         let reply = reply.map_err(|error| match error.kind() {
@@ -286,7 +288,8 @@ impl Ssh {
 
 type Opened = (Way, Option<ChildStdin>, Vec<Vec<u8>>, Option<String>);
 
-/// The first lane beside ssh, to where the host is known by its name or says that it was reached.
+/// Opens the first lane outside ssh. The host is reached by its name or by the address that it
+/// reports.
 fn beside(
     ticket: Ticket,
     login: &Login,
@@ -311,10 +314,11 @@ fn beside(
 }
 
 impl Met {
-    /// Tells the other side that all is said, and waits for its end; whether that was a good one.
+    /// Sends the end of the session and waits for the remote haul to exit. Returns true if it
+    /// succeeded.
     pub(crate) fn part(mut self) -> bool {
         if let Some(mut line) = self.line.take() {
-            // Where ssh is gone already the other side knows.
+            // If ssh has ended, the remote haul knows already.
             let _ = say(&mut line, DONE);
         }
         drop(self.way);
@@ -326,7 +330,7 @@ fn say(line: &mut ChildStdin, word: &str) -> io::Result<()> {
     line.write_all(format!("{word}\n").as_bytes())
 }
 
-/// Waits for ssh, whose input has ended, and ends it where that takes too long.
+/// Waits for ssh, whose input is closed. Kills ssh after the timeout.
 fn end(child: &mut Child) -> Option<ExitStatus> {
     drop(child.stdin.take());
     let begun = Instant::now();
@@ -337,12 +341,12 @@ fn end(child: &mut Child) -> Option<ExitStatus> {
             Err(_) => break,
         }
     }
-    // It may have ended meanwhile; then there is nothing to end.
+    // An error is ignored: ssh may have ended meanwhile.
     let _ = child.kill();
     child.wait().ok()
 }
 
-/// The reason that how ssh ended gives away.
+/// Derives the cause of the failure from the exit status of ssh.
 fn why(
     error: MeetError,
     ended: Option<ExitStatus>,
@@ -369,7 +373,7 @@ fn why(
     MeetError::NoAnswer { host, status }
 }
 
-/// Words of the other side without anything that steers a terminal, and not without end.
+/// Returns text of the remote host without control characters, limited to 1,000 characters.
 fn shown(text: &str) -> String {
     let short: String = text.chars().take(1000).collect();
     crate::tool::without_controls(&short).replace('\n', " ")

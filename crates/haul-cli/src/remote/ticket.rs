@@ -1,4 +1,4 @@
-//! Tickets where the commands keep them: in files, or on standard input, never among the arguments or in the environment.
+//! Input and output of tickets: files or standard input, never arguments or the environment.
 
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
@@ -10,18 +10,19 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Bytes of a file that are looked at: twice what the longest ticket has.
+/// Maximum number of bytes read from a file: twice the length of the longest ticket.
 const LOOK_BYTES: u64 = 8192;
 
-/// Who may read a file that is to be secret.
+/// File mode of secrets.
 pub(crate) const SECRET_MODE: u32 = 0o600;
 
-/// The ticket in `file`, `-` being standard input. The error is a message, and repeats nothing of the ticket.
+/// Reads the ticket in `file`; `-` is standard input. The error is a message that repeats no part
+/// of the ticket.
 pub(crate) fn read(file: &OsStr) -> Result<Ticket, String> {
     let mut text = Zeroizing::new(String::new());
     if file == OsStr::new("-") {
         if io::stdin().is_terminal() {
-            // On a terminal one line is the whole of it.
+            // On a terminal, the ticket is one line.
             let _ = write!(io::stderr(), "ticket: ");
             io::stdin()
                 .read_line(&mut text)
@@ -49,22 +50,24 @@ fn take(from: &mut dyn Read, text: &mut Zeroizing<String>) -> io::Result<()> {
     from.take(LOOK_BYTES).read_to_string(text).map(drop)
 }
 
-/// Writes the line of `ticket` to `file`, which nobody else may read; an older file of the name is replaced as a whole.
+/// Writes `ticket` as one line to `file`, which no other user may read. An existing file is
+/// replaced atomically.
 ///
 /// # Errors
-/// What the kernel says.
+/// Returns the error of the kernel.
 pub(crate) fn write(file: &Path, ticket: &Ticket) -> io::Result<()> {
     let mut line = ticket.to_line();
     line.push('\n');
     write_secret(file, line.as_bytes())
 }
 
-/// Writes `bytes` to `file` by way of a new file beside it, with mode 0600 from its first moment.
+/// Writes `bytes` to a new file next to `file` and renames it. The file has mode 0600 from its
+/// creation.
 ///
 /// # Errors
-/// What the kernel says.
+/// Returns the error of the kernel.
 pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A device under this name is not an older file of it.
+    // Do not replace a device under this name.
     if std::fs::symlink_metadata(file).is_ok_and(|facts| !facts.is_file()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file"));
     }
@@ -78,13 +81,13 @@ pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
         .and_then(|()| opened.sync_all())
         .and_then(|()| std::fs::rename(&beside, file));
     if written.is_err() {
-        // The failure that led here is the one that is told.
+        // The earlier failure is the one that is reported.
         let _ = std::fs::remove_file(&beside);
     }
     written
 }
 
-/// What a server is told apart by, whatever ticket leads to it: its key, or where it is.
+/// Returns the identity of a server, for any of its tickets: its key, or its addresses.
 pub(crate) fn told_apart_by(ticket: &Ticket) -> Vec<u8> {
     match ticket.fingerprint() {
         Some(fingerprint) => format!("{fingerprint:?}").into_bytes(),

@@ -1,4 +1,5 @@
-//! From typed words to a status: what sending and fetching do alike before the job begins.
+//! Steps of `haul send` and `haul fetch` before the job starts: from the command line to an exit
+//! status.
 
 use super::args::JobMeant;
 use super::output::Output;
@@ -14,14 +15,14 @@ use haul_engine::transfer::LANES_UNASKED_MAX;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-/// Nothing could be begun.
+/// Exit status if nothing was started.
 pub(crate) const TROUBLE: u8 = 2;
 
-/// Why nothing was begun.
+/// Error before a job starts.
 pub(crate) enum Unbegun {
-    /// For people.
+    /// Message for the user.
     Message(String),
-    /// They have been told; this is the exit status.
+    /// The message is printed already; the value is the exit status.
     Told(u8),
 }
 
@@ -31,7 +32,7 @@ impl From<String> for Unbegun {
     }
 }
 
-/// Parses `args` and starts.
+/// Parses `args` and calls `start`.
 pub(crate) fn run<A: CommandFactory + FromArgMatches>(
     name: &str,
     args: &[OsString],
@@ -59,13 +60,13 @@ pub(crate) fn run<A: CommandFactory + FromArgMatches>(
     }
 }
 
-/// A path of a server, beneath its root.
+/// Returns a path of a server, relative to the root.
 pub(crate) fn beneath_root(path: &[u8]) -> Vec<u8> {
     let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
     path[start..].to_vec()
 }
 
-/// Why `operand` can't be the place at the other side.
+/// Returns the reason why `operand` cannot be the remote path.
 pub(crate) fn wrong_target(operand: &OsStr, place: &Place, has_ticket: bool, local_tool: &str) -> String {
     let shown = quote(operand);
     match place {
@@ -83,7 +84,7 @@ pub(crate) fn wrong_target(operand: &OsStr, place: &Place, has_ticket: bool, loc
     }
 }
 
-/// Why `operand` can't be a place of this host.
+/// Returns the reason why `operand` cannot be a local path.
 pub(crate) fn not_local(operand: &OsStr) -> String {
     if looks_like_ticket(operand) {
         return secret_in_argv();
@@ -94,7 +95,7 @@ pub(crate) fn not_local(operand: &OsStr) -> String {
     )
 }
 
-/// Whether someone typed a ticket as an argument. It is not repeated.
+/// Returns true if the argument looks like a ticket. It is then not repeated in messages.
 pub(crate) fn looks_like_ticket(operand: &OsStr) -> bool {
     let text = operand.to_string_lossy();
     text.len() > 40 && text.trim_start_matches(':').to_ascii_lowercase().starts_with(haul_net::ticket::PREFIX)
@@ -106,7 +107,7 @@ fn secret_in_argv() -> String {
         .to_owned()
 }
 
-/// What the other side is asked for over ssh, and what stands behind that line.
+/// Returns the request to the remote haul, and the data that follows its line.
 pub(crate) fn request(meant: &JobMeant, ssh: &Ssh, way: Way, paths: &[Vec<u8>]) -> (Request, Vec<u8>) {
     let told = Told::of(paths);
     let request = Request {
@@ -117,7 +118,7 @@ pub(crate) fn request(meant: &JobMeant, ssh: &Ssh, way: Way, paths: &[Vec<u8>]) 
         ports: ssh.ports,
         lanes: meant.lanes.unwrap_or(LANES_UNASKED_MAX),
         buffers: meant.buffers,
-        // Only who sends keeps the rate.
+        // Only the sender keeps the rate.
         rate: meant.rate.filter(|_| way == Way::Fetch),
         congestion: meant.link.congestion.clone(),
         multipath: meant.link.multipath,
@@ -127,14 +128,14 @@ pub(crate) fn request(meant: &JobMeant, ssh: &Ssh, way: Way, paths: &[Vec<u8>]) 
     (request, told.behind)
 }
 
-/// The two sides did not meet, which is told here.
+/// Reports that the two sides did not connect.
 pub(crate) fn not_met(output: &Output<'_>, error: &MeetError, interrupt: &Interrupt) -> Unbegun {
     output.failure(error);
     let is_interrupted = matches!(error, MeetError::Interrupted);
     Unbegun::Told(if is_interrupted { interrupt.status() } else { TROUBLE })
 }
 
-/// Tells why the data goes inside ssh.
+/// Reports why the data goes inside ssh.
 pub(crate) fn tell_way(output: &Output<'_>, met: &Met, quiet: bool) {
     if let Some(why) = met.note.as_ref().filter(|_| !quiet) {
         output.note(&format!(

@@ -1,4 +1,4 @@
-//! Values of options that say how much, how long, how many.
+//! Parsers of option values: sizes, rates, times, ports.
 
 use haul_engine::copy::quote;
 use haul_engine::transfer::LEVELS;
@@ -8,7 +8,7 @@ use haul_proto::Compression;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A number of bytes, at least one.
+/// Parses a number of bytes, at least one.
 pub(crate) fn bytes(option: &str, text: &str) -> Result<u64, String> {
     match parse_size(text, 1) {
         Ok(0) => Err(format!("{option}: at least one byte is needed")),
@@ -17,7 +17,8 @@ pub(crate) fn bytes(option: &str, text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number of bytes a second, at least one. A bare number below 1024 is refused: `5` is most often meant as megabytes.
+/// Parses a number of bytes per second, at least one. A bare number below 1024 is refused, because
+/// `5` usually means megabytes.
 pub(crate) fn rate(option: &str, text: &str) -> Result<u64, String> {
     let rate = bytes(option, text)?;
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -29,10 +30,10 @@ pub(crate) fn rate(option: &str, text: &str) -> Result<u64, String> {
     Ok(rate)
 }
 
-/// The level of `zstd` without one: that of the zstd command.
+/// Level of `zstd` without a level: the default of the zstd command.
 const ZSTD_LEVEL: i8 = 3;
 
-/// `auto`, `none`, `zstd`, or `zstd:LEVEL`.
+/// Parses `auto`, `none`, `zstd`, or `zstd:LEVEL`.
 pub(crate) fn compression(text: &str) -> Result<Compression, String> {
     match text.split_once(':') {
         None if text == "auto" => Ok(Compression::Auto),
@@ -51,7 +52,7 @@ pub(crate) fn compression(text: &str) -> Result<Compression, String> {
     }
 }
 
-/// A range of ports, `50000-50100`, or one.
+/// Parses a range of ports, `50000-50100`, or one port.
 pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
     let wrong = || format!("--ports: {} is no range of ports, as 50000-50100", quote(OsStr::new(text)));
     let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
@@ -62,14 +63,15 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
     if first > last { Err(wrong()) } else { Ok((first, last)) }
 }
 
-/// A length of time, as `90s`, `30m`, `2h`, `7d`, `2w`; at most a hundred years.
+/// Parses a duration, such as `90s`, `30m`, `2h`, `7d`, `2w`; at most a hundred years.
 pub(crate) fn time(option: &str, text: &str) -> Result<Duration, String> {
     duration(text).ok_or_else(|| {
         format!("{option}: {} is no length of time, as 90s, 30m, 2h or 7d", quote(OsStr::new(text)))
     })
 }
 
-/// When something ends: after `30m`, `2h`, `7d`, or at a date, `2026-12-31` or `2026-12-31T18:00:00Z` (UTC).
+/// Parses an end time: after `30m`, `2h`, `7d`, or a date, `2026-12-31` or `2026-12-31T18:00:00Z`
+/// (UTC).
 pub(crate) fn end(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     let wrong = || {
         let shown = quote(OsStr::new(text));
@@ -92,7 +94,7 @@ pub(crate) fn end(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     Ok(end)
 }
 
-/// `90s`, `30m`, `2h`, `7d`, `2w`; at most a hundred years.
+/// Parses `90s`, `30m`, `2h`, `7d`, `2w`; at most a hundred years.
 fn duration(text: &str) -> Option<Duration> {
     let unit = match text.as_bytes().last()? {
         b's' => 1,

@@ -1,4 +1,5 @@
-//! The way to the other side: lanes beside ssh, one lane inside it, or lanes to a server whose ticket we hold.
+//! Connection to the peer: lanes outside ssh, one lane inside ssh, or lanes to a server with a
+//! ticket.
 
 use super::args::Link;
 use haul_engine::transfer::LANES_UNASKED_MIN;
@@ -10,50 +11,50 @@ use std::thread;
 use std::time::Duration;
 use thiserror::Error;
 
-/// How long one address is tried for the first lane, where ssh is left as another way.
+/// Timeout per address for the first lane, if ssh can carry the data instead.
 const REACH_WITHIN: Duration = Duration::from_secs(3);
 
-/// Time between two looks whether a first lane is still wanted.
+/// Polling interval of the stop flag while the first lane opens.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a lane may carry nothing before it is given up.
+/// Stall timeout of a lane: time without any data.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
 
 /// Opens the lanes of one session.
 pub(crate) enum Way {
-    /// To a listener.
+    /// Lanes to a listener.
     Outside {
-        /// It knows the ticket.
+        /// Dialer that has the ticket.
         dialer: Box<Dialer>,
-        /// The first lane, where it stands already.
+        /// The first lane, if it is open already.
         first: Ready,
     },
-    /// Inside ssh.
+    /// One lane inside ssh.
     Inside(Ready),
 }
 
-/// A lane that stands, until it is given away.
+/// An open lane until it is taken.
 type Ready = Mutex<Option<Box<Lane>>>;
 
-/// Why a lane can't be had.
+/// Error of opening a lane.
 #[derive(Debug, Error)]
 pub(crate) enum WayError {
     /// Dialing failed.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// More lanes than ssh carries.
+    /// More lanes than one inside ssh.
     #[error("inside ssh there is one lane only")]
     OneLane,
-    /// More lanes than have numbers.
+    /// The lane number is out of range.
     #[error("a session has no lane {0}")]
     Number(u32),
 }
 
-/// A dialer for the holder of `ticket`, who sends at `rate` over so many lanes. Each address is tried for a short time only where
-/// `has_other_way`.
+/// Creates a dialer for `ticket` that sends at `rate` over `lanes` lanes. If `has_other_way`, the
+/// timeout per address is short.
 ///
 /// # Errors
-/// [`DialError`]: one side was asked to encrypt and the other not to.
+/// Returns [`DialError`] if one side was asked to encrypt and the other not to.
 pub(crate) fn dialer(
     ticket: Ticket,
     link: &Link,
@@ -67,17 +68,18 @@ pub(crate) fn dialer(
         connect: if has_other_way { REACH_WITHIN } else { defaults.connect },
         stall: Some(STALL),
         pacer: rate.map(|rate| Arc::new(Pacer::new(rate))),
-        // As many as there are at least, so that each may have its part.
+        // The minimum number of lanes, so that each lane can have its share.
         lane_rate: rate.map(|rate| rate / u64::from(lanes.unwrap_or(LANES_UNASKED_MIN).max(1))),
         ..defaults
     };
     Dialer::new(ticket, settings)
 }
 
-/// The first lane of `dialer`, which is not waited for once `stop` is true: no name, no connection, and no word of the other side.
+/// Opens the first lane of `dialer`. Setting `stop` cancels name resolution, `connect` and the
+/// handshake.
 ///
 /// # Errors
-/// [`DialError`].
+/// Returns [`DialError`] if the lane cannot be opened.
 pub(crate) fn first_lane(dialer: &Dialer, stop: &AtomicBool) -> Result<Lane, DialError> {
     let (stands, awaited) = channel::<()>();
     thread::scope(|scope| {
@@ -95,20 +97,22 @@ pub(crate) fn first_lane(dialer: &Dialer, stop: &AtomicBool) -> Result<Lane, Dia
 }
 
 impl Way {
-    /// Beside ssh, or to a server; the first lane may stand already.
+    /// Returns the connector for lanes outside ssh or to a server; the first lane may be open
+    /// already.
     pub(crate) fn outside(dialer: Dialer, first: Option<Lane>) -> Way {
         Way::Outside { dialer: Box::new(dialer), first: Mutex::new(first.map(Box::new)) }
     }
 
-    /// Inside ssh.
+    /// Returns the connector for the lane inside ssh.
     pub(crate) fn inside(lane: Lane) -> Way {
         Way::Inside(Mutex::new(Some(Box::new(lane))))
     }
 
-    /// Lane `number`, from any thread; inside ssh only the first is to be had, which is not waited for once `stop` is true.
+    /// Opens lane `number`, from any thread. Inside ssh only the first lane exists. Setting `stop`
+    /// cancels the wait for the first lane.
     ///
     /// # Errors
-    /// [`WayError`].
+    /// Returns [`WayError`] if the lane cannot be opened.
     pub(crate) fn lane(&self, number: u32, stop: &AtomicBool) -> Result<Lane, WayError> {
         match self {
             Way::Outside { dialer, first } => {
@@ -122,14 +126,14 @@ impl Way {
         }
     }
 
-    /// Lanes that are being opened are not wanted any more.
+    /// Cancels lanes that are being opened.
     pub(crate) fn give_up(&self) {
         if let Way::Outside { dialer, .. } = self {
             dialer.give_up();
         }
     }
 
-    /// How many of `wanted` lanes there can be.
+    /// Returns the possible number of lanes, of `wanted`.
     pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
         match self {
             Way::Outside { .. } => wanted,

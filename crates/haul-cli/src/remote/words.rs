@@ -1,4 +1,5 @@
-//! What the two ends say to each other over ssh before a lane is there: a line each way, then one word.
+//! Dialogue of the two sides over ssh before the first lane: one line in each direction, then one
+//! command.
 //!
 //! ```text
 //! this side                                   the side that ssh started
@@ -10,9 +11,10 @@
 //! done      (after outside: it is over)    ->
 //! ```
 //!
-//! Lines are JSON and end by a newline; paths are base64, because names need not be text. Very many of them stand behind the line
-//! instead, each ended by a NUL: the line's `listed` says how many paths and bytes that are. Whatever the other side's login
-//! prints before its line is passed over. An end of the pipe without `done` means that ssh, or this side, is gone.
+//! Lines are JSON and end with a newline. Paths are base64, because names need not be text. Very
+//! long lists of paths follow the line instead, each path with a NUL at the end; `listed` in the
+//! line holds the number of paths and bytes. Output of the remote login before haul's line is
+//! skipped. If the pipe ends without `done`, ssh or this side has died.
 
 pub(crate) mod line;
 
@@ -23,28 +25,29 @@ use std::io;
 use std::os::fd::AsFd;
 use zeroize::Zeroizing;
 
-/// The last words of this side.
+/// Final commands of this side.
 pub(crate) const OUTSIDE: &str = "outside";
 pub(crate) const INSIDE: &str = "inside";
 pub(crate) const DONE: &str = "done";
 
-/// Bytes of a line at most: as many paths as a job may name, in base64.
+/// Maximum number of bytes of a line: the maximum number of paths of a job, in base64.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes that a line with a ticket and a few paths has at most.
+/// Initial buffer size: fits a ticket and a few paths.
 const LINE_BYTES_USUAL: usize = 16 << 10;
 
-/// Bytes of a list that are read at once.
+/// Maximum number of bytes of a list per read.
 const LIST_BLOCK_BYTES: usize = 64 << 10;
 
-/// Bytes that a login may print before haul's own line.
+/// Maximum number of bytes that a login may print before haul's line.
 const NOISE_BYTES_MAX: usize = 64 << 10;
 
-/// The paths of a line that was read: `in_line`, or those behind it, of which not a byte more is taken than was announced.
-/// `None` where they are not what was announced.
+/// Returns the paths of a line: `in_line`, or the list after the line, of which no byte more than
+/// announced is read. Returns `None` if the paths do not match the announcement.
 ///
 /// # Errors
-/// What read(2) says; `InvalidData` for more than a job may name; `Interrupted` once `stopping` says so.
+/// Returns the error of read(2), `InvalidData` if a job may not name this many paths, and
+/// `Interrupted` once `stopping` returns true.
 pub(crate) fn paths_told(
     in_line: &[String],
     listed: Option<Listed>,
@@ -56,7 +59,7 @@ pub(crate) fn paths_told(
         return Err(io::ErrorKind::InvalidData.into());
     }
     let bytes = listed.bytes;
-    // What was not sent takes no room.
+    // Paths that were not sent take no memory.
     let (mut all, mut block) = (Vec::new(), vec![0; LIST_BLOCK_BYTES.min(bytes)]);
     while all.len() < bytes {
         if !wait::until_readable(&from, &stopping)? {
@@ -71,15 +74,18 @@ pub(crate) fn paths_told(
     Ok(listed.paths_in(&all))
 }
 
-/// The next line, read byte by byte: what follows it belongs to someone else. `None` at the end of the pipe.
+/// Reads the next line byte by byte, because the following bytes belong to another reader. Returns
+/// `None` at the end of the pipe.
 ///
 /// # Errors
-/// What read(2) says; `InvalidData` for a line that is too long; `Interrupted` once `stopping` says so.
+/// Returns the error of read(2), `InvalidData` for a line that is too long, and `Interrupted` once
+/// `stopping` returns true.
 pub(crate) fn read_line(
     from: impl AsFd,
     stopping: impl Fn() -> bool,
 ) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
-    // With room for a ticket from the start: a line that grew would leave copies of the secret behind.
+    // The initial capacity fits a ticket: growing the buffer would leave copies of the secret
+    // behind.
     let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES_USUAL));
     loop {
         if !wait::until_readable(&from, &stopping)? {
@@ -97,10 +103,11 @@ pub(crate) fn read_line(
     }
 }
 
-/// The other side's answer, behind whatever its login printed; `None` where the pipe ended without one.
+/// Reads the answer of the remote haul and skips the output of its login. Returns `None` if the
+/// pipe ended without an answer.
 ///
 /// # Errors
-/// As [`read_line`]; `InvalidData` for an answer that can't be understood or too much before it.
+/// Same as [`read_line`]; also `InvalidData` for an invalid answer or too much output before it.
 pub(crate) fn read_reply(from: impl AsFd, stopping: impl Fn() -> bool) -> io::Result<Option<Reply>> {
     let mut noise = 0;
     while noise <= NOISE_BYTES_MAX {
@@ -168,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever may start haul here by ssh says anything: it is a request, or refused.
+        /// Any user who may start haul by ssh can send anything: it is a request, or refused.
         #[test]
         fn any_line_is_a_request_or_refused(
             changes in vec((any::<Index>(), prop_oneof![any::<u8>(), Just(b'"'), Just(b'['), Just(b'9'), Just(b',')]), 0..6),
@@ -206,13 +213,13 @@ mod tests {
                 let mut reply = MARK.as_bytes().to_vec();
                 reply.extend(bytes.iter().filter(|&&byte| byte != b'\n'));
                 reply.push(b'\n');
-                // An answer, or an error: never a panic, and never more than was there.
+                // Returns an answer or an error: never a panic, and never more than was there.
                 let _ = read_reply(pipe_with(&reply), || false);
             }
         }
     }
 
-    /// The same that the fuzzer does, from bent lines.
+    /// Same check as the fuzzer's, from mutated lines.
     #[test]
     fn any_bytes_are_lines_or_refused() {
         let request = "{\"meet\":3,\"way\":\"fetch\",\"paths\":[],\"listed\":{\"paths\":2,\"bytes\":4},\"ports\":[7000,7010],\

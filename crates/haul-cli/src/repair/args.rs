@@ -1,4 +1,4 @@
-//! What was typed, and what it means.
+//! Options of `haul repair`, as typed and resolved.
 
 use super::from::{FromArgs, Hosts};
 use crate::jobs::keeping::StateArgs;
@@ -10,54 +10,57 @@ use haul_engine::sum::Settings;
 use haul_model::limits;
 use std::ffi::OsString;
 
-/// Replace damaged bytes, and make missing files, from replicas that verify against a waybill.
+/// Replace damaged bytes, and create missing files, from replicas that verify against a waybill.
 ///
-/// Only what is damaged is replaced, object by object, each from a replica whose own bytes of it are what the waybill says.
-/// A file is repaired beside the damaged one, read back, and renamed over it: it is whole then, or as it was. One that has
-/// several names, and every one with --in-place, is written into under a journal; if that is cut off, the next repair
-/// finishes or undoes it. A repair that was ended goes on where it stopped when the same command is run again; `haul jobs`
-/// lists it.
-/// A replica may be of another host: damaged bytes alone are fetched, and what comes is believed by the waybill.
-/// Exit status: 0 all repaired or nothing to do, 1 something could not be repaired, 2 trouble, also where something is left because a host
-/// could not be asked.
+/// Only damaged objects are replaced, each from a replica whose bytes match the waybill. haul
+/// writes a repaired file to a temporary file, reads it back, and renames it over the damaged one:
+/// the file is either repaired or unchanged. A file with several names, and every file with
+/// --in-place, is repaired in place under a journal. If such a repair is interrupted, the next
+/// repair finishes or undoes it. An interrupted repair resumes when the same command is run again;
+/// 'haul jobs' lists it.
+/// A replica may be on another host: only damaged bytes are fetched, and all received bytes are
+/// checked against the waybill.
+/// Exit status: 0 all repaired or nothing to do, 1 something could not be repaired, 2 errors, also
+/// if damage is left because a host could not be reached.
 #[derive(Debug, Parser)]
 #[command(name = "haul repair", disable_version_flag = true)]
 pub(super) struct Args {
-    /// The waybill.
+    /// Verify and repair against the waybill WAYBILL.
     #[arg(value_name = "WAYBILL")]
     waybill: OsString,
-    /// The damaged data: the directory that the waybill's paths lie beneath, or the first component of all of them [default: the
-    /// root that the waybill recorded].
+    /// Repair the data in ROOT: the directory that the waybill's paths are relative to, or the
+    /// first component of all of them [default: the root that the waybill recorded].
     #[arg(value_name = "ROOT")]
     root: Option<OsString>,
     #[command(flatten)]
     pub(super) from: FromArgs,
-    /// Put back files, too, whose size or time says that they were changed; needs --keep-damaged.
+    /// Also restore files whose size or time shows that they were changed; needs --keep-damaged.
     #[arg(long, requires = "keep_damaged")]
     modified: bool,
-    /// Write into the damaged files instead of making repaired ones beside them: they stay the same files, and only the
-    /// damaged bytes need room, for the journal beside the file.
+    /// Write into the damaged files instead of replacing them: they stay the same files, and only
+    /// the damaged bytes need space, for the journal next to the file.
     #[arg(long)]
     in_place: bool,
-    /// Keep what is replaced in this directory, as PATH.START-END; nothing there is overwritten.
+    /// Keep replaced bytes in DIR, as PATH.START-END; nothing there is overwritten.
     #[arg(long, value_name = "DIR")]
     keep_damaged: Option<OsString>,
-    /// Only tell what would be done.
+    /// Print only what would be done.
     #[arg(short = 'n', long)]
     pub(super) dry_run: bool,
-    /// Let the page cache answer while damage is looked for.
+    /// Allow reads from the page cache while looking for damage.
     #[arg(long)]
     cached: bool,
-    /// Read at most so many bytes a second while damage is looked for, and let a host that ssh reaches send no more: 50M, 1GB, ...
+    /// Limit reads to RATE bytes per second while looking for damage, and the data from a host over
+    /// ssh as well: 50M, 1GB, ...
     #[arg(long, value_name = "RATE")]
     bwlimit: Option<String>,
-    /// How many workers look for damage.
+    /// Look for damage with N workers.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Don't print the summary.
+    /// Do not print the summary.
     #[arg(short, long)]
     pub(super) quiet: bool,
-    /// One JSON event a line.
+    /// Print one JSON event per line.
     #[arg(long)]
     pub(super) json: bool,
     /// Show a progress bar on a terminal.
@@ -68,7 +71,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// What is to be repaired. The error is a message.
+    /// Resolves the options. The error is a message.
     pub(super) fn resolve(&self) -> Result<(RepairSettings, Hosts), String> {
         let mut reading = Settings::new();
         reading.direct = !self.cached;

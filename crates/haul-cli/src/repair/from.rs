@@ -1,4 +1,4 @@
-//! Replicas as they are typed, and how those of other hosts are reached.
+//! Replicas of a repair: parsing, and connections to other hosts.
 
 use crate::remote::args::JobMeant;
 use crate::remote::host::{Other, OtherHost};
@@ -16,41 +16,43 @@ use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What did not come of one replica, told at most.
+/// Maximum number of reported failures per replica.
 const NOTES_MAX: usize = 1000;
 
-/// Where right bytes are.
+/// Options that name replicas.
 #[derive(clap::Args, Debug)]
 pub(super) struct FromArgs {
-    /// A directory with the same paths to take right bytes from: one of this host, HOST:PATH by ssh, or :PATH of a 'haul serve' by its
-    /// ticket. May be given several times; another host is asked only for damaged bytes that those before it lack.
+    /// Take correct bytes from REPLICA, a directory with the same paths: on this host, HOST:PATH
+    /// over ssh, or :PATH of a 'haul serve' with its ticket. May be given several times; another
+    /// host is asked only for damaged bytes that earlier replicas lack.
     #[arg(long, value_name = "REPLICA", required = true)]
     pub(super) from: Vec<OsString>,
     #[command(flatten)]
     login: LoginArgs,
-    /// The ticket that 'haul serve' printed, in a file that only you may read; - is standard input. One for all --from :PATH, or one for
-    /// each in their order.
+    /// Read the ticket of 'haul serve' from FILE, which only you may read; - is standard input.
+    /// Give one for all --from :PATH, or one for each in their order.
     #[arg(long, value_name = "FILE", help_heading = "The other host")]
     ticket_file: Vec<OsString>,
-    /// Where it stands for the time being what other hosts send; in ROOT without this.
+    /// Keep data of other hosts temporarily in DIR [default: in ROOT].
     #[arg(long, value_name = "DIR", help_heading = "The other host")]
     pub(super) staging: Option<OsString>,
 }
 
-/// The replicas that are not of this host, by their numbers.
+/// Replicas on other hosts, by their numbers.
 pub(super) struct Hosts {
     origins: Vec<Option<Origin>>,
     meant: JobMeant,
 }
 
-/// A directory of another host.
+/// A directory on another host.
 struct Origin {
     host: OtherHost,
     path: Vec<u8>,
 }
 
 impl FromArgs {
-    /// What was meant; a host that ssh reaches sends at no more than `rate`. The error is a message.
+    /// Resolves the options; a host that ssh reaches sends at most `rate` bytes per second. The
+    /// error is a message.
     pub(super) fn resolve(&self, rate: Option<u64>) -> Result<(Vec<ReplicaAt>, Hosts), String> {
         let ssh = self.login.resolve()?;
         let places = self.from.iter().map(|from| place(from)).collect::<Result<Vec<_>, _>>()?;
@@ -86,7 +88,7 @@ impl FromArgs {
     }
 }
 
-/// Where a replica is. The error is a message, which repeats no secret.
+/// Parses the place of a replica. The error is a message, which repeats no secret.
 fn place(from: &OsStr) -> Result<Place, String> {
     if typed::looks_like_ticket(from) {
         return Err(typed::not_local(from));
@@ -94,7 +96,7 @@ fn place(from: &OsStr) -> Result<Place, String> {
     Place::parse(from).map_err(|error| error.to_string())
 }
 
-/// Reaches them.
+/// Connects to the hosts of replicas.
 pub(super) struct Reach<'a> {
     pub(super) hosts: &'a Hosts,
     pub(super) stop: &'a AtomicBool,
@@ -114,7 +116,7 @@ impl Remotes for Reach<'_> {
         let watch = Watch { stop: self.stop, tally: asked.tally, report: &heard, receipt: None };
         let ended = transfer::fetch(&Lanes { way: other.way(), stop: self.stop }, &job, &watch);
         if let Other::Met(met) = other {
-            // How it ends there changes nothing of what came.
+            // The exit of the remote haul does not affect the received data.
             met.part();
         }
         let (broken, received) = match ended {
@@ -126,7 +128,8 @@ impl Remotes for Reach<'_> {
 }
 
 impl Reach<'_> {
-    /// Meets the host; gives what the replica's path is there, and why the data does not go beside ssh where it does not.
+    /// Connects to the host. Returns the peer, the replica's path there, and the reason if the data
+    /// goes inside ssh.
     fn meet(&self, origin: &Origin) -> Result<(Other, Vec<u8>, Option<String>), String> {
         let meant = &self.hosts.meant;
         match &origin.host {
@@ -172,11 +175,11 @@ impl Dial for Lanes<'_> {
     }
 }
 
-/// What is told of files that did not come, for when the session is over.
+/// Collects notes on files that were not received, for the end of the session.
 #[derive(Default)]
 struct Heard {
     notes: Mutex<Vec<String>>,
-    /// This side has no room for them.
+    /// True if this side has no free space for the files.
     lacks_room: AtomicBool,
 }
 

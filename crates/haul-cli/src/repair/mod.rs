@@ -1,4 +1,4 @@
-//! `haul repair`: damaged data mended from replicas, by a waybill.
+//! `haul repair`: repairs damaged data from replicas, by a waybill.
 
 mod args;
 mod from;
@@ -17,15 +17,15 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-/// Something is not as the waybill says, still.
+/// Exit status if damage is left.
 const LEFT: u8 = 1;
 
-/// Nothing, or not all, could be looked at.
+/// Exit status if nothing, or not everything, could be checked.
 const TROUBLE: u8 = 2;
 
 const NAME: &str = "haul repair";
 
-/// Repairs what `args` say; they come without the command's name.
+/// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let args = match console::typed::<Args>(NAME, args, TROUBLE) {
         Ok(args) => args,

@@ -1,4 +1,4 @@
-//! What a repair tells: lines, or JSON events.
+//! Output of a repair: lines, or JSON events.
 
 use crate::console::{say, this_command};
 use crate::tool::without_controls;
@@ -16,16 +16,16 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The standard output.
+/// Output to standard output.
 pub(super) struct Output<'a> {
     pub(super) name: &'static str,
     pub(super) json: bool,
     pub(super) dry_run: bool,
     pub(super) quiet: bool,
-    /// As they were typed.
+    /// Replicas as typed.
     pub(super) replicas: &'a [OsString],
     pub(super) broken: Option<io::Error>,
-    /// Ends the work when nobody takes its results any more.
+    /// Set to `true` to stop the work when standard output cannot be written.
     pub(super) stop: &'a AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl Output<'_> {
         self.broken.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// What all of it came to.
+    /// Prints the totals of the repair.
     pub(super) fn summary(&mut self, tally: &RepairTally, interrupted: bool) {
         let RepairTally { intact, before, repaired, made, left, bytes, received, unreached, bytes_read } =
             *tally;
@@ -74,10 +74,10 @@ impl Output<'_> {
         }
     }
 
-    /// What a replica of another host has to do with it.
+    /// Reports a message about a replica on another host.
     fn of_replica(&mut self, event: &str, replica: usize, message: &str) {
         let from = &self.replicas[replica];
-        // What another host says steers no terminal.
+        // Text of another host is printed without control characters.
         let message = without_controls(message).replace('\n', " ");
         say(self.name, &format_args!("{}: {message}", quote(from)));
         if self.json {
@@ -123,7 +123,7 @@ impl RepairReport for Output<'_> {
         let name = quoted(&outcome.path);
         let would = if self.dry_run { "would be " } else { "" };
         let mut line = match &outcome.done {
-            // What is finished was told when it was.
+            // A finished repair was reported when it finished.
             Done::Right | Done::Finished => return,
             Done::Left(why @ (Why::HalfDone(..) | Why::Foreign | Why::Journal(_))) => {
                 format!("{name}: half repaired: {why}")
@@ -216,7 +216,7 @@ fn quoted(path: &RelPath) -> String {
     quote(OsStr::from_bytes(path.as_bytes())).to_string()
 }
 
-/// Puts a path into an event, in base64 where it is no UTF-8.
+/// Puts a path into an event, in base64 if it is not UTF-8.
 fn name_in(event: &mut serde_json::Value, path: &RelPath) {
     match std::str::from_utf8(path.as_bytes()) {
         Ok(path) => event["path"] = path.into(),

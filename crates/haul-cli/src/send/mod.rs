@@ -1,4 +1,4 @@
-//! `haul send`: files of this host to another.
+//! `haul send`: sends files of this host to another host.
 
 use crate::interrupt::Interrupt;
 use crate::remote::args::{JobArgs, JobMeant};
@@ -17,16 +17,18 @@ use std::process::ExitCode;
 
 const NAME: &str = "haul send";
 
-/// Send files and trees to another host, and have every object compared there.
+/// Send files and trees to another host, and compare every object there.
 ///
-/// HOST:DIR goes by ssh, which starts haul there and only hands the keys over; the data takes connections of its own beside
-/// it, encrypted, or goes inside ssh where no port can be reached. DIR is a directory, and made if it is missing. A SOURCE
-/// directory goes by its name; with a slash behind it, what lies in it goes without it.
+/// HOST:DIR uses ssh, which starts haul there and only transfers the keys. The data takes encrypted
+/// connections of its own, or goes inside ssh if no port is reachable. DIR is a directory and is
+/// created if it is missing. A SOURCE directory is copied under its name; with a trailing slash,
+/// only its contents are copied.
 ///
-/// With --ticket-file the other side is a 'haul serve': write :DIR, beneath the directory that it serves, or : for that
-/// itself. A ticket is a secret and stands in a file or comes by standard input, never among the arguments.
+/// With --ticket-file the remote host runs 'haul serve': write :DIR, below the served directory, or
+/// : for the served directory itself. A ticket is a secret: pass it in a file or on standard input,
+/// never as an argument.
 ///
-/// Exit status: 0 all arrived, 1 not all, 2 nothing could be begun.
+/// Exit status: 0 all files arrived, 1 some files did not arrive, 2 nothing was started.
 #[derive(Debug, Parser)]
 #[command(
     name = "haul send",
@@ -34,7 +36,7 @@ const NAME: &str = "haul send";
     override_usage = "haul send [OPTION]... SOURCE... [USER@]HOST:DIR\n       haul send [OPTION]... --ticket-file FILE SOURCE... :DIR"
 )]
 struct Args {
-    /// What to send, and where to.
+    /// Send SOURCE... to the directory HOST:DIR.
     #[arg(value_name = "SOURCE... HOST:DIR", required = true)]
     operands: Vec<OsString>,
     #[command(flatten)]
@@ -44,14 +46,15 @@ struct Args {
     /// Stay in each SOURCE's file system.
     #[arg(short = 'x', long, help_heading = "What is sent")]
     one_file_system: bool,
-    /// Add the sizes up before the job begins and compare them with the free space of the other host: warn, or refuse to send.
+    /// Add up the sizes before the job starts and compare them with the free space of the remote
+    /// host: warn, or refuse to send.
     #[arg(long, value_name = "HOW", value_parser = ["warn", "refuse"], help_heading = "What is sent")]
     check_space: Option<String>,
     #[command(flatten)]
     job: JobArgs,
 }
 
-/// What was meant.
+/// Resolved options of the command.
 struct Meant {
     sources: Vec<OsString>,
     filter: Filter,
@@ -60,7 +63,7 @@ struct Meant {
     job: JobMeant,
 }
 
-/// Sends what `args` say; they come without the command's name.
+/// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     typed::run::<Args>(NAME, args, |args, matches| start(args, args.resolve(matches)?))
 }
@@ -82,7 +85,7 @@ impl Args {
     }
 }
 
-/// A source, which is of this host.
+/// Returns a source operand, which must be on this host.
 fn local(operand: &OsStr) -> Result<OsString, String> {
     match Place::parse(operand).map_err(|error| error.to_string())? {
         Place::Local(path) => Ok(path),
@@ -134,7 +137,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
     Ok(if status == 0 && is_missing_some { FAILED } else { status })
 }
 
-/// The sources that are there; the others are told.
+/// Returns the existing sources and reports the others.
 fn present(sources: Vec<OsString>, output: &Output<'_>) -> Vec<OsString> {
     let is_there = |source: &OsString| match std::fs::symlink_metadata(source) {
         Ok(_) => true,

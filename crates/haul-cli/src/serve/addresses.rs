@@ -1,18 +1,18 @@
-//! Where clients find this host.
+//! Addresses under which clients reach this host.
 
 use super::meant::Named;
 use haul_net::Address;
 use haul_net::address::Host;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// Addresses of documentation (RFC 5737, RFC 3849): which of this host's own addresses leads out is asked by them, and
-/// nothing is ever sent there.
+/// Documentation addresses (RFC 5737, RFC 3849). They find the local address of the route to other
+/// hosts; nothing is sent to them.
 const OUT_THERE: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
 
-/// Addresses that a ticket carries at most.
+/// Maximum number of addresses in a ticket.
 const ADDRESSES_MAX: usize = 8;
 
-/// A host as it was typed, with or without a port. The error is a message.
+/// Parses a host with or without a port. The error is a message.
 pub(super) fn named(text: &str) -> Result<Named, String> {
     if let Ok(Address { host, port }) = text.parse() {
         return Ok(Named { host, port: Some(port) });
@@ -21,8 +21,8 @@ pub(super) fn named(text: &str) -> Result<Named, String> {
     Ok(Named { host, port: None })
 }
 
-/// What tickets are to say: what was typed, else the addresses that are listened at, and for "all" the host's name and those
-/// of its own addresses that lead out.
+/// Returns the addresses for tickets: the given ones, else the addresses that are listened on. For
+/// "all addresses" these are the host's name and its local addresses with a route to other hosts.
 pub(super) fn of_tickets(typed: &[Named], local: &[SocketAddr]) -> Vec<Address> {
     let port = local.first().map_or(0, SocketAddr::port);
     if !typed.is_empty() {
@@ -55,7 +55,7 @@ fn add(found: &mut Vec<Address>, host: Host, port: u16) {
     }
 }
 
-/// The addresses that this host would use to reach others.
+/// Returns the local addresses that this host would use to reach other hosts.
 fn own_addresses() -> Vec<IpAddr> {
     let own = |(from, to): (&str, &str)| {
         let socket = UdpSocket::bind(from).ok()?;

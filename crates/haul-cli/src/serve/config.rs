@@ -1,4 +1,4 @@
-//! The file that `--config` names.
+//! Configuration file of `--config`.
 
 mod file;
 
@@ -16,14 +16,14 @@ use std::path::Path;
 use std::time::SystemTime;
 
 impl Config {
-    /// What `file` says. The error is a message.
+    /// Reads `file`. The error is a message.
     pub(super) fn read(file: &Path) -> Result<Config, String> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| format!("cannot read {}: {}", quote(file.as_os_str()), reason(&error)))?;
         Config::parse(&text).map_err(|why| format!("{}: {why}", quote(file.as_os_str())))
     }
 
-    /// What is to be served. The error is a message.
+    /// Resolves the configuration. The error is a message.
     pub(super) fn resolve(self) -> Result<Meant, String> {
         if self.share.is_empty() {
             return Err("the configuration names no [[share]]: there is nothing to serve".to_owned());
@@ -82,7 +82,7 @@ impl ShareConfig {
             },
             quota,
             keep: meant::keep(self.keep_owner, self.keep_setuid),
-            // A date that is over is an error only where a ticket is to be made by it.
+            // A past date is an error only if it is needed for a new ticket.
             expires: if self.ticket.exists() { None } else { expires.transpose()? },
             uses: Uses::Lasting,
             issue: Issue::Kept(self.ticket.clone()),
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!((meant.listen.len(), meant.rate, meant.buffers), (2, Some(1 << 30), 64 << 20));
     }
 
-    /// The same that the fuzzer does, from bent configurations.
+    /// Same check as the fuzzer's, from mutated configurations.
     #[test]
     fn any_bytes_are_a_configuration_or_an_error() {
         let text = "identity = '/i'\nlisten = ['127.0.0.1:0', '[::1]:7433']\nrate = '1G'\nsessions = 8\nstreams = 16\n\

@@ -1,4 +1,4 @@
-//! The sessions of a server, each in threads of its own.
+//! Sessions of a server, each in its own threads.
 
 use super::meant::{Issue, Share};
 use super::{NAME, logs};
@@ -18,10 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Time between two looks at whether to end.
+/// Polling interval of the end conditions.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a session waits for its first lane, which is on its way.
+/// Time for the first lane of a session to open; it is on its way when the session starts.
 const LANE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A share and its ticket.
@@ -31,38 +31,38 @@ pub(super) struct Served {
     pub(super) expires: Option<SystemTime>,
 }
 
-/// What the sessions share.
+/// Accept loop of the server, and the state that its sessions share.
 pub(super) struct Hall {
     pub(super) served: Vec<Served>,
     pub(super) book: Arc<TicketBook>,
-    /// Bytes under way of each session.
+    /// Bytes in flight of each session.
     pub(super) buffers: u64,
-    /// Lanes of a session at most.
+    /// Maximum number of lanes of a session.
     pub(super) lanes: u32,
     pub(super) quiet: bool,
-    /// Where each session's waybill goes.
+    /// Directory of the sessions' waybills.
     pub(super) waybills: Option<PathBuf>,
-    /// Where the logs of what is sent are.
+    /// Log store of received jobs.
     pub(super) room: Option<Arc<Room>>,
-    /// Time between two looks for logs that are too old.
+    /// Polling interval for expired logs.
     pub(super) look_every: Duration,
 }
 
-/// How the sessions went.
+/// Counts and results of the sessions.
 #[derive(Default)]
 struct Standing {
     under_way: AtomicUsize,
     ended: AtomicUsize,
-    /// A session did not bring or take all that it should.
+    /// True if a session did not transfer everything.
     incomplete: AtomicBool,
     /// Reason of the last incomplete session.
     why: Mutex<Option<String>>,
 }
 
-/// Counts a session as under way until it ends, however it does.
+/// Counts a session as active until it ends, also on panic.
 struct UnderWay<'a> {
     standing: &'a Standing,
-    /// Set if the session transferred everything.
+    /// True if the session transferred everything.
     is_complete: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> UnderWay<'a> {
         UnderWay { standing, is_complete: false }
     }
 
-    /// The session ended so.
+    /// Records the result of the session.
     fn end(&mut self, served: Result<(), String>) {
         self.is_complete = served.is_ok();
         if let Err(why) = served {
@@ -90,8 +90,8 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Hall {
-    /// Serves until it is asked to end; with `once`, until the first session is over; and until no ticket can open anything
-    /// any more. Gives the exit status.
+    /// Serves until a signal requests the end; with `once`, until the first session has ended; and
+    /// until no ticket is valid. Returns the exit status.
     pub(super) fn open(&self, listener: &Listener, once: bool, interrupt: &Interrupt) -> u8 {
         let standing = Standing::default();
         let stop = interrupt.flag();
@@ -107,7 +107,7 @@ impl Hall {
                 }
                 if let Some(room) = self.room.as_deref().filter(|_| looked.elapsed() >= self.look_every) {
                     looked = Instant::now();
-                    // Nobody waits at the door for that.
+                    // The accept loop does not wait for the deletion.
                     scope.spawn(move || logs::clear(room, self.quiet));
                 }
                 let Some(session) = listener.next_session_within(LOOK_EVERY) else { continue };
@@ -127,7 +127,7 @@ impl Hall {
         self.part();
         let ended = standing.ended.load(Ordering::Acquire);
         match (once, ended) {
-            // To end is what a lasting server is asked for.
+            // A server without `--once` ends only on request, which is success.
             (false, _) => 0,
             (true, 0) if stop.load(Ordering::Relaxed) => interrupt.status(),
             (true, 0) => FAILED,
@@ -135,7 +135,7 @@ impl Hall {
                 if !standing.incomplete.load(Ordering::Acquire) {
                     return 0;
                 }
-                // A log tells it as well.
+                // Without --quiet, the log has the reason already.
                 let why = standing.why.into_inner().unwrap_or_else(PoisonError::into_inner);
                 if let Some(why) = why.filter(|_| self.quiet) {
                     say(NAME, &format_args!("the session is not complete: {why}"));
@@ -145,15 +145,15 @@ impl Hall {
         }
     }
 
-    /// Tickets that end with the process leave nothing that could be gone on with.
+    /// Deletes the logs of tickets that end with the process: no client can resume these jobs.
     fn part(&self) {
         let Some(room) = &self.room else { return };
         let ends = |served: &&Served| !matches!(served.share.issue, Issue::Kept(_));
         self.served.iter().filter(ends).for_each(|served| logs::part(room, &served.id.0));
     }
 
-    /// Where the logs of what is sent to a share are. Each ticket's are its own: who holds another goes on with none of them, and learns nothing
-    /// of them.
+    /// Returns the log location for a share. Each ticket has its own logs: the holder of another
+    /// ticket cannot resume these jobs and learns nothing about them.
     fn logs_of(&self, served: &Served) -> Logs {
         match &self.room {
             Some(room) if logs::may_go_on(&served.share) => {
@@ -169,7 +169,7 @@ impl Hall {
         self.served.iter().all(|served| served.expires.is_some_and(|end| now >= end))
     }
 
-    /// Serves one session; why not all of it arrived.
+    /// Serves one session. Returns the reason if some data did not arrive.
     fn session(&self, session: Session, stop: &AtomicBool) -> Result<(), String> {
         let name = session.id().to_string();
         let found = self.served.iter().find(|served| served.id == session.ticket());
@@ -198,7 +198,7 @@ impl Hall {
         let ended = transfer::answer(first, more, &offer, &watch);
         let mut written = Ok(());
         if let Some(Err(error)) = receipt.map(|receipt| receipt.close()) {
-            // Told even where nothing else is: someone relies on it.
+            // Printed even with --quiet, because the user relies on the waybill.
             say(NAME, &format_args!("session {name}: {error}"));
             written = Err(error.to_string());
         }
@@ -220,7 +220,8 @@ impl Hall {
     }
 }
 
-/// The waybill of a session: named by its time, so that a list of them is in order, and by the session as the log names it.
+/// Returns the waybill of a session. Its name starts with the time, so that listings are sorted,
+/// and ends with the session's name in the log.
 fn receipt_in(dir: &Path, share: &Share, session: &str) -> Receipt {
     let job = receipt::job(NAME, &Root::new(share.root.clone()));
     let time = job.date().replace(['-', ':'], "");
@@ -235,7 +236,7 @@ fn told(outcome: &Outcome, took: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// A server for one session waited indefinitely after that session had panicked.
+    /// Regression: a server for one session waited indefinitely after that session had panicked.
     #[test]
     fn a_session_that_panics_has_ended_and_is_not_complete() {
         let standing = Standing::default();

@@ -1,4 +1,4 @@
-//! The certificate of a server and its key, kept in one file (PEM) that nobody else may read.
+//! Certificate and key of a server in one file (PEM) that no other user may read.
 
 use crate::remote::ticket::write_secret;
 use base64::Engine;
@@ -15,13 +15,13 @@ use zeroize::Zeroizing;
 const CERTIFICATE: &str = "CERTIFICATE";
 const KEY: &str = "PRIVATE KEY";
 
-/// Bytes of such a file at most.
+/// Read limit for the file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Characters of a line of PEM (RFC 7468 section 2).
+/// Characters per line of PEM (RFC 7468 section 2).
 const LINE: usize = 64;
 
-/// The identity in `file`, made if that is missing. The error is a message.
+/// Reads the identity in `file`, or creates the file. The error is a message.
 pub(super) fn load(file: &Path) -> Result<Identity, String> {
     let failed = |error: io::Error| {
         format!("cannot read the identity in {}: {}", quote(file.as_os_str()), reason(&error))

@@ -1,4 +1,4 @@
-//! The logs of what clients send, by which it goes on when it was cut off: where they are, and what keeps them few.
+//! Logs of received data, for the resume of interrupted jobs: location and limits.
 
 use super::NAME;
 use super::meant::{Meant, Share};
@@ -13,15 +13,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The folder of the state directory that servers have for themselves: their clients' jobs are not this user's.
+/// Directory of servers within the state directory. It keeps the jobs of clients apart from the
+/// jobs of this user.
 const FOLDER: &str = "serve";
 
-/// Time between two looks for jobs that are too old, where they may be older than that.
+/// Limits of the polling interval for expired jobs.
 const LOOK_EVERY_MOST: Duration = Duration::from_secs(3600);
 const LOOK_EVERY_LEAST: Duration = Duration::from_secs(1);
 
-/// The room for them; none where nothing can be gone on with. Without a place for them all is served all the same, unless that place was named:
-/// then the error is a message.
+/// Opens the log store; `None` if no job is resumable. Without a usable state directory the server
+/// runs without logs. The exception is a directory that the user named: then the error is a
+/// message.
 pub(super) fn open(meant: &Meant) -> Result<Option<Arc<Room>>, String> {
     if meant.logs.limits.jobs == 0 || !meant.shares.iter().any(may_go_on) {
         return Ok(None);
@@ -40,15 +42,15 @@ pub(super) fn open(meant: &Meant) -> Result<Option<Arc<Room>>, String> {
     }
 }
 
-/// Whether what is sent to a share can be gone on with: not where a second session never comes.
+/// Returns true if jobs of a share are resumable. A ticket for one session allows no second one.
 pub(super) fn may_go_on(share: &Share) -> bool {
     share.role.may_write() && share.uses == Uses::Lasting
 }
 
-/// A state directory that no client reads or writes. The error is a message.
+/// Returns a state directory that no client reads or writes. The error is a message.
 fn place(meant: &Meant) -> Result<PathBuf, String> {
     let state = state_of(meant.logs.state.clone()).map_err(|error| error.to_string())?;
-    // What is not there yet will be made beneath what is.
+    // A missing directory will be created below an existing one.
     let whole = state.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or_default();
     let is_in =
         |share: &&Share| Path::new(&share.root).canonicalize().is_ok_and(|root| whole.starts_with(root));
@@ -62,12 +64,12 @@ fn place(meant: &Meant) -> Result<PathBuf, String> {
     }
 }
 
-/// How often it is looked for jobs that are older than `age`.
+/// Returns the polling interval for jobs older than `age`.
 pub(super) fn look_every(age: Duration) -> Duration {
     age.clamp(LOOK_EVERY_LEAST, LOOK_EVERY_MOST)
 }
 
-/// Forgets the jobs that nobody went on with for too long.
+/// Deletes jobs that were idle for too long.
 pub(super) fn clear(room: &Room, quiet: bool) {
     match room.expired().and_then(|jobs| forget_all(room, &jobs)) {
         Ok(jobs) if jobs > 0 && !quiet => {
@@ -78,14 +80,14 @@ pub(super) fn clear(room: &Room, quiet: bool) {
     }
 }
 
-/// Forgets the jobs of guests who do not come again.
+/// Deletes the jobs of a client that cannot return.
 pub(super) fn part(room: &Room, guest: &[u8]) {
     if let Err(error) = forget_all(room, &room.jobs_of(guest)) {
         say(NAME, &error);
     }
 }
 
-/// How many of them are gone: not those that somebody is at.
+/// Deletes jobs except those with an active session. Returns the number of deleted jobs.
 fn forget_all(room: &Room, jobs: &[Identity]) -> Result<usize, LogError> {
     let mut gone = 0;
     for job in jobs {

@@ -1,4 +1,4 @@
-//! What is to be served, whether arguments or a file said so.
+//! Resolved settings of the server, from arguments or a configuration file.
 
 use crate::remote::values;
 use haul_engine::copy::quote;
@@ -12,15 +12,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// All of it.
+/// Resolved settings of the server.
 #[derive(Clone, Debug)]
 pub(super) struct Meant {
     pub(super) shares: Vec<Share>,
-    /// Where to listen; the usual port of all addresses where nothing was said.
+    /// Addresses to listen on; if empty, the default port of all addresses.
     pub(super) listen: Vec<SocketAddr>,
-    /// What tickets say; found out where nothing was said.
+    /// Addresses in tickets; if empty, found automatically.
     pub(super) addresses: Vec<Named>,
-    /// Where the certificate and its key are kept.
+    /// File of the certificate and its key.
     pub(super) identity: Option<PathBuf>,
     pub(super) plain: bool,
     pub(super) rate: Option<u64>,
@@ -28,63 +28,64 @@ pub(super) struct Meant {
     pub(super) multipath: bool,
     pub(super) limits: Limits,
     pub(super) buffers: u64,
-    /// How it is kept what of cut off jobs is there.
+    /// Log settings of interrupted jobs.
     pub(super) logs: Logs,
-    /// Where each session's waybill goes.
+    /// Directory of the sessions' waybills.
     pub(super) waybills: Option<PathBuf>,
-    /// The process ends with the first session.
+    /// True if the process ends with the first session.
     pub(super) once: bool,
 }
 
-/// The logs of what clients send.
+/// Log settings of received jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Logs {
-    /// Below which state directory, if that was said.
+    /// State directory, if given.
     pub(super) state: Option<PathBuf>,
     pub(super) limits: RoomLimits,
 }
 
-/// A host as tickets name it; without a port it is the one that is listened at.
+/// Host name in tickets; without a port, the port that is listened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) host: Host,
     pub(super) port: Option<u16>,
 }
 
-/// One directory that is opened to the holders of one ticket.
+/// Directory that is open to the holders of one ticket.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
-    /// For messages.
+    /// Name for messages.
     pub(super) name: String,
     pub(super) root: OsString,
     pub(super) role: Role,
-    /// Bytes that one session may write.
+    /// Limit of the bytes that one session may write.
     pub(super) quota: Option<u64>,
     pub(super) keep: Keep,
-    /// Of a ticket that is made.
+    /// Expiry of a new ticket.
     pub(super) expires: Option<SystemTime>,
     pub(super) uses: Uses,
     pub(super) issue: Issue,
 }
 
-/// Where a ticket comes from and goes to.
+/// Origin and destination of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Issue {
-    /// Made, and printed.
+    /// A new ticket, printed.
     Print,
-    /// Made, and written to this file.
+    /// A new ticket, written to this file.
     New(PathBuf),
-    /// The one in this file, which is made if it is missing.
+    /// The ticket in this file, which is created if it is missing.
     Kept(PathBuf),
 }
 
-/// What a client may ask to keep: what harms nobody, and owners and setuid bits where that was said.
+/// Returns the metadata that a client may keep: all harmless metadata, and owners and setuid bits
+/// if allowed.
 pub(super) fn keep(owner: bool, setuid: bool) -> Keep {
     let gone = [(owner, Keep::OWNER.with(Keep::NUMERIC)), (setuid, Keep::SETUID)];
     Keep(gone.iter().filter(|(kept, _)| !kept).fold(u32::MAX, |all, (_, part)| all & !part.0))
 }
 
-/// The usual limits with what was said instead. The error is a message.
+/// Returns the default limits with the given changes. The error is a message.
 pub(super) fn limits(
     sessions: Option<usize>,
     per_peer: Option<usize>,
@@ -100,14 +101,14 @@ pub(super) fn limits(
         sessions,
         sessions_per_peer: per_peer.unwrap_or(usual.sessions_per_peer).min(sessions),
         lanes,
-        // All lanes of a session may come at once.
+        // All lanes of a session may connect concurrently.
         strangers_per_peer: usual.strangers_per_peer.max(usize::from(lanes)),
         strangers: usual.strangers.max(usize::from(lanes)),
         ..usual
     })
 }
 
-/// The usual limits of logs with what was said instead. The error is a message.
+/// Returns the default limits of logs with the given changes. The error is a message.
 pub(super) fn logs(
     state: Option<PathBuf>,
     quota: Option<&str>,
@@ -123,7 +124,7 @@ pub(super) fn logs(
     Ok(Logs { state, limits })
 }
 
-/// A root must be there before anything is printed. The error is a message.
+/// Checks that the root exists, before anything is printed. The error is a message.
 pub(super) fn check_root(root: &OsStr) -> Result<(), String> {
     match std::fs::metadata(root) {
         Ok(facts) if facts.is_dir() => Ok(()),
@@ -132,7 +133,8 @@ pub(super) fn check_root(root: &OsStr) -> Result<(), String> {
     }
 }
 
-/// A directory for waybills: one that is there, and that no client writes to or deletes in. The error is a message.
+/// Returns the directory for waybills: an existing one, in which no client can write or delete. The
+/// error is a message.
 pub(super) fn waybills(dir: Option<&Path>, shares: &[Share]) -> Result<Option<PathBuf>, String> {
     let Some(dir) = dir else { return Ok(None) };
     let shown = quote(dir.as_os_str());

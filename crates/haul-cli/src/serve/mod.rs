@@ -1,4 +1,4 @@
-//! `haul serve`: directories opened to the holders of tickets.
+//! `haul serve`: opens directories to the holders of tickets.
 
 mod addresses;
 mod args;
@@ -29,10 +29,10 @@ use std::sync::Arc;
 
 pub(super) const NAME: &str = "haul serve";
 
-/// The port where nothing else was said.
+/// Default port.
 const PORT: u16 = 7433;
 
-/// Serves what `args` say; they come without the command's name.
+/// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     typed::run::<Args>(NAME, args, |args, _| Ok(start(args.resolve()?, args.quiet)?))
 }
@@ -49,7 +49,7 @@ fn start(meant: Meant, quiet: bool) -> Result<u8, String> {
         logs::clear(room, quiet);
     }
     let book = Arc::new(TicketBook::default());
-    // Before anybody can come: holders of earlier tickets may be waiting for the server.
+    // Done before the server listens, because holders of earlier tickets may already retry.
     let kept =
         meant.shares.iter().map(|share| kept(share, identity.as_ref())).collect::<Result<Vec<_>, _>>()?;
     kept.iter().flatten().for_each(|ticket| book.insert(ticket.clone()));
@@ -86,7 +86,7 @@ fn start(meant: Meant, quiet: bool) -> Result<u8, String> {
     Ok(hall.open(&listener, meant.once, &interrupt))
 }
 
-/// Listens where that was said, else at all addresses.
+/// Listens on the given addresses, else on all addresses.
 fn listen(
     meant: &Meant,
     identity: Option<&Identity>,
@@ -111,19 +111,19 @@ fn listen(
     if !meant.listen.is_empty() {
         return at(&meant.listen);
     }
-    // Where the kernel has no IPv6 at all, IPv4 is all there is.
+    // If the kernel has no IPv6, only IPv4 is left.
     at(&[SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT)])
         .or_else(|_| at(&[SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT)]))
 }
 
-/// A new ticket of a share. The error is a message.
+/// Creates a ticket of a share. The error is a message.
 fn made(share: &Share, addresses: &[Address], identity: Option<&Identity>) -> Result<Ticket, String> {
     let grant = Grant { role: share.role, uses: share.uses, expires: share.expires };
     Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint))
         .map_err(|error| format!("{error}; say by --address how clients find this host"))
 }
 
-/// Honours a ticket, and then gives it away: who reads it may be at the door at once.
+/// Registers a ticket before handing it out, because its reader may connect immediately.
 fn issue(
     book: &TicketBook,
     ticket: &Ticket,
@@ -133,7 +133,7 @@ fn issue(
     hand_out(ticket)
 }
 
-/// Puts a ticket where its holder gets it. The error is a message.
+/// Prints the ticket or writes it to its file. The error is a message.
 fn hand_out(share: &Share, ticket: &Ticket) -> Result<(), String> {
     match &share.issue {
         Issue::Print => {
@@ -147,7 +147,8 @@ fn hand_out(share: &Share, ticket: &Ticket) -> Result<(), String> {
     }
 }
 
-/// A ticket of an earlier run, if there is one; it has to say what the configuration does still. The error is a message.
+/// Returns the ticket of an earlier run, if there is one. Its rights must match the configuration.
+/// The error is a message.
 fn kept(share: &Share, identity: Option<&Identity>) -> Result<Option<Ticket>, String> {
     let Issue::Kept(file) = &share.issue else { return Ok(None) };
     if !file.exists() {
@@ -193,7 +194,8 @@ mod tests {
     use super::*;
     use haul_net::{Role, Uses};
 
-    /// It was printed before it was in the book, and who came with it at once was told that it is not valid.
+    /// Regression: the ticket was printed before it was registered, so that an immediate client was
+    /// refused.
     #[test]
     fn a_ticket_is_honoured_before_anybody_has_it() {
         let book = TicketBook::default();

@@ -1,4 +1,4 @@
-//! What was typed, not yet what it means.
+//! Options of `haul sum` and msum, as typed.
 
 use super::personality::Personality;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -9,25 +9,26 @@ use std::ffi::OsString;
 #[derive(Debug, Default, Parser)]
 #[command(args_override_self = true, infer_long_args = true, disable_version_flag = true)]
 pub(crate) struct Args {
-    /// Files, or directories with -r.
+    /// Hash these files, or directories with -r.
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<OsString>,
-    /// Which digests: one or several, separated by commas; all come from one read of the file.
+    /// Compute these digests: one or several, separated by commas; all come from one read of the
+    /// file.
     #[arg(short, long, value_name = "LIST", visible_alias = "hash-type", action = ArgAction::Append)]
     pub(crate) algorithm: Vec<String>,
     /// Read checksums from the FILEs and check them.
     #[arg(short, long)]
     pub(crate) check: bool,
-    /// Digests of hash trees over leaves of SIZE bytes (4M).
+    /// Print digests of hash trees over leaves of SIZE bytes [default: 4M].
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "4M")]
     pub(crate) tree: Option<String>,
     /// Hash the files in directories, in the order of their names.
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// Take the names of files from LIST, one a line; - is the standard input.
+    /// Read the names of files from LIST, one per line; - is standard input.
     #[arg(long, value_name = "LIST")]
     pub(crate) files_from: Option<OsString>,
-    /// Names in the list end with NUL instead of a line break.
+    /// End names in LIST with NUL instead of newline.
     #[arg(short = '0', long)]
     pub(crate) null: bool,
     /// Print `ALGORITHM (FILE) = DIGEST`; the default for several algorithms.
@@ -36,94 +37,94 @@ pub(crate) struct Args {
     /// Print `DIGEST  FILE`; the default for one algorithm.
     #[arg(long)]
     pub(crate) untagged: bool,
-    /// Mark lines with `*`; reading is binary anyway.
+    /// Mark lines with `*`; files are always read as binary.
     #[arg(short, long, overrides_with = "text")]
     pub(crate) binary: bool,
-    /// Don't mark lines; the default.
+    /// Do not mark lines; the default.
     #[arg(short, long, overrides_with = "binary")]
     pub(crate) text: bool,
-    /// End lines with NUL and escape nothing in names.
+    /// End lines with NUL and do not escape names.
     #[arg(short, long)]
     pub(crate) zero: bool,
-    /// Digests in base64 instead of hexadecimal.
+    /// Print digests in base64 instead of hexadecimal.
     #[arg(long)]
     pub(crate) base64: bool,
-    /// The bytes of one file's digest and nothing else.
+    /// Print only the bytes of one file's digest.
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Write a waybill: digests, and BLAKE3 of each object, to verify the files by later.
+    /// Write a waybill: digests, and BLAKE3 of each object, for a later 'haul verify'.
     #[arg(long, value_name = "FILE")]
     pub(crate) waybill: Option<OsString>,
-    /// Keep digests of leaves of SIZE (1K unless given; a power of two up to the object's) in the waybill as well, for
-    /// `haul verify --locate`.
+    /// Also keep digests of leaves of SIZE in the waybill, for `haul verify --locate` (a power of
+    /// two, at most the object size) [default: 1K].
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "1K")]
     pub(crate) leaf: Option<String>,
-    /// Keep the digests, and BLAKE3 of each object, with the files: in extended attributes (xattr), in files of the same
-    /// names in .haul (tree), in attributes as XRootD or EOS keep theirs (xrootd, eos), or with --waybill (waybill). `haul
-    /// verify DIR` finds them.
+    /// Store the digests, and BLAKE3 of each object, with the files: in extended attributes
+    /// (xattr), in files of the same names in .haul (tree), in attributes of XRootD or EOS (xrootd,
+    /// eos), or with --waybill (waybill). `haul verify DIR` finds them.
     #[arg(long, value_name = "FORM")]
     pub(crate) store: Option<String>,
-    /// One JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Digests without names.
+    /// Print digests without names.
     #[arg(long)]
     pub(crate) no_names: bool,
-    /// How many workers.
+    /// Hash with N workers.
     #[arg(long, value_name = "N", visible_alias = "num-threads")]
     pub(crate) threads: Option<String>,
-    /// Bytes of one read; a plain number counts MiB.
+    /// Set the size of one read; a plain number counts MiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffer_size: Option<String>,
-    /// Pieces in which workers share a file.
+    /// Set the size of the pieces of a file that workers share.
     #[arg(long, value_name = "SIZE")]
     pub(crate) object_size: Option<String>,
-    /// Read past the page cache.
+    /// Read without the page cache.
     #[arg(long)]
     pub(crate) direct_read: bool,
-    /// Tell the kernel to drop what was read from the page cache.
+    /// Drop the read data from the page cache.
     #[arg(long)]
     pub(crate) fadvise_read: bool,
-    /// Accepted for msum's sake: reading and hashing go side by side anyway.
+    /// Accepted for compatibility with msum: reading and hashing always run in parallel.
     #[arg(long, hide = true)]
     pub(crate) double_buffer: bool,
-    /// Accepted for b3sum's sake: nothing is mapped.
+    /// Accepted for compatibility with b3sum: files are never mapped.
     #[arg(long, hide = true)]
     pub(crate) no_mmap: bool,
     /// Hash files larger than SIZE as trees over parts of SIZE; a plain number counts MiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) split_size: Option<String>,
-    /// Leaves of those trees; a plain number counts KiB.
+    /// Set the leaf size of those trees; a plain number counts KiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) hash_leaf_size: Option<String>,
-    /// Print the digests of the parts; with -c say which parts of a file are corrupt.
+    /// Print the digests of the parts; with -c report the corrupt parts of a file.
     #[arg(long)]
     pub(crate) check_tree: bool,
-    /// First byte to hash.
+    /// Start at byte POS.
     #[arg(long, value_name = "POS")]
     pub(crate) offset: Option<String>,
-    /// Most bytes to hash.
+    /// Hash at most LEN bytes.
     #[arg(short, long, value_name = "LEN")]
     pub(crate) length: Option<String>,
-    /// Take lines `FILE RANGES` from the standard input: names URI-escaped, ranges `START-END,...`.
+    /// Read lines `FILE RANGES` from standard input: URI-escaped names, ranges `START-END,...`.
     #[arg(long)]
     pub(crate) read_stdin: bool,
-    /// Join the values of neighbouring blocks, given as `VALUE:LENGTH` or as lines `VALUE LENGTH`.
+    /// Combine the values of adjacent blocks, given as `VALUE:LENGTH` or as lines `VALUE LENGTH`.
     #[arg(long)]
     pub(crate) combine: bool,
-    /// With -c, don't print OK for each file that is.
+    /// With -c, do not print OK for each matching file.
     #[arg(short, long, overrides_with_all = ["status", "warn"])]
     pub(crate) quiet: bool,
-    /// With -c, print nothing; the exit status tells.
+    /// With -c, print nothing; only the exit status shows the result.
     #[arg(long, overrides_with_all = ["quiet", "warn"])]
     pub(crate) status: bool,
-    /// With -c, fail for lines that are no checksums.
+    /// With -c, fail for lines that are not checksums.
     #[arg(long)]
     pub(crate) strict: bool,
-    /// With -c, name lines that are no checksums.
+    /// With -c, print lines that are not checksums.
     #[arg(short, long, overrides_with_all = ["quiet", "status"])]
     pub(crate) warn: bool,
-    /// With -c, pass over files that are missing.
+    /// With -c, skip missing files.
     #[arg(long)]
     pub(crate) ignore_missing: bool,
     /// Show a progress bar on a terminal.
@@ -134,33 +135,33 @@ pub(crate) struct Args {
     pub(crate) version: bool,
 }
 
-/// Why there are no arguments to go on with.
+/// Reason to stop before the command runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// A question was answered: print this and succeed.
+    /// Answer to a question such as `--help`: print it and succeed.
     Answer(String),
-    /// A mistake, in the words of the tool, with a hint at its help.
+    /// Usage error in the tool's wording, with a hint at its help.
     Mistake(String),
-    /// A mistake without that hint; each line is signed by the tool.
+    /// Usage error without that hint; the tool's name precedes each line.
     Failure(String),
     /// The hint alone.
     Usage,
-    /// Words on the standard error that no tool's name stands before, and whether they are an answer.
+    /// Text for standard error without the tool's name.
     Words {
-        /// With its line ends.
+        /// The text with its line ends.
         text: String,
-        /// Whether the command succeeded.
+        /// True if the text is an answer, so that the command succeeds.
         well: bool,
     },
 }
 
-/// What `--version` says.
+/// Returns the output of `--version`.
 pub(super) fn version(tool: Personality) -> String {
     format!("{} (Surehaul) {}\n", tool.name, env!("CARGO_PKG_VERSION"))
 }
 
 impl Args {
-    /// Reads the arguments as the tool would.
+    /// Parses the arguments as the tool does.
     pub(crate) fn read(tool: Personality, args: &[OsString]) -> Result<Args, Stop> {
         let mut command = Args::command().name(tool.name).no_binary_name(true);
         let matches = command.try_get_matches_from_mut(args);
@@ -173,7 +174,7 @@ impl Args {
     }
 }
 
-/// An error of the argument parser in getopt's words.
+/// Translates an error of the argument parser to getopt's wording.
 fn explain(error: &clap::Error, args: &[OsString], command: &clap::Command) -> Stop {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),

@@ -1,4 +1,4 @@
-//! `b3sum`: its options, and what they exclude.
+//! Options of `b3sum` and their exclusions.
 
 use super::args::{self, Args, Stop};
 use super::check::{CheckJob, Manner, Reading};
@@ -71,14 +71,14 @@ static TABLE: [Row<Opt>; 13] = [
     row(Opt::Version, Some(b'V'), "version", false),
 ];
 
-/// What was typed: each option at most once.
+/// Options as typed, each at most once.
 #[derive(Debug, Default)]
 struct Typed {
     options: Vec<(Opt, OsString)>,
     files: Vec<OsString>,
 }
 
-/// Pairs of options of which only one can be.
+/// Pairs of options that exclude each other.
 const EXCLUDED: [(Opt, &[Opt]); 5] = [
     (Opt::Check, &[Opt::DeriveKey, Opt::Keyed, Opt::Length, Opt::Seek, Opt::Raw, Opt::NoNames, Opt::Tag]),
     (Opt::Keyed, &[Opt::DeriveKey]),
@@ -87,10 +87,10 @@ const EXCLUDED: [(Opt, &[Opt]); 5] = [
     (Opt::Quiet, &[]),
 ];
 
-/// Reads a command line to its meaning.
+/// Parses and resolves a command line.
 ///
 /// # Errors
-/// What to print instead.
+/// Returns the text to print instead of a result.
 pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop> {
     let mut typed = Typed::default();
     for item in Getopt::new(TABLE.to_vec(), args, false) {
@@ -182,14 +182,14 @@ impl Typed {
         }))
     }
 
-    /// The job where the digest is keyed or of another length; `None` for the common one.
+    /// Returns the job for a keyed digest or another length; `None` for the plain digest.
     fn keyed(&self, files: &[OsString], format: Format, tool: Personality) -> Result<Option<KeyedJob>, Stop> {
         let number = |option| {
             let value = self.value(option)?;
             let text = value.as_bytes().strip_prefix(b"=").unwrap_or(value.as_bytes());
             Some(std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()))
         };
-        // The original finds this out file by file.
+        // The original reports this error for each file.
         let parsed = |option, what: &str| match number(option) {
             Some(None) => {
                 let each = |file: &OsString| {

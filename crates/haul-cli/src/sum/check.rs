@@ -1,4 +1,4 @@
-//! `-c`: the claims of lists, checked side by side and reported in order.
+//! `-c`: checks the claims of lists in parallel and reports them in order.
 
 mod b3sum;
 mod report;
@@ -24,28 +24,29 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// How much of a list is read at once.
+/// Read size for a list, in bytes.
 const LIST_BYTES: usize = 64 << 10;
 
-/// Bytes in the longest line that xxhsum reads, without its end.
+/// Maximum length of a line for xxhsum, in bytes without the line end.
 const XXHSUM_LINE_MAX: usize = (32 << 10) - 2;
 
-/// And by b3sum: what it reads of a list on the standard input, a line about the standard input does not get.
+/// Read size of b3sum. If a line of a list on standard input names standard input, its file lacks
+/// the bytes already read for the list.
 const B3SUM_BYTES: usize = 8 << 10;
 
-/// Checking lists.
+/// A check of lists.
 pub(crate) struct CheckJob {
     pub(crate) settings: Settings,
     pub(crate) reading: Reading,
     pub(crate) manner: Manner,
     pub(crate) lists: Vec<OsString>,
-    /// The shape of the trees that `#mutil#` lines are about.
+    /// Leaf size of the trees in `#mutil#` lines.
     pub(crate) leaf: ByteLen,
     pub(crate) subtree: ByteLen,
     pub(crate) progress: bool,
 }
 
-/// Who reads the lines, and so who words the results.
+/// Tool that reads the lines, and whose wording the results have.
 #[derive(Clone, Debug)]
 pub(crate) enum Reading {
     /// `haul sum` and `msum`: every form there is.
@@ -58,7 +59,7 @@ pub(crate) enum Reading {
     Xxhsum { little_endian: bool },
 }
 
-/// How results are reported.
+/// Output options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manner {
     pub(crate) quiet: bool,
@@ -69,13 +70,13 @@ pub(crate) struct Manner {
     pub(crate) json: bool,
 }
 
-/// Takes the results in order and tells them.
+/// Receives the results in order and reports them.
 trait Report: Send {
     fn take(&mut self, ticket: Ticket, outcome: Outcome);
 }
 
 impl CheckJob {
-    /// Checks everything; whether all is well.
+    /// Runs all checks; returns true if there was no failure.
     pub(crate) fn run(
         &self,
         tool: Personality,
@@ -99,48 +100,50 @@ impl CheckJob {
     }
 }
 
-/// What a result of a check is known by.
+/// Tag of a result.
 enum Ticket {
-    /// A claim, to be compared with what was found.
+    /// A claim, to be compared with the computed digest.
     Claim(Box<Listed>),
-    /// A line that is none, and the tool's words for that.
+    /// A line that is not a claim, with the tool's message for it.
     Malformed { list: Arc<OsStr>, line: u64, why: String, fails: bool },
-    /// The end of a list, or why it ended before.
+    /// The end of a list, or the reason why reading it failed.
     End { list: Arc<OsStr>, failure: Option<ListFailure> },
 }
 
-/// A claim and where it stands.
+/// A claim and its position.
 struct Listed {
     claim: Claim,
     list: Arc<OsStr>,
     line: u64,
-    /// The name as the line writes it, where the tool shows that.
+    /// The name as the line writes it, if the tool prints it so.
     shown: Option<Vec<u8>>,
-    /// What came of it where it was hashed before its turn.
+    /// Result, if the file was hashed before its turn.
     found: Option<Outcome>,
 }
 
-/// Why a list ended before its end.
+/// Error that ends a list early.
 enum ListFailure {
     Open(io::Error),
     Read(io::Error),
-    /// A line that is no text, to a tool that reads nothing else.
+    /// A line that is not text, if the tool reads only text.
     NoText,
     /// This line is longer than xxhsum reads.
     TooLong(u64),
 }
 
-/// The orders of a check: the lines of all lists.
+/// Work orders of a check: the lines of all lists.
 struct Lists<'a> {
     job: &'a CheckJob,
     tool: Personality,
     waiting: std::slice::Iter<'a, OsString>,
     open: Option<OpenList>,
-    /// Whether lines were found to have one blank; like the coreutils, for all lists of a run.
+    /// True if lines have one blank before the name. Like in the coreutils, this holds for all
+    /// lists of a run.
     single_blank: Option<bool>,
     gnu: GnuState,
     stdin_taken: bool,
-    /// A list is read from the standard input: what lines say of it is read in turn with that list.
+    /// True if a list is read from standard input. Standard input as a checked file is then read in
+    /// turn with that list.
     stdin_is_a_list: bool,
 }
 
@@ -151,7 +154,7 @@ struct OpenList {
     is_stdin: bool,
 }
 
-/// What a line is to the tool that reads it.
+/// Meaning of a line to the tool that reads it.
 enum Reads {
     Remark,
     Claim(Claim, Option<Vec<u8>>),
@@ -219,7 +222,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Duplicates the standard input: the library reads a closed one as empty.
+    /// Duplicates standard input, because the library reads a closed one as empty.
     fn stdin() -> io::Result<File> {
         io::stdin().as_fd().try_clone_to_owned().map(File::from)
     }
@@ -237,7 +240,7 @@ impl<'a> Lists<'a> {
         Ok(OpenList { name, reader: BufReader::with_capacity(room, source), line: 0, is_stdin })
     }
 
-    /// Where the reader stands; `None` between lists.
+    /// Returns the current list and line; `None` between lists.
     fn place(&self) -> Option<(Arc<OsStr>, u64)> {
         self.open.as_ref().map(|list| (Arc::clone(&list.name), list.line))
     }
@@ -278,7 +281,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Returns true if the command line does not say of which algorithm digests without a tag are.
+    /// Returns true if the command line does not name the algorithm of digests without a tag.
     fn guesses(&self) -> bool {
         matches!(&self.job.reading, Reading::Field(rules) if rules.guess)
     }
@@ -288,7 +291,7 @@ impl<'a> Lists<'a> {
         claim.path == "-" && self.open.as_ref().is_some_and(|list| list.is_stdin)
     }
 
-    /// The tool's words for a line that is no checksum.
+    /// Returns the tool's message for a line that is not a checksum.
     fn malformed(&self) -> String {
         match &self.job.reading {
             Reading::Field(_) => format!("improperly formatted {}checksum line", self.tool.line_kind()),
@@ -307,7 +310,7 @@ impl<'a> Lists<'a> {
             },
             false => Form::Plain,
         };
-        // To xxhsum "-" in a list is a file of that name.
+        // For xxhsum, "-" in a list is a file of that name.
         let is_stdin = match self.job.reading {
             Reading::Xxhsum { .. } => claim.path == "stdin",
             _ => claim.path == "-",
@@ -329,8 +332,9 @@ impl<'a> Lists<'a> {
         Some(Order { ticket, work })
     }
 
-    /// Hashes what is left of the standard input before the next line is read. Of a list that it comes from, b3sum does
-    /// not see what was read of it already; xxhsum goes on behind the line.
+    /// Hashes the rest of standard input before the next line is read. If the list comes from
+    /// standard input, b3sum's hash lacks the bytes already read for the list. xxhsum continues
+    /// after the line.
     fn hash_stdin(&mut self, task: &Task) -> Outcome {
         match &mut self.open {
             Some(list) if list.is_stdin && matches!(self.job.reading, Reading::B3sum) => {

@@ -1,4 +1,4 @@
-//! `--combine`: the value of a file from those of its blocks, without its bytes.
+//! `--combine`: computes the value of a file from the values of its blocks, without its bytes.
 
 use super::list::{Piece, read_piece};
 use super::output::Output;
@@ -9,19 +9,19 @@ use haul_model::ByteLen;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader};
 
-/// Digits of a value of `cksum` in hexadecimal.
+/// Digits of a hexadecimal `cksum` value.
 const CKSUM_HEX_DIGITS: usize = 8;
 
-/// Joining given values.
+/// A combination of given values.
 pub(crate) struct CombineJob {
     pub(crate) algorithm: Algorithm,
-    /// `VALUE:LENGTH` each; none for lines `VALUE LENGTH` on the standard input.
+    /// Parts as `VALUE:LENGTH`; empty for lines `VALUE LENGTH` on standard input.
     pub(crate) parts: Vec<OsString>,
     pub(crate) json: bool,
 }
 
 impl CombineJob {
-    /// Prints `VALUE LENGTH` of the whole; what it was given in the same form can be given again.
+    /// Prints `VALUE LENGTH` of the whole, in a form that is valid as input again.
     pub(crate) fn run(&self, out: &mut Output<'_>) -> bool {
         let joined = self.read().and_then(|parts| self.join(&parts));
         match &joined {
@@ -75,12 +75,12 @@ impl CombineJob {
         }
     }
 
-    /// Reads values, each with its length in bytes and the text that it comes from: in hexadecimal of full width, or those of
-    /// `cksum` in decimal as well. All values are in one form. Of `cksum` a letter or `0x` shows hexadecimal, and a value that
-    /// does not have eight digits decimal.
+    /// Reads values, each with its length in bytes and its source text. Values are hexadecimal of
+    /// full width; those of `cksum` may be decimal. All values have one form. For `cksum`, a letter
+    /// or `0x` indicates hexadecimal, and a value without exactly eight digits indicates decimal.
     ///
     /// # Errors
-    /// A message: a value is in neither form, or all of them may be in both.
+    /// Returns a message if a value has neither form, or if all of them can have both.
     fn values(&self, parts: Vec<(String, String, OsString)>) -> Result<Vec<(Digest, ByteLen)>, String> {
         let is_hex = |value: &str| value.bytes().any(|byte| byte.is_ascii_alphabetic());
         let values = || parts.iter().map(|(value, ..)| value.as_str());

@@ -1,4 +1,4 @@
-//! The forms of a line of output.
+//! Formats of an output line.
 
 use super::line::xxhsum::turned;
 use super::{base64, personality::Family};
@@ -11,30 +11,30 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// How results are printed.
+/// Output format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// The form of a line.
+    /// Shape of a line.
     pub(crate) shape: Shape,
-    /// Lines end with NUL, and names are not escaped.
+    /// True if lines end with NUL, and names are not escaped.
     pub(crate) zero: bool,
-    /// Digests are in base64.
+    /// True if digests are in base64.
     pub(crate) base64: bool,
-    /// Whose habits decide where tools differ.
+    /// Tool family whose behaviour applies where tools differ.
     pub(crate) family: Family,
-    /// Digests of xxhsum have their lowest byte first.
+    /// True if digests of xxhsum have their lowest byte first.
     pub(crate) little_endian: bool,
 }
 
-/// The form of a line.
+/// Shape of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// `HEX  NAME`, or with `*` before the name.
     Untagged {
-        /// Whether the star stands there.
+        /// True if the line has the star.
         binary: bool,
     },
-    /// `VALUE SIZE NAME`, as sum and cksum print; the name as it is.
+    /// `VALUE SIZE NAME`, as sum and cksum print it; the name is not escaped.
     Decimal,
     /// `TAG (NAME) = HEX`.
     Tagged,
@@ -46,9 +46,9 @@ pub(crate) enum Shape {
     Json,
 }
 
-/// A name as it is written.
+/// A name in its output form.
 struct Name {
-    /// Whether a backslash before the line says that the name holds escapes.
+    /// True if a backslash starts the line, because the name has escapes.
     escaped: bool,
     bytes: Vec<u8>,
 }
@@ -58,7 +58,7 @@ struct Name {
 struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a str>,
-    /// The name's bytes in base64 where they are no UTF-8.
+    /// The name's bytes in base64 if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_base64: Option<String>,
     size: u64,
@@ -72,7 +72,7 @@ struct Record<'a> {
 }
 
 impl Format {
-    /// All lines for one file. `named` is false where the standard input was read without being asked for.
+    /// Appends all lines of one file. `named` is false if standard input was read by default.
     pub(crate) fn lines(&self, path: &OsStr, named: bool, sums: &Sums, out: &mut Vec<u8>) {
         if self.shape == Shape::Json {
             return self.json(path, sums, out);
@@ -135,7 +135,8 @@ impl Format {
         self.end(out);
     }
 
-    /// `VALUE SIZE[ NAME]`: cksum's size is in bytes, BSD's in blocks of 1,024, System V's of 512.
+    /// Appends `VALUE SIZE[ NAME]`: cksum's size is in bytes, BSD's in blocks of 1,024, System V's
+    /// of 512.
     fn decimal_line(&self, path: &OsStr, named: bool, sums: &Sums, digest: Digest, out: &mut Vec<u8>) {
         let (value, len) = (digest.value().unwrap_or(0), sums.range.len());
         // Writing to a vector does not fail.
@@ -151,14 +152,14 @@ impl Format {
         self.end(out);
     }
 
-    /// The name as the tool writes it.
+    /// Returns the name as the tool writes it.
     fn name(&self, path: &OsStr) -> Name {
         let bytes = path.as_bytes();
         let (escaped, bytes) = match self.family {
             _ if self.zero => (None, bytes.to_vec()),
             Family::Xxhsum => (None, bytes.to_vec()),
             Family::B3sum => {
-                // b3sum shows names as text, and leaves carriage returns alone.
+                // b3sum prints names as text, and does not escape carriage returns.
                 let text = path.to_string_lossy();
                 let escaped = text.replace('\\', "\\\\").replace('\n', "\\n");
                 ((escaped != text).then(|| escaped.into_bytes()), text.into_owned().into_bytes())
@@ -168,7 +169,7 @@ impl Format {
         Name { escaped: escaped.is_some(), bytes: escaped.unwrap_or(bytes) }
     }
 
-    /// What stands before the digest in a line of one digest.
+    /// Appends the text before the digest in a line with one digest.
     pub(crate) fn before_digest(&self, path: &OsStr, out: &mut Vec<u8>) {
         let name = self.name(path);
         match self.shape {
@@ -183,7 +184,7 @@ impl Format {
         }
     }
 
-    /// A piece of a digest that is too long to be kept.
+    /// Appends a piece of a digest that is too long for memory.
     pub(crate) fn digest_bytes(&self, bytes: &[u8], out: &mut Vec<u8>) {
         if self.shape == Shape::Raw {
             return out.extend_from_slice(bytes);
@@ -194,7 +195,7 @@ impl Format {
         }
     }
 
-    /// What stands behind the digest.
+    /// Appends the text after the digest.
     pub(crate) fn after_digest(&self, path: &OsStr, out: &mut Vec<u8>) {
         if let Shape::Untagged { .. } = self.shape {
             out.extend_from_slice(b"  ");

@@ -1,5 +1,5 @@
-//! Options and operands by the rules of getopt_long(3), one after the other as they stand, so that the first
-//! mistake is the one that is told.
+//! Options and operands by the rules of getopt_long(3). Arguments are processed in order, so that
+//! the first usage error is reported.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,20 +11,21 @@ pub(super) struct Row<T: 'static> {
     pub(super) id: T,
     pub(super) short: Option<u8>,
     pub(super) long: Option<&'static str>,
-    /// Whether a value belongs to it.
+    /// True if the option takes a value.
     pub(super) value: bool,
-    /// Whether the original has it too. Long names may be cut short; those of the original come first.
+    /// True if the original tool has the option too. Long names may be abbreviated; names of the
+    /// original have priority.
     pub(super) original: bool,
 }
 
-/// What stands next on a command line.
+/// Next item of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item<T> {
     Option(T, Option<OsString>),
     Operand(OsString),
 }
 
-/// Why a word is no option.
+/// Error of an argument that is not a valid option.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum Mistake {
     #[error("unrecognized option '--{0}'")]
@@ -41,21 +42,21 @@ pub(super) enum Mistake {
     Invalid(String),
 }
 
-/// Takes a command line apart.
+/// Parser of a command line.
 pub(super) struct Getopt<'a, T: 'static> {
     table: Vec<Row<T>>,
     words: std::slice::Iter<'a, OsString>,
-    /// Letters behind the one that was read last.
+    /// Remaining letters of the current argument.
     letters: &'a [u8],
-    /// Whether only operands follow.
+    /// True if only operands follow.
     ended: bool,
-    /// Whether the first operand ends the options.
+    /// True if the first operand ends the options.
     options_first: bool,
 }
 
 impl<'a, T: Copy> Getopt<'a, T> {
-    /// The words of a command line after the tool's name. With `options_first` (POSIXLY_CORRECT) the first operand
-    /// ends the options.
+    /// Parses the arguments after the tool's name. With `options_first` (POSIXLY_CORRECT) the first
+    /// operand ends the options.
     pub(super) fn new(table: Vec<Row<T>>, words: &'a [OsString], options_first: bool) -> Getopt<'a, T> {
         Getopt { table, words: words.iter(), letters: &[], ended: false, options_first }
     }
@@ -114,7 +115,7 @@ impl<'a, T: Copy> Getopt<'a, T> {
         Ok(Item::Option(row.id, value))
     }
 
-    /// The option of this name, or the only one that begins so.
+    /// Returns the option with this name, or the only one that starts with it.
     fn named(&self, name: &[u8], word: &[u8]) -> Result<Row<T>, Mistake> {
         let long = || self.table.iter().filter_map(|row| row.long.map(|long| (long, row)));
         if let Some((_, row)) = long().find(|(long, _)| long.as_bytes() == name) {

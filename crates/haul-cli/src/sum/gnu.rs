@@ -1,4 +1,4 @@
-//! `md5sum` and its sisters, `b2sum`, `cksum` and `sum`: their options, their order, their words.
+//! `md5sum` and similar tools, `b2sum`, `cksum` and `sum`: their options, checks and messages.
 
 mod options;
 
@@ -17,7 +17,7 @@ use options::{Opt, table};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-/// What was typed.
+/// Options as typed.
 #[derive(Debug, Default)]
 struct Typed {
     algorithm: Option<&'static Kind>,
@@ -27,9 +27,9 @@ struct Typed {
     check: bool,
     debug: bool,
     ignore_missing: bool,
-    /// In bits, with the text it was typed as.
+    /// Length in bits, with the typed text.
     length: Option<(u64, OsString)>,
-    /// The last of `--quiet`, `--status` and `--warn`; each takes the others back.
+    /// The last of `--quiet`, `--status` and `--warn`; each overrides the others.
     manner: Loudness,
     raw: bool,
     strict: bool,
@@ -49,12 +49,12 @@ enum Loudness {
     Warn,
 }
 
-/// What `cksum -a` takes.
+/// Value of `cksum -a`.
 #[derive(Debug)]
 struct Kind {
     name: &'static str,
     algorithm: Algorithm,
-    /// Whether coreutils 9.1 knows it; later releases added the others.
+    /// True if coreutils 9.1 knows the value; later releases added the others.
     early: bool,
 }
 
@@ -62,7 +62,8 @@ const fn kind(name: &'static str, algorithm: Algorithm, early: bool) -> Kind {
     Kind { name, algorithm, early }
 }
 
-/// In the order in which `cksum` lists them. `sha2` and `sha3` mean one of several, which `--length` tells.
+/// Values in the order in which `cksum` lists them. `sha2` and `sha3` stand for several algorithms;
+/// `--length` selects one.
 static KINDS: [Kind; 14] = [
     kind("bsd", Algorithm::Bsd, true),
     kind("sysv", Algorithm::Sysv, true),
@@ -80,10 +81,10 @@ static KINDS: [Kind; 14] = [
     kind("sm3", Algorithm::Sm3, true),
 ];
 
-/// Reads a command line to its meaning.
+/// Parses and resolves a command line.
 ///
 /// # Errors
-/// What to print instead: an answer, or a mistake in the tool's own words.
+/// Returns the text to print instead: an answer, or a usage error in the tool's own wording.
 pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop> {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
     let mut typed = Typed::default();
@@ -115,7 +116,7 @@ impl Typed {
             Opt::Tag => (self.tag, self.untagged, self.binary) = (true, false, Some(true)),
             Opt::Text => self.binary = Some(false),
             Opt::Untagged => {
-                // What `--tag` said of the mode goes with it.
+                // The mode that `--tag` set is reset with it.
                 self.binary = self.binary.filter(|_| !self.tag);
                 (self.tag, self.untagged) = (false, true);
             }
@@ -192,7 +193,7 @@ impl Typed {
         }))
     }
 
-    /// What is computed: the tool's own, or what `-a`, `-l`, `-s` make of it.
+    /// Returns the algorithm: the tool's own, or the one that `-a`, `-l`, `-s` select.
     fn algorithm(&self, tool: Personality) -> Result<Algorithm, Stop> {
         let kind = match tool.family {
             Family::Sum if self.sysv => return Ok(Algorithm::Sysv),
@@ -205,7 +206,7 @@ impl Typed {
             Some(family @ ("sha2" | "sha3")) => return self.of_family(family, bits),
             _ if self.check && is_legacy(algorithm) && kind.is_some() => {
                 let early = "--check is not supported with --algorithm={bsd,sysv,crc}";
-                // The checks of lengths come first there.
+                // The original checks lengths first.
                 if bits == 0 {
                     return Err(Stop::Failure(early.to_owned()));
                 }
@@ -228,7 +229,7 @@ impl Typed {
         })
     }
 
-    /// `-a sha2 -l 256` and the like.
+    /// Returns the algorithm of `-a sha2 -l 256` and similar options.
     fn of_family(&self, family: &str, bits: u64) -> Result<Algorithm, Stop> {
         if self.check {
             return Algorithm::parse(family).or(Ok(Algorithm::Sha256));
@@ -256,13 +257,13 @@ impl Typed {
         Ok(algorithm)
     }
 
-    /// Two messages, as the coreutils give them.
+    /// Returns two messages, as the coreutils print them.
     fn invalid_length(&self, why: &str) -> Stop {
         let typed = self.length.as_ref().map_or_else(Default::default, |(_, typed)| typed.clone());
         Stop::Failure(format!("invalid length: {}\n{why}", quote(&typed)))
     }
 
-    /// In the order in which the coreutils look.
+    /// Checks for contradictions in the order of the coreutils.
     fn complain_of_contradictions(&self, tool: Personality) -> Result<(), Stop> {
         let complain = |on: bool, text: &str| if on { Err(Stop::Mistake(text.to_owned())) } else { Ok(()) };
         let only = |on, name| {
@@ -305,7 +306,7 @@ impl Typed {
     }
 }
 
-/// The sums that are printed in decimal with a size, and that `--check` does not read.
+/// Returns true for sums that are printed in decimal with a size, and that `--check` does not read.
 fn is_legacy(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::Bsd | Algorithm::Sysv | Algorithm::Cksum | Algorithm::Crc32)
 }
@@ -314,7 +315,7 @@ fn find_kind(value: &OsStr) -> Result<&'static Kind, Stop> {
     if let Some(kind) = KINDS.iter().find(|kind| value == kind.name) {
         return Ok(kind);
     }
-    // The kinds of later releases are named after those that every 9.x has.
+    // The names of later releases start with names that every 9.x has.
     let listed = |early| KINDS.iter().filter(move |kind| kind.early == early);
     let names: String = listed(true).map(|kind| format!("\n  - {}", quote(OsStr::new(kind.name)))).collect();
     let quoted = quote(value);
@@ -322,7 +323,7 @@ fn find_kind(value: &OsStr) -> Result<&'static Kind, Stop> {
     Err(Stop::Mistake(format!("invalid argument {quoted} for {option}\nValid arguments are:{names}")))
 }
 
-/// A length as xstrtoumax reads it: blanks and a plus before a decimal number, nothing behind it.
+/// Parses a length as xstrtoumax does: blanks and a plus before a decimal number, nothing after it.
 fn parse_length(value: &OsStr) -> Result<u64, Stop> {
     let text = value.to_string_lossy();
     let digits = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\u{b}');
@@ -338,7 +339,7 @@ fn parse_length(value: &OsStr) -> Result<u64, Stop> {
     Err(failure("\nlength is not a multiple of 8"))
 }
 
-/// What the CRC is computed with, in the words of `cksum --debug`.
+/// Returns the CRC implementation, as `cksum --debug` names it.
 fn crc_hardware() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("pclmulqdq") {

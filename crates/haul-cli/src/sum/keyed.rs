@@ -8,34 +8,34 @@ use haul_engine::sum::{SumError, read_through};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 
-/// What is keyed, and how.
+/// Key of the digests.
 #[derive(Debug)]
 pub(crate) enum Mode {
-    /// Nothing: only the length is another.
+    /// No key: only the length differs.
     Hash,
-    /// By the standard input.
+    /// A key from standard input.
     Keyed,
-    /// A key is derived for this context.
+    /// A key that is derived for this context.
     DeriveKey(String),
 }
 
-/// Printing such digests.
+/// Job that prints such digests.
 #[derive(Debug)]
 pub(crate) struct KeyedJob {
     pub(crate) mode: Mode,
-    /// Bytes of a digest; any number, for the output has no end.
+    /// Length of a digest in bytes; any number, because the output of BLAKE3 has no end.
     pub(crate) length: u64,
-    /// The first byte of it.
+    /// First byte of the digest within the output.
     pub(crate) seek: u64,
     pub(crate) files: Vec<OsString>,
     pub(crate) format: Format,
 }
 
-/// Bytes of a long digest written at a time.
+/// Bytes of a long digest per write.
 const PIECE_BYTES: u64 = 16 << 10;
 
 impl KeyedJob {
-    /// Prints all digests; whether all could be made.
+    /// Prints all digests; returns true if all of them could be computed.
     pub(crate) fn run(&self, out: &mut Output<'_>) -> bool {
         let mode = match self.blake3_mode() {
             Ok(mode) => mode,
@@ -66,7 +66,7 @@ impl KeyedJob {
             Mode::DeriveKey(context) => Ok(Blake3Mode::DeriveKey(context.clone())),
             Mode::Keyed => {
                 let mut key = Vec::new();
-                // One more than a key has shows a longer one.
+                // One byte more than a key detects longer input.
                 io::stdin().take(33).read_to_end(&mut key).map_err(|error| error.to_string())?;
                 match <[u8; 32]>::try_from(key.as_slice()) {
                     Ok(key) => Ok(Blake3Mode::Keyed(key)),

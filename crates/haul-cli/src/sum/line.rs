@@ -1,6 +1,7 @@
 //! One line of a list of checksums.
 //!
-//! [`read_line`] takes every form of the field; [`gnu`], [`b3sum`] and [`xxhsum`] read as those tools do, to the letter.
+//! [`read_line`] accepts every known format; [`gnu`], [`b3sum`] and [`xxhsum`] read exactly as
+//! those tools do.
 
 pub(crate) mod b3sum;
 pub(crate) mod gnu;
@@ -12,57 +13,61 @@ use haul_model::ByteRange;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// What a line says.
+/// Claim of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The file.
     pub(crate) path: OsString,
-    /// Its digest; several for the parts of a tree.
+    /// The file's digest; several for the parts of a tree.
     pub(crate) digests: Vec<Digest>,
-    /// The range a `#mutil#` line is about; `None` there for the whole file.
+    /// Range of a `#mutil#` line; `None` for the complete file.
     pub(crate) range: Option<ByteRange>,
-    /// Whether the digest is the root of a tree (or those of its parts), as a `#mutil#` line's is.
+    /// True if the digest is the root of a tree (or the roots of its parts), as in a `#mutil#`
+    /// line.
     pub(crate) tree: bool,
-    /// The file's size, where the line tells it.
+    /// The file's size, if the line has it.
     pub(crate) size: Option<u64>,
-    /// The digest may be of any algorithm whose digests are as long.
+    /// True if the digest may be of any algorithm with the same digest length.
     pub(crate) guessed: bool,
 }
 
-/// How lines are to be read.
+/// Rules for reading lines.
 #[derive(Clone, Debug)]
 pub(crate) struct LineRules {
-    /// What a digest without a tag may be: the first of fitting length. Empty: only tagged lines count.
+    /// Candidate algorithms of a digest without a tag: the first of matching length. If empty, only
+    /// tagged lines count.
     pub(crate) untagged: Vec<Algorithm>,
-    /// A digest without a tag may be of any algorithm in `untagged` whose digests are as long.
+    /// True if a digest without a tag may be of any algorithm in `untagged` with the same digest
+    /// length.
     pub(crate) guess: bool,
-    /// What a tag may name; `None` for everything there is.
+    /// Accepted algorithms of tags; `None` for all.
     pub(crate) tagged: Option<Vec<Algorithm>>,
-    /// Whether `#mutil#` begins a checksum and no remark.
+    /// True if `#mutil#` starts a checksum and not a remark.
     pub(crate) mutil: bool,
 }
 
-/// Reads one line; a list holds either lines with two blanks or (as BSD's `-r` writes) one.
+/// Reads one line. All untagged lines of a list have either two blanks or one (as BSD's `-r`
+/// writes).
 struct LineReader<'a> {
     rules: &'a LineRules,
-    /// Whether the list was found to have one blank; unknown at first.
+    /// True if the lines of the list have one blank; `None` until it is known.
     single_blank: &'a mut Option<bool>,
 }
 
-/// What a line turned out to be.
+/// Result of reading a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A checksum.
     Claim(Claim),
-    /// Nothing: empty or a remark.
+    /// An empty line or a remark.
     Remark,
-    /// Neither.
+    /// Neither a checksum nor a remark.
     Malformed,
 }
 
 const MUTIL: &[u8] = b"#mutil#";
 
-/// Reads a line, given without its line break.
+/// Reads a line without its line break.
 pub(crate) fn read_line(line: &[u8], rules: &LineRules, single_blank: &mut Option<bool>) -> Line {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {
@@ -78,7 +83,7 @@ pub(crate) fn read_line(line: &[u8], rules: &LineRules, single_blank: &mut Optio
 }
 
 impl LineReader<'_> {
-    /// `[START-STOP]#` and a checksum.
+    /// Reads `[START-STOP]#` and a checksum.
     fn mutil(&mut self, rest: &[u8]) -> Option<Claim> {
         let hash = rest.iter().position(|&byte| byte == b'#')?;
         let range = match &rest[..hash] {
@@ -110,7 +115,7 @@ impl LineReader<'_> {
         })
     }
 
-    /// `TAG (NAME) = DIGEST`, and OpenSSL's `TAG(NAME)= DIGEST`.
+    /// Reads `TAG (NAME) = DIGEST`, and OpenSSL's `TAG(NAME)= DIGEST`.
     fn tagged<'l>(&self, line: &'l [u8], tree: bool) -> Option<Fields<'l>> {
         let open = line.iter().position(|&byte| byte == b'(')?;
         let tag = std::str::from_utf8(&line[..open]).ok()?;
@@ -128,7 +133,7 @@ impl LineReader<'_> {
         Some((read_digests(algorithm, digest, tree)?, name, None))
     }
 
-    /// `DECIMAL SIZE NAME`, as cksum prints its CRC.
+    /// Reads `DECIMAL SIZE NAME`, as cksum prints its CRC.
     fn cksum<'l>(&self, line: &'l [u8]) -> Option<Fields<'l>> {
         if !self.rules.untagged.contains(&Algorithm::Cksum) {
             return None;
@@ -140,7 +145,7 @@ impl LineReader<'_> {
         Some((vec![digest], fields.next()?, Some(size)))
     }
 
-    /// `DIGEST  NAME` or `DIGEST *NAME`, or with one blank throughout the list.
+    /// Reads `DIGEST  NAME` or `DIGEST *NAME`, or with one blank throughout the list.
     fn untagged<'l>(&mut self, line: &'l [u8], tree: bool) -> Option<Fields<'l>> {
         let end = line.iter().position(|&byte| is_blank(byte))?;
         let text = &line[..end];
@@ -169,7 +174,7 @@ impl LineReader<'_> {
 
 type Fields<'l> = (Vec<Digest>, &'l [u8], Option<u64>);
 
-/// To tools in C a text ends with its first NUL.
+/// Returns the text up to the first NUL, where text ends for tools in C.
 fn up_to_nul(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     &text[..end]
@@ -184,7 +189,8 @@ fn trim_start(text: &[u8]) -> &[u8] {
     &text[blanks..]
 }
 
-/// One digest in hexadecimal or base64; where parts are allowed, several in hexadecimal without a gap.
+/// Reads one digest in hexadecimal or base64; if parts are allowed, several in hexadecimal without
+/// a gap.
 fn read_digests(algorithm: Algorithm, text: &[u8], parts: bool) -> Option<Vec<Digest>> {
     let text = std::str::from_utf8(text).ok()?;
     let text = match algorithm {
@@ -209,8 +215,8 @@ fn read_digests(algorithm: Algorithm, text: &[u8], parts: bool) -> Option<Vec<Di
     (0..text.len()).step_by(digits).map(piece).collect()
 }
 
-/// Returns true if a line that could not be read begins with what may be a digest, of eight hexadecimal digits at least, or
-/// ends with one behind a tag.
+/// Returns true if an unreadable line starts with a possible digest (at least eight hexadecimal
+/// digits), or ends with one after a tag.
 pub(crate) fn has_digest(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let is_digest = |word: &[u8]| word.len() >= 8 && word.iter().all(u8::is_ascii_hexdigit);
@@ -221,7 +227,7 @@ pub(crate) fn has_digest(line: &[u8]) -> bool {
     first && rest.iter().any(|word| !word.is_empty()) || tagged
 }
 
-/// `START-END`, end exclusive.
+/// Reads `START-END`, with an exclusive end.
 pub(crate) fn read_range(text: &str) -> Option<ByteRange> {
     let (start, end) = text.split_once('-')?;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -16,14 +16,14 @@ pub(crate) struct List {
     reader: BufReader<Box<dyn Read + Send>>,
     kind: ListKind,
     line: u64,
-    /// Further ranges of the last line's file.
+    /// Remaining ranges of the last line's file.
     pending: VecDeque<Operand>,
     ended: bool,
     offset: ByteOffset,
     length: Option<ByteLen>,
 }
 
-/// What the pieces of a list are.
+/// Format of a list's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListKind {
     /// Names that end with this byte: a line break or NUL.
@@ -36,7 +36,7 @@ impl List {
     /// Opens a list; `-` is the standard input.
     ///
     /// # Errors
-    /// What open(2) reports.
+    /// Returns the error of open(2).
     pub(crate) fn open(
         name: &OsStr,
         kind: ListKind,
@@ -54,7 +54,8 @@ impl List {
         Operand::Malformed { complaint: format!("{}:{}: {why}", quotef(&self.name), self.line) }
     }
 
-    /// The standard input can't be hashed while names are read from it.
+    /// Returns true if a list on standard input names standard input, which cannot be hashed
+    /// meanwhile.
     fn is_its_own(&self, path: &[u8]) -> bool {
         self.name == "-" && path == b"-"
     }
@@ -128,17 +129,17 @@ impl Operands for List {
     }
 }
 
-/// What is wrong with `-` in a list that is `-` itself.
+/// Message for `-` in a list that is `-` itself.
 const ITS_OWN: &str = "names that come from the standard input can't name it";
 
-/// What came of reading one piece.
+/// Result of reading one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// All of it, without its end mark.
+    /// The complete entry, without its end mark.
     Whole,
-    /// It passed [`limits::LIST_LINE_BYTES_MAX`], and was skipped.
+    /// The entry exceeds [`limits::LIST_LINE_BYTES_MAX`] and was skipped.
     TooLong,
-    /// There are no more.
+    /// The end of the list.
     End,
 }
 
@@ -161,7 +162,7 @@ pub(crate) fn read_piece(reader: &mut impl BufRead, end: u8, piece: &mut Vec<u8>
     Ok(Piece::TooLong)
 }
 
-/// `NAME[ RANGES]` with the name's escapes undone.
+/// Splits `NAME[ RANGES]` and unescapes the name.
 fn split_ranges(line: &[u8]) -> Option<(OsString, Vec<ByteRange>)> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
@@ -177,7 +178,7 @@ fn split_ranges(line: &[u8]) -> Option<(OsString, Vec<ByteRange>)> {
     words.next().is_none().then(|| (OsString::from_vec(path), ranges))
 }
 
-/// Undoes `%41` and the like (RFC 3986).
+/// Decodes `%41` and similar escapes (RFC 3986).
 fn unescape_uri(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,5 @@
-//! `haul sum`, also as md5sum, sha256sum, b3sum, cksum, xxhsum, msum and the like: print and check checksums.
+//! `haul sum`, also as md5sum, sha256sum, b3sum, cksum, xxhsum, msum and similar tools: prints and
+//! checks checksums.
 
 mod args;
 mod b3sum;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waybill::{Noted, Receipt};
 
-/// Runs the command as the tool `name`; `args` come without the tool's name.
+/// Runs the command as the tool `name`; `args` do not include the tool's name.
 pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
     let tool = Personality::of(name);
     let meaning = match tool.family {
@@ -75,8 +76,8 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
 }
 
 fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
-    // Under another tool's name a signal ends the process as it ends that tool, and a shell sees by what. And who
-    // waits for a list from a terminal or a pipe can't look at a flag.
+    // Under another tool's name a signal ends the process as it ends that tool, so that a shell
+    // sees the signal. A read of a list from a terminal or a pipe cannot poll a flag.
     let dies = tool.family != Family::Haul || meaning.reads_stdin();
     let watched = if dies { Ok(Interrupt::default()) } else { Interrupt::watch() };
     let interrupt = match watched {
@@ -137,7 +138,7 @@ fn watch<T>(wanted: bool, counters: &Counters, work: impl FnOnce() -> T) -> T {
     progress::watch(wanted, || Standing::from(counters), work)
 }
 
-/// Prints the digests of all files; whether all could be read.
+/// Prints the digests of all files; returns true if all could be read.
 fn print(
     tool: Personality,
     job: &PrintJob,
@@ -173,7 +174,7 @@ fn print_all(
     out: &mut Output<'_>,
 ) -> bool {
     if job.recurse {
-        // With the limit as it is, fewer directories stay open.
+        // An error is ignored: with the current limit, fewer directories stay open.
         let _ = haul_sys::process::raise_open_file_limit();
     }
     let begun = job.waybill.as_ref().map(|order| Receipt::begin(tool, order, listed)).transpose();
@@ -231,7 +232,7 @@ fn print_all(
             job.format.lines(shown, job.named, &sums, &mut line);
             out.line(&line);
         }
-        // The end by a signal is told once, at the end.
+        // The end by a signal is reported once, at the end.
         (_, Outcome::Failed(SumError::Stopped)) => well = false,
         (Walked::File(path), Outcome::Failed(error)) => {
             well = false;
@@ -258,10 +259,11 @@ fn print_all(
         out.complain(&text);
     }
     if let Some(receipt) = &receipt {
-        // In this order: a run that is killed here goes on, and finds all of it done.
+        // The order matters: a run that is killed here resumes, and finds all files done.
         receipt.keep();
         let was_stopped = stop.load(Ordering::Relaxed);
-        // Nothing tells a later run of one that was stopped so early, and its section would stay.
+        // A run that was stopped so early leaves no record for a later run, and its section would
+        // stay.
         let closed = if was_stopped && listed.is_short() { receipt.discard() } else { receipt.close() };
         let is_over = !was_stopped && closed.is_ok();
         if let Err(error) = closed.and_then(|()| if is_over { receipt.forget() } else { Ok(()) }) {
@@ -276,7 +278,7 @@ fn print_all(
     well
 }
 
-/// Why a file has no digest, in the tool's form.
+/// Reports the reason why a file has no digest, in the tool's format.
 fn tell(tool: Personality, path: &OsStr, error: &SumError, out: &mut Output<'_>) {
     match (tool.family, error) {
         (Family::B3sum, _) => {

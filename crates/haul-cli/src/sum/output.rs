@@ -1,4 +1,4 @@
-//! The standard output: buffered, and a failed write is an error that is told once.
+//! Buffered standard output; a failed write is reported once.
 
 use super::personality::Personality;
 use super::quote::quotef;
@@ -12,23 +12,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where results and messages go.
+/// Receiver of results and messages.
 pub(crate) struct Output<'a> {
     tool: &'static str,
     out: BufWriter<Box<dyn Write + Send>>,
-    /// Whether someone watches, so that lines go out one by one.
+    /// True if standard output is a terminal, so that each line is flushed.
     watched: bool,
     broken: Option<io::Error>,
-    /// Ends the job when nobody takes its results any more.
+    /// Set to `true` to stop the job when standard output cannot be written.
     stop: &'a AtomicBool,
     gave_up: bool,
-    /// Its messages and its status are those of GNU's tools.
+    /// True if the messages and the exit status are those of GNU's tools.
     is_gnus: bool,
-    /// The latest output ended in a newline: GNU's tools had written it before they closed their output.
+    /// True if the latest output ended in a newline: GNU's tools had written it before they closed
+    /// their output.
     ends_a_line: bool,
 }
 
-/// A standard output that is not there: every write fails with what the kernel said.
+/// Substitute for a missing standard output: every write fails with the kernel's error.
 struct Closed(Option<i32>);
 
 impl Write for Closed {
@@ -41,13 +42,13 @@ impl Write for Closed {
     }
 }
 
-/// Bytes that wait for one write.
+/// Buffer size for one write.
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl<'a> Output<'a> {
     pub(crate) fn new(tool: &'static str, stop: &'a AtomicBool) -> Output<'a> {
         let watched = io::stdout().is_terminal();
-        // A descriptor of its own: the library's standard output takes a closed one for a sink that swallows all.
+        // A duplicated descriptor, because the library silently discards output to a closed one.
         let out: Box<dyn Write + Send> = match io::stdout().as_fd().try_clone_to_owned() {
             Ok(fd) => Box::new(File::from(fd)),
             Err(error) => Box::new(Closed(error.raw_os_error())),
@@ -64,7 +65,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Writes a line, or what stands for one.
+    /// Writes a line, or the tool's equivalent.
     pub(crate) fn line(&mut self, line: &[u8]) {
         self.ends_a_line = line.ends_with(b"\n");
         let written = self.out.write_all(line);
@@ -74,24 +75,26 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Sends on what waits, so that messages come after the lines before them.
+    /// Flushes the buffer, so that messages follow the lines before them.
     pub(crate) fn flush(&mut self) {
         let flushed = self.out.flush();
         self.note(flushed);
     }
 
-    /// `tool: text` on the standard error.
+    /// Prints `tool: text` to standard error.
     pub(crate) fn complain(&mut self, text: &str) {
         self.say_error(&format!("{}: {text}", self.tool));
     }
 
-    /// A line on the standard error, after all that was said before. Nothing can be done where that is closed too.
+    /// Prints a line to standard error, after all earlier output. An error is ignored, because no
+    /// other output is left.
     pub(crate) fn say_error(&mut self, line: &str) {
         self.flush();
         complain(format!("{line}\n").as_bytes());
     }
 
-    /// The same with a name in it, byte for byte as it is but for what would steer a terminal.
+    /// Prints a line with a name in it. The name is unchanged except for escape characters, which
+    /// could affect a terminal.
     pub(crate) fn say_error_of(&mut self, before: &[u8], name: &OsStr, after: &str) {
         self.flush();
         let name = name.as_bytes().iter().map(|&byte| if byte == 0x1b { b'?' } else { byte }).collect();
@@ -99,18 +102,18 @@ impl<'a> Output<'a> {
         complain(&line);
     }
 
-    /// Ends the job at what the tool takes for the end of everything.
+    /// Ends the job at an error that ends the tool.
     pub(crate) fn give_up(&mut self) {
         self.gave_up = true;
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// `tool: name: text` on the standard error, the name quoted.
+    /// Prints `tool: name: text` to standard error, with the name quoted.
     pub(crate) fn complain_of(&mut self, name: &OsStr, text: &str) {
         self.complain(&format!("{}: {text}", quotef(name)));
     }
 
-    /// Where the reader of a pipe went away, the process ends here.
+    /// Records a failed write. If the reader of a pipe has closed it, ends the process.
     fn note(&mut self, result: io::Result<()>) {
         let broken_pipe = Some(rustix::io::Errno::PIPE.raw_os_error());
         if result.as_ref().is_err_and(|error| error.raw_os_error() == broken_pipe) {
@@ -124,16 +127,17 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Whether the job was ended from here: a write failed, or the tool gave up.
+    /// Returns true if a failed write or the tool's abort ended the job.
     pub(crate) fn ended_the_job(&self) -> bool {
         self.broken.is_some() || self.gave_up
     }
 
-    /// Writes what is left; false, with a message, if any write failed.
+    /// Flushes the output. Returns false, after a message, if any write failed.
     pub(crate) fn close(mut self) -> bool {
         self.flush();
         if let Some(error) = &self.broken {
-            // Of a write before the last one GNU's tools know that it failed, and not why.
+            // For a write before the last one, GNU's tools know only that it failed, and not the
+            // error.
             let is_closed = error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error());
             let why = match self.is_gnus && self.ends_a_line && !is_closed {
                 true => String::new(),

@@ -1,19 +1,19 @@
-//! Which tool the command answers as: its default digest, its form of output, and the name it signs by.
+//! Tool that the command acts as: its default digest, its output format, and its name in messages.
 
 use haul_digest::Algorithm;
 
-/// A tool, by the name the binary was called by.
+/// A tool, by the name that the binary was called by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Personality {
-    /// The name in messages.
+    /// Name in messages.
     pub(crate) name: &'static str,
-    /// Its family, which decides defaults and manners.
+    /// Tool family, which decides defaults and behaviour.
     pub(crate) family: Family,
-    /// What it computes unless asked for something else.
+    /// Default algorithm.
     pub(crate) algorithm: Algorithm,
 }
 
-/// Tools that behave alike.
+/// Families of tools that behave alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     /// `haul sum`.
@@ -33,7 +33,7 @@ pub(crate) enum Family {
 }
 
 impl Personality {
-    /// The tool with this name; anything unknown is `haul sum`.
+    /// Returns the tool with this name; `haul sum` for an unknown name.
     pub(crate) fn of(name: &str) -> Personality {
         let known = |name, family, algorithm| Personality { name, family, algorithm };
         match name {
@@ -58,17 +58,19 @@ impl Personality {
         matches!(self.family, Family::Coreutils | Family::Cksum | Family::Sum)
     }
 
-    /// Whether lines that begin with `#mutil#` are checksums to it; the others take them for remarks.
+    /// Returns true if lines that start with `#mutil#` are checksums to the tool; for other tools
+    /// they are remarks.
     pub(crate) fn reads_mutil_lines(self) -> bool {
         matches!(self.family, Family::Haul | Family::Msum)
     }
 
-    /// How the standard input is called in output.
+    /// Returns the name of standard input in output.
     pub(crate) fn stdin_name(self) -> &'static str {
         if self.family == Family::Xxhsum { "stdin" } else { "-" }
     }
 
-    /// What it calls the digest in a complaint about a line: `MD5 ` for msum, nothing for `haul sum`.
+    /// Returns the name of the digest in a message about a line: `MD5 ` for msum, empty for `haul
+    /// sum`.
     pub(crate) fn line_kind(self) -> String {
         match self.family {
             Family::Msum => format!("{} ", self.algorithm.tag()),

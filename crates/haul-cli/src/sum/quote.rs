@@ -1,11 +1,12 @@
-//! Names in messages, quoted as the coreutils quote them: nothing that a terminal would obey gets through.
+//! Names in messages, quoted as the coreutils quote them, without control characters for a
+//! terminal.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Writes a name as a shell would read it back: as it is where that is safe, else in quotes, with control
-/// characters and bytes that are no character of the locale as `$'\n'` or `$'\377'`.
+/// Quotes a name so that a shell can read it back: unchanged if that is safe, else in quotes.
+/// Control characters and bytes that are no character of the locale become `$'\n'` or `$'\377'`.
 pub(crate) fn quotef(name: &OsStr) -> String {
     quote_in(name.as_bytes(), locale_is_utf8())
 }
@@ -17,7 +18,7 @@ fn quote_in(name: &[u8], utf8: bool) -> String {
     if !exact && pieces.iter().all(plain) {
         return pieces.iter().map(Piece::char).collect();
     }
-    // A single quote alone needs no more than double quotes around it.
+    // A single quote alone needs only double quotes around the name.
     let gentle = |piece: &Piece| matches!(piece, Piece::Char(c) if c.is_ascii_alphanumeric() || "' %+,-./:]_".contains(*c));
     if pieces.iter().any(|piece| piece.char() == '\'') && pieces.iter().all(gentle) {
         let inner: String = pieces.iter().map(Piece::char).collect();
@@ -45,8 +46,8 @@ fn quote_in(name: &[u8], utf8: bool) -> String {
     out
 }
 
-/// Quotes a word of the command line as the coreutils do where they repeat it: in the locale's quotation marks, with
-/// C's escapes.
+/// Quotes an argument as the coreutils do in messages: in the locale's quotation marks, with C's
+/// escapes.
 pub(super) fn quote(word: &OsStr) -> String {
     let utf8 = locale_is_utf8();
     let mut out = String::from(if utf8 { "‘" } else { "'" });
@@ -62,7 +63,7 @@ pub(super) fn quote(word: &OsStr) -> String {
     out
 }
 
-/// A character that may be printed, or a byte that may not.
+/// A printable character, or a byte that is not printable.
 #[derive(Clone, Copy)]
 enum Piece {
     Char(char),
@@ -94,7 +95,7 @@ fn pieces(name: &[u8], utf8: bool) -> Vec<Piece> {
     pieces
 }
 
-/// Whether a shell gives the character a meaning.
+/// Returns true if the character is special to a shell.
 fn is_special(c: char) -> bool {
     " !\"$&'()*;<=>?[\\^`|".contains(c)
 }

@@ -1,4 +1,4 @@
-//! From what was typed to what it means.
+//! Resolution of the options of `haul sum`.
 
 use super::args::Args;
 use super::check::{CheckJob, Manner, Reading};
@@ -16,20 +16,20 @@ use haul_model::{ByteLen, ByteOffset, LeafSize, ObjectSize, limits, parse_size};
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// What the command is to do.
+/// Resolved job of the command.
 pub(crate) enum Meaning {
     /// Print digests.
     Print(PrintJob),
     /// Check lists.
     Check(CheckJob),
-    /// Join values of blocks.
+    /// Combine the values of blocks.
     Combine(CombineJob),
     /// Print BLAKE3 digests that are keyed or of another length.
     Keyed(KeyedJob),
 }
 
 impl Meaning {
-    /// Whether the standard input is read, for names, lists or bytes.
+    /// Returns true if standard input is read, for names, lists or bytes.
     pub(crate) fn reads_stdin(&self) -> bool {
         let dash = |paths: &[OsString]| paths.iter().any(|path| path == "-");
         match self {
@@ -37,13 +37,13 @@ impl Meaning {
             Meaning::Print(PrintJob { files: Files::Listed(lists, _), .. }) => dash(lists),
             Meaning::Check(job) => dash(&job.lists),
             Meaning::Combine(job) => job.parts.is_empty(),
-            // One file after the other, without a look at the flag.
+            // Files are read one after the other, without polling the stop flag.
             Meaning::Keyed(_) => true,
         }
     }
 }
 
-/// Printing digests of files.
+/// Job that prints digests of files.
 pub(crate) struct PrintJob {
     pub(crate) settings: Settings,
     pub(crate) recipe: Arc<Recipe>,
@@ -52,16 +52,16 @@ pub(crate) struct PrintJob {
     pub(crate) length: Option<ByteLen>,
     pub(crate) recurse: bool,
     pub(crate) format: Format,
-    /// Whether the standard input was named, or read because nothing was.
+    /// True if standard input was named, and not read by default.
     pub(crate) named: bool,
     pub(crate) progress: bool,
-    /// Where the receipt goes.
+    /// Waybill to write.
     pub(crate) waybill: Option<WaybillOrder>,
-    /// Where digests are kept with the files.
+    /// Store of digests with the files.
     pub(crate) store: Option<StoreOrder>,
 }
 
-/// Where the names of files come from.
+/// Source of the names of files.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Files {
     /// The command line.
@@ -72,10 +72,10 @@ pub(crate) enum Files {
 
 const DEFAULT_LEAF: u64 = limits::OBJECT_BYTES_DEFAULT;
 
-/// The leaf of msum's trees unless chosen otherwise, in bytes.
+/// Default leaf size of msum's trees, in bytes.
 const MSUM_LEAF: u64 = 1 << 30;
 
-/// Reads the meaning out of the arguments. The error is a message in the tool's words.
+/// Resolves the arguments. The error is a message in the tool's wording.
 pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> {
     complain_of_contradictions(&args)?;
     let algorithms = algorithms(tool, &args)?;
@@ -141,7 +141,7 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
     Ok(Meaning::Print(shown))
 }
 
-/// What the coreutils refuse in their own words.
+/// Reports the contradictions that the coreutils refuse, in their wording.
 fn complain_of_contradictions(args: &Args) -> Result<(), String> {
     let given = |on: bool, text: &str| if on { Err(text.to_owned()) } else { Ok(()) };
     given(args.tag && args.text, "--tag does not support --text mode")?;
@@ -218,7 +218,8 @@ pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
     Ok(settings)
 }
 
-/// Whether all there is to do is a file that one read takes: it is hashed sooner than a thread starts.
+/// Returns true if the job is one file that one read takes: hashing it takes less time than a
+/// thread needs to start.
 fn is_one_small_file(args: &Args) -> bool {
     let [file] = &args.files[..] else { return false };
     let most = Settings::block_bytes_for(1) as u64;
@@ -226,8 +227,8 @@ fn is_one_small_file(args: &Args) -> bool {
     !args.check && found.is_ok_and(|found| found.is_file() && found.len() <= most)
 }
 
-/// Plain or tree. msum's names: a split is what `--check-tree` prints a value of, a leaf is hashed as a whole, and a
-/// split is a leaf times a power of two.
+/// Returns the form: plain or tree. In msum's terms, a split is the unit of `--check-tree`'s
+/// values, a leaf is hashed as a whole, and a split is a leaf times a power of two.
 fn form(tool: Personality, args: &Args) -> Result<Form, String> {
     let tree = args.tree.as_deref().map(|text| size(text, 1)).transpose()?;
     let split = args.split_size.as_deref().map(|text| size(text, 1 << 20)).transpose()?;
@@ -296,7 +297,7 @@ fn check_job(
 ) -> Result<CheckJob, String> {
     let asked = !args.algorithm.is_empty();
     let tagged = asked.then(|| algorithms.clone());
-    // haul's own lists are BLAKE3; without -a, a list may be any tool's.
+    // haul's own lists are BLAKE3; without -a, a list may be of any tool.
     let guess = !asked && tool.family == Family::Haul;
     let others = Algorithm::ALL.iter().filter(|other| guess && other.is_cryptographic());
     let untagged: Vec<Algorithm> = algorithms.into_iter().chain(others.copied()).collect();

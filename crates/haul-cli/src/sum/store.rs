@@ -1,4 +1,4 @@
-//! `haul sum --store`: the digests are kept with the files.
+//! `haul sum --store`: stores the digests with the files.
 
 use super::resolve::Files;
 use haul_digest::{Algorithm, Digest};
@@ -13,23 +13,23 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
-/// Where digests are kept, and what is printed beside that.
+/// Store of the digests, and the digests that are also printed.
 #[derive(Debug)]
 pub(crate) struct StoreOrder {
     form: Stored,
     root: Root,
-    /// The digests that were asked for; the store may keep one more.
+    /// Requested digests; the store may keep one more.
     shown: Vec<Algorithm>,
 }
 
-/// What the file was hashed to, set aside before anything of it is taken for other uses.
+/// Digests of a file for the store, saved before other consumers take parts of them.
 pub(super) struct SetAside {
     facts: Option<Box<Stat>>,
     digests: Vec<Digest>,
     objects: Option<ObjectSums>,
 }
 
-/// Why a file's digests were not kept.
+/// Error that prevents storing a file's digests.
 #[derive(Debug, Error)]
 pub(super) enum NotKept {
     #[error("no digests were stored: its path is refused: {0}")]
@@ -41,7 +41,8 @@ pub(super) enum NotKept {
 }
 
 impl StoreOrder {
-    /// Finds out what is to be kept, and makes the recipe compute it. `asked` is what is printed.
+    /// Resolves the option, and makes the recipe compute the needed digests. `asked` holds the
+    /// printed ones.
     pub(super) fn resolve(
         name: &str,
         files: &Files,
@@ -68,7 +69,8 @@ impl StoreOrder {
             Files::Given(paths) if paths.iter().any(|path| path == "-") => {
                 return Err("--store is about files: the standard input is none".to_owned());
             }
-            // Where one directory is named, what is kept lies in it, and `haul verify` of it finds that.
+            // If one directory is named, the store is located in it, so that `haul verify` of the
+            // directory finds it.
             Files::Given(paths) => match paths.as_slice() {
                 [one] if Path::new(one).is_dir() => Root::new(one.clone()),
                 _ => Root::of_operands(paths).ok_or(
@@ -95,13 +97,13 @@ impl StoreOrder {
         Store::open(self.form, &self.root)
     }
 
-    /// Whether a file is part of the store itself, which is not summed.
+    /// Returns true if a file is part of the store itself, which is not hashed.
     pub(super) fn is_own(&self, path: &OsStr) -> bool {
         self.form == Stored::Tree
             && Path::new(path).starts_with(Path::new(self.root.as_os_str()).join(HIDDEN))
     }
 
-    /// Sets aside what is to be kept, and leaves in `sums` the digests that were asked for.
+    /// Saves the digests for the store, and leaves only the requested digests in `sums`.
     pub(super) fn set_aside(&self, sums: &mut Sums) -> SetAside {
         let digests = sums.digests.clone();
         sums.digests.retain(|digest| self.shown.contains(&digest.algorithm()));
@@ -109,7 +111,7 @@ impl StoreOrder {
         SetAside { facts: sums.facts.clone(), digests, objects: sums.objects.clone() }
     }
 
-    /// Keeps what was set aside of a file.
+    /// Stores the saved digests of a file.
     pub(super) fn keep(&self, store: &Store, path: &OsStr, aside: SetAside) -> Result<(), NotKept> {
         let facts = aside.facts.ok_or(NotKept::Stream)?;
         let rel = self.root.path_of(path)?;

@@ -1,4 +1,4 @@
-//! `haul sum --waybill`: the receipt beside the lines.
+//! `haul sum --waybill`: writes a waybill in addition to the output.
 
 use super::personality::{Family, Personality};
 use super::resolve::Files;
@@ -15,24 +15,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
-/// Where the receipt goes, and what is printed beside it.
+/// Waybill to write, and the digests that are printed.
 #[derive(Debug)]
 pub(crate) struct WaybillOrder {
     path: OsString,
     root: Root,
-    /// The digests that were asked for; the receipt may need one more.
+    /// Requested digests; the waybill may need one more.
     shown: Vec<Algorithm>,
-    /// Those of the receipt.
+    /// Digests of the waybill.
     algorithms: Vec<Algorithm>,
     object: ObjectSize,
     /// The size of the leaves, if they are kept.
     leaf: Option<LeafSize>,
-    /// The files can be named once more.
+    /// True if a rerun can name the same files.
     comes_again: bool,
 }
 
 impl WaybillOrder {
-    /// Finds out what paths are relative to, and makes the recipe keep objects, which are BLAKE3's.
+    /// Determines the root of the paths, and makes the recipe keep objects, whose digests are
+    /// BLAKE3.
     pub(super) fn resolve(
         (path, leaf): (OsString, Option<LeafSize>),
         files: &Files,
@@ -61,13 +62,14 @@ impl WaybillOrder {
         recipe.algorithms.retain(|&algorithm| algorithm != Algorithm::Blake3);
         recipe.algorithms.insert(0, Algorithm::Blake3);
         recipe.form = Form::Objects { size: object, sample: None };
-        // A list from the standard input does not come again.
+        // A list from standard input cannot be read again.
         let comes_again = !matches!(files, Files::Listed(names, _) if names.iter().any(|name| name == "-"));
         let algorithms = recipe.algorithms.clone();
         Ok(WaybillOrder { path, root, shown, algorithms, object, leaf, comes_again })
     }
 
-    /// The job that writes it, which can be gone on with under haul's own name. (As another tool it ends by a signal without a word.)
+    /// Returns the job that writes the waybill. It is resumable under haul's own name. (Under
+    /// another tool's name, a signal ends the process without a message.)
     pub(super) fn job(&self, tool: Personality) -> OwnJob {
         if tool.family == Family::Haul && self.comes_again {
             OwnJob::open(tool.name, "sum", &StateArgs::default())
@@ -77,25 +79,25 @@ impl WaybillOrder {
     }
 }
 
-/// The receipt under way.
+/// The waybill in progress.
 pub(super) struct Receipt<'a> {
     order: &'a WaybillOrder,
     bill: Bill,
     leaves: Option<Arc<LeafStore>>,
-    /// The directory of the latest file. No link on the way there leads out of the root.
+    /// Directory of the latest file. No link on the way to it leads out of the root.
     latest: Mutex<PathBuf>,
 }
 
-/// What became of a file in the receipt.
+/// Result of adding a file to the waybill.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Noted {
-    /// It has an entry.
+    /// The file has an entry.
     Written,
-    /// It is the receipt, which can't hold its own digest.
+    /// The file is the waybill, which cannot hold its own digest.
     TheWaybillItself,
 }
 
-/// Why a file has no entry.
+/// Error of a file without an entry.
 #[derive(Debug, Error)]
 pub(super) enum NoEntry {
     #[error("not in the waybill: its path is refused: {0}")]
@@ -105,7 +107,8 @@ pub(super) enum NoEntry {
 }
 
 impl<'a> Receipt<'a> {
-    /// Begins the receipt of a job, or writes anew the one of an earlier run that was ended; then files that run hashed are known.
+    /// Starts the waybill of a job, or rewrites the one of an interrupted run; the digests of that
+    /// run are then known.
     pub(super) fn begin(
         tool: Personality,
         order: &'a WaybillOrder,
@@ -128,27 +131,27 @@ impl<'a> Receipt<'a> {
         Ok((Receipt { order, bill, leaves, latest: Mutex::default() }, known))
     }
 
-    /// The directory that paths are relative to.
+    /// Returns the directory that paths are relative to.
     pub(super) fn root(&self) -> Root {
         self.order.root.clone()
     }
 
-    /// Sends on what was written, so that a later run can go on from there.
+    /// Flushes the written entries, so that a later run can resume from there.
     pub(super) fn keep(&self) {
         self.bill.keep();
     }
 
-    /// The job came to its end: there is nothing to go on with.
+    /// Deletes the resume state after the job has finished.
     pub(super) fn forget(&self) -> Result<(), BillError> {
         self.bill.forget()
     }
 
-    /// Where the leaves of files wait, if they are kept.
+    /// Returns the temporary store of leaves, if they are kept.
     pub(super) fn leaves(&self) -> Option<Arc<LeafStore>> {
         self.leaves.clone()
     }
 
-    /// Writes a file's entry, and leaves in `sums` the digests that were asked for.
+    /// Writes a file's entry, and leaves only the requested digests in `sums`.
     pub(super) fn add(&self, path: &OsStr, sums: &mut Sums) -> Result<Noted, NoEntry> {
         let all = std::mem::take(&mut sums.digests);
         let asked = self.order.shown.iter();
@@ -172,7 +175,7 @@ impl<'a> Receipt<'a> {
         Ok(Noted::Written)
     }
 
-    /// [`Root::named`], which follows the way to a directory once.
+    /// Same as [`Root::named`], but resolves the path of a directory only once.
     fn named(&self, path: &Path) -> Result<Named, PathFault> {
         let directory = path.parent().unwrap_or(Path::new(""));
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,7 +188,7 @@ impl<'a> Receipt<'a> {
         Ok(named)
     }
 
-    /// Removes the section again.
+    /// Removes the section.
     pub(super) fn discard(&self) -> Result<(), BillError> {
         self.bill.discard()
     }

@@ -36,7 +36,7 @@ Print or check xxHash checksums. With no FILE, or when FILE is -, read standard 
 Benchmarks (-b, -i, --bench-all) are the work of 'haul bench'.
 ";
 
-/// What was typed.
+/// Options as typed.
 #[derive(Debug)]
 struct Typed {
     algorithm: Algorithm,
@@ -48,16 +48,16 @@ struct Typed {
     files: Vec<OsString>,
 }
 
-/// What stops the reading of options.
+/// Reason to stop reading options.
 enum End {
     Stop(Stop),
     Wrong,
 }
 
-/// Reads a command line to its meaning.
+/// Parses and resolves a command line.
 ///
 /// # Errors
-/// What to print instead.
+/// Returns the text to print instead of a result.
 pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop> {
     match Typed::read(tool, args) {
         Ok(typed) if typed.files.is_empty() && std::io::stdin().is_terminal() => Err(wrong()),
@@ -107,7 +107,7 @@ impl Typed {
             b"--strict" => self.manner.strict = true,
             b"--warn" => self.manner.warn = true,
             b"--ignore-missing" => self.manner.ignore_missing = true,
-            // There is no other way of reading.
+            // Binary is the only mode.
             b"--binary" => {}
             b"--tag" => self.tag = true,
             b"--little-endian" => self.little_endian = true,
@@ -133,11 +133,12 @@ impl Typed {
                 b'h' => return Err(End::Stop(Stop::Words { text: HELP.to_owned(), well: true })),
                 b'V' => return Err(version(tool)),
                 b'b' => return Err(benchmark()),
-                // How often and in which blocks to measure: of no meaning here.
+                // Number and size of the blocks of a benchmark: ignored.
                 b'i' | b'B' => rest = behind_number.strip_prefix(b"K").unwrap_or(behind_number),
                 b'H' => {
                     self.algorithm = algorithm(number).ok_or(End::Wrong)?;
-                    // A 64-bit XXH3 looks like an XXH64: the original tags it, and goes on to tag.
+                    // A 64-bit XXH3 looks like an XXH64: the original tags it, and tags all further
+                    // output.
                     self.tag |= self.algorithm == Algorithm::Xxh3_64;
                     rest = behind_number;
                 }
@@ -150,7 +151,7 @@ impl Typed {
     fn meaning(self) -> Result<Meaning, Stop> {
         let settings = settings_of(&Args::default()).map_err(Stop::Mistake)?;
         let named = !self.files.is_empty();
-        // Behind the first file a dash is a name like any other.
+        // After the first file a dash is an ordinary name.
         let files = match named {
             true => self.files.into_iter().map(not_stdin).collect(),
             false => vec!["-".into()],
@@ -194,12 +195,12 @@ impl Typed {
     }
 }
 
-/// A path that is never the standard input; [`shown`] takes it back.
+/// Returns a path that is never standard input; [`shown`] reverses this.
 fn not_stdin(path: OsString) -> OsString {
     if path == "-" { "./-".into() } else { path }
 }
 
-/// The name as it was typed.
+/// Returns the name as typed.
 pub(super) fn shown(path: &std::ffi::OsStr) -> &std::ffi::OsStr {
     if path == "./-" { std::ffi::OsStr::new("-") } else { path }
 }
@@ -228,7 +229,7 @@ mod tests {
     use super::*;
     use crate::documented;
 
-    /// Every option that the reading above knows.
+    /// Every option that the parser above knows.
     const KNOWN: [&str; 30] = [
         "-H0",
         "-H1",

@@ -1,4 +1,4 @@
-//! What was typed, and what it means.
+//! Options of `haul verify`, as typed and resolved.
 
 use super::signer::SignerArgs;
 use crate::jobs::keeping::StateArgs;
@@ -13,55 +13,59 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Read data again and hold it against a waybill, or against the digests that are kept with the files.
+/// Read data again and compare it with a waybill, or with the digests that are stored with the
+/// files.
 ///
-/// `haul verify DIR` verifies the files in DIR by what `haul sum --store`, XRootD or EOS kept with them.
+/// `haul verify DIR` verifies the files in DIR by the digests that `haul sum --store`, XRootD or
+/// EOS stored with them.
 ///
-/// Says of each file whether it is intact, modified (other bytes, and a size or time that tells), rotted (other bytes
-/// under the same size and time), or missing, and which bytes differ. A verification that was ended goes on where it
-/// stopped when the same command is run again; `haul jobs` lists it. Exit status: 0 all intact, 1 damage, 2 trouble.
+/// Reports each file as intact, modified (other bytes, and a different size or time), rotted (other
+/// bytes under the same size and time), or missing, and the ranges that differ. An interrupted
+/// verification resumes when the same command is run again; `haul jobs` lists it. Exit status: 0
+/// all intact, 1 damage, 2 errors.
 #[derive(Debug, Parser)]
 #[command(name = "haul verify", disable_version_flag = true)]
 pub(super) struct Args {
-    /// The waybill; or a directory of files with stored digests.
+    /// Verify against WAYBILL, or the files in DIR against their stored digests.
     #[arg(value_name = "WAYBILL|DIR")]
     pub(super) waybill: OsString,
-    /// The directory that the waybill's paths lie beneath, or the first component of all of them [default: the root that the
-    /// waybill recorded].
+    /// Verify the data in ROOT: the directory that the waybill's paths are relative to, or the
+    /// first component of all of them [default: the root that the waybill recorded].
     #[arg(value_name = "ROOT")]
     pub(super) root: Option<OsString>,
-    /// Let the page cache answer; without this, bytes come from the device.
+    /// Allow reads from the page cache; without this, bytes come from the device.
     #[arg(long)]
     pub(super) cached: bool,
-    /// Read only about this share of the data, such as 5 or 5%, picked by chance.
+    /// Read only about PERCENT of the data, such as 5 or 5%, selected randomly.
     #[arg(long, value_name = "PERCENT")]
     pub(super) sample: Option<String>,
-    /// Picks the same sample again; without it the time decides.
+    /// Select the same sample again [default: a seed from the time].
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
-    /// Read at most so many bytes a second: 50M, 1GB, ...
+    /// Limit reads to RATE bytes per second: 50M, 1GB, ...
     #[arg(long, value_name = "RATE")]
     pub(super) bwlimit: Option<String>,
-    /// Read damaged objects once more and tell the leaves that differ, where the waybill keeps leaves (`--leaf`).
+    /// Read damaged objects again and report the leaves that differ, if the waybill has leaves
+    /// (`--leaf`).
     #[arg(long)]
     pub(super) locate: bool,
-    /// Keep in FILE how far the verification came, instead of with the job; one that was ended goes on from there.
-    /// Removed when all is done.
+    /// Keep the progress in FILE instead of with the job; an interrupted verification resumes from
+    /// there. The file is removed when the verification is complete.
     #[arg(long, value_name = "FILE")]
     pub(super) resume: Option<OsString>,
     /// Tell files that the waybill does not speak of as well; they count as damage.
     #[arg(long)]
     pub(super) extra: bool,
-    /// How many workers.
+    /// Verify with N workers.
     #[arg(long, value_name = "N")]
     pub(super) threads: Option<usize>,
-    /// Tell intact files, too.
+    /// Also report intact files.
     #[arg(short, long)]
     pub(super) verbose: bool,
-    /// Don't print the summary.
+    /// Do not print the summary.
     #[arg(short, long)]
     pub(super) quiet: bool,
-    /// One JSON event a line.
+    /// Print one JSON event per line.
     #[arg(long)]
     pub(super) json: bool,
     /// Show a progress bar on a terminal.
@@ -73,17 +77,17 @@ pub(super) struct Args {
     pub(super) place: StateArgs,
 }
 
-/// What the data is held against.
+/// Reference of the verification.
 #[derive(Debug)]
 pub(super) enum Against {
     /// A waybill.
     Waybill(VerifySettings),
-    /// What is stored with each file.
+    /// Digests that are stored with each file.
     Stored(StoredSettings),
 }
 
 impl Args {
-    /// What was meant: of a directory, what is stored in it. The error is a message.
+    /// Resolves the options: a directory means the digests stored in it. The error is a message.
     pub(super) fn meaning(&self) -> Result<Against, String> {
         let mut all = self.resolve()?;
         if !std::fs::metadata(&self.waybill).is_ok_and(|facts| facts.is_dir()) {
@@ -153,7 +157,8 @@ impl Args {
     }
 }
 
-/// Returns the directory that the names of a waybill lie beneath, by what was typed or else by the waybill. The error is a message.
+/// Returns the directory that the names of a waybill are relative to: the typed one, else the one
+/// that the waybill recorded. The error is a message.
 pub(crate) fn root_of(waybill: &OsStr, typed: Option<&OsStr>) -> Result<OsString, String> {
     match typed {
         Some(typed) => Ok(meant_root(waybill, typed)),
@@ -165,17 +170,17 @@ pub(crate) fn root_of(waybill: &OsStr, typed: Option<&OsStr>) -> Result<OsString
     }
 }
 
-/// Reads at most so many bytes a second. The error is a message.
+/// Limits reads to `rate` bytes per second. The error is a message.
 pub(crate) fn keep_pace(reading: &mut Settings, rate: &str) -> Result<(), String> {
     let rate = values::rate("--bwlimit", rate)?;
-    // One read is paid for at a time: small ones keep a low rate even.
+    // The pace delays each read; small reads keep a low rate even.
     let each = usize::try_from(rate / 8).unwrap_or(usize::MAX);
     reading.block_bytes = each.clamp(4096, reading.block_bytes) / 4096 * 4096;
     reading.pace = Some(Arc::new(Mutex::new(Pace::new(rate))));
     Ok(())
 }
 
-/// A share from 0 to 1, typed as percent.
+/// Parses a percentage to a share from 0 to 1.
 fn share(text: &str) -> Result<f64, String> {
     let percent: Option<f64> = text.strip_suffix('%').unwrap_or(text).parse().ok();
     let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);

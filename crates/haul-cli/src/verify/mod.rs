@@ -1,4 +1,4 @@
-//! `haul verify`: data held against a waybill, or against digests stored with the files.
+//! `haul verify`: compares data with a waybill, or with digests stored with the files.
 
 mod args;
 mod output;
@@ -24,15 +24,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-/// The data is not what the waybill says.
+/// Exit status if the data does not match the waybill.
 const DAMAGE: u8 = 1;
 
-/// Something could not be found out.
+/// Exit status if something could not be checked.
 const TROUBLE: u8 = 2;
 
 const NAME: &str = "haul verify";
 
-/// Verifies what `args` say; they come without the command's name.
+/// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let args = match console::typed::<Args>(NAME, args, TROUBLE) {
         Ok(args) => args,
@@ -61,7 +61,8 @@ fn start(args: Args) -> Result<u8, String> {
             settings.resume = settings.resume.take().or_else(|| job.state_file());
             job
         }
-        // Digests that lie with the files are not in one order that could be gone on with.
+        // Digests stored with the files have no fixed order, so that the verification is not
+        // resumable.
         Against::Stored(_) => OwnJob::never(NAME),
     };
     let ended = verify_as(&args, &against, &job, &counters, &interrupt, proof.as_ref());
@@ -73,7 +74,7 @@ fn start(args: Args) -> Result<u8, String> {
     ended.map(|ended| ended.status)
 }
 
-/// How a verification ended.
+/// Result of a verification.
 struct Ended {
     status: u8,
     was_stopped: bool,
@@ -109,7 +110,7 @@ fn verify_as(
         Err(error @ VerifyError::Refused { .. }) => return Err(format!("{error}. Nothing was verified")),
         Err(error) => return Err(error.to_string()),
     };
-    // It was read more than once: the bytes that were signed have to be those that were used.
+    // The waybill was read more than once: the signed bytes must be the ones that were used.
     if let Some(proof) = proof {
         proof.still_holds(&args.waybill).map_err(|error| error.to_string())?;
     }
@@ -129,7 +130,7 @@ fn verify_as(
     Ok(Ended { status: status(&tallied), was_stopped: false })
 }
 
-/// Says where the names of a waybill were when it was written, for who named another directory.
+/// Prints the root that the waybill recorded, for a user who named another directory.
 fn ask_for_root(settings: &VerifySettings) {
     let first = File::open(&settings.waybill).ok().and_then(|file| Reader::new(BufReader::new(file)).next());
     let Some(Ok(Record::Section(section))) = first else { return };

@@ -1,4 +1,4 @@
-//! What a verification tells: lines, or JSON events.
+//! Output of a verification: lines, or JSON events.
 
 use super::signer;
 use crate::console::this_command;
@@ -15,22 +15,23 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Flaws of a waybill that are told one by one; of a file that is no waybill every line is one.
+/// Maximum number of flaws of a waybill that are printed. In a file that is not a waybill, every
+/// line is a flaw.
 const FLAWS_TOLD: u64 = 20;
 
-/// The standard output.
+/// Output to standard output.
 pub(crate) struct Output<'a> {
     name: &'static str,
     json: bool,
     verbose: bool,
     out: BufWriter<io::Stdout>,
-    /// Someone watches: lines go out one by one.
+    /// True if standard output is a terminal: each line is flushed.
     watched: bool,
     flaws: u64,
-    /// The directory that the names lie beneath.
+    /// Directory that the names are relative to.
     root: Option<OsString>,
     broken: Option<io::Error>,
-    /// Ends the work when nobody takes its results any more.
+    /// Set to `true` to stop the work when standard output cannot be written.
     stop: &'a AtomicBool,
 }
 
@@ -41,32 +42,32 @@ enum Event<'a> {
     Entry {
         #[serde(skip_serializing_if = "Option::is_none")]
         path: Option<&'a str>,
-        /// The name's bytes where they are no UTF-8.
+        /// The name's bytes if they are not UTF-8.
         #[serde(skip_serializing_if = "Option::is_none")]
         path_base64: Option<String>,
         verdict: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
-        /// Ranges of bytes that differ, their ends exclusive.
+        /// Ranges of bytes that differ, with exclusive ends.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         damage: Vec<[u64; 2]>,
-        /// A repair in place was cut off.
+        /// True if a repair in place was interrupted.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         half_repaired: bool,
-        /// The size of the leaves to which damage was narrowed down.
+        /// The size of the leaves that the damage was narrowed down to.
         #[serde(skip_serializing_if = "Option::is_none")]
         leaf: Option<u64>,
-        /// Why ranges of it are whole objects all the same.
+        /// Reason why some ranges of the damage are whole objects.
         #[serde(skip_serializing_if = "Option::is_none")]
         whole_objects: Option<String>,
     },
-    /// The waybill's signature is good.
+    /// The waybill's signature is valid.
     Signature {
         #[serde(skip_serializing_if = "Option::is_none")]
         signer: Option<&'a str>,
         key: &'a str,
     },
-    /// Going on with an earlier run.
+    /// Resumes an earlier run.
     Resume {
         message: String,
     },
@@ -75,7 +76,7 @@ enum Event<'a> {
     },
     Summary {
         intact: u64,
-        /// Those among them that an earlier run verified.
+        /// The part of `intact` that an earlier run verified.
         before: u64,
         modified: u64,
         rotted: u64,
@@ -85,7 +86,7 @@ enum Event<'a> {
         passed: u64,
         flaws: u64,
         bytes: u64,
-        /// Those among them that earlier runs read.
+        /// The part of `bytes` that earlier runs read.
         bytes_before: u64,
         interrupted: bool,
     },
@@ -98,7 +99,7 @@ impl<'a> Output<'a> {
         Output { name, json, verbose, out, watched, flaws: 0, root: None, broken: None, stop }
     }
 
-    /// Says where the names lie, so that of damaged files more can be told.
+    /// Sets the directory that the names are relative to, for details on damaged files.
     pub(super) fn set_root(&mut self, root: &OsStr) {
         self.root = Some(root.to_owned());
     }
@@ -129,12 +130,12 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Whether a write failed.
+    /// Returns true if a write failed.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Tells of a good signature, on the standard error if `wanted`, or as an event.
+    /// Reports a valid signature, on standard error if `wanted`, or as an event.
     pub(super) fn signed(&mut self, proof: &Proof, wanted: bool) {
         if self.json {
             self.event(&Event::Signature { signer: proof.signer.as_deref(), key: &proof.key });
@@ -143,7 +144,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// What all of it came to, on the standard error if `wanted`, or as an event.
+    /// Reports the totals, on standard error if `wanted`, or as an event.
     pub(super) fn summary(&mut self, tallied: &Tallied, wanted: bool, interrupted: bool) {
         if self.json {
             let Tallied { intact, before, modified, rotted, missing, extra, unproven, passed, flaws, .. } =
@@ -179,7 +180,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Sends on what waits; the first error of all writes.
+    /// Flushes the output; returns the first error of all writes.
     pub(crate) fn close(mut self) -> Option<io::Error> {
         let flushed = self.out.flush();
         self.note(flushed);
@@ -262,7 +263,7 @@ impl VerifyReport for Output<'_> {
     }
 }
 
-/// What is told about going on.
+/// Returns the message about resuming.
 pub(crate) fn going_on(told: &Resumption) -> String {
     match told {
         Resumption::GoesOn(done) => format!("goes on: {done} entries were verified before"),

@@ -1,4 +1,4 @@
-//! Entries of a waybill in the forms that other tools read.
+//! Entries of a waybill in the formats that other tools read.
 
 use base64::Engine;
 use clap::ValueEnum;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// The form of a line.
+/// Format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Form {
     /// `HEX  PATH`, escaped as md5sum escapes.
@@ -25,11 +25,11 @@ pub(super) enum Form {
 /// What came of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// A line.
+    /// A line was written.
     There,
-    /// A file without the digest that was asked for.
+    /// A file without the requested digest.
     NoDigest,
-    /// No file, and so nothing that the form could hold.
+    /// Not a file, so that the format has no line for it.
     NoFile,
 }
 
@@ -38,12 +38,13 @@ pub(super) enum Line {
 struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a str>,
-    /// The path's bytes where they are no UTF-8.
+    /// The path's bytes if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_base64: Option<String>,
     kind: &'static str,
     mode: String,
-    /// Seconds since 1970, as a decimal number in a text: a JSON number would lose the last digits.
+    /// Seconds since 1970, as a decimal number in a string: a JSON number would lose the last
+    /// digits.
     mtime: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
@@ -55,14 +56,14 @@ struct Record<'a> {
     object_size: Option<u64>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     digests: BTreeMap<&'static str, String>,
-    /// Of a link, or of a further name of a file; in base64 where it is no UTF-8.
+    /// Target of a link, or of an additional name of a file; in base64 if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_base64: Option<String>,
 }
 
-/// Appends an entry's line, without its end.
+/// Appends the line of an entry, without its end.
 pub(super) fn line(entry: &Entry, form: Form, algorithm: Algorithm, out: &mut Vec<u8>) -> Line {
     if form == Form::Json {
         // Strings and numbers always have a JSON form, and a vector takes every write.
@@ -75,7 +76,7 @@ pub(super) fn line(entry: &Entry, form: Form, algorithm: Algorithm, out: &mut Ve
     Line::There
 }
 
-/// Appends the line of a name of a file, in a form for other tools.
+/// Appends the line of a file name, in a format for other tools.
 fn name_line(path: &RelPath, digest: Digest, form: Form, out: &mut Vec<u8>) {
     match form {
         Form::Bagit => bagit(path.as_bytes(), digest, out),
@@ -83,20 +84,21 @@ fn name_line(path: &RelPath, digest: Digest, form: Form, out: &mut Vec<u8>) {
     }
 }
 
-/// Further names of files, by their first ones: what tools check has a line for each name, and the waybill the digest once.
+/// Additional names of files, by the first name. Formats for other tools have a line for each name;
+/// the waybill has the digest once.
 #[derive(Debug, Default)]
 pub(super) struct FurtherNames {
     by_first: HashMap<RelPath, Vec<RelPath>>,
     taken: usize,
-    /// How many names there are, those of other rounds too.
+    /// Number of names, including other rounds.
     met: u64,
 }
 
 impl FurtherNames {
-    /// Those of round number `round`, of so many names each, that memory stays bounded.
+    /// Names per round, which bounds the memory.
     const ROUND: u64 = 1 << 18;
 
-    /// Looks at an entry.
+    /// Adds an entry if it is an additional name of round number `round`.
     pub(super) fn meet(&mut self, entry: &Entry, round: u64) {
         let Kind::Same { first } = &entry.kind else { return };
         if self.met / FurtherNames::ROUND == round {
@@ -106,12 +108,12 @@ impl FurtherNames {
         self.met += 1;
     }
 
-    /// Whether more names wait behind this round.
+    /// Returns true if names follow after this round.
     pub(super) fn has_more(&self, round: u64) -> bool {
         self.met > (round + 1) * FurtherNames::ROUND
     }
 
-    /// The lines of the names of this entry's file.
+    /// Returns the lines of the additional names of this entry's file.
     pub(super) fn lines(&mut self, entry: &Entry, form: Form, algorithm: Algorithm) -> Vec<Vec<u8>> {
         let Kind::File(content) = &entry.kind else { return Vec::new() };
         let Some(digest) = content.digest(algorithm) else { return Vec::new() };
@@ -125,7 +127,7 @@ impl FurtherNames {
         names.into_iter().map(line).collect()
     }
 
-    /// How many names of this round have no line yet.
+    /// Returns the number of names in this round without a line.
     pub(super) fn left(&self) -> u64 {
         self.taken as u64
     }
@@ -147,7 +149,7 @@ fn checked_by_tools(path: &[u8], digest: Digest, form: Form, out: &mut Vec<u8>) 
     }
 }
 
-/// RFC 8493, 2.1.3: line ends and percent signs in paths are percent-encoded, and nothing else.
+/// RFC 8493, 2.1.3: only line ends and percent signs in paths are percent-encoded.
 fn bagit(path: &[u8], digest: Digest, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{digest}  data/").as_bytes());
     for &byte in path {

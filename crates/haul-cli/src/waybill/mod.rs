@@ -1,4 +1,4 @@
-//! `haul waybill`: a receipt shown, checked in itself, or put into other forms.
+//! `haul waybill`: shows, checks, signs and exports a waybill.
 
 mod export;
 mod show;
@@ -18,10 +18,11 @@ use std::sync::atomic::AtomicBool;
 
 const NAME: &str = "haul waybill";
 
-/// Something could not be found out.
+/// Exit status if something could not be checked.
 const TROUBLE: u8 = 2;
 
-/// Show, check or export a waybill: the receipt that --waybill writes. The data itself is verified by 'haul verify'.
+/// Show, check, sign or export a waybill, which --waybill writes. 'haul verify' verifies the data
+/// itself.
 #[derive(Debug, Parser)]
 #[command(name = "haul waybill", disable_version_flag = true)]
 struct Args {
@@ -31,49 +32,52 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what jobs wrote it and what it lists.
+    /// Show the jobs that wrote the waybill, and its entries.
     Show {
-        /// The waybill.
+        /// Read this waybill.
         file: OsString,
-        /// Digests of the files, too.
+        /// Also print the digests of the files.
         #[arg(long)]
         digests: bool,
     },
-    /// Look whether the waybill itself is whole: every line, the totals, and that digests follow from each other.
+    /// Check the waybill itself: every line, the totals, and the consistency of its digests.
     Check {
-        /// The waybill.
+        /// Read this waybill.
         file: OsString,
         #[command(flatten)]
         signer: SignerArgs,
     },
-    /// Sign it with an SSH key, into WAYBILL.sig; 'haul verify --signer' and 'ssh-keygen -Y verify -n file' verify it.
+    /// Sign the waybill with an SSH key, into WAYBILL.sig; 'haul verify --signer' and 'ssh-keygen
+    /// -Y verify -n file' verify the signature.
     Sign {
-        /// The waybill.
+        /// Sign this waybill.
         file: OsString,
-        /// The private key: Ed25519, or ECDSA on P-256 or P-384, not encrypted. For any other, 'ssh-keygen -Y sign -n file' makes the signature.
+        /// Sign with the private key FILE: Ed25519, or ECDSA on P-256 or P-384, not encrypted. For
+        /// any other key, use 'ssh-keygen -Y sign -n file'.
         #[arg(long, value_name = "FILE")]
         key: OsString,
-        /// Where the signature goes; without it WAYBILL.sig.
+        /// Write the signature to FILE [default: WAYBILL.sig].
         #[arg(long, value_name = "FILE")]
         signature: Option<OsString>,
-        /// Replace a signature that stands there.
+        /// Replace an existing signature.
         #[arg(long)]
         replace: bool,
     },
-    /// Print the digests in a form that other tools check.
+    /// Print the digests in a format that other tools check.
     Export {
-        /// The waybill.
+        /// Read this waybill.
         file: OsString,
-        /// lines (as md5sum, sha256sum, b3sum ... print and check them), tagged, bagit (a manifest of payload files) or json.
+        /// Set the format: lines (as md5sum, sha256sum, b3sum ... print and check them), tagged,
+        /// bagit (a manifest of payload files) or json.
         #[arg(long, value_enum, default_value_t = Form::Lines)]
         format: Form,
-        /// Which digest; without it, BLAKE3.
+        /// Print digests of algorithm NAME [default: BLAKE3].
         #[arg(short, long, value_name = "NAME")]
         algorithm: Option<String>,
     },
 }
 
-/// Runs what `args` say; they come without the command's name.
+/// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let args = match console::typed::<Args>(NAME, args, TROUBLE) {
         Ok(args) => args,
@@ -101,7 +105,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if well { ExitCode::SUCCESS } else { ExitCode::from(TROUBLE) }
 }
 
-/// Whether the waybill is whole, and signed if that was asked for.
+/// Returns true if the waybill is intact, and signed if a signer is required.
 fn check_signed(file: &OsStr, signer: &SignerArgs, output: &mut Output<'_>) -> Result<bool, String> {
     let proof = signer.check(file)?;
     let whole = check(file, output)?;
@@ -112,7 +116,7 @@ fn check_signed(file: &OsStr, signer: &SignerArgs, output: &mut Output<'_>) -> R
     Ok(whole)
 }
 
-/// Signs a waybill that is whole.
+/// Signs a waybill if it is intact.
 fn sign(
     file: &OsStr,
     key: &OsStr,
@@ -132,7 +136,7 @@ fn sign(
     Ok(true)
 }
 
-/// Whether the waybill is whole.
+/// Returns true if the waybill is intact.
 fn check(file: &OsStr, output: &mut Output<'_>) -> Result<bool, String> {
     let (mut entries, mut files, mut bytes) = (0u64, 0u64, 0u64);
     let tallied = each(file, output, &mut |_, entry| {
@@ -185,7 +189,7 @@ fn export(
     Ok(tallied.flaws == 0)
 }
 
-/// What was told at the first reading is not told at the next.
+/// Receiver that ignores the reports of a second reading; the first reading has reported them.
 struct Silence;
 
 impl VerifyReport for Silence {
@@ -194,13 +198,13 @@ impl VerifyReport for Silence {
     fn flawed(&mut self, _flaw: &ReadError) {}
 }
 
-/// Brings each entry that no later section replaces once more.
+/// Reads the waybill again and passes each entry that no later section replaces.
 fn again(file: &OsStr, visit: &mut dyn FnMut(Entry)) -> Result<(), String> {
     let read = each_current(file, &mut Silence, &mut |_, entry| visit(entry));
     read.map(drop).map_err(|error| error.to_string())
 }
 
-/// Brings each entry that no later section replaces.
+/// Passes each entry that no later section replaces.
 fn each(
     file: &OsStr,
     output: &mut Output<'_>,

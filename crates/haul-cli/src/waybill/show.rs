@@ -1,4 +1,4 @@
-//! A waybill for people.
+//! Readable output of a waybill.
 
 use crate::verify::Output;
 use haul_engine::copy::quote;
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 
-/// Prints all sections and entries; whether the waybill is whole.
+/// Prints all sections and entries. Returns true if the waybill is intact.
 pub(super) fn show(file: &OsStr, digests: bool, output: &mut Output<'_>) -> Result<bool, String> {
     let cannot = |error| format!("cannot open the waybill {}: {}", quote(file), reason(&error));
     let input = BufReader::with_capacity(1 << 20, File::open(file).map_err(cannot)?);

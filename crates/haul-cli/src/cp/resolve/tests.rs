@@ -1,4 +1,4 @@
-//! What each line of options means.
+//! Tests of the meaning of option lines.
 
 use super::super::options::OPTIONS;
 use super::*;

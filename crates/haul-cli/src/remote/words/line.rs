@@ -1,4 +1,5 @@
-//! What may stand in a line, by its names; nothing here knows more of this program, so that a fuzzer can read it alone.
+//! Contents of a line. This module uses nothing else of the program, so that a fuzzer can include
+//! it alone.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,53 +7,54 @@ use haul_proto::limits::{OPERANDS_ALL_BYTES_MAX, OPERANDS_ALL_MAX};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// The version of this conversation.
+/// Version of the dialogue.
 pub(crate) const MEET: u32 = 2;
 
-/// The same with paths behind the line. Only who has very many says so: others are understood by older sides.
+/// Version of the dialogue with paths after the line. Only requests with very many paths use it, so
+/// that older versions understand all others.
 pub(crate) const MEET_LISTED: u32 = 3;
 
-/// Paths that stand in a line at most.
+/// Maximum number of paths in a line.
 pub(super) const IN_LINE_MAX: usize = 256;
 
-/// Bytes that those have at most: with base64 they fit a line.
+/// Maximum number of bytes of these paths: in base64 they fit into a line.
 const IN_LINE_BYTES_MAX: usize = 512 << 10;
 
-/// What the answer begins with.
+/// Start of the answer.
 pub(crate) const MARK: &str = "haul-meet ";
 
-/// What this side asks of the other.
+/// Request of this side.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Request {
     pub(crate) meet: u32,
     pub(crate) way: Way,
-    /// Where to send to, or what to fetch, as it was typed; base64.
+    /// Destination, or paths to fetch, as typed; base64.
     pub(crate) paths: Vec<String>,
-    /// Paths behind this line, in place of those.
+    /// Paths after this line, in place of `paths`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) listed: Option<Listed>,
-    /// Ports to listen at; any without.
+    /// Ports to listen on; `None` for any.
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) lanes: u32,
     pub(crate) buffers: u64,
-    /// Bytes a second that the other side may send.
+    /// Rate limit of the remote haul as sender, in bytes per second.
     pub(crate) rate: Option<u64>,
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
-    /// Where the other side is to write a waybill of its own; base64.
+    /// File for the remote haul's own waybill; base64.
     pub(crate) waybill: Option<String>,
 }
 
 impl Request {
-    /// What a line asks for; `None` where it is no request, or of a version that is not known here.
+    /// Parses a line. Returns `None` if it is not a request, or has an unknown version.
     pub(crate) fn understood(line: &[u8]) -> Option<Request> {
         let request: Request = serde_json::from_slice(line).ok()?;
         matches!(request.meet, MEET | MEET_LISTED).then_some(request)
     }
 }
 
-/// Which way the files go, seen from the side that asks.
+/// Direction of the transfer, as the requesting side sees it.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Way {
@@ -60,51 +62,53 @@ pub(crate) enum Way {
     Fetch,
 }
 
-/// What the other side answers.
+/// Answer of the remote haul.
 #[derive(Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Reply {
-    /// It is ready.
+    /// The remote haul is ready.
     Ready {
-        /// The way in beside ssh, for this session only. It is as secret as what else goes through ssh.
+        /// Ticket for connections outside ssh, for this session only. It is as secret as all other
+        /// data inside ssh.
         ticket: Option<Zeroizing<String>>,
-        /// Why there is no such way.
+        /// Reason why there are no such connections.
         closed: Option<String>,
-        /// The address it was reached at, as it sees itself.
+        /// Address that the host was reached at, as the host sees it.
         address: Option<String>,
-        /// What the paths are beneath the root that it opens; base64.
+        /// Paths below the root that the remote haul opens; base64.
         paths: Vec<String>,
-        /// The same behind this line, in place of those.
+        /// Paths after this line, in place of `paths`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         listed: Option<Listed>,
     },
-    /// It can't do what it was asked for.
+    /// The remote haul cannot do what was requested.
     Failure(String),
 }
 
 impl Reply {
-    /// What a line answers; `None` where it is none of haul's.
+    /// Parses a line. Returns `None` if the line is not haul's.
     pub(crate) fn understood(line: &[u8]) -> Option<Result<Reply, serde_json::Error>> {
         line.strip_prefix(MARK.as_bytes()).map(serde_json::from_slice)
     }
 }
 
-/// Paths that stand behind a line.
+/// List of paths that follows a line.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Listed {
-    /// How many there are.
+    /// Number of paths.
     pub(crate) paths: usize,
-    /// Bytes of them all, with the NUL that ends each.
+    /// Bytes of all paths, with the NUL at the end of each.
     pub(crate) bytes: usize,
 }
 
 impl Listed {
-    /// Whether a job may name so many.
+    /// Returns true if a job may name this many paths.
     pub(crate) fn may_come(self) -> bool {
         self.paths <= OPERANDS_ALL_MAX && self.bytes <= OPERANDS_ALL_BYTES_MAX + OPERANDS_ALL_MAX
     }
 
-    /// The paths of what came behind the line; `None` where they are not as many, or the last has no end.
+    /// Returns the paths in `behind`. Returns `None` if their number is wrong or the last one has
+    /// no NUL.
     pub(crate) fn paths_in(self, behind: &[u8]) -> Option<Vec<Vec<u8>>> {
         let ended = behind.strip_suffix(&[0])?;
         let found: Vec<Vec<u8>> = ended.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
@@ -112,17 +116,17 @@ impl Listed {
     }
 }
 
-/// How paths go: in the line, or behind it.
+/// Paths in their wire form: in the line, or after it.
 pub(crate) struct Told {
-    /// In base64.
+    /// Paths in base64.
     pub(crate) in_line: Vec<String>,
     pub(crate) listed: Option<Listed>,
-    /// What follows the line's end.
+    /// Data after the end of the line.
     pub(crate) behind: Vec<u8>,
 }
 
 impl Told {
-    /// Paths without a NUL in them, which no path has.
+    /// Encodes paths, which contain no NUL.
     pub(crate) fn of<P: AsRef<[u8]>>(paths: &[P]) -> Told {
         let bytes: usize = paths.iter().map(|path| path.as_ref().len()).sum();
         if paths.len() <= IN_LINE_MAX && bytes <= IN_LINE_BYTES_MAX {
@@ -138,18 +142,19 @@ impl Told {
     }
 }
 
-/// Paths as they go over the line.
+/// Encodes paths in base64.
 pub(crate) fn to_words<P: AsRef<[u8]>>(paths: &[P]) -> Vec<String> {
     paths.iter().map(|path| STANDARD.encode(path)).collect()
 }
 
-/// Paths as they came; `None` where one is no base64.
+/// Decodes paths; `None` if one is not base64.
 pub(crate) fn from_words(words: &[String]) -> Option<Vec<Vec<u8>>> {
     words.iter().map(|word| STANDARD.decode(word).ok()).collect()
 }
 
-/// Whatever the bytes are, each of their lines is a request, an answer or refused; what is understood is understood again as it is written,
-/// and no more paths come of it than there are bytes. What follows the first line is taken for what it announces, too.
+/// Asserts for any bytes that each line is a request, an answer, or refused. Accepted lines are
+/// accepted again in their written form, and no line yields more paths than it has bytes. The data
+/// after the first line is decoded as the list that the line announces.
 #[cfg_attr(not(test), allow(dead_code, reason = "for the tests here and the fuzzer beside the workspace"))]
 pub(crate) fn any(bytes: &[u8]) {
     let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());

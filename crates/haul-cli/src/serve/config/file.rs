@@ -1,14 +1,16 @@
-//! What may stand in the file, by its names; nothing here knows more of this program, so that a fuzzer can read it alone.
+//! Contents of the configuration file. This module uses nothing else of the program, so that a
+//! fuzzer can include it alone.
 
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What may stand in it. What is misspelt is an error: a limit that is not heeded would be worse.
+/// Settings of the file. An unknown key is an error, because an ignored limit would be worse.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Config {
-    /// Keeps the certificate and its key; without it tickets would not outlive the process.
+    /// File of the certificate and its key. Without it, tickets become invalid when the process
+    /// ends.
     pub(crate) identity: Option<PathBuf>,
     #[serde(default)]
     pub(crate) listen: Vec<SocketAddr>,
@@ -24,9 +26,9 @@ pub(crate) struct Config {
     pub(crate) sessions_per_peer: Option<usize>,
     pub(crate) streams: Option<u16>,
     pub(crate) buffers: Option<String>,
-    /// A directory for the waybill of each session.
+    /// Directory for the waybill of each session.
     pub(crate) waybills: Option<PathBuf>,
-    /// Where it is kept what of cut off jobs is there.
+    /// State directory for the logs of interrupted jobs.
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) log_quota: Option<String>,
     pub(crate) log_jobs: Option<usize>,
@@ -40,11 +42,11 @@ pub(crate) struct Config {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct ShareConfig {
     pub(crate) root: PathBuf,
-    /// The file of its ticket, made if it is missing.
+    /// File of the ticket, created if it is missing.
     pub(crate) ticket: PathBuf,
     #[serde(default)]
     pub(crate) access: Access,
-    /// Of a ticket that is made.
+    /// Expiry of a new ticket.
     pub(crate) expires: Option<String>,
     pub(crate) quota: Option<String>,
     #[serde(default)]
@@ -63,13 +65,13 @@ pub(crate) enum Access {
 }
 
 impl Config {
-    /// What a text says. The error is a message.
+    /// Parses a text. The error is a message.
     pub(crate) fn parse(text: &str) -> Result<Config, String> {
         toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
     }
 }
 
-/// Whatever the bytes are, they are a configuration or an error that says something.
+/// Asserts that any bytes are a configuration or an error with a message.
 #[cfg_attr(not(test), allow(dead_code, reason = "for the tests here and the fuzzer beside the workspace"))]
 pub(crate) fn any(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes)

@@ -1,4 +1,5 @@
-//! Results as b3sum words them: a line for each claim, no counts, and the end of all at a list that can't be read.
+//! Results in b3sum's wording: a line for each claim, no counts, and the end of the run at a list
+//! that cannot be read.
 
 use super::super::output::Output;
 use super::{CheckJob, ListFailure, Listed, Ticket};
@@ -8,7 +9,7 @@ pub(super) struct Report<'a, 'o> {
     job: &'a CheckJob,
     out: &'a mut Output<'o>,
     well: &'a mut bool,
-    /// Whether nothing more is told.
+    /// True if no more results are printed.
     over: bool,
 }
 
@@ -51,7 +52,7 @@ impl<'a, 'o> Report<'a, 'o> {
         self.out.line(&line);
     }
 
-    /// A list that could not be read: b3sum gives up at the first.
+    /// Reports a list that could not be read: b3sum stops at the first one.
     fn end(&mut self, failure: &ListFailure) {
         let why = match failure {
             ListFailure::Open(error) | ListFailure::Read(error) => error.to_string(),
@@ -64,7 +65,7 @@ impl<'a, 'o> Report<'a, 'o> {
     }
 }
 
-/// An error in the words of Rust's library, which b3sum passes on: with the kernel's number.
+/// Returns the error text of Rust's library, which b3sum prints, with the kernel's error number.
 pub(crate) fn in_rust(error: &SumError) -> String {
     match error {
         SumError::Open(source) | SumError::List(source) | SumError::Read { source, .. } => source.to_string(),

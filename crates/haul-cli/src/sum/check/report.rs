@@ -1,4 +1,4 @@
-//! Results as the coreutils word them; haul's own and msum's are the same with places added.
+//! Results in the coreutils' wording; haul's own and msum's add positions.
 
 use super::super::line::Claim;
 use super::super::output::Output;
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What was found in one list.
+/// Counts of one list.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     claims: u64,
@@ -71,7 +71,8 @@ impl<'a, 'o> Common<'a, 'o> {
         Common { job, stop, out, well, tally: Tally::default(), detected: None }
     }
 
-    /// Returns the algorithm by which the file is what a digest without a tag says, after the first guess was wrong.
+    /// Returns the algorithm by which the file matches a digest without a tag, after the first
+    /// guess was wrong.
     fn other_algorithm(&self, claim: &Claim) -> Option<Algorithm> {
         let Reading::Field(rules) = &self.job.reading else { return None };
         let [digest] = claim.digests[..] else { return None };
@@ -150,7 +151,7 @@ impl<'a, 'o> Common<'a, 'o> {
             return self.out.line(format!("{record}\n").as_bytes());
         }
         let name = claim.path.as_bytes();
-        // Like the coreutils: a name is escaped here only if it would break the line.
+        // Like the coreutils, escape a name only if it would break the line.
         let escaped = if name.contains(&b'\n') { escape(name) } else { None };
         let mut line = Vec::with_capacity(name.len() + text.len() + 4);
         if escaped.is_some() {
@@ -163,7 +164,7 @@ impl<'a, 'o> Common<'a, 'o> {
         self.out.line(&line);
     }
 
-    /// The warnings at a list's end.
+    /// Prints the warnings at a list's end.
     fn end(&mut self, list: &OsStr, failure: Option<ListFailure>) {
         let tally = std::mem::take(&mut self.tally);
         let manner = self.job.manner;

@@ -1,4 +1,5 @@
-//! Results as xxhsum words them: the counts on standard output, and the end of all at a file whose reading fails.
+//! Results in xxhsum's wording: the counts on standard output, and the end of the run at a file
+//! that cannot be read.
 
 use super::super::output::Output;
 use super::super::xxhsum::shown;
@@ -8,7 +9,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-/// What was found in one list.
+/// Counts of one list.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     claims: u64,
@@ -23,7 +24,7 @@ pub(super) struct Report<'a, 'o> {
     out: &'a mut Output<'o>,
     well: &'a mut bool,
     tally: Tally,
-    /// Whether nothing more is told.
+    /// True if no more results are printed.
     over: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which options each tool has.
+//! Options of each tool.
 
 use super::super::getopt::Row;
 use super::super::personality::{Family, Personality};
@@ -29,7 +29,8 @@ pub(super) enum Opt {
     Tag,
     Text,
     Threads,
-    /// A letter that `cksum` 9.1 takes from its sisters and answers with its usage alone.
+    /// A letter that `cksum` 9.1 accepts because the other tools do, and answers only with its
+    /// usage.
     Unknown,
     Untagged,
     Version,
@@ -63,7 +64,7 @@ const fn line(
     Line { tools, row: Row { id, short, long, value, original }, help }
 }
 
-/// In the order in which the original lists names that an abbreviation may mean.
+/// Options in the order in which the original lists the candidates of an abbreviation.
 static LINES: [Line; 28] = [
     line(
         CKSUM,
@@ -221,12 +222,12 @@ fn lines(tool: Personality) -> impl Iterator<Item = &'static Line> {
     LINES.iter().filter(move |line| line.tools & set != 0)
 }
 
-/// The options of a tool.
+/// Returns the options of a tool.
 pub(super) fn table(tool: Personality) -> Vec<Row<Opt>> {
     lines(tool).map(|line| line.row).collect()
 }
 
-/// What `--help` says.
+/// Returns the output of `--help`.
 pub(super) fn help(tool: Personality) -> String {
     let mut text = format!("Usage: {} [OPTION]... [FILE]...\n\n", tool.name);
     let what = match tool.family {
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
     use crate::documented;
 
-    /// Those that help names: the others are there to be refused.
+    /// Returns the options that help names: haul refuses the others.
     fn typed(tool: &str) -> Vec<String> {
         let shown = lines(Personality::of(tool)).filter(|line| !line.help.is_empty());
         let ways = |line: &Line| {
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn every_option_is_documented_and_tested() {
-        // A section tells of tools that have its options, all or some of them.
+        // A section applies to tools that have all or some of its options.
         for (section, tools) in
             [("md5sum", &["md5sum", "sha512sum", "b2sum"][..]), ("cksum", &["cksum"]), ("sum", &["sum"])]
         {

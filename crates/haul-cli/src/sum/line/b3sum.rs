@@ -1,4 +1,4 @@
-//! Lines as b3sum reads them, and its words for those it refuses.
+//! Lines as b3sum reads them, and its messages for refused lines.
 
 use super::{Claim, unescape};
 use haul_digest::{Algorithm, Digest};
@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use thiserror::Error;
 
-/// Why a line is none of b3sum's.
+/// Reason why a line is not one of b3sum's.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum Refusal {
     #[error("Empty line")]
@@ -29,10 +29,11 @@ pub(crate) enum Refusal {
 
 const DIGITS: usize = 64;
 
-/// Reads a line, given without its line break, with the name as b3sum shows it: as it stands there.
+/// Reads a line without its line break. Also returns the name as b3sum prints it: unchanged from
+/// the line.
 ///
 /// # Errors
-/// [`Refusal`], in the order in which b3sum looks.
+/// Returns [`Refusal`], in the order of b3sum's checks.
 pub(crate) fn read(line: &str) -> Result<(Claim, Vec<u8>), Refusal> {
     let (escaped, rest) = match line.strip_prefix('\\') {
         Some(rest) => (true, rest),
@@ -70,13 +71,13 @@ fn untagged(line: &str) -> Result<(Digest, &str), Refusal> {
     Ok((digest(&line[..DIGITS]).ok_or(Refusal::Hex)?, name))
 }
 
-/// `BLAKE3 (NAME) = DIGEST`, which later releases write with `--tag`.
+/// Reads `BLAKE3 (NAME) = DIGEST`, which later releases write with `--tag`.
 fn tagged(line: &str) -> Option<(Digest, &str)> {
     let (name, text) = line.strip_prefix("BLAKE3 (")?.rsplit_once(") = ")?;
     Some((digest(text)?, name))
 }
 
-/// In small letters alone.
+/// Reads a digest in lower case only.
 fn digest(text: &str) -> Option<Digest> {
     let small = !text.bytes().any(|byte| byte.is_ascii_uppercase());
     Digest::from_hex(Algorithm::Blake3, text).ok().filter(|_| small)

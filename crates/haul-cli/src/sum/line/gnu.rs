@@ -1,11 +1,11 @@
-//! Lines as the coreutils read them, to the letter.
+//! Lines exactly as the coreutils read them.
 
 use super::{Claim, is_blank, trim_start, unescape, up_to_nul};
 use haul_digest::{Algorithm, Blake2bLen, Digest};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// Which of the tools reads.
+/// Tool that reads the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GnuRules {
     tool: Tool,
@@ -13,36 +13,36 @@ pub(crate) struct GnuRules {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tool {
-    /// One that knows one algorithm.
+    /// A tool with one algorithm.
     One(Algorithm),
-    /// `cksum`, and what its `-a` says.
+    /// `cksum`, with the algorithm of its `-a`.
     Cksum(Option<Algorithm>),
 }
 
-/// What earlier lines of a run have settled.
+/// State from earlier lines of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GnuState {
-    /// Whether lines have one blank before the name, as BSD's `-r` writes them, or two.
+    /// True if lines have one blank before the name, as BSD's `-r` writes them; false for two.
     single_blank: Option<bool>,
-    /// The algorithm whose tag `cksum` met last.
+    /// The algorithm of the last tag that `cksum` read.
     met: Option<Algorithm>,
 }
 
-/// The fewest bytes a line of `b2sum`'s has: it takes digests from two digits on.
+/// Minimum number of bytes of a `b2sum` line: digests have at least two digits.
 const B2SUM_LINE_MIN: usize = 3;
 
 impl GnuRules {
-    /// Those of the tool of one algorithm.
+    /// Returns the rules of a tool with one algorithm.
     pub(crate) fn of(algorithm: Algorithm) -> GnuRules {
         GnuRules { tool: Tool::One(algorithm) }
     }
 
-    /// Those of `cksum`; without an algorithm it takes tagged lines alone.
+    /// Returns the rules of `cksum`; without an algorithm it accepts only tagged lines.
     pub(crate) fn cksum(algorithm: Option<Algorithm>) -> GnuRules {
         GnuRules { tool: Tool::Cksum(algorithm) }
     }
 
-    /// What the tool calls checksums when it complains of a line.
+    /// Returns the tool's name for checksums in a message about a line.
     pub(crate) fn kind(&self, state: &GnuState) -> &'static str {
         match self.tool {
             Tool::One(algorithm) | Tool::Cksum(Some(algorithm)) => algorithm.tag(),
@@ -50,7 +50,7 @@ impl GnuRules {
         }
     }
 
-    /// Reads a line that is no remark, given without its line break; `None` if it is malformed.
+    /// Reads a line without its line break, which is not a remark; `None` if it is malformed.
     pub(crate) fn read(&self, line: &[u8], state: &mut GnuState) -> Option<Claim> {
         let line = trim_start(line);
         let (escaped, line) = match line.strip_prefix(b"\\") {
@@ -64,7 +64,7 @@ impl GnuRules {
         };
         let name = match escaped {
             true => unescape(name).filter(|name| !name.contains(&0))?,
-            // To these tools a name ends with the line's first NUL.
+            // For these tools a name ends at the line's first NUL.
             false => up_to_nul(name).to_vec(),
         };
         Some(Claim {
@@ -77,7 +77,7 @@ impl GnuRules {
         })
     }
 
-    /// Looks for a tag at the start of a line.
+    /// Finds a tag at the start of a line.
     fn tag<'l>(&self, line: &'l [u8], state: &mut GnuState) -> Tag<'l> {
         match self.tool {
             Tool::One(algorithm) => match line.strip_prefix(algorithm.tag().as_bytes()) {
@@ -85,7 +85,7 @@ impl GnuRules {
                 None => Tag::None,
             },
             Tool::Cksum(Some(asked)) => match line.strip_prefix(asked.tag().as_bytes()) {
-                // Any byte but a dash ends the tag that was asked for.
+                // Any byte but a dash ends the requested tag.
                 Some([end, rest @ ..]) if !b"-(".contains(end) && asked != Algorithm::Blake2b => {
                     behind_tag(asked, rest)
                 }
@@ -93,10 +93,10 @@ impl GnuRules {
                 None => Tag::None,
             },
             Tool::Cksum(None) => {
-                // A NUL ends a tag as it ends every text of a tool in C.
+                // A NUL ends a tag, as it ends every text of a tool in C.
                 let ends = |byte: &u8| is_blank(*byte) || matches!(byte, b'-' | b'(' | 0);
                 let end = line.iter().position(ends).unwrap_or(line.len());
-                // A tag of SHA-3 has a length behind a dash; the others end before it.
+                // A tag of SHA-3 has a length after a dash; the others end before the dash.
                 let found = ALGORITHMS.iter().find_map(|&algorithm| {
                     let tag = algorithm.tag().as_bytes();
                     let long = tag.contains(&b'-') && line.starts_with(tag);
@@ -121,14 +121,14 @@ impl GnuRules {
         }
     }
 
-    /// `NAME) = DIGEST`.
+    /// Reads `NAME) = DIGEST`.
     fn tagged<'l>(&self, algorithm: Algorithm, rest: &'l [u8]) -> Option<(Digest, &'l [u8])> {
         let close = rest.iter().rposition(|&byte| byte == b')')?;
         let digest = trim_start(trim_start(&rest[close + 1..]).strip_prefix(b"=")?);
         Some((self.digest(algorithm, up_to_nul(digest))?, &rest[..close]))
     }
 
-    /// `DIGEST  NAME` or `DIGEST *NAME`, or with one blank throughout the run.
+    /// Reads `DIGEST  NAME` or `DIGEST *NAME`, or with one blank throughout the run.
     fn untagged<'l>(&self, line: &'l [u8], state: &mut GnuState) -> Option<(Digest, &'l [u8])> {
         let algorithm = match self.tool {
             Tool::One(algorithm) | Tool::Cksum(Some(algorithm)) => algorithm,
@@ -161,7 +161,7 @@ impl GnuRules {
         }
     }
 
-    /// In hexadecimal; to `cksum` since 9.2 also in base64 with its padding.
+    /// Reads a hexadecimal digest; for `cksum` since 9.2 also base64 with padding.
     fn digest(&self, algorithm: Algorithm, text: &[u8]) -> Option<Digest> {
         let text = std::str::from_utf8(text).ok()?;
         let hex = Digest::from_hex(algorithm, text).ok();
@@ -172,17 +172,17 @@ impl GnuRules {
     }
 }
 
-/// What stands at the start of a line.
+/// Start of a line.
 enum Tag<'l> {
-    /// The tag of an algorithm and an opening parenthesis; what follows that.
+    /// The tag of an algorithm and an opening parenthesis, with the text after it.
     Of(Algorithm, &'l [u8]),
-    /// A tag, but of no use.
+    /// A tag that is not valid.
     Wrong,
     /// No tag.
     None,
 }
 
-/// The algorithms whose tags `cksum` reads.
+/// Algorithms whose tags `cksum` reads.
 const ALGORITHMS: [Algorithm; 12] = [
     Algorithm::Md5,
     Algorithm::Sha1,
@@ -198,7 +198,8 @@ const ALGORITHMS: [Algorithm; 12] = [
     Algorithm::Sm3,
 ];
 
-/// What follows a tag: for BLAKE2b perhaps a length, or else any byte that ends the tag; then one blank or none, then the parenthesis.
+/// Reads the text after a tag: for BLAKE2b an optional length, else any byte that ends the tag;
+/// then at most one blank, then the parenthesis.
 fn behind_tag(algorithm: Algorithm, rest: &[u8]) -> Tag<'_> {
     let (algorithm, rest) = match (algorithm, rest.strip_prefix(b"-")) {
         (Algorithm::Blake2b, Some(rest)) => match read_length(rest) {
@@ -218,8 +219,8 @@ fn behind_tag(algorithm: Algorithm, rest: &[u8]) -> Tag<'_> {
     rest.strip_prefix(b"(").map_or(Tag::Wrong, |rest| Tag::Of(algorithm, rest))
 }
 
-/// A number as strtoumax(3) reads it with base 0: blanks, a plus, then octal behind a 0, hexadecimal behind 0x, else
-/// decimal. Numbers past every length are cut to one of them.
+/// Reads a number as strtoumax(3) does with base 0: blanks, a plus, then octal after 0, hexadecimal
+/// after 0x, else decimal. A number above every valid length saturates.
 fn read_length(text: &[u8]) -> Option<(u32, &[u8])> {
     let blanks = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
     let text = &text[blanks..];
@@ -239,7 +240,7 @@ fn read_length(text: &[u8]) -> Option<(u32, &[u8])> {
     (count > 0).then(|| (value, &digits[count..]))
 }
 
-/// BLAKE2b with a digest of so many hexadecimal digits.
+/// Returns BLAKE2b with a digest of `digits` hexadecimal digits.
 fn blake2b_of(digits: usize) -> Option<Algorithm> {
     match digits {
         128 => Some(Algorithm::Blake2b),
@@ -279,8 +280,8 @@ mod tests {
         assert_eq!(read_length(b"0x"), Some((0, b"x".as_slice())));
     }
 
-    /// The bug: two blanks, or a byte that is none, were refused where the coreutils take them for the end of the tag; to `cksum` without
-    /// `-a` a NUL was none.
+    /// Regression: two blanks, or a byte that is not a blank, were refused, although the coreutils
+    /// accept them as the end of the tag. For `cksum` without `-a`, a NUL did not end it.
     #[test]
     fn a_tag_ends_as_the_coreutils_end_it() {
         let readers =

@@ -5,12 +5,12 @@ use haul_digest::{Algorithm, Digest};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// How the tag of an algorithm begins; any other means XXH64.
+/// Starts of the tags of algorithms; any other tag means XXH64.
 const TAGS: [(&[u8], Algorithm); 3] =
     [(b"XXH32", Algorithm::Xxh32), (b"XXH128", Algorithm::Xxh3_128), (b"XXH3", Algorithm::Xxh3_64)];
 
-/// Reads a line, given without its line break; `None` if it is malformed. `little_endian` says how digests without a
-/// tag stand there; a tag says so itself. To xxhsum a line ends with its first NUL.
+/// Reads a line without its line break; `None` if it is malformed. `little_endian` gives the byte
+/// order of digests without a tag; a tag states its own. For xxhsum a line ends at its first NUL.
 pub(crate) fn read(line: &[u8], little_endian: bool) -> Option<Claim> {
     let line = super::up_to_nul(line);
     let blank = line.iter().position(|&byte| byte == b' ')?;
@@ -23,13 +23,14 @@ pub(crate) fn read(line: &[u8], little_endian: bool) -> Option<Claim> {
     Some(Claim { path, digests: vec![digest], range: None, tree: false, size: None, guessed: false })
 }
 
-/// The digest's bytes the other way round.
+/// Returns the digest with its bytes reversed.
 pub(crate) fn turned(digest: &Digest) -> Option<Digest> {
     let bytes: Vec<u8> = digest.as_bytes().iter().rev().copied().collect();
     Digest::from_bytes(digest.algorithm(), &bytes).ok()
 }
 
-/// `(NAME) = DIGEST` behind a tag and a blank. `_LE` in the tag says that the digest's lowest byte comes first.
+/// Reads `(NAME) = DIGEST` after a tag and a blank. `_LE` in the tag means that the digest's lowest
+/// byte is first.
 fn tagged<'l>(tag: &[u8], rest: &'l [u8]) -> Option<(Digest, &'l [u8])> {
     let close = rest.windows(4).rposition(|four| four == b") = ")?;
     let named = TAGS.iter().find(|(known, _)| tag.starts_with(known));
@@ -38,8 +39,8 @@ fn tagged<'l>(tag: &[u8], rest: &'l [u8]) -> Option<(Digest, &'l [u8])> {
     Some((digest(algorithm, &rest[close + 4..], little_endian)?, rest.get(1..close)?))
 }
 
-/// `DIGEST`, a blank, any byte, and the name; the number of digits tells the algorithm. Releases after 0.8.1 mark a
-/// 64-bit XXH3 by `XXH3_`.
+/// Reads `DIGEST`, a blank, any byte, and the name; the number of digits gives the algorithm.
+/// Releases after 0.8.1 mark a 64-bit XXH3 by `XXH3_`.
 fn untagged<'l>(text: &[u8], rest: &'l [u8], little_endian: bool) -> Option<(Digest, &'l [u8])> {
     let (algorithm, text) = match (text.strip_prefix(b"XXH3_"), text.len()) {
         (Some(text), _) => (Algorithm::Xxh3_64, text),
@@ -100,7 +101,7 @@ mod tests {
         }
     }
 
-    /// The bug: a line with a NUL in the name, or behind all, was malformed.
+    /// Regression: a line with a NUL in the name, or at the end, was malformed.
     #[test]
     fn a_line_ends_with_its_first_nul() {
         for (line, name) in [
