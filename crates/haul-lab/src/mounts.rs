@@ -131,15 +131,17 @@ impl Mounted {
         Ok(Self { home, dir, open: true })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> PathBuf {
         self.dir.clone()
     }
 
-    /// Unmounts and removes all traces; the loop device of a [`SmallFs`] goes with its last mount.
+    /// Unmounts the file system and removes its directory. The loop device of a [`SmallFs`] is
+    /// freed with its last mount.
     ///
     /// # Errors
-    /// [`MountError`], for instance while something below is still open.
+    /// Returns [`MountError`] if the unmount fails, for instance while a file below the mount point
+    /// is open.
     pub fn close(mut self) -> Result<(), MountError> {
         while_busy(&self.dir, || run("umount", &[&self.dir]))?;
         self.open = false;
@@ -152,7 +154,8 @@ impl Drop for Mounted {
         if !self.open {
             return;
         }
-        // Only a test that fails comes here. Left mounted, the directory could not be removed: detach it.
+        // Only a failing test gets here. A directory cannot be removed while it is mounted: detach
+        // the mount.
         if let Err(error) = run("umount", &["-l".as_ref(), &self.dir]) {
             let _ = writeln!(io::stderr(), "haul-lab: {error}");
         }

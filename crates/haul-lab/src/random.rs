@@ -86,7 +86,7 @@ impl Random {
     }
 
     /// Returns `bytes` with one to six mutations: flipped bits, bytes and numbers set to edge
-    /// values, and pieces removed, duplicated, refilled or truncated.
+    /// values, pieces removed, duplicated or refilled, and truncation.
     pub fn bend(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bent = bytes.to_vec();
         for _ in 0..=self.below(6) {
