@@ -1,21 +1,23 @@
-//! Tests whose precondition may be missed: they are repeated twice, in the open, and then fail.
+//! Repeats of tests whose precondition can be missed.
 //!
-//! A test that needs a job to be cut off shows nothing if the job finished before that. Such a test repeats its body with [`attempt`]. The body
-//! returns [`Inconclusive`] if its precondition was not reached; it panics if a postcondition does not hold, and a panic is never retried.
+//! A test that needs an interrupted job shows nothing if the job finished first. Such a test runs
+//! its body with [`attempt`], which repeats the body at most twice, reports each repeat, and then
+//! fails. The body returns [`Inconclusive`] if its precondition was not reached. It panics if a
+//! postcondition does not hold, and a panic is never retried.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-/// Times that the body of a test runs at most.
+/// Maximum number of runs of a test's body.
 const ATTEMPTS: u32 = 3;
 
-/// Longest time that a test waits for an event before it fails. The limit is far above what any event takes on a busy machine, so that
-/// only a hang reaches it.
+/// Longest time that a test waits for an event before it fails. The limit is far above the time of
+/// any event on a busy machine. Only a hang reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Time between two checks for an event that nobody reports.
+/// Time between two checks for an event that can only be polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The reason why an attempt neither passed nor failed: its precondition was not reached.
@@ -23,31 +25,34 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 pub struct Inconclusive(String);
 
 impl Inconclusive {
-    /// An attempt that was inconclusive for this reason.
+    /// Returns an inconclusive result with this reason.
     pub fn new(reason: impl fmt::Display) -> Self {
         Self(reason.to_string())
     }
 }
 
-/// Runs `body` until it reaches its precondition, at most three times, and returns its result. Before each repeat,
-/// `INCONCLUSIVE 2/3 TEST-NAME: REASON` (or `3/3`) is printed to standard error, past the capture of the test harness.
+/// Runs `body` until it reaches its precondition, at most three times, and returns its result.
+/// Before each repeat, prints `INCONCLUSIVE 2/3 TEST-NAME: REASON` (or `3/3`) to standard error,
+/// past the capture of the test harness.
 ///
 /// # Panics
-/// If no attempt reached its precondition. A panic of `body` is passed on at once.
+/// Panics if no attempt reached its precondition. A panic of `body` is passed on at once.
 #[track_caller]
 pub fn attempt<T>(body: impl FnMut() -> Result<T, Inconclusive>) -> T {
-    // A write to standard error itself is not captured, other than `eprintln!`. A lost line loses nothing but the line.
+    // Unlike `eprintln!`, a write to standard error itself is not captured. A write error is
+    // ignored: only the line is lost.
     let tell = |line: &str| drop(writeln!(io::stderr(), "{line}"));
     conclude(attempt_telling(body, tell))
 }
 
-/// The result of the attempt that reached its precondition.
+/// Returns the result of the attempt that reached its precondition; panics if there is none.
 #[track_caller]
 fn conclude<T>(result: Result<T, String>) -> T {
     result.unwrap_or_else(|reason| panic!("inconclusive {ATTEMPTS} times, the last time because: {reason}"))
 }
 
-/// As [`attempt`], with another way to report a repeat; the last reason if no attempt reached its precondition.
+/// Does the same as [`attempt`], but reports a repeat to `tell`. Returns the last reason if no
+/// attempt reached its precondition.
 fn attempt_telling<T>(
     mut body: impl FnMut() -> Result<T, Inconclusive>,
     mut tell: impl FnMut(&str),
@@ -66,10 +71,10 @@ fn attempt_telling<T>(
     }
 }
 
-/// Waits until `holds` returns true, for an event that can only be polled.
+/// Polls until `holds` returns true.
 ///
 /// # Panics
-/// If that takes longer than [`PATIENCE`]; the message names `what`.
+/// Panics if that takes longer than [`PATIENCE`]; the message names `what`.
 #[track_caller]
 pub fn wait_until(what: impl fmt::Display, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -84,7 +89,8 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// Runs a body that reaches its precondition at the attempt of this number; its result, the lines, and how often it ran.
+    /// Runs a body that reaches its precondition at attempt `number`. Returns its result, the
+    /// reported lines and the number of runs.
     fn reached_at(number: u32) -> (Result<u32, String>, Vec<String>, u32) {
         let (mut lines, mut ran) = (Vec::new(), 0);
         let body = || {
@@ -130,7 +136,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "inconclusive 3 times, the last time because: it was over before")]
     fn a_test_that_shows_nothing_fails() {
-        // Not by `attempt`: the lines it prints count in the report of a run.
+        // Does not call `attempt`: the lines that `attempt` prints count in the report of a run.
         conclude(attempt_telling(|| Err::<(), _>(Inconclusive::new("it was over before")), |_| ()));
     }
 

@@ -1,4 +1,5 @@
-//! Trees of files whose sizes are chosen, for measuring: built on disk from a seed, the same every time.
+//! Data sets for measurements: trees of files with chosen sizes, built on disk reproducibly from a
+//! seed.
 
 use crate::random::Random;
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -12,7 +13,7 @@ use thiserror::Error;
 const MB: u64 = 1_000_000;
 const GB: u64 = 1_000_000_000;
 
-/// Bytes generated before they are written: small enough to stay in the second-level cache.
+/// Number of bytes generated before they are written; small enough to stay in the L2 cache.
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A data set by name. Sizes are in bytes; the papers' sets are divided by `scale`.
@@ -20,43 +21,43 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub enum DataSet {
     /// `files` files of `bytes` each in one directory (FIVER, section IV: uniform).
     Uniform {
-        /// How many files.
+        /// Number of files.
         files: u64,
-        /// How long each is.
+        /// Length of each file.
         bytes: u64,
     },
     /// `files` files of `bytes` each, spread evenly over `dirs` directories.
     Small {
-        /// How many directories.
+        /// Number of directories.
         dirs: u64,
-        /// How many files in all.
+        /// Total number of files.
         files: u64,
-        /// How long each is.
+        /// Length of each file.
         bytes: u64,
     },
     /// Equal numbers of 5 MB and 250 MB files, each small one before a large one (FIVER: Sorted-5M250M).
     Sorted5M250M {
-        /// Pairs of files.
+        /// Number of pairs.
         pairs: u64,
-        /// What the sizes are divided by.
+        /// Divisor of the sizes.
         scale: u64,
     },
     /// Equal numbers of 10 MB and 500 MB files in a random order (FIVER: Shuffled, 1 Gbit/s lab).
     Shuffled {
-        /// Pairs of files.
+        /// Number of pairs.
         pairs: u64,
-        /// What the sizes are divided by.
+        /// Divisor of the sizes.
         scale: u64,
     },
     /// 271 files, 165.5 GB: 100 of 10 MB, 100 of 50 MB, 50 of 250 MB, 10 of 2 GB, 4 of 8 GB, 4 of 10 GB, one
     /// of 15 GB, 2 of 20 GB, in a random order (FIVER: the mixed set of its ESnet experiments).
     EsnetMixed {
-        /// What the sizes are divided by.
+        /// Divisor of the sizes.
         scale: u64,
     },
 }
 
-/// Why a data set or a tree could not be made.
+/// Error of building a data set or a tree.
 #[derive(Debug, Error)]
 pub enum BuildError {
     /// A scale or a number of directories of 0.
@@ -65,11 +66,11 @@ pub enum BuildError {
     /// A step failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// The step.
+        /// Description of the step.
         what: &'static str,
-        /// The file or directory it was done to.
+        /// File or directory of the step.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
@@ -80,14 +81,14 @@ impl BuildError {
     }
 }
 
-/// What was made.
+/// Totals of a built data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Built {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Directories, without the root.
+    /// Number of directories without the root.
     pub dirs: u64,
-    /// The sum of the files' lengths in bytes.
+    /// Sum of the file lengths in bytes.
     pub bytes: u64,
 }
 
@@ -100,11 +101,12 @@ struct Folder {
 }
 
 impl DataSet {
-    /// Builds the set in `root`, which is created if it is missing, with `workers` threads (at least one).
-    /// Files that stand there by the same names are replaced. The bytes depend on the seed alone.
+    /// Builds the set in `root`, which is created if it is missing, with `workers` threads (at
+    /// least one). Existing files of the same names are replaced. The bytes depend only on the
+    /// seed.
     ///
     /// # Errors
-    /// [`BuildError`] names the step and the path.
+    /// Returns [`BuildError`] with the step and the path that failed.
     pub fn build(&self, root: &Path, seed: u64, workers: usize) -> Result<Built, BuildError> {
         let folders = self.folders(seed)?;
         fs::create_dir_all(root).map_err(BuildError::at("create the directory", root))?;
@@ -154,7 +156,7 @@ impl DataSet {
     }
 }
 
-/// The mixed set of FIVER's ESnet experiments: number of files and their length.
+/// The mixed set of FIVER's ESnet experiments: number of files and length of each.
 const ESNET_MIXED: [(u64, u64); 8] = [
     (100, 10 * MB),
     (100, 50 * MB),
@@ -177,7 +179,7 @@ fn small_folders(dirs: u64, files: u64, bytes: u64) -> Result<Vec<Folder>, Build
     if dirs == 0 {
         return Err(BuildError::Zero("the number of directories"));
     }
-    // Directory d gets files from files*d/dirs on: the numbers differ by one at most.
+    // Directory d gets files from files*d/dirs on, so the counts differ by at most one.
     let border =
         |d: u64| u64::try_from(u128::from(files) * u128::from(d) / u128::from(dirs)).unwrap_or(files);
     Ok((0..dirs)

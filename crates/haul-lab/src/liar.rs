@@ -1,4 +1,5 @@
-//! An end of a session that is no haul: it says what a test wants it to say, message by message, and hears what comes back.
+//! Test peer of a session that can break the protocol: it sends exactly the messages of a test and
+//! receives the answers.
 
 use haul_model::{ByteRange, Moment, ObjectIndex};
 use haul_net::{Lane, LaneReader, LaneWriter};
@@ -9,39 +10,39 @@ use haul_proto::{
 };
 use std::time::Duration;
 
-/// Longer than any answer in a test takes.
+/// Timeout for an answer, longer than any answer in a test takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The liar's end of one lane.
+/// The test peer's end of one lane.
 #[derive(Debug)]
 pub struct Liar {
-    /// What the other end says, byte by byte.
+    /// Reader of the other end's bytes.
     pub reader: LaneReader,
-    /// What the other end hears.
+    /// Writer to the other end.
     pub writer: LaneWriter,
 }
 
 impl Liar {
-    /// At this end of a lane.
+    /// Takes this end of a lane.
     pub fn at(lane: Lane) -> Liar {
         let (mut reader, writer) = lane.split();
         reader.set_stall(Some(PATIENCE));
         Liar { reader, writer }
     }
 
-    /// Says a message, and what follows it.
+    /// Sends a message and the payload that follows it.
     ///
     /// # Panics
-    /// The other end hears nothing any more.
+    /// Panics if the other end has closed the lane.
     #[track_caller]
     pub fn say(&mut self, message: &Message, payload: &[u8]) {
         self.writer.write_all_vectored(&[&frame(message), payload]).expect("the other end listens");
     }
 
-    /// The next message that is no chatter.
+    /// Receives the next message other than KEEPALIVE, BLOCK_SYNC and unknown messages.
     ///
     /// # Panics
-    /// None comes, or what comes is none.
+    /// Panics if no message arrives, or if the bytes are not a message.
     #[track_caller]
     pub fn hear(&mut self) -> Message {
         loop {
@@ -57,10 +58,10 @@ impl Liar {
         }
     }
 
-    /// Says that the walk is over after so many files, and ends the session well.
+    /// Sends WALK_END after `files` files, and ends the session without an error.
     ///
     /// # Panics
-    /// The other end has another opinion.
+    /// Panics if the other end reports an error.
     #[track_caller]
     pub fn part(&mut self, files: u64) {
         self.say(&walked(files, false), &[]);
@@ -72,14 +73,14 @@ impl Liar {
     }
 }
 
-/// The bytes of a message.
+/// Returns the encoded bytes of a message.
 pub fn frame(message: &Message) -> Vec<u8> {
     let mut frame = Vec::new();
     message.encode(&mut frame);
     frame
 }
 
-/// CONNECT of a source that says nothing out of the way.
+/// Returns CONNECT of a source with ordinary values.
 pub fn connect(options: &JobOptions) -> Connect {
     Connect {
         versions: (VERSION, VERSION),
@@ -97,7 +98,7 @@ pub fn connect(options: &JobOptions) -> Connect {
     }
 }
 
-/// NEW_FILE of a name that belongs to nobody in particular; of a regular file all is to follow.
+/// Returns NEW_FILE of a name without an owner. The whole content of a regular file is to follow.
 pub fn new_file(number: u64, path: &[u8], kind: FileKind) -> NewFile {
     NewFile {
         number: FileNumber(number),
@@ -112,7 +113,7 @@ pub fn plain(size: u64) -> FileKind {
     FileKind::File { size, holes: Runs::default() }
 }
 
-/// NEW_BLOCK of `bytes` as they are: the beginning of a file's first object.
+/// Returns NEW_BLOCK of uncompressed `bytes` at the beginning of a file's first object.
 pub fn block(number: u64, bytes: &[u8]) -> NewBlock {
     NewBlock {
         number: FileNumber(number),
@@ -124,28 +125,28 @@ pub fn block(number: u64, bytes: &[u8]) -> NewBlock {
     }
 }
 
-/// BLOCK_DIGEST of an object.
+/// Returns BLOCK_DIGEST of an object.
 pub fn block_digest(number: u64, object: u64, stated: Stated) -> Message {
     let (number, object) = (FileNumber(number), ObjectIndex(object));
     Message::BlockDigest(Box::new(BlockDigest { number, attempt: 0, object, stated }))
 }
 
-/// FILE_CLOSE of a file.
+/// Returns FILE_CLOSE of a file.
 pub fn file_close(number: u64, close: Close) -> Message {
     Message::FileClose(Box::new(FileClose { number: FileNumber(number), attempt: 0, close }))
 }
 
-/// All of so many bytes were read.
+/// Returns the close of a file whose `size` bytes were all read.
 pub fn read(size: u64) -> Close {
     Close::Read { size, mtime: Moment::default(), root: None }
 }
 
-/// WALK_END after so many files, of which none failed.
+/// Returns WALK_END after `files` files, of which none failed.
 pub fn walked(files: u64, delete: bool) -> Message {
     Message::WalkEnd(WalkEnd { files, delete, ..WalkEnd::default() })
 }
 
-/// BYE of a session that went well and says nothing of it.
+/// Returns BYE of a session without errors and with an empty summary.
 pub fn bye() -> Message {
     Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None }))
 }

@@ -1,4 +1,4 @@
-//! For developers: data sets from seeds, fault injectors and the rules of the house as tests.
+//! Developer tools: data sets from seeds, fault injectors, and tests of the repository's rules.
 
 pub mod attempt;
 pub mod bound;

@@ -1,4 +1,5 @@
-//! `haul-lab`: makes data sets, compares trees, mounts storage that fails, and joins hosts by links, from the command line.
+//! `haul-lab`: command-line tool that creates data sets, compares trees, mounts fault file systems
+//! and emulates links.
 
 mod network;
 
@@ -27,32 +28,33 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make a data set; the same seed gives the same bytes.
+    /// Create a data set; the same seed gives the same bytes.
     Make {
-        /// What the bytes depend on.
+        /// Seed of the bytes.
         #[arg(long, default_value_t = 1, global = true)]
         seed: u64,
-        /// Threads that write.
+        /// Number of writer threads.
         #[arg(long, default_value_t = default_workers(), global = true)]
         workers: usize,
         #[command(subcommand)]
         set: Set,
     },
-    /// Print what a tree holds, one entry a line.
+    /// Print the entries of a tree, one per line.
     Snapshot {
-        /// The tree.
+        /// Root of the tree.
         root: PathBuf,
     },
-    /// List the flagged phrases and the long lines in the comments, strings and documents of a folder.
+    /// List the flagged phrases and the long lines in the comments, strings and documents of a
+    /// folder.
     Prose {
-        /// A folder of the repository.
+        /// Folder of the repository.
         path: PathBuf,
     },
     /// Compare two trees; exit status 1 if they differ.
     Diff {
-        /// One tree.
+        /// First tree.
         left: PathBuf,
-        /// The other.
+        /// Second tree.
         right: PathBuf,
         /// Compare kinds, bytes and link targets only.
         #[arg(long, conflicts_with = "holes")]
@@ -60,25 +62,25 @@ enum Command {
         /// Compare holes too.
         #[arg(long)]
         holes: bool,
-        /// Differences printed at most.
+        /// Maximum number of differences printed.
         #[arg(long, default_value_t = 20)]
         limit: usize,
     },
-    /// Do what a job does to its files and compute nothing: the least time it can take on this machine.
+    /// Do only the I/O of a job and compute nothing: the least time of the job on this machine.
     Bound {
-        /// Past the page cache.
+        /// Bypass the page cache.
         #[arg(long, global = true)]
         direct: bool,
-        /// Threads that take objects.
+        /// Number of threads that process objects.
         #[arg(long, default_value_t = default_workers(), global = true)]
         threads: usize,
-        /// Bytes of one read or write.
+        /// Bytes per read or write.
         #[arg(long, value_parser = block, default_value = "256K", global = true)]
         block: usize,
-        /// The pieces in which threads share the file.
+        /// Size of the objects that the threads share.
         #[arg(long, value_parser = object, default_value = "4M", global = true)]
         object: ObjectSize,
-        /// Through the page cache: ask for an object so many objects before its turn.
+        /// Number of objects of read-ahead, through the page cache.
         #[arg(long, default_value_t = 0, global = true)]
         ahead: u64,
         #[command(subcommand)]
@@ -86,11 +88,11 @@ enum Command {
     },
     /// Show the directory SOURCE at MOUNTPOINT with the faults of RULES, until it is unmounted.
     Faultfs {
-        /// The directory with the files.
+        /// Source directory.
         source: PathBuf,
-        /// An empty directory.
+        /// Empty directory.
         mountpoint: PathBuf,
-        /// A file of rules: GLOB OP FROM..TO ACTION, read again when it changes.
+        /// File of rules (GLOB OP FROM..TO ACTION), read again when it changes.
         rules: PathBuf,
     },
     #[command(flatten)]
@@ -101,73 +103,73 @@ enum Command {
 enum Set {
     /// Files of one size in one directory.
     Uniform {
-        /// Where.
+        /// Target directory.
         dir: PathBuf,
-        /// How many.
+        /// Number of files.
         #[arg(long, default_value_t = 1)]
         files: u64,
-        /// How long each is, e.g. 4G.
+        /// Size of each file, for example 4G.
         #[arg(long, value_parser = size)]
         bytes: u64,
     },
     /// Many small files in many directories.
     Small {
-        /// Where.
+        /// Target directory.
         dir: PathBuf,
-        /// How many directories.
+        /// Number of directories.
         #[arg(long, default_value_t = 1000)]
         dirs: u64,
-        /// How many files.
+        /// Number of files.
         #[arg(long, default_value_t = 100_000)]
         files: u64,
-        /// How long each is.
+        /// Size of each file.
         #[arg(long, value_parser = size, default_value = "4K")]
         bytes: u64,
     },
     /// FIVER's Sorted-5M250M: pairs of a 5 MB and a 250 MB file.
     Sorted {
-        /// Where.
+        /// Target directory.
         dir: PathBuf,
-        /// How many pairs.
+        /// Number of pairs.
         #[arg(long, default_value_t = 10)]
         pairs: u64,
-        /// What the sizes are divided by.
+        /// Divisor of the sizes.
         #[arg(long, default_value_t = 1)]
         scale: u64,
     },
     /// FIVER's Shuffled: 10 MB and 500 MB files in a random order.
     Shuffled {
-        /// Where.
+        /// Target directory.
         dir: PathBuf,
-        /// How many of each.
+        /// Number of files of each size.
         #[arg(long, default_value_t = 10)]
         pairs: u64,
-        /// What the sizes are divided by.
+        /// Divisor of the sizes.
         #[arg(long, default_value_t = 1)]
         scale: u64,
     },
-    /// FIVER's mixed set of its ESnet experiments: 271 files, 165.5 GB by the scale.
+    /// FIVER's mixed set of its ESnet experiments: 271 files, 165.5 GB divided by the scale.
     Esnet {
-        /// Where.
+        /// Target directory.
         dir: PathBuf,
-        /// What the sizes are divided by.
+        /// Divisor of the sizes.
         #[arg(long, default_value_t = 100)]
         scale: u64,
     },
     /// A random tree with links, holes, fifos, odd names, modes and times.
     Random {
-        /// Where.
+        /// Target directory.
         dir: PathBuf,
-        /// How many entries.
+        /// Number of entries.
         #[arg(long, default_value_t = 40)]
         entries: usize,
-        /// The longest file without its holes.
+        /// Maximum size of a file without its holes.
         #[arg(long, value_parser = size, default_value = "64K")]
         bytes: u64,
     },
-    /// One file for each byte that a name can hold.
+    /// One file for each byte that a name can contain.
     Names {
-        /// Where.
+        /// Target directory.
         dir: PathBuf,
     },
 }
@@ -176,19 +178,19 @@ enum Set {
 enum Job {
     /// Read a file.
     Read {
-        /// The file.
+        /// Source file.
         source: PathBuf,
     },
     /// Copy a file, make it durable, and read it back from the device.
     Reread {
-        /// The file.
+        /// Source file.
         source: PathBuf,
-        /// Its copy, which is not there yet.
+        /// Copy, which must not exist yet.
         sink: PathBuf,
     },
 }
 
-/// A multiple of a page, as direct transfers need it.
+/// Parses a size that is a multiple of a page, as direct I/O requires.
 fn block(text: &str) -> Result<usize, String> {
     let bytes = size(text).map_err(|error| error.to_string())?;
     let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(4096));
@@ -233,7 +235,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Prose { path } => {
             for file in text::files(&path)? {
-                // Files that are no text have no prose.
+                // Skip files that are not text.
                 let Ok(source) = std::fs::read_to_string(path.join(&file)) else { continue };
                 for finding in prose::findings(&file, &source) {
                     writeln!(out, "{}:{finding}", path.join(&file).display())?;
@@ -268,7 +270,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was made, for sets that count it.
+/// Creates a data set. Returns the totals for sets that count them.
 fn make(set: Set, seed: u64, workers: usize) -> Result<Option<Built>, Box<dyn Error>> {
     let (set, dir) = match set {
         Set::Uniform { dir, files, bytes } => (DataSet::Uniform { files, bytes }, dir),

@@ -1,5 +1,5 @@
-//! File systems for tests: small ones of every format, one in memory, layers, a second view of a directory; and one of
-//! each kind that all tests of a process share.
+//! Mounted file systems for tests: small ones of every format, tmpfs, overlays, bind mounts, and
+//! one of each kind that all tests of a process share.
 
 mod disk;
 mod recorded;
@@ -19,24 +19,24 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use thiserror::Error;
 
-/// A file system could not be made, mounted or unmounted.
+/// Error of creating, mounting or unmounting a file system.
 #[derive(Debug, Error)]
 pub enum MountError {
-    /// A file or directory for it could not be made.
+    /// A file or directory for the file system could not be created.
     #[error("cannot make {}: {source}", path.display())]
     Make {
-        /// Which.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A program that makes or mounts it.
+    /// A program that creates or mounts the file system failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
 }
 
-/// Something mounted on a directory of its own. Close it; dropping it unmounts as a last resort and can only
-/// print what went wrong.
+/// A mount on a directory of its own. Close it; dropping it unmounts as a last resort and can only
+/// print an error.
 #[derive(Debug)]
 pub struct Mounted {
     home: TempDir,
@@ -44,24 +44,24 @@ pub struct Mounted {
     open: bool,
 }
 
-/// How long [`while_busy`] waits between two tries.
+/// Time between two attempts of [`while_busy`].
 const STEP: Duration = Duration::from_millis(2);
 
-/// How a mounted file system treats writers.
+/// Access mode of a mounted file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// As usual.
+    /// Reads and writes are allowed.
     #[default]
     ReadWrite,
-    /// Every write gives EROFS.
+    /// Every write fails with EROFS.
     ReadOnly,
 }
 
 impl Mounted {
-    /// A tmpfs of at most `mib` MiB. Needs the right to mount.
+    /// Mounts a tmpfs of at most `mib` MiB. Needs the right to mount.
     ///
     /// # Errors
-    /// [`MountError`] with what `mount` said.
+    /// Returns [`MountError`] with the message of `mount` if the mount fails.
     pub fn tmpfs(mib: u64) -> Result<Self, MountError> {
         Self::new(|_, dir| {
             let size = format!("size={mib}m,mode=755");
@@ -72,10 +72,10 @@ impl Mounted {
         })
     }
 
-    /// `source` seen a second time, under another device-independent path. Needs the right to mount.
+    /// Bind-mounts `source` on a new directory. Needs the right to mount.
     ///
     /// # Errors
-    /// [`MountError`] with what `mount` said.
+    /// Returns [`MountError`] with the message of `mount` if the mount fails.
     pub fn bind(source: &Path, access: Access) -> Result<Self, MountError> {
         Self::new(|_, dir| {
             run("mount", &["--bind".as_ref(), source, dir])?;
@@ -83,29 +83,29 @@ impl Mounted {
                 return Ok(());
             }
             run("mount", &["-o".as_ref(), "remount,bind,ro".as_ref(), dir]).inspect_err(|_| {
-                // The first half must not outlive the failure of the second.
+                // If the remount fails, undo the bind mount.
                 let _ = run("umount", &[dir]);
             })
         })
     }
 
-    /// `source` seen a second time at `place`, a directory that is there: what is put there one after the other has the same path. Needs the right
-    /// to mount.
+    /// Bind-mounts `source` on the existing directory `place`. Several sources that are mounted
+    /// there one after the other have the same path. Needs the right to mount.
     ///
     /// # Errors
-    /// [`MountError`] with what `mount` said.
+    /// Returns [`MountError`] with the message of `mount` if the mount fails.
     pub fn bind_at(source: &Path, place: &Path) -> Result<Self, MountError> {
         let mut mounted = Self::new(|_, _| run("mount", &["--bind".as_ref(), source, place]))?;
         mounted.dir = place.to_owned();
         Ok(mounted)
     }
 
-    /// An overlay whose layers are the new folders `lower` and `upper` in `base`, which must be able to be an upper
-    /// layer. What is put into `lower` beforehand or afterwards shows through; writes go to `upper`. Needs the right
-    /// to mount.
+    /// Mounts an overlay with the new layers `lower` and `upper` in `base`, whose file system must
+    /// support upper layers. Files in `lower` show through, also those created later; writes go to
+    /// `upper`. Needs the right to mount.
     ///
     /// # Errors
-    /// [`MountError`] with what `mount` said.
+    /// Returns [`MountError`] with the message of `mount` if the mount fails.
     pub fn overlay(base: &Path) -> Result<Self, MountError> {
         let [lower, upper, work] = ["lower", "upper", "work"].map(|name| base.join(name));
         for path in [&lower, &upper, &work] {
@@ -131,15 +131,17 @@ impl Mounted {
         Ok(Self { home, dir, open: true })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> PathBuf {
         self.dir.clone()
     }
 
-    /// Unmounts and removes all traces; the loop device of a [`SmallFs`] goes with its last mount.
+    /// Unmounts the file system and removes its directory. The loop device of a [`SmallFs`] is
+    /// freed with its last mount.
     ///
     /// # Errors
-    /// [`MountError`], for instance while something below is still open.
+    /// Returns [`MountError`] if the unmount fails, for instance while a file below the mount point
+    /// is open.
     pub fn close(mut self) -> Result<(), MountError> {
         while_busy(&self.dir, || run("umount", &[&self.dir]))?;
         self.open = false;
@@ -152,18 +154,21 @@ impl Drop for Mounted {
         if !self.open {
             return;
         }
-        // Only a test that fails comes here. Left mounted, the directory could not be removed: detach it.
+        // Only a failing test gets here. A directory cannot be removed while it is mounted: detach
+        // the mount.
         if let Err(error) = run("umount", &["-l".as_ref(), &self.dir]) {
             let _ = writeln!(io::stderr(), "haul-lab: {error}");
         }
     }
 }
 
-/// Runs `step`, which fails while something below `dir` is open, until it succeeds. Between fork and exec, a child that another thread starts holds
-/// copies of this process's descriptors; nothing reports the end of that, so `step` runs again.
+/// Repeats `step`, which fails while something below `dir` is open, until it succeeds. Between fork
+/// and exec, a child that another thread starts holds copies of this process's descriptors. Nothing
+/// reports when it closes them, so `step` runs again.
 ///
 /// # Errors
-/// The error of `step`, at once if this process itself has something open below `dir`, else after [`PATIENCE`].
+/// Returns the error of `step`: at once if this process itself has something open below `dir`, and
+/// otherwise after [`PATIENCE`].
 fn while_busy(dir: &Path, step: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
     let begun = Instant::now();
     while let Err(error) = step() {
@@ -175,13 +180,13 @@ fn while_busy(dir: &Path, step: impl Fn() -> Result<(), MountError>) -> Result<(
     Ok(())
 }
 
-/// Whether this process has a file or directory below `dir` open.
+/// Returns true if this process has a file or directory below `dir` open.
 fn has_open_below(dir: &Path) -> bool {
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     open.into_iter().any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(dir)))
 }
 
-/// Runs a program to its end.
+/// Runs a program and waits for its end.
 fn run(program: &'static str, args: &[&Path]) -> Result<(), MountError> {
     Ok(tool::run(program, args)?)
 }

@@ -1,38 +1,39 @@
-//! What a test needs of the machine it runs on, and what happens where that is missing.
+//! Requirements of a test on its machine, and skipping of tests whose requirements are not met.
 
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Set to 1, this variable turns every skip into a failure: a run that must prove everything sets it.
+/// Variable that turns every skip into a failure if set to 1. A run that must prove everything sets
+/// it.
 pub const REQUIRE_ALL: &str = "HAUL_REQUIRE_ALL";
 
-/// Something that not every machine gives a test.
+/// A requirement that not every machine meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Root's rights: to change owners, to make devices.
+    /// Root's rights, to change owners and to create devices.
     Root,
-    /// The right to mount; root in a container may lack it.
+    /// The right to mount. Root in a container may lack it.
     Mount,
-    /// The right to make device nodes; root in a container may lack it.
+    /// The right to create device nodes. Root in a container may lack it.
     DeviceNodes,
     /// A FUSE device that can be opened, and a way to mount it.
     Fuse,
     /// Loop devices and the right to mount them.
     Loop,
-    /// Network namespaces and TUN devices: the right to make them, and `ip`.
+    /// Network namespaces and TUN devices: the right to create them, and the program `ip`.
     Links,
     /// A program on the path.
     Program(&'static str),
-    /// A file, directory or device that most machines have: of /proc, /sys or /dev.
+    /// A file, directory or device in /proc, /sys or /dev that most machines have.
     Path(&'static str),
-    /// A file system that the kernel has, built in or as a module, by the name mount(8) takes.
+    /// A file system that the kernel supports, built in or as a module, by its name for mount(8).
     FileSystem(&'static str),
 }
 
 impl Need {
-    /// What is missing, as it is printed.
+    /// Returns the description of a missing requirement, as printed.
     fn missing(self) -> Option<String> {
         let met = match self {
             Self::Root => rustix::process::geteuid().is_root(),
@@ -66,12 +67,12 @@ impl Need {
     }
 }
 
-/// Whether this process holds CAP_SYS_ADMIN, which mount(2) asks for.
+/// Returns true if this process has CAP_SYS_ADMIN, which mount(2) requires.
 fn may_mount() -> bool {
     has_capability(21)
 }
 
-/// Whether this process has the effective capability of this number.
+/// Returns true if this process has the effective capability of this number.
 fn has_capability(number: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -80,12 +81,12 @@ fn has_capability(number: u32) -> bool {
 
 fn has_program(name: &str) -> bool {
     let dirs = env::var_os("PATH").unwrap_or_default();
-    // mkfs and mount live in sbin, which a user's path need not hold.
+    // mkfs and mount are in sbin, which a user's PATH may not contain.
     let all = env::split_paths(&dirs).chain(["/usr/sbin".into(), "/sbin".into()]);
     all.into_iter().any(|dir| dir.join(name).is_file())
 }
 
-/// Whether the kernel mounts this kind: one it has loaded, or one that mounting would load.
+/// Returns true if the kernel can mount this file system type: loaded, or loadable as a module.
 fn has_file_system(name: &str) -> bool {
     let loaded = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     if loaded.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
@@ -97,20 +98,21 @@ fn has_file_system(name: &str) -> bool {
     fs::read_to_string(modules).is_ok_and(|list| list.contains(&module))
 }
 
-/// True if all `needs` are met. Otherwise says `skipped: needs ...` on standard error, past the capture of
-/// the test harness, and gives false: the test returns at once.
+/// Returns true if all `needs` are met. Otherwise prints `skipped: needs ...` to standard error,
+/// past the capture of the test harness, and returns false. The test then returns at once.
 ///
 /// # Panics
-/// Instead of giving false, where `HAUL_REQUIRE_ALL` is 1.
+/// Panics if a need is not met and `HAUL_REQUIRE_ALL` is 1.
 #[track_caller]
 pub fn met_or_skip(needs: &[Need]) -> bool {
     go_on(needs.iter().filter_map(|need| need.missing()))
 }
 
-/// As [`met_or_skip`], for what only trying can tell: `shown` says whether the machine showed `what`.
+/// Does the same as [`met_or_skip`] for a requirement that only a trial can check: `shown` is the
+/// result of the trial, `what` describes the requirement.
 ///
 /// # Panics
-/// As [`met_or_skip`].
+/// Panics under the same condition as [`met_or_skip`].
 #[track_caller]
 pub fn shown_or_skip(shown: bool, what: &str) -> bool {
     go_on((!shown).then(|| what.to_owned()).into_iter())
@@ -121,12 +123,12 @@ fn go_on(missing: impl Iterator<Item = String>) -> bool {
     let strict = env::var_os(REQUIRE_ALL).is_some_and(|value| value == "1");
     let Some(line) = verdict(missing, strict) else { return true };
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    // A lost line loses nothing but the line.
+    // A write error is ignored: only the line is lost.
     let _ = writeln!(io::stderr(), "test {name} ... {line}");
     false
 }
 
-/// The line that is printed for what is missing, if anything is.
+/// Returns the line to print if anything is missing.
 #[track_caller]
 fn verdict(missing: impl Iterator<Item = String>, strict: bool) -> Option<String> {
     let missing: Vec<String> = missing.collect();

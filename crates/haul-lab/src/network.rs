@@ -1,4 +1,4 @@
-//! The commands about networks: links, bad lines, and the parts of a transfer.
+//! Commands for network tests: emulated links, fault proxies and the parts of a transfer.
 
 use clap::Subcommand;
 use haul_digest::Algorithm;
@@ -17,49 +17,51 @@ use std::time::Duration;
 pub(crate) enum Network {
     /// Join two new network namespaces, NAME-a and NAME-b, by a link, until standard input ends.
     Link {
-        /// What the namespaces are called by.
+        /// Name prefix of the namespaces.
         name: String,
-        /// The time of a round trip; with one, this process carries the packets.
+        /// Round-trip time; if it is not 0, this process forwards the packets.
         #[arg(long, value_name = "MILLISECONDS", default_value_t = 0.0)]
         round_trip: f64,
-        /// Bits a second each way, as 1G; without it as many as this machine carries.
+        /// Bits per second in each direction, for example 1G [default: unlimited].
         #[arg(long, value_parser = decimal)]
         rate: Option<u64>,
-        /// Bytes that wait at the link's beginning at most.
+        /// Maximum number of bytes queued at the entrance of the link.
         #[arg(long, value_parser = size, default_value = "16M")]
         queue: u64,
     },
-    /// Pass connections on and do what is asked to bytes on the way, until standard input ends; tell how much was done.
+    /// Forward connections and inject faults until standard input ends; then print the number of
+    /// faults.
     Proxy {
-        /// Where clients come; port 0 takes a free one.
+        /// Address to listen on; port 0 selects a free port.
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: SocketAddr,
-        /// Where they are passed on to.
+        /// Address of the server.
         #[arg(long)]
         to: SocketAddr,
-        /// CONNECTION:WAY:BYTE:ILL, as 2:up:1000:flip, all:down:5000:cut, 0:up:70:stall=700ms.
+        /// CONNECTION:WAY:BYTE:ILL, for example 2:up:1000:flip, all:down:5000:cut,
+        /// 0:up:70:stall=700ms.
         #[arg(long)]
         fate: Vec<Fate>,
-        /// And so many flipped bits, spread over --bytes towards the server.
+        /// Number of additional bit flips, spread over --bytes towards the server.
         #[arg(long, default_value_t = 0, requires = "bytes")]
         flips: u64,
-        /// Bytes that will pass.
+        /// Expected number of bytes towards the server.
         #[arg(long, value_parser = size)]
         bytes: Option<u64>,
-        /// What the places of --flips depend on.
+        /// Seed of the positions of --flips.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Measure what sending SOURCE to SINK is made of, each part alone: JSON.
+    /// Measure each part of a transfer from SOURCE to SINK alone; print JSON.
     Parts {
-        /// A file.
+        /// Source file.
         source: PathBuf,
-        /// Its copy.
+        /// Copy of the source file.
         sink: PathBuf,
-        /// The digest.
+        /// Digest algorithm.
         #[arg(long, default_value = "blake3")]
         hash: String,
-        /// The connection without TLS.
+        /// Use a connection without TLS.
         #[arg(long)]
         plain: bool,
     },
@@ -69,7 +71,7 @@ fn size(text: &str) -> Result<u64, haul_model::SizeError> {
     parse_size(text, 1)
 }
 
-/// A number with K, M or G for thousands, as rates are told in.
+/// Parses a number with an optional decimal suffix K, M or G, as in rates.
 fn decimal(text: &str) -> Result<u64, String> {
     let (number, factor) = match text.char_indices().last() {
         Some((at, 'K' | 'k')) => (&text[..at], 1_000),
@@ -117,7 +119,8 @@ pub(crate) fn run(command: Network, out: &mut impl Write) -> Result<(), Box<dyn 
     Ok(())
 }
 
-/// Whoever started this holds the other end, and lets it go on leaving, however it leaves.
+/// Waits for the end of standard input. The parent holds the other end, which closes when the
+/// parent exits for any reason.
 fn wait_for_the_end() -> io::Result<()> {
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map(drop)
 }

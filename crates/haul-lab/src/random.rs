@@ -1,37 +1,39 @@
-//! Numbers from a seed: the same seed gives the same bytes on every machine.
+//! Pseudorandom numbers: the same seed gives the same bytes on every machine.
 
 use std::env;
 use std::hash::{BuildHasher, RandomState};
 
-/// The seed of a soak run (`HAUL_SOAK=1`), in which matrices of tests run in full and at other points each time: `PROPTEST_RNG_SEED`, or a drawn
-/// one of 32 bits. `None` in all other runs. A test that uses the seed prints it in its failures.
+/// Returns the seed of a soak run (`HAUL_SOAK=1`), which runs test matrices in full and draws new
+/// points each time. The seed is `PROPTEST_RNG_SEED`, or a random one of 32 bits. Returns `None` in
+/// all other runs. A test that uses the seed prints it in its failures.
 pub fn soak_seed() -> Option<u64> {
     let is_soak = env::var_os("HAUL_SOAK").is_some_and(|value| value == "1");
     let given = || env::var("PROPTEST_RNG_SEED").ok()?.parse().ok();
     is_soak.then(|| given().unwrap_or_else(|| RandomState::new().hash_one(0) >> 32))
 }
 
-/// A xoshiro256** generator (Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", 2018),
-/// its state filled by splitmix64 as its authors advise. Fast and repeatable; not for secrets.
+/// A xoshiro256** generator (Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators",
+/// 2018). As its authors advise, splitmix64 fills its state. Fast and repeatable; not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
 }
 
 impl Random {
-    /// A generator that every seed starts at another place; 0 is a seed like any other.
+    /// Creates a generator. Every seed gives another sequence; 0 is a valid seed.
     pub fn from_seed(seed: u64) -> Self {
         let mut mix = seed;
         Self { state: std::array::from_fn(|_| splitmix64(&mut mix)) }
     }
 
-    /// A generator for part `index` of the work of `seed`, so that parts can be made in any order.
+    /// Creates a generator for part `index` of the work of `seed`, so that parts can be made in any
+    /// order.
     pub fn for_part(seed: u64, index: u64) -> Self {
         let mut mix = index;
         Self::from_seed(seed ^ splitmix64(&mut mix))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let [s0, s1, s2, s3] = self.state;
@@ -41,31 +43,31 @@ impl Random {
         result
     }
 
-    /// A number from 0 to `bound - 1`, by multiplication (Lemire 2019, without the rejection step: the bias
-    /// is below `bound` / 2^64).
+    /// Returns a number from 0 to `bound - 1`, by multiplication (Lemire 2019, without the
+    /// rejection step: the bias is below `bound` / 2^64).
     ///
     /// # Panics
-    /// If `bound` is 0.
+    /// Panics if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "nothing is below zero");
         let product = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(bound - 1)
     }
 
-    /// An index into something `len` long.
+    /// Returns an index into a sequence of length `len`.
     ///
     /// # Panics
-    /// If `len` is 0.
+    /// Panics if `len` is 0.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }
 
-    /// True in `percent` of 100 calls.
+    /// Returns true with a probability of `percent` percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Fills `bytes` with numbers that no compressor shrinks.
+    /// Fills `bytes` with incompressible random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         let mut words = bytes.chunks_exact_mut(8);
         for word in &mut words {
@@ -76,15 +78,15 @@ impl Random {
         rest.copy_from_slice(&last[..rest.len()]);
     }
 
-    /// Puts `items` into an order of the seed's own (Fisher and Yates).
+    /// Shuffles `items` (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             items.swap(end, self.index(end + 1));
         }
     }
 
-    /// `bytes` with one to six changes: bits flipped, bytes and numbers set to what lies at an edge, pieces cut out, doubled,
-    /// or filled anew; or cut off.
+    /// Returns `bytes` with one to six mutations: flipped bits, bytes and numbers set to edge
+    /// values, pieces removed, duplicated or refilled, and truncation.
     pub fn bend(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bent = bytes.to_vec();
         for _ in 0..=self.below(6) {
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn splitmix_gives_the_published_sequence() {
-        // The reference program's first outputs for the seed 1234567.
+        // First outputs of the reference program for the seed 1234567.
         let mut state = 1_234_567;
         let got: Vec<u64> = (0..3).map(|_| splitmix64(&mut state)).collect();
         assert_eq!(got, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn xoshiro_gives_the_published_sequence() {
-        // The reference program's first outputs for the state 1, 2, 3, 4.
+        // First outputs of the reference program for the state 1, 2, 3, 4.
         let mut random = Random { state: [1, 2, 3, 4] };
         let got: Vec<u64> = (0..4).map(|_| random.next_u64()).collect();
         assert_eq!(got, [11_520, 0, 1_509_978_240, 1_215_971_899_390_074_240]);

@@ -11,36 +11,37 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Which trees come out of [`RandomTree::build`]. The defaults make what any user can make on any Linux file
-/// system.
+/// Parameters of [`RandomTree::build`]. The defaults give trees that any user can create on any
+/// Linux file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RandomTree {
-    /// Entries without the root, 0 and up.
+    /// Number of entries without the root, at least 0.
     pub entries: usize,
-    /// The longest file in bytes; holes come on top, up to eight times as much.
+    /// Maximum file length in bytes without holes. Holes add up to eight times as much.
     pub file_bytes_max: u64,
-    /// Lengths that matter to the code under test (an object, a block): half of the files get one of them,
-    /// one byte less or one more.
+    /// Critical lengths for the code under test (an object, a block). Half of the files get one of
+    /// these lengths, one byte less or one byte more.
     pub edges: Vec<u64>,
-    /// How many directories may lie above a file.
+    /// Maximum number of directories above a file.
     pub depth_max: usize,
     /// Named pipes.
     pub fifos: bool,
     /// Symbolic links: to entries of the tree, dangling, to themselves.
     pub links: bool,
-    /// Second names for files.
+    /// Hard links.
     pub hard_links: bool,
     /// Files with holes.
     pub holes: bool,
-    /// Names of any bytes but NUL and `/`; without, letters and digits only.
+    /// Names with any bytes except NUL and `/`; if false, only letters and digits.
     pub odd_names: bool,
-    /// Permission bits; without, whatever the umask leaves.
+    /// Permission bits; if false, the umask decides.
     pub modes: bool,
-    /// Bits that keep the owner from reading a file or entering a directory, and set-id bits: for root.
+    /// Modes that keep the owner from reading a file or entering a directory, and set-id bits. For
+    /// root.
     pub hard_modes: bool,
     /// Modification times from 1905 to 2200, with nanoseconds.
     pub times: bool,
-    /// Extended attributes of the `user` family.
+    /// Extended attributes of the `user` namespace.
     pub xattrs: bool,
 }
 
@@ -64,7 +65,7 @@ impl Default for RandomTree {
     }
 }
 
-/// What has been made so far, as paths from the root.
+/// Entries created so far, as paths relative to the root.
 struct Growing<'a> {
     tree: &'a RandomTree,
     root: &'a Path,
@@ -75,10 +76,10 @@ struct Growing<'a> {
 }
 
 impl RandomTree {
-    /// Builds the tree of `seed` in `root`, an empty directory (made if it is missing).
+    /// Builds the tree of `seed` in `root`, an empty directory, which is created if it is missing.
     ///
     /// # Errors
-    /// [`BuildError`] names the step and the path.
+    /// Returns [`BuildError`] with the step and the path that failed.
     pub fn build(&self, root: &Path, seed: u64) -> Result<(), BuildError> {
         fs::create_dir_all(root).map_err(BuildError::at("create the directory", root))?;
         let random = Random::from_seed(seed);
@@ -91,11 +92,11 @@ impl RandomTree {
     }
 }
 
-/// A file in `root` for each byte that a name can hold, its name an `n` and that byte: 254 files. Their bytes
-/// are their names.
+/// Creates a file in `root` for each byte that a name can contain: 254 files. The name of each is
+/// an `n` and that byte; its contents are its name.
 ///
 /// # Errors
-/// [`BuildError`] names the file.
+/// Returns [`BuildError`] with the file that failed.
 pub fn every_byte_in_names(root: &Path) -> Result<(), BuildError> {
     fs::create_dir_all(root).map_err(BuildError::at("create the directory", root))?;
     for byte in (1..=u8::MAX).filter(|&byte| byte != b'/') {
@@ -139,7 +140,7 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// A name that no other entry has, for it carries `number` in it, and that tools stumble over.
+    /// Returns a name that breaks tools. It contains `number` and is therefore unique.
     fn odd_name(&mut self, number: usize) -> OsString {
         let number = format!("{number}").into_bytes();
         let mut name = match self.random.below(8) {
@@ -181,7 +182,7 @@ impl Growing<'_> {
         if !(self.tree.holes && self.random.chance(30)) {
             return file.write_all_at(&bytes, 0);
         }
-        // Pieces of the data with holes before, between and behind them.
+        // Pieces of the data with holes before, between and after them.
         let mut at = 0;
         for piece in bytes.chunks(bytes.len() / 3 + 1) {
             at += self.random.below(2 * self.tree.file_bytes_max.max(1));
@@ -200,8 +201,8 @@ impl Growing<'_> {
         (edge + self.random.below(3)).saturating_sub(1).min(self.tree.file_bytes_max)
     }
 
-    /// Attributes, modes and times, children before their parents: whatever closes a directory or moves its
-    /// time comes after all that is inside.
+    /// Sets attributes, modes and times, children before their parents, because modes can close a
+    /// directory and later changes inside would update its time.
     fn settle(&mut self) -> Result<(), BuildError> {
         let mut all = std::mem::take(&mut self.all);
         all.push(PathBuf::new());
@@ -237,12 +238,12 @@ impl Growing<'_> {
         if self.tree.hard_modes {
             return bits;
         }
-        // A directory without `w` stays in: copying one is a trap of its own.
+        // A directory may lack `w`; copying such a directory is a known trap.
         (bits & 0o777) | if is_dir { 0o500 } else { 0o400 }
     }
 
     fn seconds(&mut self) -> i64 {
-        // From 1905 (ext4 begins in 1901) to 2200; most of them in this century.
+        // From 1905 (ext4 begins in 1901) to 2200; most times are in this century.
         if self.random.chance(80) {
             return 1_000_000_000 + i64::try_from(self.random.below(700_000_000)).unwrap_or(0);
         }
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
     use crate::snapshot::{Facets, Kind, Snapshot};
 
-    /// Builds, reads and makes the directories removable again.
+    /// Builds a tree, takes its snapshot and makes the directories removable again.
     fn snapshot(tree: &RandomTree, seed: u64) -> Snapshot {
         let dir = tempfile::tempdir().unwrap();
         tree.build(dir.path(), seed).unwrap();
@@ -274,7 +275,8 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_tree_again() {
         let tree = RandomTree::default();
-        // Owners are the builder's and holes the file system's; the rest is the seed's.
+        // The owners depend on the user and the holes on the file system; everything else depends
+        // on the seed.
         let [a, b] = [8, 8].map(|seed| snapshot(&tree, seed));
         a.assert_same(&b, Facets::ARCHIVE);
         assert!(!a.diff(&snapshot(&tree, 9), Facets::CONTENT, 1).is_empty());

@@ -1,4 +1,4 @@
-//! What a tree is, in a form that two trees can be compared by.
+//! Snapshots of directory trees, for comparison.
 
 use rustix::fs::{SeekFrom, XattrFlags, lgetxattr, llistxattr, seek};
 use rustix::io::Errno;
@@ -13,46 +13,47 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Every entry below a root, by its path from there; the root itself stands under the empty path.
+/// Entries of a tree by their path relative to the root; the root itself has the empty path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     entries: BTreeMap<PathBuf, Entry>,
 }
 
-/// What one entry is.
+/// Properties of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// File, directory, link or node.
+    /// Kind and contents.
     pub kind: Kind,
     /// Permission bits with set-id and sticky bits.
     pub mode: u32,
-    /// Owner and group.
+    /// UID and GID of the owner.
     pub owner: (u32, u32),
-    /// Seconds and nanoseconds since 1970.
+    /// Modification time: seconds and nanoseconds since 1970.
     pub mtime: (i64, i64),
-    /// For a file that has several names inside the tree: the first of them in byte order.
+    /// For a file with several names inside the tree: the first of these names in byte order.
     pub same_as: Option<PathBuf>,
     /// Extended attributes.
     pub xattrs: BTreeMap<OsString, Vec<u8>>,
 }
 
-/// What an entry holds.
+/// Kind and contents of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     File {
-        /// Its length in bytes.
+        /// Length in bytes.
         len: u64,
-        /// A hash of all its bytes, holes read as zeros. Comparable inside one build of this crate only.
+        /// Hash of all bytes, with holes read as zeros. Comparable only inside one build of this
+        /// crate.
         digest: u64,
         /// Bytes allocated on the device.
         allocated: u64,
-        /// Where data stands as the file system tells it: from and to.
+        /// Data ranges as reported by the file system: start and end.
         data: Vec<(u64, u64)>,
     },
     /// A directory.
     Dir,
-    /// A symbolic link and where it points.
+    /// A symbolic link with its target.
     Link(PathBuf),
     /// A named pipe.
     Fifo,
@@ -60,15 +61,15 @@ pub enum Kind {
     Socket,
     /// A device with its number.
     Device {
-        /// Block, not character.
+        /// True for a block device, false for a character device.
         block: bool,
         /// Major and minor number as the system packs them.
         rdev: u64,
     },
 }
 
-/// Which properties two snapshots are compared by. Paths, kinds, lengths, bytes, link targets and device
-/// numbers always count.
+/// Properties by which two snapshots are compared. Paths, kinds, lengths, bytes, link targets and
+/// device numbers always count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facets {
     /// Permission bits (not of symbolic links).
@@ -79,16 +80,16 @@ pub struct Facets {
     pub mtime: bool,
     /// Modification times of directories.
     pub dir_mtime: bool,
-    /// Which names are one file.
+    /// Hard links: names that refer to one file.
     pub links: bool,
     /// Extended attributes.
     pub xattrs: bool,
-    /// Where the holes are.
+    /// Positions of the holes.
     pub holes: bool,
 }
 
 impl Facets {
-    /// Only what always counts.
+    /// Only the properties that always count.
     pub const CONTENT: Self = Self {
         mode: false,
         owner: false,
@@ -98,7 +99,7 @@ impl Facets {
         xattrs: false,
         holes: false,
     };
-    /// All but the holes: what `cp -a` keeps.
+    /// All properties except holes; these are the properties that `cp -a` keeps.
     pub const ARCHIVE: Self = Self {
         mode: true,
         owner: true,
@@ -108,16 +109,16 @@ impl Facets {
         xattrs: true,
         holes: false,
     };
-    /// Everything.
+    /// All properties.
     pub const ALL: Self = Self { holes: true, ..Self::ARCHIVE };
 }
 
-/// One way in which two trees differ.
+/// One difference between two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Where, from the root.
+    /// Path relative to the root.
     pub path: PathBuf,
-    /// In what, with both values.
+    /// The property, with both values.
     pub what: String,
 }
 
@@ -127,7 +128,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A tree could not be read.
+/// Error of reading a tree.
 #[derive(Debug, Error)]
 #[error("cannot {what} {path:?}: {source}")]
 pub struct SnapshotError {
@@ -137,10 +138,12 @@ pub struct SnapshotError {
 }
 
 impl Snapshot {
-    /// Reads the tree below `root` with all its bytes. Symbolic links are not followed; `root` may be a file.
+    /// Reads the tree below `root` with all its bytes. Symbolic links are not followed; `root` may
+    /// be a file.
     ///
     /// # Errors
-    /// [`SnapshotError`] names what could not be read; a tree that changes meanwhile gives one too.
+    /// Returns [`SnapshotError`] with the path that could not be read, also if the tree changes
+    /// meanwhile.
     pub fn take(root: &Path) -> Result<Self, SnapshotError> {
         let mut walk = Walk::default();
         let mut open = vec![PathBuf::new()];
@@ -159,17 +162,18 @@ impl Snapshot {
         Ok(Self { entries: walk.finish() })
     }
 
-    /// The entry at `path` from the root.
+    /// Returns the entry at `path`, relative to the root.
     pub fn get(&self, path: impl AsRef<Path>) -> Option<&Entry> {
         self.entries.get(path.as_ref())
     }
 
-    /// All entries in the byte order of their paths.
+    /// Returns all entries in the byte order of their paths.
     pub fn entries(&self) -> impl Iterator<Item = (&Path, &Entry)> {
         self.entries.iter().map(|(path, entry)| (path.as_path(), entry))
     }
 
-    /// The first `limit` differences in the order of paths; none if the trees are equal in these facets.
+    /// Returns the first `limit` differences in the order of paths; none if the trees are equal in
+    /// these facets.
     pub fn diff(&self, other: &Self, facets: Facets, limit: usize) -> Vec<Difference> {
         let mut found = Vec::new();
         let mut paths: Vec<&PathBuf> = self.entries.keys().chain(other.entries.keys()).collect();
@@ -190,10 +194,10 @@ impl Snapshot {
         found
     }
 
-    /// Panics with the first differences if the trees are not equal in these facets: for tests.
+    /// Asserts that the trees are equal in these facets.
     ///
     /// # Panics
-    /// As said.
+    /// Panics with the first differences if they are not.
     #[track_caller]
     pub fn assert_same(&self, other: &Self, facets: Facets) {
         let found = self.diff(other, facets, 10);
@@ -251,7 +255,7 @@ impl fmt::Debug for Octal {
     }
 }
 
-/// The entries so far, and for each file with several names the paths it was met at.
+/// Entries so far, and the paths of each file with several names.
 #[derive(Default)]
 struct Walk {
     entries: BTreeMap<PathBuf, Entry>,
@@ -259,7 +263,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Notes one entry; true if it is a directory to go into.
+    /// Records one entry. Returns true if the entry is a directory to descend into.
     fn visit(&mut self, path: &Path, relative: &Path) -> Result<bool, SnapshotError> {
         let fail = |what| move |source| SnapshotError { what, path: path.to_owned(), source };
         let meta = fs::symlink_metadata(path).map_err(fail("look at"))?;
@@ -317,7 +321,8 @@ fn kind_of(path: &Path, meta: &Metadata) -> io::Result<Kind> {
     })
 }
 
-/// Hashes dense bytes; SipHash from the standard library, so that nothing under test judges itself.
+/// Hashes the bytes of a file with SipHash from the standard library, so that the code under test
+/// does not check itself.
 fn digest_of(mut file: &File, path: &Path, len: u64) -> io::Result<u64> {
     io::Seek::seek(&mut file, io::SeekFrom::Start(0))?;
     let mut hasher = DefaultHasher::new();
@@ -337,7 +342,7 @@ fn digest_of(mut file: &File, path: &Path, len: u64) -> io::Result<u64> {
     Err(io::Error::other(format!("{} has {len} bytes but {total} were read", path.display())))
 }
 
-/// Where data stands. A file system that knows no holes says: everywhere.
+/// Returns the data ranges of a file. A file system without holes reports the whole file.
 fn data_ranges(file: &File, len: u64) -> io::Result<Vec<(u64, u64)>> {
     let mut ranges = Vec::new();
     let mut at = 0;
@@ -353,10 +358,11 @@ fn data_ranges(file: &File, len: u64) -> io::Result<Vec<(u64, u64)>> {
     Ok(ranges)
 }
 
-/// What XFS shows its own form of access control lists as, beside the form that all file systems show.
+/// Attributes in which XFS shows its own form of access control lists, in addition to the form of
+/// all file systems.
 const LISTS_OF_XFS: [&[u8]; 2] = [b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
 
-/// Extended attributes by name, none where the file system has none.
+/// Returns the extended attributes by name; none if the file system does not support them.
 fn xattrs_of(path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>, Errno> {
     let mut list = vec![0; 64 * 1024];
     let used = match llistxattr(path, &mut list[..]) {
@@ -376,7 +382,7 @@ fn xattrs_of(path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>, Errno> {
         .collect()
 }
 
-/// Sets one extended attribute on a file or directory, not through a symbolic link.
+/// Sets an extended attribute on a file or directory, without following a symbolic link.
 pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())?)
 }
@@ -386,7 +392,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 
-    /// A tree with one of everything that an ordinary user can make.
+    /// Creates a tree with one entry of each kind that an ordinary user can create.
     fn tree() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -421,7 +427,7 @@ mod tests {
         snap.assert_same(&Snapshot::take(dir.path()).unwrap(), Facets::ALL);
     }
 
-    /// Applies one change to a fresh tree and gives what the comparison says of it.
+    /// Applies a change to a new tree and returns the differences.
     fn said_after(change: impl FnOnce(&Path), facets: Facets) -> Vec<String> {
         let dir = tree();
         let before = Snapshot::take(dir.path()).unwrap();

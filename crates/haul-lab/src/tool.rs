@@ -1,4 +1,4 @@
-//! Programs of the system that mounts and links are made by.
+//! Runner of the system programs that create mounts and links.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,34 +6,34 @@ use std::path::PathBuf;
 use std::process::Command;
 use thiserror::Error;
 
-/// A program of the system did not do its part.
+/// Error of running a system program.
 #[derive(Debug, Error)]
 pub enum ToolError {
-    /// It could not be started.
+    /// The program could not be started.
     #[error("cannot run {program}: {source}")]
     Start {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It failed.
+    /// The program failed.
     #[error("{command} failed: {said}")]
     Failed {
-        /// Its command line.
+        /// Command line.
         command: String,
-        /// What it wrote to standard error.
+        /// Standard error output of the program.
         said: String,
     },
 }
 
-/// Runs a program to its end.
+/// Runs a program and waits for its end.
 ///
 /// # Errors
-/// [`ToolError`].
+/// Returns [`ToolError`] if the program cannot be started or fails.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &'static str, args: &[S]) -> Result<(), ToolError> {
     let mut command = Command::new(program);
-    // mkfs, mount and tc live in /sbin, which a user's path need not hold.
+    // mkfs, mount and tc are in /sbin, which a user's PATH may not contain.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     dirs.extend(["/usr/sbin".into(), "/sbin".into()]);

@@ -1,18 +1,23 @@
-//! Programs that strace signals at a system call: killed or stopped at an event, and never at a time.
+//! Programs that strace sends a signal at a given system call, so that they are killed or stopped
+//! at an event and not after a time.
 
 use crate::attempt::wait_until;
 use crate::needs::Need;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::process::{Child, Command};
 
-/// The need of a test that calls [`signalled`].
+/// Requirement of a test that calls [`signalled`].
 pub const NEED: Need = Need::Program("strace");
 
-/// `command` (its program, arguments, variables and directory; not its streams), whose threads get `signal` when they make one of the system
-/// `calls`. `calls` is a list of names with commas. `when` is strace's expression: `3` is the third of such a call, `3+` the third and each one
-/// after it; each thread and each name counts for itself. SIGKILL prevents the call; another signal is taken after it.
+/// Returns `command` under strace (its program, arguments, variables and directory, but not its
+/// streams). Its threads get `signal` when they make one of the system calls `calls`.
 ///
-/// The child is the program itself and not strace: its number, its signals and its exit status are those of the program.
+/// `calls` is a comma-separated list of names. `when` is strace's expression: `3` is the third such
+/// call, and `3+` is the third and each later one. Calls are counted per thread and per name.
+/// SIGKILL prevents the call; another signal is delivered after the call.
+///
+/// The child is the program itself and not strace: its PID, its signals and its exit status are
+/// those of the program.
 pub fn signalled(command: &Command, calls: &str, signal: &str, when: &str) -> Command {
     let mut traced = Command::new("strace");
     traced.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
@@ -35,10 +40,10 @@ pub fn signalled(command: &Command, calls: &str, signal: &str, when: &str) -> Co
     traced
 }
 
-/// Waits until the child is stopped or has ended. Returns whether it is stopped.
+/// Waits until the child is stopped or has ended. Returns true if the child is stopped.
 ///
 /// # Panics
-/// If that takes longer than [`PATIENCE`](crate::PATIENCE).
+/// Panics if that takes longer than [`PATIENCE`](crate::PATIENCE).
 #[track_caller]
 pub fn is_stopped(child: &Child) -> bool {
     let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
@@ -50,7 +55,7 @@ pub fn is_stopped(child: &Child) -> bool {
     found.is_some_and(|status| status.stopped())
 }
 
-/// Lets a stopped child run on, and forgets that stop: [`is_stopped`] waits for the next one.
+/// Continues a stopped child and consumes that stop, so that [`is_stopped`] waits for the next one.
 pub fn run_on(child: &Child) {
     let pid = Pid::from_child(child);
     waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)
@@ -58,11 +63,11 @@ pub fn run_on(child: &Child) {
     kill_process(pid, Signal::CONT).expect("a child of this process");
 }
 
-/// Lets a child run on whenever it is stopped, until `holds` returns true at one of the stops. Returns whether it did; if not, the child
-/// has ended.
+/// Continues a child at each stop until `holds` returns true at one of the stops. Returns true if
+/// it did; otherwise the child has ended.
 ///
 /// # Panics
-/// As [`is_stopped`].
+/// Panics under the same condition as [`is_stopped`].
 #[track_caller]
 pub fn stops_where(child: &Child, mut holds: impl FnMut() -> bool) -> bool {
     while is_stopped(child) {
@@ -82,7 +87,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::path::Path;
 
-    /// `mkdir a b c` in `dir`, with a signal at a call that makes a directory.
+    /// Starts `mkdir a b c` in `dir`, with a signal at a mkdir call.
     fn makes_three(dir: &Path, signal: &str, when: &str) -> Child {
         let mut command = Command::new("mkdir");
         command.current_dir(dir).args(["a", "b", "c"]);

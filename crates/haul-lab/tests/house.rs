@@ -1,5 +1,5 @@
-//! Holds this repository to the rules of the house. That each rule can fail is shown beside the rules, in
-//! `src/house`.
+//! Applies the repository rules to this repository. The tests in `src/house` show that each rule
+//! can fail.
 
 use haul_lab::house::{floors, licences, order, prose, purity, text};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Crates that may hold `unsafe`: the system's calls, and the SIMD lanes.
+/// Crates that may contain `unsafe`: system calls and SIMD.
 const UNSAFE_CRATES: [&str; 2] = ["haul-sys", "haul-digest"];
 
 fn root() -> PathBuf {
@@ -25,7 +25,8 @@ fn cargo_metadata(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
 }
 
-/// With the dependencies that this machine builds; others need not have been downloaded.
+/// Returns the metadata with the dependencies that this machine builds; other dependencies may not
+/// be downloaded.
 fn cargo_metadata_with_dependencies() -> Value {
     let output = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let said = String::from_utf8(output.stdout).expect("rustc writes text");
@@ -33,7 +34,7 @@ fn cargo_metadata_with_dependencies() -> Value {
     cargo_metadata(&["--filter-platform", host])
 }
 
-/// The crates of the workspace: name and folder.
+/// Returns the name and folder of each crate in the workspace.
 fn crates() -> Vec<(String, PathBuf)> {
     let metadata = cargo_metadata(&["--no-deps"]);
     let packages = metadata["packages"].as_array().expect("cargo lists packages");
@@ -48,7 +49,7 @@ fn crates() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Every file of the repository that is text.
+/// Returns every text file of the repository.
 fn texts() -> Vec<(PathBuf, String)> {
     let files = text::files(&root()).expect("the repository can be listed");
     let read = |path: PathBuf| fs::read_to_string(root().join(&path)).ok().map(|text| (path, text));

@@ -1,4 +1,4 @@
-//! A place to copy in, an ear that remembers, and a run that cannot hang.
+//! Test fixture for copies: a folder, a recorder of reports, and a run with a time limit.
 
 use haul_digest::Digest;
 use haul_engine::copy::{
@@ -20,10 +20,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A copy that takes longer has hung, even on a loaded machine.
+/// Time limit of a copy. A longer copy hangs, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A folder that goes away with all in it, whatever its directories' modes are.
+/// A folder that is removed with its contents, whatever the modes of its directories are.
 pub(crate) struct Place(TempDir);
 
 impl Place {
@@ -31,7 +31,8 @@ impl Place {
         Place(tempfile::tempdir().unwrap())
     }
 
-    /// A folder on a file system of this kind; `None`, said aloud, where it can't be had.
+    /// Returns a folder on a file system of this kind; `None` and a printed skip if this machine
+    /// cannot mount one.
     pub(crate) fn on(kind: FsKind) -> Option<Place> {
         shared_room(kind).map(Place)
     }
@@ -40,7 +41,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// Writes a file of `len` bytes of noise and gives them.
+    /// Writes a file of `len` random bytes and returns them.
     pub(crate) fn noise(&self, name: &str, len: u64) -> Vec<u8> {
         let bytes = noise(len, len ^ 0x5eed);
         fs::write(self.path(name), &bytes).unwrap();
@@ -54,14 +55,14 @@ impl Drop for Place {
     }
 }
 
-/// Bytes that no shift or swap leaves alike.
+/// Returns random bytes; any shift or swap changes them.
 pub(crate) fn noise(len: u64, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(len).unwrap()];
     Random::from_seed(seed).fill(&mut bytes);
     bytes
 }
 
-/// Lets an ordinary user remove a tree with read-only directories.
+/// Makes read-only directories writable, so that an ordinary user can remove the tree.
 fn open_directories(root: &Path) {
     let Ok(entries) = fs::read_dir(root) else { return };
     for entry in entries.flatten() {
@@ -72,7 +73,7 @@ fn open_directories(root: &Path) {
     }
 }
 
-/// A digest as it was told.
+/// A digest as reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) name: PathBuf,
@@ -81,7 +82,7 @@ pub(crate) struct Heard {
     pub(crate) part: Option<ByteRange>,
 }
 
-/// Remembers all that a job tells.
+/// Recorder of all reports of a job.
 #[derive(Default)]
 pub(crate) struct Ear {
     failed: Mutex<Vec<String>>,
@@ -123,7 +124,7 @@ fn held<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
     list.lock().unwrap()
 }
 
-/// What came of a copy.
+/// Result of a copy.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
@@ -131,13 +132,13 @@ pub(crate) struct Told {
     pub(crate) warned: Vec<String>,
     pub(crate) hashed: Vec<Heard>,
     pub(crate) finished: Vec<(OsString, u64)>,
-    /// What was proved of each finished file, in the same order.
+    /// Proven level of each finished file, in the same order.
     pub(crate) levels: Vec<Level>,
     pub(crate) bytes_done: u64,
 }
 
 impl Told {
-    /// Panics unless all went well and nothing was worth a line.
+    /// Panics if there was an error or a warning.
     #[track_caller]
     pub(crate) fn is_fine(&self) {
         assert!(self.failed.is_empty() && self.warned.is_empty(), "{:?} {:?}", self.failed, self.warned);
@@ -146,7 +147,7 @@ impl Told {
     }
 }
 
-/// Copies by these settings.
+/// Copies with these settings.
 pub(crate) fn run(settings: &CopySettings) -> Told {
     let (ear, tally, stop) = (Ear::default(), Tally::default(), AtomicBool::new(false));
     let watchdog = Watchdog::new(PATIENCE);
@@ -165,7 +166,7 @@ pub(crate) fn run(settings: &CopySettings) -> Told {
     }
 }
 
-/// Ends the whole test run when its time is over: a thread that hangs can't be ended alone.
+/// Time limit that aborts the whole test run, because a hanging thread cannot be ended alone.
 struct Watchdog {
     leash: mpsc::Sender<()>,
     thread: JoinHandle<()>,
@@ -190,7 +191,7 @@ impl Watchdog {
     }
 }
 
-/// `-a`.
+/// Returns the rules of `-a`.
 pub(crate) fn archive() -> CopyRules {
     CopyRules {
         recursive: true,
@@ -208,7 +209,7 @@ pub(crate) fn archive() -> CopyRules {
     }
 }
 
-/// One source that becomes one name, digests told by the source's name.
+/// Returns settings that copy one source to one name and report digests under the source's name.
 pub(crate) fn onto(source: &Path, sink: &Path, rules: CopyRules, moving: &Moving) -> CopySettings {
     CopySettings {
         operands: Operands::Onto { source: source.into(), sink: sink.into() },
@@ -219,7 +220,7 @@ pub(crate) fn onto(source: &Path, sink: &Path, rules: CopyRules, moving: &Moving
     }
 }
 
-/// One file by cp's plain rules.
+/// Copies one file with the default rules of cp.
 #[track_caller]
 pub(crate) fn copy_file(source: &Path, sink: &Path, moving: &Moving) -> Told {
     let told = run(&onto(source, sink, CopyRules::default(), moving));
@@ -227,7 +228,8 @@ pub(crate) fn copy_file(source: &Path, sink: &Path, moving: &Moving) -> Told {
     told
 }
 
-/// The regular files of a tree: the path below its root and the length. Of several names of one file, the first.
+/// Returns the regular files of a tree: the path relative to its root and the length. Of several
+/// names of one file, returns the first.
 pub(crate) fn files_of(tree: &Snapshot) -> Vec<(PathBuf, u64)> {
     let files = tree.entries().filter_map(|(path, entry)| {
         let is_first = entry.same_as.as_deref().is_none_or(|first| first == path);

@@ -1,4 +1,4 @@
-//! Files that share their extents: whole ones, and parts that go into what stands at the sink.
+//! Tests of shared extents: whole files, and parts that are written into an existing sink.
 
 use super::bed::{Place, noise, onto, run};
 use super::parts::{Part, twin};
@@ -8,13 +8,13 @@ use haul_lab::mounts::FsKind;
 use haul_model::{ByteLen, ByteOffset, Level};
 use std::fs;
 
-/// The kinds of file systems whose files may share extents; their blocks are 4 KiB.
+/// File systems with shared extents; their blocks are 4 KiB.
 const SHARING: [FsKind; 3] = [FsKind::Xfs, FsKind::Btrfs, FsKind::BtrfsZstd];
 
 const BLOCK: u64 = 4096;
 
-/// Parts at the borders of blocks and beside them: sources of whole blocks and of some bytes more, sinks that are new,
-/// shorter, as long and longer.
+/// Returns parts that begin and end at block boundaries or beside them. Sources have whole blocks
+/// or some bytes more. Sinks are new, shorter, of the same length or longer.
 fn parts() -> Vec<Part> {
     let mut parts = Vec::new();
     for len in [20 * BLOCK, 20 * BLOCK + 7] {
@@ -37,8 +37,8 @@ fn parts() -> Vec<Part> {
     parts
 }
 
-/// Whether the kernel can share what this part covers: it begins at borders of blocks on both sides, and ends at one or
-/// at the source's end, where the sink ends too.
+/// Returns true if the kernel can share this part: it begins at block boundaries on both sides, and
+/// it ends at a block boundary or at the source's end, if the sink ends there too.
 fn can_be_shared(part: &Part) -> bool {
     let len = part.length.unwrap_or(u64::MAX).min(part.len - part.offset);
     let to = part.sink_offset.unwrap_or(part.offset);
@@ -49,8 +49,8 @@ fn can_be_shared(part: &Part) -> bool {
     is_whole_new || (begins && (len.is_multiple_of(BLOCK) || ends_well))
 }
 
-/// A shared part must be the very bytes asked for, and what lies around it in the sink must stay: a clone of the whole
-/// file in a part's stead would give it other bytes, another place or another length.
+/// A shared part has exactly the requested bytes, and the rest of the sink stays. A clone of the
+/// whole file instead of the part would give other bytes, another offset or another length.
 #[test]
 fn a_part_that_is_shared_is_that_part_and_leaves_the_rest_of_the_sink_alone() {
     for kind in SHARING {
@@ -92,8 +92,8 @@ fn a_part_that_is_shared_is_that_part_and_leaves_the_rest_of_the_sink_alone() {
     }
 }
 
-/// A clone proves nothing about new media: who asks for proof of the bytes gets bytes, unless only a clone will do; then
-/// it is told as what it is.
+/// A clone proves nothing about new media. If proof of the bytes is requested, the bytes are
+/// copied. Only if a clone is required is it made, and it is then reported as not read back.
 #[test]
 fn what_is_to_be_proved_is_written_and_a_clone_is_told_as_not_read_back() {
     for kind in SHARING {

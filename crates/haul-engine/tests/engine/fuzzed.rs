@@ -1,5 +1,6 @@
-//! What the fuzzer's targets do, from valid input of every form and from chance, so that no decoder ever panics and the targets
-//! themselves stay true. The fuzzer goes on from there: docs/fuzzing.md.
+//! Runs of the fuzz targets on valid, mutated and random input. No decoder may panic, and the
+//! targets must stay in step with the code. The fuzzer itself continues from there:
+//! docs/fuzzing.md.
 
 use haul_lab::newer;
 use haul_lab::random::Random;
@@ -13,15 +14,15 @@ mod targets;
 #[path = "../../../../fuzz/seeds.rs"]
 mod seeds;
 
-/// Inputs of each kind, for each target: `HAUL_FUZZ_CASES=N` asks for more.
+/// Returns the number of inputs of each kind per target; `HAUL_FUZZ_CASES=N` sets it.
 fn cases() -> u64 {
     std::env::var("HAUL_FUZZ_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(600)
 }
 
-/// The longest input of chance alone.
+/// Maximum length of purely random input.
 const CHANCE_BYTES_MAX: usize = 400;
 
-/// Runs a target, and says on which bytes it failed.
+/// Runs a target, and panics with the input if the target panics.
 fn try_one(name: &str, target: targets::Target, bytes: &[u8]) {
     if catch_unwind(AssertUnwindSafe(|| target(bytes))).is_err() {
         panic!("target {name} fails on {bytes:02x?}");
@@ -59,7 +60,7 @@ fn every_target_takes_chance() {
     }
 }
 
-/// A target that refuses even what is valid would try nothing.
+/// A target that rejects even valid input would test nothing.
 #[test]
 fn valid_input_is_understood() {
     let [wire, ticket, stored] = ["wire", "ticket", "stored"].map(inputs_of);
@@ -88,7 +89,7 @@ fn valid_input_is_understood() {
     assert_eq!(haul_engine::signature::count_signers(&signature[1]), Ok(2));
 }
 
-/// Every kind of message stands in the wire's valid input: bending reaches no other.
+/// The wire's valid input contains every kind of message, because mutations reach no other kinds.
 #[test]
 fn every_message_is_begun_with() {
     let mut kinds = std::collections::BTreeSet::new();
@@ -103,7 +104,7 @@ fn every_message_is_begun_with() {
         }
     }
     let text = std::fs::read_to_string(in_repository("docs/formats/wire.md")).expect("the format");
-    // Rows of its table of messages: the number of a kind, then its name.
+    // Rows of the table of messages: the number of a kind, then its name.
     let drawn = text.lines().filter_map(|line| {
         let mut columns = line.strip_prefix("| ")?.split(" | ");
         columns.next()?.parse::<u8>().ok().and(columns.next())
@@ -118,7 +119,8 @@ fn in_repository(path: &str) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// What understands bytes or text from elsewhere in the pure crates and in haul-net, and how the targets call it.
+/// Decoders of external bytes or text in the pure crates and in haul-net, and the calls in the
+/// targets.
 const DECODERS: [(&str, &str); 22] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
@@ -144,7 +146,7 @@ const DECODERS: [(&str, &str); 22] = [
     ("haul-log/src/stored/xrootd.rs: decode", "XrootdValue::decode("),
 ];
 
-/// Public functions that make something of bytes or text, and may refuse.
+/// Returns the public functions that decode bytes or text and can fail.
 fn decoders_of(text: &str) -> Vec<String> {
     let text = text.split("#[cfg(test)]").next().unwrap_or_default();
     let begins = ["pub fn ", "    fn from_str"];

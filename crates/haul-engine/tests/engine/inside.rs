@@ -1,5 +1,5 @@
-//! Copies that the file system makes by itself (copy_file_range), and what comes after each way in which it declines: on
-//! a FUSE file system, which is asked as NFS, SMB and Ceph servers are.
+//! Tests of copies inside the file system (copy_file_range), and of the fallback after each kind of
+//! refusal. The file system is FUSE, which receives the same requests as NFS, SMB and Ceph servers.
 
 use super::bed::{Place, Told, copy_file, onto, run};
 use super::variants::plain;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 const LEN: u64 = (1 << 20) + 7;
 
-/// A folder `store` that is seen as `view`.
+/// A folder `store` that is mounted as `view`.
 struct View {
     faults: FaultFs,
     place: Place,
@@ -35,7 +35,7 @@ impl View {
         self.place.path(name)
     }
 
-    /// How often the file system was asked to do this, of what the rules name.
+    /// Returns the number of operations of this kind that the rules matched.
     fn fired(&self, op: Op) -> usize {
         self.faults.fired().iter().filter(|fired: &&Fired| fired.op == op).count()
     }
@@ -45,7 +45,7 @@ impl View {
     }
 }
 
-/// Copies a file of noise under these rules; all of it arrives, and nothing is said.
+/// Copies a random file under these rules and checks that all of it arrives without a report.
 fn arrives_under(rules: &str) -> Option<View> {
     let view = View::new("")?;
     let bytes = view.place.noise("store/source", LEN);

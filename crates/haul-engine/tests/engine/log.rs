@@ -1,4 +1,5 @@
-//! The keeper of the object log on real files: processes that are killed, two at one job, media that fail.
+//! Tests of the object log's keeper on real files: killed processes, two processes at one job, and
+//! failing storage.
 
 mod full;
 mod refused;
@@ -51,7 +52,8 @@ fn styles() -> impl Iterator<Item = Style> {
     mechanisms.flat_map(|mechanism| Encoding::ALL.map(|encoding| Style { mechanism, encoding }))
 }
 
-/// Opens a log that no run holds. The tests of this module run in a process each: a child that another test forks would have its locks open until exec.
+/// Opens a log that no run holds. Each test of this module runs in its own process. Otherwise a
+/// child that another test forks would inherit its locks until exec.
 fn open(state: &Path, settings: Settings) -> (Keeper, Found) {
     Keeper::open(state, job(), settings).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -64,7 +66,7 @@ fn numbers(set: &ObjectSet) -> Vec<u64> {
     set.iter().map(|object| object.0).collect()
 }
 
-/// The files of a job's log.
+/// Returns the files of a job's log.
 fn files(state: &Path) -> Vec<PathBuf> {
     let dir = state.join("jobs").join(job().id.to_hex()).join("log");
     let mut found: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -101,7 +103,7 @@ fn a_job_that_was_let_go_is_gone_on_with_and_a_finished_one_leaves_nothing() {
         keeper.revoke(b).unwrap();
         drop(keeper);
 
-        // Let go by the end of the process, not by its own doing.
+        // The end of the process releases the lock; the run itself does not.
         let (keeper, found) = open(dir.path(), settings);
         assert_eq!(found.files, 0, "{style:?}");
         assert_eq!(found.left_by.and_then(|holder| holder.pid), Some(std::process::id()));
@@ -122,7 +124,7 @@ fn the_second_process_at_a_job_is_told_who_has_it_or_waits() {
     let host = Command::new("uname").arg("-n").output().unwrap().stdout;
     assert_eq!(holder.host, String::from_utf8(host).unwrap().trim());
     assert!(error.to_string().contains("wait until it has ended"), "{error}");
-    // Another job is free.
+    // Another job is not locked.
     let other = Job { id: Identity::of(b"cp c d"), ..job() };
     assert!(Keeper::open(dir.path(), other, settings(SyncPolicy::Group)).is_ok());
 
@@ -134,7 +136,7 @@ fn the_second_process_at_a_job_is_told_who_has_it_or_waits() {
     let found = waiting.join().unwrap();
     assert_eq!((found.objects, found.left_by), (1, None));
 
-    // Who waited for a job that is over begins a new one, in a folder of its own.
+    // A process that waited for a finished job begins a new one, in a folder of its own.
     let (keeper, _) = open(dir.path(), settings(SyncPolicy::Group));
     let waiting = {
         let dir = dir.path().to_path_buf();
@@ -149,8 +151,9 @@ fn the_second_process_at_a_job_is_told_who_has_it_or_waits() {
     assert_eq!(open(dir.path(), settings(SyncPolicy::Group)).1.objects, 1);
 }
 
-/// Whoever came while another ended the job found its folder gone between two steps and gave up; and where another forgot the job, what whoever came next
-/// had made was removed with the rest, the lock too.
+/// Regression: while one process ended the job, another found its folder missing between two steps
+/// and gave up. While one process forgot the job, it also removed the files that the next one had
+/// created, including the lock.
 #[test]
 fn jobs_end_and_are_forgotten_while_others_wait_for_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -180,7 +183,8 @@ fn jobs_end_and_are_forgotten_while_others_wait_for_them() {
     assert_eq!(fs::read_dir(state.join("jobs")).unwrap().count(), 0);
 }
 
-/// The lock was emptied first, which says to the next run that the one before had let the job go in peace.
+/// Regression: the lock file was truncated first. The next run took that for a clean release by the
+/// previous run.
 #[test]
 fn a_lock_that_can_not_be_written_goes_on_saying_who_was_killed() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -248,7 +252,7 @@ fn a_damaged_log_is_told_and_gone_on_from() {
         let [flaw] = &found.flaws[..] else { panic!("{:?}", found.flaws) };
         assert!(flaw.to_string().contains(log.file_name().unwrap().to_str().unwrap()), "{flaw}");
         assert_eq!(found.objects, 0, "{style:?}");
-        // It goes on, and the damage is gone.
+        // The log continues, and the damage is repaired.
         let (key, _) = keeper.file(&subject(1, 100)).unwrap();
         note(&keeper, key, [3]);
         keeper.close().unwrap();
@@ -280,7 +284,7 @@ fn logs_of_newer_programs_and_folders_of_others_stop_before_anything_is_touched(
     let error = Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
     assert!(matches!(error, LogError::Exposed { .. }), "{error}");
     fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
-    // A link in the place of the lock is not followed.
+    // A symbolic link in place of the lock is not followed.
     fs::write(dir.path().join("mine"), "precious").unwrap();
     fs::remove_file(home.join("lock")).unwrap();
     symlink(dir.path().join("mine"), home.join("lock")).unwrap();
@@ -326,7 +330,7 @@ fn what_was_committed_is_there_after_a_loss_of_power() {
         note(&keeper, gone, [1]);
         keeper.commit().unwrap();
         keeper.revoke(gone).unwrap();
-        // Learned and not committed.
+        // Noted and not committed.
         note(&keeper, key, [3]);
         std::mem::forget(keeper);
     }
@@ -342,7 +346,8 @@ fn what_was_committed_is_there_after_a_loss_of_power() {
     after.close().unwrap();
 }
 
-/// It alone tells the next life of the machine that objects may be logged that a loss of power took, so it is durable before any is.
+/// If a run syncs nothing, a power loss may take logged objects. Only `begun` tells the next boot
+/// about that, so `begun` is durable before any object is logged.
 #[test]
 fn a_run_is_written_down_durably_where_one_syncs_nothing_and_where_it_goes_on() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -379,7 +384,8 @@ fn a_run_is_written_down_durably_where_one_syncs_nothing_and_where_it_goes_on() 
     faults.close();
 }
 
-/// Where a record that kept less found no room, the next one was not durable by its name, and what had been taken out could come back.
+/// Regression: after a failed write (ENOSPC) of a smaller record, the next record was not synced
+/// under its name. A removed range could then reappear.
 #[test]
 fn what_is_taken_out_of_a_record_stays_out_though_the_disk_was_full_at_first() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -390,7 +396,7 @@ fn what_is_taken_out_of_a_record_stays_out_though_the_disk_was_full_at_first() {
     for place in [&store, &view] {
         fs::create_dir(place).unwrap();
     }
-    // The job's folder itself can be synced when the record is first written, and never again.
+    // The folder of the job can be synced once, when the record is first written, and never again.
     let home = "jobs/".to_owned() + &"?".repeat(32);
     let rules =
         format!("*/record.new write .. errno ENOSPC after 2 times 1\n{home} fsync .. errno EIO after 1");
@@ -408,7 +414,8 @@ fn what_is_taken_out_of_a_record_stays_out_though_the_disk_was_full_at_first() {
     faults.close();
 }
 
-/// What the killed process does: logs objects and says each that is committed. It runs only where a test starts it.
+/// Body of the killed process: logs objects and prints each committed one. It does nothing unless a
+/// test starts it.
 #[test]
 fn killed() {
     let (Some(state), Some(style)) =
@@ -467,7 +474,7 @@ fn a_killed_process_leaves_all_that_it_had_committed() {
             }
             assert_eq!(left, 0, "{style:?}: the process ended by itself");
             child.kill().unwrap();
-            // What it said before the signal reached it.
+            // Lines that the process printed before the signal reached it.
             lines.for_each(|(what, round, object)| take(what, round, object));
             let pid = child.id();
             child.wait().unwrap();

@@ -1,5 +1,5 @@
-//! The copying engine, tried on real file systems through its public face: what arrives is compared with what
-//! was there by readers that share no code with it.
+//! Tests of the copy engine through its public API on real file systems. Readers that share no code
+//! with the engine compare the copies with the originals.
 
 mod bed;
 mod clones;

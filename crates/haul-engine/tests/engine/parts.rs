@@ -1,4 +1,5 @@
-//! Parts of files (`--offset`, `--length`, `--dst-offset`, ranges from a list), against a twin that does it in memory.
+//! Tests of copies of parts of files (`--offset`, `--length`, `--dst-offset`, ranges from a list)
+//! against a model in memory.
 
 use super::bed::{Place, noise, onto, run};
 use super::variants::{any_moving, expected, plain};
@@ -8,7 +9,7 @@ use proptest::option;
 use proptest::prelude::*;
 use std::fs;
 
-/// Which part is copied, and what stands at the sink.
+/// A part to copy, and the existing contents of the sink.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) len: u64,
@@ -19,7 +20,7 @@ pub(crate) struct Part {
 }
 
 fn any_part() -> impl Strategy<Value = Part> {
-    // Up to five objects of 64 KiB; borders on objects and pages come often.
+    // Up to five objects of 64 KiB; boundaries of objects and pages are frequent.
     let place = || {
         prop_oneof![
             0_u64..350_000,
@@ -32,10 +33,10 @@ fn any_part() -> impl Strategy<Value = Part> {
     )
 }
 
-/// What the sink must hold: one slice laid over another.
+/// Returns the expected contents of the sink: one slice laid over another.
 pub(crate) fn twin(source: &[u8], standing: Option<&[u8]>, part: &Part) -> Vec<u8> {
     let piece = piece(source, part);
-    // A part goes into what stands there.
+    // A part is written into the existing file.
     let is_inside = part.offset > 0 || part.length.is_some() || part.sink_offset.is_some();
     let mut sink = standing.filter(|_| is_inside).unwrap_or_default().to_vec();
     let to = usize::try_from(part.sink_offset.unwrap_or(part.offset)).unwrap();

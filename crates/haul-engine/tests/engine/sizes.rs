@@ -1,4 +1,4 @@
-//! Lengths around the borders of objects, moved in every way.
+//! Tests of lengths around object boundaries, with every method of moving bytes.
 
 use super::bed::{Place, archive, copy_file, noise, onto, run};
 use super::variants::{K, each, expected, plain};
@@ -78,7 +78,7 @@ fn a_file_of_the_usual_object_size_and_its_neighbours_arrive_whole() {
         copy_file(&source, &sink, &usual);
         assert!(fs::read(&sink).unwrap() == bytes, "{size}");
     }
-    // The same bytes once more, so that a sink of the right length hides nothing.
+    // Copies other bytes of the same length, so that the existing sink hides nothing.
     let bytes = place.noise("source", plain().object.bytes() * 5);
     copy_file(&source, &sink, &usual);
     assert!(fs::read(&sink).unwrap() == bytes);

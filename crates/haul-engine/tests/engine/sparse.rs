@@ -1,4 +1,4 @@
-//! Holes: kept, made and filled as asked for, however long the file.
+//! Tests of holes: kept, created and filled as requested, at any file length.
 
 use super::bed::{Place, copy_file, onto, run};
 use super::variants::{K, each, plain};
@@ -15,7 +15,8 @@ use std::path::Path;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 
-/// A file of `len` bytes with a block of noise at each place, all else a hole.
+/// Creates a file of `len` bytes with a block of random bytes at each of `places` and holes
+/// elsewhere.
 fn sparse_file(path: &Path, len: u64, places: &[u64]) {
     let file = File::create(path).unwrap();
     let mut block = vec![0; 4096];
@@ -26,7 +27,7 @@ fn sparse_file(path: &Path, len: u64, places: &[u64]) {
     file.set_len(len).unwrap();
 }
 
-/// The sink has the source's length, its blocks at their places, and holes elsewhere.
+/// Checks that the sink has the source's length, its blocks at `places`, and holes elsewhere.
 #[track_caller]
 fn check_places(path: &Path, len: u64, places: &[u64]) {
     let file = File::open(path).unwrap();
@@ -37,7 +38,7 @@ fn check_places(path: &Path, len: u64, places: &[u64]) {
         file.read_exact_at(&mut block, at).unwrap();
         assert!(block == wanted, "the block at {at}");
     }
-    // Data stands nowhere else.
+    // There is no data elsewhere.
     let mut at = 0;
     while let Ok(from) = seek(&file, SeekFrom::Data(at)) {
         at = seek(&file, SeekFrom::Hole(from)).unwrap();
@@ -50,7 +51,7 @@ fn allocated(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512
 }
 
-/// Whether files here can be as long and as empty.
+/// Returns true if this file system supports sparse files of length `len`.
 fn makes(place: &Place, len: u64) -> bool {
     let path = place.path("probe");
     let made = File::create(&path).unwrap().set_len(len);
@@ -74,7 +75,7 @@ fn a_sparse_tebibyte_is_copied_in_its_holes_stead() {
         check_places(&sink, TIB, &places);
         assert!(allocated(&sink) < 4 * MIB, "{} bytes on disk", allocated(&sink));
     }
-    // Nor is a hole read to be compared: that would take an hour.
+    // A hole is not read back either: that would take an hour.
     fs::remove_file(&sink).unwrap();
     copy_file(&source, &sink, &Moving { verify: Verify::ReadBack, ..Moving::with(Workers::exactly(2)) });
     check_places(&sink, TIB, &places);

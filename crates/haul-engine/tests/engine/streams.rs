@@ -1,4 +1,4 @@
-//! What has no length or no places: /proc, devices and pipes, at both ends.
+//! Tests of files without a length or offsets (/proc, devices and pipes) as source and as sink.
 
 use super::bed::{Place, copy_file, noise, onto, run};
 use super::variants::{each, expected, plain};
@@ -12,10 +12,10 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::thread;
 
-/// Says that it holds no bytes, and has one line.
+/// A file that reports length 0 and has one line.
 const PROC_VERSION: &str = "/proc/version";
 
-/// Tells the length of a page, as all files of sysfs do, and has one line.
+/// A file that reports the length of a page, as all files of sysfs do, and has one line.
 const SYS_FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 #[test]
@@ -29,7 +29,7 @@ fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
     for (name, moving) in each() {
         copy_file(version, &sink, &moving);
         assert_eq!(fs::read(&sink).unwrap(), fs::read(version).unwrap(), "{name}");
-        // It is as read-only as the original.
+        // The copy is as read-only as the original.
         fs::remove_file(&sink).unwrap();
     }
     copy_file(source, &sink, &plain());
@@ -130,7 +130,7 @@ fn a_pipe_is_written_from_the_first_byte_to_the_last() {
                 got
             });
             let told = run(&onto(&source, &fifo, CopyRules::default(), &moving));
-            // A pipe can't be read back; who asks for that is told.
+            // A pipe cannot be read back; if read-back is requested, there is a warning.
             let warnings = usize::from(moving.verify == Verify::Reread);
             assert_eq!((told.failed.len(), told.warned.len()), (0, warnings), "{name}: {told:?}");
             reader.join().unwrap()

@@ -1,4 +1,5 @@
-//! Any tree, copied in any way with the rules of `-a`, is the same tree.
+//! Property test: a copy with the rules of `-a` equals its source tree, with any method of moving
+//! bytes.
 
 use super::bed::{Place, Told, archive, files_of, onto, run};
 use super::variants::{any_moving, any_sparse_rule, expected, plain};
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Trees with files around the borders of objects and of pages.
+/// Returns parameters for trees with file lengths around multiples of objects and pages.
 fn tree_for(moving: &Moving, place: &Place) -> RandomTree {
     let object = moving.object.bytes();
     RandomTree {
@@ -24,7 +25,8 @@ fn tree_for(moving: &Moving, place: &Place) -> RandomTree {
     }
 }
 
-/// Whether this file system has extended attributes of users, and this user may set them on read-only files.
+/// Returns true if this file system has user extended attributes and this user may set them on
+/// read-only files.
 fn keeps_attributes(place: &Place) -> bool {
     if !rustix::process::geteuid().is_root() {
         return false;
@@ -34,13 +36,13 @@ fn keeps_attributes(place: &Place) -> bool {
     lsetxattr(&probe, "user.probe", b"1", XattrFlags::empty()).is_ok()
 }
 
-/// Each file's digest was told once, and it is the one that hashing the whole file at once gives.
+/// Checks that each file's digest was reported once and equals the digest of the whole file.
 fn check_digests(told: &Told, moving: &Moving, root: &Path, tree: &Snapshot) {
     let Some((algorithm, form)) = moving.digest else {
         assert_eq!(told.hashed, []);
         return;
     };
-    // Several names of one file are copied once, by whichever name comes first.
+    // A file with several names is copied once, under whichever name comes first.
     let first_name = |path: &Path| {
         let relative = path.strip_prefix(root).unwrap();
         tree.get(relative).unwrap().same_as.clone().unwrap_or_else(|| relative.to_owned())
@@ -87,7 +89,8 @@ proptest! {
     ) {
         let place = Place::new();
         let [source, sink] = ["source", "sink"].map(|name| place.path(name));
-        // Plain names repeat, so that files meet files; kinds that can't replace each other stay out.
+        // Plain names repeat, so that files replace files. Kinds that cannot replace each other are
+        // left out.
         let tree = RandomTree {
             fifos: false, links: false, hard_links: false, odd_names: false, depth_max: 0, xattrs: false, modes: false,
             ..tree_for(&moving, &place)
@@ -128,7 +131,7 @@ fn names_of_every_byte_are_kept() {
 fn a_directory_of_thousands_of_files_is_shared_by_workers_without_loss() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
-    // More than one reading of a directory, more than one batch, and a last one that is not full.
+    // Needs several directory reads and several batches, the last one not full.
     DataSet::Small { dirs: 1, files: 2345, bytes: 10 }.build(&source, 4, 1).unwrap();
     run(&onto(&source, &sink, archive(), &Moving { workers: Workers::exactly(5), ..plain() })).is_fine();
     let [before, after] = [&source, &sink].map(|root| Snapshot::take(root).unwrap());
@@ -156,7 +159,7 @@ fn large_files_among_small_ones_keep_no_worker_from_the_small_ones() {
 fn a_tree_deeper_than_a_path_may_be_long_is_copied() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
-    // 40 names of 200 bytes: twice what one system call takes as a path.
+    // 40 names of 200 bytes: twice the maximum path length of a system call.
     let name = "d".repeat(200);
     fs::create_dir(&source).unwrap();
     let mut at = rustix::fs::open(&source, rustix::fs::OFlags::DIRECTORY, 0.into()).unwrap();

@@ -1,4 +1,4 @@
-//! The ways in which bytes can be moved: all that a user can ask for, to be drawn from and to be gone through.
+//! Methods of moving bytes: all that a user can request, as a list and as a random strategy.
 
 use haul_digest::{Algorithm, Digest, digest, tree};
 use haul_engine::copy::{HashForm, Moving, SparseRule, Verify, Workers};
@@ -12,12 +12,13 @@ pub(crate) fn object(bytes: u64) -> ObjectSize {
     ObjectSize::new(bytes).unwrap()
 }
 
-/// Two workers and objects of 64 KiB, nothing else.
+/// Returns two workers and objects of 64 KiB, and no other option.
 pub(crate) fn plain() -> Moving {
     Moving { object: object(64 * K), ..Moving::with(Workers::exactly(2)) }
 }
 
-/// Each way once, and those together that share a path in the engine; objects of 64 KiB.
+/// Returns each method once, and combinations that share a code path in the engine; objects of 64
+/// KiB.
 pub(crate) fn each() -> Vec<(String, Moving)> {
     let base = [
         ("plain", plain()),
@@ -65,10 +66,10 @@ pub(crate) fn each() -> Vec<(String, Moving)> {
     all
 }
 
-/// Any way: workers 1 to 5, objects of 64 KiB to 1 MiB.
+/// Returns a strategy for any method: 1 to 5 workers, objects of 64 KiB to 1 MiB.
 pub(crate) fn any_moving() -> impl Strategy<Value = Moving> {
     let sizes = (1_usize..=5, 16_u32..=20, option::of(sample::select(vec![1, 4096, 5000, 65_536, 1 << 20])));
-    // A sync for each object takes its time: rare.
+    // A sync for each object is slow, so it is rare.
     let flags = (any::<[bool; 3]>(), prop::bool::weighted(0.1), option::of(any::<bool>()));
     let verify = prop_oneof![
         4 => Just(Verify::No),
@@ -97,7 +98,7 @@ pub(crate) fn any_moving() -> impl Strategy<Value = Moving> {
     )
 }
 
-/// None, or any algorithm in any form.
+/// Returns a strategy for no digest, or any algorithm in any form.
 fn any_digest() -> impl Strategy<Value = Option<(Algorithm, HashForm)>> {
     let form = prop_oneof![
         2 => Just(HashForm::Plain),
@@ -111,7 +112,8 @@ pub(crate) fn any_sparse_rule() -> impl Strategy<Value = SparseRule> {
     prop_oneof![Just(SparseRule::Auto), Just(SparseRule::Always), Just(SparseRule::Never)]
 }
 
-/// What a digest of these bytes must be: computed over all of them at once. And whether it is a tree's.
+/// Returns the expected digests of these bytes, computed at once, and true if the digest is that of
+/// a tree.
 pub(crate) fn expected(bytes: &[u8], algorithm: Algorithm, form: HashForm) -> (Vec<Digest>, bool) {
     let (HashForm::Tree(leaf) | HashForm::Leaves(leaf)) = form else {
         return (vec![digest(algorithm, bytes)], false);

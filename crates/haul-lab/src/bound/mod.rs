@@ -1,9 +1,10 @@
-//! The least time that a job's input and output take on this machine: the same bytes are read, written, brought to the
-//! device, dropped and read back, and nothing is computed of them. What a job takes beyond that is its own.
+//! Lower bound for the I/O time of a job on this machine. The same bytes are read, written, synced
+//! to the device, dropped from the page cache and read back, and nothing is computed. The rest of a
+//! job's time is overhead of the job.
 //!
-//! Which way is the fastest depends on the machine: the benchmark runs several and holds `haul` against the best. So
-//! that none of them waits without need, whoever writes never waits for the device, and whoever waits for it or
-//! reads from it is a thread of its own.
+//! The fastest configuration depends on the machine: the benchmark runs several and compares `haul`
+//! with the best. To avoid needless waiting, writer threads never wait for the device. Separate
+//! threads wait for the device and read from it.
 
 mod reread;
 #[cfg(test)]
@@ -23,56 +24,58 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use thiserror::Error;
 
-/// How the bytes go.
+/// Configuration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Past the page cache at every step.
+    /// True if every step bypasses the page cache.
     pub direct: bool,
-    /// Threads that take objects of the source. Through the page cache, twice as many more read back.
+    /// Number of threads that process objects of the source. Through the page cache, twice as many
+    /// additional threads read back.
     pub threads: usize,
-    /// Bytes of one read and one write.
+    /// Number of bytes per read and per write.
     pub block: usize,
-    /// The pieces that threads take.
+    /// Size of the objects that threads take.
     pub object: ObjectSize,
-    /// Through the page cache: how many objects before its turn the source is asked for one.
+    /// Number of objects of read-ahead from the source, through the page cache.
     pub ahead: u64,
 }
 
-/// Why there is no bound to tell.
+/// Error of measuring a bound.
 #[derive(Debug, Error)]
 pub enum BoundError {
-    /// A call failed.
+    /// A system call failed.
     #[error("{}: {doing}: {source}", path.display())]
     Failed {
-        /// What was tried.
+        /// Description of the attempted step.
         doing: &'static str,
-        /// On which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The file system reads and writes through the page cache only.
+    /// The file system has no direct I/O.
     #[error("{}: its file system has no direct I/O; leave --direct out", .0.display())]
     NoDirect(PathBuf),
-    /// The source got shorter.
+    /// The source became shorter.
     #[error("{}: it ended at byte {at}, before its length", path.display())]
     Shrank {
-        /// The source.
+        /// Path of the source.
         path: PathBuf,
-        /// Where it ended.
+        /// Offset at which the source ended.
         at: u64,
     },
 }
 
-/// Reads a whole file, its objects side by side; returns the bytes.
+/// Reads a whole file, with its objects in parallel. Returns the number of bytes.
 ///
 /// # Errors
-/// [`BoundError`].
+/// Returns [`BoundError`] if a read fails, if the file shrinks, or if `way` asks for direct I/O and
+/// the file system has none.
 pub fn read(source: &Path, way: &Way) -> Result<u64, BoundError> {
     let end = End::open(source, way)?;
     let cut = Cut::of(&end, way)?;
     if !way.direct {
-        // Advice that is not taken changes nothing about the bytes.
+        // Failed advice does not change the bytes.
         let _ = cache::advise_all(&end.file, Advice::Sequential);
     }
     side_by_side(way.threads, || {
@@ -86,11 +89,11 @@ pub fn read(source: &Path, way: &Way) -> Result<u64, BoundError> {
     Ok(cut.geometry.len())
 }
 
-/// One end of the way: an open file and its name.
+/// An open source or sink with its path.
 struct End<'p> {
     path: &'p Path,
     file: File,
-    /// What direct transfers keep to, where they are direct.
+    /// Alignment of direct I/O; `None` through the page cache.
     direct: Option<Alignment>,
 }
 
@@ -114,7 +117,7 @@ impl<'p> End<'p> {
         AlignedBuffer::new(bytes).map_err(|source| self.failed("buffer", source))
     }
 
-    /// Reads all of an object, block by block.
+    /// Reads a whole object, block by block.
     fn read(&self, object: Object, block: &mut AlignedBuffer) -> Result<(), BoundError> {
         let mut at = object.range.start.0;
         while at < object.range.end.0 {
@@ -123,7 +126,7 @@ impl<'p> End<'p> {
         Ok(())
     }
 
-    /// Reads from `at` as much as the block holds, not beyond `end`.
+    /// Reads from offset `at` until the block is full, but not beyond `end`.
     fn read_block(&self, at: u64, end: u64, block: &mut AlignedBuffer) -> Result<usize, BoundError> {
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(block.len());
         let got = match self.direct {
@@ -152,7 +155,7 @@ impl<'p> End<'p> {
     }
 }
 
-/// A file's objects, of which each is taken once.
+/// Objects of a file; each is taken once.
 struct Cut {
     geometry: Geometry,
     next: AtomicU64,
@@ -173,14 +176,15 @@ impl Cut {
         self.geometry.object(ObjectIndex(self.next.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Lets the device begin with an object whose turn comes later; with the first one, all those before it too.
+    /// Requests read-ahead of the object that is `ahead` objects later. For the first object,
+    /// requests all objects up to there.
     fn ask_ahead(&self, end: &End<'_>, object: Object) {
         let Some(last) = self.geometry.object(ObjectIndex(object.index.0.saturating_add(self.ahead))) else {
             return;
         };
         let first = if object.index.0 == 0 { object } else { last };
         if self.ahead > 0 && end.direct.is_none() {
-            // Only makes the read begin sooner.
+            // The advice only starts the read earlier.
             let range = ByteRange { start: first.range.start, end: last.range.end };
             let _ = cache::advise(&end.file, range, Advice::WillNeed);
         }
@@ -191,7 +195,7 @@ impl Cut {
     }
 }
 
-/// Runs `work` in so many threads; the first failure is the one that is told.
+/// Runs `work` in `threads` threads. Returns the first error, in the order of the threads.
 fn side_by_side(threads: usize, work: impl Fn() -> Result<(), BoundError> + Sync) -> Result<(), BoundError> {
     thread::scope(|scope| {
         let hired: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(&work)).collect();

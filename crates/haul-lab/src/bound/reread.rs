@@ -1,4 +1,4 @@
-//! The bound of a copy that is read back from the device.
+//! Lower bound for a copy that is read back from the device.
 
 use super::{BoundError, Cut, End, Way, failed, joined, side_by_side};
 use haul_model::{ByteRange, Object};
@@ -10,15 +10,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Copies `source` to `sink`, which must not be there yet, makes it durable, and reads every byte back from the
-/// device; returns the bytes of the source.
+/// Copies `source` to the new file `sink`, makes it durable, and reads every byte back from the
+/// device. Returns the number of bytes of the source.
 ///
-/// Through the page cache, threads that copy hand each object to threads that wait until the device has it, drop it and read it,
-/// while the next are copied. Past it, each thread reads, writes and reads back one object after the other, and there
-/// are many: a device that has several requests before it never waits for one thread.
+/// Through the page cache, the copying threads hand each object to other threads. These wait until
+/// the object is on the device, drop it from the cache and read it, while the next objects are
+/// copied. With direct I/O, each thread reads, writes and reads back one object after the other.
+/// Many threads run then, so that the device has several requests queued and never waits for one
+/// thread.
 ///
 /// # Errors
-/// [`BoundError`].
+/// Returns [`BoundError`] if a step fails or if `sink` exists.
 pub fn reread(source: &Path, sink: &Path, way: &Way) -> Result<u64, BoundError> {
     let source = End::open(source, way)?;
     let mut options = OpenOptions::new();
@@ -26,8 +28,8 @@ pub fn reread(source: &Path, sink: &Path, way: &Way) -> Result<u64, BoundError> 
     let file = file.map_err(|error| failed("create", sink, error))?;
     let cut = Cut::of(&source, way)?;
     if !cut.geometry.is_empty() {
-        // With its length: direct writes that make a file longer go one after the other. A file system that can't
-        // reserve room is written without.
+        // Allocates the whole length first, because direct writes that extend a file are
+        // serialized. A file system that cannot allocate is written without.
         let _ = sparse::allocate(&file, ByteRange { start: Default::default(), end: cut.end() }, !way.direct);
     }
     let sink = End::of(sink, file, way)?;
@@ -62,7 +64,7 @@ fn through_the_cache(source: &End<'_>, sink: &End<'_>, cut: &Cut, way: &Way) -> 
                 let written = written.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 copy_all(source, sink, cut, way, &written)
             })
-            // The last sender goes here: whoever reads back ends with the queue.
+            // This drops the last sender, so that the reading threads end with the queue.
         };
         let proved = joined(proving);
         copied.and(proved)
@@ -80,9 +82,9 @@ fn copy_all(
     while let Some(object) = cut.take() {
         cut.ask_ahead(source, object);
         copy(source, sink, object, &mut block)?;
-        // A failure comes again where it is waited for.
+        // A write-back error occurs again when a thread waits for the data.
         let _ = cache::start_writeback(&sink.file, object.range);
-        // The queue is there as long as somebody writes.
+        // The receivers exist as long as a thread writes.
         let _ = written.send(object);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A bound that moves other bytes, or fewer, bounds nothing.
+//! Tests that a bound moves all of the bytes.
 
 use super::{BoundError, Way, read, reread};
 use haul_model::ObjectSize;
@@ -21,7 +21,7 @@ fn ways() -> Vec<Way> {
         .collect()
 }
 
-/// Whether this file system has no direct I/O at all, so that a bound may refuse it.
+/// Returns true if this file system has no direct I/O at all, so that a bound may refuse it.
 fn may_refuse(file: &Path, way: &Way, error: &BoundError) -> bool {
     let asked = haul_sys::direct::probe_read(fs::File::open(file).unwrap()).unwrap();
     way.direct && asked.is_none() && matches!(error, BoundError::NoDirect(_))

@@ -1,4 +1,4 @@
-//! The owner's side of a file system with faults: mounting it, its rules, what happened so far.
+//! Control of a fault file system: mounting, rules, and the record of injected faults.
 
 use super::pass::Pass;
 use super::rules::{Action, Op, RuleError, Rules};
@@ -15,68 +15,70 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
 
-/// A mounted file system with faults. Close it; dropping it unmounts too, but can't say what went wrong.
+/// A mounted file system with faults.
+///
+/// Close it with [`FaultFs::close`]. Dropping it also unmounts, but cannot report an error.
 #[derive(Debug)]
 pub struct FaultFs {
-    /// Until it is closed or waited for.
+    /// `None` after the file system was closed or waited for.
     session: Option<BackgroundSession>,
     mountpoint: PathBuf,
     control: Arc<Mutex<Control>>,
 }
 
-/// A fault that happened.
+/// An injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fired {
     /// The operation.
     pub op: Op,
-    /// The path from the root, by which the file was opened.
+    /// Path by which the file was opened, relative to the root.
     pub path: PathBuf,
-    /// Offset of its first byte, 0 for operations without bytes.
+    /// Offset of the first byte of the operation; 0 for operations without bytes.
     pub from: u64,
-    /// What was done to it.
+    /// The injected action.
     pub action: Action,
 }
 
-/// Something that reached the storage while that was recorded.
+/// An event that reached the storage during a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// Bytes of a file.
+    /// A write to a file.
     Write {
-        /// The file, from the root.
+        /// Path of the file, relative to the root.
         path: PathBuf,
         /// Offset of the first byte.
         at: u64,
-        /// All of them.
+        /// The written bytes.
         bytes: Vec<u8>,
     },
-    /// A range was made zeros.
+    /// A range that was set to zeros.
     Zero {
-        /// The file, from the root.
+        /// Path of the file, relative to the root.
         path: PathBuf,
         /// Offset of the first byte.
         at: u64,
-        /// How many.
+        /// Length of the range in bytes.
         len: u64,
     },
-    /// The file was synced: all before this is durable.
+    /// A sync of the file: all earlier events of the file are durable.
     Sync {
-        /// The file, from the root.
+        /// Path of the file, relative to the root.
         path: PathBuf,
     },
 }
 
-/// The file system could not be mounted.
+/// Error of mounting the file system.
 #[derive(Debug, Error)]
 pub enum FaultFsError {
-    /// The rules can't be read.
+    /// The file of rules cannot be read.
     #[error("cannot read the fault rules in {}: {source}", path.display())]
     Read {
-        /// Where they stand.
+        /// Path of the file of rules.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The rules can't be understood.
+    /// The rules are invalid.
     #[error(transparent)]
     Rules(#[from] RuleError),
     /// The mount failed.
@@ -86,26 +88,28 @@ pub enum FaultFsError {
         from: PathBuf,
         /// The mount point.
         on: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl FaultFs {
-    /// Shows the directory `source` at `mountpoint`, an empty directory, with the faults of `rules`. Needs
-    /// `/dev/fuse`, and root or the program `fusermount3`.
+    /// Mounts a view of the directory `source`, with the faults of `rules`, at the empty directory
+    /// `mountpoint`. Needs `/dev/fuse`, and root or the program `fusermount3`.
     ///
     /// # Errors
-    /// [`FaultFsError::Mount`].
+    /// Returns [`FaultFsError::Mount`] if the mount fails.
     pub fn mount(source: &Path, mountpoint: &Path, rules: Rules) -> Result<Self, FaultFsError> {
         Self::start(source, mountpoint, Control { rules, ..Control::default() })
     }
 
-    /// The same with rules that stand in a file, which is read again whenever it has changed; a file that
-    /// can't be understood leaves the rules as they were. Faults are told on standard error.
+    /// Mounts as [`FaultFs::mount`] does, with rules from the file `rules`. The file is read again
+    /// whenever it has changed. If the new text is invalid, the previous rules stay in force.
+    /// Injected faults are printed to standard error.
     ///
     /// # Errors
-    /// [`FaultFsError`], also for rules that are wrong from the start.
+    /// Returns [`FaultFsError`] if the mount fails, and also if the first rules cannot be read or
+    /// are invalid.
     pub fn mount_with_file(source: &Path, mountpoint: &Path, rules: &Path) -> Result<Self, FaultFsError> {
         let mut file = RulesFile { path: rules.to_owned(), version: None };
         let rules = file.changed()?.unwrap_or_default();
@@ -128,52 +132,56 @@ impl FaultFs {
         Ok(Self { session: Some(session), mountpoint: mountpoint.to_owned(), control })
     }
 
-    /// Other rules from now on.
+    /// Replaces the rules.
     pub fn set_rules(&self, rules: Rules) {
         lock(&self.control).rules = rules;
     }
 
-    /// The faults so far, in their order.
+    /// Returns the injected faults so far, in order.
     pub fn fired(&self) -> Vec<Fired> {
         lock(&self.control).fired.clone()
     }
 
-    /// Ends the delay that is under way, if there is one: what it held goes on at once.
+    /// Ends the current delay, if there is one. The delayed operation continues at once.
     pub fn let_go(&self) {
         let mut control = lock(&self.control);
         control.holds = false;
         control.let_go.notify_all();
     }
 
-    /// Bytes that were read so far, of all files together.
+    /// Returns the total number of bytes read so far from all files.
     pub fn bytes_read(&self) -> u64 {
         lock(&self.control).bytes_read
     }
 
-    /// From now on all that reaches the storage is noted, in its order.
+    /// Starts recording, in order, the events that reach the storage.
     pub fn begin_record(&self) {
         lock(&self.control).recorded = Some(Vec::new());
     }
 
-    /// How many syncs were recorded so far.
+    /// Returns the number of syncs recorded so far.
     pub fn syncs_recorded(&self) -> usize {
         let control = lock(&self.control);
         let recorded = control.recorded.iter().flatten();
         recorded.filter(|event| matches!(event, Recorded::Sync { .. })).count()
     }
 
-    /// What reached the storage since recording began; it ends.
+    /// Ends the recording and returns its events.
     pub fn end_record(&self) -> Vec<Recorded> {
         lock(&self.control).recorded.take().unwrap_or_default()
     }
 
-    /// Waits until someone else unmounts it.
+    /// Waits until another process unmounts the file system.
     pub fn wait(mut self) -> io::Result<()> {
         self.session.take().map_or(Ok(()), |session| ended(session.guard))
     }
 
-    /// Unmounts it and waits for its thread, which ends with the last use of the file system. That may be a loop device over one of its files, which
-    /// another process keeps as long as its own copy of all mounts (`unshare`, `ip netns exec`) lives: an unmount that is refused for it would not be tried again.
+    /// Unmounts the file system and waits for its thread, which ends with the last use of the file
+    /// system.
+    ///
+    /// That last use may be a loop device over one of the files. Another process keeps the loop
+    /// device as long as its own copy of all mounts exists (`unshare`, `ip netns exec`). An unmount
+    /// that is refused for this reason would not be retried.
     pub fn close(mut self) {
         self.detach();
         if let Some(session) = self.session.take() {
@@ -181,9 +189,10 @@ impl FaultFs {
         }
     }
 
-    /// Takes it away from its place even while something is open: another test's child may have that until it begins with its own program.
+    /// Detaches the mount even if a file is open. A child of another test may hold such a file
+    /// between fork and exec.
     fn detach(&self) {
-        // Who may not do this is helped by `fusermount3` when the session ends.
+        // An unprivileged process fails here; `fusermount3` unmounts when the session ends.
         let _ = rustix::mount::unmount(&self.mountpoint, UnmountFlags::DETACH);
     }
 }
@@ -193,8 +202,9 @@ fn unmounted(session: BackgroundSession) -> JoinHandle<io::Result<()>> {
     session.guard
 }
 
-/// Waits for the thread of a session, which ends with its mount. The kernel says so by ENODEV, or by ECONNABORTED where the thread was about
-/// to take a request; fuser takes only the first for an end.
+/// Waits for the thread of a session, which ends with its mount. The kernel reports the end by
+/// ENODEV, or by ECONNABORTED if the thread was about to take a request. `fuser` treats only ENODEV
+/// as the end.
 fn ended(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {
     match thread.join() {
         Ok(Err(error)) if error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error()) => Ok(()),
@@ -211,17 +221,17 @@ impl Drop for FaultFs {
     }
 }
 
-/// What the file system and its owner share.
+/// State shared by the file system and its [`FaultFs`].
 #[derive(Debug, Default)]
 pub(super) struct Control {
     rules: Rules,
     file: Option<RulesFile>,
     fired: Vec<Fired>,
-    /// What reached the storage since recording began.
+    /// Events that reached the storage since the recording began.
     pub(super) recorded: Option<Vec<Recorded>>,
     pub(super) bytes_read: u64,
     log: bool,
-    /// Nobody has ended the delay that was met last.
+    /// True if the last delay was not ended by [`FaultFs::let_go`].
     holds: bool,
     let_go: Arc<Condvar>,
 }
@@ -230,7 +240,7 @@ pub(super) fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Holds an operation whose delay was met for so many milliseconds, or until it is let go.
+/// Delays an operation by `ms` milliseconds, or until [`FaultFs::let_go`] ends the delay.
 pub(super) fn hold(control: &Mutex<Control>, ms: u64) {
     let control = lock(control);
     let let_go = Arc::clone(&control.let_go);
@@ -239,7 +249,7 @@ pub(super) fn hold(control: &Mutex<Control>, ms: u64) {
 }
 
 impl Control {
-    /// The actions for an operation on these bytes, noted as fired.
+    /// Returns the actions for an operation on these bytes and records them as fired.
     pub(super) fn meet(&mut self, op: Op, path: &Path, from: u64, to: u64) -> Vec<Action> {
         match self.file.as_mut().map(RulesFile::changed) {
             Some(Ok(Some(rules))) => self.rules = rules,
@@ -253,14 +263,14 @@ impl Control {
                 eprintln!("faultfs: {fired:?}");
             }
             self.fired.push(fired);
-            // Who sees that it was met may let it go before it begins.
+            // A caller that sees the delay as fired may end the delay before it begins.
             self.holds |= matches!(action, Action::Delay(_));
         }
         actions
     }
 }
 
-/// Rules that stand in a file, and which version of it was read.
+/// A file of rules, and the version of the file that was read last.
 #[derive(Debug)]
 struct RulesFile {
     path: PathBuf,
@@ -268,7 +278,7 @@ struct RulesFile {
 }
 
 impl RulesFile {
-    /// The rules, if they are not those that were read before.
+    /// Returns the rules if the file has changed since the last call.
     fn changed(&mut self) -> Result<Option<Rules>, FaultFsError> {
         let fail = |source| FaultFsError::Read { path: self.path.clone(), source };
         let meta = fs::metadata(&self.path).map_err(fail)?;

@@ -1,5 +1,5 @@
-//! Storage that lies and fails: a file system that passes everything through to a directory, but for the
-//! faults that rules ask for.
+//! Storage fault injection: a FUSE file system that passes every operation through to a directory,
+//! except for the faults that its rules inject.
 
 mod faultfs;
 mod nodes;

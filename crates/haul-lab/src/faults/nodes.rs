@@ -1,4 +1,4 @@
-//! Which path stands behind which inode number, and what the kernel is told about it.
+//! Map from inode numbers to paths, and the attributes reported to the kernel.
 
 use fuser::{FUSE_ROOT_ID, FileAttr, FileType};
 use rustix::io::Errno;
@@ -9,9 +9,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The inodes that the kernel has been told of. Numbers are those of the source's file system, so that hard
-/// links stay one file; hence the source must be one file system. A file with several names stands under the
-/// name it was looked up by last.
+/// Inodes that the kernel knows.
+///
+/// The numbers are those of the source's file system, so hard links remain one file. The source
+/// must therefore be one file system. A file with several names has the path of its last lookup.
 #[derive(Debug)]
 pub(super) struct Nodes {
     root: PathBuf,
@@ -23,17 +24,17 @@ impl Nodes {
         Self { root, paths: HashMap::from([(FUSE_ROOT_ID, PathBuf::new())]) }
     }
 
-    /// The path from the root.
+    /// Returns the path of an inode, relative to the root; ESTALE if the inode is unknown.
     pub(super) fn path(&self, ino: u64) -> Result<&Path, Errno> {
         self.paths.get(&ino).map(PathBuf::as_path).ok_or(Errno::STALE)
     }
 
-    /// Where a path from the root really is. The root itself ends in no slash.
+    /// Returns the path in the source directory. The path of the root itself has no trailing slash.
     pub(super) fn real(&self, path: &Path) -> PathBuf {
         if path.as_os_str().is_empty() { self.root.clone() } else { self.root.join(path) }
     }
 
-    /// Looks at `path` and remembers its inode.
+    /// Reads the attributes of `path` and records its inode.
     pub(super) fn look(&mut self, path: &Path) -> Result<FileAttr, Errno> {
         let meta = fs::symlink_metadata(self.real(path)).map_err(|e| errno_of(&e))?;
         let ino = if path.as_os_str().is_empty() { FUSE_ROOT_ID } else { meta.ino() };
@@ -41,7 +42,7 @@ impl Nodes {
         Ok(attr(ino, &meta))
     }
 
-    /// Follows a rename: everything below moves along.
+    /// Updates the paths after a rename, also those below a renamed directory.
     pub(super) fn renamed(&mut self, from: &Path, to: &Path) {
         for path in self.paths.values_mut() {
             if let Ok(rest) = path.strip_prefix(from) {
@@ -51,7 +52,7 @@ impl Nodes {
     }
 }
 
-/// What the kernel is told of a file.
+/// Converts the attributes of a file into those reported to the kernel.
 pub(super) fn attr(ino: u64, meta: &Metadata) -> FileAttr {
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     FileAttr {
@@ -73,14 +74,15 @@ pub(super) fn attr(ino: u64, meta: &Metadata) -> FileAttr {
     }
 }
 
-/// Tells a file from one that had its inode number before it and is gone: the kernel would take the new one for the old,
-/// a directory that was removed. The time of birth, which differs.
+/// Returns the generation of an inode: its birth time in nanoseconds. The generation distinguishes
+/// a file from an earlier, removed file with the same inode number. Otherwise the kernel would take
+/// the new file for a removed directory, for example.
 pub(super) fn generation(attr: &FileAttr) -> u64 {
     let born = attr.crtime.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(born.as_nanos()).unwrap_or(0)
 }
 
-/// The kind of an entry in the kernel's words.
+/// Converts the file type of an entry for the kernel.
 pub(super) fn kind(kind: fs::FileType) -> FileType {
     if kind.is_dir() {
         FileType::Directory
@@ -99,15 +101,16 @@ pub(super) fn kind(kind: fs::FileType) -> FileType {
     }
 }
 
-/// A time in the form that `fuser` takes apart again: before 1970 it counts seconds and nanoseconds backwards
-/// each for itself, so that -2 s and 0.5 s stand 2.5 s before 1970 and not 1.5.
+/// Converts a time into the form that `fuser` decodes. Before 1970, `fuser` counts seconds and
+/// nanoseconds backwards separately: -2 s and 0.5 s are 2.5 s before 1970, and not 1.5 s.
 fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
     let distance =
         Duration::from_secs(seconds.unsigned_abs()) + Duration::from_nanos(nanoseconds.unsigned_abs());
     if seconds < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
-/// The inverse of [`time`], for times that come from `fuser`: seconds and nanoseconds as the system counts.
+/// Converts a time from `fuser` into seconds and nanoseconds as the system counts them (the inverse
+/// of [`time`]).
 pub(super) fn seconds_of(time: SystemTime) -> (i64, i64) {
     let (distance, sign) = match time.duration_since(UNIX_EPOCH) {
         Ok(after) => (after, 1),
@@ -116,7 +119,7 @@ pub(super) fn seconds_of(time: SystemTime) -> (i64, i64) {
     (sign * i64::try_from(distance.as_secs()).unwrap_or(i64::MAX), i64::from(distance.subsec_nanos()))
 }
 
-/// The number behind an error of the standard library.
+/// Returns the error number of a standard library error, EIO if it has none.
 pub(super) fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

@@ -1,4 +1,4 @@
-//! What each operation does to the source, and where the rules come in.
+//! Effect of each operation on the source directory, and the rules that change this effect.
 
 use super::faultfs::{Control, Recorded, hold, lock};
 use super::nodes::{Nodes, errno_of, kind, seconds_of};
@@ -14,27 +14,29 @@ use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// The file system as the kernel talks to it, one request at a time.
+/// State of the file system; the kernel's requests are served one at a time.
 pub(super) struct Pass {
     pub(super) nodes: Nodes,
     pub(super) control: Arc<Mutex<Control>>,
     pub(super) open: HashMap<u64, Open>,
     last: u64,
     is_root: bool,
-    /// Files that lost their name while they were open, by inode: what they are called until they are closed.
+    /// Files that lost their name while they were open, by inode: the path of each until it is
+    /// closed.
     silly: HashMap<u64, PathBuf>,
-    /// What the kernel was first told of files whose attributes lag, by inode.
+    /// Attributes first reported to the kernel for files whose attributes lag, by inode.
     pub(super) lagging: HashMap<u64, FileAttr>,
 }
 
-/// Something open, by the path it was opened by.
+/// An open file or directory; a file with the path by which it was opened.
 pub(super) enum Open {
     File(File, PathBuf),
     List(Vec<(u64, FileType, OsString)>),
 }
 
 impl Pass {
-    /// Over the directory `root`; with root's rights, new entries go to the one who asks for them.
+    /// Creates a file system over the directory `root`. With root's rights, a new entry gets the
+    /// owner of the request.
     pub(super) fn new(root: PathBuf, control: Arc<Mutex<Control>>, is_root: bool) -> Self {
         Self {
             nodes: Nodes::new(root),
@@ -47,7 +49,8 @@ impl Pass {
         }
     }
 
-    /// Meets the rules for an operation without bytes: `Ok(true)` if it is to be dropped.
+    /// Applies the rules for an operation without bytes. Returns `Ok(true)` if the operation is to
+    /// be dropped.
     pub(super) fn meet(&self, op: Op, path: &Path) -> Result<bool, Errno> {
         let actions = lock(&self.control).meet(op, path, 0, 0);
         let mut dropped = false;
@@ -70,7 +73,7 @@ impl Pass {
         }
     }
 
-    /// A file that is open now.
+    /// Returns the attributes of a file if the file is open.
     pub(super) fn held(&self, ino: u64) -> Option<fs::Metadata> {
         let open = self.open.values().filter_map(|open| match open {
             Open::File(file, _) => file.metadata().ok(),
@@ -92,14 +95,16 @@ impl Pass {
         more: OFlags,
         mode: Mode,
     ) -> Result<u64, Errno> {
-        // The kernel positions appending writes and truncates by itself; direct I/O would bind us to alignment.
+        // The kernel itself positions appending writes and truncates. Direct I/O would require
+        // alignment.
         let flags = OFlags::from_bits_retain(flags.cast_unsigned())
             - (OFlags::APPEND | OFlags::DIRECT | OFlags::TRUNC | OFlags::CREATE | OFlags::EXCL);
         let file = sys::openat(CWD, self.nodes.real(&path), flags | more | OFlags::CLOEXEC, mode)?;
         Ok(self.keep(Open::File(file.into(), path)))
     }
 
-    /// Meets the rules for making `name`, makes it and gives it to the one who asked for it.
+    /// Applies the rules for creating `name`, creates it with `make`, and sets the owner to that of
+    /// the request.
     pub(super) fn make(
         &mut self,
         request: &Request<'_>,
@@ -149,21 +154,21 @@ impl Pass {
         Ok(())
     }
 
-    /// A handle is closed; a file that only it kept goes.
+    /// Closes a handle. If a file lost its name and this was its last handle, removes the file.
     pub(super) fn release_handle(&mut self, handle: u64) {
         let Some(Open::File(file, _)) = self.open.remove(&handle) else { return };
         let Ok(ino) = file.metadata().map(|meta| meta.ino()) else { return };
         if self.held(ino).is_none()
             && let Some(path) = self.silly.remove(&ino)
         {
-            // Somebody else may have removed it by that name.
+            // Another process may have removed the file by its `.nfs` name.
             let _ = fs::remove_file(self.nodes.real(&path));
         }
     }
 
-    /// Copies by reading and writing, so that the rules for both are met.
+    /// Copies by reading and writing, so that the rules for both apply.
     pub(super) fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<usize, Errno> {
-        /// Bytes of one step; the caller asks again for more.
+        /// Maximum number of bytes of one request; the caller repeats for the rest.
         const STEP: u64 = 1 << 20;
         let (_, path) = self.file(to.0)?;
         let mut len = len.min(STEP);
@@ -227,7 +232,7 @@ impl Pass {
         Ok(written)
     }
 
-    /// Notes what reached the storage, while that is recorded.
+    /// Records an event at the storage if a recording is active.
     pub(super) fn record(&self, what: impl FnOnce() -> Recorded) {
         if let Some(recorded) = &mut lock(&self.control).recorded {
             recorded.push(what());
@@ -294,7 +299,7 @@ impl Pass {
     }
 }
 
-/// What a setattr request changes beside the length.
+/// Changes of a setattr request other than the length.
 pub(super) struct Change {
     pub(super) mode: Option<u32>,
     pub(super) uid: Option<u32>,
@@ -320,7 +325,8 @@ fn timespec(time: Option<TimeOrNow>) -> Timespec {
     Timespec { tv_sec, tv_nsec }
 }
 
-/// Turns one bit over if its byte is among `bytes`, which begin at offset `from`.
+/// Flips a bit of the byte at offset `at` if `bytes`, which begin at offset `from`, contain that
+/// byte.
 fn turn_over(bytes: &mut [u8], from: u64, at: u64, bit: u8) {
     let index = at.checked_sub(from).and_then(|i| usize::try_from(i).ok());
     if let Some(byte) = index.and_then(|i| bytes.get_mut(i)) {

@@ -1,6 +1,6 @@
-//! The rules of faults: which operation on which bytes of which file goes wrong, and how.
+//! Fault rules: the operation, the byte range and the file to which a fault applies, and the fault.
 //!
-//! One rule a line, fields separated by blanks, `#` begins a comment:
+//! Each line holds one rule with fields separated by blanks; `#` begins a comment:
 //!
 //! ```text
 //! GLOB          OP     BYTES        ACTION           [after N] [times N]
@@ -17,41 +17,44 @@
 //! *             remove ..           silly
 //! ```
 //!
-//! The glob is matched against the path from the root of the file system: `*` stands for any bytes, `/` too,
-//! `?` for one byte, and `\` takes the next byte as it is. BYTES is `FROM..TO`, each may be missing.
-//! `after N` lets the first N matching operations pass, `times N` ends the rule after N faults.
+//! The glob is matched against the path relative to the root of the file system. `*` matches any
+//! bytes including `/`, `?` matches one byte, and `\` makes the next byte literal. BYTES is
+//! `FROM..TO`; each bound may be missing. `after N` skips the first N matching operations, and
+//! `times N` ends the rule after N faults.
 
 use rustix::io::Errno;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Rules in their order, each with the number of times it was met so far.
+/// Rules in order, each with its remaining counts.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     rules: Vec<Rule>,
 }
 
-/// One line of the rules.
+/// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Matched against the path, as bytes.
+    /// Pattern that is matched against the path, as bytes.
     pub glob: Vec<u8>,
-    /// Which operation.
+    /// Operation to which the rule applies.
     pub op: Op,
-    /// First byte that counts.
+    /// First byte of the range.
     pub from: u64,
-    /// The byte after the last that counts.
+    /// First byte after the range.
     pub to: u64,
-    /// What happens.
+    /// Action of the rule.
     pub action: Action,
-    /// Operations that still pass before the first fault.
+    /// Number of matching operations that still pass before the first fault.
     pub after: u64,
-    /// Faults that are left.
+    /// Number of faults that remain.
     pub times: u64,
 }
 
-/// An operation that can be made to fail. Only [`Op::Read`], [`Op::Write`], [`Op::Copy`] and [`Op::Truncate`] have bytes;
-/// the others match every range.
+/// An operation that can fail.
+///
+/// Only [`Op::Read`], [`Op::Write`], [`Op::Copy`] and [`Op::Truncate`] have bytes. The others match
+/// every range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Reading bytes of a file.
@@ -60,86 +63,90 @@ pub enum Op {
     Write,
     /// fsync and fdatasync.
     Fsync,
-    /// Closing a descriptor, which is where network file systems tell of bytes they lost.
+    /// Closing a descriptor. Network file systems report lost bytes here.
     Flush,
     /// Opening a file that exists.
     Open,
-    /// Making a file, directory, link or node.
+    /// Creating a file, directory, link or node.
     Create,
-    /// Making a second name, beside [`Op::Create`].
+    /// Creating a hard link; [`Op::Create`] matches too.
     Link,
-    /// Making a symbolic link, beside [`Op::Create`].
+    /// Creating a symbolic link; [`Op::Create`] matches too.
     Symlink,
-    /// Making a pipe, socket or device, beside [`Op::Create`].
+    /// Creating a pipe, socket or device; [`Op::Create`] matches too.
     Node,
     /// Reserving space by fallocate.
     Allocate,
     /// Changing a file's length; its byte is the new end.
     Truncate,
-    /// Copying from file to file inside the file system (copy_file_range); path and bytes are the target's. Reading
-    /// the source and writing the target are met as well.
+    /// Copying inside the file system (copy_file_range); path and bytes are those of the target.
+    /// The rules for reading the source and for writing the target apply too.
     Copy,
-    /// Asking where data or a hole begins.
+    /// Seeking data or a hole.
     Seek,
-    /// Looking at a name or an inode.
+    /// Reading the attributes of a name or an inode.
     Stat,
-    /// Finding a name in its directory, for whatever is done with it then.
+    /// Resolving a name in its directory, for any later operation.
     Name,
     /// Changing mode, owner or times.
     SetAttr,
-    /// Changing the owner, beside [`Op::SetAttr`].
+    /// Changing the owner; [`Op::SetAttr`] matches too.
     Owner,
-    /// Changing the mode, beside [`Op::SetAttr`].
+    /// Changing the mode; [`Op::SetAttr`] matches too.
     Mode,
-    /// Changing times, beside [`Op::SetAttr`].
+    /// Changing times; [`Op::SetAttr`] matches too.
     Times,
     /// Listing a directory.
     List,
     /// Removing a name.
     Remove,
-    /// Giving a new name, by rename; the path is the old one.
+    /// Renaming; the path is the old one.
     Rename,
     /// Reading, setting or removing an extended attribute.
     Xattr,
 }
 
-/// What happens to an operation that a rule matches.
+/// Action of a rule on a matching operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It fails with this error.
+    /// The operation fails with this error.
     Errno(Errno),
     /// At most this many bytes are read, written or copied.
     Short(u64),
-    /// This bit (0 to 7) of the byte at this offset of the file is turned over on its way.
+    /// Bit `bit` of the byte at offset `at` of the file is flipped in transit.
     Flip {
         /// Offset in the file.
         at: u64,
-        /// Bit of the byte.
+        /// Bit of the byte, 0 to 7.
         bit: u8,
     },
-    /// A write, a sync or a change of owner, mode or times says that all went well and does nothing.
+    /// A write, a sync or a change of owner, mode or times reports success and does nothing.
     Drop,
-    /// It takes this many milliseconds longer.
+    /// The operation takes this many milliseconds longer.
     Delay(u64),
-    /// Times are shown as multiples of this many milliseconds, rounded down: a property, never told as a fault.
+    /// Times are rounded down to multiples of this many milliseconds. A property, never reported as
+    /// a fault.
     Coarse(u64),
-    /// Attributes are shown as they were first looked at, until the file is opened or changed from this side: a property.
+    /// Attributes are shown as first read, until the file is opened or changed from this side. A
+    /// property.
     Lag,
-    /// A name is found in either case of its ASCII letters, and keeps the spelling that it was made with: a property.
+    /// Names are found regardless of the case of ASCII letters, and keep the spelling of their
+    /// creation. A property.
     Fold,
-    /// A name is found and made without the dots at its end: a property.
+    /// Names are found and created without trailing dots. A property.
     Trim,
-    /// A file that is open loses its name only to get another, `.nfs` and a number, and goes when it is closed.
+    /// Removing a file that is open renames it to `.nfs` and a number. The file is removed when it
+    /// is closed.
     Silly,
 }
 
-/// A line of the rules that can't be understood.
+/// Error of an invalid rule.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("line {line} of the fault rules: {what}")]
 pub struct RuleError {
-    /// From 1.
+    /// Line number, starting at 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Description of the error.
     pub what: String,
 }
 
@@ -159,15 +166,15 @@ impl FromStr for Rules {
 }
 
 impl Action {
-    /// Whether it is what the file system is like, and no fault that is told.
+    /// Returns true if the action is a property of the file system and not a fault to report.
     pub(super) fn is_property(self) -> bool {
         matches!(self, Self::Coarse(_) | Self::Lag | Self::Fold | Self::Trim)
     }
 }
 
 impl Rules {
-    /// The actions for an operation on bytes `from..to` of `path`, in the order of the rules, and counts them.
-    /// An operation without bytes gives an empty range.
+    /// Returns the actions for an operation on bytes `from..to` of `path`, in the order of the
+    /// rules, and updates their counts. An operation without bytes has an empty range.
     pub fn meet(&mut self, op: Op, path: &[u8], from: u64, to: u64) -> Vec<Action> {
         self.rules.iter_mut().filter_map(|rule| rule.meet(op, path, from, to)).collect()
     }
@@ -175,7 +182,7 @@ impl Rules {
 
 impl Rule {
     fn meet(&mut self, op: Op, path: &[u8], from: u64, to: u64) -> Option<Action> {
-        // A flip concerns the operations that carry its byte, whatever range the rule names beside it.
+        // A flip applies to operations that cover its byte, inside the rule's range.
         let (first, end) = match self.action {
             Action::Flip { at, .. } => (self.from.max(at), self.to.min(at + 1)),
             _ => (self.from, self.to),
@@ -225,7 +232,7 @@ impl Op {
     }
 }
 
-/// Error numbers by the names that tests of copying need; any other is given as its number.
+/// Names of the errors that tests of copying use; any other error is given by its number.
 const ERRNOS: [(&str, Errno); 19] = [
     ("EPERM", Errno::PERM),
     ("ENOENT", Errno::NOENT),
@@ -248,8 +255,8 @@ const ERRNOS: [(&str, Errno); 19] = [
     ("ETIMEDOUT", Errno::TIMEDOUT),
 ];
 
-/// Splits at blanks that no backslash stands before; stops at a field that begins with `#`. Backslashes stay
-/// in: the glob reads them again.
+/// Splits a line at unescaped blanks and stops at a field that begins with `#`. Backslashes remain,
+/// because the glob interprets them.
 fn split_fields(line: &str) -> Vec<String> {
     let mut fields = Vec::new();
     let mut field = String::new();
@@ -357,7 +364,8 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("'{text}' is not a whole number"))
 }
 
-/// Whether all of `path` matches. Remembers one star to go back to: linear for one star, never exponential.
+/// Returns true if the glob matches all of `path`. Remembers only the last star, so the time is
+/// linear for one star and never exponential.
 fn matches_glob(glob: &[u8], path: &[u8]) -> bool {
     let (mut g, mut p) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

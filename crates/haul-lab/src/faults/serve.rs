@@ -1,5 +1,6 @@
-//! The kernel's requests, answered one at a time. Files are opened past the page cache, so that each read and
-//! write of a program is one that the rules see.
+//! FUSE request handlers; requests are served one at a time.
+//!
+//! Files are opened with direct I/O, so that the rules see each read and write of a program.
 
 use super::faultfs::Recorded;
 use super::nodes::{errno_of, generation};
@@ -19,15 +20,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// The kernel keeps no attributes or names: what the source says now is true.
+/// Cache lifetime of attributes and names in the kernel: zero, so that the kernel always asks for
+/// current ones.
 const KEEP: Duration = Duration::ZERO;
 
-/// Offsets and lengths come signed; none is below zero.
+/// Converts an offset or length, which arrives signed and is never negative.
 fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// Gives the value, or answers with the error and returns.
+/// Evaluates to the value, or replies with the error and returns.
 macro_rules! ok_or_answer {
     ($result:expr, $reply:expr) => {
         match $result {
@@ -47,7 +49,7 @@ fn answer_entry(result: Result<FileAttr, Errno>, reply: ReplyEntry) {
     reply.entry(&KEEP, &attr, generation(&attr));
 }
 
-/// The kernel asks for the length first, with a size of 0.
+/// Replies with an extended attribute. The kernel asks for the length first, with a size of 0.
 fn answer_xattr(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
     let value = ok_or_answer!(result, reply);
     let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
@@ -113,7 +115,7 @@ impl Filesystem for Pass {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        // Regular files come this way only from programs that ask for them so.
+        // Only programs that call mknod for a regular file create one by this request.
         if !sys::FileType::from_raw_mode(mode).is_file() {
             let met = self.child(parent, name).and_then(|path| self.meet(Op::Node, &path));
             ok_or_answer!(met, reply);

@@ -1,4 +1,5 @@
-//! What the kernel is shown of names and attributes: as they are, or as a file system with other habits would show them.
+//! Names and attributes as reported to the kernel: unchanged, or as a file system with other
+//! properties would report them.
 
 use super::faultfs::{hold, lock};
 use super::nodes::{attr, errno_of, generation};
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 impl Pass {
-    /// What `ino` is now. A file that has lost its name is still there for who holds it open.
+    /// Returns the attributes of `ino`. A file that has lost its name still exists while it is
+    /// open.
     pub(super) fn look(&mut self, ino: u64) -> Result<FileAttr, Errno> {
         let path = self.nodes.path(ino)?.to_owned();
         let found = self.nodes.look(&path);
@@ -23,15 +25,16 @@ impl Pass {
         self.shown(&path, attr?)
     }
 
-    /// What `path` is now, which the kernel is about to be told.
+    /// Returns the attributes of `path` to report to the kernel.
     pub(super) fn look_up(&mut self, path: &Path) -> Result<FileAttr, Errno> {
         let attr = self.nodes.look(path)?;
         self.shown(path, attr)
     }
 
-    /// The path of `name` in the directory `parent`, from the root. Where the rules trim names it has no dots at its end. Where
-    /// they fold names and nothing is spelled so, it is that of the entry which differs from it in nothing but case, if there
-    /// is one.
+    /// Returns the path of `name` in the directory `parent`, relative to the root.
+    ///
+    /// If the rules trim names, trailing dots are removed. If the rules fold names and no entry has
+    /// this spelling, returns the path of an entry that differs only in case, if there is one.
     pub(super) fn child(&self, parent: u64, mut name: &OsStr) -> Result<PathBuf, Errno> {
         let directory = self.nodes.path(parent)?;
         let mut path = directory.join(name);
@@ -59,7 +62,8 @@ impl Pass {
         Ok(like.map_or(path, |like| directory.join(like)))
     }
 
-    /// Meets the rules for looking: the error, or the attributes with times as coarse as they ask, and as old.
+    /// Applies the rules for reading attributes. Returns the error, or the attributes with coarse
+    /// times or lagging values.
     fn shown(&mut self, path: &Path, mut attr: FileAttr) -> Result<FileAttr, Errno> {
         let actions = lock(&self.control).meet(Op::Stat, path, 0, 0);
         for action in actions {
@@ -79,8 +83,8 @@ impl Pass {
         Ok(attr)
     }
 
-    /// What a file was when it was first looked at. Who has it open sees it as it is; so does who meets another file under
-    /// the number of one that is gone.
+    /// Returns the attributes of a file as they were first read. An open file shows its current
+    /// attributes. So does a new file that reuses the inode number of a removed one.
     fn first_seen(&mut self, now: FileAttr) -> FileAttr {
         if self.held(now.ino).is_some() {
             return now;
@@ -94,14 +98,15 @@ impl Pass {
     }
 }
 
-/// The name without the dots at its end; none is left of one that has nothing else.
+/// Removes the trailing dots of a name; ENOENT if the name consists only of dots.
 fn without_dots(name: &OsStr) -> Result<&OsStr, Errno> {
     let bytes = name.as_bytes();
     let len = bytes.iter().rposition(|byte| *byte != b'.').map_or(0, |last| last + 1);
     if len == 0 { Err(Errno::NOENT) } else { Ok(OsStr::from_bytes(&bytes[..len])) }
 }
 
-/// The multiple of `ms` milliseconds at or before a time. Times before 1970 stay, as no such file system has any.
+/// Rounds a time down to a multiple of `ms` milliseconds. Times before 1970 stay unchanged, because
+/// no file system with coarse times has them.
 fn coarse(time: SystemTime, ms: u64) -> SystemTime {
     let Ok(since) = time.duration_since(UNIX_EPOCH) else { return time };
     let step = u128::from(ms) * 1_000_000;

@@ -12,14 +12,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A source directory and its view with faults, which goes before the directories do.
+/// A source directory and its view with faults. The view is dropped before the directories.
 struct Bed {
     faults: FaultFs,
     home: TempDir,
 }
 
 impl Bed {
-    /// Nothing if this machine can't mount it.
+    /// Returns `None` if this machine cannot mount FUSE file systems.
     fn new(rules: &str) -> Option<Self> {
         if !met_or_skip(&[Need::Fuse]) {
             return None;
@@ -226,7 +226,7 @@ fn a_delay_ends_when_it_is_let_go() {
     assert!(begun.elapsed() < LONG);
 }
 
-/// The unmount was refused then, and close waited for ever.
+/// Regression: the unmount was refused while a file was open, and `close` waited forever.
 #[test]
 fn closing_waits_for_who_still_has_a_file_open() {
     let Some(Bed { faults, home }) = Bed::new("") else { return };

@@ -1,8 +1,8 @@
-//! A crate depends only on floors below its own.
+//! Layering rule: a crate depends only on crates in lower layers.
 
 use serde_json::Value;
 
-/// Where the crates live. A crate on a pure floor has no clock, no files and no sockets.
+/// Layer of each crate. Crates in a pure layer use no clock, files or sockets.
 pub const FLOORS: [(&str, Floor); 10] = [
     ("haul-model", Floor { height: 0, is_pure: true }),
     ("haul-digest", Floor { height: 1, is_pure: true }),
@@ -16,25 +16,25 @@ pub const FLOORS: [(&str, Floor); 10] = [
     (LAB, Floor { height: 6, is_pure: false }),
 ];
 
-/// The developers' crate: others may use it in their tests only.
+/// The developers' crate, which others may use only in their tests.
 const LAB: &str = "haul-lab";
 
-/// A place in the house.
+/// Layer of a crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Floor {
-    /// 0 is the ground.
+    /// Number of the layer; 0 is the lowest.
     pub height: u8,
-    /// No clock, no files, no sockets.
+    /// True if crates of the layer use no clock, files or sockets.
     pub is_pure: bool,
 }
 
-/// The floor of a crate, if the table knows it.
+/// Returns the layer of a crate if the table lists it.
 pub fn floor_of(name: &str) -> Option<Floor> {
     FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
 }
 
-/// What is wrong with the workspace's crates, given what `cargo metadata --no-deps` says: crates without a
-/// floor or a purpose, and dependencies that don't lead downwards.
+/// Returns the errors of the workspace's crates, given the output of `cargo metadata --no-deps`:
+/// crates without a layer or a description, and dependencies that do not lead to a lower layer.
 pub fn breaches(metadata: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
@@ -60,7 +60,8 @@ fn upward(name: &str, floor: Floor, dependency: &Value) -> Option<String> {
         return (!is_test_only).then(|| format!("{name} depends on {LAB}, which is for tests only"));
     }
     let Some(below) = floor_of(to) else {
-        // Only crates of the house have floors; one that the table forgot is told by its own entry.
+        // Only crates of this workspace have layers. A crate that is missing in the table is
+        // reported at its own entry.
         return None;
     };
     (below.height >= floor.height)

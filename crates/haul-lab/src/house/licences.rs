@@ -1,11 +1,11 @@
-//! Every dependency's licence is one of those that `deny.toml` allows.
+//! Licence rule: `deny.toml` allows the licence of every dependency.
 
 use serde_json::Value;
 
-/// The licences of the list `allow` in the section `[licenses]` of a `deny.toml`.
+/// Returns the licences in the list `allow` of the section `[licenses]` of a `deny.toml`.
 ///
 /// # Errors
-/// If there is no such list.
+/// Returns a message if there is no such list.
 pub fn allowed(deny: &str) -> Result<Vec<String>, String> {
     let section = deny.split_once("[licenses]").ok_or("deny.toml has no section [licenses]")?.1;
     let section = section.split("\n[").next().unwrap_or(section);
@@ -14,7 +14,8 @@ pub fn allowed(deny: &str) -> Result<Vec<String>, String> {
     Ok(list.split('"').skip(1).step_by(2).map(str::to_owned).collect())
 }
 
-/// Packages of `cargo metadata` whose licence expression can't be met by `allowed` alone.
+/// Returns the packages of `cargo metadata` whose licence expression cannot be satisfied by
+/// `allowed` alone.
 pub fn refused(metadata: &Value, allowed: &[String]) -> Vec<String> {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     packages
@@ -32,8 +33,8 @@ pub fn refused(metadata: &Value, allowed: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Whether an SPDX expression (annex D of SPDX 2.3; `/` as older packages write OR) can be met; nothing if it
-/// is none.
+/// Returns true if an SPDX expression can be satisfied (annex D of SPDX 2.3; older packages write
+/// `/` for OR). Returns `None` if the text is not such an expression.
 fn is_met(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -1,5 +1,5 @@
-//! The rules of the house, as checks that list what breaks them. `tests/house.rs` holds the repository to them;
-//! the tests here show that each can fail.
+//! Rules of this repository, as checks that list violations. `tests/house.rs` applies them to the
+//! repository; the tests here show that each check can fail.
 
 pub mod floors;
 pub mod licences;

@@ -1,9 +1,9 @@
-//! The tables in `docs/options`: every option of a tool has a row that says what it does, which tests hold it to that,
-//! and where it differs from the tool that people know; and the tests are there.
+//! Rules for the tables in `docs/options`. Every option of a tool has a row with its effect, the
+//! tests that check it, and the difference to the well-known tool. The tests exist.
 //!
-//! A row has the columns of its table's head: the option in the ways it can be typed, what it does in one line, its
-//! tests as `folder/file.rs::name`, and, where there is another tool to differ from, the difference with its reason, or
-//! `none`. Options and tests stand in backticks.
+//! A row has the columns of its table's head: the option in all its spellings, its effect in one
+//! line, and its tests as `folder/file.rs::name`. If there is a tool to compare with, the last
+//! column gives the difference with its reason, or `none`. Options and tests are in backticks.
 
 use super::text;
 use std::collections::BTreeSet;
@@ -11,19 +11,20 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is wrong with a document, by its path from the root of the repository, whose tool knows `options`, each with
-/// its dashes.
+/// Returns the errors of a document, given by its path from the root of the repository. `options`
+/// are the options of its tool, each with its dashes.
 ///
 /// # Errors
-/// What can't be read.
+/// Returns an error if a file cannot be read.
 pub fn breaches(document: &str, options: impl IntoIterator<Item = String>) -> io::Result<Vec<String>> {
     breaches_in(document, &[], options)
 }
 
-/// As [`breaches`], of a document about several tools: only the sections whose headings begin so are about this one.
+/// Does the same as [`breaches`] for a document about several tools. Only sections whose headings
+/// begin with one of `sections` are checked.
 ///
 /// # Errors
-/// What can't be read.
+/// Returns an error if a file cannot be read.
 pub fn breaches_in(
     document: &str,
     sections: &[&str],
@@ -41,10 +42,10 @@ pub fn breaches_in(
     Ok(check(rows(&text, sections), &options.into_iter().collect(), is_there))
 }
 
-/// Which of the options that another tool has, each with its dashes, no row of these sections is about.
+/// Returns the options of another tool, each with its dashes, that have no row in these sections.
 ///
 /// # Errors
-/// The document can't be read.
+/// Returns an error if the document cannot be read.
 pub fn without_row(
     document: &str,
     sections: &[&str],
@@ -57,10 +58,10 @@ pub fn without_row(
     Ok(options.into_iter().filter(|option| !named.contains(&**option)).collect())
 }
 
-/// One line of a table.
+/// A row of a table.
 struct Row<'a> {
     number: usize,
-    /// How many columns the table's head has.
+    /// Number of columns in the table's head.
     width: usize,
     columns: Vec<&'a str>,
 }
@@ -75,7 +76,7 @@ fn check(rows: Vec<Row<'_>>, options: &BTreeSet<String>, is_there: impl Fn(&str)
             continue;
         };
         for option in quoted(typed) {
-            // A value that the option takes is not part of its name.
+            // The value of the option is not part of its name.
             let name = option.split(['=', '[', ' ']).next().unwrap_or(option);
             if !options.contains(name) {
                 found.push(format!("line {line}: {name} is no option of this tool"));
@@ -95,7 +96,8 @@ fn check(rows: Vec<Row<'_>>, options: &BTreeSet<String>, is_there: impl Fn(&str)
     found
 }
 
-/// The rows that begin with an option, of all sections or of those whose headings begin with one of `sections`.
+/// Returns the rows that begin with an option, of all sections or of those whose headings begin
+/// with one of `sections`.
 fn rows<'a>(text: &'a str, sections: &[&str]) -> Vec<Row<'a>> {
     let (mut found, mut width, mut is_meant) = (Vec::new(), 0, sections.is_empty());
     let mut above = "";
@@ -114,7 +116,7 @@ fn rows<'a>(text: &'a str, sections: &[&str]) -> Vec<Row<'a>> {
     found
 }
 
-/// What stands between a row's bars. A bar with a backslash before it parts no columns.
+/// Returns the cells between a row's bars. An escaped bar (`\|`) does not separate cells.
 fn columns(line: &str) -> Vec<&str> {
     let line = line.trim().trim_start_matches('|');
     let line = line.strip_suffix('|').unwrap_or(line);
@@ -128,12 +130,12 @@ fn columns(line: &str) -> Vec<&str> {
     columns
 }
 
-/// What stands in backticks.
+/// Returns the strings in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether a source holds a test of this name.
+/// Returns true if a source contains a test of this name.
 fn has_test(source: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
     let lines: Vec<&str> = source.lines().map(str::trim).collect();

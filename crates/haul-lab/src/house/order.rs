@@ -1,8 +1,9 @@
-//! The order that functions are linked in (`haul-cli/start-order`) names functions that are.
+//! Rule: every function in the link order (`haul-cli/start-order`) exists.
 
 use std::path::{Path, PathBuf};
 
-/// Lines of an order that name a function of this workspace which no file of its crate has.
+/// Returns the lines of an order that name a function of this workspace which no file of its crate
+/// defines.
 #[must_use]
 pub fn gone(order: &str, texts: &[(PathBuf, String)]) -> Vec<String> {
     let is_gone =
@@ -10,7 +11,7 @@ pub fn gone(order: &str, texts: &[(PathBuf, String)]) -> Vec<String> {
     order.lines().map(str::trim).filter(is_gone).map(str::to_owned).collect()
 }
 
-/// The folder of a path's crate, and its function; `None` for what lies elsewhere.
+/// Returns the folder of a path's crate and the function; `None` for a path outside this workspace.
 fn named(path: &str) -> Option<(PathBuf, &str)> {
     let (name, rest) =
         path.split_once("::").filter(|(name, _)| *name == "haul" || name.starts_with("haul_"))?;

@@ -1,4 +1,4 @@
-//! Pure crates have no clock, no files, no sockets; `unsafe` has its places.
+//! Rules: pure crates use no clock, files or sockets, and only some crates contain `unsafe`.
 
 use super::source::{Token, std_paths, test_modules, tokens, tokens_outside_tests};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Parts of the standard library that only the shell around the pure crates may use.
+/// Parts of the standard library that pure crates must not use.
 const IMPURE: [&str; 13] = [
     "std::env",
     "std::fs",
@@ -24,8 +24,8 @@ const IMPURE: [&str; 13] = [
     "std::time::*",
 ];
 
-/// Packages that bring the operating system, an executor or threads. `libc` is judged by who asks for it:
-/// compiled C has a need of its own for it.
+/// Packages that use the operating system, an executor or threads. `libc` counts only as a direct
+/// dependency, because compiled C code needs it too.
 const IMPURE_PACKAGES: [&str; 23] = [
     "async-std",
     "chrono",
@@ -52,10 +52,10 @@ const IMPURE_PACKAGES: [&str; 23] = [
     "walkdir",
 ];
 
-/// Source files of the crate in `folder` below `src`, but those that only tests see.
+/// Returns the source files of the crate in `folder` below `src`, except those of tests.
 ///
 /// # Errors
-/// What can't be read.
+/// Returns an error if a file or directory cannot be read.
 pub fn sources(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     let mut found = BTreeMap::new();
     let mut open = vec![folder.join("src")];
@@ -77,7 +77,7 @@ pub fn sources(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     Ok(found.into_iter().collect())
 }
 
-/// Where the bodies of a file's test modules may stand.
+/// Returns the paths at which the bodies of a file's test modules can be.
 fn files_of_test_modules(path: &Path, text: &str) -> Vec<PathBuf> {
     let stem = path.file_stem().unwrap_or_default();
     let is_root = ["lib", "main", "mod"].iter().any(|name| stem == *name);
@@ -86,7 +86,8 @@ fn files_of_test_modules(path: &Path, text: &str) -> Vec<PathBuf> {
     names.flat_map(|name| [dir.join(&name).with_extension("rs"), dir.join(name).join("mod.rs")]).collect()
 }
 
-/// Uses of clock, files, sockets, threads and environment in one source file, outside its tests.
+/// Returns the uses of clock, files, sockets, threads and environment in a source file, outside its
+/// tests.
 pub fn impure_uses(source: &str) -> Vec<String> {
     let paths = std_paths(&tokens_outside_tests(source));
     let is_impure = |path: &str| {
@@ -101,16 +102,16 @@ pub fn impure_uses(source: &str) -> Vec<String> {
         .collect()
 }
 
-/// Lines where `unsafe` stands in one source file, tests and all.
+/// Returns the lines of a source file that contain `unsafe`, including tests.
 pub fn unsafe_lines(source: &str) -> Vec<usize> {
     tokens(source).into_iter().filter(|Token { text, .. }| text == "unsafe").map(|t| t.line).collect()
 }
 
-/// Packages among all that `root` is built from which bring the operating system with them, and `libc` if
-/// `root` asks for it itself. `metadata` is what `cargo metadata` says, with dependencies.
+/// Returns the packages in the build of `root` that use the operating system, and `libc` if `root`
+/// itself depends on it. `metadata` is the output of `cargo metadata` with dependencies.
 ///
 /// # Errors
-/// What is missing in `metadata`.
+/// Returns a message that names what `metadata` lacks.
 pub fn impure_packages(metadata: &Value, root: &str) -> Result<Vec<String>, String> {
     let packages = metadata["packages"].as_array().ok_or("no packages")?;
     let nodes = metadata["resolve"]["nodes"].as_array().ok_or("no resolved dependencies")?;
@@ -138,7 +139,8 @@ pub fn impure_packages(metadata: &Value, root: &str) -> Result<Vec<String>, Stri
     Ok(found)
 }
 
-/// Dependencies that become part of the crate, neither for its tests nor for its build script.
+/// Returns the dependencies that become part of the crate, without those of its tests and its build
+/// script.
 fn built_in(node: &Value) -> Vec<&str> {
     let is_normal =
         |dep: &&Value| dep["dep_kinds"].as_array().is_some_and(|k| k.iter().any(|k| k["kind"].is_null()));

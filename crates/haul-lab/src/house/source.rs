@@ -1,28 +1,29 @@
-//! Rust source as far as the house's rules need it: identifiers outside comments, strings and tests.
+//! Rust lexer for the repository rules: identifiers outside comments, strings and tests.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-/// A word or a mark of a source file and its line, from 1.
+/// A word or a punctuation mark of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// An identifier, a keyword, `::`, or one character.
     pub text: String,
-    /// Where it stands.
+    /// Line number, starting at 1.
     pub line: usize,
 }
 
-/// The tokens of `source` without comments, literals, and items under `#[cfg(test)]`.
+/// Returns the tokens of `source` without comments, literals, and items under `#[cfg(test)]`.
 pub fn tokens_outside_tests(source: &str) -> Vec<Token> {
     without_tests(tokens(source)).0
 }
 
-/// Modules that `source` declares for tests only, with their bodies in other files: `#[cfg(test)] mod name;`.
+/// Returns the modules that `source` declares for tests only, with bodies in other files:
+/// `#[cfg(test)] mod name;`.
 pub fn test_modules(source: &str) -> Vec<String> {
     without_tests(tokens(source)).1
 }
 
-/// All tokens of `source` without comments and literals.
+/// Returns all tokens of `source` without comments and literals.
 pub fn tokens(source: &str) -> Vec<Token> {
     let mut lexer = Lexer { rest: source, line: 1, tokens: Vec::new() };
     while !lexer.rest.is_empty() {
@@ -31,8 +32,8 @@ pub fn tokens(source: &str) -> Vec<Token> {
     lexer.tokens
 }
 
-/// Every path that begins with `std` or `core`, groups unfolded: `std::{fs, io::Read}` gives `std::fs` and
-/// `std::io::Read`.
+/// Returns every path that begins with `std` or `core`, with groups expanded: `std::{fs, io::Read}`
+/// gives `std::fs` and `std::io::Read`.
 pub fn std_paths(tokens: &[Token]) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -48,7 +49,7 @@ pub fn std_paths(tokens: &[Token]) -> Vec<(String, usize)> {
     found
 }
 
-/// Reads one path or use tree from `at` on; gives the place behind it.
+/// Reads one path or use tree from index `at`. Returns the index after it.
 fn unfold(tokens: &[Token], mut at: usize, before: &str, found: &mut Vec<(String, usize)>) -> usize {
     let mut path = before.to_owned();
     let line = tokens.get(at).map_or(0, |t| t.line);
@@ -148,8 +149,8 @@ fn block_comment_len(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a raw string with its prefix (`r"`, `br#"`, `cr"`), if one begins here. A byte or C string
-/// without `r` is a word and a quoted string to us, which does no harm.
+/// Returns the length of a raw string with its prefix (`r"`, `br#"`, `cr"`) if one begins here. A
+/// byte or C string without `r` is lexed as a word and a quoted string, which is harmless.
 fn raw_string_len(text: &str) -> Option<usize> {
     let body = ["r", "br", "cr"]
         .iter()
@@ -172,7 +173,7 @@ fn quoted_len(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// A character literal, not a lifetime: `'a'` or `'\...`.
+/// Returns true for a character literal (`'a'` or `'\...`), and false for a lifetime.
 fn is_char_literal(text: &str) -> bool {
     let mut chars = text.chars().skip(1);
     match chars.next() {
@@ -182,8 +183,8 @@ fn is_char_literal(text: &str) -> bool {
     }
 }
 
-/// Drops items under a `cfg` attribute that asks for `test`, and lists the modules among them that have no
-/// body here.
+/// Drops items under a `cfg` attribute that contains `test`, and lists the modules among them
+/// without a body here.
 fn without_tests(tokens: Vec<Token>) -> (Vec<Token>, Vec<String>) {
     let mut kept = Vec::new();
     let mut modules = Vec::new();
@@ -205,7 +206,7 @@ fn without_tests(tokens: Vec<Token>) -> (Vec<Token>, Vec<String>) {
     (kept, modules)
 }
 
-/// From `[` to its `]`.
+/// Returns the tokens from `[` to its `]`.
 fn bracketed(rest: &mut Peekable<IntoIter<Token>>) -> Vec<Token> {
     let mut taken = Vec::new();
     let mut depth = 0_i32;
@@ -219,7 +220,8 @@ fn bracketed(rest: &mut Peekable<IntoIter<Token>>) -> Vec<Token> {
     taken
 }
 
-/// Skips to the `;` or the closing brace of the item; gives its name if it is a module without a body.
+/// Skips to the `;` or the closing brace of the item. Returns its name if the item is a module
+/// without a body.
 fn skip_item(rest: &mut Peekable<IntoIter<Token>>) -> Option<String> {
     let mut depth = 0_i32;
     let mut words: Vec<String> = Vec::new();

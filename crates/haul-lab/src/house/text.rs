@@ -1,18 +1,19 @@
-//! Rules for every text of the repository: how long source files may be, and what no file may name.
+//! Rules for all text files: maximum length of source files, and forbidden names.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Lines that a source file may have before it needs a reason.
+/// Maximum number of lines of a source file without a reason.
 pub const LINES_MAX: usize = 600;
 
 /// Files that may be longer, each with its reason.
 pub const LONG_FILES: [(&str, &str); 0] = [];
 
-/// What no text names: hosts of package registries (mirrors and closed networks replace them) and the paths of
-/// the machine it was written on. In two halves, so that this file does not break its own rule.
+/// Forbidden names: hosts of package registries, which mirrors and closed networks replace, and
+/// paths of the development machine. Each is split in two, so that this file does not break its own
+/// rule.
 const FORBIDDEN: [(&str, &str); 9] = [
     ("crates", ".io"),
     ("deb.debian", ".org"),
@@ -25,13 +26,14 @@ const FORBIDDEN: [(&str, &str); 9] = [
     ("/ro", "ot/"),
 ];
 
-/// The lock file is Cargo's own and names its registry.
+/// Files exempt from the rule: Cargo writes the lock file, which names its registry.
 const MADE_BY_TOOLS: [&str; 1] = ["Cargo.lock"];
 
-/// The repository's files: those that git tracks or would track, or, without git, all but the build's.
+/// Returns the repository's files: those that git tracks or would track or, without git, all except
+/// build output.
 ///
 /// # Errors
-/// What can't be read.
+/// Returns an error if a directory cannot be read.
 pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     let listed = Command::new("git")
         .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -68,13 +70,13 @@ fn walk(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a file is source that people read from top to bottom.
+/// Returns true if a file is source code.
 fn is_source(path: &Path) -> bool {
     path.extension().is_some_and(|e| ["rs", "py", "sh"].iter().any(|known| e == *known))
 }
 
-/// What is wrong with the length of a file, given the reasoned list: too long without a reason, or on the list
-/// without need.
+/// Checks the length of a file against the list of exceptions. Returns a message if the file is too
+/// long without a reason, or is listed although it is short enough.
 pub fn length_breach(path: &Path, text: &str, reasoned: &[(&str, &str)]) -> Option<String> {
     let lines = text.lines().count();
     let reason = reasoned.iter().find(|(name, _)| path == Path::new(name)).map(|(_, reason)| *reason);
@@ -87,7 +89,7 @@ pub fn length_breach(path: &Path, text: &str, reasoned: &[(&str, &str)]) -> Opti
     }
 }
 
-/// Lines of a text that name what no text may name.
+/// Returns the lines of a text that contain a forbidden name.
 pub fn forbidden_names(path: &Path, text: &str) -> Vec<String> {
     if MADE_BY_TOOLS.iter().any(|name| path == Path::new(name)) {
         return Vec::new();
@@ -104,7 +106,8 @@ pub fn forbidden_names(path: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// A path counts where it begins, not inside another one (`target/...`); a host name where its word begins.
+/// Returns true if a path or host name begins at `at`. A path inside another one (`target/...`) and
+/// a part of a longer word do not count.
 fn begins_there(line: &str, at: usize) -> bool {
     let before = line[..at].chars().next_back();
     before.is_none_or(|c| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '}' | ')' | '.')))

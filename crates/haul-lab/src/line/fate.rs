@@ -1,57 +1,57 @@
-//! What befalls which byte of a line.
+//! Network faults and the bytes at which they occur.
 
 use crate::random::Random;
 use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Which way bytes go.
+/// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From the client.
+    /// From client to server.
     ToServer,
-    /// From the server.
+    /// From server to client.
     ToClient,
 }
 
-/// What happens.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ill {
-    /// Both ends see the connection end, as if the other had closed it.
+    /// Both ends see the end of the connection, as if the peer had closed it.
     Cut,
-    /// This way ends, as if its sender had finished it; the other one goes on.
+    /// This direction ends, as if its sender had shut it down; the other direction continues.
     End,
-    /// Both ends see a reset.
+    /// Both ends see a connection reset.
     Reset,
-    /// Nothing passes this way for so long.
+    /// No byte passes in this direction for this time.
     Stall(Duration),
-    /// A bit of the byte is another.
+    /// One bit of the byte is flipped.
     Flip,
 }
 
-/// Whose bytes are counted.
+/// Connections whose bytes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Those of the connection of this number, from 0 as they come.
+    /// The connection with this number, counted from 0 in the order of arrival.
     Connection(usize),
-    /// Those of all connections together.
+    /// All connections together.
     All,
 }
 
-/// What happens to the byte that follows so many.
+/// A fault at the byte that follows a given number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// Whose bytes are counted.
+    /// Connections whose bytes count.
     pub over: Over,
-    /// Which way they go.
+    /// Direction of the bytes.
     pub way: Way,
-    /// How many pass before.
+    /// Number of bytes that pass before the fault.
     pub at: u64,
-    /// What happens.
+    /// Kind of the fault.
     pub ill: Ill,
 }
 
-/// A text that is no fate.
+/// Error of parsing a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("'{0}' is not written as CONNECTION:WAY:BYTE:ILL, e.g. 2:up:1000:flip or all:down:5:stall=700ms")]
 pub struct FateError(String);
@@ -68,8 +68,9 @@ impl Way {
 impl FromStr for Fate {
     type Err = FateError;
 
-    /// `CONNECTION:WAY:BYTE:ILL`: a number or `all`; `up` to the server or `down`; a number; `cut`, `end`, `reset`, `flip` or
-    /// `stall=` and milliseconds as `700ms`.
+    /// Parses `CONNECTION:WAY:BYTE:ILL`. CONNECTION is a number or `all`; WAY is `up` (to the
+    /// server) or `down`; BYTE is a number. ILL is `cut`, `end`, `reset`, `flip`, or `stall=` with
+    /// milliseconds as in `700ms`.
     fn from_str(text: &str) -> Result<Fate, FateError> {
         let fate = || {
             let mut parts = text.split(':');
@@ -100,8 +101,8 @@ impl FromStr for Fate {
     }
 }
 
-/// So many flipped bits towards the server, spread by a seed over the first `bytes` of all connections, but for a piece at
-/// their beginning, where sessions are agreed on.
+/// Returns `count` bit flips towards the server. A seed spreads them over the first `bytes` bytes
+/// of all connections, except for a part at the beginning, where sessions are negotiated.
 pub fn flips(count: u64, bytes: u64, seed: u64) -> Vec<Fate> {
     let begin = bytes / 64;
     let part = (bytes - begin) / count.max(1);

@@ -1,4 +1,5 @@
-//! A bad line: a proxy between clients and a server that passes bytes on until one comes to which it does an ill.
+//! Fault proxy: forwards connections between clients and a server, and injects faults at given
+//! bytes.
 
 mod fate;
 
@@ -12,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes passed on at once.
+/// Maximum number of bytes forwarded at once.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Bytes towards the server that are kept at most, where they are: enough for how any session begins.
+/// Maximum number of recorded bytes towards the server, enough for the beginning of any session.
 const HEARD_BYTES_MAX: usize = 1 << 20;
 
-/// A line that stands, until its process ends.
+/// A running proxy, which runs until its process ends.
 #[derive(Debug)]
 pub struct Line {
     address: SocketAddr,
@@ -27,38 +28,38 @@ pub struct Line {
 
 #[derive(Debug)]
 struct Shared {
-    /// What has not happened yet.
+    /// Faults that have not occurred yet.
     fates: Mutex<Vec<Fate>>,
-    /// Bytes of all connections so far, each way.
+    /// Number of bytes of all connections so far, per direction.
     passed: [AtomicU64; 2],
     befallen: AtomicU64,
     heard: Mutex<Vec<u8>>,
 }
 
-/// One way of one connection.
+/// One direction of one connection.
 struct Strand {
     connection: usize,
     way: Way,
     from: TcpStream,
     to: TcpStream,
-    /// The connection was reset: neither way says anything more.
+    /// True after the connection was reset: neither direction forwards any more bytes.
     is_torn: Arc<AtomicBool>,
 }
 
 impl Line {
-    /// A line to `server` at a free port of this host.
+    /// Starts a proxy for `server` at a free port of this host.
     ///
     /// # Errors
-    /// Those of binding a port.
+    /// Returns the error of binding the port.
     pub fn to(server: SocketAddr, fates: Vec<Fate>) -> io::Result<Line> {
         Line::between(TcpListener::bind("127.0.0.1:0")?, server, fates)
     }
 
-    /// Passes on to `server` what comes to `listener`, as `fates` say. A client is closed at once if the server can't be
-    /// reached.
+    /// Forwards connections from `listener` to `server` with the faults of `fates`. If the server
+    /// cannot be reached, closes the client's connection at once.
     ///
     /// # Errors
-    /// Where `listener` can't tell its address.
+    /// Returns an error if the address of `listener` cannot be read.
     pub fn between(listener: TcpListener, server: SocketAddr, fates: Vec<Fate>) -> io::Result<Line> {
         let shared = Arc::new(Shared {
             fates: Mutex::new(fates),
@@ -69,30 +70,31 @@ impl Line {
         let line = Line { address: listener.local_addr()?, shared: Arc::clone(&shared) };
         thread::spawn(move || {
             for (connection, client) in listener.incoming().map_while(Result::ok).enumerate() {
-                // The client learns from its end what became of this.
+                // The client detects a failure at its own end.
                 let _ = TcpStream::connect(server).and_then(|server| shared.join(connection, client, server));
             }
         });
         Ok(line)
     }
 
-    /// Where clients come to.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Does an ill to the byte that is `ahead` bytes from now on one way, whichever connection it comes by.
+    /// Injects a fault at the byte that is `ahead` bytes from now in one direction, on any
+    /// connection.
     pub fn befall_ahead(&self, way: Way, ahead: u64, ill: Ill) {
         let at = self.shared.passed[way.index()].load(Ordering::SeqCst) + ahead;
         self.shared.fates().push(Fate { over: Over::All, way, at, ill });
     }
 
-    /// How many ills were done.
+    /// Returns the number of faults that occurred.
     pub fn befallen(&self) -> u64 {
         self.shared.befallen.load(Ordering::SeqCst)
     }
 
-    /// What clients sent so far; the first mebibyte of it.
+    /// Returns the bytes that clients have sent so far, at most the first mebibyte.
     pub fn heard(&self) -> Vec<u8> {
         self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -130,7 +132,7 @@ impl Shared {
                     Ill::Stall(time) => thread::sleep(time),
                     Ill::Reset => strand.tear(),
                     Ill::Cut | Ill::End => {
-                        // What came before it still arrives, if it can.
+                        // The bytes before the fault still arrive, if possible.
                         let _ = strand.to.write_all(&block[..at]);
                         return strand.end(ill);
                     }
@@ -149,7 +151,8 @@ impl Shared {
         }
     }
 
-    /// What befalls the next bytes of a strand, each at its place among them, in their order.
+    /// Removes and returns the faults of a direction's next bytes in order, each with its offset
+    /// among these bytes.
     fn due(&self, strand: &Strand, own: u64, all: u64, len: u64) -> Vec<(usize, Ill)> {
         let mut due = Vec::new();
         self.fates().retain(|fate| {
@@ -180,7 +183,8 @@ impl Shared {
 }
 
 impl Strand {
-    /// Ends this way, or both. Whoever is gone already needs no telling.
+    /// Ends this direction or both. Errors are ignored, because a peer that has closed needs no
+    /// notice.
     fn end(&self, ill: Ill) {
         if ill == Ill::End {
             let _ = self.to.shutdown(Shutdown::Write);
@@ -191,7 +195,8 @@ impl Strand {
         }
     }
 
-    /// Lets both ends see a reset: it goes out when the other way's thread, woken so, has let go as well.
+    /// Makes both ends see a reset. It is sent after the thread of the other direction, which this
+    /// wakes, has closed its sockets too.
     fn tear(&self) {
         self.is_torn.store(true, Ordering::SeqCst);
         for end in [&self.from, &self.to] {
@@ -205,14 +210,14 @@ impl Strand {
 mod tests {
     use super::*;
 
-    /// What comes of `bytes` sent through a line to a server that gives them back.
+    /// Returns the bytes that come back from an echo server through a proxy.
     fn echoed(bytes: &[u8], fates: Vec<Fate>) -> (Vec<u8>, Line) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let line = Line::to(listener.local_addr().expect("an address"), fates).expect("a line");
         let server = thread::spawn(move || {
             let mut got = Vec::new();
             if let Ok((mut stream, _)) = listener.accept() {
-                // A reset is told by what is missing.
+                // A reset shows as missing bytes.
                 let _ = stream.read_to_end(&mut got);
                 let _ = stream.write_all(&got);
             }

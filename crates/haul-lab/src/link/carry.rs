@@ -1,4 +1,4 @@
-//! Packets from one end of a link to the other, each when its time has come.
+//! Packet forwarding from one end of a link to the other; each packet leaves at its due time.
 
 use super::Way;
 use super::shape::{HEADER_BYTES, Shape, wire_bytes};
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Packets taken before those whose time has come are given out.
+/// Maximum number of packets read before due packets are written.
 const BATCH: usize = 64;
 
-/// Time between two looks at whether to stop, where no packet comes.
+/// Maximum time between two checks of the stop flag if no packet arrives.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// Two threads, one a direction, that carry until they are told to stop.
+/// Two threads, one per direction, that forward packets until they are stopped.
 #[derive(Debug)]
 pub(super) struct Carrier {
     stop: Arc<AtomicBool>,
@@ -34,7 +34,7 @@ impl Carrier {
         Carrier { stop, threads: threads.into() }
     }
 
-    /// Stops, and says what went wrong meanwhile.
+    /// Stops both threads and returns their first error.
     pub(super) fn stop(self) -> io::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self
@@ -66,7 +66,7 @@ fn carry(from: &Tunnel, to: &Tunnel, mut shape: Shape, stop: &AtomicBool) -> io:
         while queue.front().is_some_and(|(due, _)| *due <= now)
             && let Some((_, packet)) = queue.pop_front()
         {
-            // A packet that the far end has no room for is lost, as packets are.
+            // A packet that the far end cannot take is lost, as on a real link.
             let _ = to.write(&packet);
         }
         if taken < BATCH {

@@ -1,9 +1,12 @@
-//! A link between two hosts of this machine: two network namespaces, joined by a way of a given delay and rate.
+//! Emulated link between two hosts on this machine: two network namespaces, connected with a given
+//! delay and rate.
 //!
-//! Without a delay the kernel does all of it (a pair of veth interfaces, and a token bucket where there is a rate). Few kernels
-//! are built with the delay of netem, so that with one this program carries the packets ([`carry`]): each namespace has a TUN
-//! interface, a thread a direction takes what comes out of one and puts it into the other when its time has come. It wants
-//! to run ahead of what it carries for: start it by `chrt -f 20`.
+//! Without a delay, the kernel does all the work: a pair of veth interfaces, and a token bucket if
+//! there is a rate. Few kernels are built with netem, which adds delays. With a delay, this program
+//! therefore forwards the packets ([`carry`]). Each namespace has a TUN interface. One thread per
+//! direction reads packets from one interface and writes them to the other at their due time. The
+//! threads need a higher priority than the programs under test: start the process with `chrt -f
+//! 20`.
 
 mod carry;
 mod shape;
@@ -16,52 +19,53 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The interface of the link, in either namespace.
+/// Interface of the link in both namespaces.
 const INTERFACE: &str = "wan0";
 
-/// Bytes of one packet, as on Ethernet.
+/// Maximum transmission unit in bytes, as on Ethernet.
 const MTU: &str = "1500";
 
-/// What a link is like, in each direction.
+/// Properties of each direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// How long a byte is under way: half of a round trip.
+    /// One-way delay: half of the round-trip time.
     pub delay: Duration,
-    /// Bits a second that pass; `None` for as many as this machine carries.
+    /// Rate in bits per second; `None` for no limit.
     pub rate: Option<u64>,
-    /// Bytes that wait at its beginning at most; what comes more is lost.
+    /// Maximum number of queued bytes; packets beyond it are lost.
     pub queue: u64,
 }
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The first.
+    /// The first end.
     Near,
-    /// The second.
+    /// The second end.
     Far,
 }
 
-/// Why there is no link.
+/// Error of creating, running or removing a link.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// A program that makes or removes it.
+    /// A program that creates or removes the link failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// The interface that this program carries for could not be made.
+    /// The TUN interface could not be created.
     #[error("no TUN interface in {namespace}: {source}")]
     Tunnel {
-        /// In which namespace.
+        /// Namespace of the interface.
         namespace: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The packets could not be carried any more.
+    /// Forwarding of packets failed.
     #[error("the link broke: {0}")]
     Carry(io::Error),
 }
 
-/// A link that stands. Close it; dropping it takes it down as a last resort and can only print what went wrong.
+/// An active link. Close it; dropping it removes the link as a last resort and can only print an
+/// error.
 #[derive(Debug)]
 pub struct Link {
     name: String,
@@ -70,7 +74,7 @@ pub struct Link {
 }
 
 impl End {
-    /// Its address.
+    /// Returns the address of the end.
     pub fn address(self) -> &'static str {
         match self {
             End::Near => "10.77.0.1",
@@ -87,13 +91,15 @@ impl End {
 }
 
 impl Link {
-    /// Makes the namespaces `NAME-a` and `NAME-b` and the way between them. Of one name there is one at a time.
+    /// Creates the namespaces `NAME-a` and `NAME-b` and the link between them. A name can be in use
+    /// only once at a time.
     ///
     /// # Errors
-    /// [`LinkError`]; nothing of it is left then.
+    /// Returns [`LinkError`] if a step fails; no part of the link remains then.
     pub fn make(name: &str, way: Way) -> Result<Link, LinkError> {
         let mut link = Link { name: name.to_owned(), carrier: None, stands: false };
-        // Where this name is taken it is somebody else's to take down.
+        // If the namespace exists already, another process owns it, and this link must not remove
+        // it.
         run("ip", &["netns", "add", &link.namespace(End::Near)])?;
         link.stands = true;
         run("ip", &["netns", "add", &link.namespace(End::Far)])?;
@@ -111,15 +117,16 @@ impl Link {
         Ok(link)
     }
 
-    /// The name of an end's namespace, as `ip netns` knows it.
+    /// Returns the name of an end's namespace for `ip netns`.
     pub fn namespace(&self, end: End) -> String {
         format!("{}-{}", self.name, end.letter())
     }
 
-    /// Takes it down; whatever still runs at its ends has no network any more.
+    /// Removes the link. Processes that still run at its ends have no network afterwards.
     ///
     /// # Errors
-    /// [`LinkError::Carry`] if it broke before, [`LinkError::Tool`] if something of it can't be removed.
+    /// Returns [`LinkError::Carry`] if forwarding failed before, and [`LinkError::Tool`] if a part
+    /// of the link cannot be removed.
     pub fn close(mut self) -> Result<(), LinkError> {
         self.take_down()
     }
@@ -143,7 +150,7 @@ impl Link {
             .map_err(|source| LinkError::Tunnel { namespace: self.namespace(end), source })
     }
 
-    /// Gives an end its address and sets it going.
+    /// Sets the address of an end and brings its interface up.
     fn raise(&self, end: End) -> Result<(), LinkError> {
         let other = if end == End::Near { End::Far } else { End::Near };
         let namespace = self.namespace(end);
@@ -192,7 +199,8 @@ mod tests {
         format!("haul-lab-{of}-{}", std::process::id())
     }
 
-    /// Does something at an end: sockets stay where they are made.
+    /// Runs `work` in the namespace of an end. A socket stays in the namespace in which it is
+    /// created.
     fn at<T: Send>(link: &Link, end: End, work: impl FnOnce() -> T + Send) -> T {
         let inside = File::open(link.file(end)).expect("the namespace is there");
         let done = thread::scope(|scope| {
@@ -205,7 +213,8 @@ mod tests {
         done.expect("no panic")
     }
 
-    /// Sends bytes across and gives the shortest round trip that the kernel saw.
+    /// Sends bytes across the link and returns the shortest round-trip time that the kernel
+    /// measured.
     fn cross(link: &Link) -> Duration {
         let listener = at(link, End::Far, || TcpListener::bind((End::Far.address(), 0)).expect("a port"));
         let address = listener.local_addr().expect("an address");

@@ -1,19 +1,20 @@
-//! When a packet comes out at the other end.
+//! Delay and rate of one direction of a link.
 
 use super::Way;
 use std::time::Duration;
 
-/// Bytes on an Ethernet around a packet: addresses and kind, checksum, preamble, and the gap behind.
+/// Ethernet overhead of a packet in bytes: addresses and type, checksum, preamble, and the gap
+/// behind.
 const FRAMING_BYTES: u64 = 14 + 4 + 8 + 12;
 
-/// Bytes of `struct virtio_net_hdr`, which the kernel puts before each packet.
+/// Length of `struct virtio_net_hdr`, which the kernel puts before each packet.
 pub(super) const HEADER_BYTES: usize = 10;
 
-/// One direction of a link: a queue that is emptied at the link's rate, then the time under way.
+/// One direction of a link: a queue that drains at the link's rate, and then the delay.
 #[derive(Debug)]
 pub(super) struct Shape {
     way: Way,
-    /// When the last byte so far has left the queue.
+    /// Time when the last queued byte leaves the queue.
     free: Duration,
 }
 
@@ -22,8 +23,9 @@ impl Shape {
         Shape { way, free: Duration::ZERO }
     }
 
-    /// When a packet that came `now`, so long on the wire, is to come out; `None` where the queue is full: it is lost.
-    /// Moments never go back, so that no packet overtakes another.
+    /// Returns the time at which a packet of `wire_bytes` bytes that arrives at `now` leaves the
+    /// link; `None` if the queue is full and the packet is lost. These times never decrease, so no
+    /// packet overtakes another.
     pub(super) fn due(&mut self, now: Duration, wire_bytes: u64) -> Option<Duration> {
         let Some(rate) = self.way.rate else { return Some(now + self.way.delay) };
         let waits = self.free.saturating_sub(now);
@@ -37,8 +39,8 @@ impl Shape {
     }
 }
 
-/// Bytes that a packet of the kernel's takes on a wire, when TCP is cut into segments: each has the headers again, and a
-/// frame around it.
+/// Returns the number of bytes that a packet from the kernel takes on a wire after TCP
+/// segmentation. Each segment repeats the headers and has a frame of its own.
 pub(super) fn wire_bytes(packet: &[u8]) -> u64 {
     let field = |at: usize| {
         packet.get(at..at + 2).map_or(0, |bytes| u64::from(u16::from_le_bytes([bytes[0], bytes[1]])))
@@ -67,7 +69,7 @@ mod tests {
 
     #[test]
     fn packets_follow_each_other_at_the_rate_and_a_full_queue_loses() {
-        // 1,000 bytes take a millisecond.
+        // 1,000 bytes take 1 ms.
         let mut shape = Shape::new(Way { delay: millis(10), rate: Some(8_000_000), queue: 2000 });
         assert_eq!(shape.due(millis(0), 1000), Some(millis(11)));
         assert_eq!(shape.due(millis(0), 1000), Some(millis(12)));

@@ -11,10 +11,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What takes the room of a file system that is to be full.
+/// Name of the file that fills the file system.
 const BALLAST: &str = "ballast";
 
-/// A small file system of its own on a loop device: it fills up, and it can be made read-only. Needs the right to
+/// A small file system on a loop device. It can be filled up and made read-only. Needs the right to
 /// mount.
 #[derive(Debug)]
 pub struct SmallFs {
@@ -22,21 +22,21 @@ pub struct SmallFs {
     format: Format,
 }
 
-/// How a [`SmallFs`] keeps its files.
+/// Format of a [`SmallFs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// ext4 with nothing reserved for root; 2 MiB and up.
+    /// ext4 without space reserved for root; at least 2 MiB.
     Ext4,
-    /// XFS whose files may share extents; 300 MiB and up, of which little is used on the disk below.
+    /// XFS with shared extents; at least 300 MiB, of which the image occupies little.
     Xfs,
-    /// btrfs; 109 MiB and up.
+    /// btrfs; at least 109 MiB.
     Btrfs,
-    /// btrfs that compresses all it is given.
+    /// btrfs that compresses all data.
     BtrfsZstd,
 }
 
 impl Format {
-    /// What a test needs to mount it.
+    /// Returns the requirements of a test that mounts the format.
     pub fn needs(self) -> [Need; 3] {
         let [program, kind] = match self {
             Self::Ext4 => ["mkfs.ext4", "ext4"],
@@ -68,8 +68,9 @@ impl Format {
     }
 }
 
-/// Makes a btrfs. `mkfs.btrfs` asks every loop device whether it holds the image, and gives up if one of them, another test's, is let go just
-/// then: nothing was written yet, and it is tried again.
+/// Creates a btrfs with `make`. `mkfs.btrfs` asks every loop device whether it holds the image. It
+/// fails if a loop device of another test is detached at that moment. Nothing is written yet then,
+/// so `make` runs again.
 fn make_btrfs(make: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
     let lost_a_device = |error: &MountError| match error {
         MountError::Tool(ToolError::Failed { said, .. }) => said.contains("cannot check mount status"),
@@ -85,18 +86,18 @@ fn make_btrfs(make: impl Fn() -> Result<(), MountError>) -> Result<(), MountErro
 }
 
 impl SmallFs {
-    /// An ext4 of `mib` MiB.
+    /// Creates an ext4 of `mib` MiB.
     ///
     /// # Errors
-    /// As [`SmallFs::of`].
+    /// Returns the errors of [`SmallFs::of`].
     pub fn new(mib: u64) -> Result<Self, MountError> {
         Self::of(Format::Ext4, mib)
     }
 
-    /// A file system of `mib` MiB.
+    /// Creates a file system of `mib` MiB.
     ///
     /// # Errors
-    /// [`MountError`] with what the `mkfs` of the format or `mount` said.
+    /// Returns [`MountError`] with the message of `mkfs` or `mount` if one of them fails.
     pub fn of(format: Format, mib: u64) -> Result<Self, MountError> {
         let mounted = Mounted::new(|home, dir| {
             let image = home.join("image");
@@ -109,24 +110,24 @@ impl SmallFs {
         Ok(Self { mounted, format })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> PathBuf {
         self.mounted.path()
     }
 
-    /// Mounts the same file system again for readers only, or for writers again.
+    /// Remounts the file system read-only or read-write.
     ///
     /// # Errors
-    /// [`MountError`], for instance while a file is open for writing.
+    /// Returns [`MountError`] if the remount fails, for instance while a file is open for writing.
     pub fn set_access(&self, access: Access) -> Result<(), MountError> {
         let how = if access == Access::ReadOnly { "remount,ro" } else { "remount,rw" };
         while_busy(&self.path(), || run("mount", &["-o".as_ref(), how.as_ref(), &self.path()]))
     }
 
-    /// Takes all the room but so many bytes, by a file `ballast` whose bytes get no smaller.
+    /// Takes all space except `bytes` bytes, with an incompressible file `ballast`.
     ///
     /// # Errors
-    /// [`MountError`].
+    /// Returns [`MountError`] if the file cannot be written.
     pub fn leave(&self, bytes: u64) -> Result<(), MountError> {
         self.make_room()?;
         let ballast = self.path().join(BALLAST);
@@ -141,10 +142,10 @@ impl SmallFs {
         self.sync()
     }
 
-    /// Gives back what [`SmallFs::leave`] took.
+    /// Frees the space that [`SmallFs::leave`] took.
     ///
     /// # Errors
-    /// [`MountError`].
+    /// Returns [`MountError`] if the file cannot be removed.
     pub fn make_room(&self) -> Result<(), MountError> {
         let ballast = self.path().join(BALLAST);
         match fs::remove_file(&ballast) {
@@ -155,19 +156,19 @@ impl SmallFs {
         }
     }
 
-    /// Writes everything out. Only then is the space of removed files there again.
+    /// Syncs the file system. The space of removed files becomes available only then.
     ///
     /// # Errors
-    /// [`MountError`] with what `sync` said.
+    /// Returns [`MountError`] with the message of `sync` if it fails.
     pub fn sync(&self) -> Result<(), MountError> {
         run("sync", &["-f".as_ref(), &self.path()])
     }
 
-    /// A file system with what the device holds by now, as it would be found after a loss of power: what is only in the
-    /// page cache is not there.
+    /// Mounts a copy of the current device contents, which is the state after a power loss. Data
+    /// that is only in the page cache is missing.
     ///
     /// # Errors
-    /// As [`SmallFs::of`].
+    /// Returns the errors of [`SmallFs::of`].
     pub fn after_power_loss(&self) -> Result<Self, MountError> {
         let from = self.mounted.home.path().join("image");
         let mounted = Mounted::new(|home, dir| {
@@ -178,25 +179,28 @@ impl SmallFs {
         Ok(Self { mounted, format: self.format })
     }
 
-    /// Unmounts it and mounts it again at the same place; its device may have another number then.
+    /// Unmounts the file system and mounts it again at the same mount point. The device number may
+    /// change.
     ///
     /// # Errors
-    /// [`MountError`], for instance while a file is open.
+    /// Returns [`MountError`] if that fails, for instance while a file is open.
     pub fn mount_again(&self) -> Result<(), MountError> {
         while_busy(&self.path(), || run("umount", &[&self.path()]))?;
-        // For a moment the loop device of before is still found for the image, and busy, where another process looks at it.
+        // If another process opens the old loop device, mount still finds that device for the
+        // image, and it is busy for a moment.
         while_busy(&self.path(), || self.format.mount(&self.mounted.home.path().join("image"), &self.path()))
     }
 
-    /// The mount alone.
+    /// Returns the mount alone.
     pub(super) fn into_mounted(self) -> Mounted {
         self.mounted
     }
 
-    /// Unmounts, which frees the loop device, and removes the image.
+    /// Unmounts the file system, which frees the loop device, and removes the image.
     ///
     /// # Errors
-    /// [`MountError`], for instance while something below is still open.
+    /// Returns [`MountError`] if the unmount fails, for instance while a file below the mount point
+    /// is open.
     pub fn close(self) -> Result<(), MountError> {
         self.mounted.close()
     }
@@ -211,7 +215,8 @@ mod tests {
     use std::cell::Cell;
     use std::io::ErrorKind;
 
-    /// The bug: a test that asked for a btrfs failed because another test's loop device went away.
+    /// Regression: a test that asked for a btrfs failed because another test's loop device was
+    /// detached.
     #[test]
     fn a_btrfs_is_made_again_when_another_loop_device_goes_away_and_not_when_there_is_no_room() {
         for (said, tries) in [

@@ -1,8 +1,10 @@
-//! An ext4 whose device writes and flushes are recorded, and what a loss of power at any of them leaves.
+//! An ext4 whose device writes and flushes are recorded, and the possible states after a power loss
+//! at any of them.
 //!
-//! The device is a loop device over a file in a file system of ours ([`FaultFs`]), which sees each write and each flush. What was
-//! flushed is durable. Of what came after the last flush, any writes may be missing, and any may be there in part: sectors of
-//! 512 bytes are whole, and so is the first block, as ext4 counts on: a superblock of which half is new is one for fsck.
+//! The device is a loop device over a file in a fault file system ([`FaultFs`]), which sees each
+//! write and each flush. Flushed writes are durable. After the last flush, any write may be missing
+//! or partial. Sectors of 512 bytes are atomic. So is the first block, on which ext4 relies: a
+//! superblock of which half is new needs fsck.
 
 use super::{MountError, Mounted, run};
 use crate::faults::{FaultFs, Recorded};
@@ -14,22 +16,23 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// What a device writes whole or not at all.
+/// Number of bytes that a device writes atomically.
 const SECTOR_BYTES: u64 = 512;
 
-/// Where the superblock lies, 1024 bytes under one checksum, which is looked at before the journal is.
+/// Length of the first block. It contains the superblock, 1024 bytes under one checksum, which is
+/// read before the journal.
 const FIRST_BLOCK_BYTES: u64 = 4096;
 
-/// An ext4 that is recorded. Needs the right to mount.
+/// An ext4 with a recorded device. Needs the right to mount.
 #[derive(Debug)]
 pub struct RecordedDisk {
-    // In the order in which they go: a mount before what it stands on.
+    // Fields drop in this order: the mount before the file system that holds its image.
     mounted: Mounted,
     faults: FaultFs,
     home: TempDir,
 }
 
-/// What was written and flushed, in its order, and what stood there before.
+/// Recorded writes and flushes in order, and the contents before them.
 #[derive(Debug)]
 pub struct Recording {
     home: TempDir,
@@ -37,14 +40,14 @@ pub struct Recording {
 }
 
 impl RecordedDisk {
-    /// What a test needs for it.
+    /// Requirements of a test that uses a recorded disk.
     pub const NEEDS: [Need; 4] =
         [Need::Fuse, Need::Loop, Need::Program("mkfs.ext4"), Need::FileSystem("ext4")];
 
-    /// An empty ext4 of `mib` MiB.
+    /// Creates an empty ext4 of `mib` MiB.
     ///
     /// # Errors
-    /// [`MountError`].
+    /// Returns [`MountError`] if the file system cannot be created or mounted.
     pub fn new(mib: u64) -> Result<RecordedDisk, MountError> {
         let temp = std::env::temp_dir();
         let made = |path: &Path| {
@@ -58,7 +61,8 @@ impl RecordedDisk {
         }
         let (base, image) = (home.path().join("base"), store.join("image"));
         File::create_new(&base).and_then(|file| file.set_len(mib << 20)).map_err(made(&base))?;
-        // All of the image is written now, so that nothing is written to it later for its own sake.
+        // mkfs writes the whole image now, so that no lazy initialization writes to the image
+        // later.
         let eager = "lazy_itable_init=0,lazy_journal_init=0";
         run(
             "mkfs.ext4",
@@ -81,28 +85,30 @@ impl RecordedDisk {
         Ok(RecordedDisk { mounted, faults, home })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> PathBuf {
         self.mounted.path()
     }
 
-    /// How often its device was flushed so far.
+    /// Returns the number of device flushes so far.
     pub fn flushes(&self) -> usize {
         self.faults.syncs_recorded()
     }
 
-    /// Unmounts it; gives what was recorded.
+    /// Unmounts the file system and returns the recording.
     ///
     /// # Errors
-    /// [`MountError`], for instance while a file is open.
+    /// Returns [`MountError`] if the unmount fails, for instance while a file is open.
     pub fn close(self) -> Result<Recording, MountError> {
         let (recording, faults) = self.unmounted()?;
         faults.close();
         Ok(recording)
     }
 
-    /// The recording, and what it was made by. All that was written is part of it, also where another process keeps its own copy of the mount
-    /// (`unshare`, `ip netns exec`): the file system lives on there then, and its unmounting here writes nothing out.
+    /// Unmounts the file system and returns the recording with its fault file system. The recording
+    /// contains all written data, even if another process keeps its own copy of the mount
+    /// (`unshare`, `ip netns exec`). In that case the file system stays active there, and this
+    /// unmount writes nothing.
     fn unmounted(self) -> Result<(Recording, FaultFs), MountError> {
         let RecordedDisk { mounted, faults, home } = self;
         run("sync", &["-f".as_ref(), &mounted.path()])?;
@@ -113,16 +119,17 @@ impl RecordedDisk {
 }
 
 impl Recording {
-    /// How often the device was flushed.
+    /// Returns the number of device flushes.
     pub fn flushes(&self) -> usize {
         self.events.iter().filter(|event| matches!(event, Recorded::Sync { .. })).count()
     }
 
-    /// The file system as it is found when the power was lost after so many flushes: all before the last of them is there, and of what
-    /// came between it and the next, what a seed draws.
+    /// Mounts the state after a power loss that follows `flushes` flushes. All writes before the
+    /// last of these flushes are present. The writes between it and the next flush are present as
+    /// drawn from the seed.
     ///
     /// # Errors
-    /// [`MountError`].
+    /// Returns [`MountError`] if the file system cannot be created or mounted.
     pub fn lost_power(&self, flushes: usize, seed: u64) -> Result<Mounted, MountError> {
         let mut random = Random::from_seed(seed);
         Mounted::new(|home, dir| {
@@ -154,7 +161,8 @@ impl Recording {
     }
 }
 
-/// A write as the device has it: all of it if it was flushed, else all, none, or some of its sectors.
+/// Applies a write to the image: all of it if it was flushed; otherwise all, none or some of its
+/// sectors.
 fn write(image: &File, at: u64, bytes: &[u8], is_safe: bool, random: &mut Random) -> io::Result<()> {
     match random.below(3) {
         _ if is_safe => image.write_all_at(bytes, at),
@@ -211,7 +219,7 @@ mod tests {
         found.close().unwrap();
     }
 
-    /// What was written and not yet synced was missing behind the last flush.
+    /// Regression: data that was written and not yet synced was missing after the last flush.
     #[test]
     fn all_of_it_is_recorded_though_another_process_keeps_a_copy_of_the_mount() {
         let needs = [&RecordedDisk::NEEDS[..], &[Need::Program("unshare")]].concat();
@@ -229,7 +237,7 @@ mod tests {
         let mut told = [0; 5];
         other.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
         let (recording, faults) = disk.unmounted().unwrap();
-        // The file system over which the device stands ends with the last use of it.
+        // The file system under the loop device ends with its last use.
         drop(other.stdin.take());
         assert!(other.wait().unwrap().success());
         faults.close();

@@ -10,27 +10,28 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// A kind of file system that copies are tried on.
+/// Kind of file system on which copies are tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FsKind {
-    /// ext4: keeps everything, shares no extents.
+    /// ext4: keeps all metadata, shares no extents.
     Ext4,
-    /// XFS: shares extents, and takes room ahead of the writer.
+    /// XFS: shares extents and preallocates space ahead of the writer.
     Xfs,
     /// btrfs: shares extents.
     Btrfs,
-    /// btrfs, compressing: what a file takes has little to do with its length.
+    /// btrfs with compression: the allocated space of a file has little to do with its length.
     BtrfsZstd,
-    /// In memory.
+    /// tmpfs.
     Tmpfs,
-    /// An overlay, both layers on an ext4.
+    /// overlayfs, both layers on an ext4.
     Overlay,
-    /// A FUSE file system that passes everything through to an ext4: no access control lists, no shared extents.
+    /// A FUSE file system that passes everything through to an ext4. It has no access control lists
+    /// and no shared extents.
     Fuse,
 }
 
 impl FsKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [FsKind; 7] = [
         FsKind::Ext4,
         FsKind::Xfs,
@@ -41,7 +42,7 @@ impl FsKind {
         FsKind::Fuse,
     ];
 
-    /// Whether files of it may share extents.
+    /// Returns true if files on this kind may share extents.
     pub fn shares_extents(self) -> bool {
         matches!(self, Self::Xfs | Self::Btrfs | Self::BtrfsZstd)
     }
@@ -64,11 +65,13 @@ impl FsKind {
     }
 }
 
-/// A fresh folder on the file system of this kind that the tests of this process share; it is mounted when first
-/// asked for and goes when the process ends, however that comes about. `None`, said aloud, where it can't be had.
+/// Returns a new folder on this process's shared file system of a kind. The file system is mounted
+/// on the first call and unmounted when the process ends for any reason. Returns `None` and prints
+/// a skip if the requirements are not met.
 ///
 /// # Panics
-/// Where it can't be mounted although all it needs is there; and instead of `None`, where `HAUL_REQUIRE_ALL` is 1.
+/// Panics if the mount fails although all requirements are met. Panics instead of returning `None`
+/// if `HAUL_REQUIRE_ALL` is 1.
 #[track_caller]
 pub fn shared_room(kind: FsKind) -> Option<TempDir> {
     static STANDING: [OnceLock<Option<Standing>>; FsKind::ALL.len()] = [const { OnceLock::new() }; _];
@@ -80,7 +83,7 @@ pub fn shared_room(kind: FsKind) -> Option<TempDir> {
     Some(room.unwrap_or_else(|e| panic!("{}: {e}", standing.dir.display())))
 }
 
-/// A mounted file system and all that stands below it.
+/// A mounted file system and the mounts below it.
 struct Standing {
     dir: PathBuf,
     _below: Vec<Mounted>,
@@ -123,13 +126,13 @@ impl Standing {
     }
 }
 
-/// A process that waits for the end of this one, however it comes about, and then unmounts and removes what it left:
-/// nothing static is ever dropped.
+/// A child process that waits for the end of this process, for any reason, and then unmounts and
+/// removes its file systems. Rust never drops statics.
 struct Janitor(#[expect(dead_code, reason = "its standard input closes with this process")] Child);
 
 impl Janitor {
-    /// The mount points, uppermost first. Each stands in a folder of its own, which goes with it, once nothing is
-    /// mounted there any more.
+    /// Shell script; its arguments are the mount points, uppermost first. Each mount point is in a
+    /// folder of its own, which is removed after the unmount.
     const WORK: &str = r#"trap '' INT TERM HUP QUIT
         read -r _
         for dir; do umount "$dir" || umount -l "$dir"; done

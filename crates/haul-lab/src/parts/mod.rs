@@ -1,5 +1,6 @@
-//! What a transfer between two hosts is made of, each part measured alone: bytes through a connection, hashed once at either
-//! end, read from a file system and written to one. What a job takes beyond the sum of these is its own.
+//! Costs of the parts of a transfer between two hosts, each measured alone. The parts are sending
+//! bytes through a connection, hashing them once at each end, reading a file and writing a file.
+//! The rest of a job's time is overhead of the job.
 
 mod wire;
 
@@ -13,58 +14,59 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Bytes read from a file, hashed and written at once, as a job does.
+/// Number of bytes that are read, hashed and written at once, as in a job.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// What a part took, of all its threads.
+/// Time that a part took in all its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Took {
-    /// By the wall clock.
+    /// Wall-clock time.
     pub wall: Duration,
-    /// Processor time, user and system.
+    /// CPU time, user and system.
     pub processor: Duration,
 }
 
 /// The parts of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// How many bytes went through each of them.
+    /// Number of bytes that each part processed.
     pub bytes: u64,
-    /// One connection, both ends.
+    /// Transfer through one connection, both ends.
     pub wire: Took,
-    /// Hashed twice: once for each end.
+    /// Hashing twice: once for each end.
     pub hash: Took,
-    /// Read once and written once.
+    /// Reading and writing a file once.
     pub files: Took,
 }
 
-/// Why a part can't be measured.
+/// Error of a measurement.
 #[derive(Debug, Error)]
 pub enum PartError {
-    /// A file can't be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The connection failed.
     #[error("the connection failed: {0}")]
     Wire(#[from] io::Error),
-    /// TLS could not be begun.
+    /// TLS setup failed.
     #[error("TLS failed: {0}")]
     Tls(#[from] rustls::Error),
-    /// No certificate could be made.
+    /// The certificate could not be created.
     #[error("no certificate: {0}")]
     Certificate(#[from] rcgen::Error),
 }
 
 impl Parts {
-    /// Measures the parts of sending the file `source` to `sink`, which is made, and hashed by `algorithm`.
+    /// Measures the parts of sending the file `source` to `sink`, which is created, with
+    /// `algorithm` as the digest.
     ///
     /// # Errors
-    /// [`PartError`].
+    /// Returns [`PartError`] if a part fails.
     pub fn measure(
         source: &Path,
         sink: &Path,
@@ -80,7 +82,7 @@ impl Parts {
         Ok(Parts { bytes, wire, hash, files })
     }
 
-    /// Processor time of all parts.
+    /// Returns the CPU time of all parts.
     pub fn processor(&self) -> Duration {
         self.wire.processor + self.hash.processor + self.files.processor
     }
@@ -92,7 +94,7 @@ fn timed<T>(work: impl FnOnce() -> Result<T, PartError>) -> Result<(T, Took), Pa
     Ok((done, Took { wall: begin.elapsed(), processor: processor_time() - before }))
 }
 
-/// Of this process, all threads.
+/// Returns the CPU time of all threads of this process.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))

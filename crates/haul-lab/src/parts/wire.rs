@@ -1,5 +1,5 @@
-//! One connection over the loopback interface, by nothing but the system and rustls: written in pieces of 64 KiB, read through
-//! a buffer of 256 KiB, a thread at each end.
+//! One connection over the loopback interface that uses only the system and rustls. Each end has
+//! one thread. The sender writes pieces of 64 KiB; the receiver reads through a buffer of 256 KiB.
 
 use super::{PartError, Took, timed};
 use rustls::crypto::aws_lc_rs;
@@ -13,19 +13,19 @@ use std::thread;
 const WRITE_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 256 << 10;
 
-/// The name in the certificate, which stands for no host.
+/// Name in the certificate, which belongs to no host.
 const NAME: &str = "part.invalid";
 
-/// What protects the connection.
+/// Encryption of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
-    /// Nothing.
+    /// No encryption.
     Plain,
     /// TLS 1.3 with AES-128-GCM.
     Tls,
 }
 
-/// What `bytes` through one connection take, the handshake not counted.
+/// Measures the time to send `bytes` bytes through one connection, without the handshake.
 pub(super) fn measure(bytes: u64, encryption: Encryption) -> Result<Took, PartError> {
     let (near, far) = pair()?;
     let ((), took) = match encryption {
@@ -82,7 +82,7 @@ fn receive(mut source: impl Read, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// rustls asks for one record at a time: read through a buffer, many come by one call.
+/// Buffered reader: rustls requests one record at a time, and one read call fetches many records.
 struct Buffered(BufReader<TcpStream>);
 
 impl Read for Buffered {
@@ -134,7 +134,8 @@ fn configs() -> Result<(ClientConfig, ServerConfig), PartError> {
         .with_protocol_versions(&versions)?
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone()], key.into())?;
-    // The sender reads nothing: what lies unread in its socket when that is closed would make the end a reset.
+    // The sender reads nothing. If unread tickets were in its socket on close, the kernel would
+    // send a reset instead of the end.
     server.send_tls13_tickets = 0;
     let mut roots = RootCertStore::empty();
     roots.add(certificate)?;

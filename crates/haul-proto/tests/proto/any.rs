@@ -1,4 +1,4 @@
-//! Any message, for the property tests.
+//! Strategies for arbitrary messages, for the property tests.
 
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
@@ -28,7 +28,7 @@ fn times() -> impl Strategy<Value = Times> {
         sending,
         receiving,
     });
-    // Where no run delay is known it is not told.
+    // An unknown run delay is not sent.
     let run_delay = prop_oneof![Just(Duration::ZERO), time()];
     (time(), time(), time(), time(), run_delay, vec(lane, 0..5)).prop_map(
         |(storage, hashing, packing, crypto, run_delay, lanes)| Times {
@@ -358,7 +358,7 @@ fn of_an_object() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// A message of any kind with any values it may have.
+/// Returns a strategy for messages of any kind with any valid values.
 pub(crate) fn message() -> impl Strategy<Value = Message> {
     prop_oneof![session(), of_a_file(), of_an_object()]
 }

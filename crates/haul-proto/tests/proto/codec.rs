@@ -1,4 +1,5 @@
-//! Frames: what is written comes back, and any bytes give a message or a clear flaw.
+//! Tests of frames: a written frame decodes to the same message, and any bytes give a message or a
+//! clear error.
 
 use crate::any::message;
 use haul_proto::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX};
@@ -22,7 +23,8 @@ pub(crate) fn decoded(bytes: &[u8]) -> Result<Option<Message>, Flaw> {
     Message::decode(&header, &bytes[HEADER_LEN..])
 }
 
-/// The frame with this body and these first fields, its checks made right: what a hostile peer can make.
+/// Returns a frame with this body and these first fields and with correct checksums, as a hostile
+/// peer can send.
 pub(crate) fn forged(kind: u8, flags: u8, payload: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, flags];
     bytes.extend(u32::try_from(body.len()).unwrap().to_le_bytes());
@@ -35,7 +37,7 @@ pub(crate) fn forged(kind: u8, flags: u8, payload: u32, body: &[u8]) -> Vec<u8> 
     bytes
 }
 
-/// Cases of each property: `HAUL_PROTO_CASES=N` asks for more.
+/// Returns the number of cases of each property; `HAUL_PROTO_CASES=N` sets it.
 pub(crate) fn cases() -> ProptestConfig {
     let asked = std::env::var("HAUL_PROTO_CASES").ok().and_then(|text| text.parse().ok());
     ProptestConfig::with_cases(asked.unwrap_or(2000))
@@ -55,7 +57,7 @@ proptest! {
         prop_assert_eq!(decoded(&bytes), Ok(Some(message)));
     }
 
-    /// Fields that a later version may add. Those that are defined have tags below 16.
+    /// Fields that a later version may add. The tags of the defined fields are below 16.
     #[test]
     fn unknown_optional_fields_are_passed_over(message in message(), tag in 16u16..0x8000, more in proptest::collection::vec(any::<u8>(), 0..30)) {
         let bytes = encoded(&message);
@@ -70,13 +72,15 @@ proptest! {
         prop_assert_eq!(decoded(&field(tag | 0x8000)), Err(Flaw::MustUnderstand(tag | 0x8000)));
     }
 
-    /// Line noise never gets past the checks, but for one in many thousands, and then not past the body's.
+    /// A flipped bit never passes both checksums: about one in many thousands passes the header's,
+    /// and then fails the body's.
     #[test]
     fn a_flipped_bit_is_seen(message in message(), at in any::<proptest::sample::Index>(), bit in 0u32..8) {
         let mut bytes = encoded(&message);
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
-        // A length that changed would have a reader take more or fewer bytes: the header's check comes first.
+        // A changed length would make a reader take more or fewer bytes: the header's checksum is
+        // verified first.
         match header_of(&bytes) {
             Err(flaw) => prop_assert_eq!(flaw, Flaw::HeaderDamaged),
             Ok(header) => {
@@ -93,7 +97,8 @@ proptest! {
         }
     }
 
-    /// A hostile peer makes its checks right. What decodes is encoded to the same again.
+    /// A hostile peer sends correct checksums. A body that decodes is encoded to the same message
+    /// again.
     #[test]
     fn any_body_is_a_message_or_a_flaw(kind in 0u8..21, payload in prop_oneof![Just(0u32), 0..PAYLOAD_BYTES_MAX], body in proptest::collection::vec(prop_oneof![Just(0u8), Just(255), any::<u8>()], 0..300)) {
         if let Ok(Some(message)) = decoded(&forged(kind, 0, payload, &body)) {
@@ -101,7 +106,7 @@ proptest! {
         }
     }
 
-    /// Near misses: a real message with a few bytes changed, its checks made right again.
+    /// Near misses: a real message with a few changed bytes and corrected checksums.
     #[test]
     fn any_near_miss_is_a_message_or_a_flaw(message in message(), changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4), cut in any::<proptest::sample::Index>()) {
         let bytes = encoded(&message);
@@ -147,7 +152,7 @@ fn only_blocks_have_a_payload() {
     assert_eq!(decoded(&forged(16, 0, 5, b"")), Err(Flaw::Payload(16)));
 }
 
-/// What another program spoke to the port.
+/// First bytes of other programs on the port.
 #[test]
 fn strangers_are_known_by_their_first_bytes() {
     for hello in [&b"GET / HTTP/1.1\r\nHost: x\r\n"[..], b"SSH-2.0-OpenSSH_9.2p1\r\n", &[0; 16], &[255; 16]] {
@@ -171,7 +176,7 @@ fn a_file_with_more_attributes_than_the_wire_takes_is_told_before_it_is_sent() {
     assert!(matches!(message.check(), Err(Flaw::TooLong { .. })));
 }
 
-/// The bytes of one frame, as docs/formats/wire.md draws them: they may never change.
+/// Bytes of one frame as docs/formats/wire.md draws them. They must never change.
 #[test]
 fn a_frame_of_version_1_stays_as_it_is() {
     let message = Message::BlockReject(haul_proto::BlockReject {

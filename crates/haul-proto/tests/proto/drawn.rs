@@ -1,5 +1,5 @@
-//! The document's own words, followed byte by byte: a second writer of frames, made from docs/formats/wire.md alone, writes every
-//! message as the codec does.
+//! Second encoder of all messages, written from docs/formats/wire.md alone. It must give the same
+//! bytes as the codec.
 
 use crate::any::message;
 use crate::codec::{cases, encoded};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const DOCUMENT: &str = include_str!("../../../../docs/formats/wire.md");
 
-/// Numbers and the words behind them, as a list of the document has them.
+/// Returns numbers and their names from a list in the document.
 fn numbered(begin: &str) -> Vec<(u8, String)> {
     let list = DOCUMENT.split(begin).nth(1).unwrap().split(". ").next().unwrap().split(".\n").next().unwrap();
     let entry = |entry: &str| {
@@ -25,7 +25,7 @@ fn numbered(begin: &str) -> Vec<(u8, String)> {
     list.split(',').map(entry).collect()
 }
 
-/// The numbers of the kinds, from the table of messages.
+/// Returns the number of a message's kind from the table of messages.
 fn kind(message: &Message) -> u8 {
     let row = |line: &str| {
         let mut columns = line.strip_prefix("| ")?.split(" | ");
@@ -37,7 +37,7 @@ fn kind(message: &Message) -> u8 {
 
 static ALGORITHMS: LazyLock<Vec<(u8, String)>> = LazyLock::new(|| numbered("Codes of algorithms: "));
 
-/// The fields of a body, one behind the other.
+/// The encoded fields of a body.
 #[derive(Default)]
 struct Page(Vec<u8>);
 
@@ -89,7 +89,7 @@ impl Page {
     }
 
     fn algorithm(&mut self, algorithm: Algorithm) -> &mut Page {
-        // Of one name in many lengths.
+        // BLAKE2b of all lengths has one name.
         let name = algorithm.name().to_ascii_lowercase();
         let is_it = |listed: &str| listed == name || listed == "blake2b" && name.starts_with("blake2b");
         let (code, _) = ALGORITHMS.iter().find(|(_, listed)| is_it(listed)).expect(&name);
@@ -157,7 +157,7 @@ impl Page {
         self.u8(bits.iter().rev().fold(0, |all, bit| all << 1 | u8::from(*bit)))
     }
 
-    /// An optional field.
+    /// Appends an optional field.
     fn tagged(&mut self, tag: u16, field: &Page) -> &mut Page {
         self.u16(tag).bytes(&field.0)
     }
@@ -245,7 +245,7 @@ impl Page {
     }
 }
 
-/// The bytes of a text that was printed with what can't be printed as `%` and two digits.
+/// Decodes a printed text in which each unprintable byte is `%` and two digits.
 fn plain(printed: &str) -> Vec<u8> {
     let mut parts = printed.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -256,7 +256,8 @@ fn plain(printed: &str) -> Vec<u8> {
     bytes
 }
 
-/// The body of a message: the fields that stand under its name in the document, then its optional ones.
+/// Returns the body of a message: the fields listed under its name in the document, then its
+/// optional ones.
 fn body(message: &Message) -> Page {
     let mut page = Page::default();
     match message {
@@ -269,7 +270,7 @@ fn body(message: &Message) -> Page {
             for operand in &connect.operands {
                 page.bytes(operand);
             }
-            // Of optional fields the document tells no order.
+            // The document does not specify the order of optional fields.
             page.log(&connect.log).resumes(connect.resumes).rules(&connect.rules)
         }
         Message::Accept(accept) => page
@@ -388,7 +389,7 @@ fn body(message: &Message) -> Page {
     page
 }
 
-/// A frame, header and body, as the document draws it.
+/// Returns a frame, header and body, as the document draws it.
 fn drawn(message: &Message) -> Vec<u8> {
     let body = body(message).0;
     let may_be_passed_over = matches!(message.name(), "UNREAD" | "KEEPALIVE");

@@ -1,5 +1,5 @@
-//! A peer that says anything at any time. The machines never panic, never ask for what lies outside a file, and keep
-//! to their windows.
+//! Tests with a peer that sends any message at any time. The state machines never panic, never
+//! request bytes outside a file, and respect their windows.
 
 use crate::world::dice::Dice;
 use haul_digest::{Algorithm, Digest};
@@ -66,14 +66,15 @@ fn new_file(dice: &mut Dice) -> NewFile {
     }
 }
 
-/// What a source may say. Most of it fits what it said before, or a breach would end every session at once.
+/// Returns a message of a source. Most messages fit the earlier ones; otherwise a protocol error
+/// would end every session at once.
 fn of_a_source(dice: &mut Dice, said: &mut Said) -> Message {
     let attempt = if dice.once_in(20) { dice.below(3) as u16 } else { 0 };
     if dice.once_in(40) {
         return nonsense(dice, attempt);
     }
     if let Some(block) = said.object.take() {
-        // The object goes on, or ends.
+        // The object continues, or ends.
         let end = (block.object.0 + 1).saturating_mul(OBJECT).min(said.size);
         if block.range.end.0 >= end || dice.once_in(8) {
             let stated = if dice.once_in(8) { Stated::Abandoned } else { Stated::Digest(digest(dice)) };
@@ -114,7 +115,7 @@ fn of_a_source(dice: &mut Dice, said: &mut Said) -> Message {
     }
 }
 
-/// What a hostile source has said.
+/// State of a hostile source.
 #[derive(Default)]
 struct Said {
     files: u64,
@@ -176,7 +177,7 @@ fn nonsense(dice: &mut Dice, attempt: u16) -> Message {
     }
 }
 
-/// An engine that does as it is told, and holds the commands against what it knows.
+/// An engine that executes the commands and checks them against its own state.
 struct Obedient {
     sink: Sink,
     open: BTreeMap<FileNumber, (u64, u16)>,
@@ -303,7 +304,7 @@ fn a_source_that_says_anything_harms_nobody() {
     assert!(written > 5000, "the sink had something to say: {written}");
 }
 
-/// What a sink may say, with numbers that meet.
+/// Returns a message of a sink, with numbers that often match.
 fn of_a_sink(dice: &mut Dice) -> Message {
     let attempt = if dice.once_in(5) { dice.below(3) as u16 } else { 0 };
     let number = number(dice);
@@ -393,7 +394,7 @@ fn a_sink_that_says_anything_makes_nothing_done_that_was_not_sent() {
     }
 }
 
-/// What a worker reports of its work; notes which files were said to be read to their end.
+/// Returns the report of a worker, and records the files that were reported as completely read.
 fn worked(
     work: Work,
     lane: LaneId,

@@ -1,5 +1,5 @@
-//! The wire and its two machines, tried from outside: any message and any bytes through the codec, and whole sessions
-//! in a simulated world whose every failure comes from a seed.
+//! Tests of the wire format and its two state machines: arbitrary messages and bytes through the
+//! codec, and whole sessions in a simulated world whose failures all come from a seed.
 
 mod any;
 mod codec;

@@ -1,5 +1,6 @@
-//! Valid messages bent in ways that know their structure, their checks made right again, and machines that are fed with
-//! whatever comes of it. `HAUL_PROTO_CASES=N` tries N cases of each, for a night instead of a second.
+//! Tests of structure-aware mutations of valid messages, with corrected checksums, and of state
+//! machines that receive the results. `HAUL_PROTO_CASES=N` runs N cases of each, for overnight
+//! runs.
 
 use crate::any::message;
 use crate::codec::{cases, decoded, encoded, forged};
@@ -17,7 +18,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use std::time::Duration;
 
-/// Numbers that lengths, counts, indices and offsets go wrong at.
+/// Returns numbers at which lengths, counts, indices and offsets tend to go wrong.
 fn extreme() -> impl Strategy<Value = u64> {
     let around = |value: u64| (0u64..3).prop_map(move |add| value.wrapping_add(add).wrapping_sub(1));
     prop_oneof![
@@ -34,18 +35,19 @@ fn extreme() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// One change of a body.
+/// A mutation of a body.
 #[derive(Clone, Debug)]
 enum Change {
-    /// So many bytes of a number, little-endian, over what stands there: every field of every message is met by some place.
+    /// Overwrites `width` bytes with a little-endian number. Some position hits each field of each
+    /// message.
     Number { at: Index, width: usize, value: u64 },
-    /// Bytes put in.
+    /// Inserts bytes.
     Insert { at: Index, bytes: Vec<u8> },
-    /// Bytes taken out.
+    /// Removes bytes.
     Remove { at: Index, len: usize },
-    /// A part doubled, as a list that repeats an element.
+    /// Duplicates a range, like a list that repeats an element.
     Double { at: Index, len: usize },
-    /// The end taken from another message's body.
+    /// Takes the end from another message's body.
     Splice { at: Index, from: Index },
 }
 
@@ -91,7 +93,7 @@ impl Change {
     }
 }
 
-/// A message that a hostile peer may have made of `one`, as it decodes.
+/// Returns the message that a hostile peer could make of `one`, if it still decodes.
 fn bent(one: &Message, other: &Message, changes: &[Change], payload: u32) -> Option<Message> {
     let bytes = encoded(one);
     let mut body = bytes[HEADER_LEN..].to_vec();
@@ -123,7 +125,8 @@ fn options() -> JobOptions {
 proptest! {
     #![proptest_config(cases())]
 
-    /// Whatever still decodes is a message within all bounds: it is written again in a frame, and read to the same.
+    /// A mutated message that still decodes is within all bounds: it encodes into a frame that
+    /// decodes to the same message.
     #[test]
     fn a_bent_message_is_a_flaw_or_one_within_bounds(
         one in message(),
@@ -139,7 +142,7 @@ proptest! {
         }
     }
 
-    /// A sink whose engine does as it is told, by two lanes.
+    /// A sink with two lanes, whose engine executes its commands.
     #[test]
     fn a_sink_outlives_any_messages(all in messages(40)) {
         let settings = sink::Settings {
@@ -170,7 +173,7 @@ proptest! {
         }
     }
 
-    /// A source with a few files on their way.
+    /// A source with a few files in flight.
     #[test]
     fn a_source_outlives_any_messages(all in messages(40)) {
         let settings =
@@ -198,7 +201,8 @@ proptest! {
                     let sent = source::Event::ObjectSent { lane, file, attempt, object };
                     source.handle(sent, Duration::ZERO, &mut out);
                 }
-                // Its worker may have said the end of the file, and not yet that it did.
+                // The worker may have reported the end of the file's bytes, but not yet that it
+                // sent FILE_CLOSE.
                 Work::Whole { facts, .. } | Work::Close { facts, .. } => ending.push(facts.number),
                 _ => {}
             }
@@ -218,7 +222,7 @@ fn file(size: u64) -> NewFile {
     NewFile::new(&b"a"[..], FileKind::File { size, holes: Runs::default() })
 }
 
-/// Does what the sink says, and what comes of that.
+/// Executes the sink's commands and reports the results.
 fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
     use sink::{Command, Event};
     let zeros = || Digest::from_bytes(Algorithm::Blake3, &[0; 32]).unwrap();
@@ -269,8 +273,9 @@ fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
     }
 }
 
-/// What a source may say, about files that were announced: a message about another ends the session at once, and the rest
-/// would never be heard. `None` for what only a sink says, and for a BYE, for the same reason.
+/// Converts a message to one of a source, about announced files only. A message about another file
+/// ends the session at once, and the rest would never be processed. Returns `None` for the messages
+/// of a sink and, for the same reason, for a BYE.
 fn as_a_source(message: Message, announced: &mut u64) -> Option<Message> {
     let known = |number: FileNumber| FileNumber(number.0 % (*announced).max(1));
     Some(match message {
@@ -306,7 +311,7 @@ fn as_a_source(message: Message, announced: &mut u64) -> Option<Message> {
     })
 }
 
-/// What a sink may say, about the four files there are.
+/// Converts a message to one of a sink, about the four existing files.
 fn as_a_sink(message: Message) -> Option<Message> {
     let known = |number: FileNumber| FileNumber(number.0 % 4);
     Some(match message {

@@ -1,4 +1,4 @@
-//! OPERANDS: lists of paths that are too long for a CONNECT.
+//! Tests of OPERANDS: lists of paths that are too long for a CONNECT.
 
 use crate::codec::{cases, decoded, encoded, forged};
 use haul_proto::limits::{
@@ -16,7 +16,8 @@ fn operands(last: bool, paths: Vec<Box<[u8]>>) -> Operands {
     Operands { last, paths }
 }
 
-/// What a sink wants, sent in messages and put together again.
+/// Sends a sink's operands in messages and reassembles them. Returns the list and the number of
+/// messages.
 fn told_and_heard(paths: &[Box<[u8]>]) -> (Vec<Box<[u8]>>, usize) {
     let mut list = OperandList::default();
     let mut messages = 0;
@@ -41,7 +42,7 @@ proptest! {
         repeated in 1usize..60,
     ) {
         let paths: Vec<Box<[u8]>> = lengths.iter().map(|&len| path(len)).collect();
-        // Of few long paths and of many short ones.
+        // Few long paths, and many short ones.
         let short: Vec<_> = paths.iter().filter(|path| path.len() < 100).cloned().collect();
         let repeated: Vec<_> = short.iter().cycle().take(short.len() * repeated).cloned().collect();
         for paths in [paths, repeated] {
@@ -85,7 +86,7 @@ fn hostile_counts_and_lengths_are_refused_before_anything_is_held() {
     }
     assert_eq!(forged(1, 2, &[1, 0, 0, 0, b'a']), Err(Flaw::Short("operand")));
     assert_eq!(forged(2, 0, &[]), Err(Flaw::Value("operands")));
-    // None at all, again and again, would never end.
+    // A repeated empty message would never end the list.
     assert_eq!(forged(0, 0, &[]), Err(Flaw::Value("operands")));
     assert!(forged(1, 0, &[]).is_ok());
     let longest = path(haul_model::PATH_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Limits that the machines keep: retries of an object, and the quota.
+//! Tests of the limits of the state machines: retries of an object, and the quota.
 
 use haul_digest::{Algorithm, Digest, digest};
 use haul_model::{ByteRange, Level, ObjectIndex};
@@ -28,15 +28,15 @@ fn right() -> Digest {
     digest(Algorithm::Blake3, b"right")
 }
 
-/// The object travels well each time and never reads back right: its arrival used to reset the count of attempts, so
-/// that both machines repeated it indefinitely.
+/// Regression: an object arrives correctly each time and never reads back correctly. Its arrival
+/// reset the count of attempts, so that both machines repeated it indefinitely.
 #[test]
 fn an_object_that_never_reads_back_right_fails_its_file() {
     at_the_sink();
     at_the_source();
 }
 
-/// Tells a sink an event; gives its commands, and what it sends.
+/// Passes an event to a sink. Returns its commands and its messages.
 fn tell(sink: &mut Sink, event: sink::Event) -> (Vec<sink::Command>, Vec<Message>) {
     let mut out = Vec::new();
     sink.handle(event, NOW, &mut out);
@@ -47,7 +47,7 @@ fn tell(sink: &mut Sink, event: sink::Event) -> (Vec<sink::Command>, Vec<Message
     (out, said)
 }
 
-/// A sink that reads objects back, and that waits for the objects of a file.
+/// Returns a sink that reads objects back, and that waits for the objects of a file.
 fn rereading_sink() -> Sink {
     let (options, window, timing) = (options(), Window::default(), Timing::default());
     let mut sink = Sink::new(sink::Settings { options, window, timing, tries: TRIES });
@@ -58,7 +58,7 @@ fn rereading_sink() -> Sink {
     sink
 }
 
-/// The first object of the file arrives, and is to be settled.
+/// Lets the first object of the file arrive; the sink must settle it.
 fn arrives(sink: &mut Sink, what: &str) {
     let (number, attempt, object, range) = (NUMBER, 0, ObjectIndex(0), ByteRange::between(0, OBJECT));
     let payload = u32::try_from(OBJECT).unwrap();
@@ -142,7 +142,8 @@ fn quota_sink(quota: u64) -> Sink {
     sink
 }
 
-/// Announces a file of 1,000 bytes, and gives whether it may come when it was opened so.
+/// Announces a file of 1,000 bytes. Returns true if the sink lets it come after it was opened with
+/// this verdict.
 fn may_come(sink: &mut Sink, number: u64, verdict: Verdict) -> bool {
     let kind = FileKind::File { size: 1000, holes: Runs::default() };
     let number = FileNumber(number);
@@ -155,7 +156,8 @@ fn may_come(sink: &mut Sink, number: u64, verdict: Verdict) -> bool {
     !out.iter().any(is_refused)
 }
 
-/// Files that are the same used to count, and files that are compared while others travel.
+/// Regression: the quota counted files that are the same, and files that are compared while others
+/// are in flight.
 #[test]
 fn a_quota_counts_bytes_that_travel_and_no_others() {
     let take = || Verdict::Take { have: Runs::default() };
@@ -169,12 +171,12 @@ fn a_quota_counts_bytes_that_travel_and_no_others() {
     assert!(may_come(&mut sink, 20, Verdict::Take { have: Runs::of(0, 1) }), "all of it is there");
     assert!(may_come(&mut sink, 21, take()) && may_come(&mut sink, 22, take()));
     assert!(!may_come(&mut sink, 23, take()), "3,000 bytes are too many");
-    // One that comes after all although it was to be compared counts when its bytes do.
+    // If the bytes of a compared file arrive after all, they count.
     let comes = bytes_come(&mut sink, FileNumber(10));
     assert!(matches!(&comes, sink::Command::Failed { reason, .. } if reason.why == Why::Quota), "{comes:?}");
 }
 
-/// The first command after the bytes of a file of [`may_come`] began to come.
+/// Returns the first command after the first bytes of a file of [`may_come`] arrived.
 fn bytes_come(sink: &mut Sink, number: FileNumber) -> sink::Command {
     let (range, attempt, object) = (ByteRange::between(0, 1000), 0, ObjectIndex(0));
     let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload: 1000 };
@@ -187,7 +189,8 @@ fn bytes_come(sink: &mut Sink, number: FileNumber) -> sink::Command {
     out.remove(0)
 }
 
-/// Each compared file whose bytes come after all is charged; two of them leave no room for a third.
+/// Each compared file whose bytes arrive after all is charged; two of them leave no quota for a
+/// third.
 #[test]
 fn compared_files_that_come_are_charged_together() {
     let mut sink = quota_sink(2500);
@@ -202,7 +205,8 @@ fn compared_files_that_come_are_charged_together() {
     assert!(matches!(&comes, sink::Command::Failed { reason, .. } if reason.why == Why::Quota), "{comes:?}");
 }
 
-/// Two files that were too much together were both refused, where one had room.
+/// Regression: of two files that together exceeded the quota, both were refused, although one of
+/// them fitted.
 #[test]
 fn a_file_that_fails_before_its_bytes_came_gives_its_room_back() {
     let take = || Verdict::Take { have: Runs::default() };

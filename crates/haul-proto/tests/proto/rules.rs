@@ -1,4 +1,4 @@
-//! Single rules of the wire that must not be lost.
+//! Tests of single rules of the protocol.
 
 use haul_model::{ByteRange, Level, Moment, ObjectIndex};
 use haul_proto::limits::UNREAD_AHEAD;
@@ -53,7 +53,7 @@ fn read() -> Close {
     Close::Read { size: 0, mtime: Moment::default(), root: None }
 }
 
-/// 4,000 small files go out before the sink has said a word.
+/// 4,000 small files are sent before the sink's first message.
 #[test]
 fn small_files_wait_for_no_answer() {
     let mut source = source(1, Window::default());
@@ -83,7 +83,7 @@ fn the_window_bounds_files_and_bytes() {
     assert!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }));
 }
 
-/// The objects of one large file go on all lanes, and each once.
+/// The objects of one large file are sent on all lanes, each once.
 #[test]
 fn a_large_file_spreads_over_the_lanes() {
     let mut source = source(3, Window::default());
@@ -101,7 +101,8 @@ fn a_large_file_spreads_over_the_lanes() {
     assert_eq!(taken, [0, 1, 2]);
 }
 
-/// A worker may take several objects at once to hash them together; no lane is to be idle for that.
+/// A worker may take several objects at once to hash them together; no lane may become idle because
+/// of that.
 #[test]
 fn objects_are_enough_for_several_on_each_lane_while_the_file_is_long() {
     let mut source = source(2, Window::default());
@@ -116,7 +117,7 @@ fn objects_are_enough_for_several_on_each_lane_while_the_file_is_long() {
     }
 }
 
-/// Found while this was written: a BLOCK_SYNC may be quicker than the report of the worker that sent the object.
+/// Regression: a BLOCK_SYNC may arrive before the report of the worker that sent the object.
 #[test]
 fn a_sync_before_the_workers_report_counts() {
     let mut source = source(1, Window::default());
@@ -204,7 +205,7 @@ fn a_hard_link_waits_for_its_first_name_and_is_a_link_only_to_the_file_itself() 
         let size = FileKind::File { size: 10, holes: Runs::default() };
         let link = FileKind::HardLink { first: Box::from(&b"d/f"[..]) };
         assert_eq!(next.kind, if is_link { link } else { size }, "{update:?}, {outcome:?}");
-        // The third name is one of the second then, and waits for it.
+        // In that case the third name is a link to the second one, and waits for it.
         assert_eq!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }), is_link);
     }
 }
@@ -318,7 +319,8 @@ fn sessions_that_cannot_be_are_refused_with_a_reason() {
     }
 }
 
-/// What a sink says when a small file comes, that was opened like this, with the digest that its bytes have.
+/// Returns the sink after a small file was opened with these settings and its bytes arrived with
+/// the correct digest, and the sink's commands.
 fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command>) {
     let settle = if verify == Verify::Reread { Level::Reread } else { Level::Verified };
     let settings = sink::Settings {
@@ -346,11 +348,11 @@ fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command
     ] {
         sink.handle(event, NOW, &mut said);
     }
-    // To open it and to write its bytes come first.
+    // The first two commands open the file and write its bytes.
     (sink, said.split_off(2))
 }
 
-/// A file of one object used to be called re-read when it had only been made durable.
+/// Regression: a file of one object was reported as re-read although it was only durable.
 #[test]
 fn a_small_file_is_read_back_before_it_counts_as_that() {
     for (verify, rereads) in [(Verify::Reread, false), (Verify::Hybrid, true)] {
@@ -367,7 +369,8 @@ fn a_small_file_is_read_back_before_it_counts_as_that() {
     }
 }
 
-/// Storage that can't be asked past memory gives nothing to re-read: the file ends as what it is, and does not wait for more.
+/// If the storage cannot be read past the page cache, nothing is re-read: the file ends as durable
+/// and does not wait.
 #[test]
 fn a_file_that_can_not_be_read_back_from_its_device_ends_as_durable() {
     let (mut sink, mut said) = small_file_arrives(Verify::Reread, false);
@@ -392,7 +395,7 @@ fn what_is_read_back_and_differs_is_asked_for_again() {
     assert_eq!((reject.object, reject.reason.why), (Some(ObjectIndex(0)), Why::Differs));
 }
 
-/// The engine's choice counts where the job leaves it to the engine, and nowhere else.
+/// The engine's choice counts only if the job leaves the choice to the engine.
 #[test]
 fn a_file_is_read_back_by_the_sinks_choice_in_hybrid_jobs_alone() {
     for (verify, rereads) in [(Verify::Hybrid, false), (Verify::Stream, true)] {

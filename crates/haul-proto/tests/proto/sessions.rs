@@ -1,4 +1,4 @@
-//! Whole sessions in the simulated world.
+//! Tests of whole sessions in the simulated world.
 
 use crate::world::dice::Dice;
 use crate::world::sink_side::Lies;
@@ -7,8 +7,8 @@ use haul_proto::{End, Outcome};
 use std::ops::Range;
 use std::panic;
 
-/// Worlds that are played: `HAUL_PROTO_SEEDS=N` asks for the first N, `HAUL_PROTO_SEEDS=A..B` for those from A up to
-/// but not including B.
+/// Returns the seeds to run: `HAUL_PROTO_SEEDS=N` selects the first N, `HAUL_PROTO_SEEDS=A..B`
+/// those from A up to but not including B.
 fn seeds() -> Range<u64> {
     let Ok(asked) = std::env::var("HAUL_PROTO_SEEDS") else { return 0..1000 };
     let (from, to) = asked.split_once("..").unwrap_or(("0", &asked));
@@ -22,7 +22,7 @@ fn world(plan: Plan, dice: &mut Dice, lies: Lies) -> World {
     world
 }
 
-/// Plays the world of a seed, and after a broken session another one that goes on.
+/// Runs the world of a seed and, after a broken session, another session that resumes.
 fn play(seed: u64, lies: Lies) -> Report {
     let mut dice = Dice::new(seed);
     let plan = Plan::any(&mut dice);
@@ -49,7 +49,7 @@ fn any_world_ends_well_or_says_why_not() {
     assert!(failed.is_empty(), "the worlds of these seeds failed, for the reasons above: {failed:?}");
 }
 
-/// The world notices what it is there to notice: an engine that lies is caught.
+/// The checks of the simulated world work: an engine that lies is caught.
 #[test]
 fn an_engine_that_lies_is_caught() {
     let honest = Lies::default();
@@ -59,7 +59,8 @@ fn an_engine_that_lies_is_caught() {
     }
 }
 
-/// The world of this seed wrote an object again while its second read was under way: the read proved bytes that were gone.
+/// Regression: with this seed, an object was written again while its second read was running, so
+/// the read proved bytes that were gone.
 #[test]
 fn an_object_that_is_read_again_is_not_written_meanwhile() {
     play(38863, Lies::default());

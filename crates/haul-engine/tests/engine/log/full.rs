@@ -1,4 +1,4 @@
-//! State directories without room.
+//! Tests of state directories on full file systems.
 
 use super::{files, open, settings, styles, subject};
 use haul_engine::log::{Keeper, Settings, SyncPolicy};
@@ -10,7 +10,7 @@ use haul_model::ObjectIndex;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Takes all room there is, by this file.
+/// Fills the file system with one file and returns its path.
 fn fill(small: &Mounted) -> PathBuf {
     let filler = small.path().join("filler");
     let mut file = File::create(&filler).unwrap();
@@ -18,12 +18,14 @@ fn fill(small: &Mounted) -> PathBuf {
     filler
 }
 
-/// Notes objects and leaves writing them to the test: a group that came due by time would find no room too early.
+/// Notes objects and leaves their commit to the test. A commit by the timer would find the disk
+/// full too early.
 fn learn(keeper: &Keeper, key: FileKey, objects: impl IntoIterator<Item = u64>) {
     keeper.durable_together(key, objects.into_iter().map(ObjectIndex));
 }
 
-/// A log that has an object finds no room for many more; `meanwhile` is done as long as it finds none. It goes on when there is some.
+/// Fills the disk after a log has one object, runs `meanwhile` while commits fail, and then checks
+/// that the log continues.
 #[track_caller]
 fn without_room(style: Style, meanwhile: impl FnOnce(&Keeper, &Path)) {
     let settings = Settings { style, ..settings(SyncPolicy::Group) };
@@ -33,11 +35,12 @@ fn without_room(style: Style, meanwhile: impl FnOnce(&Keeper, &Path)) {
     learn(&keeper, a, [1]);
     keeper.commit().unwrap();
     let filler = fill(&small);
-    // Many pages of objects find no room, whatever the encoding.
+    // Many pages of objects do not fit, whatever the encoding.
     let (b, _) = keeper.file(&subject(2, 90_000)).unwrap();
     learn(&keeper, b, (0..4000).map(|n| n * 22));
     meanwhile(&keeper, &small.path());
-    // Emptied first: another test's child may have it open until it begins with its own program, and would keep its room.
+    // Truncate first: a child of another test may have the file open until exec and would keep its
+    // space.
     fs::write(&filler, "").unwrap();
     fs::remove_file(&filler).unwrap();
     keeper.commit().unwrap();
@@ -61,7 +64,7 @@ fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
     }
 }
 
-/// Each commit that found no room left a file behind, once a second.
+/// Regression: each commit that failed with ENOSPC left a file behind, once per second.
 #[test]
 fn a_state_directory_that_stays_full_is_not_filled_with_files() {
     if !met_or_skip(&[Need::Mount]) {
@@ -78,7 +81,8 @@ fn a_state_directory_that_stays_full_is_not_filled_with_files() {
     }
 }
 
-/// Where an index found no room, the log that it was to name had been written and synced, and stayed behind, once a second.
+/// Regression: if an index could not be written (ENOSPC), the log that it was to name was already
+/// written and synced. This log stayed behind, once per second.
 #[test]
 fn logs_that_no_index_names_do_not_stay_where_it_finds_no_room() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -97,7 +101,7 @@ fn logs_that_no_index_names_do_not_stay_where_it_finds_no_room() {
         learn(&keeper, key, [1]);
         keeper.commit().unwrap();
         let before = files(&view);
-        // The first commit fails to go on with the index, and those after it to put another in its place.
+        // The first commit fails to extend the index. The later ones fail to replace it.
         let full = ["*/log/*.index write .. errno ENOSPC", "*/log/*.new write .. errno ENOSPC"].join("\n");
         faults.set_rules(full.parse().unwrap());
         let (other, _) = keeper.file(&subject(2, 6000)).unwrap();

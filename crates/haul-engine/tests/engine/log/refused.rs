@@ -1,4 +1,4 @@
-//! Jobs that are refused, for a newer program was at them.
+//! Tests of jobs that are refused because a newer version of haul has used them.
 
 use super::{job, note, settings, subject, take};
 use haul_engine::log::{Call, Keeper, Ledger, SyncPolicy};
@@ -7,7 +7,8 @@ use haul_log::record::{Progress, Status};
 use std::fs;
 use std::path::PathBuf;
 
-/// The record said that the job ran, and the lock that it had been cut off, when a newer program came back to what it had left.
+/// Regression: when a newer version returned to its job, the record said that the job was running,
+/// and the lock said that it had been interrupted.
 #[test]
 fn what_is_refused_stays_as_it_was_found() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The order of syncs and names in the folder of a log.
+//! Tests of the order of syncs and renames in the folder of a log.
 
 use super::{files, open, settings, subject};
 use haul_engine::log::SyncPolicy;
@@ -9,7 +9,8 @@ use haul_model::ObjectIndex;
 use std::fs;
 use std::thread;
 
-/// A file system that makes names durable before the bytes of a new file left an empty index after a loss of power.
+/// Regression: a file system that makes names durable before the bytes of a new file left an empty
+/// index after a power loss.
 #[test]
 fn a_replacement_is_synced_before_it_has_its_name() {
     if !met_or_skip(&[Need::Fuse]) {

@@ -18,7 +18,7 @@ fn the_examples_send_a_tree_to_each_other() {
     let tree = pair.source().join("tree");
     let plain = RandomTree { fifos: false, hard_modes: false, ..RandomTree::default() };
     RandomTree { entries: 60, file_bytes_max: 1 << 20, ..plain }.build(&tree, 5).unwrap();
-    // Several objects, by several lanes.
+    // Several objects on several lanes.
     fs::write(tree.join("large"), vec![7; 21 << 20]).unwrap();
     let (give, take) = std::sync::mpsc::channel();
     let into = pair.sink().into_os_string();

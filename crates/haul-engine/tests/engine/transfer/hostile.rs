@@ -1,5 +1,6 @@
-//! A source that means harm, whether it sends or was asked to give: what it names outside the root, through links, or without having been
-//! asked is refused with a reason that people of this side hear, and the session goes on.
+//! Tests of a hostile source, which sends or is asked for files. Names outside the root, through
+//! links, or never requested are refused. The user of this side sees the reason, and the session
+//! continues.
 
 use super::pair::{Pair, offer};
 use super::small_objects;
@@ -22,7 +23,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// Keeps what people hear.
+/// Recorder of the reports to the user.
 #[derive(Default)]
 struct Ears {
     failed: Mutex<Vec<String>>,
@@ -39,7 +40,7 @@ impl Report for Ears {
     }
 }
 
-/// How a session with a liar went.
+/// Result of a session with a hostile peer.
 struct Told {
     ended: Result<Outcome, TransferError>,
     failed: Vec<String>,
@@ -55,7 +56,7 @@ impl Told {
         Told { ended, failed, lost }
     }
 
-    /// That the job came to its end, and how many names failed.
+    /// Checks that the job ended and that `count` names failed.
     #[track_caller]
     fn assert_failures(&self, count: u64) {
         let outcome = self.ended.as_ref().expect("a session");
@@ -65,7 +66,7 @@ impl Told {
     }
 }
 
-/// A liar sends to the sink of `pair`.
+/// Lets a hostile source send to the sink of `pair`.
 fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut Liar)) -> Told {
     let (ours, theirs) = Lane::pair().unwrap();
     let (ears, offer) = (Ears::default(), offer(&pair.sink()));
@@ -86,7 +87,7 @@ fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut Liar)) -> Told
     Told::new(ended, ears)
 }
 
-/// A liar is asked for `paths`, which go into the sink of `pair`.
+/// Fetches `paths` from a hostile source into the sink of `pair`.
 fn fetched(pair: &Pair, options: &JobOptions, paths: &[&str], lies: impl FnOnce(&mut Liar) + Send) -> Told {
     let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
     let options = JobOptions { keep: Keep(options.keep.0 & !Keep::SETUID.0), ..options.clone() };
@@ -131,7 +132,7 @@ fn hard_link(first: &[u8]) -> FileKind {
     FileKind::HardLink { first: first.into() }
 }
 
-/// Hears how a name ended.
+/// Receives the outcome of a name.
 fn end_of(liar: &mut Liar, number: u64) -> Ended {
     match liar.hear() {
         Message::FileDone(done) if done.number == FileNumber(number) => done.outcome,
@@ -139,13 +140,13 @@ fn end_of(liar: &mut Liar, number: u64) -> Ended {
     }
 }
 
-/// Announces a name and hears how it ended.
+/// Announces a name and receives its outcome.
 fn offered(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Ended {
     liar.say(&name(number, path, kind), &[]);
     end_of(liar, number)
 }
 
-/// Why a name was refused.
+/// Returns the reason for which a name was refused.
 #[track_caller]
 fn refused(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Why {
     match offered(liar, number, path, kind) {
@@ -154,12 +155,12 @@ fn refused(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Why {
     }
 }
 
-/// The frames of a small file.
+/// Returns the frames of a small file.
 fn file(number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
     file_by(Algorithm::Blake3, number, path, bytes)
 }
 
-/// The same in a job that compares by this digest.
+/// Returns the frames of a small file in a job with this digest.
 fn file_by(algorithm: Algorithm, number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
     let len = bytes.len() as u64;
     let stated = Stated::Digest(digest(algorithm, bytes));
@@ -171,7 +172,7 @@ fn file_by(algorithm: Algorithm, number: u64, path: &[u8], bytes: &[u8]) -> Vec<
     ]
 }
 
-/// Sends a small file and hears how it ended.
+/// Sends a small file and receives its outcome.
 fn wrote(liar: &mut Liar, number: u64, path: &[u8], bytes: &[u8]) -> Ended {
     file(number, path, bytes).iter().for_each(|(message, payload)| liar.say(message, payload));
     end_of(liar, number)
@@ -236,7 +237,7 @@ fn nothing_goes_through_a_link_that_came_before() {
                 refused(liar, number, b"d/made", kind);
             }
             refused(liar, 12, b"d", FileKind::Directory);
-            // A file takes a link's place; what the link leads to stays.
+            // A file replaces a link; the target of the link stays.
             assert_eq!(wrote(liar, 13, b"f", b"own"), done);
             liar.part(14);
         });
@@ -250,7 +251,7 @@ fn nothing_goes_through_a_link_that_came_before() {
     }
 }
 
-/// A frame whose header says that this much follows.
+/// Returns a header that states these lengths.
 fn head(kind: u8, body: u32, payload: u32) -> Vec<u8> {
     let mut bytes = vec![kind, 0];
     bytes.extend(body.to_le_bytes());
@@ -268,7 +269,7 @@ fn a_frame_that_says_it_is_endless_ends_its_session_with_a_reason() {
         let pair = Pair::new();
         let told = sent(&pair, &small_objects(), |liar| {
             liar.writer.write_all(&head(new_file, body, payload)).unwrap();
-            // Nobody waits for what was announced.
+            // Nothing waits for the announced bytes.
             let mut rest = [0; 4096];
             while liar.reader.read_some(&mut rest).is_ok_and(|read| read > 0) {}
         });
@@ -294,12 +295,13 @@ fn a_session_cut_anywhere_leaves_whole_files_or_none() {
         let told = sent(&pair, &small_objects(), |liar| {
             liar.writer.write_all(&all[..cut]).unwrap();
             if cut == all.len() {
-                // It listens on: a sink that can say nothing any more gives up before it has heard all.
+                // The peer keeps reading: a sink that cannot send any more ends before it has read
+                // everything.
                 liar.writer.finish().unwrap();
                 while liar.reader.read_some(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
             }
         });
-        // With the end of the walk all is said that the sink needs.
+        // After WALK_END the sink needs nothing more.
         let is_broken = told.ended.expect("a session").broken.is_some();
         assert_eq!(is_broken, cut < all.len(), "after {cut} of {} bytes", all.len());
         let mut whole = 0;
@@ -341,7 +343,8 @@ fn a_fetch_takes_what_it_asked_for_and_nothing_else() {
     assert_eq!(fs::read(pair.sink().join(".profile")).unwrap(), b"own");
 }
 
-/// It used to be shown every name beneath the directory, and believed of each.
+/// Regression: the source was shown every name below the directory, and its answer was accepted for
+/// each.
 #[test]
 fn a_fetch_that_deletes_asks_only_about_what_it_asked_for() {
     let pair = Pair::new();
@@ -357,7 +360,8 @@ fn a_fetch_that_deletes_asks_only_about_what_it_asked_for() {
         loop {
             match liar.hear() {
                 Message::List(list) => {
-                    // Everything is gone, it says, but for what it has just brought.
+                    // The source claims that everything is gone except the file that it has just
+                    // sent.
                     let is_gone = |name: &[u8]| list.directory.starts_with(b"data") && name != b"new";
                     let gone: Vec<bool> = list.names.iter().map(|name| is_gone(name)).collect();
                     shown.push((list.directory.to_vec(), list.names.clone()));
@@ -393,7 +397,7 @@ fn a_fetch_gives_nobody_rights_by_the_word_of_the_other_side() {
     assert_eq!(fs::metadata(pair.sink().join("tool")).unwrap().mode() & 0o7000, 0);
 }
 
-/// People of the side that fetches used to hear how many files failed, and not which.
+/// Regression: the user of the fetching side saw the number of failed files, but not their names.
 #[test]
 fn what_fails_midway_is_named_at_the_sink() {
     let pair = Pair::new();
@@ -409,7 +413,7 @@ fn what_fails_midway_is_named_at_the_sink() {
         damaged.iter().for_each(|(message, payload)| liar.say(message, payload));
         loop {
             match liar.hear() {
-                // It is never sent any better.
+                // A correct version is never sent.
                 Message::BlockReject(_) => {
                     damaged[1..3].iter().for_each(|(message, payload)| liar.say(message, payload));
                 }
@@ -429,7 +433,8 @@ fn what_fails_midway_is_named_at_the_sink() {
     pair.nothing_is_left_over();
 }
 
-/// Whatever a job compares by: a byte that is another one on its way is asked for again, and is not taken meanwhile.
+/// With every digest, a byte that was changed in transit is requested again and not accepted
+/// meanwhile.
 #[test]
 fn every_digest_tells_what_is_damaged() {
     for &algorithm in Algorithm::ALL {
@@ -451,7 +456,7 @@ fn every_digest_tells_what_is_damaged() {
     }
 }
 
-/// Each rule that looks at what stands there looks at it beneath the root, and through no link.
+/// Each update rule looks at the existing entry below the root, and never through a link.
 #[test]
 fn what_a_link_leads_to_is_not_compared_either() {
     let pair = Pair::new();
@@ -475,7 +480,8 @@ fn what_a_link_leads_to_is_not_compared_either() {
     }
 }
 
-/// A repair asks another host for a few objects, and may be answered by one that wants to fill its disk or to lead it elsewhere.
+/// A repair fetches a few objects from another host. That host may try to fill the disk or to lead
+/// the repair elsewhere.
 #[test]
 fn of_parts_nothing_comes_but_the_objects_that_were_asked_for() {
     const OBJECT: usize = 65_536;

@@ -1,4 +1,4 @@
-//! Further lanes that say their JOIN late, or never.
+//! Tests of further lanes whose JOIN is late or missing.
 
 use super::liar::Nobody;
 use super::pair::{Pair, offer};
@@ -10,10 +10,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Longer than anything here takes, even on a loaded machine.
+/// Timeout, longer than any step takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(300);
 
-/// The end of a lane by which half a JOIN came and nothing follows.
+/// Returns a lane on which half a JOIN has arrived and nothing follows.
 fn half_joined() -> (Liar, Lane) {
     let (ours, theirs) = Lane::pair().unwrap();
     let mut silent = Liar::at(ours);
@@ -22,19 +22,20 @@ fn half_joined() -> (Liar, Lane) {
     (silent, theirs)
 }
 
-/// Whether the other side has not given the lane up.
+/// Returns true if the other side has not closed the lane.
 fn is_open(lane: &mut Liar) -> bool {
     lane.reader.set_stall(Some(Duration::from_millis(1)));
     matches!(lane.reader.read_some(&mut [0; 16]), Err(LaneError::Stalled { .. }))
 }
 
-/// Waits until the other side gives the lane up.
+/// Waits until the other side closes the lane. Returns false if that does not happen in time.
 fn is_given_up(mut lane: Liar) -> bool {
     lane.reader.set_stall(Some(LONG));
     !matches!(lane.reader.read_some(&mut [0; 16]), Ok(1..) | Err(LaneError::Stalled { .. }))
 }
 
-/// Answers one session whose further lanes come from `lanes`; tells whenever it asks for one.
+/// Answers one session whose further lanes come from `lanes`; calls `asked` at each request for a
+/// lane.
 fn answer_with(
     pair: &Pair,
     first: Lane,
@@ -50,7 +51,8 @@ fn answer_with(
     answer(first, &mut more, &offer(&pair.sink()), &watch)
 }
 
-/// It used to be waited for where the session's clock runs: for 30 seconds nobody heard a stop, and no lane came in.
+/// Regression: the session's timer thread waited for the JOIN. For 30 seconds it neither noticed a
+/// stop nor accepted a lane.
 #[test]
 fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
     let pair = Pair::new();
@@ -66,7 +68,8 @@ fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
             let mut asked = 0;
             answer_with(pair, first, &lanes, &mut || {
                 asked += 1;
-                // Twice it got a lane that says nothing; now it asks for the next.
+                // Two requests got a lane that sends nothing; now the session asks for the next
+                // lane.
                 if asked == 3 {
                     tell.send(is_open(&mut silent)).unwrap();
                 }
@@ -76,7 +79,7 @@ fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
         liar.say(&Message::Connect(Box::new(connect(&JobOptions::default()))), &[]);
         let Message::Accept(accept) = liar.hear() else { panic!("it is accepted") };
         assert_eq!(asked_again.recv_timeout(LONG), Ok(true), "nobody waited for the silent lane");
-        // A lane that comes behind them is taken: the answer for its file goes there.
+        // A later lane is accepted: the answer for its file arrives there.
         let (joins, theirs) = Lane::pair().unwrap();
         give.send(theirs).unwrap();
         let mut joins = Liar::at(joins);
@@ -84,7 +87,7 @@ fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
         joins.say(&Message::NewFile(Box::new(new_file(0, b"f", plain(0)))), &[]);
         joins.say(&file_close(0, read(0)), &[]);
         assert!(matches!(joins.hear(), Message::FileDone(_)));
-        // The job comes to its end although a lane of its session says nothing to this day.
+        // The job completes although one lane of its session never sent anything.
         liar.part(1);
         joins.writer.finish().unwrap();
         assert!(answering.join().unwrap().unwrap().is_whole());

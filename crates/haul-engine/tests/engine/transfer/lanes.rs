@@ -1,4 +1,4 @@
-//! How the lanes of a job come together.
+//! Tests of opening the lanes of a job.
 
 use super::pair::offer;
 use haul_engine::transfer::{BoxError, Dial, Onlooker, SendJob, answer, send};
@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, even on a loaded machine.
+/// Timeout, longer than any step takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Waits for something; whether it came.
+/// Waits for a condition. Returns true if it became true in time.
 fn comes(mut holds: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !holds() {
@@ -22,7 +22,8 @@ fn comes(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Each further lane costs three round trips: opened one after the other before the work, eight took two seconds over 89 ms.
+/// Regression: each further lane costs three round trips. Eight lanes that were opened one after
+/// the other before the work took two seconds at 89 ms.
 #[test]
 fn a_job_begins_before_its_further_lanes_stand_and_those_are_opened_at_once() {
     let home = tempfile::tempdir().expect("a folder");
@@ -33,7 +34,8 @@ fn a_job_begins_before_its_further_lanes_stand_and_those_are_opened_at_once() {
     std::fs::write(source.join("first"), b"at once").expect("writes");
     let (give, take) = channel();
     let give = Mutex::new(give);
-    // What was seen of each further lane when its turn came: whether the first file was there, whether the other was opened too.
+    // For each further lane: whether the first file existed, and whether the other lane was being
+    // opened too.
     let (asked, seen) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let dial = |number: u32| -> Result<Lane, BoxError> {
         if number > 0 {
@@ -61,13 +63,13 @@ fn a_job_begins_before_its_further_lanes_stand_and_those_are_opened_at_once() {
     assert_eq!(seen.into_inner().unwrap(), [(true, true); 2]);
 }
 
-/// Whose further lanes come when the job wants no more of them, and not before.
+/// Dialer whose further lanes come only when the job wants no more of them.
 struct Hanging {
     give: Mutex<Sender<Lane>>,
-    /// What a lane that hangs tells, and what ends it.
+    /// Channel that reports a blocked lane, and the channel that releases it.
     hangs: Mutex<Sender<u32>>,
     over: (Mutex<Option<Sender<()>>>, Mutex<Receiver<()>>),
-    /// Of each lane that hung, whether it was given up.
+    /// True for each blocked lane that was given up.
     were_given_up: Mutex<Vec<bool>>,
 }
 
@@ -75,7 +77,7 @@ impl Dial for Hanging {
     fn lane(&self, number: u32) -> Result<Lane, BoxError> {
         if number > 0 {
             self.hangs.lock().unwrap().send(number)?;
-            // What gives up drops the other end.
+            // The side that gives up drops the other end.
             let waited = self.over.1.lock().unwrap().recv_timeout(LONG);
             let is_given_up = waited == Err(std::sync::mpsc::RecvTimeoutError::Disconnected);
             self.were_given_up.lock().unwrap().push(is_given_up);
@@ -91,7 +93,7 @@ impl Dial for Hanging {
     }
 }
 
-/// A job at its end used to wait for every lane that was being opened.
+/// Regression: a finished job waited for every lane that was still being opened.
 #[test]
 fn a_job_is_done_by_the_lanes_it_has_and_gives_up_those_that_hang() {
     let home = tempfile::tempdir().expect("a folder");

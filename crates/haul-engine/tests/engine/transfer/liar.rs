@@ -1,4 +1,4 @@
-//! Packed blocks of a source that is no haul: none becomes anything but the bytes that were meant.
+//! Tests of compressed blocks from a test peer: no block becomes other bytes than intended.
 
 use super::pair::{Pair, offer};
 use haul_digest::{Algorithm, Digest, digest};
@@ -18,8 +18,9 @@ impl Report for Nobody {
     fn failed(&self, _: &Failure) {}
 }
 
-/// Sends one small file `f` of `len` bytes that is said to have this digest, as one packed block with the first of these
-/// payloads, and with the next (or the last again) as often as it is asked for. Gives how it ended, and how often it went.
+/// Sends one small file `f` of `len` bytes with the digest `stated`, as one compressed block with
+/// the first of `payloads`. Sends the next payload (or the last one again) for each repeat that the
+/// sink requests. Returns the outcome and the number of blocks sent.
 fn send_packed(
     pair: &Pair,
     options: &JobOptions,
@@ -129,7 +130,8 @@ fn noise_instead_of_a_frame_fails_the_file_where_nothing_is_compared() {
 
 #[test]
 fn damaged_frames_of_zeros_are_zeros_only_where_zeros_were_meant() {
-    // What can't be unpacked stands for zeros: that must never pass for anything else.
+    // A block that cannot be decompressed counts as zeros. Those must never be accepted for other
+    // bytes.
     let pair = Pair::new();
     let mut almost = vec![0; 5000];
     almost[4999] = 1;

@@ -1,4 +1,5 @@
-//! A sink whose storage keeps other bytes than it was given: what travelled right is not seen to be wrong, but by reading back.
+//! Tests of a sink whose storage keeps other bytes than were written. Only reading back detects
+//! bytes that arrived correctly and were stored wrong.
 
 use super::pair::Pair;
 use super::small_objects;
@@ -10,7 +11,7 @@ use haul_proto::{JobOptions, Verify, limits};
 use std::fs;
 use std::path::PathBuf;
 
-/// A pair whose sink is a view of a folder of its own.
+/// Returns a pair whose sink is a fault view of a folder of its own.
 fn pair_with_view() -> Option<(Pair, FaultFs, PathBuf)> {
     if !met_or_skip(&[Need::Fuse]) {
         return None;
@@ -22,7 +23,8 @@ fn pair_with_view() -> Option<(Pair, FaultFs, PathBuf)> {
     Some((pair, faults, store))
 }
 
-/// Of one object, whose level the machine leaves to the end of the file, and of several.
+/// Sizes of files with one object, whose level is decided only at the end of the file, and of files
+/// with several.
 const SIZES: [usize; 3] = [5000, 64 << 10, 200_000];
 
 #[test]
@@ -45,7 +47,7 @@ fn reading_back_finds_what_comparing_on_the_way_does_not_whatever_the_size() {
     faults.close();
 }
 
-/// It was told as re-read, whether or not the page cache had let go of it.
+/// Regression: data was reported as re-read even if it was still in the page cache.
 #[test]
 fn what_comes_back_from_memory_is_told_as_durable_and_no_more() {
     if !met_or_skip(&[Need::Root]) {
@@ -83,8 +85,8 @@ fn what_never_comes_back_right_fails_and_is_in_no_waybill() {
     faults.close();
 }
 
-/// While a sync took long, the source heard that the object had arrived, and both sides counted its attempts anew: the object
-/// was sent without end.
+/// Regression: during a slow sync, the source was told that the object had arrived, and both sides
+/// reset its attempts. The object was sent without end.
 #[test]
 fn an_object_that_never_reads_back_right_fails_its_file() {
     let Some((pair, faults, store)) = pair_with_view() else { return };

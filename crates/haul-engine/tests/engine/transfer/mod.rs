@@ -1,4 +1,5 @@
-//! Transfers between two ends of one process, through the engine's public face: what arrives is compared with what was there.
+//! Transfers between two sides in one process, through the engine's public API. The tests compare
+//! the result with the source.
 
 mod drawn;
 mod examples;
@@ -102,7 +103,7 @@ fn every_kind_of_name_and_every_byte_in_names_arrive() {
 fn a_file_far_longer_than_the_disk_arrives_with_its_holes() {
     let pair = Pair::new();
     let file = fs::File::create(pair.source().join("sparse")).unwrap();
-    // Longer than any disk here, and not more objects than are walked through in a moment.
+    // Longer than any disk here, with few enough objects to process in a moment.
     file.set_len(8 << 40).unwrap();
     file.write_all_at(b"deep inside", (3 << 40) + 12_345).unwrap();
     let options = JobOptions { object: ObjectSize::new(1 << 30).unwrap(), ..small_objects() };
@@ -140,7 +141,7 @@ fn an_unreadable_source_fails_alone_and_nothing_is_deleted_after_it() {
     pair.send(&["d"], &small_objects(), 1).is_fine();
     fs::write(pair.sink().join("d/stranger"), "of the sink").unwrap();
     let options = JobOptions { delete: true, ..small_objects() };
-    // Something that can't be looked at: an operand that is not there.
+    // An operand that does not exist cannot be read.
     let told = pair.send(&["d", "missing"], &options, 1);
     assert!(told.failed_to_begin() || told.failures() > 0);
     assert!(pair.sink().join("d/stranger").exists(), "nothing is deleted when the source could not be read");
@@ -150,7 +151,8 @@ fn an_unreadable_source_fails_alone_and_nothing_is_deleted_after_it() {
     assert!(!pair.sink().join("d/stranger").exists() && pair.sink().join("d/good").exists());
 }
 
-/// The list of names waited for removals that waited behind it on the same thread: nine directories were enough.
+/// Regression: the list of names waited for deletions that were queued behind it on the same
+/// thread. Nine directories were enough.
 #[test]
 fn extraneous_names_in_many_directories_are_deleted() {
     let pair = Pair::new();
@@ -159,7 +161,7 @@ fn extraneous_names_in_many_directories_are_deleted() {
         let there = pair.sink().join(format!("d/{directory}"));
         fs::create_dir_all(&there).unwrap();
         fs::create_dir_all(pair.source().join(format!("d/{directory}"))).unwrap();
-        // Of one directory more names than lists may be under way.
+        // One directory has more names than the pending lists may have.
         let names = if directory == 20 { 3000 } else { 2 };
         (0..names).for_each(|name| fs::write(there.join(name.to_string()), "").unwrap());
         fs::create_dir(there.join("deep")).unwrap();
@@ -172,8 +174,9 @@ fn extraneous_names_in_many_directories_are_deleted() {
     before.assert_same(&Snapshot::take(&pair.sink().join("d")).unwrap(), Facets::CONTENT);
 }
 
-/// The source looked for the names of the sink's directory `d/link` through its own link of that name, did not find them there, and had
-/// them deleted. The link itself failed, because a directory has its name.
+/// Regression: the source looked up the names of the sink's directory `d/link` through its own link
+/// of that name and did not find them. The sink then deleted them. The link itself failed, because
+/// a directory has its name.
 #[test]
 fn what_has_the_name_of_a_link_keeps_its_contents() {
     for target in ["elsewhere", "nowhere"] {
@@ -215,7 +218,8 @@ fn what_is_left_out_is_neither_sent_nor_deleted() {
     assert!(there("d/cache/own") && there("d/old.o") && !there("d/old.c"));
 }
 
-/// A directory that the source lacks went with all that lay in it, what is left out of the job as well.
+/// Regression: a directory that the source lacks was deleted with all its contents, including
+/// entries excluded from the job.
 #[test]
 fn what_is_left_out_stays_in_directories_that_the_source_lacks() {
     let pair = Pair::new();
@@ -237,7 +241,7 @@ fn what_is_left_out_stays_in_directories_that_the_source_lacks() {
     assert_eq!(told.summary().deleted, 6);
 }
 
-/// Deleting in a directory gave it the current time.
+/// Regression: deleting entries in a directory set its time to the current time.
 #[test]
 fn directories_keep_their_times_when_something_in_them_is_deleted() {
     let pair = Pair::new();
@@ -278,7 +282,7 @@ fn each_update_rule_leaves_and_sends_what_it_says() {
         told.is_fine();
         assert_eq!((told.summary().same, told.summary().done), (1, 0), "{update:?}");
     }
-    // The same size and time, one other byte: only digests see it.
+    // The same size and time, and one other byte: only digests detect this.
     let stamp = fs::metadata(pair.source().join("f")).unwrap().modified().unwrap();
     let mut changed = bytes(1);
     changed[200 << 10] = 2;
@@ -292,7 +296,8 @@ fn each_update_rule_leaves_and_sends_what_it_says() {
     assert_eq!(fs::read(pair.sink().join("f")).unwrap(), changed);
 }
 
-/// What stands at the sink is told apart by its name, its time, its length and its bytes, as the rule says, and left or replaced.
+/// Existing entries at the sink are compared by name, time, length and bytes, as the rule requires,
+/// and kept or replaced.
 #[test]
 fn each_update_rule_sends_what_it_does_not_leave() {
     const LEN: usize = 100 << 10;
@@ -327,7 +332,8 @@ fn each_update_rule_sends_what_it_does_not_leave() {
     }
 }
 
-/// All that `haul sum` knows, serial or not, over objects and over whole files: both ends find the same.
+/// Each digest of `haul sum`, serial or not, over objects and over whole files: both sides compute
+/// the same value.
 #[test]
 fn every_digest_compares_objects_and_files() {
     let pair = Pair::new();
@@ -372,7 +378,7 @@ fn links_at_the_sink_lead_no_file_out_of_the_root() {
     let told = pair.send(&["d"], &small_objects(), 1);
     assert!(told.failures() > 0);
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-    // And a path that leads out is not served.
+    // A path that leads outside is not served either.
     symlink(outside.path(), pair.source().join("out")).unwrap();
     fs::write(outside.path().join("secret"), "").unwrap();
     for path in ["out/secret", "../secret", "/etc/passwd"] {
@@ -387,7 +393,7 @@ fn what_is_not_offered_is_refused() {
     fs::write(pair.source().join("f"), "bytes").unwrap();
     let told = pair.send_to(&["f"], &small_objects(), |offer| offer.may_write = false);
     assert_eq!(told.refusal().map(|reason| reason.why), Some(Why::Denied));
-    // A file can't be read back as a whole: it would be told as what it is not.
+    // A whole file cannot be read back in this mode, so its level could not be reported truthfully.
     for (verify, settle) in [(Verify::Hybrid, Level::Verified), (Verify::Reread, Level::Reread)] {
         let by_file = JobOptions { verify, settle, unit: Unit::File, ..small_objects() };
         let told = pair.send_to(&["f"], &by_file, |_| {});
@@ -409,7 +415,7 @@ fn a_job_that_is_stopped_says_so_and_leaves_no_half_of_a_file() {
     pair.nothing_is_left_over();
 }
 
-/// Many share one sync; what fails of them fails alone, and leaves nothing behind.
+/// Many files share one sync. A failing file fails alone, and leaves nothing behind.
 #[test]
 fn small_files_that_are_synced_together_end_each_by_itself() {
     for (verify, settle) in [(Verify::Stream, Level::Durable), (Verify::Reread, Level::Reread)] {

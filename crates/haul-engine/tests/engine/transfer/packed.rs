@@ -1,4 +1,4 @@
-//! Transfers whose blocks are packed: the same files arrive, by fewer bytes.
+//! Tests of transfers with compressed blocks: the same files arrive with fewer bytes on the wire.
 
 use super::pair::Pair;
 use super::small_objects;
@@ -9,17 +9,17 @@ use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that a block costs beside its payload: a frame's header and NEW_BLOCK's body.
+/// Overhead of a block in bytes: a frame's header and NEW_BLOCK's body.
 const HEADER_BYTES: u64 = 16 + 35;
 
-/// Everything else that a session of a few files says.
+/// Maximum number of bytes of all other messages in a session of a few files.
 const TALK_BYTES: u64 = 4 << 10;
 
 fn with(compression: Compression) -> JobOptions {
     JobOptions { compression, ..small_objects() }
 }
 
-/// Lines of a log, as long as is asked for.
+/// Returns `len` bytes of log lines.
 fn text(len: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::from_seed(seed);
     let mut text = Vec::with_capacity(len + 100);
@@ -70,7 +70,7 @@ fn bytes_without_a_pattern_cost_no_more_than_their_headers() {
         fs::write(pair.source().join("noise"), noise(len as usize, 5)).unwrap();
         let told = pair.send(&["noise"], &with(compression), 2);
         told.is_fine();
-        // Objects of 64 KiB: each block is one, with a digest behind it.
+        // Each block is an object of 64 KiB, followed by its digest.
         let blocks = len.div_ceil(64 << 10);
         let most = len + blocks * (HEADER_BYTES + 16 + 19 + 2 + 32) + TALK_BYTES;
         assert!(told.bytes_out <= most, "{} bytes for {len}, {most} at most", told.bytes_out);
@@ -94,7 +94,7 @@ fn a_level_that_there_is_not_becomes_the_nearest() {
     for level in [i8::MIN, i8::MAX] {
         let pair = Pair::new();
         fs::write(pair.source().join("text"), text(100_000, 1)).unwrap();
-        // A fetch: here it is the other side that packs, and it was asked by a stranger.
+        // In a fetch the answering side compresses, at the request of the peer.
         let told = pair.fetch(&["text"], &with(Compression::Zstd(level)), 1);
         told.is_fine();
         assert!(told.traffic()[0].packed < 50_000);
@@ -120,7 +120,7 @@ fn holes_between_packed_blocks_stay_holes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 20, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Text, noise and zeros in one file, cut anywhere, under every way to compare.
+    /// Text, noise and zeros in one file, cut anywhere, with every verification.
     #[test]
     fn any_mixture_arrives_in_every_way_to_compare(
         parts in prop::collection::vec((0u8..3, 0usize..400_000), 0..6),

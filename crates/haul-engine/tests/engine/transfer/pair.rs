@@ -1,4 +1,4 @@
-//! Two ends of a transfer in one process, each with its folder.
+//! Fixture: two sides of a transfer in one process, each with its folder.
 
 use haul_engine::log::{Recheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
@@ -16,10 +16,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Longer than anything here takes, even on a loaded machine.
+/// Timeout, longer than any step takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Everything that can be kept.
+/// Returns all attributes that a transfer can preserve.
 pub(super) fn keep_all() -> Keep {
     [
         Keep::TIMES,
@@ -36,7 +36,7 @@ pub(super) fn keep_all() -> Keep {
     .fold(Keep::MODE, Keep::with)
 }
 
-/// Everything is allowed beneath `root`.
+/// Returns an offer of `root` that allows everything.
 pub(super) fn offer(root: &Path) -> Offer {
     Offer {
         root: root.into(),
@@ -50,62 +50,64 @@ pub(super) fn offer(root: &Path) -> Offer {
     }
 }
 
-/// A folder for each end.
+/// A folder for each side.
 pub(super) struct Pair {
     folder: tempfile::TempDir,
-    /// Whether both ends write waybills.
+    /// True if both sides write waybills.
     writes_waybills: bool,
-    /// Whether jobs are gone on with, and how what is left is compared then.
+    /// `None` if jobs are not resumed; otherwise the comparison of existing data on resume.
     resume: Option<Option<Recheck>>,
 }
 
-/// What one end told.
+/// Reports of one side.
 #[derive(Default)]
 struct Heard {
     failures: Mutex<Vec<String>>,
     lost: AtomicU64,
-    /// Names at their end that did not fail.
+    /// Number of names that ended at this side without failing.
     ended: AtomicU64,
 }
 
-/// How a session goes.
+/// Course of a session.
 #[derive(Clone, Copy)]
 enum Course {
     ToItsEnd,
-    /// The side that starts it sends, and is told to stop when so many names have ended by its word.
+    /// The starting side sends. It is stopped after this many of its names have ended.
     SourceStops(u64),
-    /// The side that starts it fetches, and is told to stop.
+    /// The starting side fetches, and is stopped.
     SinkStops,
-    /// The side that starts it aborts the lane of this number once this many of its names have ended.
+    /// The starting side aborts the lane of this number once this many of its names have ended.
     LaneCut(usize, u64),
 }
 
-/// One transfer in every respect in which transfers differ.
+/// Parameters of one transfer.
 pub(super) struct Transfer<'a> {
     pub(super) names: &'a [&'a str],
     pub(super) options: &'a JobOptions,
     pub(super) lanes: u32,
     pub(super) is_fetch: bool,
-    /// Pattern of the names that are left out.
+    /// Exclusion pattern.
     pub(super) exclude: Option<&'a str>,
     /// The lane that the starting side aborts, and the number of names that end before.
     pub(super) cut: Option<(usize, u64)>,
 }
 
-/// Bytes that are done, by the word of one of the ends, when a session is told to stop.
+/// Number of bytes that one of the sides has reported as done before a session is stopped.
 const STOPPED_AT: u64 = 4 << 20;
 
-/// From so many bytes on, no file of a session that is to be told so ends for its source: however late that is told, there is a walk to stop.
+/// Number of done bytes from which on no file ends for the source of a session that is to be
+/// stopped. However late the stop arrives, the walk is then not over.
 const HELD_AT: u64 = 24 << 20;
 
-/// What a second may carry before and after it is told: a session looks every quarter of one, and there is to be something left.
+/// Rates in bytes per second before and after the stop. A session checks the stop flag every
+/// quarter of a second, and some work must remain.
 const PACES: [u64; 2] = [40 << 20, 2 << 20];
 
-/// What an end tells of a session that may be stopped.
+/// Observer of a side of a session that may be stopped.
 struct Holding<'a> {
     heard: &'a Heard,
     tally: &'a Tally,
-    /// What the end of a file waits for, if it does.
+    /// Flag that the end of a file waits for, if any.
     until: Option<&'a AtomicBool>,
     /// The lane to abort, and the number of names that end before.
     cut: Option<(usize, u64)>,
@@ -133,12 +135,12 @@ impl Report for Holding<'_> {
     }
 }
 
-/// What both ends came to.
+/// Results of both sides.
 pub(super) struct Told {
     started: Result<Outcome, TransferError>,
     answered: Result<Outcome, TransferError>,
     heard: [Heard; 2],
-    /// Bytes that the starting end gave to its lanes.
+    /// Number of bytes that the starting side sent over its lanes.
     pub(super) bytes_out: u64,
 }
 
@@ -158,7 +160,7 @@ impl std::fmt::Display for Told {
 }
 
 impl Told {
-    /// Both ends say that all is done.
+    /// Checks that both sides completed without failures.
     pub(super) fn is_fine(&self) {
         let heard: Vec<_> = self.heard.iter().map(|heard| heard.failures.lock().unwrap().clone()).collect();
         for outcome in [&self.started, &self.answered] {
@@ -172,12 +174,12 @@ impl Told {
         self.started.as_ref().unwrap().summary
     }
 
-    /// What went over the lanes, by the word of the side that started and of the one that answered.
+    /// Returns the lane traffic as counted by the starting side and by the answering side.
     pub(super) fn traffic(&self) -> [Traffic; 2] {
         [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().traffic)
     }
 
-    /// What was told as failed, by both ends together.
+    /// Returns the number of reported failures at both sides together.
     pub(super) fn failures(&self) -> usize {
         assert!(!self.started.as_ref().is_ok_and(Outcome::is_whole), "a failure shows in the outcome");
         self.heard.iter().map(|heard| heard.failures.lock().unwrap().len()).sum()
@@ -194,7 +196,7 @@ impl Told {
         }
     }
 
-    /// Bytes that were not sent again, by the word of both ends.
+    /// Returns the number of bytes that were not sent again, as counted by each side.
     pub(super) fn spared(&self) -> [u64; 2] {
         [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().spared)
     }
@@ -220,22 +222,22 @@ impl Pair {
         Pair { folder, writes_waybills: false, resume: None }
     }
 
-    /// A pair of which each end writes a waybill.
+    /// Returns a pair in which each side writes a waybill.
     pub(super) fn with_waybills() -> Pair {
         Pair { writes_waybills: true, ..Pair::new() }
     }
 
-    /// A pair whose jobs are gone on with; what is left is compared as `recheck` says.
+    /// Returns a pair that resumes jobs and compares existing data as `recheck` requests.
     pub(super) fn resuming(recheck: Option<Recheck>) -> Pair {
         Pair { resume: Some(recheck), ..Pair::new() }
     }
 
-    /// As [`Pair::resuming`], and each end writes a waybill.
+    /// Returns this pair with a waybill at each side.
     pub(super) fn also_with_waybills(self) -> Pair {
         Pair { writes_waybills: true, ..self }
     }
 
-    /// Folders of jobs that are not over.
+    /// Returns the folders of unfinished jobs.
     pub(super) fn jobs(&self) -> Vec<PathBuf> {
         let found = std::fs::read_dir(self.state().join("jobs")).into_iter().flatten().flatten();
         found.map(|entry| entry.path()).collect()
@@ -257,7 +259,7 @@ impl Pair {
         })
     }
 
-    /// The waybill of the end that started, or that answered.
+    /// Returns the waybill of the starting side or of the answering side.
     pub(super) fn waybill(&self, started: bool) -> PathBuf {
         self.folder.path().join(if started { "started.waybill" } else { "answered.waybill" })
     }
@@ -270,7 +272,7 @@ impl Pair {
         self.folder.path().join("sink")
     }
 
-    /// No temporary name is left at the sink.
+    /// Checks that no temporary name is left at the sink.
     pub(super) fn nothing_is_left_over(&self) {
         fn look(dir: &Path) {
             for entry in std::fs::read_dir(dir).unwrap() {
@@ -327,7 +329,7 @@ impl Pair {
         self.fetch_on(Course::SinkStops, names, options, 1)
     }
 
-    /// Stops a sending in the middle, after so many of its names have ended.
+    /// Sends, and stops after `after` names have ended.
     pub(super) fn send_stopped(&self, names: &[&str], options: &JobOptions, after: u64) -> Told {
         let job = self.send_job(names, options);
         self.run(|_| {}, Course::SourceStops(after), |dial, watch| send(dial, &job, watch))
@@ -388,7 +390,8 @@ impl Pair {
             let job = Job { run: b"test".to_vec(), ..Job::default() };
             self.writes_waybills.then(|| Receipt::new(self.waybill(started).into(), job))
         });
-        // The end that has the files, what it waits for, and how many of its names are to end.
+        // The side that has the files, the flag that it waits for, and the number of names that
+        // must end.
         let stops = match course {
             Course::ToItsEnd | Course::LaneCut(..) => None,
             Course::SourceStops(names) => Some((0, &stop, names)),
@@ -402,7 +405,7 @@ impl Pair {
             };
             Holding { heard: &heard[end], tally: &tallies[end], until, cut, lanes: &controls }
         });
-        // A session looks every quarter of a second whether it is to stop.
+        // A session checks the stop flag every quarter of a second.
         let pacers = stops.map(|_| [0, 1].map(|_| Arc::new(Pacer::new(PACES[0]))));
         let (started, answered) = std::thread::scope(|scope| {
             let (tallies, heard, reports) = (&tallies, &heard, &reports);
@@ -441,7 +444,8 @@ impl Pair {
             let started = start(&dial, &watch);
             is_over.store(true, Ordering::Relaxed);
             if started.is_err() {
-                // Nobody dialled, or the session never began: the other end is not left waiting.
+                // No lane was dialled, or the session never began. Closing the channel keeps the
+                // other side from waiting.
                 drop(give);
             }
             (started, answering.join())

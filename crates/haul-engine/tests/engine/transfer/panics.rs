@@ -1,4 +1,4 @@
-//! A thread that panics ends the session on both sides.
+//! Tests that a panic of a thread ends the session on both sides.
 
 use super::pair::{Pair, offer};
 use super::small_objects;
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 
-/// Panics when the first file ends.
+/// Observer that panics when the first file ends.
 struct Panics(bool);
 
 impl Report for Panics {
@@ -22,10 +22,10 @@ impl Report for Panics {
     }
 }
 
-/// The session waited until the peer had been silent for long.
+/// Regression: the session waited for the timeout of a silent peer.
 #[test]
 fn a_worker_that_panics_ends_the_session() {
-    // A worker of a lane, one beside the lanes, and one of the source.
+    // A lane worker, a background worker, and a worker of the source.
     for (source_panics, settle) in
         [(false, Level::Verified), (false, Level::Durable), (true, Level::Verified)]
     {

@@ -1,4 +1,4 @@
-//! Sessions that are stopped in the middle, and begun again.
+//! Tests of sessions that are stopped midway and resumed.
 
 use super::pair::Pair;
 use super::small_objects;
@@ -11,7 +11,8 @@ use haul_proto::{JobOptions, Unit, Update, Verify};
 use std::fs;
 use std::path::Path;
 
-/// Bytes of the trees that are sent: far more than are under way when a session is stopped.
+/// Number of bytes in the trees that are sent: far more than are in flight when a session is
+/// stopped.
 const LARGE: usize = 24 << 20;
 
 fn write(path: &Path, len: usize, seed: u64) {
@@ -36,7 +37,8 @@ fn assert_same(pair: &Pair) {
     assert!(pair.jobs().is_empty(), "a job that is over leaves nothing: {:?}", pair.jobs());
 }
 
-/// Stops a sending, or fetching, by these options, and brings it to its end. The bytes that were spared.
+/// Stops a transfer with these options and resumes it to its end. Returns the number of bytes that
+/// were not sent again.
 #[track_caller]
 fn stopped_and_gone_on_with(pair: &Pair, options: &JobOptions, fetched: bool) -> u64 {
     grow(pair);
@@ -67,7 +69,8 @@ fn a_stopped_session_goes_on_whatever_it_compares_by() {
     ] {
         for recheck in [None, Some(Recheck::Sample), Some(Recheck::All)] {
             let spared = stopped_and_gone_on_with(&Pair::resuming(recheck), &options, false);
-            // What is made durable, or read back, before it counts may be as far behind as it likes.
+            // If objects must be durable or read back before they count, any number of them may be
+            // pending.
             let least = if options.settle >= Level::Durable { 0 } else { 1 << 20 };
             assert!(spared >= least, "only {spared} bytes were spared: {recheck:?}, {options:?}");
         }
@@ -82,7 +85,7 @@ fn a_fetching_goes_on_as_well() {
     }
 }
 
-/// What can't be gone on with is sent anew, and arrives.
+/// Transfers that cannot be resumed send everything again, and the data arrives.
 #[test]
 fn modes_without_a_log_begin_anew() {
     for (verify, unit, algorithm) in [
@@ -115,7 +118,7 @@ fn an_updating_job_goes_on_too() {
         let pair = Pair::resuming(None);
         let options = JobOptions { update, ..small_objects() };
         grow(&pair);
-        // Something stands there already.
+        // The destination already has a file of this name.
         write(&pair.sink().join("t/c"), LARGE / 2, 79);
         assert!(pair.send_stopped(&["t"], &options, 0).was_stopped());
         pair.send(&["t"], &options, 2).is_fine();
@@ -127,7 +130,8 @@ fn an_updating_job_goes_on_too() {
     }
 }
 
-/// Objects that an earlier run took lie beside what all others are compared with, and so does the sample of them.
+/// Objects of an earlier run are in the temporary file, and so is the sample that is compared. All
+/// other objects are compared with the file under the final name.
 #[test]
 fn a_sample_is_compared_where_it_lies_whatever_stands_under_the_name() {
     for recheck in [None, Some(Recheck::Sample), Some(Recheck::All)] {
@@ -144,7 +148,7 @@ fn a_sample_is_compared_where_it_lies_whatever_stands_under_the_name() {
     }
 }
 
-/// Both ends' waybills have every file, with digests of what this run did not see.
+/// The waybills of both sides contain every file, with digests of data that this run did not see.
 #[test]
 fn waybills_of_a_job_that_went_on_are_whole() {
     let pair = Pair::resuming(None).also_with_waybills();
@@ -158,7 +162,7 @@ fn waybills_of_a_job_that_went_on_are_whole() {
     }
 }
 
-/// Two sources of one name go to one place: one of them stands there in the end, whole.
+/// Two sources of one name have one destination. In the end one of them is there, whole.
 #[test]
 fn two_files_of_one_path_do_not_share_a_temporary_name() {
     let pair = Pair::resuming(None);
@@ -173,7 +177,7 @@ fn two_files_of_one_path_do_not_share_a_temporary_name() {
     }
 }
 
-/// Whoever may not write the log begins nothing that could be mistaken for gone on with.
+/// A job with other options neither uses the objects of the stopped job nor removes that job.
 #[test]
 fn a_job_of_other_options_is_another_job() {
     let pair = Pair::resuming(None);

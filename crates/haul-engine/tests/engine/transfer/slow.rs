@@ -1,4 +1,5 @@
-//! A sink whose storage is slow: what was sent lies in buffers, and what is told as done lies at the sink.
+//! Test of a sink with slow storage: sent bytes are in buffers, and bytes that are reported as done
+//! are at the sink.
 
 use super::pair::offer;
 use super::small_objects;
@@ -12,7 +13,8 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The only file of a folder, under whatever name, if there is one. Where it gets another name at this moment, it is looked for again.
+/// Returns the only file of a folder, under any name, if there is one. If the file is renamed at
+/// this moment, looks again.
 fn only_file(store: &Path) -> Option<File> {
     loop {
         let entry = fs::read_dir(store).unwrap().next()?.unwrap();
@@ -34,7 +36,7 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
         fs::create_dir(dir).unwrap();
     }
     fs::write(source.join("f"), vec![7; SIZE]).unwrap();
-    // Without room kept for it, a file is as long as what was written.
+    // Without preallocation, a file is as long as the bytes written so far.
     let rules = "* write .. delay 5\n* allocate .. errno ENOTSUP".parse().unwrap();
     let view = FaultFs::mount(&store, &sink, rules).unwrap();
     let (ours, theirs) = Lane::pair().unwrap();
@@ -45,16 +47,16 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
         SendJob { options: small_objects(), lanes: Some(1), ..SendJob::new(vec![source.join("f").into()]) };
     let ends = [Onlooker::default(), Onlooker::default()];
     let (offer, there, here) = (&offer(&sink), &ends[1], &ends[0]);
-    // It is looked at through what is open: a look by its name may meet none while it gets its last one.
+    // The length is read through an open file: a lookup by name may fail during the final rename.
     let (mut ahead, mut arriving) = (0, None);
     std::thread::scope(|scope| {
         scope.spawn(move || answer(theirs, &mut || None, offer, &there.watch()).unwrap());
         let sending = scope.spawn(|| send(&dial, &job, &here.watch()).unwrap());
         while !sending.is_finished() {
-            // In this order: each only grows.
+            // The values are read in this order, because each of them only grows.
             let done = here.tally().bytes_done.load(Ordering::Relaxed);
             let sent = control.stats().bytes_out;
-            // Its objects come in order.
+            // The objects of the file arrive in order.
             arriving = arriving.or_else(|| only_file(&store));
             let arrived = arriving.as_ref().map_or(0, |file| file.metadata().unwrap().len());
             assert!(done <= arrived, "{done} bytes are told as done, and {arrived} are there");

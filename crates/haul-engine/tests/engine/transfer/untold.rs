@@ -1,4 +1,5 @@
-//! A sink that keeps silent, or asks about what is none of its business: what the source believes of it, and what it tells.
+//! Tests of a sink that stays silent, or asks about files that it may not ask about: what the
+//! source accepts and sends.
 
 use super::hostile::accepted;
 use super::liar::Nobody;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Sends `name` of the source of `pair` to a sink that does what `sink` does once it has accepted.
+/// Sends `name` from the source of `pair` to a sink that runs `sink` after its ACCEPT.
 fn sent_to(
     pair: &Pair,
     (name, options): (&str, &JobOptions),
@@ -48,7 +49,8 @@ fn sent_to(
     })
 }
 
-/// Hears what comes until `is_last`; of blocks the bytes, too.
+/// Receives messages until `is_last`. Returns the last message and the number of block bytes before
+/// it.
 fn heard_until(liar: &mut Liar, is_last: impl Fn(&Message) -> bool) -> (Message, u64) {
     let mut bytes = 0;
     loop {
@@ -82,7 +84,7 @@ fn progress_is_what_the_sink_says_has_settled() {
         let (_, bytes) = heard_until(liar, |message| matches!(message, Message::FileClose(_)));
         assert_eq!((bytes, done_by_now()), (3000, 0), "all of it was sent, and nothing is done");
         liar.say(&done(0), &[]);
-        // The walk may have ended before the source hears of it: only waiting tells.
+        // The walk may have ended before the source receives the message; only waiting shows that.
         let begun = Instant::now();
         while done_by_now() != 3000 {
             assert!(begun.elapsed() < Duration::from_secs(40), "{} bytes are called done", done_by_now());
@@ -104,7 +106,7 @@ fn a_sink_learns_nothing_of_what_lies_outside_and_deletes_by_clear_answers_alone
     symlink(outside.path(), pair.source().join("d/link")).unwrap();
     let options = JobOptions { delete: true, ..small_objects() };
     let ended = sent_to(&pair, ("d", &options), &Tally::default(), |liar| {
-        // The file, the link, and the directory behind them.
+        // The file, the link, and the directory that follows them.
         for _ in 0..3 {
             let (message, _) = heard_until(liar, |message| matches!(message, Message::NewFile(_)));
             let Message::NewFile(facts) = message else { unreachable!("it is one") };

@@ -1,4 +1,4 @@
-//! Lists of what is wanted that are too long for a CONNECT.
+//! Tests of operand lists that are too long for a CONNECT.
 
 use super::liar::Nobody;
 use super::pair::{Pair, offer};
@@ -14,8 +14,9 @@ use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-/// Makes so many names in directories of `per_dir`, and gives their paths beneath the source. All in a directory are one file, which
-/// holds the first of them: inodes take long to make and to remove on some file systems.
+/// Creates `files` names in directories of `per_dir` names and returns their paths relative to the
+/// source. All names in a directory are hard links to one file that contains the first of them.
+/// Inodes are slow to create and to remove on some file systems.
 fn many(pair: &Pair, files: usize, per_dir: usize) -> Vec<String> {
     let names: Vec<String> = (0..files).map(|file| format!("d{}/f{file:05}", file / per_dir)).collect();
     for alike in names.chunks(per_dir) {
@@ -45,7 +46,7 @@ fn twenty_thousand_names_are_fetched_by_one_job() {
     }
 }
 
-/// More directories than stay open to look up names in them.
+/// Tests more directories than stay open for looking up names in them.
 #[test]
 fn what_lies_beneath_many_operands_is_looked_up_in_each_of_them() {
     let pair = Pair::new();
@@ -70,7 +71,7 @@ fn what_lies_beneath_many_operands_is_looked_up_in_each_of_them() {
     }
 }
 
-/// One bad name never ends the others.
+/// One bad name does not end the transfer of the others.
 #[test]
 fn of_a_long_list_those_fail_that_are_not_there() {
     let pair = Pair::new();
@@ -94,8 +95,8 @@ fn a_long_list_with_a_way_out_is_not_even_asked_for() {
     assert_eq!(fetched(&pair), 0);
 }
 
-/// A sink that sends a list behind its CONNECT, and goes without listening where it does not `hear`: what the source answers, and
-/// what it came to there.
+/// Runs a sink that sends an operand list after its CONNECT, and disconnects without reading if
+/// `hears` is false. Returns the source's answer and its result.
 fn lists(
     messages: impl Iterator<Item = Message>,
     hears: bool,
@@ -143,7 +144,7 @@ fn a_hostile_list_ends_its_session_with_a_reason() {
         assert_refused(told.into_iter(), Why::Name);
     }
     assert_refused([operands(true, vec![])].into_iter(), Why::Name);
-    // One more than a job may name, of the cheapest kind.
+    // One more operand than the maximum of a job, of the cheapest kind.
     let full = operands(false, vec![b""; OPERANDS_PER_MESSAGE]);
     let flood = vec![full; OPERANDS_ALL_MAX / OPERANDS_PER_MESSAGE];
     assert_refused(flood.into_iter().chain([operands(false, vec![b""])]), Why::TooLarge);
@@ -160,7 +161,8 @@ fn a_list_that_is_broken_off_or_is_none_ends_its_session() {
     );
 }
 
-/// What a fetch of so many names asks of a haul that knows no lists, and what it says when that refuses.
+/// Fetches `names` paths from a peer that answers CONNECT with `answered`. Returns that CONNECT and
+/// the result of the fetch.
 fn asked_of_an_older_side(names: usize, answered: Message) -> (Connect, Result<Outcome, TransferError>) {
     let pair = Pair::new();
     let (ours, theirs) = Lane::pair().unwrap();

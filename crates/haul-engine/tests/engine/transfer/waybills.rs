@@ -1,4 +1,5 @@
-//! The waybills of both ends: they agree, and say of each file what it is at both.
+//! Tests of the waybills of both sides: they agree, and they describe each file as it is at both
+//! sides.
 
 use super::pair::Pair;
 use super::{any_options, small_objects};
@@ -13,7 +14,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// What a waybill says of one name.
+/// The records of one name in a waybill.
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     entry: Entry,
@@ -30,7 +31,7 @@ impl Said {
     }
 }
 
-/// All that a waybill says, by path; it has no flaw and each path once.
+/// Returns the records of a waybill by path. Checks that it has no flaw and each path once.
 fn read(path: &Path) -> BTreeMap<String, Said> {
     let mut said: BTreeMap<String, Said> = BTreeMap::new();
     let mut last = String::new();
@@ -53,14 +54,14 @@ fn blake3(bytes: &[u8]) -> Digest {
     haul_digest::digest(Algorithm::Blake3, bytes)
 }
 
-/// What both waybills say, which is the same.
+/// Returns the contents of both waybills, which must be equal.
 fn agreed(pair: &Pair) -> BTreeMap<String, Said> {
     let [started, answered] = [true, false].map(|started| read(&pair.waybill(started)));
     assert_eq!(started, answered);
     started
 }
 
-/// Names beneath a directory, itself among them, seen from its parent.
+/// Returns the number of names in a directory and below it, including the directory.
 fn names(dir: &Path) -> usize {
     let beneath = fs::read_dir(dir).unwrap().map(|entry| {
         let entry = entry.unwrap();
@@ -104,7 +105,7 @@ proptest! {
     }
 }
 
-/// The bytes of a path as the file system has them.
+/// Conversion of a path in a waybill to the bytes in the file system.
 trait FromEncoded {
     fn from_encoded(said: &Said) -> &Self;
 }
@@ -145,7 +146,8 @@ fn holes_are_hashed_as_zeros_and_never_called_more_than_received() {
     }
 }
 
-/// What the source has as a hole was left as it stood in a file that is written in place.
+/// Regression: with `--inplace`, a range that is a hole at the source kept its old bytes at the
+/// sink.
 #[test]
 fn holes_come_over_what_stands_in_a_file_written_in_place() {
     for unit in [Unit::Object, Unit::File] {
@@ -207,7 +209,7 @@ fn a_dry_run_and_a_refused_session_leave_no_waybill() {
     assert!(!pair.waybill(false).exists(), "who was refused leaves nothing there");
 }
 
-/// A session that ends in the middle: what had arrived stands there, whole, and nothing else.
+/// If a session is stopped midway, the files that arrived are whole, and there are no others.
 #[test]
 fn a_job_that_is_stopped_leaves_waybills_of_what_had_arrived() {
     let pair = Pair::with_waybills();
@@ -237,13 +239,14 @@ fn a_later_job_appends_its_section() {
     assert_eq!(agreed(&pair).keys().collect::<Vec<_>>(), ["one", "two"]);
 }
 
-/// The waybill of this very job, in the tree that is sent and in the place that is sent to.
+/// The waybill of this job may be inside the tree that is sent, and inside the destination.
 #[test]
 fn no_waybill_is_sent_or_written_over() {
     let pair = Pair::with_waybills();
     fs::write(pair.source().join("f"), "bytes").unwrap();
     fs::hard_link(pair.source().join("f"), pair.source().join("answered.waybill")).unwrap();
-    // The folder above both: the sink's waybill stands where the source has a file, the source's where it is met itself.
+    // The folder above both: the sink's waybill has the name of a source file, and the walk meets
+    // the source's waybill.
     let sink = pair.sink();
     let told = pair.send_to(&["f", "answered.waybill", "../started.waybill"], &small_objects(), |offer| {
         offer.root = sink.parent().unwrap().into();

@@ -1,6 +1,6 @@
-//! Numbers from a seed.
+//! Seeded random numbers.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): any seed is a good one.
+/// A SplitMix64 generator (Steele, Lea, Flood 2014); any seed works.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -14,12 +14,12 @@ impl Dice {
         mix(self.0)
     }
 
-    /// 0 up to but not including `most`.
+    /// Returns a number from 0 up to but not including `most`.
     pub(crate) fn below(&mut self, most: u64) -> u64 {
         self.next() % most.max(1)
     }
 
-    /// True once in `n` times; never for 0.
+    /// Returns true with probability 1/`n`; never for 0.
     pub(crate) fn once_in(&mut self, n: u64) -> bool {
         n > 0 && self.below(n) == 0
     }

@@ -1,10 +1,13 @@
-//! A simulated pair: two engines around the two machines, lanes that delay, cut, stall and damage, time that stands
-//! still until it is moved, all from one seed.
+//! Simulated pair of hosts: two engines around the two state machines, lanes that delay, cut, stall
+//! and damage, and a simulated clock. Everything comes from one seed.
 //!
-//! The fault model: a lane delivers frames in order or is lost, at one end before the other; frames in flight on a lost
-//! lane are gone or still arrive; payload may be damaged (headers and bodies are not: their checks are the codec's);
-//! either host may stop for good at any step; the sink's device forgets what was not synced, and may keep something else
-//! than was written.
+//! Fault model:
+//! - A lane delivers frames in order or is lost, at one end before the other. Frames in flight on a
+//!   lost lane are gone or still arrive.
+//! - Payload may be damaged; headers and bodies are not, because the codec's tests cover their
+//!   checksums.
+//! - Either host may stop permanently at any step.
+//! - The sink's device loses what was not synced, and may store other bytes than were written.
 
 pub(crate) mod dice;
 mod play;
@@ -18,7 +21,7 @@ use dice::Dice;
 use haul_model::{Level, ObjectSize};
 use haul_proto::{JobOptions, Timing, Unit, Update, Verify, Window, sink, source};
 
-/// What may go wrong, each once in so many chances; 0 is never.
+/// Faults, each with probability 1/N per opportunity; 0 means never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) cut: u64,
@@ -33,14 +36,14 @@ pub(crate) struct Faults {
     pub(crate) walk_errors: u64,
 }
 
-/// How one world is made.
+/// Parameters of one world.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) options: JobOptions,
     pub(crate) window: Window,
     pub(crate) lanes: u32,
     pub(crate) faults: Faults,
-    /// Whether the sink was at this job before, and says so.
+    /// True if the sink has processed this job before, and says so.
     pub(crate) resumes: bool,
 }
 
@@ -58,7 +61,7 @@ const VERIFICATIONS: [(Verify, Unit); 10] = [
 ];
 
 impl Plan {
-    /// A plan of any kind.
+    /// Returns a random plan.
     pub(crate) fn any(dice: &mut Dice) -> Plan {
         let (verify, unit) = dice.pick(&VERIFICATIONS);
         let settle = match verify {

@@ -1,4 +1,4 @@
-//! The world's time: one small step after another, chosen by the dice.
+//! Scheduler of the simulated world: one small, randomly chosen step after another.
 
 use super::dice::Dice;
 use super::sink_side::{Lies, SinkSide};
@@ -13,20 +13,20 @@ use haul_proto::{
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A frame on its way: its bytes, the cells of its payload, and when it arrives.
+/// A frame in flight: its bytes, the cells of its payload, and its time of arrival.
 type Flying = (Vec<u8>, Vec<u64>, Duration);
 
-/// Frames that a lane holds in each direction before its writer waits.
+/// Maximum number of frames in flight per direction of a lane; a writer blocks beyond it.
 const LANE_HOLDS: usize = 6;
 
-/// Steps after which a world that has not ended is stuck.
+/// Number of steps after which a world that has not ended counts as stuck.
 const STEPS_MOST: u64 = 400_000;
 
 #[derive(Default)]
 struct Link {
     there: VecDeque<Flying>,
     back: VecDeque<Flying>,
-    /// Each end learns of a cut at its own time; until then it writes into the void.
+    /// True after a cut. Each end detects the cut at its own time; until then its writes are lost.
     is_cut: bool,
     source_knows: bool,
     sink_knows: bool,
@@ -46,18 +46,18 @@ pub(crate) struct World {
     damaged: bool,
     cuts: u32,
     steps: u64,
-    /// Objects that the source heard to be durable, by file.
+    /// Objects that the source was told are durable, by file.
     durable: BTreeMap<usize, Runs>,
 }
 
-/// How a world ended.
+/// Result of a world.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) source: Option<End>,
 }
 
 impl World {
-    /// A world with these files at the source; `sink` is what stands at the other side.
+    /// Creates a world with these files at the source and an empty sink.
     pub(crate) fn new(plan: Plan, mut dice: Dice, files: Vec<tree::SourceFile>, lies: Lies) -> World {
         let source = SourceSide::new(plan.source(), files, plan.faults.walk_errors);
         let mut sink = SinkSide::new(plan.sink(), Dice::new(dice.next()));
@@ -86,7 +86,7 @@ impl World {
         world
     }
 
-    /// Another session of the same job, after both sides lost what they had in memory.
+    /// Starts another session of the same job, after both sides lost their memory contents.
     pub(crate) fn resume(mut self, faults: Faults) -> World {
         self.sink.crash();
         let plan = Plan { faults, resumes: self.dice.once_in(2), ..self.plan.clone() };
@@ -102,7 +102,8 @@ impl World {
         next
     }
 
-    /// Puts files at the sink before the session: old versions, same ones, strangers.
+    /// Puts files at the sink before the session: old versions, identical files, and unrelated
+    /// ones.
     pub(crate) fn furnish(&mut self) {
         for file in &self.source.files {
             if file.first.is_some() || !facts_have_bytes(file) || self.dice.once_in(2) {
@@ -114,7 +115,8 @@ impl World {
             if self.dice.once_in(2) {
                 cells.iter_mut().filter(|_| self.dice.once_in(4)).for_each(|cell| *cell ^= 2);
                 mtime = file.mtime + self.dice.below(3) as i64 - 1;
-                // A file of the same size and time is the same by the rule that looks at nothing else.
+                // By the rule that compares only size and time, a file with both equal counts as
+                // the same.
                 if mtime == file.mtime {
                     mtime -= 5;
                 }
@@ -136,7 +138,7 @@ impl World {
         self.sink_handles(SinkEvent::LaneUp(lane), &[]);
     }
 
-    /// Plays until both sides have ended or died. Looks at every claim that is made on the way.
+    /// Runs until both sides have ended or stopped. Checks every claim on the way.
     pub(crate) fn play(&mut self) -> Report {
         while !self.is_over() {
             self.steps += 1;
@@ -158,7 +160,7 @@ impl World {
         source && sink
     }
 
-    /// One step of somebody who can do one; if nobody can, time goes on.
+    /// Runs one step of a random party that can make one; if there is none, advances the clock.
     fn step(&mut self) {
         self.now += Duration::from_micros(self.dice.below(3000));
         let mut moves: Vec<(u8, LaneId)> = Vec::new();
@@ -357,7 +359,7 @@ impl World {
         }
     }
 
-    /// Holds what the source was told against what the sink's store really has.
+    /// Compares the reports to the source with the real contents of the sink's storage.
     fn see(&mut self, act: impl FnOnce(&mut World) -> Vec<Seen>) {
         for seen in act(self) {
             match seen {
@@ -381,9 +383,10 @@ impl World {
         }
     }
 
-    /// An object was said to have reached a level.
+    /// Checks an object that was reported to have reached a level.
     fn claimed(&self, file: usize, object: u64, level: Level) {
-        // What is read back wrong from the device was verified before, and is being written again perhaps.
+        // An object that reads back wrong from the device was verified before, and may be being
+        // rewritten.
         if level == Level::Received || (level == Level::Verified && self.plan.faults.rot > 0) {
             return;
         }
@@ -403,7 +406,8 @@ impl World {
         let path = &self.source.files[at].path;
         let file = file_of(&self.source.files, at);
         let first = self.source.files[at].first;
-        // By size and time, and by what an earlier session says, other bytes may count as the same; names of them are links.
+        // By size and time, and by the claims of an earlier session, other bytes may count as the
+        // same. Further names of such a file are links.
         let is_same = |first: usize| matches!(self.source.outcomes.get(&first), Some(Outcome::Same));
         let is_link_to_same = first.is_some_and(is_same)
             && !matches!(self.plan.options.update, Update::Missing | Update::Newer);
@@ -423,12 +427,12 @@ impl World {
         let is_faultless =
             file.ill == Ill::Well && !self.sink.device_failed && self.cuts == 0 && !self.damaged;
         if let Outcome::Failed(reason) = outcome {
-            // A file of many tries may fail for good where damage is frequent.
+            // If damage is frequent, a file may fail permanently after many attempts.
             assert!(!is_faultless || self.plan.faults.rot > 0, "{file:?} failed: {reason}");
         }
     }
 
-    /// The end of the session, as the source says it, against the two trees.
+    /// Compares the source's result of the session with the two trees.
     fn verdict(&self) {
         match &self.source.end {
             Some(End::Finished { summary, delete_withheld }) => {
@@ -465,10 +469,10 @@ impl World {
         }
     }
 
-    /// After a crash: what the source was told to be durable is what the device has.
+    /// Checks after a crash that the device has everything that the source was told is durable.
     pub(crate) fn check_durable(&self) {
         for (at, objects) in &self.durable {
-            // A file that is done stands under its own name.
+            // A completed file has its final name.
             let is_done = matches!(self.source.outcomes.get(at), Some(Outcome::Done(_)));
             for object in objects.numbers().filter(|_| !is_done) {
                 let size = self.plan.options.object.bytes();

@@ -1,4 +1,4 @@
-//! An engine around the sink's machine, with a store that forgets what was not synced.
+//! Engine around the sink's state machine, with storage that loses unsynced data.
 
 use super::dice::Dice;
 use super::tree::{Partial, SinkFile, cells, digest_of};
@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ways in which this engine may be wrong, to see that the world notices.
+/// Defects of this engine, to show that the world detects them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lies {
-    /// It calls durable what was not synced.
+    /// True if it reports unsynced data as durable.
     pub(crate) durable: bool,
-    /// It takes every digest for right.
+    /// True if it accepts every digest.
     pub(crate) digests: bool,
 }
 
@@ -26,14 +26,15 @@ struct Open {
     facts: Arc<NewFile>,
     path: Vec<u8>,
     partial: Partial,
-    /// Where the running hash of a file in order stands.
+    /// Offset that the running hash of a file in order has reached.
     hashed_to: u64,
     attempt: u16,
-    /// Objects that were told to be there: nobody sends them while the try of the file lasts.
+    /// Objects reported as present; they are not sent during this attempt of the file.
     had: Runs,
-    /// Whether the digests that are told are of what an earlier session left, and not of what has the name.
+    /// True if the reported digests are of the data that an earlier session left, and not of the
+    /// file under the final name.
     compares_partial: bool,
-    /// Whether it is read back: what rots on the way to the device is seen in no other way.
+    /// True if the file is read back. Nothing else detects damage on the way to the device.
     rereads: bool,
 }
 
@@ -41,21 +42,23 @@ pub(crate) struct SinkSide {
     pub(crate) machine: Sink,
     settings: Settings,
     pub(crate) tree: BTreeMap<Vec<u8>, SinkFile>,
-    /// Names that are no regular files.
+    /// Names that are not regular files.
     pub(crate) others: BTreeSet<Vec<u8>>,
     pub(crate) partials: BTreeMap<Vec<u8>, Partial>,
     open: BTreeMap<FileNumber, Open>,
-    /// What a lane's worker does before it reads on, and what was handed to others.
+    /// Events of the lane's worker before it reads on, and of work that runs elsewhere.
     later: VecDeque<Event>,
-    /// What may be logged when it is durable.
+    /// Objects that may be logged once they are durable.
     proved: Vec<(FileNumber, u16, Object)>,
-    /// Whether this is a later session of a job, so that what is the same by size and time is of an earlier one.
+    /// True if this is a later session of a job, so that a file equal by size and time comes from
+    /// an earlier one.
     pub(crate) resumes: bool,
     pub(crate) end: Option<End>,
     pub(crate) sweep: Option<VecDeque<Vec<u8>>>,
     pub(crate) is_sweeping: bool,
     pub(crate) lies: Lies,
-    /// Once in so many writes, the device keeps something else; or the write fails.
+    /// Probability 1/N per write that the device stores other bytes (`rot`) or that the write fails
+    /// (`full`).
     pub(crate) rot: u64,
     pub(crate) full: u64,
     pub(crate) device_failed: bool,
@@ -214,9 +217,9 @@ impl SinkSide {
         let earlier =
             self.partials.get(path).filter(|p| p.size == facts.size() && p.mtime == facts.mtime.sec);
         let have = earlier.map(|partial| partial.log.clone()).unwrap_or_default();
-        // A whole file's hash goes over all bytes; and a small file is not worth a look.
+        // A whole file's hash covers all bytes, and a small file is not worth comparing.
         let resumes = self.settings.options.unit == Unit::Object && !facts.whole;
-        // Where a second read follows, nothing is called the same on the way.
+        // With a second read, nothing is reported as the same on the way.
         let compares = resumes && earlier.is_some() && self.settings.options.verify != Verify::BlockPipeline;
         match self.dice.below(3) {
             // The log was lost.
@@ -262,7 +265,7 @@ impl SinkSide {
         let wanted = self.machine.digests_wanted(file);
         let Some(open) = self.open.get(&file).filter(|_| wanted > 0) else { return Vec::new() };
         let geometry = Geometry::new(ByteLen(open.facts.size()), self.settings.options.object);
-        // As many as fit are told at once: files of the world are small.
+        // All digests are reported at once: files of the world are small.
         let digests = geometry.objects().take(wanted as usize).map(|object| {
             match self.tree.get(&open.path).filter(|_| !open.compares_partial) {
                 _ if open.had.contains(object.index.0) => None,
@@ -295,7 +298,7 @@ impl SinkSide {
         for (place, cell) in cells(range).enumerate() {
             let value = match encoding {
                 Encoding::Raw => payload[place],
-                // It stays where it is, durable or not.
+                // The object stays in place, durable or not.
                 Encoding::Same if open.compares_partial => continue,
                 Encoding::Same => self.tree[&open.path].cells[cell as usize],
                 _ => 0,
@@ -305,7 +308,7 @@ impl SinkSide {
         }
     }
 
-    /// What arrived, as the worker's running hash tells it.
+    /// Returns the digest of the received bytes, as the worker's running hash gives it.
     pub(crate) fn found(&self, end: &BlockDigest) -> Option<Digest> {
         if let (true, haul_proto::Stated::Digest(digest)) = (self.lies.digests, end.stated) {
             return Some(digest);
@@ -316,7 +319,7 @@ impl SinkSide {
         Some(open.partial.digest(object.range))
     }
 
-    /// Brings bytes to the device.
+    /// Syncs bytes to the device.
     fn sync(&mut self, file: FileNumber, range: ByteRange) {
         if self.lies.durable {
             return;
@@ -360,7 +363,8 @@ impl SinkSide {
             return Ok(Outcome::Same);
         };
         let is_one = size <= self.settings.options.object.bytes();
-        // Objects of larger files, and what is read back, were settled one by one, where objects are compared.
+        // If objects are compared, those of larger files and those that are read back were settled
+        // one by one.
         let is_one = is_one && settle != Level::Reread;
         if settle >= Level::Durable && (is_one || self.settings.options.unit == Unit::File) {
             self.sync(file, all);
@@ -388,7 +392,8 @@ impl SinkSide {
             if is_durable && !self.lies.durable {
                 open.partial.device[&cell]
             } else {
-                // What an earlier session brought to the device, and this one need not prove again, is there alone.
+                // Data that an earlier session synced, and that this one need not prove again, is
+                // only on the device.
                 open.partial.cells.get(&cell).copied().unwrap_or_else(|| open.partial.device[&cell])
             }
         });
@@ -424,7 +429,7 @@ impl SinkSide {
         !self.proved.is_empty()
     }
 
-    /// A group commit: what was proved is brought to the device, and then logged.
+    /// Runs a group commit: syncs the proven objects, and then logs them.
     pub(crate) fn log_group(&mut self) {
         for (file, attempt, object) in std::mem::take(&mut self.proved) {
             let Some(open) = self.open.get_mut(&file).filter(|open| open.attempt == attempt) else {
@@ -447,14 +452,14 @@ impl SinkSide {
         !self.later.is_empty()
     }
 
-    /// One of the things that were handed to others is done.
+    /// Completes a random deferred task.
     pub(crate) fn do_later(&mut self, now: Duration) -> Vec<LaneId> {
         let at = self.dice.below(self.later.len() as u64) as usize;
         let event = self.later.remove(at).expect("the caller asked");
         self.handle(event, &[], now)
     }
 
-    /// The engine lists one more of its directories.
+    /// Lists one more directory of the engine.
     pub(crate) fn list(&mut self, now: Duration) -> Vec<LaneId> {
         let Some(lists) = &mut self.sweep else { return Vec::new() };
         let Some(directory) = lists.pop_front() else {
@@ -482,7 +487,7 @@ impl SinkSide {
         }
     }
 
-    /// The bytes of an object that the sink has called verified (or higher) must be these.
+    /// Checks the bytes of an object that the sink reported as verified (or higher).
     pub(crate) fn holds(
         &self,
         path: &[u8],
@@ -507,7 +512,7 @@ impl SinkSide {
         })
     }
 
-    /// The power goes: what was not synced is gone.
+    /// Simulates a power loss: unsynced data is lost.
     pub(crate) fn crash(&mut self) {
         for open in std::mem::take(&mut self.open).into_values() {
             self.partials.insert(open.path, open.partial);
@@ -520,7 +525,7 @@ impl SinkSide {
 }
 
 impl Partial {
-    /// Whether something stands in all of a range.
+    /// Returns true if there is data in all of a range.
     fn has(&self, range: ByteRange) -> bool {
         cells(range).all(|cell| self.cells.contains_key(&cell) || self.device.contains_key(&cell))
     }

@@ -1,4 +1,4 @@
-//! An engine around the source's machine, with a worker for each lane.
+//! Engine around the source's state machine, with one worker per lane.
 
 use super::dice::Dice;
 use super::tree::{Ill, SourceFile, cells, file_of};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A frame to be sent, with the cells of its payload, or a report to the machine.
+/// A frame to send, with the cells of its payload, or a report to the state machine.
 #[derive(Debug)]
 pub(crate) enum Step {
     Frame(Message, Vec<u64>),
@@ -23,7 +23,7 @@ pub(crate) struct SourceSide {
     pub(crate) machine: Source,
     pub(crate) files: Vec<SourceFile>,
     settings: Settings,
-    /// What each lane's worker has in hand; `None` while it waits.
+    /// Pending steps of each lane's worker; none while the worker waits.
     pub(crate) hands: BTreeMap<LaneId, VecDeque<Step>>,
     pub(crate) is_waiting: BTreeMap<LaneId, Duration>,
     pub(crate) checks: Vec<Check>,
@@ -36,7 +36,7 @@ pub(crate) struct SourceSide {
     pub(crate) walk_errors: u64,
 }
 
-/// What the world has to do or to look at after an event.
+/// Action or check that the world performs after an event.
 pub(crate) enum Seen {
     Synced { file: usize, level: haul_model::Level, objects: haul_proto::Runs },
     Done { file: usize, outcome: Outcome },
@@ -107,7 +107,7 @@ impl SourceSide {
         }
     }
 
-    /// Whether the walk has something to do.
+    /// Returns true if the walk can continue.
     pub(crate) fn may_walk(&self) -> bool {
         !self.is_walked && self.end.is_none() && (self.offered == self.files.len() || self.machine.room() > 0)
     }
@@ -139,7 +139,7 @@ impl SourceSide {
         seen
     }
 
-    /// The lane's worker does one step; gives the frame it wrote.
+    /// Runs one step of the lane's worker. Returns the frame that it wrote.
     pub(crate) fn work(
         &mut self,
         lane: LaneId,
@@ -273,7 +273,7 @@ impl SourceSide {
         steps
     }
 
-    /// The blocks of an object and its end.
+    /// Returns the blocks of an object and its end.
     fn blocks(
         &self,
         facts: &NewFile,

@@ -1,5 +1,5 @@
-//! Files of the simulated world. Their bytes are kept as one number for each cell of 16 KiB, so that a session of many
-//! megabytes costs little; 0 stands for a cell of zeros.
+//! Files of the simulated world. Each cell of 16 KiB is stored as one number, so that a session of
+//! many megabytes is cheap; 0 is a cell of zeros.
 
 use super::dice::{Dice, mix};
 use haul_digest::{Algorithm, Digest};
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 pub(crate) const CELL: u64 = 16 << 10;
 
-/// What goes wrong with a file at the source.
+/// Fault of a file at the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ill {
     Well,
     CannotOpen,
-    /// From this object on.
+    /// Reads fail from this object on.
     CannotRead(u64),
     Changes,
 }
@@ -26,7 +26,7 @@ pub(crate) struct SourceFile {
     pub(crate) seed: u64,
     pub(crate) mtime: i64,
     pub(crate) ill: Ill,
-    /// Of a hard link: which file of the list is its first name.
+    /// For a hard link: index of the file with the first name.
     pub(crate) first: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ impl SourceFile {
     }
 }
 
-/// Cells that a range of bytes covers; ranges begin at a cell.
+/// Returns the cells of a byte range; the range begins at a cell boundary.
 pub(crate) fn cells(range: ByteRange) -> impl Iterator<Item = u64> {
     range.start.0 / CELL..range.end.0.div_ceil(CELL)
 }
@@ -66,13 +66,13 @@ pub(crate) fn digest_of(cells: impl Iterator<Item = u64>) -> Digest {
     Digest::from_bytes(Algorithm::Blake3, &bytes).unwrap()
 }
 
-/// A file at the sink under its own name.
+/// A file at the sink under its final name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SinkFile {
     pub(crate) size: u64,
     pub(crate) cells: Vec<u64>,
     pub(crate) mtime: i64,
-    /// Whether it is there after a crash.
+    /// True if the file survives a crash.
     pub(crate) is_durable: bool,
 }
 
@@ -85,22 +85,22 @@ impl SinkFile {
 /// A file at the sink under its temporary name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Partial {
-    /// As the page cache has them.
+    /// Cells in the page cache.
     pub(crate) cells: BTreeMap<u64, u64>,
-    /// As the device has them.
+    /// Cells on the device.
     pub(crate) device: BTreeMap<u64, u64>,
-    /// Objects that the sink's own log calls durable, for this version of the source.
+    /// Objects that the sink's own log records as durable for this version of the source.
     pub(crate) log: Runs,
     pub(crate) size: u64,
     pub(crate) mtime: i64,
 }
 
-/// The file that an entry of the list is a name of: itself, or the first name of a hard link.
+/// Returns the file of an entry: the entry itself, or the first name of a hard link.
 pub(crate) fn file_of(files: &[SourceFile], at: usize) -> &SourceFile {
     &files[files[at].first.unwrap_or(at)]
 }
 
-/// The source's tree of one world.
+/// Creates the source's tree of one world.
 pub(crate) fn grow(dice: &mut Dice, object: u64, ill: u64) -> Vec<SourceFile> {
     let mut files: Vec<SourceFile> = Vec::new();
     let count = dice.below(25);
@@ -135,7 +135,7 @@ pub(crate) fn grow(dice: &mut Dice, object: u64, ill: u64) -> Vec<SourceFile> {
         let path = format!("d{}/f{number}", number % 3).into_bytes();
         let mut file = SourceFile { path, kind, seed: dice.next(), mtime: dice.below(3) as i64, ill, first };
         if let Some(first) = first {
-            // It is the same file.
+            // Both names belong to the same file.
             (file.seed, file.mtime, file.ill) = (files[first].seed, files[first].mtime, files[first].ill);
         }
         files.push(file);
