@@ -46,7 +46,7 @@ impl Ground {
         let own: &[&str] = if way == Way::Fetch { &state } else { &[] };
         let play = Play::new(way, &[options, own].concat());
         if way == Way::Send {
-            // The host that ssh leads to has its state on its own disk.
+            // The host that ssh reaches has its state on the same disk.
             let ssh = play.bed.path("fake-ssh");
             let script = fs::read_to_string(&ssh).unwrap();
             let there = "shift\nexport XDG_STATE_HOME=\"${0%/*}/there/in/state\"\n";
