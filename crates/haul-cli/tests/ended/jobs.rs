@@ -1,4 +1,4 @@
-//! What `haul jobs` makes of commands that were ended.
+//! Output of `haul jobs` for interrupted commands.
 
 use super::{Bed, Ran, rot};
 use haul_lab::faults::FaultFs;
@@ -46,7 +46,7 @@ fn one_that_runs_is_listed_and_a_second_one_says_who_has_it() {
     assert_eq!(bed.listed()["status"], "stopped");
 }
 
-/// Makes a job look as if nobody had been at it for so many days.
+/// Sets the times of a job back, as if the job had been idle for `days` days.
 fn age(folder: &Path, days: u64) {
     let then = SystemTime::now() - Duration::from_secs(days * 86_400);
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -62,15 +62,15 @@ fn stopped_jobs_are_kept_for_ninety_days() {
         assert!(bed.ended(&SLOWLY, Signal::KILL, || bed.state("done").is_some()));
         let folder = bed.jobs().remove(0);
         age(&folder, days);
-        // Another job, which comes to its end.
+        // Another job, which finishes.
         let another = ["verify", "--threads=1", "--bwlimit=200K", "-q", "w"];
         assert_eq!(bed.run(&another).status, Some(0));
         assert_eq!(folder.exists(), is_kept, "{days}");
     }
 }
 
-/// What is kept serves a later run. Where there is no room for any of it, or for how far it came, this one does all the same what it was to do, and
-/// says once why that is all: it said so again every two seconds.
+/// The state of a job serves a later run. Without space for the state, or for the progress, the run
+/// completes and reports the reason once. Earlier versions repeated the report every two seconds.
 #[test]
 fn without_room_for_what_they_keep_they_say_so_and_come_to_their_end() {
     if !met_or_skip(&[Need::Fuse]) {

@@ -1,7 +1,8 @@
-//! Long commands that are ended and run again: `verify`, `repair` and `sum --waybill` go on where they stopped.
+//! Long commands that are interrupted and run again: `verify`, `repair` and `sum --waybill` resume.
 //!
-//! No test here hopes that a moment is long enough. A command is held by a rate or by a pipe that nobody writes to, looked at until its own state says that it
-//! came far enough, and killed; what is expected of the next run is read from that state.
+//! No test here depends on a duration. A rate limit, or a pipe without a writer, holds a command
+//! until its own state shows enough progress. The test then kills the command, and derives the
+//! expectation for the next run from this state.
 
 mod jobs;
 mod repair;
@@ -18,12 +19,12 @@ use std::thread::sleep;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A folder with a tree `data`, where `state` comes to be.
+/// A test directory with a tree `data`, in which `state` is created.
 struct Bed {
     home: TempDir,
 }
 
-/// What a run came to: status, standard output, standard error.
+/// Exit status, standard output and standard error of a run.
 #[derive(Debug)]
 struct Ran {
     status: Option<i32>,
@@ -32,7 +33,7 @@ struct Ran {
 }
 
 impl Bed {
-    /// `count` files of `bytes` each in `data`, which nobody touched lately.
+    /// Creates `count` files of `bytes` bytes each in `data`.
     fn new(count: usize, bytes: usize, seed: u64) -> Bed {
         let bed = Bed { home: tempfile::tempdir().unwrap() };
         fs::create_dir(bed.path("data")).unwrap();
@@ -52,7 +53,8 @@ impl Bed {
         self.path(&format!("data/{number:03}"))
     }
 
-    /// Files that were changed right before they are read are read again by any later run: so they get a little older.
+    /// Lets the files become a little older: a later run reads files again that changed just before
+    /// they were read.
     fn rest(&self) {
         sleep(Duration::from_millis(150));
     }
@@ -69,13 +71,14 @@ impl Bed {
         Ran::of(self.haul(words))
     }
 
-    /// A run that must succeed and say nothing on standard error; its standard output.
+    /// Runs a command that must succeed without standard error, and returns its standard output.
     #[track_caller]
     fn good(&self, words: &[&str]) -> String {
         Bed::was_good(self.haul(words))
     }
 
-    /// The same of a command that is no part of what is tested. On a busy machine it may run for a second, and be listed then: elsewhere.
+    /// Runs a command that only prepares a test. On a busy machine it may run for a second and be
+    /// listed, so that it has another state directory.
     #[track_caller]
     fn aside(&self, words: &[&str]) {
         let mut command = self.haul(words);
@@ -91,34 +94,35 @@ impl Bed {
         ran.out
     }
 
-    /// The folders of all jobs.
+    /// Returns the directories of all jobs.
     fn jobs(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.path("state/haul/jobs")) else { return Vec::new() };
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// A file of the only job, if there is a job and it has that.
+    /// Returns a file of the only job, if the job and the file exist.
     fn of_job(&self, name: &str) -> Option<Vec<u8>> {
         let jobs = self.jobs();
         assert!(jobs.len() < 2, "{jobs:?}");
         fs::read(jobs.first()?.join(name)).ok()
     }
 
-    /// A number in the state of the only job, of a verification or a repair.
+    /// Returns a number from the state of the only job, a verification or a repair.
     fn state(&self, name: &str) -> Option<u64> {
         let text = String::from_utf8(self.of_job("state")?).unwrap();
         let fields = text.split([' ', '\n']);
         fields.filter_map(|field| field.strip_prefix(name)?.strip_prefix('=')?.parse().ok()).next()
     }
 
-    /// The only job as `haul jobs --json` tells of it.
+    /// Returns the only job in the output of `haul jobs --json`.
     fn listed(&self) -> Value {
         let told = self.good(&["jobs", "--json"]);
         assert_eq!(told.lines().count(), 1, "{told}");
         serde_json::from_str(&told).unwrap()
     }
 
-    /// Starts a command, and ends it by a signal as soon as it came far enough. False where it came to its end before that.
+    /// Starts a command, and sends a signal when `is_there` returns true. Returns false if the
+    /// command finishes before that.
     fn ended(&self, words: &[&str], signal: rustix::process::Signal, is_there: impl Fn() -> bool) -> bool {
         let mut child = self.haul(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let came = waited(&mut child, is_there);
@@ -137,25 +141,25 @@ impl Ran {
         Ran { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// The events of a kind.
+    /// Returns the events of a kind.
     fn events(&self, kind: &str) -> Vec<Value> {
         let all = self.out.lines().map(|line| serde_json::from_str(line).unwrap());
         all.filter(|event: &Value| event["event"] == kind).collect()
     }
 
-    /// A number of the summary.
+    /// Returns a number of the summary.
     fn summary(&self, name: &str) -> u64 {
         self.events("summary")[0][name].as_u64().unwrap_or_else(|| panic!("{name}: {self:?}"))
     }
 
-    /// What became of which name, of those that are told.
+    /// Returns the path and the result of each reported entry.
     fn told(&self, key: &str) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         self.events("entry").iter().map(|event| (text(&event["path"]), text(&event[key]))).collect()
     }
 }
 
-/// Waits until it is there; false where the process ended before.
+/// Waits until `is_there` returns true. Returns false if the process exits before that.
 fn waited(child: &mut Child, is_there: impl Fn() -> bool) -> bool {
     let mut came = false;
     wait_until("the point that is meant", || {
@@ -165,7 +169,7 @@ fn waited(child: &mut Child, is_there: impl Fn() -> bool) -> bool {
     came
 }
 
-/// Changes a byte and puts the modification time back, as bit rot does.
+/// Changes a byte and restores the modification time, like bit rot.
 fn rot(path: &Path) {
     let before = fs::metadata(path).unwrap().modified().unwrap();
     let mut bytes = fs::read(path).unwrap();

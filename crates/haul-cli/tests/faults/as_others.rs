@@ -1,5 +1,5 @@
-//! The ends that somebody else brings about, under the name of another tool: by a signal, and by a reader that goes away. They are
-//! the ends of the tool whose place ours takes.
+//! Runs under the name of another tool that are ended by a signal, or by a reader that closes the
+//! pipe. They end as the tool does that haul replaces.
 
 use super::bed::{Ended, FaultBed, HAUL, HOLD, Running, noise, write_old};
 use haul_lab::needs::{Need, met_or_skip};
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 const SIGNALS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 
-/// The binary under another name.
+/// Returns the command with the binary under another name.
 fn named(tool: &str) -> Command {
     let mut command = Command::new(HAUL);
     command.arg0(tool);
@@ -37,7 +37,8 @@ fn ended_by(signal: Signal, ended: &Ended) {
     assert_eq!((ended.code, ended.signal), (None, Some(signal.as_raw())), "{ended:?}");
 }
 
-/// The bug: they ended with 128 and the signal's number, which a shell takes for a status of their own.
+/// Earlier versions exited with 128 plus the signal number, which a shell treats as an ordinary
+/// exit status.
 #[test]
 fn copies_under_another_name_stop_in_order_and_end_by_the_signal() {
     for tool in ["cp", "mcp", "install"] {
@@ -63,7 +64,7 @@ fn a_move_under_another_name_stops_in_order_and_ends_by_the_signal() {
         fs::create_dir(&into).unwrap();
         fs::write(&source, "new").unwrap();
         fs::write(into.join("source"), "as it was").unwrap();
-        // Nobody answers.
+        // No answer arrives.
         let (answers, _user) = std::io::pipe().unwrap();
         let running = Running::answered_by(named("mv").arg("-i").args([&source, &into]), answers);
         running.is_ready(signal, Some(&into));
@@ -75,7 +76,7 @@ fn a_move_under_another_name_stops_in_order_and_ends_by_the_signal() {
     }
 }
 
-/// Under a name of our own the status is ours as well.
+/// Under haul's own name the exit status is haul's, too.
 #[test]
 fn under_our_own_name_a_signal_makes_a_status() {
     for tool in ["cp", "install"] {
@@ -95,12 +96,12 @@ fn the_second_signal_ends_a_copy_under_another_name_where_it_stands() {
     };
     fs::create_dir(bed.path("store/tree")).unwrap();
     write_old(&bed.path("store/tree/victim"), &noise(4 << 20));
-    // Another thread than the first, which takes the signals, is held.
+    // The held thread is not the first one, which takes the signals.
     let mut copy = named("cp");
     let running =
         Running::new(copy.args(["-r", "--threads=2"]).args([bed.path("view/tree"), bed.path("sink")]));
     bed.held();
-    // Two signals that come together are one.
+    // Two pending signals of one kind count as one.
     running.hears(Signal::INT);
     running.signal(Signal::INT);
     running.is_over();
@@ -108,7 +109,8 @@ fn the_second_signal_ends_a_copy_under_another_name_where_it_stands() {
     ended_by(Signal::INT, &running.end());
 }
 
-/// Ctrl-C goes to all processes at the terminal. The shell ends its loop if that ended what it waits for.
+/// Ctrl-C goes to all processes of the terminal. The shell ends its loop if the signal ended its
+/// child.
 #[test]
 fn a_shells_loop_ends_where_its_copy_was_interrupted() {
     if !met_or_skip(&[Need::Program("bash")]) {
@@ -139,7 +141,7 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     found.expect("it was found")
 }
 
-/// The child of a process that has a file open.
+/// Returns the child of a process that has a file open.
 fn child_with(parent: i32, path: &Path) -> Option<i32> {
     let is_child = |status: &str| status.lines().any(|line| line == format!("PPid:\t{parent}"));
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -158,7 +160,7 @@ fn catches(id: i32, signal: Signal) -> bool {
     caught >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// A folder with three files and an empty directory.
+/// Creates a test directory with three files and an empty directory.
 fn a_few_files() -> TempDir {
     let home = tempfile::tempdir().unwrap();
     ["a", "b", "c"].iter().for_each(|name| fs::write(home.path().join(name), name).unwrap());
@@ -166,8 +168,8 @@ fn a_few_files() -> TempDir {
     home
 }
 
-/// Runs a command whose output nobody reads: every write to it ends as one to a pipe without a reader, whoever else in this
-/// process has a descriptor of it.
+/// Runs a command whose output has no reader. Each write fails like one to a pipe without a reader,
+/// even if another thread of this process has inherited descriptors.
 fn unread(mut command: Command, args: &[&str], home: &Path) -> Output {
     let (writer, _other_end) = UnixStream::pair().unwrap();
     writer.shutdown(Shutdown::Write).unwrap();
@@ -183,7 +185,7 @@ fn unread(mut command: Command, args: &[&str], home: &Path) -> Output {
         .unwrap()
 }
 
-/// The bug: they said `write error: Broken pipe`, and ended with status 1.
+/// Earlier versions printed `write error: Broken pipe`, and exited with status 1.
 #[test]
 fn a_reader_that_went_away_ends_a_copy_as_it_ends_the_original() {
     for (tool, args) in [
@@ -215,7 +217,7 @@ fn a_reader_that_went_away_ends_a_copy_as_it_ends_the_original() {
     }
 }
 
-/// The bug: they said `error writing '/dev/stdout': Broken pipe`, and ended with status 1.
+/// Earlier versions printed `error writing '/dev/stdout': Broken pipe`, and exited with status 1.
 #[test]
 fn a_copy_into_a_pipe_that_is_read_no_more_ends_as_the_originals() {
     let home = tempfile::tempdir().unwrap();
@@ -228,9 +230,9 @@ fn a_copy_into_a_pipe_that_is_read_no_more_ends_as_the_originals() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         command.args(["large", "/dev/stdout"]).current_dir(home.path()).env("LC_ALL", "C");
         let child = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-        // The command holds the writing end; it has to go here for the pipe to have none but the child's.
+        // The command value holds the write end. It is dropped so that only the child has one.
         drop(command);
-        // More comes than a pipe holds: it is at work when the reader goes.
+        // The data exceeds the capacity of a pipe: the copy is in progress when the reader closes.
         reader.read_exact(&mut [0; 10]).unwrap();
         drop(reader);
         let output = child.wait_with_output().unwrap();
@@ -239,7 +241,7 @@ fn a_copy_into_a_pipe_that_is_read_no_more_ends_as_the_originals() {
     }
 }
 
-/// GNU's tools end at the first line that nobody takes, with what they had not come to yet left undone.
+/// GNU tools end at the first line that cannot be written, and leave the rest of their work undone.
 #[test]
 fn a_reader_that_went_away_stops_no_work() {
     for (tool, gone) in [("cp", false), ("mv", true), ("install", false)] {
@@ -265,7 +267,8 @@ fn a_reader_that_went_away_stops_no_work() {
     }
 }
 
-/// The bug: `haul fetch --help | head` panicked, the others said `write error: Broken pipe`, and `haul bench` succeeded.
+/// In earlier versions `haul fetch --help | head` panicked, the other commands printed `write
+/// error: Broken pipe`, and `haul bench` succeeded.
 #[test]
 fn a_reader_that_went_away_ends_every_command_of_haul_with_one_status_and_no_message() {
     let home = a_few_files();

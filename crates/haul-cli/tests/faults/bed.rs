@@ -1,4 +1,4 @@
-//! The binary on a leash, and file systems with faults under it.
+//! Runs of the binary with a timeout, and file systems that inject faults.
 
 use haul_lab::faults::{Action, FaultFs, Fired};
 use haul_lab::needs::{Need, met_or_skip};
@@ -18,10 +18,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The binary under test.
+/// Path of the binary under test.
 pub(crate) const HAUL: &str = env!("CARGO_BIN_EXE_haul");
 
-/// Runs the first line of `advice` in a shell in this directory, where `haul` is found, and states are kept in `state`. It must succeed.
+/// Runs the first line of `advice` in a shell in this directory, with `haul` in the path and state
+/// in `state`. The command must succeed.
 #[track_caller]
 pub(crate) fn pasted(dir: impl AsRef<Path>, advice: &str) -> std::process::Output {
     let (folder, path) = (Path::new(HAUL).parent().unwrap(), std::env::var("PATH").unwrap());
@@ -33,44 +34,46 @@ pub(crate) fn pasted(dir: impl AsRef<Path>, advice: &str) -> std::process::Outpu
     output
 }
 
-/// Puts a copy of the binary at `to`, for users that can't enter the folder it was built in.
+/// Puts a copy of the binary at `to`, for users that cannot enter its build directory.
 ///
-/// Another process makes it: a descriptor that this one wrote it by could live on for a moment in what another test forks just then, and a
-/// file that is open for writing can't be executed (`ETXTBSY`).
+/// Another process creates the copy. A process that another test forks at that moment could inherit
+/// a descriptor that this process uses for writing. A file that is open for writing cannot be
+/// executed (`ETXTBSY`).
 #[track_caller]
 pub(crate) fn copy_haul(to: &Path) {
     assert!(Command::new("/usr/bin/cp").arg(HAUL).arg(to).status().unwrap().success(), "{}", to.display());
 }
 
-/// Milliseconds that a hold lasts where nobody lets go: longer than a command may take, so that a test which forgets to fails.
+/// Maximum duration of a hold in milliseconds. It exceeds the timeout of a command, so that a test
+/// that does not release the hold fails.
 pub(crate) const HOLD: u64 = PATIENCE.as_millis() as u64 + 100_000;
 
-/// A command that runs. A test that fails meanwhile takes it along.
+/// A running command. It is killed when the value is dropped.
 pub(crate) struct Running {
     child: Child,
     told: Option<[JoinHandle<Vec<u8>>; 2]>,
     line: String,
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// The exit status; `None` for one that a signal ended.
+    /// The exit status; `None` if a signal ended the command.
     pub(crate) code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the command.
     pub(crate) signal: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// The highest resident set that was seen, in KiB.
+    /// Peak resident set that was observed, in KiB.
     pub(crate) peak_kib: u64,
 }
 
-/// `haul` with these arguments, to its end.
+/// Runs `haul` with these arguments until it exits.
 pub(crate) fn haul<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
     start(args).end()
 }
 
-/// Begins `haul` with these arguments.
+/// Starts `haul` with these arguments.
 pub(crate) fn start<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Running {
     Running::new(Command::new(HAUL).env_remove("XDG_STATE_HOME").env("HOME", "").args(args))
 }
@@ -80,7 +83,7 @@ impl Running {
         Running::answered_by(command, Stdio::null())
     }
 
-    /// Begins a command with this standard input.
+    /// Starts a command with this standard input.
     pub(crate) fn answered_by(command: &mut Command, stdin: impl Into<Stdio>) -> Running {
         let line = format!("{command:?}");
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).env("LC_ALL", "C");
@@ -89,7 +92,7 @@ impl Running {
         Running { child, told: Some(told), line }
     }
 
-    /// The number of its process.
+    /// Returns the process ID.
     pub(crate) fn id(&self) -> i32 {
         i32::try_from(self.child.id()).expect("numbers of processes are small")
     }
@@ -98,12 +101,13 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Sends a signal, and waits until the command has taken it: what comes after this finds it told.
+    /// Sends a signal and waits until the command has taken it.
     pub(crate) fn hears(&self, signal: Signal) {
         hears(Pid::from_child(&self.child), signal);
     }
 
-    /// Waits until the process is over but for threads that storage holds: its first one lives no more.
+    /// Waits until the first thread of the process has exited. Other threads may still be blocked
+    /// by storage.
     pub(crate) fn is_over(&self) {
         wait_until(format_args!("the end of {}", self.line), || is_gone(&status(self.child.id())));
     }
@@ -113,12 +117,12 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// What the command has mapped into its memory.
+    /// Returns the memory mappings of the command.
     pub(crate) fn maps(&self) -> String {
         fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap()
     }
 
-    /// Waits until the command watches for this signal, and has `path` open where one is given.
+    /// Waits until the command handles this signal, and has `path` open if one is given.
     pub(crate) fn is_ready(&self, signal: Signal, path: Option<&Path>) {
         wait_until(&self.line, || has(&status(self.child.id()), "SigCgt", signal));
         if let Some(path) = path {
@@ -135,7 +139,7 @@ impl Running {
         });
     }
 
-    /// Waits for the end; kills what does not come to one, and panics.
+    /// Waits for the command to exit. Kills a command that exceeds the timeout, and panics.
     pub(crate) fn end(mut self) -> Ended {
         let begun = Instant::now();
         let mut peak_kib = 0;
@@ -159,7 +163,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both do nothing to a child that was waited for; one that runs on would keep its mounts busy.
+        // Both calls do nothing to a child that was waited for. A running child would keep its
+        // mounts busy.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -168,13 +173,14 @@ impl Drop for Running {
 fn drain(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before a pipe broke is still worth showing.
+        // Output from before the pipe broke is still useful.
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })
 }
 
-/// Sends a process a signal, and waits until it has taken it. A first thread that storage holds meets it next.
+/// Sends a signal to a process and waits until the process has taken it. If storage blocks the
+/// first thread, this thread takes the signal next.
 pub(crate) fn hears(process: Pid, signal: Signal) {
     kill_process(process, signal).unwrap();
     let begun = Instant::now();
@@ -184,7 +190,7 @@ pub(crate) fn hears(process: Pid, signal: Signal) {
         if now != last {
             (last, since) = (now, Instant::now());
         }
-        // Nothing but what it waits for wakes such a thread; a device that is there answers sooner.
+        // Only the completion of its request wakes such a thread; a working device answers sooner.
         if last.starts_with('D') && since.elapsed() > Duration::from_secs(1) {
             return;
         }
@@ -192,48 +198,49 @@ pub(crate) fn hears(process: Pid, signal: Signal) {
     }
 }
 
-/// What the first thread of a process does to which a signal was sent that no thread has taken: its state, and how often it waited so far.
-/// `None` where the signal was taken or the process is gone.
+/// Returns the state of the first thread of a process and its number of voluntary context switches,
+/// while no thread has taken the signal. Returns `None` if the signal was taken or the process has
+/// exited.
 fn waiting(process: Pid, signal: Signal) -> Option<String> {
     let status = status(process);
     let waits = has(&status, "ShdPnd", signal) && !is_gone(&status);
     waits.then(|| format!("{} {}", field(&status, "State"), field(&status, "voluntary_ctxt_switches")))
 }
 
-/// Whether the first thread of a process lives no more, by its status.
+/// Returns true if the first thread of a process has exited, according to its status.
 fn is_gone(status: &str) -> bool {
     matches!(field(status, "State").get(..1), None | Some("Z" | "X"))
 }
 
-/// What the kernel tells of a process, a line each; nothing once it is gone.
+/// Returns the status of a process, one field a line, or an empty text if the process has exited.
 fn status(process: impl Display) -> String {
     fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default()
 }
 
-/// Whether a signal is in a set of signals of [`status`].
+/// Returns true if a signal is in a signal set of [`status`].
 fn has(status: &str, set: &str, signal: Signal) -> bool {
     u64::from_str_radix(field(status, set), 16).unwrap_or(0) >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// A field of [`status`]; empty where there is none.
+/// Returns a field of [`status`], or an empty text if there is none.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t")).unwrap_or_default()
 }
 
-/// `VmHWM` of a process in KiB; 0 once it is gone.
+/// Returns `VmHWM` of a process in KiB, or 0 if the process has exited.
 pub(crate) fn resident_peak(pid: u32) -> u64 {
     field(&status(pid), "VmHWM").trim().trim_end_matches(" kB").parse().unwrap_or(0)
 }
 
 impl Ended {
-    /// Panics unless it succeeded without a word on standard error.
+    /// Panics unless the command succeeded without standard error.
     #[track_caller]
     pub(crate) fn is_fine(&self) -> &Ended {
         assert_eq!((self.code, &*self.stderr), (Some(0), ""), "{self:?}");
         self
     }
 
-    /// Panics unless the exit status is 1 and standard error has all these words on one line.
+    /// Panics unless the exit status is 1 and one line of standard error has all these words.
     #[track_caller]
     pub(crate) fn failed_with(&self, words: &[&str]) -> &Ended {
         assert_eq!(self.code, Some(1), "{self:?}");
@@ -245,20 +252,20 @@ impl Ended {
         self
     }
 
-    /// Lines on standard error.
+    /// Returns the number of lines on standard error.
     pub(crate) fn complaints(&self) -> usize {
         self.stderr.lines().count()
     }
 }
 
-/// A folder, and in it the folder `view` that shows the folder `store` with faults.
+/// A test directory. Its directory `view` shows the directory `store` with faults.
 pub(crate) struct FaultBed {
     faults: FaultFs,
     home: TempDir,
 }
 
 impl FaultBed {
-    /// Nothing if this machine can't mount it.
+    /// Returns `None` if this machine cannot mount the file system.
     pub(crate) fn new(rules: &str) -> Option<FaultBed> {
         if !met_or_skip(&[Need::Fuse]) {
             return None;
@@ -271,7 +278,7 @@ impl FaultBed {
         Some(FaultBed { faults, home })
     }
 
-    /// A path beneath the folder: `view/...`, `store/...` or anything else.
+    /// Returns a path beneath the test directory: `view/...`, `store/...` or another one.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
@@ -284,7 +291,8 @@ impl FaultBed {
         self.faults.fired()
     }
 
-    /// Waits until a rule with `delay` holds an operation; gives the path of its file below the view.
+    /// Waits until a rule with `delay` holds an operation. Returns the path of the file beneath the
+    /// view.
     pub(crate) fn held(&self) -> PathBuf {
         let is_hold = |fired: &Fired| matches!(fired.action, Action::Delay(_));
         let mut held = None;
@@ -295,18 +303,20 @@ impl FaultBed {
         held.expect("it was found").path
     }
 
-    /// Ends the hold: what was held goes on.
+    /// Ends the hold, so that the held operation continues.
     pub(crate) fn let_go(&self) {
         self.faults.let_go();
     }
 
-    /// A tree `store/tree` with five small files, two of them in a directory, and `victim` of `len` bytes.
+    /// Creates a tree `store/tree` with five small files, two of them in a directory, and `victim`
+    /// of `len` bytes.
     pub(crate) fn tree(&self, len: u64) {
         tree_with_victim(&self.path("store/tree"), len);
     }
 }
 
-/// Five small files, two of them in a directory, and `victim` of `len` bytes, all with times of the year 2001.
+/// Creates five small files, two of them in a directory, and `victim` of `len` bytes, all with
+/// times of the year 2001.
 pub(crate) fn tree_with_victim(root: &Path, len: u64) {
     fs::create_dir_all(root.join("dir")).unwrap();
     for (name, len) in [("a", 10), ("b", 70_000), ("dir/c", 0), ("dir/d", 5000), ("z", 1), ("victim", len)] {
@@ -327,7 +337,8 @@ pub(crate) fn noise(len: u64) -> Vec<u8> {
     bytes
 }
 
-/// All files of [`tree_with_victim`] but the victim are copied whole, with their times.
+/// Asserts that all files of [`tree_with_victim`] except the victim are copied completely, with
+/// their times.
 #[track_caller]
 pub(crate) fn others_are_whole(source: &Path, sink: &Path) {
     for name in ["a", "b", "dir/c", "dir/d", "z"] {
@@ -347,7 +358,7 @@ pub(crate) fn assert_same_tree(source: &Path, sink: &Path) {
     a.assert_same(&b, Facets::ARCHIVE);
 }
 
-/// A sink that is not complete says so by its time: 1970, older than every source.
+/// Asserts that an incomplete sink is marked by its time: 1970, older than each source.
 #[track_caller]
 pub(crate) fn assert_unfinished(sink: &Path) {
     let found = fs::metadata(sink).unwrap();
@@ -356,7 +367,7 @@ pub(crate) fn assert_unfinished(sink: &Path) {
     assert!(room <= found.len() + (128 << 10), "{}: {room} bytes are reserved for nothing", sink.display());
 }
 
-/// Options that send the bytes each another way.
+/// Options that use different copy methods.
 pub(crate) const WAYS: [&[&str]; 10] = [
     &[],
     &["--threads=1"],

@@ -1,5 +1,5 @@
-//! Sources that change while they are copied. Storage that answers late holds the copy at a known place while the
-//! test changes what is being read.
+//! Sources that change while they are copied. Storage with a delay holds the copy at a known place
+//! while the test changes the source.
 
 use super::bed::{
     FaultBed, HOLD, WAYS, assert_same_file, assert_same_tree, assert_unfinished, haul, noise,
@@ -12,10 +12,10 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// A way to spoil a file.
+/// Modification of a file.
 type Change = fn(&Path);
 
-/// Copies a tree, changes `victim` after the first of its bytes were read, and checks all that must follow.
+/// Copies a tree, changes `victim` after its first bytes were read, and asserts the result.
 fn changed_in_the_middle(change: Change, ways: &[&[&str]]) {
     let Some(bed) = FaultBed::new("") else { return };
     let [store, view] = ["store/tree", "view/tree"].map(|name| bed.path(name));
@@ -83,7 +83,7 @@ fn a_file_whose_name_is_given_to_another_is_copied_as_it_was_opened() {
     fs::rename(store.join("new"), store.join("victim")).unwrap();
     bed.let_go();
     running.end().is_fine();
-    // No mixture of the two.
+    // The copy is not a mixture of the two.
     assert!(fs::read(sink.join("victim")).unwrap() == noise(6 * MIB));
     haul([Path::new("cp"), "-aT".as_ref(), "--update".as_ref(), &view, &sink]).is_fine();
     assert!(fs::read(sink.join("victim")).unwrap() == noise(5 * MIB));
@@ -94,7 +94,7 @@ fn a_file_that_loses_its_name_is_copied_as_it_was_opened() {
     let Some(bed) = FaultBed::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
     let [store, view, sink] = ["store/tree", "view/tree", "sink"].map(|name| bed.path(name));
     bed.tree(6 * MIB);
-    // Not -a: the storage of this test looks attributes up by name.
+    // Not `-a`: the storage of this test looks up attributes by name.
     let running = start([Path::new("cp"), "-rT".as_ref(), "--preserve=timestamps".as_ref(), &view, &sink]);
     bed.held();
     fs::remove_file(store.join("victim")).unwrap();
@@ -133,7 +133,8 @@ fn a_file_that_changed_only_before_its_copy_is_fine() {
     assert_same_file(&victim, &sink);
 }
 
-/// Files of sysfs end like this. A copy with a serial digest waited indefinitely for the missing bytes.
+/// Files of sysfs end like this. In earlier versions a copy with a serial digest waited
+/// indefinitely for the missing bytes.
 #[test]
 fn a_file_that_ends_before_the_length_it_tells_is_copied_as_far_as_it_goes() {
     let Some(bed) = FaultBed::new("*victim read 1048576.. short 0") else { return };

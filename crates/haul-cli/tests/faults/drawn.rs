@@ -1,6 +1,6 @@
-//! Sources that change in drawn ways, at drawn moments, while they are copied, moved or hashed.
+//! Sources with random changes at random moments, while they are copied, moved or hashed.
 //!
-//! The invariant: status 0 means that the copy, or the digest, is that of one state of the source.
+//! Invariant: status 0 means that the copy, or the digest, is that of one state of the source.
 
 use super::bed::{FaultBed, HOLD, Running, WAYS, haul, start, write_old};
 use haul_lab::random::{Random, soak_seed};
@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-/// Cases of each run, and of a soak run.
+/// Number of cases of an ordinary run, and of a soak run.
 const CASES: [u64; 2] = [60, 1500];
 
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ enum Verb {
     Sum,
 }
 
-/// Command lines of a case: the verb, and the words before the operands.
+/// Returns the verb and the words before the operands.
 fn drawn_words(bed: &FaultBed, number: u64, random: &mut Random) -> (Verb, Vec<String>) {
     let path = |name: &str| bed.path(&format!("{name}{number}")).display().to_string();
     let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
@@ -120,7 +120,7 @@ fn run(bed: &FaultBed, number: u64, seed: u64) -> Result<(), String> {
     bed.rules(&format!("{name} read {at}.. delay {HOLD} times 1"));
     let operands = [Some(view.as_path()), Some(sink.as_path()).filter(|_| verb != Verb::Sum)];
     let mut running: Running = start(words.iter().map(Path::new).chain(operands.into_iter().flatten()));
-    // Some commands read nothing behind the drawn offset.
+    // Some commands read nothing after the drawn offset.
     wait_until("the held read, or the end", || bed.fired().len() > before || running.has_ended());
     let mut states = vec![bytes];
     for change in &changes {
@@ -184,7 +184,7 @@ fn run(bed: &FaultBed, number: u64, seed: u64) -> Result<(), String> {
             }
         }
     }
-    // A move keeps a source whose mode or links changed, because the copy lacks that.
+    // A move keeps a source whose mode or links changed, because the copy lacks this change.
     let is_same = verb != Verb::Move && changes.iter().all(|change| change.keeps_bytes());
     if is_same && fs::metadata(&store).is_ok_and(|facts| facts.ino() == inode) && ended.code != Some(0) {
         return wrong("it failed though no byte changed");

@@ -1,4 +1,4 @@
-//! Storage that fails at chosen bytes, or does less than it was asked for.
+//! Storage that fails at chosen bytes, or transfers less than requested.
 
 use super::bed::{
     Ended, FaultBed, WAYS, assert_same_file, assert_same_tree, assert_unfinished, haul, noise,
@@ -15,8 +15,8 @@ fn copy_tree(way: &[&str], from: &Path, to: &Path) -> Ended {
     haul(["cp", "-aT"].iter().chain(way).map(Path::new).chain([from, to]))
 }
 
-/// Copies a tree out of the storage in each way; `rule` spoils the victim, `words` name it. Then the storage
-/// is well again, and the same command with `--update` completes the copy.
+/// Copies a tree from the storage with each set of options; `rule` damages the victim, `words` name
+/// it. Without the fault, the same command with `--update` then completes the copy.
 fn reading_fails(rule: &str, words: &[&str]) {
     let Some(bed) = FaultBed::new("") else { return };
     let [store, view] = ["store/tree", "view/tree"].map(|name| bed.path(name));
@@ -39,7 +39,7 @@ fn reading_fails(rule: &str, words: &[&str]) {
     }
 }
 
-/// The same into the storage.
+/// Does the same with a copy to the storage.
 fn writing_fails(rule: &str, ways: &[&[&str]], words: &[&str]) {
     let Some(bed) = FaultBed::new("") else { return };
     let source = bed.path("source");
@@ -149,12 +149,12 @@ fn times_that_cannot_be_set_fail_the_copy() {
     others_are_whole(&source, &sink);
 }
 
-/// Copies a tree from and to storage that does less than it was asked for, in each way.
+/// Copies a tree from and to storage that transfers less than requested, with each set of options.
 fn short_transfers_copy_every_byte(ways: &[&[&str]]) {
     let Some(bed) = FaultBed::new("") else { return };
     let source = bed.path("store/tree");
     bed.tree(MIB + 7);
-    // Direct I/O takes a transfer that stops within a page for the end of the file, as it is on disks.
+    // Direct I/O treats a transfer that stops within a page as the end of the file, as on disks.
     let rules = ["* read .. short 32768", "* write .. short 32768", "*victim write 65536.. short 1 times 9"];
     for (number, way) in ways.iter().enumerate() {
         for rule in rules {
@@ -177,8 +177,8 @@ fn reads_and_writes_that_do_less_than_asked_still_copy_every_byte() {
 
 #[test]
 fn reads_that_overlap_writes_and_do_less_than_asked_still_copy_every_byte() {
-    // Linux carries a short read of a FUSE file on by itself where it came through a ring, and does so at the
-    // offset where it began.
+    // Linux itself continues a short read of a FUSE file through io_uring, and does so at the
+    // offset where the read started.
     short_transfers_copy_every_byte(&[&["--double-buffer"]]);
 }
 
@@ -216,7 +216,7 @@ fn a_sink_that_cannot_be_opened_stays_as_it_was() {
     let args = [Path::new("cp"), "-p".as_ref(), &bed.path("source"), &bed.path("view/sink")];
     haul(args).failed_with(&["cannot create regular file", "sink", "Permission denied"]);
     assert_eq!(fs::read(bed.path("store/sink")).unwrap(), b"what was there");
-    // Unless it may be removed.
+    // With `-f` haul removes the sink.
     haul(["cp", "-pf"].map(Path::new).into_iter().chain(args[2..].iter().copied())).is_fine();
     assert_same_file(&bed.path("source"), &bed.path("store/sink"));
 }
@@ -254,7 +254,7 @@ fn other_names_of_a_file_that_failed_are_no_links_to_its_ruin() {
     fs::hard_link(bed.path("source/one"), bed.path("source/two")).unwrap();
     let ended = copy_tree(&["--threads=1"], &bed.path("source"), &bed.path("view/sink"));
     ended.failed_with(&["error writing", "sink/", "Input/output error"]);
-    // The first name failed; the second one is copied by itself and whole.
+    // The first name failed; the second one is copied by itself and complete.
     let (ruined, whole) = if ended.stderr.contains("sink/one'") { ("one", "two") } else { ("two", "one") };
     assert_same_file(&bed.path("source").join(whole), &bed.path("store/sink").join(whole));
     assert_unfinished(&bed.path("store/sink").join(ruined));

@@ -19,7 +19,7 @@ fn copy_tree(options: &[&str], from: &Path, to: &Path) -> Ended {
     haul(["cp", "-aT"].iter().chain(options).map(Path::new).chain([from, to]))
 }
 
-/// Files of one mebibyte each: `f0` to `f15`.
+/// Creates sixteen files of 1 MiB plus 0 to 15 bytes: `f0` to `f15`.
 fn mebibytes() -> TempDir {
     let home = tempfile::tempdir().unwrap();
     for number in 0..16 {
@@ -80,7 +80,8 @@ fn a_file_too_large_for_the_disk_spares_the_small_ones_that_come_before_and_afte
     let source = home.path().join("source");
     tree_with_victim(&source, 9 * MIB);
     small.leave(8 * MIB).unwrap();
-    // In order, so that the small ones of the second run come when the disk is full.
+    // The operands are in order, so that the small files of the second run are copied when the disk
+    // is full.
     for (number, operands) in [["small", "large"], ["large", "small"]].iter().enumerate() {
         let sink = small.path().join(format!("sink{number}"));
         fs::create_dir(&sink).unwrap();

@@ -17,10 +17,11 @@ use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
-/// Small files of the tree, beside its `victim`.
+/// Number of small files in the tree, in addition to its `victim`.
 const OTHERS: usize = 40;
 
-/// Makes a tree of forty small files and the large `victim`; their names beneath the view, the victim's last.
+/// Creates a tree with forty small files and the large `victim`. Returns their paths beneath the
+/// view, the victim last.
 fn tree_of_many(bed: &FaultBed) -> Vec<PathBuf> {
     fs::create_dir(bed.path("store/tree")).unwrap();
     let mut names: Vec<String> = (0..OTHERS).map(|number| format!("f{number}")).collect();
@@ -32,7 +33,7 @@ fn tree_of_many(bed: &FaultBed) -> Vec<PathBuf> {
     names.iter().map(|name| bed.path("view/tree").join(name)).collect()
 }
 
-/// The copy of a tree of forty small files and the large `victim`, which is held after the first mebibyte of that.
+/// Starts a copy of the tree, which is held after the first mebibyte of `victim`.
 fn held_in_the_middle(bed: &FaultBed, way: &[&str]) -> (Running, PathBuf) {
     tree_of_many(bed);
     let sink = bed.path("sink");
@@ -42,7 +43,8 @@ fn held_in_the_middle(bed: &FaultBed, way: &[&str]) -> (Running, PathBuf) {
     (running, sink)
 }
 
-/// Every file that looks finished is whole. Gives how many do.
+/// Asserts that each file with the time of its source is complete. Returns the number of these
+/// files.
 #[track_caller]
 fn finished_files_are_whole(source: &Path, sink: &Path) -> usize {
     let mtime = |path: &Path| fs::metadata(path).map(|meta| (meta.mtime(), meta.mtime_nsec())).unwrap();
@@ -55,7 +57,7 @@ fn hold_the_victim() -> String {
     format!("tree/victim read 1048576.. delay {HOLD} times 1")
 }
 
-/// The second run completes what the first one left.
+/// Asserts that a second run with `--update` completes the copy.
 #[track_caller]
 fn update_completes(bed: &FaultBed, sink: &Path) {
     bed.rules("");
@@ -66,7 +68,8 @@ fn update_completes(bed: &FaultBed, sink: &Path) {
 
 fn stopped_by(signal: Signal, way: &[&str]) {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    // One thread copies the operands in their order: all of the others were finished when it started the victim.
+    // One thread copies the operands in order: all other files are finished when it starts the
+    // victim.
     let (operands, sink) = (tree_of_many(&bed), bed.path("sink"));
     fs::create_dir(&sink).unwrap();
     let options = ["cp", "-a", "--threads=1"].iter().chain(way).map(PathBuf::from);
@@ -99,7 +102,7 @@ fn a_terminal_that_goes_away_does_the_same() {
     stopped_by(Signal::HUP, &[]);
 }
 
-/// A job that was started with a signal ignored goes on when it comes.
+/// Asserts that a job that was started with a signal ignored continues on this signal.
 fn goes_on_under(words: &str, signal: Signal) {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
     bed.tree(16 * MIB);
@@ -162,10 +165,11 @@ fn ctrl_c_between_files_leaves_no_half_made_one() {
     assert_same_tree(&bed.path("store/tree"), &sink);
 }
 
-/// The advice for a tree with a new name made a second copy within the first, and left that incomplete.
+/// In earlier versions the advice for a tree with a new name created a second copy within the first
+/// one, and left the first one incomplete.
 #[test]
 fn the_command_that_an_interrupted_copy_advises_completes_it() {
-    // The options, the target, whether it exists before, and where the copy is.
+    // The options, the target, true if the target exists before, and the location of the copy.
     let shapes: [(&[&str], &str, bool, &str); 5] = [
         (&["-a"], "new name", false, "new name"),
         (&["-a"], "there", true, "there/tree"),
@@ -198,7 +202,7 @@ fn the_command_that_an_interrupted_copy_advises_completes_it() {
     }
 }
 
-/// A copy out of a pipe whose writer holds it open and says too little.
+/// Starts a copy from a pipe whose writer keeps the pipe open and sends too little.
 fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
     let home = tempfile::tempdir().unwrap();
     let (fifo, sink) = (a_fifo(home.path()), home.path().join("sink"));
@@ -209,7 +213,7 @@ fn waiting_for_a_pipe() -> (tempfile::TempDir, File, Running) {
     (home, writer, running)
 }
 
-/// An interrupted job ends with 130 and says how to go on.
+/// Asserts that an interrupted job exits with 130 and prints a command to continue.
 #[track_caller]
 fn ends_in_order(running: Running) {
     let ended = running.end();
@@ -247,7 +251,8 @@ fn ctrl_c_stops_a_copy_whose_pipe_has_no_writer_and_leaves_the_sink_alone() {
     assert_eq!(fs::read_to_string(&sink).unwrap(), "as it was");
 }
 
-/// It came between the setting up of its first answer and of its last, was taken, and asked for nothing: the copy waited on.
+/// In earlier versions a signal between the first and the last installed handler had no effect, and
+/// the copy continued to wait.
 #[test]
 fn a_ctrl_c_that_comes_while_its_answers_are_set_up_is_not_lost() {
     if !met_or_skip(&[Need::Program("strace")]) {
@@ -306,7 +311,7 @@ fn ctrl_c_answers_a_question_with_no() {
     let running =
         Running::answered_by(command.args([Path::new("cp"), Path::new("-i"), &source, &sink]), answers);
     running.is_ready(Signal::INT, None);
-    // What asks has taken all that there is of an answer.
+    // The prompt has read all bytes of the answer.
     wait_until("the question", || ioctl_fionread(&user).unwrap() == 0);
     running.signal(Signal::INT);
     ends_in_order(running);
@@ -316,9 +321,9 @@ fn ctrl_c_answers_a_question_with_no() {
 #[test]
 fn a_second_ctrl_c_ends_a_copy_that_storage_holds_at_once() {
     let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    // Another thread than the first, which takes the signals, is held.
+    // The held thread is not the first one, which takes the signals.
     let (running, _) = held_in_the_middle(&bed, &["--threads=2"]);
-    // Two signals that come together are one.
+    // Two pending signals of one kind count as one.
     running.hears(Signal::INT);
     running.signal(Signal::INT);
     running.is_over();
@@ -330,7 +335,7 @@ fn a_second_ctrl_c_ends_a_copy_that_storage_holds_at_once() {
 fn ctrl_c_stops_a_stream_that_goes_on() {
     let (home, mut writer, running) = waiting_for_a_pipe();
     running.signal(Signal::INT);
-    // Without end: only its reader's end ends it.
+    // The stream has no end: only the exit of its reader stops it.
     let block = noise(MIB);
     wait_until("the end of the reader", || writer.write_all(&block).is_err());
     let ended = running.end();
@@ -388,10 +393,11 @@ fn a_shell_sees_that_a_job_was_interrupted() {
         bed.path("sink").display(),
         bed.path("pid").display(),
     );
-    // A shell without job control starts its background jobs with SIGINT ignored; TERM is not.
+    // A shell without job control starts background jobs with SIGINT ignored, but not with SIGTERM
+    // ignored.
     let running = Running::new(Command::new("sh").args(["-c", &line]));
     bed.held();
-    // The job may have come that far before the shell wrote its number down.
+    // The job may reach this point before the shell has written the process ID.
     let told = || fs::read_to_string(bed.path("pid")).unwrap_or_default();
     wait_until("the number of the job", || told().ends_with('\n'));
     let pid: i32 = told().trim().parse().unwrap();

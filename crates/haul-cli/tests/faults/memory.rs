@@ -1,5 +1,5 @@
-//! Memory does not grow with the number of files nor with their length. The bound is coarse: one more kilobyte a
-//! file would break it.
+//! Memory use does not grow with the number or the length of files. The limit is coarse: an
+//! additional kilobyte for each file would exceed it.
 
 use super::bed::{Ended, HAUL, Running, haul, resident_peak};
 use haul_lab::dataset::DataSet;
@@ -13,7 +13,8 @@ use tempfile::TempDir;
 
 const MIB_IN_KIB: u64 = 1024;
 
-/// A folder in memory if there is room for many files, for a disk would be asked 80,000 times; else anywhere.
+/// Creates a test directory in memory if there is space for many files, because a disk would get
+/// 80,000 requests. Otherwise uses the default location.
 fn roomy() -> TempDir {
     let memory = Path::new("/dev/shm");
     let free = statvfs(memory).map_or(0, |space| space.f_bavail * space.f_frsize);
@@ -63,7 +64,8 @@ fn twenty_thousand_files_in_nested_directories_take_little_memory() {
     copy_and_sum("a nested tree", &source, &home);
 }
 
-/// Whatever reads or writes a receipt, beside what it does: written, verified, exported, repaired by, and the digests that files keep.
+/// All commands that read or write a receipt: write, verify, export, repair. Also digests that are
+/// stored with files.
 #[test]
 fn receipts_of_twenty_thousand_files_take_little_memory() {
     let home = roomy();
@@ -81,7 +83,7 @@ fn receipts_of_twenty_thousand_files_take_little_memory() {
     job("verify --extra", &["verify", "-q", "--cached", "--extra"], &[&summed, &source]);
     assert_eq!(job("waybill check", &["waybill", "check"], &[&copied]), 1);
     assert_eq!(job("waybill export", &["waybill", "export"], &[&copied]), 20_000);
-    // A second section has all paths looked up in an index of both.
+    // With a second section all paths are looked up in an index of both sections.
     job("sum --waybill again", &["sum", "-r", "--waybill"], &[&summed, &source]);
     assert_eq!(job("waybill export of two", &["waybill", "export"], &[&summed]), 20_000);
     let some = fs::read_dir(&sink).unwrap().flatten().filter(|entry| entry.path().is_file()).take(3);
@@ -92,7 +94,7 @@ fn receipts_of_twenty_thousand_files_take_little_memory() {
     job("verify of stored digests", &["verify", "-q", "--cached"], &[&sink]);
 }
 
-/// By two processes, with logs and waybills, and once more where all is there already.
+/// Two processes transfer the files, with logs and waybills, and again when all files exist.
 #[test]
 fn twenty_thousand_files_sent_and_fetched_take_little_memory_at_both_ends() {
     let home = roomy();
@@ -129,7 +131,7 @@ fn twenty_thousand_files_sent_and_fetched_take_little_memory_at_both_ends() {
     }
 }
 
-/// Regular files beneath a directory.
+/// Returns the number of regular files beneath a directory.
 fn walk(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).unwrap().flatten();
     entries.map(|entry| if entry.file_type().unwrap().is_dir() { walk(&entry.path()) } else { 1 }).sum()
@@ -168,7 +170,7 @@ fn hundreds_of_files_larger_than_an_object_take_little_memory() {
     }
 }
 
-/// Leaves of 1 KiB of this file have 96 MiB of digests, and its waybill 128 MiB.
+/// The leaves of 1 KiB of this file have 96 MiB of digests, and its waybill has 128 MiB.
 #[test]
 fn leaves_of_long_files_take_little_memory() {
     let home = tempfile::tempdir().unwrap();

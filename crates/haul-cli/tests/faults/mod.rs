@@ -1,5 +1,6 @@
-//! The command where things go wrong: storage that fails, lies and fills up, sources that move while they are
-//! read, signals, and the bounds of memory. Every run of the binary is bounded in time.
+//! Behaviour of the command under faults: storage that fails, corrupts data and fills up, sources
+//! that change while they are read, signals, and memory limits. Each run of the binary has a
+//! timeout.
 
 mod as_others;
 pub(crate) mod bed;

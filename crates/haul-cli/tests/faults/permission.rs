@@ -1,4 +1,4 @@
-//! What an ordinary user may not read or write.
+//! Files that an ordinary user may not read or write.
 
 use super::bed::{Ended, Running, copy_haul};
 use haul_lab::needs::{Need, met_or_skip};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// `nobody` on every Linux.
+/// User ID of `nobody` on Linux.
 const NOBODY: u32 = 65534;
 
-/// A folder of an ordinary user, with a copy of the binary that it can reach.
+/// The directory of an ordinary user, with a copy of the binary that the user can reach.
 struct Home(TempDir);
 
 impl Home {
@@ -41,7 +41,7 @@ impl Home {
         }
     }
 
-    /// `haul` as the user, in its folder.
+    /// Runs `haul` as the user, in the directory of the user.
     fn haul<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ended {
         let haul = self.path("haul");
         let mut command = if rustix::process::geteuid().is_root() {
@@ -136,7 +136,8 @@ fn a_read_only_source_tree_is_copied_and_stays_read_only() {
     }
 }
 
-/// A copied link got the group of its source from a user who is a member of it.
+/// In earlier versions a copied link got the group of its source if the user was a member of this
+/// group.
 #[test]
 fn a_member_of_the_group_of_a_source_gives_it_to_files_and_not_to_links() {
     use std::os::unix::fs::{MetadataExt, lchown, symlink};

@@ -1,4 +1,4 @@
-//! What is told while a copy runs: a bar on a terminal, nothing in a pipe, events for programs.
+//! Progress of a copy: a bar on a terminal, nothing in a pipe, events for programs.
 
 use super::bed::{FaultBed, HAUL, HOLD, haul, noise, start, write_old};
 use haul_lab::attempt::{Inconclusive, attempt};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// A tree whose copy is held in the middle of its largest file.
+/// Returns a test directory with a tree whose copy is held in the middle of its largest file.
 fn held() -> Option<FaultBed> {
     let bed = FaultBed::new(&format!("*victim read 2097152.. delay {HOLD} times 1"))?;
     bed.tree(5 * MIB);
@@ -24,7 +24,7 @@ fn held() -> Option<FaultBed> {
 #[test]
 fn nothing_is_drawn_in_a_pipe_however_long_it_takes() {
     let Some(bed) = held() else { return };
-    // Longer than it takes for a bar to be drawn.
+    // The delay is longer than the time until a bar is drawn.
     bed.rules("*victim read 2097152.. delay 1200 times 2");
     let args =
         [Path::new("cp"), "-aT".as_ref(), "--progress".as_ref(), &bed.path("view/tree"), &bed.path("sink")];
@@ -33,7 +33,8 @@ fn nothing_is_drawn_in_a_pipe_however_long_it_takes() {
     assert_eq!(ended.stdout, "");
 }
 
-/// Runs a command line on a terminal of its own, and lets go of what the bed holds when all these parts are drawn; all that was written there.
+/// Runs a command line on a terminal of its own, and releases the hold when all these parts are
+/// drawn. Returns the exit status and the output.
 fn on_a_terminal(bed: &FaultBed, line: &str, parts: &[&str]) -> (Option<i32>, String) {
     let mut script = Command::new("script");
     script.args(["-qec", line, "/dev/null"]).env("TERM", "xterm").env("COLUMNS", "120").env("LC_ALL", "C");
@@ -57,7 +58,7 @@ fn on_a_terminal(bed: &FaultBed, line: &str, parts: &[&str]) -> (Option<i32>, St
     (child.wait().unwrap().code(), drawn)
 }
 
-/// What a bar shows of any work.
+/// Parts of the bar for all kinds of work.
 const BAR: [&str; 3] = [" files", " MiB", "iB/s"];
 
 fn copy_line(options: &str, bed: &FaultBed) -> String {
@@ -101,7 +102,7 @@ fn time_left_is_shown_once_all_files_are_known() {
     }
     let Some(bed) = held() else { return };
     let [view, sink] = ["view/tree/victim", "sink"].map(|name| bed.path(name));
-    // Under its own name it draws unasked.
+    // `haul cp` draws the bar by default.
     let line = format!("stty cols 120; exec '{HAUL}' cp '{}' '{}'", view.display(), sink.display());
     let (code, drawn) = on_a_terminal(&bed, &line, &["0/1 files", "/5.0 MiB", " left"]);
     assert_eq!(code, Some(0), "{drawn:?}");
@@ -118,7 +119,7 @@ fn short_work_draws_nothing_on_a_terminal() {
         let begun = Instant::now();
         let (code, drawn) = on_a_terminal(&bed, &copy_line("--progress", &bed), &[]);
         assert_eq!(code, Some(0), "{drawn:?}");
-        // What the machine made a long one may be drawn.
+        // On a slow machine a bar may be drawn.
         if begun.elapsed() >= Duration::from_secs(1) {
             return Err(Inconclusive::new("a copy of a few files took a second"));
         }
@@ -139,7 +140,7 @@ fn errors_stand_on_lines_of_their_own_beside_the_bar() {
     assert!(drawn.contains("error reading") && drawn.contains("Input/output error"), "{drawn:?}");
 }
 
-/// Each line of standard output as JSON.
+/// Parses each line of standard output as JSON.
 #[track_caller]
 fn events(stdout: &str) -> Vec<Value> {
     stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()

@@ -1,4 +1,5 @@
-//! Storage that lies, and `--verify=reread`, which asks it again: what the page cache never saw, what is mended, what fails.
+//! Storage that corrupts data, and `--verify=reread`, which reads the data back: damage that the
+//! page cache hides, repaired objects, and failures.
 
 use super::bed::{
     Ended, FaultBed, HAUL, HOLD, Running, assert_same_tree, assert_unfinished, haul, noise, others_are_whole,
@@ -17,7 +18,7 @@ use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
-/// Ways of moving that take other paths to the proof; objects of 1 MiB.
+/// Options with different paths to the re-read; objects of 1 MiB.
 const WAYS: [&[&str]; 7] = [
     &["--split-size=1M"],
     &["--split-size=1M", "--threads=1"],
@@ -32,7 +33,7 @@ fn copy(way: &[&str], source: &Path, sink: &Path) -> Ended {
     haul(["cp", "-aT", "--verify=reread"].iter().chain(way).map(Path::new).chain([source, sink]))
 }
 
-/// How many writes the storage damaged.
+/// Returns the number of writes that the storage damaged.
 fn flips(bed: &FaultBed) -> usize {
     bed.fired().iter().filter(|fired| matches!(fired.action, Action::Flip { .. })).count()
 }
@@ -78,7 +79,8 @@ fn damage_that_does_not_come_again_is_mended() {
     }
 }
 
-/// Of a file of five objects one came back wrong: no byte of the others is written a second time.
+/// If one of the five objects of a file is wrong, no byte of the other objects is written a second
+/// time.
 #[test]
 fn an_object_that_came_back_wrong_is_written_again_and_no_other() {
     let Some(bed) = FaultBed::new("") else { return };
@@ -97,7 +99,7 @@ fn an_object_that_came_back_wrong_is_written_again_and_no_other() {
         }
         assert_eq!(written.get(&(2 * MIB)), Some(&2), "{way:?}: {written:?}");
         let others = written.iter().filter(|(from, _)| !(2 * MIB..3 * MIB).contains(*from));
-        // Whether the storage takes direct writes is tried by one at the start.
+        // With direct I/O, one write at the start tests if the storage accepts direct writes.
         let tried = u32::from(way.contains(&"--direct-write"));
         let expected = |from: u64| if from == 0 { 1 + tried } else { 1 };
         let again: Vec<_> = others.clone().filter(|(from, times)| **times != expected(**from)).collect();
@@ -161,7 +163,7 @@ fn a_copy_that_can_be_read_only_at_the_second_time_is_mended_and_one_that_never_
     tree_with_victim(&source, 4 * MIB + 7);
     for (number, way) in WAYS.iter().enumerate() {
         let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
-        // The kernel's read ahead meets the first, and keeps it to itself.
+        // The kernel's read-ahead gets the first error and does not report it.
         bed.rules("*victim read 1048576..1052672 errno EIO times 2");
         let ended = copy(way, &source, &sink);
         assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{way:?}: {ended:?}");
@@ -176,8 +178,8 @@ fn a_copy_that_can_be_read_only_at_the_second_time_is_mended_and_one_that_never_
     }
 }
 
-/// The copy must be what was read at first, for that is what every digest of the file is about: a source that gives other
-/// bytes the second time can't mend it.
+/// The copy must equal the first read, because each digest of the file describes these bytes. A
+/// source that returns other bytes the second time cannot repair the copy.
 #[test]
 fn a_source_that_reads_differently_each_time_is_no_ground_to_mend_on() {
     let rules = "tree/victim read .. flip 100.1 times 1\nsink/victim write .. flip 200.2 times 1";
@@ -241,7 +243,7 @@ fn a_source_that_changes_while_its_copy_is_read_back_is_told_as_changed() {
     assert_unfinished(&bed.path("store/sink/victim"));
 }
 
-/// The proof of the first objects does not wait for the writing of the last.
+/// The re-read of the first objects does not wait for the last writes.
 #[test]
 fn objects_are_read_back_while_others_are_still_written() {
     let Some(bed) = FaultBed::new("sink write .. delay 0\nsink read .. delay 0") else {
@@ -263,12 +265,13 @@ fn objects_are_read_back_while_others_are_still_written() {
     }
 }
 
-/// The last event of `--json`.
+/// Returns the last event of `--json`.
 fn summary(ended: &Ended) -> serde_json::Value {
     serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap()
 }
 
-/// A tree of all shapes on a disk: tiny, empty, sparse, of one object and of many.
+/// Creates a tree with all kinds of files: tiny, empty, sparse, of one object and of many objects.
+/// Returns its size in bytes.
 fn shapes(root: &Path) -> u64 {
     tree_with_victim(root, 3 * MIB + 5);
     let sparse = File::create(root.join("sparse")).unwrap();
@@ -295,7 +298,7 @@ fn on_a_disk_every_byte_is_read_back_from_it_whatever_the_file_and_the_way() {
     for way in ways {
         let sink = small.path().join("sink");
         let options: Vec<&str> = ["--json"].into_iter().chain(way.iter().copied()).collect();
-        // New, and over itself.
+        // A new sink, and an existing one.
         for _ in 0..2 {
             let ended = copy(&options, &source, &sink);
             let told = summary(ended.is_fine());
@@ -340,7 +343,8 @@ fn where_there_is_no_device_the_copy_is_compared_and_that_is_said_once() {
     assert_same_tree(&source, &sink);
 }
 
-/// What a file of a disk holds in the page cache can't be dropped while somebody else has it in a pipe: read back, it came from there.
+/// Pages of a file cannot be dropped from the page cache while another process has them in a pipe.
+/// A read-back then returns these pages.
 #[test]
 fn what_another_process_keeps_in_memory_is_not_said_to_come_from_the_device() {
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
@@ -350,7 +354,7 @@ fn what_another_process_keeps_in_memory_is_not_said_to_come_from_the_device() {
     let home = tempfile::tempdir().unwrap();
     let (source, sink) = (home.path().join("source"), small.path().join("sink"));
     fs::write(&source, noise(4 * MIB)).unwrap();
-    // A part is written into the file that stands there, and so into the pages that are held.
+    // The copy writes into the existing file, and so into the held pages.
     let part = ["--offset=0", "--length=4194304", "--split-size=1M", "--json"];
     for held in [false, true] {
         fs::write(&sink, noise(4 * MIB + 1)).unwrap();
@@ -372,7 +376,7 @@ fn what_another_process_keeps_in_memory_is_not_said_to_come_from_the_device() {
         let told = summary(&ended);
         let bytes = |name: &str| told[name].as_u64().unwrap();
         let (fresh, kept) = (bytes("bytes_reread"), bytes("bytes_read_back"));
-        // What is held takes its neighbours along, as far as the kernel keeps them together.
+        // The held pages keep their neighbours in memory, as far as the kernel groups them.
         assert!(fresh + kept == 4 * MIB && fresh > 0 && (kept > 0) == held, "{told}");
         let file = ended.stdout.lines().find(|line| line.contains("\"file\"")).unwrap();
         assert_eq!(file.contains("\"proof\":\"re-read\""), !held, "{file}");

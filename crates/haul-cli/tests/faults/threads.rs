@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A stack that no address space holds: every new thread is refused.
+/// A stack size that no address space can hold, so that each new thread is refused.
 const NO_THREADS: (&str, &str) = ("RUST_MIN_STACK", "200000000000000");
 
 const WAYS: [&[&str]; 4] = [
@@ -62,7 +62,7 @@ fn a_copy_goes_on_with_the_threads_it_gets() {
     for open in [home.path(), &sink] {
         fs::set_permissions(open, fs::Permissions::from_mode(0o777)).unwrap();
     }
-    // A user that nobody else is: eight processes and threads are all it has.
+    // A user without other processes: it may have eight processes and threads.
     let mut command = Command::new("prlimit");
     command.args(["--nproc=8", HAUL, "cp", "-r", "--threads=200", "--split-size=1M"]).args([&source, &sink]);
     command.uid(47_113).gid(47_113);

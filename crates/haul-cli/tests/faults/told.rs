@@ -1,4 +1,4 @@
-//! What the command says of itself: numbers that hold, and words that steer no terminal.
+//! Output of the command: correct counts, and no control characters that steer a terminal.
 
 use super::bed::haul;
 use std::fs;
@@ -15,7 +15,7 @@ fn the_summary_counts_only_files_that_arrived() {
         fs::write(tree.join(name), "12345").unwrap();
     }
     fs::write(sink.join("newer there"), "1").unwrap();
-    // Newer than the directory that stands there: it is to be copied, and can't be.
+    // Newer than the directory at the sink: the file has to be copied, and cannot be.
     let later = SystemTime::now() + Duration::from_secs(3600);
     fs::File::options().write(true).open(tree.join("in the way")).unwrap().set_modified(later).unwrap();
     fs::create_dir(sink.join("in the way")).unwrap();

@@ -1,5 +1,6 @@
-//! Sources that are written to in place while they are read, and whose modification time is set back: only the change time tells. It moves for
-//! a new mode, owner or name as well, which is no error.
+//! Sources that are modified in place while they are read, and whose modification time is set back.
+//! Only the change time shows the modification. A new mode, owner or name also updates it, which is
+//! no error.
 
 use super::bed::{FaultBed, HOLD, WAYS, assert_same_file, haul, noise, start, write_old};
 use haul_lab::wait_until;
@@ -9,7 +10,8 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// Begins `haul` with the path of a file of 6 MiB and `rest`, does `change` to the file when half of it was read, and waits for the end.
+/// Starts `haul` with the path of a file of 6 MiB between `words`, calls `change` on the file when
+/// half of it was read, and waits for the end.
 fn changed_half_way(
     bed: &FaultBed,
     name: &str,
@@ -29,7 +31,8 @@ fn changed_half_way(
     ended
 }
 
-/// Writes at the beginning of a file, which was read, and at its end, which was not, and sets the modification time back.
+/// Writes to the start of a file, which was read, and to its end, which was not read. Then sets the
+/// modification time back.
 fn tear(file: &Path) {
     let modified = fs::metadata(file).unwrap().modified().unwrap();
     let open = File::options().write(true).open(file).unwrap();
@@ -42,7 +45,7 @@ fn tear(file: &Path) {
 fn a_copy_of_a_torn_source_is_copied_again_or_fails() {
     let Some(bed) = FaultBed::new("") else { return };
     let waybill = format!("--waybill={}", bed.path("waybill").display());
-    // The bytes that a digest was taken of cannot be replaced: that file fails.
+    // A file with a digest cannot be read again for that digest, so that its copy fails.
     let ways: [(&[&str], bool); 8] = [
         (&[], true),
         (&["--sparse=always"], true),
@@ -109,7 +112,8 @@ fn a_digest_is_of_one_state_of_a_file() {
     }
 }
 
-/// The bytes of the file that had the name are right, as with cp; a waybill and a resumable job report that the path names another file.
+/// As with cp, the contents of the original file are right. A waybill and a resumable job report
+/// that the path names another file.
 #[test]
 fn a_source_that_another_file_replaces_is_told_where_its_path_is_written_down() {
     let Some(bed) = FaultBed::new("") else { return };

@@ -1,4 +1,4 @@
-//! Entries that are gone, or something else, when their turn comes.
+//! Entries that have disappeared, or have another type, when haul reaches them.
 
 use super::bed::{FaultBed, HOLD, noise, start, write_old};
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -6,7 +6,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A directory with two files. One worker is held while it opens the first; the name of the other is given.
+/// Starts a copy of a directory with two files, which is held at the opening of one file. Returns
+/// the process, the sink and the name of the other file.
 fn held_at_one_of_two(bed: &FaultBed) -> (super::bed::Running, PathBuf, String) {
     for name in ["one", "two"] {
         fs::create_dir_all(bed.path("store/tree")).unwrap();
@@ -24,7 +25,7 @@ fn bed() -> Option<FaultBed> {
     FaultBed::new(&format!("tree/* open .. delay {HOLD} times 1"))
 }
 
-/// The file that was held is whole, whatever became of the other.
+/// Asserts that the held file is complete, whatever the result for the other file.
 #[track_caller]
 fn the_held_one_is_whole(sink: &Path, other: &str) {
     let held = if other == "one" { "two" } else { "one" };
@@ -54,7 +55,7 @@ fn a_file_that_became_a_link_is_not_followed() {
     symlink(bed.path("secret"), &path).unwrap();
     bed.let_go();
     let ended = running.end();
-    // Either it was met as the link that it is now, or refused; never copied through.
+    // The copy has the link as a link, or refuses it. It never copies through the link.
     let copied = fs::symlink_metadata(sink.join(&other)).ok();
     assert!(copied.as_ref().is_none_or(|meta| meta.is_symlink()), "{ended:?}");
     assert_eq!(ended.code, Some(i32::from(copied.is_none())), "{ended:?}");

@@ -1,4 +1,4 @@
-//! Storage that lies: `--verify` sees what an ordinary copy can't.
+//! Storage that corrupts data: `--verify` detects what an ordinary copy cannot.
 
 use super::bed::{FaultBed, assert_same_tree, assert_unfinished, haul, others_are_whole, tree_with_victim};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// Ways of moving that take other paths to the comparison; objects of 1 MiB.
+/// Options with different paths to the comparison; objects of 1 MiB.
 const VERIFYING: [&[&str]; 6] = [
     &["--verify", "--split-size=1M"],
     &["--verify", "--split-size=1M", "--threads=1"],
@@ -16,8 +16,8 @@ const VERIFYING: [&[&str]; 6] = [
     &["--verify", "--split-size=1M", "--double-buffer"],
 ];
 
-/// Copies a tree into storage that damages the victim, in each way. The object that is damaged is named by its
-/// range; then the storage is well again, and `--update` brings the file anew.
+/// Copies a tree to storage that damages the victim, with each set of options. The message names
+/// the range of the damaged object. Without the fault, `--update` then copies the file again.
 fn damage_is_found(rule: &str, range: &str) {
     let Some(bed) = FaultBed::new("") else { return };
     let source = bed.path("source");

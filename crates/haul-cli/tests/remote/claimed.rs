@@ -9,7 +9,8 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// Files of no, one and several objects, one that is mostly a hole, names that lead to one file, a link and an empty directory.
+/// Creates the source tree: empty files, files of one and of several objects, a sparse file, two
+/// names of one file, a symbolic link and an empty directory.
 fn tree(bed: &Bed) {
     for (name, len) in [("empty", 0), ("small", 1000), ("d/large", 700_000), ("d/first", 200_000)] {
         bed.file(&format!("data/{name}"), len);
@@ -22,7 +23,8 @@ fn tree(bed: &Bed) {
     fs::create_dir(bed.path("data/none")).unwrap();
 }
 
-/// Bytes of the regular files beneath a folder: of each name, or of each file.
+/// Returns the total size in bytes of the regular files beneath a directory. Counts each name if
+/// `each_name` is true, otherwise each inode once.
 fn bytes(folder: &Path, each_name: bool) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let (mut total, mut seen, mut folders) = (0, Vec::new(), vec![folder.to_owned()]);
@@ -52,7 +54,8 @@ fn a_copy_accounts_for_each_byte_that_it_meets() {
     tree(&bed);
     let total = bytes(&bed.path("data"), true);
     let first = bytes(&bed.path("data"), false);
-    // All is new; all is there; one file changed since.
+    // The first run copies all files, and two runs skip existing files. Hard links and attributes
+    // move no bytes.
     for (options, moved) in [
         (&["-a"][..], first),
         (&["-a", "--update"], 0),
@@ -81,7 +84,7 @@ fn a_transfer_and_its_record_account_for_each_byte() {
         tree(&bed);
         let total = bytes(&bed.path("data"), false);
         let into = bed.path("into");
-        // New, the same again by its time, by its digest, and with one file that differs.
+        // A first transfer, then the same tree compared by time, by digest and by object.
         let runs: [(&[&str], u64, u64); 4] = [
             (&["--object-size=64K"], total, 0),
             (&["--object-size=64K", "--update"], 0, 0),
@@ -98,7 +101,7 @@ fn a_transfer_and_its_record_account_for_each_byte() {
             }
             assert_eq!(summary["bytes_of_earlier_runs"], earlier, "{what}");
             assert_eq!(summary["failed"], 0, "{what}");
-            // All jobs of the record: what was found is done.
+            // Each job in the record has done all the files and bytes that it found.
             let listed = bed.run(&["jobs", "--json"]);
             assert_ended(&listed, 0);
             let kind = if matches!(way, Way::Send) { "send" } else { "fetch" };

@@ -1,26 +1,28 @@
-//! What the log of a transfer's sink claims, held against the source.
+//! Objects that the log of a transfer's sink claims, compared with the source.
 
 use super::resumed::{OBJECT, Play, facts_in, files_beneath, identity};
 use haul_log::objects::Identity;
 use std::fs;
 use std::path::Path;
 
-/// An object that is logged.
+/// A logged object.
 pub(super) struct Claim {
-    /// The file, beneath the job's root, and the first byte of the object.
+    /// Path of the file beneath the job's root, and offset of the object in bytes.
     pub(super) place: String,
-    /// Whether the sink has what the source has; `None` where the file that is meant stands there no more, so that nobody believes it.
+    /// True if the bytes at the sink equal those of the source. `None` if the logged file no longer
+    /// exists, so that no run trusts the entry.
     pub(super) holds: Option<bool>,
 }
 
-/// What the log in the folder `home` of a job claims; `known_by` is what it knows a file of the sink by.
+/// Returns the objects that the log in the job directory `home` claims. `known_by` returns the
+/// identity that the log stores for a file of the sink.
 pub(super) fn claims(play: &Play, home: &Path, known_by: impl Fn(&Path) -> Option<Identity>) -> Vec<Claim> {
     let there = files_beneath(&play.sink());
     let mut claims = Vec::new();
     for (subject, objects) in facts_in(home).iter() {
         let path = String::from_utf8(subject.path.as_bytes().to_vec()).unwrap();
         let found = there.iter().find(|path| known_by(path) == Some(subject.sink));
-        // The job may be running, and the file get its name at this moment.
+        // A running job may rename the file at this moment.
         let stands = found.and_then(|found| fs::read(found).ok());
         let source = fs::read(play.source().join(path.strip_prefix("data/").unwrap())).unwrap();
         for at in objects.iter().map(|object| (object.0 * OBJECT) as usize) {
@@ -32,7 +34,8 @@ pub(super) fn claims(play: &Play, home: &Path, known_by: impl Fn(&Path) -> Optio
     claims
 }
 
-/// How many objects are logged of the job; panics where one of them is not what the source has.
+/// Returns the number of logged objects of the job. Panics if a logged object differs from the
+/// source.
 #[track_caller]
 pub(super) fn claimed(play: &Play, what: &str) -> u64 {
     let claims: Vec<Claim> = play.jobs().iter().flat_map(|home| claims(play, home, identity)).collect();

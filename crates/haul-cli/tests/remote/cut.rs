@@ -1,15 +1,16 @@
-//! Jobs of tests that are cut off where it is meant, however busy the machine is.
+//! Test jobs that are interrupted at a defined point, even on a busy machine.
 
 use super::resumed::{Play, RATE, RATE_LEAST, Victim, Way, bytes_beneath};
 use super::stopped::wait_until;
 use std::process::Child;
 
-/// How often a job is begun that ends before it can be cut off.
+/// Maximum number of attempts to interrupt a job before it finishes.
 const ATTEMPTS: u32 = 20;
 
 impl Play {
-    /// Begins the job at this rate, and has it ended once it came as far as is meant. Whether it is what is meant then, too: a job may go on, and
-    /// come to its end, between the look and its end.
+    /// Starts the job at `rate` bytes per second and calls `end` when `is_meant` first returns
+    /// true. Returns true if the condition still holds afterwards: a job may continue, and finish,
+    /// between the check and the call.
     fn ended_at(&self, rate: u64, is_meant: impl Fn(&Play) -> bool, end: impl FnOnce(&Play, Child)) -> bool {
         let mut child = self.start(&[&format!("--rate={rate}")]);
         let mut over = None;
@@ -25,8 +26,8 @@ impl Play {
         over.is_none() && is_meant(self)
     }
 
-    /// Cuts the job off with objects in its log of files that are not whole. Where one of them became whole at the last moment, the job is gone on
-    /// with until the next.
+    /// Interrupts the job while its log holds objects of incomplete files. If these files complete
+    /// at the last moment, resumes the job and tries again.
     #[track_caller]
     pub(super) fn cut_off(&self, victim: Victim) {
         let has_objects = |play: &Play| play.durable().1 > 0;
@@ -35,25 +36,25 @@ impl Play {
     }
 }
 
-/// A job that was cut off in the middle with objects in its log.
+/// Returns a job that was interrupted in the middle, with objects in its log.
 #[track_caller]
 pub(super) fn cut_in_the_middle(way: Way, options: &[&str]) -> Play {
     cut_with(way, options, |_| ()).0
 }
 
-/// As [`cut_in_the_middle`], of a job that something was made ready for.
+/// Does the same as [`cut_in_the_middle`] after calling `ready` on the job.
 #[track_caller]
 pub(super) fn cut_with<T>(way: Way, options: &[&str], ready: impl Fn(&Play) -> T) -> (Play, T) {
     ended_when((way, options), ready, is_in_the_middle, |play, child| play.kill(child, Victim::Both))
 }
 
-/// Half of the bytes are there, and objects of what is not whole are logged.
+/// Returns true if the sink holds half of the bytes and the log holds objects of incomplete files.
 pub(super) fn is_in_the_middle(play: &Play) -> bool {
     bytes_beneath(&play.sink()) >= play.total() / 2 && play.durable().1 > 0
 }
 
-/// A job that was ended when it had come as far as is meant, and something that was made ready for it. Where one was over before anybody looked, the
-/// next is slower.
+/// Returns a job that `end` ended when `is_meant` held, and the result of `ready`. If a job
+/// finishes before that, the next job runs at a quarter of the rate, but at least at `RATE_LEAST`.
 #[track_caller]
 pub(super) fn ended_when<T>(
     (way, options): (Way, &[&str]),

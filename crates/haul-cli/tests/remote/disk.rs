@@ -1,4 +1,5 @@
-//! A sink with a file system of its own, which is mounted again between two runs of a transfer, or full for a while.
+//! Sinks on a file system of their own, which is remounted between two runs of a transfer, or
+//! temporarily full.
 
 use super::assert_ended;
 use super::claims::{claimed, claims};
@@ -7,7 +8,7 @@ use haul_lab::mounts::{Format, Mounted, SmallFs};
 use haul_lab::needs::met_or_skip;
 use std::fs;
 
-/// A job whose sink is an ext4 of its own.
+/// Returns a job whose sink is an ext4 file system of its own.
 fn on_a_disk(way: Way, options: &[&str]) -> (Play, SmallFs, Mounted) {
     let play = Play::new(way, options);
     let small = SmallFs::new(48).unwrap();
@@ -17,7 +18,8 @@ fn on_a_disk(way: Way, options: &[&str]) -> (Play, SmallFs, Mounted) {
     (play, small, seen)
 }
 
-/// Its device may have another number then: what the log says is compared where it can't be believed.
+/// The device number may change with a remount. The next run then compares the logged objects where
+/// it cannot trust the log.
 #[test]
 fn a_sink_that_was_mounted_again_goes_on() {
     if !met_or_skip(&Format::Ext4.needs()) {
@@ -42,7 +44,8 @@ fn a_sink_that_was_mounted_again_goes_on() {
     }
 }
 
-/// Of a file that is large enough to get its room ahead nothing is taken then; of others, objects that came before the disk was full.
+/// If the sink cannot preallocate a larger file, it accepts no object of this file. Of other files
+/// it accepts the objects that arrive before the disk is full.
 #[test]
 fn what_was_durable_before_a_sink_was_full_is_not_sent_again() {
     if !met_or_skip(&Format::Ext4.needs()) {

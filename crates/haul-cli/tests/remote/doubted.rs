@@ -1,4 +1,4 @@
-//! What an earlier run of a transfer left and logged, where it can't be believed.
+//! Files and logs of an earlier run of a transfer that the next run cannot trust.
 
 use super::cut::{cut_in_the_middle, cut_with, ended_when, is_in_the_middle};
 use super::resumed::{Play, Victim, WIRE_BESIDE, Way, files_beneath, finished_bytes, is_temporary};
@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Changes every byte of what is left of files that are not whole. What they are known by stays the same.
+/// Changes every byte of the incomplete files. Their identity stays the same.
 fn change_what_is_left(play: &Play) {
     for path in files_beneath(&play.sink()).into_iter().filter(|path| is_temporary(path)) {
         let bytes: Vec<u8> = fs::read(&path).unwrap().iter().map(|byte| byte ^ 1).collect();
@@ -17,7 +17,8 @@ fn change_what_is_left(play: &Play) {
     }
 }
 
-/// Whoever writes into what is left is found out where it is looked at, which after a kill needs not be asked for, and nothing wrong gets its name.
+/// A resumed run finds changes in incomplete files if it re-checks them, which is the default after
+/// a kill. No wrong data gets a final name.
 #[test]
 fn what_was_changed_since_is_sent_again_where_it_is_looked_at() {
     for (way, how) in [Way::Send, Way::Fetch]
@@ -31,7 +32,8 @@ fn what_was_changed_since_is_sent_again_where_it_is_looked_at() {
     }
 }
 
-/// Where objects are compared with what stands under the name, those of an earlier run were believed, whatever was to be looked at.
+/// With `--update=object`, earlier versions trusted the objects of an earlier run whatever
+/// `--verify-resume` requested.
 #[test]
 fn what_was_changed_since_is_found_beside_what_stands_under_the_name() {
     for how in ["sample", "all"] {
@@ -48,7 +50,8 @@ fn what_was_changed_since_is_found_beside_what_stands_under_the_name() {
     }
 }
 
-/// Where a file system tells no birth another file may have got the number of the one that was logged. It was taken for that one.
+/// If a file system reports no birth time, another file may have got the inode number of the logged
+/// file. Earlier versions treated that file as the logged one.
 #[test]
 fn where_births_are_not_told_what_is_logged_is_compared() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -69,7 +72,8 @@ fn where_births_are_not_told_what_is_logged_is_compared() {
     }
 }
 
-/// What was logged of a file that ends before it got a name with zeros in it.
+/// Earlier versions gave a file that is shorter than its logged objects its final name, with zeros
+/// in it.
 #[test]
 fn a_file_that_is_shorter_than_what_is_logged_of_it_is_compared() {
     for way in [Way::Send, Way::Fetch] {
@@ -82,7 +86,8 @@ fn a_file_that_is_shorter_than_what_is_logged_of_it_is_compared() {
     }
 }
 
-/// A file gets its mode before its name, and is in the log no more when it has both. Where a loss of power took the name, all of it was sent again.
+/// A file gets its mode before its name, and leaves the log when it has both. If a power loss took
+/// the name, earlier versions sent the complete file again.
 #[test]
 fn what_has_its_mode_and_not_its_name_is_compared() {
     let play = cut_in_the_middle(Way::Fetch, &[]);
@@ -97,7 +102,7 @@ fn what_has_its_mode_and_not_its_name_is_compared() {
     play.assert_whole("mode");
 }
 
-/// A log that is lost or damaged costs reading, not sending.
+/// A lost or damaged log costs reads, not retransmission.
 #[test]
 fn bad_logs_are_told_of_and_not_trusted() {
     type Spoil = fn(&Path);
@@ -114,14 +119,15 @@ fn bad_logs_are_told_of_and_not_trusted() {
         spoil(&play.jobs()[0].join("log"));
         let (summary, told) = play.finish(&[]);
         assert!(told.contains(words), "{what}: {told}");
-        // What is left of a log that was cut is believed, and the rest is sent.
+        // The next run trusts the remaining entries of a truncated log and receives the rest.
         let logged = if what == "cut" { 0 } else { logged };
         play.assert_spared(&summary, (finished, logged), &format!("{what}: {told}"));
         play.assert_whole(what);
     }
 }
 
-/// After a clean end nothing is looked at, and what a damaged log had lost was sent again.
+/// After a clean end a run re-checks nothing. Earlier versions sent again what a damaged log had
+/// lost.
 #[test]
 fn what_a_damaged_log_lost_is_compared_after_a_clean_end_too() {
     let loses_its_source = |play: &Play, child| play.kill(child, Victim::Source);
@@ -140,7 +146,8 @@ fn what_a_damaged_log_lost_is_compared_after_a_clean_end_too() {
     play.assert_whole("damaged");
 }
 
-/// Then nothing tells that the job ever ran, and whole files are sent again; what stands in the others is compared.
+/// Without the state directory no record of the job exists. Complete files are sent again; the
+/// contents of incomplete files are compared.
 #[test]
 fn where_all_that_was_kept_is_lost_what_is_left_is_compared() {
     for way in [Way::Send, Way::Fetch] {
@@ -157,7 +164,9 @@ fn where_all_that_was_kept_is_lost_what_is_left_is_compared() {
     }
 }
 
-/// When the job ran says what of its log counts, and which files came by it: those were sent again, though all of their bytes stood there.
+/// The file `begun` records when the job ran. These times decide which log entries count and which
+/// files the job created. Earlier versions sent those files again, although all of their bytes
+/// existed.
 #[test]
 fn where_it_is_not_known_when_a_job_ran_all_that_is_left_is_compared() {
     type Spoil = fn(&Path);
@@ -192,7 +201,7 @@ fn where_it_is_not_known_when_a_job_ran_all_that_is_left_is_compared() {
     }
 }
 
-/// Changes each file of a folder.
+/// Applies `change` to the contents of each file in a directory.
 fn each(folder: &Path, change: impl Fn(&mut Vec<u8>)) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

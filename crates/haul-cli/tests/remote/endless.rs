@@ -1,5 +1,8 @@
-//! A peer whose numbers are as large as numbers can be: lengths, offsets and counts of 2^64 - 1, and files that are longer than anybody
-//! could read. Each is refused with a reason in the server's log, or ends with its session; the next client finds the server as ever.
+//! A peer that sends the largest possible numbers: lengths, offsets and counts of 2^64 - 1, and
+//! files longer than any process could read.
+//!
+//! The server refuses each number with a reason in its log, or the number ends with its session.
+//! The server then accepts the next client as usual.
 
 use super::stopped::wait_until;
 use super::{Bed, Server, assert_alike};
@@ -17,10 +20,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The longest that a file may say to be.
+/// Largest valid size of a file in bytes.
 const LONGEST: u64 = (1 << 63) - 1;
 
-/// A source that is no haul comes with the ticket of `bed` and asks to send, which is granted.
+/// Connects a misbehaving source with the ticket of `bed` and sends CONNECT, which the server
+/// accepts.
 fn come(bed: &Bed, options: &JobOptions) -> Liar {
     let ticket = Ticket::parse(fs::read_to_string(bed.path("ticket")).unwrap().trim()).unwrap();
     let mut liar = Liar::at(Dialer::new(ticket, DialSettings::default()).unwrap().lane(0).unwrap());
@@ -30,12 +34,13 @@ fn come(bed: &Bed, options: &JobOptions) -> Liar {
     liar
 }
 
-/// Hears how a file ended.
+/// Receives messages until FILE_DONE for the file `number`.
 fn hear_end_of(liar: &mut Liar, number: u64) {
     while !matches!(liar.hear(), Message::FileDone(done) if done.number == FileNumber(number)) {}
 }
 
-/// The message with these bytes of its body changed, in a frame that is not damaged.
+/// Returns the frame of a message with the 64-bit values at these offsets of its body replaced. The
+/// checksums of the frame are valid.
 fn bent(told: &Message, changes: &[(usize, u64)]) -> Vec<u8> {
     let mut frame = frame(told);
     for (at, value) in changes {
@@ -57,10 +62,10 @@ fn file(number: u64, path: &str, size: u64, holes: Runs) -> Message {
     Message::NewFile(Box::new(new_file(number, path.as_bytes(), FileKind::File { size, holes })))
 }
 
-/// What a liar says, and the server's log of it.
+/// Returns the frames of each misbehaving peer, with the text that the server logs.
 fn lies() -> Vec<(Vec<Vec<u8>>, &'static str)> {
     const MAX: u64 = u64::MAX;
-    // Where the fields of a NEW_FILE stand: see docs/formats/wire.md.
+    // Offset of the first run in the body of NEW_FILE: see docs/formats/wire.md.
     const RUN: usize = 58;
     let holes = Runs::of(0, 1);
     let small = || frame(&file(0, "f", 100, Runs::default()));
@@ -79,7 +84,7 @@ fn lies() -> Vec<(Vec<Vec<u8>>, &'static str)> {
             "the holes of a frame has no valid value",
         ),
         (vec![bent(&file(0, "f", 5, holes), &[(RUN + 8, MAX)])], "holes past the end of a file"),
-        // The number of runs, and half of the first.
+        // Overwrites the number of runs and half of the first run.
         (
             vec![bent(&file(0, "f", 5, Runs::of(0, 1)), &[(RUN - 4, MAX)])],
             "holes: 4294967295 is more than 4096",
@@ -99,14 +104,14 @@ fn lies() -> Vec<(Vec<Vec<u8>>, &'static str)> {
     ]
 }
 
-/// Nothing of what the liars told of takes memory, in KiB.
+/// Returns the anonymous memory of the server in KiB. The announced sizes allocate no memory.
 fn memory(server: &Server) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// An honest client finds the server as ever.
+/// Asserts that an honest client can send to the server as usual.
 #[track_caller]
 fn goes_on(bed: &Bed, root: &Path) {
     bed.tree("data");
@@ -122,9 +127,9 @@ fn numbers_as_large_as_they_can_be_are_refused_with_a_reason() {
     let server = bed.serve(&["--root", "there"]);
     for (frames, words) in lies() {
         let mut liar = come(&bed, &JobOptions::default());
-        // A server that has heard enough takes nothing more.
+        // The server stops reading after an error, so that writes may fail.
         frames.iter().for_each(|frame| drop(liar.writer.write_all(frame)));
-        // What ends no session is over when its liar leaves.
+        // A frame that does not end its session has no effect after the disconnect.
         drop(liar);
         server.says(words);
         wait_until("an empty folder", || fs::read_dir(bed.path("there")).unwrap().count() == 0);
@@ -133,7 +138,7 @@ fn numbers_as_large_as_they_can_be_are_refused_with_a_reason() {
     goes_on(&bed, &bed.path("there"));
 }
 
-/// What can't be kept fails by its name, and not its session.
+/// A file that cannot be stored fails by its name and does not end its session.
 #[test]
 fn a_file_longer_than_any_disk_fails_alone() {
     if !met_or_skip(&Format::Ext4.needs()) {
@@ -146,7 +151,7 @@ fn a_file_longer_than_any_disk_fails_alone() {
     let server = bed.serve(&["--root", root.to_str().unwrap()]);
     let mut liar = come(&bed, &JobOptions::default());
     liar.say(&file(0, "f", LONGEST, Runs::default()), &[]);
-    // Its last object, where no disk has a place.
+    // The last object of the file, at an offset that no disk can store.
     let object = JobOptions::default().object.bytes();
     let (index, start) = (LONGEST / object, LONGEST / object * object);
     let range = ByteRange::between(start, start + 5);
@@ -165,7 +170,8 @@ fn a_file_longer_than_any_disk_fails_alone() {
     disk.close().unwrap();
 }
 
-/// The counts of a session's end were added up, and those of three such files were more than a number holds.
+/// Earlier versions added up the counts at the end of a session. The sizes of three such files
+/// overflowed 64 bits.
 #[test]
 fn counts_as_large_as_they_can_be_are_told_as_they_are() {
     if !met_or_skip(&[Need::Mount]) {
@@ -212,7 +218,8 @@ fn counts_as_large_as_they_can_be_are_told_as_they_are() {
     memory_disk.close().unwrap();
 }
 
-/// It went on being read when nobody was there any more to be told, and kept its place in the server.
+/// Earlier versions read such a file on after the peer had disconnected, and kept its session slot
+/// in the server.
 #[test]
 fn a_file_that_nobody_lives_to_read_ends_with_its_session() {
     if !met_or_skip(&[Need::Mount]) {

@@ -1,5 +1,7 @@
-//! Ends that misbehave: a sink that is full, read-only, takes two names for one, or keeps a name otherwise, a source that changes. What fails is named on the side that
-//! started the job, and the rest arrives.
+//! Sinks and sources that cause errors: a sink that is full, read-only, treats two names as one, or
+//! stores a changed name, and a source that changes.
+//!
+//! The side that started the job names each failed file, and the other files arrive.
 
 use super::stopped::{far_sides, wait_until};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
@@ -14,7 +16,7 @@ use std::process::{Command, Stdio};
 
 const MIB: usize = 1 << 20;
 
-/// Which side starts the job.
+/// Direction of a job, seen from the side that starts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Send,
@@ -23,7 +25,7 @@ pub(super) enum Way {
 
 pub(super) const WAYS: [Way; 2] = [Way::Send, Way::Fetch];
 
-/// Brings `data`, on whichever side it is, into the directory `into`.
+/// Transfers `data` into the directory `into`; `way` selects which of them is remote.
 pub(super) fn bring(bed: &Bed, way: Way, options: &[&str], data: &Path, into: &Path) -> Ended {
     let [data, into] = [data, into].map(|path| path.to_str().unwrap().to_owned());
     match way {
@@ -32,12 +34,12 @@ pub(super) fn bring(bed: &Bed, way: Way, options: &[&str], data: &Path, into: &P
     }
 }
 
-/// Sixteen files of a mebibyte each, and a little more.
+/// Creates sixteen files of 1 MiB plus 0 to 15 bytes.
 fn mebibytes(bed: &Bed) {
     (0..16).for_each(|number| bed.file(&format!("data/f{number}"), MIB + number));
 }
 
-/// A fetch used to tell how many files failed, and not which.
+/// Earlier versions of fetch printed the number of failed files, but not their names.
 #[test]
 fn a_sink_that_is_full_names_each_file_it_lacks_and_is_filled_once_there_is_room() {
     if !met_or_skip(&[Need::Mount]) {
@@ -69,7 +71,7 @@ fn a_sink_that_is_full_names_each_file_it_lacks_and_is_filled_once_there_is_room
             "{ended:#?}"
         );
         if way == Way::Fetch {
-            // What is kept for the next run is reported by its name.
+            // A fetch reports each incomplete file that it keeps for the next run by name.
             let kept = fs::read_dir(into.join("data")).unwrap().map(|entry| entry.unwrap().file_name());
             let kept = kept.filter_map(|name| {
                 Some(name.into_string().unwrap()).filter(|name| name.starts_with(".haul-"))
@@ -115,12 +117,14 @@ fn a_sink_that_is_read_only_says_so_and_stays_as_it_is() {
     }
 }
 
-/// Starts a job that takes seconds, halts the side that reads when some of the file `victim` is at the sink, changes that file, and lets the job
-/// go on. `None` where it was over before that.
+/// Starts a job that takes seconds and stops the reading process when the sink has some bytes. Then
+/// changes the source file `victim` and lets the job continue.
+///
+/// Returns `None` if the process had read the complete file before the change.
 fn changed_midway(bed: &Bed, way: Way, change: Change) -> Option<Ended> {
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
     let haul = env!("CARGO_BIN_EXE_haul");
-    // Over ssh the side that sends keeps the rate.
+    // Over ssh the sending side enforces the rate.
     let common = ["-e", &ssh, "--remote-haul", haul, "--object-size=64K", "--streams=1"];
     let (command, operands) = match way {
         Way::Send => ("send", ["--rate=1M", "data", "localhost:in"]),
@@ -142,7 +146,7 @@ fn changed_midway(bed: &Bed, way: Way, change: Change) -> Option<Ended> {
         Way::Send => Some(Pid::from_child(&child)),
         Way::Fetch => far_sides(&bed.path("there").canonicalize().unwrap()).first().copied(),
     };
-    // One that is gone has read all of it.
+    // A process that has exited has read the complete file.
     let is_halted = reader.is_some_and(|pid| kill_process(pid, Signal::STOP).is_ok());
     let victim = fs::File::options().write(true).open(bed.path(source).join("victim")).unwrap();
     change(&victim);
@@ -153,12 +157,12 @@ fn changed_midway(bed: &Bed, way: Way, change: Change) -> Option<Ended> {
     let ended = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let ended = Ended { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) };
-    // All had been read, and the last of it was on its way.
+    // The source had read the complete file, and its last bytes were in transit.
     let was_read = ended.status == Some(0);
     (is_halted && !is_over && !was_read).then_some(ended)
 }
 
-/// What happens to a file while it is sent.
+/// Modification of a source file during the transfer.
 type Change = fn(&fs::File);
 
 #[test]
@@ -181,7 +185,7 @@ fn a_source_file_that_is_emptied_is_named_and_not_given_its_name() {
     named_and_not_given_its_name(|victim| victim.set_len(0).unwrap());
 }
 
-/// Of a file of 4 MiB, whichever side begins.
+/// Asserts in both directions that a job names a changed file of 4 MiB and gives it no final name.
 #[track_caller]
 fn named_and_not_given_its_name(change: Change) {
     for way in WAYS {
@@ -199,7 +203,7 @@ fn named_and_not_given_its_name(change: Change) {
         let line = ended.err.lines().find(|line| line.contains("victim: "));
         assert!(line.is_some_and(|line| line.contains("changed")), "{way:?}: {ended:#?}");
         assert!(!bed.path(sink).join("victim").exists());
-        // The same command again brings it as it is by now.
+        // A rerun of the same command transfers the current contents.
         let again = match way {
             Way::Send => bed.over_ssh("send", &["data", "localhost:in"]),
             Way::Fetch => bed.over_ssh("fetch", &["localhost:data", "in"]),
@@ -210,13 +214,15 @@ fn named_and_not_given_its_name(change: Change) {
     }
 }
 
-/// Where not a byte of an object could be read, the source told of its end all the same, and the sink ended the session: nothing else arrived.
+/// If no byte of an object could be read, earlier versions still sent the end of the object. The
+/// sink then ended the session, and no other file arrived.
 #[test]
 fn a_source_file_that_can_not_be_read_on_fails_alone_wherever_that_is() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
-    // From its first byte, from the first of an object, and from a byte within one; a small file, too.
+    // Reads fail from the first byte of the file, from the first byte of an object, or from a byte
+    // within an object. A small file fails, too.
     for (at, from) in [0, 65_536 * 7, 65_536 * 7 + 20_000].into_iter().enumerate() {
         let way = WAYS[at % 2];
         let bed = Bed::new();
@@ -246,7 +252,8 @@ fn a_source_file_that_can_not_be_read_on_fails_alone_wherever_that_is() {
     }
 }
 
-/// The second of two names that differ in case replaced the first, and both were told as arrived.
+/// In earlier versions the second of two names that differ only in case replaced the first. Haul
+/// reported both files as arrived.
 #[test]
 fn names_that_a_sink_takes_for_the_same_are_refused_and_replace_nothing() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -269,7 +276,7 @@ fn names_that_a_sink_takes_for_the_same_are_refused_and_replace_nothing() {
         for run in 0..2 {
             let ended = bring(&bed, [Way::Send, Way::Fetch][at % 2], options, &bed.path("data"), &into);
             assert_ended(&ended, 1);
-            // Of each pair one arrives, and the other is refused by its name.
+            // One name of each pair arrives; haul refuses the other by its name.
             for (one, other) in [("read", "READ"), ("Dir/x", "dir/x"), ("z", "Z")] {
                 let refused = [one, other].map(|name| ended.err.contains(&format!("data/{name}: ")));
                 assert!(refused[0] != refused[1], "{options:?}, run {run}, {one}: {ended:#?}");
@@ -286,7 +293,8 @@ fn names_that_a_sink_takes_for_the_same_are_refused_and_replace_nothing() {
     }
 }
 
-/// vfat and exFAT leave out the dots at a name's end: `name` took the place of `name.`, which had just been told as arrived.
+/// vfat and exFAT drop the dots at the end of a name. In earlier versions `name` replaced `name.`,
+/// which haul had already reported as arrived.
 #[test]
 fn names_that_a_sink_would_keep_without_their_dots_are_refused_and_replace_nothing() {
     if !met_or_skip(&[Need::Fuse]) {

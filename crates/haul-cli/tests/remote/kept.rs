@@ -1,4 +1,4 @@
-//! What arrives is what was sent: every kind of file, by every way.
+//! Arriving files are identical to the sent ones: each kind of file, over each kind of connection.
 
 use super::{Bed, assert_ended, assert_no_strays, inside};
 use crate::filesystems::everything::{self, Holds};
@@ -9,7 +9,7 @@ use haul_lab::snapshot::{Facets, Snapshot};
 use std::path::Path;
 use std::time::Duration;
 
-/// Compares two trees in all that haul keeps.
+/// Asserts that two trees agree in everything that haul keeps.
 #[track_caller]
 fn assert_same(one: &Path, other: &Path) {
     let (one, other) = (Snapshot::take(one).unwrap(), Snapshot::take(other).unwrap());
@@ -44,7 +44,7 @@ fn one_of_everything_arrives_by_every_way() {
     assert_no_strays(&bed.path("there"));
 }
 
-/// Two networks with a way of 20 ms there and back between them: each is all that its side sees.
+/// Two networks with a round trip time of 20 ms between them. Each side sees only its own network.
 #[test]
 fn one_of_everything_arrives_between_two_hosts() {
     const PORT: u16 = 7433;
@@ -119,8 +119,8 @@ fn digests_and_granularities_all_agree() {
     }
 }
 
-/// Of a digest whose bytes wait for each other a lane hashes several objects at once before it sends them: the sink, which hashes
-/// them one by one, finds the same.
+/// For a serial digest, a lane hashes several objects in parallel before it sends them. The sink
+/// hashes them one by one and gets the same digests.
 #[test]
 fn digests_of_several_objects_at_once_are_those_that_arrive() {
     let bed = Bed::new();
@@ -170,7 +170,7 @@ fn switches_leave_out_what_they_name() {
     assert_eq!(small("few").mode() & 0o7000, 0);
     assert!(small("few").mtime() > 1000 && small("few").nlink() == 1);
     assert!(!bed.path("there/few/data/pipe").exists());
-    // A fetch takes setuid bits only when told to.
+    // A fetch keeps setuid bits only with `--setuid`.
     assert_ended(&bed.over_ssh("fetch", &["localhost:all/data/small", "plain"]), 0);
     assert_eq!(std::fs::metadata(bed.path("plain/small")).unwrap().mode() & 0o7777, 0o711);
     assert_ended(&bed.over_ssh("fetch", &["--setuid", "localhost:all/data/small", "trusting"]), 0);

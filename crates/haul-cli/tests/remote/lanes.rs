@@ -1,4 +1,5 @@
-//! How many connections carry a job: as many as are asked for, or as many as the path wants, as the kernel counts them.
+//! Number of connections of a job, as the kernel counts them: the requested number, or the number
+//! that the path needs.
 
 use super::resumed::bytes_beneath;
 use super::stopped::wait_until;
@@ -11,30 +12,34 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A job of 2 MiB at this rate takes half a minute and more: it runs until somebody has looked.
+/// Rate limit of a job that has to run while the test checks it: 2 MiB take more than half a
+/// minute.
 const SLOWLY: &str = "--rate=50K";
 
-/// Connections that stand at a port of the network that a process lives in.
+/// Returns the number of established connections at a port, in the network namespace of a process.
 fn standing(pid: u32, port: u16) -> usize {
     let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
     let is_one = |line: &&str| {
         let mut fields = line.split_whitespace().skip(1);
         let is_there = fields.next().is_some_and(|local| local.ends_with(&format!(":{port:04X}")));
-        // The state; between them stands the other end.
+        // Skips the remote address and reads the state.
         is_there && fields.nth(1) == Some("01")
     };
     table.lines().skip(1).filter(is_one).count()
 }
 
-/// Ends a job that has not arrived yet, and waits until the server has seen it go.
+/// Kills a job that has not finished, and waits until the server has no connections left.
 fn end(mut client: Child, server: &Server, port: u16) {
     client.kill().unwrap();
     client.wait().unwrap();
     wait_until("the end of the session", || standing(server.child.id(), port) == 0);
 }
 
-/// Waits until the server has connections of this job that `is_wanted` accepts, and again after more bytes arrived, which is after the job opened all
-/// that it wants; then ends it. A connection attempt that another one overtook may stand for a moment.
+/// Waits until the server has a number of connections for the job that `is_wanted` accepts. Checks
+/// the number again after more bytes have arrived, when the job has opened all connections. Then
+/// ends the job.
+///
+/// A connection attempt that another one overtook may exist for a moment.
 fn settled(server: &Server, port: u16, (mut job, sink): (Command, &Path), is_wanted: impl Fn(usize) -> bool) {
     let mut client = job.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let connections = || standing(server.child.id(), port);
@@ -64,12 +69,13 @@ fn a_job_has_as_many_connections_as_are_asked_for() {
     for (at, wanted) in [1, 3, 9].into_iter().enumerate() {
         send(&[&format!("--streams={wanted}")], &format!(":{at}"), &|count| count == wanted);
     }
-    // How many more a job opens follows from the round trip that it measured, which a busy machine lengthens.
+    // The number of additional connections depends on the measured round trip time, which is longer
+    // on a busy machine.
     send(&[], ":unasked", &|count| {
         (LANES_UNASKED_MIN as usize..=LANES_UNASKED_MAX as usize).contains(&count)
     });
     drop(server);
-    // A server's own limit is kept to.
+    // The limit of the server takes precedence.
     let port = own_port();
     let server = bed.serve_at(&format!("127.0.0.1:{port}"), &["--root", "there", "--streams=2"]);
     let args =
@@ -77,7 +83,7 @@ fn a_job_has_as_many_connections_as_are_asked_for() {
     settled(&server, port, (bed.haul(&args), &bed.path("there/limited")), |count| count == 2);
 }
 
-/// A lane for each 10 ms of the round trip that the first one measured.
+/// haul opens a lane for each 10 ms of the round trip time that the first lane measured.
 #[test]
 fn a_long_path_gets_more_connections_unasked() {
     const PORT: u16 = 7433;
@@ -101,7 +107,8 @@ fn a_long_path_gets_more_connections_unasked() {
     link.close().unwrap();
 }
 
-/// What the kernel says of connections to or from a port: a line for each, its words with the name of its congestion control among them.
+/// Returns the output of ss(8) for established connections to or from a port: one line for each
+/// connection. The words of a line include the name of the congestion control.
 fn told_of(which: &str, port: u16) -> Vec<String> {
     let words = ["-HtinO", "state", "established", which, "=", &format!(":{port}")];
     let listed = Command::new("ss").args(words).output().unwrap();
@@ -109,7 +116,7 @@ fn told_of(which: &str, port: u16) -> Vec<String> {
     String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Whoever sends has it, whichever side was asked.
+/// `--cc` takes effect on the sending side: the client of a send, the server of a fetch.
 #[test]
 fn connections_have_the_congestion_control_that_was_asked_for() {
     if !met_or_skip(&[Need::Program("ss")]) {

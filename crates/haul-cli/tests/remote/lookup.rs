@@ -1,4 +1,4 @@
-//! A host's name that nobody answers for: the question goes out and nothing comes back.
+//! Host names that no name server resolves: the query leaves, and no answer arrives.
 
 use super::stopped::wait_until;
 use super::{Bed, assert_alike, inside};
@@ -9,13 +9,15 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// The server of names, which is not there: what goes to it is passed on to a host that forwards nothing and says nothing.
+/// Address of a name server that does not exist. Its packets go to a host that neither forwards nor
+/// answers them.
 const SILENT: &str = "10.78.0.1";
 
-/// The same as /proc/net/udp has it, with the port of such servers.
+/// The same address and the port of name servers, in the format of /proc/net/udp.
 const SILENT_IN_PROC: &str = "01004E0A:0035";
 
-/// A network without a server of names, and a bed with `resolv.conf` for it; by itself the system would wait for minutes.
+/// Returns a network without a name server, and a test directory with a `resolv.conf` for it. With
+/// these settings the system alone would wait for minutes.
 fn deaf(name: &str) -> (Bed, Link) {
     let way = Way { delay: Duration::ZERO, rate: None, queue: 1 << 20 };
     let link = Link::make(&format!("haul-{name}-{}", std::process::id()), way).unwrap();
@@ -31,7 +33,7 @@ fn deaf(name: &str) -> (Bed, Link) {
     (bed, link)
 }
 
-/// `haul ARGS` in that network.
+/// Returns the command `haul ARGS` in that network.
 fn haul(bed: &Bed, link: &Link, args: &[&str]) -> Command {
     let haul = bed.haul(args);
     let mut shell = Command::new("sh");
@@ -48,7 +50,7 @@ fn haul(bed: &Bed, link: &Link, args: &[&str]) -> Command {
     there
 }
 
-/// A ticket of a server that is known by its name.
+/// Creates a ticket that contains the host name of its server.
 fn named_ticket(bed: &Bed) {
     drop(bed.serve(&["--root", "there", "--address=far.example:7433"]));
 }
@@ -57,7 +59,8 @@ fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The time it took was the system's: with these settings, two and a half minutes for each name.
+/// Earlier versions waited as long as the system: two and a half minutes for each name with these
+/// settings.
 #[test]
 fn a_name_that_nobody_answers_for_is_given_up() {
     if !met_or_skip(&[Need::Links, Need::Mount]) {
@@ -74,7 +77,7 @@ fn a_name_that_nobody_answers_for_is_given_up() {
     assert_eq!(by_ticket.status.code(), Some(2), "{by_ticket:?}");
     let why = "far.example:7433: the name could not be looked up within 10 seconds";
     assert!(told(&by_ticket).contains(why), "{by_ticket:?}");
-    // ssh knows the host by that name: there is another way.
+    // ssh can reach the host by that name, so that haul runs its lane inside ssh.
     let over_ssh = over_ssh.wait_with_output().unwrap();
     assert_eq!(over_ssh.status.code(), Some(0), "{over_ssh:?}");
     assert!(told(&over_ssh).contains("could not be looked up"), "{over_ssh:?}");
@@ -83,7 +86,7 @@ fn a_name_that_nobody_answers_for_is_given_up() {
     link.close().unwrap();
 }
 
-/// Nobody looked whether the job was to stop while a name was looked up.
+/// Earlier versions did not check for a stop request during a name lookup.
 #[test]
 fn ctrl_c_ends_a_job_whose_name_nobody_answers_for() {
     if !met_or_skip(&[Need::Links, Need::Mount]) {

@@ -1,4 +1,5 @@
-//! `haul send`, `haul fetch` and `haul serve`: two processes on this host, that meet by a stand-in for ssh or by a ticket.
+//! `haul send`, `haul fetch` and `haul serve`: two processes on this host, connected through a
+//! stand-in for ssh or by a ticket.
 
 mod claimed;
 mod claims;
@@ -45,15 +46,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long a server may take to say something.
+/// Timeout for a line in the log of a server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder with a stand-in for ssh: it runs the command here, in the folder `there`, as ssh does in a home directory.
+/// A test directory with a stand-in for ssh. The stand-in runs the command on this host, in the
+/// directory `there`, as ssh does in a home directory.
 struct Bed {
     home: TempDir,
 }
 
-/// How a run ended.
+/// Exit status and output of a run.
 #[derive(Debug)]
 struct Ended {
     status: Option<i32>,
@@ -65,7 +67,7 @@ impl Bed {
     fn new() -> Bed {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("there")).unwrap();
-        // The arguments it got are kept: no secret may be among them.
+        // The stand-in records its arguments: no secret may be among them.
         let script = "#!/bin/sh\nprintf '%s\\n' \"$@\" >> \"${0%/*}/argv\"\nshift\ncd \"${0%/*}/there\" || exit 255\nexec sh -c \"$*\"\n";
         fs::write(home.path().join("fake-ssh"), script).unwrap();
         Bed { home }
@@ -75,14 +77,15 @@ impl Bed {
         self.home.path().join(name)
     }
 
-    /// A file with bytes of its own.
+    /// Creates a file whose contents depend on its length.
     fn file(&self, name: &str, len: usize) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes(len, len as u64 + 1)).unwrap();
     }
 
-    /// A tree of a few files: two larger than an object of 64 KiB.
+    /// Creates a tree of five files: one is larger than an object of 64 KiB, one has exactly its
+    /// size.
     fn tree(&self, name: &str) {
         for (file, len) in
             [("big", 700_000), ("one", 65_536), ("small", 100), ("empty", 0), ("sub/x y", 5000)]
@@ -91,14 +94,14 @@ impl Bed {
         }
     }
 
-    /// `haul ARGS` in the folder, not yet started.
+    /// Returns the command `haul ARGS` in the test directory, not yet started.
     fn haul(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
         command
             .current_dir(self.home.path())
             .env("LC_ALL", "C.UTF-8")
             .env_remove("SSH_CONNECTION")
-            // What is kept of jobs that are cut off: by both sides, which are users of one host here.
+            // State of interrupted jobs, for both sides: they are users of one host here.
             .env("XDG_STATE_HOME", self.home.path().join("state"))
             .args(args);
         command
@@ -110,14 +113,14 @@ impl Bed {
         Ended { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
     }
 
-    /// A run that goes by the stand-in for ssh.
+    /// Runs `haul` with the stand-in for ssh.
     fn over_ssh(&self, command: &str, args: &[&str]) -> Ended {
         let ssh = format!("sh {}", self.path("fake-ssh").display());
         let all = [&[command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul")], args].concat();
         self.run(&all)
     }
 
-    /// A server, with its ticket in the file `ticket`.
+    /// Starts a server and writes its ticket into the file `ticket`.
     fn serve(&self, args: &[&str]) -> Server {
         self.serve_at("127.0.0.1:0", args)
     }
@@ -127,7 +130,7 @@ impl Bed {
         self.serve_by(self.haul(&all))
     }
 
-    /// A server that this command starts.
+    /// Starts a server with this command and writes its ticket into the file `ticket`.
     fn serve_by(&self, mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -136,19 +139,19 @@ impl Bed {
         Server::new(child)
     }
 
-    /// A server by a configuration, which prints no ticket.
+    /// Starts a server with a configuration file. Such a server prints no ticket.
     fn serve_config(&self, file: &str) -> Server {
         Server::new(self.haul(&["serve", "--config", file]).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// A file that only its owner reads.
+    /// Creates a file that only its owner can read.
     fn secret(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     }
 }
 
-/// A server that is ended with the test.
+/// A server that is killed when the value is dropped.
 struct Server {
     child: Child,
     log: Receiver<String>,
@@ -168,7 +171,7 @@ impl Server {
         Server { child, log }
     }
 
-    /// Waits for a line of its log that has `words` in it.
+    /// Waits for a log line that contains `words`, and returns the line.
     #[track_caller]
     fn says(&self, words: &str) -> String {
         let mut heard = Vec::new();
@@ -181,7 +184,7 @@ impl Server {
         panic!("'{words}' was not said: {heard:#?}");
     }
 
-    /// Waits for its end.
+    /// Waits for the server to exit, and returns its exit status.
     fn status(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -194,18 +197,18 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have exited by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The same command in a network namespace.
+/// Returns the same command for a network namespace.
 fn inside(namespace: &str, command: &Command) -> Command {
     by(&["ip", "netns", "exec", namespace], command)
 }
 
-/// The same command, which these words begin.
+/// Returns the same command with these words in front.
 fn by(words: &[&str], command: &Command) -> Command {
     let mut there = Command::new(words[0]);
     there.args(&words[1..]).arg(command.get_program()).args(command.get_args());
@@ -227,7 +230,8 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A port for a server: below those that the kernel gives to whoever asks for any, for one of them could be taken before the server has it.
+/// Returns a free port for a server, below the range of ephemeral ports. The kernel could assign an
+/// ephemeral port to another process before the server binds it.
 fn own_port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let from = u16::try_from(std::process::id() * 61 % 15_000).unwrap();
@@ -235,14 +239,14 @@ fn own_port() -> u16 {
     ports.take(15_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
-/// Whether two trees are alike by diff(1), names and bytes.
+/// Asserts that diff(1) finds the same names and bytes in two trees.
 #[track_caller]
 fn assert_alike(one: &Path, other: &Path) {
     let ended = Command::new("diff").arg("-r").arg("--no-dereference").args([one, other]).output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
 }
 
-/// Nothing half done lies beneath `dir`.
+/// Asserts that no temporary file exists beneath `dir`.
 #[track_caller]
 fn assert_no_strays(dir: &Path) {
     let found = Command::new("find").arg(dir).args(["-name", ".haul-*"]).output().unwrap();

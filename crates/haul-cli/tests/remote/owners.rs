@@ -1,4 +1,5 @@
-//! Owners on two hosts that know the same people by other numbers: each side sees users and groups of its own.
+//! Owners on two hosts where the same users have different numbers: each side has its own users and
+//! groups.
 
 use super::{Bed, by};
 use haul_lab::needs::{Need, met_or_skip};
@@ -8,14 +9,15 @@ use std::os::unix::fs::{MetadataExt, lchown, symlink};
 use std::path::Path;
 use std::process::Stdio;
 
-/// Who is known where, and by which number. A group of each one's own has the number behind it.
+/// Names and numbers of the users on each side. The group of each user has the next number.
 const HERE: [(&str, u32); 2] = [("alice", 41_000), ("carol", 42_000)];
 const THERE: [(&str, u32); 2] = [("alice", 51_000), ("mallory", 41_000)];
 
-/// Nobody has this number on either side.
+/// Number of a user that neither side knows.
 const STRANGER: u32 = 43_000;
 
-/// What makes a side of the bed see its own users: words of a shell, in which the command follows.
+/// Creates user and group files for one side of the test. Returns shell words that mount these
+/// files and then execute the following command.
 fn seeing(bed: &Bed, side: &str, users: &[(&str, u32)]) -> String {
     let dir = bed.path(&format!("users-{side}"));
     fs::create_dir(&dir).unwrap();
@@ -30,7 +32,8 @@ fn seeing(bed: &Bed, side: &str, users: &[(&str, u32)]) -> String {
     format!("{} && {} && exec \"$@\"", bind("passwd"), bind("group"))
 }
 
-/// A bed whose far side has its own users, and what gives this side its own.
+/// Returns a test directory whose remote side has its own users, and the shell words that give the
+/// local side its users.
 fn bed() -> (Bed, String) {
     let bed = Bed::new();
     let (here, there) = (seeing(&bed, "here", &HERE), seeing(&bed, "there", &THERE));
@@ -56,7 +59,7 @@ fn bring(bed: &Bed, here: &str, command: &str, args: &[&str]) {
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
-/// Each name beneath `dir` belongs to these: alice, carol, and whom nobody knows.
+/// Asserts the owners of the entries beneath `dir`: for alice, for carol, and for the unknown user.
 #[track_caller]
 fn assert_owners(dir: &Path, owners: [u32; 3]) {
     for (name, owner) in ["alices", "carols", "strange"].into_iter().zip(owners) {
@@ -84,7 +87,8 @@ fn owners_go_by_name_and_by_number_where_that_is_asked_for_or_no_name_is_known()
     assert_owners(&bed.path("same/data"), [51_000, 42_000, STRANGER]);
 }
 
-/// An access control list as the kernel keeps it (linux/posix_acl_xattr.h), in which a user and a group beside the owners may read.
+/// Returns an ACL in the format of the kernel (linux/posix_acl_xattr.h). In addition to the owners,
+/// one user and one group may read.
 fn list(user: u32) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries: [(u16, u16, u32); 6] = [
@@ -101,7 +105,7 @@ fn list(user: u32) -> Vec<u8> {
     [2_u32.to_le_bytes().to_vec(), entries.into_iter().flat_map(bytes).collect()].concat()
 }
 
-/// Files with lists, a directory with one for what is made in it, and which of these it is.
+/// Files with an access ACL, a directory with a default ACL, and the attribute name of each.
 const LISTED: [(&str, &str); 4] = [
     ("alices/f", "system.posix_acl_access"),
     ("alices", "system.posix_acl_default"),
@@ -109,7 +113,8 @@ const LISTED: [(&str, &str); 4] = [
     ("strange/f", "system.posix_acl_access"),
 ];
 
-/// Numbers are not the same people everywhere: a list of numbers gave rights to whoever had them at the sink.
+/// Numbers identify different users on each host. Earlier versions kept the numbers in an ACL,
+/// which gave rights to the users with these numbers at the sink.
 #[test]
 fn whom_lists_name_goes_by_name_as_owners_do() {
     if !met_or_skip(&[Need::Root, Need::Mount, Need::Program("unshare")]) {
@@ -132,7 +137,7 @@ fn whom_lists_name_goes_by_name_as_owners_do() {
     assert_lists("there/numbers/data", [41_000, 41_000, 42_000, STRANGER]);
     bring(&bed, &here, "fetch", &["localhost:names/data", "back"]);
     assert_lists("back/data", [41_000, 41_000, 42_000, STRANGER]);
-    // Who keeps no owners gives their rights to the right people all the same.
+    // With `--no-owner`, the ACLs still give rights to the right users.
     bring(&bed, &here, "send", &["--no-owner", "data", "localhost:own"]);
     assert_lists("there/own/data", [51_000, 51_000, 42_000, STRANGER]);
 }

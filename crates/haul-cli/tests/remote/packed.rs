@@ -1,10 +1,10 @@
-//! `--compress`: fewer bytes on the way, the same files.
+//! `--compress`: fewer bytes on the network, identical files.
 
 use super::{Bed, Ended, assert_alike, assert_ended};
 use serde_json::Value;
 use std::fs;
 
-/// A folder with text of about this length, and a few bytes without a pattern.
+/// Creates a directory with text of about `len` bytes and with random bytes.
 fn texts(bed: &Bed, len: usize) {
     let lines =
         (0..len / 40).map(|line| format!("{line:07} the same words {:03} on each line\n", line % 331));

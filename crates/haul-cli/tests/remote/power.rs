@@ -1,5 +1,5 @@
-//! A loss of power at the sink of a transfer: at the flushes of a real file system's device, which holds the files and the log of them, with what was
-//! not flushed missing or torn.
+//! Power loss at the sink of a transfer. The loss occurs at a flush of the block device, which
+//! holds the files and their log. Data that was not flushed is missing or torn.
 
 use super::claims::{Claim, claims};
 use super::resumed::{Play, Victim, Way, files_beneath, identity_on, is_temporary};
@@ -14,28 +14,29 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Points at which power is lost, for each style.
+/// Number of power losses for each style.
 const POINTS: u64 = 8;
 
-/// Room of the disk, in MiB.
+/// Size of the disk in MiB.
 const DISK_MIB: u64 = 32;
 
-/// How objects become durable, and how the log is kept; and what is said beside that of the run that is recorded.
+/// Options for sync and for the log, and additional options of the recorded run.
 const STYLES: [(&[&str], &[&str]); 7] = [
     (&["--sync=object", "--log-mechanism=universal", "--log-encoding=bit8"], &[]),
     (&["--sync=object", "--log-mechanism=file", "--log-encoding=enc"], &[]),
     (&["--sync=object", "--log-mechanism=transaction:2", "--log-encoding=char"], &[]),
-    // Long enough for some groups.
+    // The rate gives the run enough time for several groups.
     (&["--sync=group"], &["--rate=2M"]),
     (&["--sync=object", "--verify=reread"], &[]),
     (&["--verify=reread", "--inplace"], &[]),
     (&["--sync=none"], &["--rate=3M"]),
 ];
 
-/// A job whose sink has a disk of its own, with the log on it, so that both are of one moment. The other side's host lives on.
+/// A job whose sink and log are on the same disk, so that both have the state of one moment. The
+/// host of the peer keeps running.
 struct Ground {
     play: Play,
-    /// What the device's number was when the log was written.
+    /// Device number at the time when the log was written.
     device: u64,
 }
 
@@ -45,7 +46,7 @@ impl Ground {
         let own: &[&str] = if way == Way::Fetch { &state } else { &[] };
         let play = Play::new(way, &[options, own].concat());
         if way == Way::Send {
-            // The host that ssh leads to has its state on its own disk.
+            // The host that ssh reaches has its state on the same disk.
             let ssh = play.bed.path("fake-ssh");
             let script = fs::read_to_string(&ssh).unwrap();
             let there = "shift\nexport XDG_STATE_HOME=\"${0%/*}/there/in/state\"\n";
@@ -56,12 +57,12 @@ impl Ground {
         ground
     }
 
-    /// Where the disk is seen, whichever it is: the log is bound to the path.
+    /// Returns the mount point, which is the same for all disks: the log is bound to the path.
     fn place(&self) -> PathBuf {
         self.play.sink().parent().unwrap().to_owned()
     }
 
-    /// Runs `work` with an empty disk, and gives what reached it.
+    /// Runs `work` with an empty disk and returns the recorded writes of the disk.
     fn recorded(&mut self, work: impl FnOnce(&Ground, &RecordedDisk)) -> Recording {
         let disk = RecordedDisk::new(DISK_MIB).unwrap();
         self.device = fs::metadata(disk.path()).unwrap().dev();
@@ -72,7 +73,7 @@ impl Ground {
         disk.close().unwrap()
     }
 
-    /// Runs `work` with the disk as a loss of power left it. The machine lives another life then.
+    /// Runs `work` with the disk in its state after the power loss, as if on another boot.
     fn after_the_loss(&self, found: Mounted, work: impl FnOnce(&Ground)) {
         let seen = Mounted::bind_at(&found.path(), &self.place()).unwrap();
         self.jobs().iter().for_each(|job| in_another_life(job));
@@ -82,7 +83,7 @@ impl Ground {
         found.close().unwrap();
     }
 
-    /// Folders of the sink's jobs.
+    /// Returns the job directories of the sink.
     fn jobs(&self) -> Vec<PathBuf> {
         let found = fs::read_dir(self.place().join("state/haul/jobs")).into_iter().flatten().flatten();
         found.map(|job| job.path()).collect()
@@ -93,7 +94,8 @@ impl Ground {
         self.jobs().iter().flat_map(|job| claims(&self.play, job, known_by)).collect()
     }
 
-    /// How many objects are logged that are there; panics where one is not what the source has.
+    /// Returns the number of logged objects whose file exists. Panics if such an object differs
+    /// from the source.
     #[track_caller]
     fn claims_hold(&self, what: &str) -> u64 {
         let claims = self.claims();
@@ -103,7 +105,8 @@ impl Ground {
         claims.iter().filter(|claim| claim.holds.is_some()).count() as u64
     }
 
-    /// How many files have their names; panics where one that has its source's size and time as well has not its bytes.
+    /// Returns the number of files with final name, size and time of their source. Panics if the
+    /// contents of such a file differ.
     #[track_caller]
     fn names_hold(&self, what: &str) -> u64 {
         let named = files_beneath(&self.play.sink()).into_iter().filter(|path| !is_temporary(path));
@@ -122,7 +125,8 @@ impl Ground {
         held
     }
 
-    /// The same command again brings it to its end; gives how many bytes of earlier runs it took.
+    /// Asserts that a rerun of the same command completes the job. Returns the number of bytes that
+    /// the rerun took from earlier runs.
     #[track_caller]
     fn goes_on(&self, more: &[&str], what: &str) -> u64 {
         let (summary, told) = self.play.finish(more);
@@ -138,13 +142,13 @@ impl Ground {
     }
 }
 
-/// What was written down of a job was so in another life of the machine: the loss of power ended that. All of this runs in one, so that its number is
-/// taken out of where it stands.
+/// Replaces the boot ID in the run history of a job. A power loss ends the boot, but all runs of a
+/// test share one boot.
 fn in_another_life(job: &Path) {
     edit_begun(job, |lines| lines.replace(&this_life(), "00000000-0000-4000-8000-000000000000"));
 }
 
-/// What all points of a way came to.
+/// Totals over all points of one direction.
 #[derive(Debug, Default)]
 struct Sums {
     objects: u64,
@@ -164,7 +168,7 @@ fn power_is_lost(way: Way) {
         });
         let mut random = Random::from_seed(seed);
         for point in 0..=POINTS {
-            // The last one is behind all flushes: there all that the job did is durable.
+            // The last point is after all flushes, where all results of the job are durable.
             let is_last = point == POINTS;
             let flushes = if is_last { recording.flushes() } else { 1 + random.index(recording.flushes()) };
             let what = format!(
@@ -176,7 +180,7 @@ fn power_is_lost(way: Way) {
                 if !style.contains(&"--sync=none") {
                     sums.objects += ground.claims_hold(&what);
                 }
-                // Such a file was durable before it got its name.
+                // Such a file was durable before it got its final name.
                 if style.contains(&"--verify=reread") && !style.contains(&"--inplace") {
                     sums.names += ground.names_hold(&what);
                 }
@@ -188,7 +192,7 @@ fn power_is_lost(way: Way) {
             });
         }
     }
-    // Names are looked at in one style only; those behind its last flush alone are more.
+    // Names are checked in one style only; the last point of this style alone has more than 20.
     assert!(
         sums.objects > 50 && sums.names > 20 && sums.spared > 20 << 20,
         "{sums:?}: too little was claimed to mean something"
@@ -205,8 +209,8 @@ fn no_logged_object_of_a_fetching_is_wrong_after_a_loss_of_power() {
     power_is_lost(Way::Fetch);
 }
 
-/// The log may reach the disk before the objects do. What tells that nothing was synced did not: it had no bytes after the loss of power, and the log was
-/// believed.
+/// The log may reach the disk before the objects do. In earlier versions the note that nothing was
+/// synced was empty after the power loss, and haul trusted the log.
 #[test]
 fn what_was_logged_and_never_synced_is_compared_after_a_loss_of_power() {
     if !met_or_skip(&RecordedDisk::NEEDS) {
@@ -227,21 +231,21 @@ fn what_was_logged_and_never_synced_is_compared_after_a_loss_of_power() {
         });
         ground.after_the_loss(recording.lost_power(flushes, seed).unwrap(), |ground| {
             lost += ground.claims().iter().filter(|claim| claim.holds != Some(true)).count();
-            // Even where the user wishes that the log be taken at its word.
+            // This holds even if the user requests that haul trust the log.
             ground.goes_on(&["--verify-resume=none"], "never synced");
         });
     }
     assert!(lost > 0, "all that was logged was there");
 }
 
-/// Files were told to be durable, and read back, before the names were that they had got.
+/// Earlier versions reported files as durable and re-read before their final names were durable.
 #[test]
 fn files_that_are_told_to_be_durable_have_their_names_after_a_loss_of_power() {
     if !met_or_skip(&RecordedDisk::NEEDS) {
         return;
     }
     for way in [Way::Send, Way::Fetch] {
-        // What is kept of the job lies elsewhere: its syncs do nothing for this disk.
+        // The state of the job is on another disk, so that its syncs do not flush this disk.
         let mut ground = Ground { play: Play::new(way, &["--verify=reread"]), device: 0 };
         fs::create_dir(ground.place()).unwrap();
         let link = ground.play.source().join("again");
@@ -261,7 +265,8 @@ fn files_that_are_told_to_be_durable_have_their_names_after_a_loss_of_power() {
     }
 }
 
-/// The times of such a file are set before the last of it is durable, so that both may be right and its bytes not.
+/// The times of such a file are set before its last bytes are durable. Size and times can be right
+/// although the bytes are wrong.
 #[test]
 fn a_file_written_in_place_is_looked_into_after_a_loss_of_power() {
     for way in [Way::Send, Way::Fetch] {
@@ -282,8 +287,8 @@ fn a_file_written_in_place_is_looked_into_after_a_loss_of_power() {
     }
 }
 
-/// A clock may go back when the machine is started anew, and then come to its old times again: a run of the new life that began before them tells nothing
-/// of what has them.
+/// A clock may step back across a reboot and then reach the old times again. A run of the new boot
+/// that started before these times says nothing about files that have them.
 #[test]
 fn a_file_of_another_life_is_looked_into_whatever_the_clock_said_since() {
     for way in [Way::Send, Way::Fetch] {

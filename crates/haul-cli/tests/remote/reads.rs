@@ -1,5 +1,8 @@
-//! How often each way of comparing reads a file at either end: what FIVER says of itself and of its rivals (papers/fiver.txt, section III),
-//! counted by file systems that see every read. What hybrid does with files larger than the memory there is stands in `faults/limited`.
+//! Number of reads of a file on both sides, for each verification mode. FIVER states these numbers
+//! for itself and for its alternatives (papers/fiver.txt, section III). File systems that observe
+//! each read count them.
+//!
+//! `faults/limited` tests `hybrid` with files larger than the available memory.
 
 use super::ends::{WAYS, bring};
 use super::{Bed, assert_alike, assert_ended};
@@ -7,11 +10,12 @@ use haul_lab::faults::{FaultFs, Rules};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
 
-/// Of less than an object, of one, and of several.
+/// Sizes in bytes: less than one object, one object, several objects.
 const SIZES: [usize; 3] = [5000, 64 << 10, 300_000];
 
-/// The options, and how often the source and the sink are read then. What is read back from the device is asked for ahead
-/// (fadvise); a file system that keeps nothing may see that as a read of its own.
+/// Options, and the number of reads of the source and of the sink. haul requests read-ahead
+/// (fadvise) for data that it reads back from the device. A file system without a cache may observe
+/// that as another read.
 const MODES: [(&[&str], u64, &[u64]); 10] = [
     (&["--verify=none"], 1, &[0]),
     (&["--verify=stream"], 1, &[0]),

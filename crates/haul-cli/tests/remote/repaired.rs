@@ -1,4 +1,5 @@
-//! `haul repair` from replicas of other hosts: only damaged bytes travel, only right ones are taken, and nothing is left behind.
+//! `haul repair` with replicas on other hosts: only damaged bytes travel, haul accepts only correct
+//! bytes, and no temporary file remains.
 
 use super::stopped::{far_sides, wait_until};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays, bytes};
@@ -15,10 +16,12 @@ use std::process::{Child, Stdio};
 const OBJECT: u64 = 65_536;
 const BIG: usize = 700_000;
 
-/// What goes over the network beside objects: both sides' hellos, the tree's names, the frames.
+/// Maximum number of bytes on the network in addition to objects: the hello of both sides, names,
+/// frames.
 const BESIDE: u64 = 24 << 10;
 
-/// A tree `data` with its waybill `w`, and its replica in `replica` on the other host.
+/// Returns a test directory with a tree `data`, its waybill `w`, and its replica in `replica` on
+/// the other host.
 fn bed() -> Bed {
     let bed = Bed::new();
     bed.tree("data");
@@ -28,12 +31,12 @@ fn bed() -> Bed {
 
 fn summed(bed: &Bed) {
     let sum = ["sum", "-r", "-a", "blake3,md5", "--object-size", "64K", "--waybill", "w", "data"];
-    // What it prints may be no text.
+    // The output may not be UTF-8.
     assert!(bed.haul(&sum).output().unwrap().status.success());
     copied(bed, "there/replica");
 }
 
-/// A whole replica in this directory.
+/// Creates a complete replica in this directory.
 fn copied(bed: &Bed, replica: &str) {
     fs::create_dir_all(bed.path(replica)).unwrap();
     assert_ended(&bed.run(&["cp", "-a", "data", replica]), 0);
@@ -45,19 +48,19 @@ fn repair(bed: &Bed, more: &[&str]) -> Ended {
     bed.over_ssh("repair", &[&FROM_THERE[..], more].concat())
 }
 
-/// The events of a run with `--json` of this kind.
+/// Returns the events of this kind from a run with `--json`.
 fn events(ended: &Ended, kind: &str) -> Vec<Value> {
     let all = ended.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     all.filter(|event| event["event"] == kind).collect()
 }
 
-/// The bytes that came over the network.
+/// Returns the number of bytes received over the network.
 #[track_caller]
 fn received(ended: &Ended) -> u64 {
     events(ended, "summary")[0]["received"].as_u64().unwrap()
 }
 
-/// All is as the waybill says, and nothing stands beside it.
+/// Asserts that all files match the waybill and that no temporary file remains.
 #[track_caller]
 fn assert_whole(bed: &Bed) {
     let ended = bed.run(&["verify", "-q", "w", "."]);
@@ -142,13 +145,15 @@ fn missing_files_come_whole_and_those_cut_off_by_request() {
     assert_eq!(facts(&before), facts(&after));
     let ended = repair(&bed, &["--json", "--modified", "--keep-damaged", "kept"]);
     assert_ended(&ended, 0);
-    // What stands before the end stays: from the object that was cut off on, all of it is fetched.
+    // The bytes before the truncation stay. The repair fetches everything from the truncated object
+    // on.
     assert!(received(&ended) <= 5 * OBJECT + BESIDE, "{ended:#?}");
     assert_eq!(fs::metadata(bed.path("kept/data/big.0-400000")).unwrap().len(), 400_000);
     assert_whole(&bed);
 }
 
-/// Names without bytes come last, so that a directory keeps its time when files were made in it meanwhile.
+/// Entries without data come last, so that a directory keeps its times although files are created
+/// in it.
 #[test]
 fn missing_directories_and_names_are_made_after_the_files_in_them() {
     let bed = Bed::new();
@@ -251,7 +256,8 @@ fn a_rotten_replica_of_another_host_makes_nothing_worse() {
     assert_whole(&bed);
 }
 
-/// A directory, a link and a pipe where files were asked for, and a directory that leads elsewhere.
+/// A symbolic link that leads out of the replica, a directory and a pipe in place of the requested
+/// files.
 #[test]
 fn what_is_no_file_there_is_not_taken_and_led_nowhere() {
     let bed = bed();
@@ -305,7 +311,7 @@ fn a_host_that_is_not_reached_is_told_and_the_others_are_asked() {
         assert_whole(&bed);
         hurt();
     }
-    // A directory that is not there, and a server that is gone.
+    // A directory that does not exist, and a server that has exited.
     let ended = bed.over_ssh("repair", &["w", ".", "--from", "localhost:nowhere"]);
     assert_ended(&ended, 2);
     assert!(ended.err.contains("nowhere") && ended.err.contains("No such file or directory"), "{ended:#?}");
@@ -379,7 +385,8 @@ fn a_dry_run_asks_nobody_and_says_so() {
     assert_no_strays(bed.home.path());
 }
 
-/// The owner of a file that was missing is another host's word.
+/// The owner of a missing file comes from another host. The repaired file therefore gets no setuid
+/// or setgid bit.
 #[test]
 fn no_program_gets_rights_from_another_host() {
     let bed = Bed::new();
@@ -455,7 +462,7 @@ fn a_full_disk_is_told_with_the_next_step_and_leaves_everything() {
     );
     assert!(fs::read(small.path().join("data/big")).unwrap() == before);
     assert_eq!(fs::read_dir(&data).unwrap().count(), 1, "nothing is left beside it");
-    // With room for the journal alone what is fetched may stand elsewhere.
+    // If there is space for the journal alone, `--staging` stores the fetched data elsewhere.
     small.leave(5 * MIB).unwrap();
     fs::create_dir(bed.path("elsewhere")).unwrap();
     let ended = bed.over_ssh("repair", &[&args[..], &["--staging", "elsewhere"]].concat());
@@ -473,13 +480,15 @@ fn a_full_disk_is_told_with_the_next_step_and_leaves_everything() {
     );
 }
 
-/// Objects of a missing file of 96 that are there when a repair is cut off.
+/// Objects of a missing file (96 in total) that have arrived when a repair is interrupted.
 const CAME: u64 = 40;
 
-/// What a repair that is to be cut off keeps to: the rest of the file takes seven seconds.
+/// Rate limit of a repair that is to be interrupted, in bytes per second. The rest of the file
+/// takes seven seconds.
 const HALF_A_MEBIBYTE: &str = "--bwlimit=512K";
 
-/// A repair that fetches a missing file of 6 MiB at this rate, when so many objects of it are there.
+/// Starts a repair that fetches a missing file of 6 MiB at this rate. Returns the process when
+/// `objects` objects have arrived.
 fn slow(bed: &Bed, rate: &str, objects: u64) -> Child {
     fs::remove_file(bed.path("data/huge")).unwrap();
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
@@ -490,7 +499,7 @@ fn slow(bed: &Bed, rate: &str, objects: u64) -> Child {
     child
 }
 
-/// Bytes on the disk beneath staging directories.
+/// Returns the number of bytes on the disk beneath staging directories.
 fn staged(bed: &Bed) -> u64 {
     let Ok(found) = fs::read_dir(bed.path(".haul-fetched-0")) else { return 0 };
     let file = |entry: fs::DirEntry| fs::metadata(entry.path().join("data/huge")).ok();
@@ -518,7 +527,7 @@ fn killed_while_it_fetches_the_next_repair_takes_what_came_and_asks_for_the_rest
     let ended = repair(&bed, &["--json"]);
     assert_ended(&ended, 0);
     let travelled = received(&ended);
-    // Of each lane's last object a part may have come.
+    // Each lane may have received a part of its last object.
     let most = (6 << 20) - came + 8 * OBJECT + BESIDE;
     assert!(came >= CAME * OBJECT && travelled <= most, "{came} were there, and {travelled} travelled");
     assert_eq!(fs::read(bed.path("data/huge")).unwrap(), bytes(6 << 20, (6 << 20) + 1));
@@ -541,9 +550,9 @@ fn killed_and_needed_no_more_what_came_is_removed_by_the_next_repair() {
 #[test]
 fn interrupted_while_it_fetches_nothing_stays_and_two_at_once_keep_apart() {
     let bed = bed_with_huge();
-    // It would take most of a minute.
+    // The repair would take most of a minute.
     let child = slow(&bed, "--bwlimit=128K", 2);
-    // Another repair of the same files meanwhile has a place of its own.
+    // A concurrent repair of the same files has a staging directory of its own.
     let other = repair(&bed, &["--json"]);
     assert_ended(&other, 0);
     assert!(bed.path(".haul-fetched-0").exists() && !bed.path(".haul-fetched-1").exists());

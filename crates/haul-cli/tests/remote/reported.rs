@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// A dry run failed where the real run makes the directory.
+/// In earlier versions a dry run failed if the real run would create the directory.
 #[test]
 fn a_dry_run_into_a_directory_that_would_be_made_says_what_the_real_one_does() {
     let bed = Bed::new();
@@ -23,7 +23,7 @@ fn a_dry_run_into_a_directory_that_would_be_made_says_what_the_real_one_does() {
         assert_ended(&bed.over_ssh("send", &["data", target]), 0);
         fs::remove_dir_all(there.join("new")).unwrap();
     }
-    // Neither makes more than one directory.
+    // Neither run creates more than one directory.
     for dry_run in [&["-n"][..], &[]] {
         assert_ended(&bed.over_ssh("send", &[dry_run, &["data", "localhost:new/deeper"]].concat()), 2);
     }
@@ -34,7 +34,7 @@ fn a_dry_run_into_a_directory_that_would_be_made_says_what_the_real_one_does() {
     assert_ended(&bed.over_ssh("fetch", &["-n", "localhost:data", "no/new"]), 2);
 }
 
-/// 20 unchanged files of 1 KB filled a quota of 5 KB.
+/// In earlier versions 20 unchanged files of 1 KB filled a quota of 5 KB.
 #[test]
 fn a_quota_is_not_charged_for_what_does_not_travel() {
     let bed = Bed::new();
@@ -49,7 +49,8 @@ fn a_quota_is_not_charged_for_what_does_not_travel() {
     assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":"]), 1);
 }
 
-/// The waybill had a section without an end, to which the same command could append nothing any more.
+/// In earlier versions the waybill had a section without an end, and the same command could not
+/// append to it.
 #[test]
 fn the_same_command_goes_on_after_a_kill_with_its_waybill() {
     let bed = Bed::new();
@@ -72,7 +73,8 @@ fn the_same_command_goes_on_after_a_kill_with_its_waybill() {
     assert_eq!(text.lines().filter(|line| line.starts_with("file ")).count(), 400);
 }
 
-/// Jobs that start their files from the beginning left their temporary files when they were killed.
+/// In earlier versions, jobs that start their files from the beginning left their temporary files
+/// after a kill.
 #[test]
 fn a_killed_fetch_leaves_nothing_when_the_same_command_has_succeeded() {
     for way in [
@@ -98,7 +100,7 @@ fn a_killed_fetch_leaves_nothing_when_the_same_command_has_succeeded() {
         child.wait().unwrap();
         let there = bed.path("there").canonicalize().unwrap();
         wait_until("the end of the peer", || far_sides(&there).is_empty());
-        // No file of the second run has this name.
+        // The second run transfers no file of this name.
         fs::remove_file(bed.path("there/data/sub/gone later")).unwrap();
         assert_ended(&bed.run(&job), 0);
         assert_alike(&bed.path("there/data"), &bed.path("in/data"));
@@ -106,7 +108,8 @@ fn a_killed_fetch_leaves_nothing_when_the_same_command_has_succeeded() {
     }
 }
 
-/// A fetch reported no unchanged files, and gave no reason for owners that were not kept.
+/// An earlier fetch reported no unchanged files, and gave no reason for owners that it did not
+/// keep.
 #[test]
 fn a_fetch_tells_of_what_is_the_same_and_of_owners_that_it_does_not_get() {
     if !met_or_skip(&[Need::Root]) {
@@ -127,7 +130,7 @@ fn a_fetch_tells_of_what_is_the_same_and_of_owners_that_it_does_not_get() {
     assert!(!bed.run(&fetch).err.contains("--keep-owner"));
 }
 
-/// No command ends with another status than 0 in silence.
+/// A command that ends with a status other than 0 prints a message.
 #[test]
 fn a_quiet_job_that_does_not_finish_says_why() {
     for word in ["-q", "--json"] {
@@ -146,7 +149,8 @@ fn a_quiet_job_that_does_not_finish_says_why() {
     }
 }
 
-/// An existing directory kept its default list, and a new one inherited that of its parent, so later files were open to others.
+/// In earlier versions an existing directory kept its default ACL, and a new one inherited that of
+/// its parent. Files created later were open to other users.
 #[test]
 fn default_access_control_lists_are_those_of_the_source() {
     if !met_or_skip(&[Need::Root, Need::Program("setfacl")]) {

@@ -1,5 +1,5 @@
-//! Jobs that are cut off at any moment, by kill -9 of either side or both, and begun again: all arrives, and nothing that was durable is sent
-//! again.
+//! Jobs that are interrupted at any moment, by SIGKILL of either side or both, and started again:
+//! all files arrive, and no durable data is sent again.
 
 use super::claims::{Claim, claims};
 use super::cut::{cut_in_the_middle, ended_when};
@@ -18,34 +18,35 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Ways to keep a log: each mechanism with each encoding.
+/// Number of log styles: each mechanism with each encoding.
 const STYLES: u64 = 3 * 6;
 
-/// Points at which each of sending and fetching is cut off: each style with each victim and each of four policies.
+/// Number of points at which each of send and fetch is interrupted: each style with each victim and
+/// each of four sync policies.
 const POINTS: u64 = STYLES * 3 * 4;
 
-/// Beds that are played at once: their jobs mostly wait for their rate.
+/// Number of jobs that run concurrently. They mostly wait for their rate limit.
 const AT_ONCE: usize = 4;
 
-/// Bytes a second of a job that is to be cut off.
+/// Rate limit of a job that is to be interrupted, in bytes per second.
 pub(super) const RATE: u64 = 24 << 20;
 
-/// The same on a machine so busy that a faster one is over before it is looked at.
+/// Lowest such limit, for a machine so busy that a faster job ends before the test checks it.
 pub(super) const RATE_LEAST: u64 = RATE >> 6;
 
-/// Bytes that travel beside the objects of a job of about 30 files, at most.
+/// Maximum number of bytes that travel in addition to the objects of a job of about 30 files.
 pub(super) const WIRE_BESIDE: u64 = 300 << 10;
 
 pub(super) const OBJECT: u64 = 64 << 10;
 
-/// Which way the files go.
+/// Direction of the files, seen from the side that starts the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Send,
     Fetch,
 }
 
-/// Who is killed.
+/// Side of a job that is killed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Victim {
     Source,
@@ -55,7 +56,7 @@ pub(super) enum Victim {
 
 const VICTIMS: [Victim; 3] = [Victim::Source, Victim::Sink, Victim::Both];
 
-/// A job of a bed, with a tree of files larger and smaller than an object, about 6 MiB.
+/// A job in a test directory, with a tree of about 6 MiB: files larger and smaller than an object.
 pub(super) struct Play {
     pub(super) bed: Bed,
     way: Way,
@@ -87,7 +88,7 @@ impl Play {
         self.bed.path(if self.way == Way::Send { "there/in/data" } else { "in/data" })
     }
 
-    /// The job's command line.
+    /// Returns the command line of the job.
     fn words(&self, more: &[&str]) -> Vec<String> {
         let (command, operands) = match self.way {
             Way::Send => ("send", ["data", "localhost:in"]),
@@ -109,26 +110,27 @@ impl Play {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Runs it to its end, whatever that is.
+    /// Runs the job until it ends, with any exit status.
     pub(super) fn run(&self, more: &[&str]) -> Ended {
         let words = self.words(more);
         self.bed.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Runs it to its end, and gives its summary and what it said.
+    /// Runs the job until it succeeds. Returns its summary and its standard error.
     #[track_caller]
     pub(super) fn finish(&self, more: &[&str]) -> (Value, String) {
         let ended = self.run(more);
         assert_ended(&ended, 0);
-        // What can't be written down of its end is told behind it.
+        // An error that occurs while the end of the job is recorded is reported after the summary.
         let mut lines = ended.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let summary = lines.rfind(|line| line["event"] == "summary").unwrap();
         assert_eq!(summary["whole"], true, "{summary}");
         (summary, ended.err)
     }
 
-    /// Begins the job at this rate, and kills `victim` once so many bytes are at the sink, and `then` has passed; whether it was still at work. On a
-    /// busy machine it may be over before anybody looks.
+    /// Starts the job at `rate`. Kills `victim` when `bytes` bytes are at the sink and `then` has
+    /// passed. Returns true if the job was still running: on a busy machine it may end before the
+    /// check.
     fn cut_off_at(&self, rate: u64, victim: Victim, bytes: u64, then: Duration) -> bool {
         let mut child = self.start(&[&format!("--rate={rate}")]);
         let sink = self.sink();
@@ -143,7 +145,7 @@ impl Play {
         is_at_work
     }
 
-    /// Kills one side of a job or both, and waits for the end of the other.
+    /// Kills one side of a job or both, and waits for the other side to exit.
     pub(super) fn kill(&self, mut child: Child, victim: Victim) {
         let there = self.bed.path("there").canonicalize().unwrap();
         let (here, far) = match (self.way, victim) {
@@ -153,7 +155,7 @@ impl Play {
         };
         if far {
             for pid in far_sides(&there) {
-                // It may have ended by itself at this moment.
+                // The process may have exited by itself at this moment.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
@@ -164,24 +166,26 @@ impl Play {
         wait_until("the end of the other side", || far_sides(&there).is_empty());
     }
 
-    /// Waits until the side that ssh started has ended.
+    /// Waits until the side that ssh started has exited.
     pub(super) fn far_side_is_gone(&self) {
         let there = self.bed.path("there").canonicalize().unwrap();
         wait_until("the end of the other side", || far_sides(&there).is_empty());
     }
 
-    /// The sink's logs.
+    /// Returns the job directories of the sink that contain a log.
     pub(super) fn jobs(&self) -> Vec<PathBuf> {
         let found = fs::read_dir(self.bed.path("state/haul/jobs")).into_iter().flatten().flatten();
         found.map(|entry| entry.path()).filter(|job| job.join("log").exists()).collect()
     }
 
-    /// Whether the sink holds the job for done. That is the first step of its end: a kill behind it leaves a folder of a job that is over.
+    /// Returns true if the sink treats the job as finished. This is the first step of its end: a
+    /// kill after this step leaves the directory of a finished job.
     fn is_over(&self) -> bool {
         self.jobs().iter().all(|job| !job.join("begun").exists())
     }
 
-    /// What `haul jobs` says of the job, by its record on the side that began it.
+    /// Returns the entry of the job in the output of `haul jobs`, from the record on the side that
+    /// started the job.
     #[track_caller]
     fn listed(&self) -> Value {
         let listed = self.bed.run(&["jobs", "--json"]);
@@ -194,7 +198,8 @@ impl Play {
         jobs.remove(0)
     }
 
-    /// Bytes that need not travel again: of files that stand under their names, and of objects that are logged of others.
+    /// Returns the numbers of bytes that need not travel again: in files with their final names,
+    /// and in logged objects of other files.
     pub(super) fn durable(&self) -> (u64, u64) {
         let logged = self.jobs().pop().map_or(0, |home| logged_bytes(&home, &self.sink()));
         (finished_bytes(&self.sink()), logged)
@@ -212,7 +217,8 @@ impl Play {
         finished_bytes(&self.source())
     }
 
-    /// Holds a run that went on to having taken all that was durable, finished and logged, for what it is, and sent little else that was there.
+    /// Asserts that a resumed run took all durable bytes, `finished` and `logged`, from earlier
+    /// runs. It may send little in addition to the rest.
     #[track_caller]
     pub(super) fn assert_spared(&self, summary: &Value, (finished, logged): (u64, u64), what: &str) {
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
@@ -226,8 +232,8 @@ impl Play {
     }
 }
 
-/// Bytes of objects of 64 KiB that the log of a job knows, of files beneath `sink` that are not whole. The job, whose folder is `home`, may be
-/// running.
+/// Returns the number of bytes in logged objects (64 KiB) of incomplete files beneath `sink`. The
+/// job, whose directory is `home`, may be running.
 pub(super) fn logged_bytes(home: &Path, sink: &Path) -> u64 {
     let there = files_beneath(sink);
     let unfinished: Vec<Identity> =
@@ -238,7 +244,7 @@ pub(super) fn logged_bytes(home: &Path, sink: &Path) -> u64 {
     of.map(|(subject, objects)| objects.iter().map(|at| bytes(subject.source.size, at)).sum::<u64>()).sum()
 }
 
-/// What the log of a job says.
+/// Returns the durable objects in the log of a job.
 pub(super) fn facts_in(home: &Path) -> Facts {
     let id = Identity::from_hex(home.file_name().unwrap().to_str().unwrap()).unwrap();
     let files = fs::read_dir(home.join("log")).into_iter().flatten().flatten();
@@ -263,25 +269,26 @@ pub(super) fn is_temporary(path: &Path) -> bool {
     path.file_name().unwrap().to_string_lossy().starts_with(".haul-")
 }
 
-/// Bytes of all files, whole or not; some may come and go.
+/// Returns the number of bytes in all files, complete or not. Files may appear and disappear
+/// meanwhile.
 pub(super) fn bytes_beneath(dir: &Path) -> u64 {
     files_beneath(dir).iter().filter_map(|path| path.metadata().ok()).map(|found| found.len()).sum()
 }
 
-/// Bytes of the files that have their names, each name counted that has an inode of its own.
+/// Returns the number of bytes in files with their final names, without the hard link `again`.
 pub(super) fn finished_bytes(dir: &Path) -> u64 {
     let whole = files_beneath(dir).into_iter().filter(|path| !is_temporary(path));
     let whole = whole.filter(|path| path.file_name().unwrap() != "again");
-    // One that is under way may be gone from its name by now.
+    // A file in transfer may have got another name since.
     whole.filter_map(|path| path.metadata().ok()).map(|found| found.len()).sum()
 }
 
-/// What the log knows a sink file by.
+/// Returns the identity that the log stores for a file of the sink.
 pub(super) fn identity(path: &Path) -> Option<Identity> {
     identity_on(path, None)
 }
 
-/// As [`identity`], where the device had this number when the log was written.
+/// Does the same as [`identity`] for the device number at the time when the log was written.
 pub(super) fn identity_on(path: &Path, device: Option<u64>) -> Option<Identity> {
     let found = stat::stat_at(CWD, path, Follow::No).ok()?;
     let birth = found.btime.unwrap_or_default();
@@ -289,13 +296,13 @@ pub(super) fn identity_on(path: &Path, device: Option<u64>) -> Option<Identity> 
     Some(Identity::of(&parts.map(u64::to_le_bytes).concat()))
 }
 
-/// The style and the policy of a point, and who is killed: each point has others.
+/// Returns the style, the sync policy and the victim of a point, which differ from point to point.
 fn drawn(point: u64) -> ([String; 3], Victim) {
     let (style, rest) = (point % STYLES, point / STYLES);
-    // A transaction of four files, or of one.
+    // A transaction has four files, or one.
     let mechanisms = ["file", if rest < 6 { "transaction" } else { "transaction:1" }, "universal"];
     let encodings = ["char", "int", "enc", "binary", "bit8", "bit64"];
-    // By groups of a second little is logged of a job of half a second.
+    // With groups of one second, few objects of a job of half a second are logged.
     let sync = ["object", "none", "object", "group"];
     let options = [
         format!("--log-mechanism={}", mechanisms[(style / 6) as usize]),
@@ -305,7 +312,8 @@ fn drawn(point: u64) -> ([String; 3], Victim) {
     (options, VICTIMS[(rest % 3) as usize])
 }
 
-/// Cuts a job off at the moment of a seed, perhaps twice, and brings it to its end. Whether objects of unfinished files were durable.
+/// Interrupts a job at a random moment, perhaps twice, and then runs it to its end. Returns true if
+/// objects of incomplete files were durable.
 fn play(way: Way, point: u64) -> bool {
     let mut random = Random::from_seed(point ^ if way == Way::Send { 0 } else { 1 << 32 });
     let (options, mut victim) = drawn(point);
@@ -334,7 +342,8 @@ fn play(way: Way, point: u64) -> bool {
         let now = play.durable();
         assert!(now.0 >= before.0, "{what}: what was finished stays so");
         before = now;
-        // The kill may come too late on a busy machine. A further run would begin anew then, and be cut off among files that it did not bring.
+        // On a busy machine the kill may come too late. An additional run would then start from the
+        // beginning, and be interrupted among files that it did not transfer.
         if play.is_over() {
             break;
         }
@@ -348,7 +357,8 @@ fn play(way: Way, point: u64) -> bool {
     before.1 > 0
 }
 
-/// The points that are played: each style with each victim once, under policies of syncing in turn; in soak runs all.
+/// Returns the points to run: each style with each victim once, with alternating sync policies. A
+/// soak run uses all points.
 fn points() -> Vec<u64> {
     if soak_seed().is_some() {
         return (0..POINTS).collect();
@@ -357,7 +367,8 @@ fn points() -> Vec<u64> {
     all.map(|(style, victim)| style + STYLES * ((style + victim) % 4 * 3 + victim)).collect()
 }
 
-/// Plays the points of a way, some at once. Some must find something to resume, or nothing is shown.
+/// Runs the points of one direction, some concurrently. Panics if few of them had logged objects,
+/// because the test would then prove nothing.
 fn play_all(way: Way) {
     let points = points();
     let had_objects: usize = std::thread::scope(|scope| {
@@ -400,7 +411,8 @@ fn a_transfer_is_listed_and_gone_on_with_by_its_id() {
     }
 }
 
-/// Bytes counted when all of their file was there: a fetch of a large one stood at nothing until its end.
+/// Earlier versions counted the bytes of a file when all of it had arrived. A fetch of a large file
+/// therefore stayed at zero until its end.
 #[test]
 fn a_fetching_that_was_stopped_says_how_far_it_came() {
     let interrupt = |_: &Play, mut child: Child| {
@@ -410,7 +422,8 @@ fn a_fetching_that_was_stopped_says_how_far_it_came() {
     let has_objects = |play: &Play| play.durable().1 > 0;
     let (play, ()) = ended_when((Way::Fetch, &[]), |_| (), has_objects, interrupt);
     let (_, logged) = play.durable();
-    // A small file counts when it has its name: the last ones may have got it when nobody counted any more.
+    // A small file counts when it has its final name. The last ones may have got their names after
+    // the last count.
     let large =
         ["a", "m/b", "z"].map(|name| fs::metadata(play.sink().join(name)).map_or(0, |found| found.len()));
     let there = large.iter().sum::<u64>() + logged;
@@ -458,7 +471,8 @@ fn what_is_left_of_a_source_file_that_is_gone_goes_as_well() {
     play.assert_whole("gone");
 }
 
-/// A link stood under a name that no later run knew, and stayed for ever.
+/// In earlier versions a symbolic link had a temporary name that no later run knew, and remained
+/// indefinitely.
 #[test]
 fn what_is_left_of_a_link_under_way_goes_as_well() {
     if !met_or_skip(&[Need::Program("strace")]) {
@@ -470,7 +484,7 @@ fn what_is_left_of_a_link_under_way_goes_as_well() {
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
     let haul = env!("CARGO_BIN_EXE_haul");
     let words = ["fetch", "-e", &ssh, "--remote-haul", haul, "localhost:data", "in"];
-    // Of the two sides only the sink names anything there.
+    // Of the two sides, only the sink renames files.
     let traced = ["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat,renameat2:error=EIO:signal=SIGKILL"];
     let state = bed.path("state");
     let mut command = Command::new("strace");
@@ -514,7 +528,8 @@ fn a_second_process_waits_for_the_first_or_says_who_it_is() {
     play.assert_whole("the third");
 }
 
-/// Whoever kept the job's log elsewhere was let in, and each gave names to what the other was writing.
+/// Earlier versions let a process with another state directory run the job. Each process then gave
+/// final names to files that the other one was writing.
 #[test]
 fn a_second_process_that_keeps_its_log_elsewhere_waits_as_well() {
     let play = Play::new(Way::Fetch, &[]);
@@ -532,7 +547,7 @@ fn a_second_process_that_keeps_its_log_elsewhere_waits_as_well() {
     assert!(!told.contains("is at this job"), "{told}");
 }
 
-/// A job that came to its end is over: run again it does as it was told, and sends all.
+/// A finished job is not resumed: a rerun follows its options and sends everything.
 #[test]
 fn a_job_that_is_over_is_not_gone_on_with() {
     let play = Play::new(Way::Send, &[]);
@@ -544,7 +559,8 @@ fn a_job_that_is_over_is_not_gone_on_with() {
     assert_eq!(first["sent"], second["sent"]);
 }
 
-/// What stood there before the job has its size and time by chance: it is no work of the job's.
+/// A file from before the job has the size and time of the source by coincidence. The job did not
+/// create it.
 #[test]
 fn what_was_there_before_the_job_is_sent_whatever_its_times_say() {
     let play = Play::new(Way::Send, &["--sync=object"]);
@@ -554,7 +570,7 @@ fn what_was_there_before_the_job_is_sent_whatever_its_times_say() {
     let times = fs::metadata(play.source().join("z")).unwrap().modified().unwrap();
     fs::File::options().write(true).open(&old).unwrap().set_modified(times).unwrap();
     let before = fs::read(&old).unwrap();
-    // The file that comes last is whole after ten seconds.
+    // The last file is complete after ten seconds.
     let mut child = play.start(&["--rate=500K"]);
     wait_until("a file of the job", || play.sink().join("many/3").exists() || play.sink().join("a").exists());
     child.kill().unwrap();

@@ -1,4 +1,5 @@
-//! The room that a server's tickets share for the logs of jobs that were cut off: who has too much of it gives way.
+//! The log store that the tickets of a server share for interrupted jobs: the server evicts a job
+//! of the client that is above its share.
 
 use super::assert_no_strays;
 use super::ticketed::{Desk, whole};
@@ -9,7 +10,7 @@ fn a_ticket_that_left_more_than_its_share_gives_way_to_another() {
     let server = desk.serve();
     desk.cut_off("one.ticket", ":x");
     let first = desk.jobs().remove(0);
-    // Its session has let go of its place.
+    // Waits until the session has released its slot.
     server.says("not finished");
     desk.cut_off("one.ticket", ":y");
     server.says("not finished");
@@ -19,7 +20,7 @@ fn a_ticket_that_left_more_than_its_share_gives_way_to_another() {
     let jobs = desk.jobs();
     assert!(jobs.len() == 2 && jobs.contains(&second) && !jobs.contains(&first), "{jobs:?}");
     assert_no_strays(&desk.bed.path("in/x"));
-    // Each has its half now, and takes none of the other's.
+    // Each ticket has its half now, and evicts nothing of the other ticket.
     let anew = whole(&desk.bed.run(&desk.sending("one.ticket", ":x", &[])));
     assert_eq!(anew["bytes_of_earlier_runs"], 0, "{anew}");
     server.says("as many jobs that were cut off are kept as may be, 2");

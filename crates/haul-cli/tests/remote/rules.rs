@@ -1,4 +1,4 @@
-//! What is sent, what is left alone, what is deleted, and what the exit status says.
+//! Selection of files to send, to keep and to delete, and the exit status.
 
 use super::{Bed, assert_alike, assert_ended};
 use haul_lab::needs::{Need, met_or_skip};
@@ -38,7 +38,7 @@ fn what_the_walk_cannot_read_fails_the_status_and_nothing_is_deleted() {
     let bed = Bed::new();
     bed.tree("data");
     bed.file("there/in/data/extra", 10);
-    // A user without rights meets what root would read.
+    // Another user than root cannot read everything.
     let home = bed.path("");
     chown_all(&home, 65_534);
     fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
@@ -73,7 +73,7 @@ fn delete_takes_what_the_source_lacks() {
     assert_alike(&bed.path("data"), &bed.path("there/data"));
     assert!(bed.path("there/beside").exists(), "what lies outside the directories that were sent stays");
     assert!(sent.err.contains("3 deleted"), "{sent:#?}");
-    // Where this side is the sink, it names them.
+    // If this side is the sink, it names the deleted files.
     bed.file("back/data/extra", 10);
     let fetched = bed.over_ssh("fetch", &["-v", "--delete", "localhost:data", "back"]);
     assert_ended(&fetched, 0);
@@ -171,7 +171,7 @@ fn a_fetch_is_filtered_by_the_side_that_has_the_files() {
     assert!(
         has("one/data/sub/keep.o") && has("one/data/small") && !has("one/data/a.o") && !has("one/data/big")
     );
-    // What is left out is not deleted either, and what the source does not have is.
+    // A filtered file is not deleted; a file that the source does not have is deleted.
     bed.file("one/data/a.o", 3);
     bed.file("one/data/extra", 3);
     fetch("one", &["--delete"]);
@@ -199,7 +199,8 @@ fn what_is_fetched_may_come_from_a_list() {
     assert!(no_lines.err.contains("-0"), "{no_lines:#?}");
 }
 
-/// Makes so many names of one file in `there/data`, as long as `dirs` make them, and gives their paths.
+/// Creates `count` names of one file in `there/data`, beneath the directories `dirs`, and returns
+/// their paths.
 fn many_names(bed: &Bed, count: usize, dirs: &str) -> Vec<String> {
     fs::create_dir_all(bed.path("there/data").join(dirs)).unwrap();
     let names: Vec<String> = (0..count).map(|name| format!("data/{dirs}f{name:05}")).collect();
@@ -209,7 +210,7 @@ fn many_names(bed: &Bed, count: usize, dirs: &str) -> Vec<String> {
     names
 }
 
-/// 256 names were the most that one job took.
+/// Earlier versions accepted at most 256 names for one job.
 #[test]
 fn a_list_may_be_of_very_many_names() {
     let bed = Bed::new();
@@ -221,7 +222,7 @@ fn a_list_may_be_of_very_many_names() {
     assert_alike(&bed.path("there/data"), &bed.path("in"));
 }
 
-/// More than a line of what both sides say over ssh may hold.
+/// The list is longer than a line of the dialogue over ssh may be.
 #[test]
 fn a_long_list_goes_over_ssh_as_well() {
     let bed = Bed::new();
@@ -237,7 +238,7 @@ fn a_long_list_goes_over_ssh_as_well() {
     }
 }
 
-/// Each name used to keep a directory open from the beginning.
+/// In earlier versions each name kept a directory open from the start.
 #[test]
 fn a_long_list_needs_few_descriptors() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! A lasting server: its configuration, what it keeps, and many clients.
+//! A long-running server: its configuration, its persistent files, and many clients.
 
 use super::stopped::wait_until;
 use super::{Bed, PATIENCE, Server, assert_alike, assert_ended, assert_no_strays, own_port};
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
-/// A configuration of two shares: `in` takes, `out` gives.
+/// Writes a configuration with two shares: clients write to `in` and read from `out`.
 fn configured(bed: &Bed, port: u16) {
     fs::create_dir_all(bed.path("in")).unwrap();
     bed.tree("out/data");
@@ -32,7 +32,7 @@ fn identity_and_tickets_outlive_the_process() {
             assert_eq!(fs::metadata(bed.path(secret)).unwrap().mode() & 0o777, 0o600, "{secret}");
         }
         let target = format!(":{run}");
-        // The first run's tickets serve in the second.
+        // The tickets of the first run are valid in the second.
         assert_ended(&bed.run(&["send", "--ticket-file", "in.ticket", "data", &target]), 0);
         assert_alike(&bed.path("data"), &bed.path("in").join(run).join("data"));
         assert_ended(&bed.run(&["fetch", "--ticket-file", "out.ticket", ":data", run]), 0);
@@ -44,7 +44,7 @@ fn identity_and_tickets_outlive_the_process() {
     }
 }
 
-/// A quota and an end are one share's, and the others go on.
+/// A quota and an expiry apply to one share; the other shares stay available.
 #[test]
 fn each_share_has_its_own_quota_and_end() {
     let bed = Bed::new();
@@ -77,7 +77,7 @@ fn each_share_has_its_own_quota_and_end() {
     assert_alike(&bed.path("data"), &bed.path("wide/in/data"));
 }
 
-/// What systemd runs, with the configuration that stands in the unit file.
+/// The command that systemd runs, with the example configuration of the unit file.
 #[test]
 fn the_unit_file_starts_a_server_by_its_own_example() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/haul-serve.service");
@@ -142,14 +142,14 @@ fn many_clients_are_served_at_once() {
     drop(server);
 }
 
-/// Clients that come at once, and how many of them are let in.
+/// Number of concurrent clients, and number of sessions that the server accepts.
 const CROWD: usize = 40;
 const LET_IN: usize = 10;
 
-/// Bytes that each session may have under way.
+/// Maximum number of bytes in flight for each session.
 const BUFFERS: u64 = 8 << 20;
 
-/// Runs a client until the server has a place for it; whether it had to come again.
+/// Runs a client until the server accepts its session. Returns true if the client had to retry.
 fn patient(bed: &Bed, args: &[&str]) -> bool {
     for tries in 0.. {
         let ended = bed.run(args);
@@ -164,7 +164,7 @@ fn patient(bed: &Bed, args: &[&str]) -> bool {
     unreachable!("the loop ends by itself")
 }
 
-/// The most memory that a process had at once.
+/// Returns the peak memory use of the server in bytes.
 fn memory_peak(server: &Server) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -243,7 +243,7 @@ fn one_client_does_not_take_all_places() {
     assert!(ended.err.contains("as many sessions as it takes"), "{ended:#?}");
     slow.kill().unwrap();
     slow.wait().unwrap();
-    // Its place is free again as soon as the server has seen it go.
+    // The slot of the client is free as soon as the server has noticed the disconnect.
     patient(&bed, &["send", "-q", "--ticket-file", "ticket", "data", ":second"]);
     assert_alike(&bed.path("data"), &bed.path("there/second/data"));
 }
@@ -258,7 +258,7 @@ fn owners_and_setuid_bits_are_kept_only_where_the_server_says_so() {
     assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":one"]), 0);
     assert_eq!(mode("there/one/data/tool"), 0o755);
     drop(careful);
-    // Whoever becomes the owner may not be whom the bit was meant for.
+    // The bit may not be meant for the user who becomes the owner.
     let half = bed.serve(&["--root", "there", "--keep-setuid"]);
     assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":two"]), 0);
     assert_eq!(mode("there/two/data/tool"), 0o755);

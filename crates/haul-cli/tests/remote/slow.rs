@@ -1,4 +1,5 @@
-//! Slow parts: the summary names the one that held the job back, whichever side started it, and a slow sink fills no memory.
+//! Slow components: the summary names the bottleneck, whichever side started the job, and a slow
+//! sink does not fill the memory.
 
 use super::ends::{WAYS, Way, bring};
 use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays, inside};
@@ -16,14 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A job one part of which is slow: in few steps that take long each, so that waits of threads for a processor are little beside it.
+/// A job with one slow component. It has few steps that take long, so that the CPU wait time of its
+/// threads is short in comparison.
 struct Slow {
-    /// Rules of the file systems at the source and at the sink.
+    /// Fault rules of the file systems at the source and at the sink.
     rules: [&'static str; 2],
     options: &'static [&'static str],
-    /// How many files of how many bytes.
+    /// Number of files, and their approximate size in bytes.
     files: (usize, usize),
-    /// What held it back; one of these.
+    /// Possible bottlenecks: the summary must name one of them.
     culprits: &'static [&'static str],
 }
 
@@ -72,8 +74,11 @@ const JOBS: [Slow; 8] = [
     Slow { rules: ["", ""], options: &["--rate=4M"], files: (2, 2 << 20), culprits: &["the network"] },
     Slow {
         rules: ["", ""],
-        // The digest that takes longest, taken when all was sent: neither side waits for the other then with bytes in hand.
-        // Both sides compute it, each in the same time; beside other work it may wait for a processor for longer than it computes.
+        // The slowest digest, computed after all bytes were sent: neither side then waits for the
+        // other while it holds data.
+        //
+        // Both sides compute it, each in the same time. With other load it may wait for a CPU for
+        // longer than it computes.
         options: &["-a", "sm3", "--plain", "--verify=sequential"],
         files: (1, 48 << 20),
         culprits: &["hashing at the source", "hashing at the sink", PROCESSORS[0], PROCESSORS[1]],
@@ -81,7 +86,9 @@ const JOBS: [Slow; 8] = [
 ];
 
 impl Slow {
-    /// Transfers it, again if other processes kept the processors busy and `names_processors`. Only a job that computes is short of them for itself.
+    /// Transfers the files. Retries if other processes kept the processors busy and
+    /// `names_processors` returns true. A job that computes may lack processors by itself, and is
+    /// not retried.
     fn bring(&self, way: Way, more: &[&str], names_processors: impl Fn(&Ended) -> bool) -> Ended {
         let computes = self.culprits.contains(&PROCESSORS[0]);
         attempt(|| match self.bring_once(way, more) {
@@ -90,7 +97,8 @@ impl Slow {
         })
     }
 
-    /// Transfers it. Returns the result, and true if other processes kept the processors busy.
+    /// Transfers the files once. Returns the result, and true if other processes kept the
+    /// processors busy.
     fn bring_once(&self, way: Way, more: &[&str]) -> (Ended, bool) {
         let bed = Bed::new();
         let (count, size) = self.files;
@@ -120,7 +128,8 @@ impl Slow {
     }
 }
 
-/// Checks all jobs. All but the last sleep nearly all their time, and need together no more processors than there are.
+/// Checks all jobs. All jobs except the last sleep most of the time and run concurrently, because
+/// together they need no more processors than there are.
 fn each_job(check: impl Fn(&Slow) + Sync) {
     let test = thread::current().name().unwrap_or_default().to_owned();
     let Some((computing, sleeping)) = JOBS.split_last() else { unreachable!("there are jobs") };
@@ -143,7 +152,8 @@ fn names_processors(summary: &str) -> bool {
     PROCESSORS.iter().any(|culprit| is_named(summary, culprit))
 }
 
-/// Does `work`, and tells whether the machine does so much else meanwhile that a thread which only sleeps waits for a processor each time it wakes.
+/// Runs `work`. The second value is true if the machine is so busy that a sleeping thread waits for
+/// a processor each time it wakes.
 fn watched<T>(work: impl FnOnce() -> T) -> (T, bool) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -167,7 +177,7 @@ fn the_summary_names_what_held_the_job_back() {
         return;
     }
     each_job(|job| {
-        // With one lane no more threads want a processor than there are.
+        // With one lane no more threads are runnable than there are processors.
         let ended = job.bring(Way::Send, &["--streams=1"], |ended| names_processors(&ended.err));
         let is_right = job.culprits.iter().any(|culprit| is_named(&ended.err, culprit));
         assert!(is_right, "{:?} {:?}: {ended:#?}", job.rules, job.options);
@@ -200,7 +210,8 @@ fn the_same_split_is_in_json_and_every_part_of_it_is_explained() {
             let of = |part: &str| parts[part].as_f64().unwrap();
             assert!(parts.values().all(|part| part.as_f64().unwrap() >= 0.0), "{told}");
             let work = of("storage") + of("hashing") + of("compression") + of("crypto") + of("processor");
-            // Two workers of the lane, the walk, background tasks and second reads: no part has more time than its threads.
+            // The lane has two workers. The walk, background tasks and second reads add threads. No
+            // part takes more time than its threads have.
             assert!(work + of("sending") + of("receiving") <= 8.0 * took, "{told}");
             explained += work;
         }
@@ -208,7 +219,7 @@ fn the_same_split_is_in_json_and_every_part_of_it_is_explained() {
         let [sending, receiving] = [&split["source"]["sending"], &split["sink"]["receiving"]];
         assert!(network <= sending.as_f64().unwrap().min(receiving.as_f64().unwrap()), "{told}");
         assert_eq!(summary["spent"], split["sink"], "who fetches is the sink: {told}");
-        // What is slow here takes most of the time of the job, beginning and end with it.
+        // The slow component takes most of the time of the job, including start and end.
         assert!(explained + network >= 0.5 * took, "{told}");
     });
 }
@@ -241,7 +252,8 @@ fn a_thin_link_is_named() {
     link.close().unwrap();
 }
 
-/// Both sides and four who do nothing but spin share one processor. What the two waited for was called the network.
+/// Both sides and four threads that only spin share one processor. Earlier versions attributed the
+/// CPU wait time of the two sides to the network.
 #[test]
 fn processors_that_others_keep_busy_are_named() {
     if !shown_or_skip(Thread::current().run_delay().is_some(), "run delays") {
@@ -252,7 +264,8 @@ fn processors_that_others_keep_busy_are_named() {
     let is_over = AtomicBool::new(false);
     let (here, is_enough) = (&bed, &is_over);
     let ended = thread::scope(|scope| {
-        // In a thread of its own: whoever it starts has its processor too.
+        // The job has a thread of its own, because the processes that it starts inherit the CPU
+        // affinity.
         let crowded = scope.spawn(move || {
             let all = sched_getaffinity(None).unwrap();
             let mut one = CpuSet::new();
@@ -276,7 +289,8 @@ fn processors_that_others_keep_busy_are_named() {
     assert_alike(&bed.path("data"), &bed.path("there/data"));
 }
 
-/// The side that began draws what has settled at the sink, whichever side that is.
+/// The side that started the job displays the bytes that are settled at the sink, whichever side is
+/// the sink.
 #[test]
 fn a_terminal_is_shown_how_far_a_transfer_came() {
     if !met_or_skip(&[Need::Program("script")]) {
@@ -303,7 +317,7 @@ fn a_terminal_is_shown_how_far_a_transfer_came() {
     }
 }
 
-/// Anonymous memory that a process has now, in KiB; none once it is gone.
+/// Returns the anonymous memory of a process in KiB, or 0 if the process has exited.
 fn memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -347,7 +361,7 @@ fn a_slow_sink_fills_no_memory_at_either_end() {
         let ended = client.wait_with_output().unwrap();
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
         assert!(peaks.iter().all(|peak| (1..MOST_KIB).contains(peak)), "{way:?}: {peaks:?} KiB");
-        // It has the file system open.
+        // The server has the file system open.
         drop(server);
         view.close();
         assert_alike(&bed.path(source), &bed.path("store/data"));

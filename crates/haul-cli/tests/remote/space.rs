@@ -1,4 +1,5 @@
-//! Sinks without room for what is sent: that is found before the bytes travel, and nothing of it stays.
+//! Sinks without free space for the job: haul detects this before the bytes travel, and no data of
+//! the job remains.
 
 use super::ends::{WAYS, bring};
 use super::{Bed, assert_ended};
@@ -8,10 +9,11 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use std::fs::{self, File};
 use std::path::Path;
 
-/// More than any of the sinks has, in bytes.
+/// Size of the file in bytes, larger than each of the sinks.
 const LEN: u64 = 400 << 20;
 
-/// Brings a file that has no room into `sink`, both ways.
+/// Asserts in both directions that a file without enough space in `sink` fails and leaves nothing
+/// behind.
 fn does_not_fit(bed: &Bed, sink: &Path) {
     let free = || statvfs(sink).unwrap().f_bfree;
     let before = free();
@@ -22,11 +24,11 @@ fn does_not_fit(bed: &Bed, sink: &Path) {
         let summary = ended.out.lines().last().unwrap();
         let summary: serde_json::Value = serde_json::from_str(summary).unwrap();
         let wire = ["out", "in"].map(|end| summary["wire"][end].as_u64().unwrap());
-        // What is under way when the refusal comes.
+        // Only bytes in flight at the time of the refusal may have travelled.
         assert!(wire.iter().sum::<u64>() < LEN / 4, "{way:?}: {summary}");
         let left: Vec<_> = fs::read_dir(sink).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert!(left.iter().all(|name| name == "lost+found"), "{way:?}: {left:?}");
-        // What the file system needs for itself may differ by a little.
+        // The metadata of the file system may take a few blocks more or less.
         assert!(before - free() < 1024, "{way:?}: {before} and {} blocks are free", free());
     }
 }
@@ -51,7 +53,7 @@ fn a_file_that_has_no_room_is_refused_before_its_bytes_travel() {
     does_not_fit(&bed, &memory.path());
 }
 
-/// Two files of which each has room, and both together have none.
+/// There is space for each of the two files, but not for both.
 #[test]
 fn a_job_that_has_no_room_is_found_before_it_begins() {
     if !met_or_skip(&[Need::Mount]) {
@@ -69,14 +71,15 @@ fn a_job_that_has_no_room_is_found_before_it_begins() {
         ["tree", "tree/one", "tree/two"].map(|name| bed.path(name).to_str().unwrap().to_owned());
     let warning = "the job has 10.0 MiB, and the sink has room for 8.0 MiB";
 
-    // Files: their sizes are known.
+    // The sizes of file operands are known.
     let ended = bed.over_ssh("send", &["--check-space=refuse", &one, &two, &there]);
     assert_ended(&ended, 2);
     assert!(ended.err.contains(warning) && ended.err.contains("nothing is sent") && is_empty(), "{ended:#?}");
     let ended = bed.over_ssh("send", &["-n", &one, &two, &there]);
     assert_ended(&ended, 0);
     assert!(ended.err.contains(warning) && is_empty(), "{ended:#?}");
-    // A tree is walked for that only on request. A file counts once, and a hole not at all.
+    // haul walks a tree for this check only on request. A file counts once, and a hole does not
+    // count.
     for (option, status, warns) in
         [("--check-space=refuse", 2, true), ("--check-space=warn", 0, true), ("-q", 0, false)]
     {
@@ -84,7 +87,7 @@ fn a_job_that_has_no_room_is_found_before_it_begins() {
         assert_ended(&ended, status);
         assert!(ended.err.contains(warning) == warns && is_empty(), "{option}: {ended:#?}");
     }
-    // An update sends what differs, and nobody knows how much that is.
+    // An update sends what differs, and this amount is not known in advance.
     let ended = bed.over_ssh("send", &["-n", "--check-space=refuse", "--update", &tree, &there]);
     assert_ended(&ended, 0);
     let ended = bed.over_ssh("send", &["--check-space=refuse", &one, &there]);
@@ -93,7 +96,7 @@ fn a_job_that_has_no_room_is_found_before_it_begins() {
     small.close().unwrap();
 }
 
-/// The quota of a ticket is room, too.
+/// The quota of a ticket limits the free space, too.
 #[test]
 fn a_job_beyond_the_quota_is_found_before_it_begins() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! Meeting over ssh: beside it, inside it, and not at all.
+//! Connections that ssh establishes: lanes beside ssh, a lane inside ssh, and failures.
 
 use super::{Bed, assert_alike, assert_ended, assert_no_strays, inside};
 use haul_lab::link::{End, Link, Way};
@@ -38,7 +38,7 @@ fn where_no_port_can_be_reached_all_goes_inside_ssh() {
     assert!(argv.starts_with("nowhere.invalid\n") && argv.contains("me@nowhere.invalid\n"), "{argv}");
 }
 
-/// The host is there, and its port is not for us: somebody refuses it, or nobody says a word.
+/// The host is reachable, but not its port: the connection is refused, or its packets are dropped.
 #[test]
 fn where_a_wall_refuses_or_swallows_what_goes_beside_ssh_all_goes_inside() {
     if !met_or_skip(&[Need::Links]) {
@@ -62,7 +62,7 @@ fn where_a_wall_refuses_or_swallows_what_goes_beside_ssh_all_goes_inside() {
         told
     };
     assert!(!send(End::Far, "beside").contains("inside ssh"));
-    // At this side's own address nobody listens.
+    // No process listens at the address of this side.
     assert!(send(End::Near, "refused").contains("inside ssh, by one lane"));
     let (namespace, near) = (link.namespace(End::Far), End::Near.address());
     let walled =
@@ -107,7 +107,7 @@ fn congestion_control_and_multipath_are_as_asked_for_or_told() {
     let has_multipath =
         fs::read_to_string("/proc/sys/net/mptcp/enabled").is_ok_and(|text| text.trim() == "1");
     assert_eq!(sent.err.contains("no MPTCP: "), !has_multipath, "{sent:#?}");
-    // The other side was not asked for it: all goes by one path, and that is told.
+    // The other side was not started with this option. haul uses one path and reports that.
     let _server = bed.serve(&["--root", "there"]);
     let sent = bed.run(&["send", "--mptcp", "--ticket-file", "ticket", "data", ":alone"]);
     assert_ended(&sent, 0);
@@ -150,12 +150,13 @@ fn who_does_not_meet_says_why_and_what_next() {
     assert!(!bed.path("back").exists(), "nothing was begun");
 }
 
-/// As scp once was made to write other files than those that were asked for, into a directory that starts a shell.
+/// scp could once be made to write other files than the requested ones, into a directory from which
+/// a shell reads its start-up files.
 #[test]
 fn another_path_than_the_one_that_was_asked_for_is_not_taken() {
     let bed = Bed::new();
     bed.tree("there/data");
-    // The far side is made to open another name; both as a request writes them.
+    // The remote side opens another name. Both names are encoded as in a request.
     let lies = "#!/bin/sh\nshift\ncd \"${0%/*}/there\" || exit 255\nsed -u '1s#ZGF0YS9zbWFsbA==#ZGF0YS9iaWc=#' | sh -c \"$*\"\n";
     fs::write(bed.path("fake-ssh"), lies).unwrap();
     let fetched = bed.over_ssh("fetch", &["localhost:data/one", "back"]);

@@ -1,5 +1,5 @@
-//! Transfers whose log can't be kept: a state directory that is read-only, full, or filling up, at the start and when a job is to be gone on with; and a
-//! sink on a file system that syncs each file by itself.
+//! Transfers whose log cannot be kept: a state directory that is read-only, full, or fills up, at
+//! the start and on resume. Also a sink on a file system that syncs each file by itself.
 
 use super::claims::claims;
 use super::resumed::{OBJECT, Play, Victim, Way, bytes_beneath, files_beneath, identity, is_temporary};
@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Takes all the room of a file system but so many KiB.
+/// Fills a file system except for `but_kib` KiB.
 fn fill(dir: &Path, but_kib: usize) {
     use std::io::Write;
     let mut filler = fs::File::create(dir.join("filler")).unwrap();
@@ -43,7 +43,7 @@ fn a_fetching_is_done_without_a_log_where_none_can_be_written() {
     full.close().unwrap();
 }
 
-/// Room for the lock, or for when it began, or for some of the log.
+/// There is space for the lock, for the run history, or for a part of the log.
 #[test]
 fn a_state_directory_that_fills_up_meanwhile_costs_the_log_and_nothing_else() {
     if !met_or_skip(&[Need::Mount]) {
@@ -65,7 +65,8 @@ fn a_state_directory_that_fills_up_meanwhile_costs_the_log_and_nothing_else() {
     }
 }
 
-/// From then on the log learns nothing. What it said before is true, and what came after is compared or sent again.
+/// From then on the log records nothing. Its earlier entries are true; later objects are compared
+/// or sent again.
 #[test]
 fn a_job_that_is_killed_after_its_log_found_no_room_goes_on() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -90,7 +91,7 @@ fn a_job_that_is_killed_after_its_log_found_no_room_goes_on() {
         let mut child = play.start(&["--rate=512K"]);
         let mut said = BufReader::new(child.stderr.take().unwrap());
         wait_until("a full log", || !faults.fired().is_empty());
-        // It is told while the job goes on.
+        // haul reports the error while the job continues.
         let told = said.by_ref().lines().map_while(Result::ok).find(|line| line.contains("No space left"));
         assert!(
             told.as_ref().is_some_and(|told| told.contains("sent again if the job is cut off")),
@@ -123,7 +124,7 @@ fn a_job_that_is_killed_after_its_log_found_no_room_goes_on() {
     }
 }
 
-/// What an earlier run logged is not believed by one that can't write that it no longer holds.
+/// A run that cannot revoke the log entries of an earlier run does not trust them.
 #[test]
 fn a_job_whose_log_turned_read_only_begins_anew_and_goes_on_when_it_can_be_written() {
     if !met_or_skip(&[Need::Mount]) {
@@ -142,7 +143,8 @@ fn a_job_whose_log_turned_read_only_begins_anew_and_goes_on_when_it_can_be_writt
     play.assert_whole("once it can be written");
 }
 
-/// What it says is that program's to know: neither the log nor what it tells of is touched.
+/// Only the newer program can read the log: neither the log nor the files that it describes are
+/// changed.
 #[test]
 fn a_log_of_a_newer_program_is_left_as_it_is_and_the_job_done_without_one() {
     let play = Play::new(Way::Fetch, &["--sync=object"]);
@@ -158,7 +160,7 @@ fn a_log_of_a_newer_program_is_left_as_it_is_and_the_job_done_without_one() {
     assert!(fs::read(&index).unwrap() == left);
 }
 
-/// The rest of the room goes to somebody else between two runs.
+/// Another process takes the rest of the space between the two runs.
 #[test]
 fn a_job_whose_state_directory_is_full_by_now_is_done_and_leaves_nothing_once_there_is_room() {
     if !met_or_skip(&[Need::Mount]) {
@@ -206,7 +208,7 @@ fn a_server_without_room_for_logs_says_so_and_takes_what_is_sent() {
     }
 }
 
-/// A FUSE file system is not synced as a whole: each file is, and only then logged.
+/// A FUSE file system is not synced as a whole: haul syncs each file and then logs it.
 #[test]
 fn a_sink_that_syncs_file_by_file_goes_on_where_it_was_killed() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -216,7 +218,7 @@ fn a_sink_that_syncs_file_by_file_goes_on_where_it_was_killed() {
     for name in ["store", "in"] {
         fs::create_dir(play.bed.path(name)).unwrap();
     }
-    // The least delay: so that each sync is told.
+    // The shortest delay, so that the file system reports each sync.
     let rules = "* fsync .. delay 1\n".parse().unwrap();
     let faults = FaultFs::mount(&play.bed.path("store"), &play.bed.path("in"), rules).unwrap();
     play.cut_off(Victim::Sink);
@@ -232,7 +234,8 @@ fn a_sink_that_syncs_file_by_file_goes_on_where_it_was_killed() {
     faults.close();
 }
 
-/// All is there; what the job had begun before waits for it to be gone on with.
+/// Asserts that all files are at the sink, and that files of the interrupted run wait to be
+/// resumed.
 fn assert_same_but_for_what_was_left(play: &Play) {
     for path in files_beneath(&play.source()) {
         let name = path.strip_prefix(play.source()).unwrap();

@@ -1,4 +1,5 @@
-//! Ctrl-C, and ends that die: nothing half done keeps a file's name, and no process stays behind.
+//! Ctrl-C and killed processes: no incomplete file has its final name, and no process keeps
+//! running.
 
 use super::{Bed, assert_alike, assert_no_strays};
 use crate::faults::bed::pasted;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `holds`.
+/// Waits until `holds` returns true.
 #[track_caller]
 pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -20,7 +21,7 @@ pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The processes `haul meet` that run in `there`.
+/// Returns the `haul meet` processes with the working directory `there`.
 pub(super) fn far_sides(there: &Path) -> Vec<Pid> {
     let is_one = |entry: &fs::DirEntry| {
         let cwd = fs::read_link(entry.path().join("cwd"));
@@ -31,7 +32,7 @@ pub(super) fn far_sides(there: &Path) -> Vec<Pid> {
     found.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// A sending of 40 MiB at 500 KiB a second, which has begun.
+/// Starts a send of 40 MiB at 500 KiB per second, and returns when the sink has its first file.
 fn slow(bed: &Bed, way: &[&str]) -> Child {
     bed.file("data/big", 40 << 20);
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
@@ -58,7 +59,7 @@ fn interrupted(way: &[&str]) {
     wait_until("the end of the other side", || far_sides(&there).is_empty());
     assert!(!bed.path("there/in/data/big").exists());
     let (_, advice) = told.split_once("to resume, run: ").expect(&told);
-    // Where nothing limits the rate it is faster.
+    // A higher rate limit makes the resumed job faster.
     assert!(advice.starts_with("haul send ") && advice.contains(" '--rate=500K' "), "{advice}");
     pasted(bed.path(""), &advice.replace("--rate=500K", "--rate=500M"));
     assert_alike(&bed.path("data"), &bed.path("there/in/data"));

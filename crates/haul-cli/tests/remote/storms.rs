@@ -1,5 +1,5 @@
-//! Bad lines: connections that are cut, reset, stalled and bent under a job. Whatever they do, a file that has its name is
-//! right, and the exit status says whether all of them are there.
+//! Faulty connections: cut, reset, stalled and corrupted during a job. A file with its final name
+//! is always correct, and the exit status shows if files are missing.
 
 use super::ends::{self, WAYS};
 use super::resumed::{OBJECT, finished_bytes, logged_bytes};
@@ -14,13 +14,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Lanes of each job.
+/// Number of lanes of each job.
 const LANES: usize = 4;
 
-/// Bytes that a lane carries at least, whatever the others do: a fate lies before.
+/// Minimum number of bytes that a lane carries, whatever the other lanes do. Faults are injected
+/// before that.
 const LANE_BYTES: u64 = 600_000;
 
-/// What the side that sends keeps to.
+/// Rate limit of the sending side.
 const RATE: &str = "--rate=16M";
 
 struct Storm {
@@ -31,7 +32,7 @@ struct Storm {
     is_plain: bool,
 }
 
-/// The way that the bytes of files go in such a job.
+/// Returns the direction of the file data in such a job.
 fn downstream(job: ends::Way) -> Way {
     match job {
         ends::Way::Send => Way::ToServer,
@@ -40,7 +41,7 @@ fn downstream(job: ends::Way) -> Way {
 }
 
 impl Storm {
-    /// A server behind a bad line, and 8 MiB to send to it or to fetch from it.
+    /// Starts a server behind a fault proxy, with 8 MiB to send to the server or to fetch from it.
     fn new(job: ends::Way, fates: Vec<Fate>, is_plain: bool) -> Storm {
         let bed = Bed::new();
         let source = if job == ends::Way::Send { "data" } else { "there/data" };
@@ -57,23 +58,23 @@ impl Storm {
         Storm { bed, server, line, job, is_plain }
     }
 
-    /// Brings all of it, not faster than so that every lane is used.
+    /// Transfers all files, at a rate limit at which the job uses every lane.
     fn bring(&self) -> Ended {
         self.bring_by("blake3")
     }
 
-    /// The same, compared by another digest.
+    /// Does the same with another digest.
     fn bring_by(&self, algorithm: &str) -> Ended {
         let mut args = vec!["--json", "--ticket-file=ticket", "--object-size=64K", "-a", algorithm];
         args.extend(self.is_plain.then_some("--plain"));
-        // Only who sends keeps the rate.
+        // Only the sending side enforces the rate.
         self.bed.run(&match self.job {
             ends::Way::Send => [&["send", RATE][..], &args, &["data", ":"]].concat(),
             ends::Way::Fetch => [&["fetch"][..], &args, &[":data", "back"]].concat(),
         })
     }
 
-    /// Folders of the server's jobs that are not over.
+    /// Returns the directories of the server's unfinished jobs.
     fn jobs(&self) -> Vec<PathBuf> {
         let found = fs::read_dir(self.bed.path("state/haul/serve/jobs")).into_iter().flatten().flatten();
         found.map(|job| job.path()).collect()
@@ -100,7 +101,7 @@ fn connections_that_are_cut_reset_stalled_or_bent_cost_no_file() {
         let job = WAYS[seed as usize % 2];
         let mut random = Random::from_seed(seed);
         let ills = [Ill::Cut, Ill::Reset, Ill::Stall(Duration::from_millis(700)), Ill::Flip];
-        // Each has its turn both ways, and another comes as it is drawn.
+        // Each fault occurs in both directions, together with a randomly drawn one.
         let (ill, drawn) = (ills[seed as usize / 2 % ills.len()], ills[random.index(ills.len())]);
         let mut fate = |connection, ill| Fate {
             over: Over::Connection(connection),
@@ -108,7 +109,7 @@ fn connections_that_are_cut_reset_stalled_or_bent_cost_no_file() {
             at: 2000 + random.below(LANE_BYTES),
             ill,
         };
-        // The first connection carries the job; one of the others lives on.
+        // The first connection carries the job; one of the others stays intact.
         let [one, other] = [0, 1].map(|further| 1 + (seed as usize + further) % (LANES - 1));
         let fates = vec![fate(one, ill), fate(other, drawn)];
         let told = format!("{fates:?}");
@@ -118,7 +119,8 @@ fn connections_that_are_cut_reset_stalled_or_bent_cost_no_file() {
         storm.assert_all_there();
         befallen[seed as usize % 2] += storm.line.befallen();
     }
-    // Fates lie where every connection comes to, whatever the seed; how many of them are told as lost the job's last moments decide.
+    // Every connection reaches the offset of its fault, for any seed. The last moments of the job
+    // decide how many connections are reported as lost.
     assert!(befallen.iter().all(|count| *count > 0), "no ill was ever done: nothing was tried: {befallen:?}");
 }
 
@@ -138,7 +140,7 @@ fn a_job_whose_first_connection_is_lost_says_so_and_is_finished_by_another() {
     }
 }
 
-/// What came is told by what stands at the sink when its session is over, however far that was.
+/// When the session has ended, the state of the sink shows which data arrived.
 #[test]
 fn what_came_before_the_network_was_lost_is_not_sent_again() {
     let mut durable = 0;
@@ -178,11 +180,13 @@ fn bits_flipped_on_a_plain_connection_reach_no_file() {
             Fate { over, way: downstream(job), at, ill: Ill::Flip }
         };
         let storm = Storm::new(job, (0..LANES).map(&mut fate).collect(), true);
-        // Objects are hashed one by one, or several at once before they are sent.
+        // With BLAKE3 a lane hashes objects one by one; with MD5 it hashes several in parallel
+        // before it sends them.
         let ended = storm.bring_by(["blake3", "md5"][seed as usize % 2]);
         match ended.status {
             Some(0) => storm.assert_all_there(),
-            // A frame's head that is bent ends its connection, and the first one's the job.
+            // A corrupted frame header ends its connection. On the first connection this also ends
+            // the job.
             Some(1) => {
                 assert_ended(&storm.bring(), 0);
                 storm.assert_all_there();
@@ -194,8 +198,8 @@ fn bits_flipped_on_a_plain_connection_reach_no_file() {
         sent_again[seed as usize / 2 % 2] += again;
         befallen[seed as usize / 2 % 2] += flips;
     }
-    // A flip that damages no object bends a frame's head. Heads are less than one byte in a hundred of what travels: half of all
-    // flips meet one by no seed.
+    // A flip that damages no object corrupts a frame header. Headers are less than one byte in a
+    // hundred of the transferred data: with no seed half of all flips hit a header.
     let found = sent_again.iter().zip(&befallen).all(|(again, flips)| *again > 0 && 2 * again >= *flips);
     assert!(found, "{sent_again:?} damaged objects were found of {befallen:?} flips");
 }

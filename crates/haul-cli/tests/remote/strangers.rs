@@ -1,4 +1,5 @@
-//! Strangers at the door of `haul serve`: each is told of with a reason, and neither the sessions nor the memory of the server notice them.
+//! Unauthenticated peers of `haul serve`: the server logs each of them with a reason, and they
+//! affect neither its sessions nor its memory.
 
 use super::{Bed, PATIENCE, Server, assert_alike, assert_ended, own_port};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
@@ -7,16 +8,17 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 
-/// Connections of one peer that may wait unproven, as the server has it by default.
+/// Default maximum number of unauthenticated connections of one peer.
 const OF_ONE_PEER: usize = 64;
 
-/// A server at a port of this host.
+/// Starts a server at a port of this host and returns its address.
 fn server(bed: &Bed, more: &[&str]) -> (Server, SocketAddr) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, own_port()));
     (bed.serve_at(&address.to_string(), &[&["--root", "there"], more].concat()), address)
 }
 
-/// Waits until each of `words` stood in a line of its log of its own. Those that fit more lines come before those that fit fewer.
+/// Waits until each element of `words` has occurred in a log line of its own. Elements that match
+/// more lines must come before those that match fewer.
 #[track_caller]
 fn says_all(server: &Server, words: &[&str]) {
     let (mut missing, mut heard) = (words.to_vec(), Vec::new());
@@ -31,16 +33,16 @@ fn says_all(server: &Server, words: &[&str]) {
     }
 }
 
-/// Says `bytes` and no more, and waits until the server closes.
+/// Sends `bytes` and nothing more, and waits until the server closes the connection.
 fn speak(address: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(address).unwrap();
-    // It may have heard enough in the middle of it.
+    // The server may close the connection before it has read all bytes.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
-/// A connection from another address of this host.
+/// Opens a connection from another address of this host.
 fn from(own: Ipv4Addr, to: SocketAddr) -> OwnedFd {
     let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&stream, &SocketAddr::from((own, 0))).unwrap();
@@ -48,14 +50,14 @@ fn from(own: Ipv4Addr, to: SocketAddr) -> OwnedFd {
     stream
 }
 
-/// What the process has, by the name of a field of its status.
+/// Returns the value of a field in the status of the server process.
 fn status(server: &Server, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// What a stranger says, and what the server says of that.
+/// Bytes that an unauthenticated peer sends, and the text that the server logs.
 type Said<'a> = (&'a [u8], &'static str);
 
 #[test]
@@ -91,7 +93,8 @@ fn strangers_of_every_kind_are_told_of_with_a_reason_and_the_server_goes_on() {
     ];
     for (mode, strangers) in strangers {
         let (server, address) = server(&bed, mode);
-        // One that never says a word has a deadline, and keeps nobody out meanwhile.
+        // The server disconnects a peer that sends nothing after a timeout. Such a peer blocks no
+        // other client.
         let mut silent = TcpStream::connect(address).unwrap();
         let mut words: Vec<&str> = strangers.iter().map(|(_, words)| *words).collect();
         for (bytes, _) in strangers {

@@ -1,5 +1,8 @@
-//! Jobs by a ticket that are cut off, and begun again: all arrives, nothing that was durable travels again, nobody goes on with another's job, and
-//! what servers keep of them stays within its limits.
+//! Jobs with a ticket that are interrupted and started again: all files arrive, and no durable data
+//! travels again.
+//!
+//! No client resumes the job of another ticket, and the state of the jobs on a server stays within
+//! its limits.
 
 use super::resumed::{files_beneath, finished_bytes, is_temporary, logged_bytes};
 use super::stopped::wait_until;
@@ -13,22 +16,24 @@ use std::time::{Duration, SystemTime};
 
 const OBJECT: u64 = 64 << 10;
 
-/// Bytes a second of a job that is to be cut off: it would take half a minute, and is cut off when a few objects are logged.
+/// Rate limit of a job that is to be interrupted, in bytes per second. The job would take half a
+/// minute; it is interrupted when a few objects are logged.
 const SLOWLY: &str = "256K";
 
-/// Objects that are logged before a job is cut off, at least.
+/// Minimum number of logged objects before a job is interrupted.
 const LOGGED: u64 = 3;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A server's directories, and a tree of files larger and smaller than an object on each side, about 6 MiB.
+/// The directories of a server, and a tree of about 6 MiB on each side: files larger and smaller
+/// than an object.
 pub(super) struct Desk {
     pub(super) bed: Bed,
     port: u16,
 }
 
 impl Desk {
-    /// A desk that serves by this configuration, beside what all have.
+    /// Creates the directories and a configuration with `settings` in addition to the common ones.
     pub(super) fn new(settings: &str) -> Desk {
         let bed = Bed::new();
         for tree in ["data", "out/data"] {
@@ -70,7 +75,7 @@ impl Desk {
         self.bed.path("data")
     }
 
-    /// Sending the tree to `:NAME`.
+    /// Returns the command line that sends the tree to the target `to`.
     pub(super) fn sending<'a>(&self, ticket: &'a str, to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         let fixed =
             ["send", "--json", "--object-size=64K", "--sync=object", "--streams=2", "--ticket-file", ticket];
@@ -82,7 +87,7 @@ impl Desk {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Sends slowly, and halts the client when objects are logged that belong to no whole file.
+    /// Starts a slow send, and stops the client when objects of incomplete files are logged.
     fn halted(&self, ticket: &str, to: &str) -> Child {
         let child = self.start(&self.sending(ticket, to, &[&format!("--rate={SLOWLY}")]));
         let sink = self.bed.path("in").join(&to[1..]).join("data");
@@ -91,7 +96,7 @@ impl Desk {
         child
     }
 
-    /// Sends a part, and kills the client; returns when its session is over.
+    /// Sends a part of the tree and kills the client. Returns when the session has ended.
     pub(super) fn cut_off(&self, ticket: &str, to: &str) {
         let before = self.jobs();
         kill(self.halted(ticket, to));
@@ -100,17 +105,19 @@ impl Desk {
         });
     }
 
-    /// Folders of the server's jobs that are not over.
+    /// Returns the directories of the server's unfinished jobs.
     pub(super) fn jobs(&self) -> Vec<PathBuf> {
         entries(&self.bed.path("state/haul/serve/jobs"))
     }
 
-    /// Bytes of `sink` that need not travel again: of whole files, and of objects that the job's log knows.
+    /// Returns the number of bytes of `sink` that need not travel again: in complete files, and in
+    /// objects that the log of the job contains.
     pub(super) fn durable(&self, job: &Path, sink: &Path) -> u64 {
         finished_bytes(sink) + logged_bytes(job, sink)
     }
 
-    /// Does the job, and holds it to having sent nothing that was `durable`, and little that was there.
+    /// Runs the job to its end. Asserts that it sent none of the `durable` bytes, and little more
+    /// than the rest.
     #[track_caller]
     pub(super) fn finish(&self, words: &[&str], durable: u64, wire: &str) -> Value {
         let summary = whole(&self.bed.run(words));
@@ -122,17 +129,18 @@ impl Desk {
         summary
     }
 
-    /// All is there, and nothing is left that was needed on the way, but so many jobs that are not over.
+    /// Asserts that all files have arrived, that no temporary file remains, and that `jobs`
+    /// unfinished jobs remain.
     #[track_caller]
     pub(super) fn assert_whole(&self, to: &str, jobs: usize) {
-        // The client knows that all arrived before the server has tidied up.
+        // The client learns that all files have arrived before the server has cleaned up.
         wait_until("the end of the job", || self.jobs().len() == jobs);
         assert_alike(&self.source(), &self.bed.path("in").join(to).join("data"));
         assert_no_strays(&self.bed.path("in").join(to));
     }
 }
 
-/// The summary of a job that did all it was to do.
+/// Returns the summary of a job that completed.
 #[track_caller]
 pub(super) fn whole(ended: &Ended) -> Value {
     assert_ended(ended, 0);
@@ -150,12 +158,12 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Whether a session that had the job let go of it in order.
+/// Returns true if the session of the job has released its lock cleanly.
 pub(super) fn is_let_go(job: &Path) -> bool {
     fs::metadata(job.join("lock")).is_ok_and(|lock| lock.len() == 0)
 }
 
-/// The times of a job's files as if nothing had happened to it for so long.
+/// Sets the times of a job's files as if the job had been idle for `ago`.
 fn age(job: &Path, ago: Duration) {
     for name in ["lock", "begun"] {
         let file = fs::File::options().write(true).open(job.join(name)).unwrap();
@@ -192,7 +200,7 @@ fn a_sending_goes_on_when_its_server_was_killed_and_is_back() {
     desk.assert_whole("x", 0);
 }
 
-/// What is fetched is logged where it goes to, whichever way leads to its source.
+/// A fetch keeps its log at the sink, whatever connection leads to the source.
 #[test]
 fn a_fetching_goes_on_when_either_side_was_killed() {
     for kills_server in [false, true] {
@@ -241,14 +249,15 @@ fn nobody_goes_on_with_the_job_of_another_ticket_or_learns_of_it() {
     let _server = desk.serve();
     let halted = desk.halted("one.ticket", ":x");
     let jobs = desk.jobs();
-    // The same command, with another ticket: all of it travels, and nothing is said of who else is there.
+    // With another ticket, the same command sends all bytes and reveals nothing about the other
+    // session.
     let other = desk.bed.run(&desk.sending("other.ticket", ":x", &[]));
     assert_eq!(whole(&other)["bytes_of_earlier_runs"], 0, "{other:#?}");
     assert!(!other.err.contains("at this job"), "{other:#?}");
     wait_until("the end of the other job", || desk.jobs() == jobs);
     let left = files_beneath(&desk.bed.path("in/x")).iter().filter(|path| is_temporary(path)).count();
     assert!(left > 0, "nothing of it was touched");
-    // With the same ticket it is the same job, and a guest hears of it only that.
+    // With the same ticket it is the same job, and the client learns nothing else.
     let same = desk.bed.run(&desk.sending("one.ticket", ":x", &[]));
     assert_ended(&same, 2);
     assert!(same.err.contains("another session is at this job"), "{same:#?}");
@@ -265,7 +274,8 @@ fn more_jobs_than_may_be_kept_begin_anew_and_the_log_says_so() {
     let server = desk.serve();
     desk.cut_off("one.ticket", ":x");
     let durable = desk.durable(&desk.jobs()[0], &desk.bed.path("in/x/data"));
-    // A second job is begun, cut off, and begun anew: nothing of it is kept, by the name of whichever ticket.
+    // A second job is interrupted and starts again from the beginning: the server keeps nothing of
+    // it, under either ticket.
     let slowly = format!("--rate={SLOWLY}");
     let child = desk.start(&desk.sending("other.ticket", ":y", &[&slowly]));
     let line = server.says("as many jobs that were cut off are kept as may be, 1");
@@ -280,7 +290,7 @@ fn more_jobs_than_may_be_kept_begin_anew_and_the_log_says_so() {
     let summary = whole(&desk.bed.run(&desk.sending("other.ticket", ":y", &[])));
     assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
     desk.assert_whole("y", 1);
-    // The first one goes on, and makes room for another.
+    // The first job resumes, and then frees its slot for another job.
     desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
     desk.assert_whole("x", 0);
     desk.cut_off("other.ticket", ":z");
@@ -319,7 +329,7 @@ fn jobs_with_which_nobody_goes_on_are_forgotten_with_what_came_of_them() {
     let durable = desk.durable(&young[0], &desk.bed.path("in/x/data"));
     desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
     desk.assert_whole("x", 0);
-    // Whoever comes too late begins anew.
+    // A client that returns too late starts from the beginning.
     assert_eq!(whole(&desk.bed.run(&desk.sending("other.ticket", ":y", &[])))["bytes_of_earlier_runs"], 0);
     desk.assert_whole("y", 0);
 }
@@ -334,7 +344,7 @@ fn a_server_looks_for_old_jobs_while_it_serves() {
     assert_no_strays(&desk.bed.path("in"));
 }
 
-/// Such a ticket is good while its server lives, and so is what it left.
+/// Such a ticket is valid while its server runs, and so are the files of its interrupted jobs.
 #[test]
 fn a_ticket_that_ends_with_its_server_leaves_nothing_behind() {
     let desk = Desk::new("");
@@ -367,7 +377,7 @@ fn no_log_is_kept_where_clients_could_write_it() {
     desk.assert_whole("x", 0);
     assert!(!desk.bed.path("state/haul/serve").exists());
     drop(server);
-    // Where nothing may be kept, nothing is.
+    // If no job may be kept, the server creates no log store.
     let server = desk.bed.serve(&["--root", "in", "--log-jobs=0"]);
     whole(&desk.bed.run(&desk.sending("ticket", ":y", &[])));
     drop(server);

@@ -1,4 +1,4 @@
-//! Tickets: what they open, and what opens nothing.
+//! Tickets: the operations that they permit, and the tickets that a server refuses.
 
 use super::{Bed, PATIENCE, assert_alike, assert_ended, assert_no_strays, own_port};
 use haul_lab::line::Line;
@@ -89,7 +89,7 @@ fn a_one_time_ticket_ends_its_server_and_opens_nothing_again() {
 fn a_ticket_of_another_server_is_refused_by_both_sides() {
     let bed = Bed::new();
     bed.tree("data");
-    // Two servers in turn at one port, and a third that shows the second's certificate.
+    // Two servers run in turn at one port, and a third has the certificate of the second.
     let port = own_port();
     let at = format!("127.0.0.1:{port}");
     for identity in ["id1", "id2"] {
@@ -101,7 +101,7 @@ fn a_ticket_of_another_server_is_refused_by_both_sides() {
     let sent = bed.run(&["send", "--ticket-file", "ticket of id1", "data", ":"]);
     assert_ended(&sent, 2);
     assert!(sent.err.contains("fingerprint"), "{sent:#?}");
-    // The right certificate, and a secret that this process never gave out.
+    // The certificate is right, but this process never issued the secret.
     let sent = bed.run(&["send", "--ticket-file", "ticket of id2", "data", ":"]);
     assert_ended(&sent, 2);
     assert!(sent.err.contains("refuses"), "{sent:#?}");
@@ -184,7 +184,8 @@ fn plain_text_is_asked_for_by_both_or_refused() {
     assert_ended(&bed.run(&["send", "--plain", "--ticket-file", "ticket", "data", ":"]), 2);
 }
 
-/// Whoever sits on the way sees neither names nor bytes, unless both sides were asked for that.
+/// An observer of the connection sees neither names nor bytes, unless both sides request plain
+/// text.
 #[test]
 fn what_travels_is_seen_on_the_way_only_where_plain_text_was_asked_for() {
     let bed = Bed::new();
@@ -209,7 +210,8 @@ fn what_travels_is_seen_on_the_way_only_where_plain_text_was_asked_for() {
     }
 }
 
-/// Names are another host's choice, and nothing that is told of them moves a cursor or looks like a line of its own.
+/// Another host chooses the names. No output that contains them moves a cursor or looks like a
+/// separate message.
 #[test]
 fn no_name_steers_a_terminal_at_either_side() {
     const NAME: &str = "\u{1b}[2J\nhaul: all is well";

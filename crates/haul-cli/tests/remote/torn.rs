@@ -1,5 +1,5 @@
-//! Transfers of a source that is written to in place meanwhile, its modification time set back: only its change time tells. It moves for a new
-//! mode as well.
+//! Transfers of a source that is modified in place meanwhile, with its modification time set back.
+//! Only the change time shows the modification, but a new mode updates it as well.
 
 use super::ends::{WAYS, bring};
 use super::{Bed, assert_ended};
@@ -14,7 +14,8 @@ use std::thread;
 
 const LEN: usize = 1 << 20;
 
-/// Writes at the beginning of a file, which was read, and at its end, which was not, and sets the modification time back.
+/// Writes to the start of a file, which haul has read, and to its end, which haul has not read.
+/// Then sets the modification time back.
 fn tear(file: &Path) {
     let modified = fs::metadata(file).unwrap().modified().unwrap();
     let open = File::options().write(true).open(file).unwrap();
@@ -27,7 +28,8 @@ fn restrict(file: &Path) {
     fs::set_permissions(file, Permissions::from_mode(0o640)).unwrap();
 }
 
-/// The bytes of the file that had the name arrive whole, and the sender reports that its path is another one's.
+/// The complete contents of the original file arrive, and the sender reports that its path now
+/// names another file.
 #[test]
 fn a_source_that_another_file_replaces_is_reported_by_its_sender() {
     if !met_or_skip(&[Need::Fuse]) {

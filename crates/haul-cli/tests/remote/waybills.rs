@@ -1,12 +1,13 @@
-//! Receipts of transfers: written at both ends, agreeing, and accepted by `haul verify` against the files of both.
+//! Receipts of transfers: both sides write them, they agree, and `haul verify` accepts each for the
+//! files of both sides.
 
 use super::{Bed, Ended, assert_ended};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The lines of a waybill's entries without their checks, which chain them to those before, in the order of the entries'
-/// paths.
+/// Returns the entries of a waybill, sorted. The lines have no checksums, because these chain each
+/// line to the previous ones.
 fn entries(waybill: &Path) -> Vec<String> {
     let text = fs::read_to_string(waybill).unwrap();
     let mut entries: Vec<String> = Vec::new();
@@ -31,7 +32,7 @@ fn verifies(bed: &Bed, waybill: &Path, root: &Path) -> Ended {
     ended
 }
 
-/// The digests that a waybill exports are those that b3sum finds.
+/// Asserts that the digests that a waybill exports match the files beneath `root`.
 #[track_caller]
 fn exports(bed: &Bed, waybill: &Path, root: &Path) {
     let exported = bed.run(&["waybill", "export", "-a", "blake3", waybill.to_str().unwrap()]);
@@ -123,7 +124,7 @@ fn a_server_keeps_a_receipt_of_each_session() {
     let text = fs::read_to_string(&of_server).unwrap();
     assert!(text.contains("root=srv/in run=haul%20serve%20"), "{text}");
     fs::remove_file(&of_server).unwrap();
-    // Who comes in vain, or only looks, leaves none.
+    // A dry run leaves no receipt.
     assert_ended(&bed.run(&["send", "--ticket-file=ticket", "--dry-run", "data", ":in"]), 0);
     server.says("would be sent");
     assert_eq!(fs::read_dir(bed.path("bills")).unwrap().count(), 0);
@@ -189,7 +190,7 @@ fn where_no_receipt_can_be_written_nothing_is_moved() {
     assert!(ended.err.contains("--waybill-there"), "{ended:#?}");
 }
 
-/// Of a job that did not bring all, the receipt says what it brought.
+/// The receipt of a job with failures describes the files that arrived.
 #[test]
 fn the_receipt_of_a_job_with_failures_is_whole_and_true() {
     let bed = Bed::new();
@@ -202,7 +203,7 @@ fn the_receipt_of_a_job_with_failures_is_whole_and_true() {
     assert!(!entries(&here).iter().any(|entry| entry.contains("data/big")), "it did not arrive");
     verifies(&bed, &here, &bed.path("there/in"));
     assert_ended(&bed.run(&["waybill", "check", "here"]), 0);
-    // The next night's job adds what is new; what it leaves stands in the section before.
+    // A later job adds the new file. The files that it skips are in the section before.
     fs::remove_dir(bed.path("there/in/data/big")).unwrap();
     let ended = bed.over_ssh("send", &["--update", "--waybill=here", "data", "localhost:in"]);
     assert_ended(&ended, 0);

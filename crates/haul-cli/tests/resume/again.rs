@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The job of these tests with a limit on open files.
+/// Runs the job of these tests with a limit on open files.
 fn with_files(bed: &Bed, most: u64, more: &[&str]) -> Ended {
     let job = bed.cp(more);
     let mut command = Command::new("sh");
@@ -18,7 +18,7 @@ fn with_files(bed: &Bed, most: u64, more: &[&str]) -> Ended {
     Ended::of(command.output().unwrap())
 }
 
-/// Regular files below a folder.
+/// Returns the regular files beneath a directory.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
@@ -29,7 +29,8 @@ fn changed(path: &Path) -> (i64, i64) {
     (found.ctime(), found.ctime_nsec())
 }
 
-/// A descriptor was held for each file until a second was over, and those that found none any more were left with a byte more and a time of 1970.
+/// Earlier versions held a descriptor for each file until a second had passed. Files without a
+/// descriptor were left with an additional byte and a time of 1970.
 #[test]
 fn a_run_over_many_finished_small_files_holds_few_of_them_open() {
     let bed = Bed::empty();
@@ -53,7 +54,7 @@ fn a_run_over_many_finished_small_files_holds_few_of_them_open() {
     bed.is_whole("without a log");
 }
 
-/// The same for files of several objects, which are held until they are logged.
+/// The same for files of several objects, which are held open until they are logged.
 #[test]
 fn a_run_over_many_finished_files_of_several_objects_holds_few_of_them_open() {
     let bed = Bed::empty();
@@ -76,7 +77,8 @@ fn a_finished_job_that_is_run_again_reads_only_what_was_changed_since() {
     let sinks: Vec<PathBuf> =
         files(&bed.path("sink")).into_iter().filter(|path| !path.is_symlink()).collect();
     let last = sinks.iter().map(|path| changed(path)).max().unwrap();
-    // What was finished at the last moment that the job saw may have come a moment later, for all it knows.
+    // A file with the last change time that the job recorded may have been finished later, so that
+    // the next run does not trust it.
     let known = sinks.iter().filter(|path| changed(path) < last).count() as u64;
     let victim = bed.path("sink/dir/deeper/one");
     let (modified, is_known) = (fs::metadata(&victim).unwrap().modified().unwrap(), changed(&victim) < last);
@@ -84,12 +86,13 @@ fn a_finished_job_that_is_run_again_reads_only_what_was_changed_since() {
     fs::File::options().write(true).open(&victim).unwrap().set_modified(modified).unwrap();
     let ended = bed.ends(&["--threads=1"]);
     ended.is_fine("again");
-    // The other name of a file is linked, and not one of the files that are kept.
+    // The other name of a file is linked and does not count as a kept file.
     assert!(ended.count("files_kept") + 2 >= known - u64::from(is_known) && known > 2, "{known}: {ended:?}");
     bed.is_whole("again");
 }
 
-/// The job opened a finished file that was not logged yet for writing, and made a link again in a read-only directory.
+/// Earlier versions opened a finished file without a log entry for writing, and created a link
+/// again in a read-only directory.
 #[test]
 fn an_ordinary_user_goes_on_with_read_only_files_and_directories() {
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
@@ -127,7 +130,8 @@ fn an_ordinary_user_goes_on_with_read_only_files_and_directories() {
             Ended::of(command.stdin(Stdio::null()).output().unwrap())
         };
         run().is_fine("first");
-        // As if it had been interrupted before its first log record: root may change read-only directories.
+        // As if the job had been interrupted before its first log record: root may change read-only
+        // directories.
         fs::remove_dir_all(bed.path("state")).unwrap();
         fs::remove_file(bed.path("sink/closed/lost")).unwrap();
         fs::remove_file(bed.path("sink/closed/link")).unwrap();

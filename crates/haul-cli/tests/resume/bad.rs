@@ -1,4 +1,4 @@
-//! Logs and state directories that can't be trusted or used, and two processes at one job.
+//! Logs and state directories that cannot be trusted or used, and two processes with one job.
 
 use super::{Bed, Ended, OBJECT, kill};
 use haul_lab::mounts::{Access, Mounted};
@@ -12,13 +12,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The files of the log of the only job, and its record.
+/// Returns the log files and the record of the only job.
 fn files(bed: &Bed) -> Vec<PathBuf> {
     let log = fs::read_dir(bed.job().join("log")).unwrap().map(|entry| entry.unwrap().path());
     log.chain([bed.job().join("record")]).collect()
 }
 
-/// A copy of a folder and all beneath.
+/// Copies a directory recursively.
 fn copy_tree(from: &Path, to: &Path) {
     let status = std::process::Command::new("cp").arg("-aT").args([from, to]).status().unwrap();
     assert!(status.success());
@@ -51,7 +51,8 @@ fn a_log_that_is_cut_or_bent_anywhere_never_makes_a_wrong_copy() {
         ended.is_fine(&what);
         let copied = super::Snapshot::take(&bed.path("sink")).unwrap();
         let source = super::Snapshot::take(&bed.path("source")).unwrap();
-        // A copy of the sink has other inodes, and so nothing of the log counts: it is compared.
+        // The copied sink has other inodes, so that no log entry counts and the objects are
+        // compared.
         assert!(source.diff(&copied, super::Facets::ARCHIVE, 3).is_empty(), "{what}");
     }
 }
@@ -70,7 +71,7 @@ fn a_damaged_log_is_told_and_what_it_lost_is_compared() {
     bed.is_whole("a damaged log");
 }
 
-/// What is left of such a log was taken at its word, as after any clean end.
+/// In earlier versions the rest of such a log was trusted, as after a clean end.
 #[test]
 fn of_a_damaged_log_the_rest_is_sampled_after_a_clean_end_too() {
     let Some(bed) = Bed::to_cut_off(25) else { return };
@@ -98,7 +99,7 @@ fn the_log_of_another_job_or_of_other_objects_is_not_trusted() {
     let Some(bed) = Bed::to_cut_off(23) else { return };
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let first = bed.job();
-    // The same log in the folder of another job.
+    // The same log in the directory of another job.
     let mut command = bed.haul(&["cp", "-rT", "--resume", "--json", "--split-size=64K", "source", "sink"]);
     let done = Ended::of(command.output().unwrap());
     done.is_fine("another job");
@@ -132,7 +133,8 @@ fn what_a_newer_program_wrote_stops_before_anything_is_touched() {
     assert_eq!(super::Snapshot::take(&bed.path("sink")).unwrap(), before);
 }
 
-/// The record was written before the log was looked at: the newer program then found a job that had run again, and been cut off.
+/// Earlier versions wrote the record before they checked the log. The newer program then found a
+/// job that had run again and been interrupted.
 #[test]
 fn a_log_that_a_newer_program_wrote_is_refused_and_all_stays_as_it_left_it() {
     let Some(bed) = Bed::to_cut_off(29) else { return };
@@ -155,7 +157,7 @@ fn a_log_that_a_newer_program_wrote_is_refused_and_all_stays_as_it_left_it() {
 #[test]
 fn a_state_directory_that_can_not_be_written_is_told_before_anything_is_touched() {
     let bed = Bed::new(25);
-    // Nothing that is a directory.
+    // The path is not a directory.
     fs::write(bed.path("state"), "a file").unwrap();
     let ended = bed.ends(&[]);
     assert_eq!(ended.code, Some(1));

@@ -1,4 +1,5 @@
-//! A sink with a file system of its own, which is mounted again between two runs of a copy, or full for a while.
+//! A sink on a file system of its own, which is remounted between two runs of a copy, or
+//! temporarily full.
 
 use super::{Bed, kill};
 use haul_lab::mounts::{Format, Mounted, SmallFs};
@@ -6,7 +7,7 @@ use haul_lab::needs::met_or_skip;
 use haul_lab::traced;
 use std::fs;
 
-/// A bed whose sink is a directory of an ext4 of its own.
+/// Returns a test directory whose sink is a directory of a separate ext4 file system.
 fn on_a_disk(seed: u64) -> (Bed, SmallFs, Mounted) {
     let bed = Bed::new(seed);
     let small = SmallFs::new(32).unwrap();
@@ -17,7 +18,8 @@ fn on_a_disk(seed: u64) -> (Bed, SmallFs, Mounted) {
     (bed, small, seen)
 }
 
-/// Its device may have another number then: what is not believed is compared, and not copied.
+/// The device number may change with a remount: objects that are not trusted are compared, and not
+/// copied.
 #[test]
 fn a_sink_that_was_mounted_again_goes_on() {
     if !met_or_skip(&Format::Ext4.needs()) || !met_or_skip(&[traced::NEED]) {
@@ -39,7 +41,7 @@ fn a_sink_that_was_mounted_again_goes_on() {
     small.close().unwrap();
 }
 
-/// Objects that came before the disk was full are claimed by the groups of a second as well.
+/// Groups of a second also log the objects that arrived before the disk was full.
 #[test]
 fn what_was_durable_before_a_sink_was_full_is_not_copied_again() {
     if !met_or_skip(&Format::Ext4.needs()) {
@@ -47,7 +49,8 @@ fn what_was_durable_before_a_sink_was_full_is_not_copied_again() {
     }
     for sync in ["--sync=group", "--sync=object"] {
         let (bed, small, seen) = on_a_disk(93);
-        // For two of the large files at least, whichever they are: one of them counts.
+        // There is space for at least two of the large files, whichever they are: one of them
+        // counts.
         small.leave(15 << 17).unwrap();
         let ended = bed.ends(&[sync]);
         assert_eq!(ended.code, Some(1), "{sync}: {ended:?}");

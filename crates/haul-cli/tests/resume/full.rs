@@ -1,4 +1,5 @@
-//! Copies whose log, or all that is kept of them, fills up while they run: after so many writes nothing more can be written.
+//! Copies whose log, or whose complete state directory, fills up during the run: after a number of
+//! writes each further write fails.
 
 use super::Bed;
 use haul_lab::faults::FaultFs;
@@ -14,7 +15,7 @@ const STYLES: [(&[&str], u32); 4] = [
     (&["--sync=object", "--threads=2", "--log-mechanism=file", "--log-encoding=enc"], 12),
 ];
 
-/// Puts the state directory of a bed on a file system where writes fail by these rules.
+/// Mounts a file system with these fault rules as the state directory of a test.
 fn state_on(bed: &Bed, rules: &str) -> FaultFs {
     for name in ["store", "state"] {
         fs::create_dir(bed.path(name)).unwrap();
@@ -22,7 +23,7 @@ fn state_on(bed: &Bed, rules: &str) -> FaultFs {
     FaultFs::mount(&bed.path("store"), &bed.path("state"), rules.parse().unwrap()).unwrap()
 }
 
-/// No further write to a log has room after so many.
+/// Returns a rule by which each write to a log fails after `writes` writes.
 fn full_after(writes: u32) -> String {
     format!("*/log/* write .. errno ENOSPC after {writes}")
 }
@@ -46,7 +47,7 @@ fn a_log_that_fills_up_midway_is_told_once_and_the_copy_is_whole() {
     }
 }
 
-/// Lock, record, log, and what is told of the end.
+/// The failing write is one to the lock, to the record, to the log, or at the end of the job.
 #[test]
 fn a_state_directory_that_is_full_from_any_write_on_stops_the_copy_before_it_begins_or_not_at_all() {
     if !met_or_skip(&[Need::Fuse]) {
@@ -66,7 +67,7 @@ fn a_state_directory_that_is_full_from_any_write_on_stops_the_copy_before_it_beg
         } else {
             refused += 1;
         }
-        // That the job is at its end could not be written down either.
+        // The end of the job could not be recorded either.
         assert_eq!(ended.code, Some(1), "{what}: {ended:?}");
         faults.set_rules("".parse().unwrap());
         bed.ends(STYLES[0].0).is_fine(&what);

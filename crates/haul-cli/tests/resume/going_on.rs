@@ -1,4 +1,4 @@
-//! What a job that goes on takes at its word, what it looks at again, and what it copies.
+//! Data that a resumed job trusts, compares again, and copies.
 
 use super::{
     Bed, Ended, OBJECT, edit_begun, held_where, in_another_life, kill, logged_file, this_life, write,
@@ -102,7 +102,7 @@ fn a_lost_log_costs_reading_and_no_copying() {
     bed.ends(&[]).is_fine("first");
     fs::remove_dir_all(bed.path("state")).unwrap();
     let inode = fs::metadata(bed.path("sink/large2")).unwrap().ino();
-    // One object of one file is another one, and the end of another file is missing.
+    // One object of a file differs, and the end of another file is missing.
     let sink = File::options().write(true).open(bed.path("sink/large2")).unwrap();
     sink.write_all_at(b"rot", 3 * OBJECT + 5).unwrap();
     let cut = File::options().write(true).open(bed.path("sink/large3")).unwrap();
@@ -111,8 +111,8 @@ fn a_lost_log_costs_reading_and_no_copying() {
     let ended = bed.ends(&[]);
     ended.is_fine("without a log");
     bed.is_whole("without a log");
-    // Files with several names are made anew where links are kept. Where both names are met at once, the one that is looked at after the other
-    // was removed has no other name any more: its bytes are compared as well.
+    // If links are kept, files with several names are created again. If workers process both names
+    // concurrently, the second name may have lost its other name: its bytes are compared as well.
     let linked = fs::metadata(bed.path("source/large0")).unwrap().len();
     let differs = OBJECT + rest;
     assert!([differs, differs + linked].contains(&ended.moved()), "{differs} {linked}: {ended:?}");
@@ -137,7 +137,8 @@ fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
         bed.cut_off(&["--sync=object", "--threads=1"]);
         let (name, objects) = bed.logged_file();
         let sink = File::options().read(true).write(true).open(bed.path(&name)).unwrap();
-        // One byte in place, so that the file keeps its length wherever its last object ends.
+        // The test changes one byte in place, so that the file keeps its length wherever its last
+        // object ends.
         let victim = objects.last().unwrap() * OBJECT;
         let mut byte = [0];
         sink.read_exact_at(&mut byte, victim).unwrap();
@@ -176,15 +177,16 @@ fn a_sample_that_does_not_hold_fails_and_the_next_run_compares_all() {
 fn a_sample_leaves_finished_files_untouched_and_finds_those_that_were_lost() {
     let bed = Bed::empty();
     fs::create_dir(bed.path("source")).unwrap();
-    // Of so many objects some are in every sample.
+    // With this number of objects, each sample contains some of them.
     write(&bed.path("source/large"), 400 * OBJECT + 5, 12);
-    // What was finished last is not in the range of times that are known to be durable.
+    // The file that was finished last is not in the range of times that are known to be durable.
     write(&bed.path("source/small"), OBJECT, 13);
     bed.ends(&["--sync=object"]).is_fine("first");
     let sink = bed.path("sink/large");
     let finished = fs::metadata(&sink).unwrap();
     let cut_off = || {
-        // As if it had been cut off at its very end; what was written until now looks finished, whoever did it.
+        // As if the job had been interrupted at its very end. Any file written until now looks
+        // finished.
         let mut record = bed.record();
         record.status = Status::Running;
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos();
@@ -217,7 +219,8 @@ fn a_sample_leaves_finished_files_untouched_and_finds_those_that_were_lost() {
 fn what_another_file_system_says_is_finished_is_not_believed_without_its_record() {
     let bed = Bed::new(8);
     bed.ends(&[]).is_fine("first");
-    // Size and time of the source, and other bytes: no run of this job finished that.
+    // The file has the size and time of the source, and other bytes: no run of this job finished
+    // it.
     let name = "dir/small3";
     let source = fs::read(bed.path("source").join(name)).unwrap();
     let mtime = fs::metadata(bed.path("source").join(name)).unwrap().modified().unwrap();
@@ -249,8 +252,9 @@ fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
     }
 }
 
-/// What the run that goes on syncs says nothing of what earlier ones did: they synced nothing, power was lost, and their log was believed by a run that
-/// synced, and by one whose last run in this life of the machine had come to nothing.
+/// The sync policy of a resumed run says nothing about earlier runs. In earlier versions the first
+/// runs synced nothing and power was lost. A run that synced then trusted their log, and so did a
+/// run after another run on this boot that had done nothing.
 #[test]
 fn what_was_never_synced_is_compared_in_another_life_whatever_later_runs_sync() {
     for (was_run_again, is_damaged) in [(false, false), (true, false), (true, true)] {
@@ -264,7 +268,7 @@ fn what_was_never_synced_is_compared_in_another_life_whatever_later_runs_sync() 
             fs::write(job.join("begun"), "").unwrap();
         }
         if was_run_again {
-            // All that such a run did, before it ended, was to say in which life of the machine it is.
+            // Before it ended, such a run did nothing but record its boot.
             fs::write(job.join("record"), record).unwrap();
         }
         let (name, objects) = bed.logged_file();
@@ -279,17 +283,18 @@ fn what_was_never_synced_is_compared_in_another_life_whatever_later_runs_sync() 
     }
 }
 
-/// The clock may have gone back when the machine was started anew: the times of what this run finishes may be those of what power was lost over.
+/// The clock may have stepped back across the reboot. Files that this run finishes may have the
+/// same times as files that the power loss damaged.
 #[test]
 fn a_run_in_another_life_says_nothing_of_files_with_times_that_the_earlier_life_may_have_reached() {
     for is_another_life in [false, true] {
         let bed = Bed::new(80);
         bed.ends(&["--sync=object"]).is_fine("the first run");
-        // As if it had been cut off at its very end.
+        // As if the job had been interrupted at its very end.
         let job = bed.job();
         let record = JobRecord { status: Status::Running, ..bed.record() };
         fs::write(job.join("record"), record.encode()).unwrap();
-        // The clock had come to the year 2100.
+        // The clock had reached the year 2100.
         write_begun(&job, &format!("{} 1000 0 object 4102444800\n", this_life()));
         if is_another_life {
             in_another_life(&job);
@@ -303,7 +308,8 @@ fn a_run_in_another_life_says_nothing_of_files_with_times_that_the_earlier_life_
     }
 }
 
-/// The directory that the copy was to become stands there when the same words come again, which to `cp` means another place.
+/// The directory that the copy was to become exists when the same command runs again. For `cp` the
+/// command then names another place.
 #[test]
 fn a_tree_whose_copy_was_new_goes_on_in_the_same_place() {
     let Some(bed) = Bed::to_cut_off(78) else { return };
@@ -323,20 +329,21 @@ fn a_tree_whose_copy_was_new_goes_on_in_the_same_place() {
     assert!(again.is_fine("the second run").count("bytes_kept") > 0, "{again:?}");
     bed.is_whole("the second run");
     assert!(!bed.path("sink/source").exists());
-    // Without --json, which has the counts.
+    // Without `--json`, which prints the counts.
     let words: Vec<&str> = words.into_iter().filter(|word| *word != "--json").collect();
     let complete = bed.haul(&words).output().unwrap();
     let told = String::from_utf8(complete.stderr).unwrap();
     assert!(complete.status.success() && told.contains("haul cp: already complete: "), "{told}");
     assert!(!bed.path("sink/source").exists());
-    // After --restart the target is a directory to copy into, as with cp.
+    // After `--restart` the target is a directory to copy into, as with cp.
     let restarted = bed.haul(&[&words[..], &["--restart"]].concat()).output().unwrap();
     assert!(restarted.status.success(), "{restarted:?}");
     assert!(!bed.record().words.iter().any(|word| word == b"--restart"), "a later run resumes the job");
     assert!(bed.path("sink/source/large1").exists());
 }
 
-/// The slashes are stripped only where the copy goes into a directory, and the job of the first run was known by the source with them.
+/// haul strips the slashes only if the copy goes into a directory. The job of the first run was
+/// identified by the source with slashes.
 #[test]
 fn a_tree_whose_copy_was_new_goes_on_in_the_same_place_without_the_slashes_of_its_source() {
     let bed = Bed::new(78);
@@ -348,7 +355,7 @@ fn a_tree_whose_copy_was_new_goes_on_in_the_same_place_without_the_slashes_of_it
     }
 }
 
-/// A finished file that is not what its source is any more is copied again, and no other.
+/// A finished file that differs from its source is copied again, and no other file.
 #[test]
 fn a_small_file_that_was_changed_after_a_finished_run_is_the_only_one_that_is_copied_again() {
     let bed = Bed::empty();
@@ -363,7 +370,8 @@ fn a_small_file_that_was_changed_after_a_finished_run_is_the_only_one_that_is_co
     bed.is_whole("the second run");
 }
 
-/// The directory was held by a descriptor that only names it, which syncfs(2) does not take where it makes a file system durable as a whole.
+/// The directory was held by an O_PATH descriptor, which syncfs(2) does not accept if it syncs the
+/// complete file system.
 #[test]
 fn files_that_are_copied_into_a_directory_are_made_durable() {
     for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
@@ -390,12 +398,13 @@ fn files_that_are_copied_into_a_directory_are_made_durable() {
     }
 }
 
-/// A file that was cut short gets more than its length before its objects come again. The log then claimed objects that were gone.
+/// A truncated file gets more than its length before its objects are copied again. In earlier
+/// versions the log then claimed lost objects.
 #[test]
 fn what_is_logged_of_a_file_that_was_cut_short_is_gone_before_it_grows() {
     let Some(bed) = Bed::to_cut_off(8) else { return };
     let job = bed.cp(&["--sync=object", "--threads=1"]);
-    // What is copied again is behind the next sync; more than that is claimed.
+    // The repeated objects follow the next sync; the log claims more than these.
     let is_begun = |(_, objects): &(String, Vec<u64>)| objects.len() > 2;
     let logged = || bed.facts_or_none().as_ref().and_then(logged_file).filter(is_begun);
     kill(&mut held_where(&job, || logged().is_some()));
@@ -410,10 +419,12 @@ fn what_is_logged_of_a_file_that_was_cut_short_is_gone_before_it_grows() {
     bed.is_whole("after that");
 }
 
-/// A group that was logged before the sync of its file claimed objects that a loss of power takes.
+/// In earlier versions a group that was logged before the sync of its file claimed objects that a
+/// power loss removes.
 #[test]
 fn no_object_is_logged_before_the_sync_of_its_file() {
-    // The job waits for its last object, so that its file is under way when the group is due; and the group waits for the sync.
+    // The job waits for its last object, so that its file is in progress when the group is due. The
+    // group waits for the sync.
     let from = FaultBed::new(&format!("file read {}.. delay {HOLD} times 1", 7 * OBJECT));
     let to = FaultBed::new(&format!("file fsync .. delay {HOLD} times 1"));
     let (Some(from), Some(to)) = (from, to) else { return };

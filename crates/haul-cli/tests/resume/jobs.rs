@@ -1,4 +1,4 @@
-//! `haul jobs`: listing, showing, going on with and forgetting.
+//! `haul jobs`: list, show, resume and forget.
 
 use super::Bed;
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn jobs_are_listed_with_how_they_stand_and_how_far_they_came() {
     bed.cut_off(&["--sync=object", "--threads=1"]);
     let finished = bed.haul(&["cp", "-aT", "--resume", "source", "sink 2"]).output().unwrap();
     assert!(finished.status.success(), "{finished:?}");
-    // A name that is not there fails for everybody.
+    // A missing source fails for every user.
     let failed = bed.haul(&["cp", "-a", "--resume", "source/large2", "gone", "sink"]).output().unwrap();
     assert_eq!(failed.status.code(), Some(1));
     let all = listed(&bed);
@@ -54,14 +54,15 @@ fn jobs_are_listed_with_how_they_stand_and_how_far_they_came() {
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["id"], finished["id"]);
 }
 
-/// One job of another user's (begun by sudo, with the same home) kept all others from being listed, and made each copy fail that had come to its end.
+/// In earlier versions one job of another user (started by sudo with the same home) prevented the
+/// list of all others. It also made each completed copy fail.
 #[test]
 fn a_job_that_can_not_be_looked_at_hides_no_other_and_fails_none() {
     let bed = Bed::new(36);
     bed.ends(&[]).is_fine("alone");
     let strange = bed.path("state/haul/jobs/00112233445566778899aabbccddeeff");
     fs::create_dir(&strange).unwrap();
-    // Root may look into whatever is a file.
+    // Root can read any regular file, so that the lock is a dangling link.
     symlink("nowhere", strange.join("lock")).unwrap();
     bed.ends(&[]).is_fine("beside it");
     let all = listed(&bed);

@@ -1,4 +1,4 @@
-//! Copies that are killed at system calls drawn from seeds, in every way to keep the log.
+//! Copies that are killed at system calls drawn from seeds, for each log style.
 
 use super::{Bed, OBJECT, write};
 use crate::faults::bed::HOLD;
@@ -14,24 +14,24 @@ use std::thread;
 const MECHANISMS: [&str; 3] = ["file", "transaction:2", "universal"];
 const ENCODINGS: [&str; 6] = ["char", "int", "enc", "binary", "bit8", "bit64"];
 
-/// Kills for each way to keep the log in a soak run. The crash simulation of `haul-log` covers the points within a log; all other runs kill
-/// one copy for each way.
+/// Kills for each log style in a soak run. The crash simulation of `haul-log` covers the points
+/// within a log; all other runs kill one copy for each style.
 const SOAK_POINTS: u64 = 12;
 
-/// Ways that are tried at once: their copies mostly wait for the disk.
+/// Number of styles that run concurrently. Their copies mostly wait for the disk.
 const AT_ONCE: usize = 4;
 
-/// System calls at which a copy is killed: those that change what a later run finds.
+/// System calls at which a copy is killed: those that change the state that a later run finds.
 const CALLS: [&str; 3] = ["pwrite64", "fdatasync", "fsync"];
 
 /// Results of the points.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Copies that were killed.
+    /// Number of killed copies.
     cut_off: u64,
-    /// Killed copies that had made something durable.
+    /// Number of killed copies that had made objects durable.
     claimed_some: u64,
-    /// Points whose last copy found something to go on with.
+    /// Number of points whose last copy resumed from existing data.
     went_on: u64,
 }
 
@@ -77,7 +77,7 @@ fn killed_anywhere_a_copy_goes_on_in_every_style() {
     );
 }
 
-/// Kills a copy whose log is kept in this way at `points` points, and finishes it from each of them.
+/// Kills a copy with this log style at `points` points, and finishes it from each of them.
 fn killed_in_style(seed: u64, points: u64, (mechanism, encoding): (&str, &str)) -> Counts {
     let bed = Bed::new(seed);
     let [mechanism, encoding] =
@@ -85,16 +85,16 @@ fn killed_in_style(seed: u64, points: u64, (mechanism, encoding): (&str, &str)) 
     let mut counts = Counts::default();
     for point in 0..points {
         let mut random = Random::for_part(seed, point);
-        // Each thread counts its calls: two share those that one makes.
+        // Calls are counted for each thread; two threads share the calls that one thread makes.
         let threads = 1 + random.below(2);
         let threads_option = format!("--threads={threads}");
-        // Every object is logged by itself, so that there is something to find at each point.
+        // Each object is logged by itself, so that each point has objects in the log.
         let style = [&*mechanism, &*encoding, &*threads_option, "--sync=object"];
         let what = format!("seed {seed}, point {point}, {style:?}");
         let mut claimed = 0;
-        // Interrupted once, or in soak runs perhaps twice in a row.
+        // The copy is interrupted once, or in soak runs perhaps twice in a row.
         for cut in 0..=random.below(2.min(points)) {
-            // A copy of at least 36 objects writes and syncs each, and the log of each.
+            // A copy of at least 36 objects writes and syncs each object and its log.
             let (call, when) = match random.index(CALLS.len()) {
                 2 => ("fsync", (8 + random.below(8)) / threads),
                 index => (CALLS[index], (30 + random.below(40)) / threads),
@@ -103,7 +103,7 @@ fn killed_in_style(seed: u64, points: u64, (mechanism, encoding): (&str, &str)) 
             let mut copy = traced::signalled(&bed.cp(&style), call, "KILL", &when.to_string());
             let status =
                 copy.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-            // A second one may have less to do than that.
+            // The second interrupted run may have fewer calls to make.
             assert!(cut > 0 || status.signal() == Some(9), "{what}: {status}");
             if status.signal() != Some(9) {
                 assert!(status.success(), "{what}: {status}");

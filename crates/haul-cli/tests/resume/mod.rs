@@ -1,4 +1,4 @@
-//! `haul cp --resume` and `haul jobs`: jobs that are cut off, gone on with, listed and forgotten.
+//! `haul cp --resume` and `haul jobs`: jobs that are interrupted, resumed, listed and forgotten.
 
 mod again;
 mod bad;
@@ -25,16 +25,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// The size of objects here.
+/// Object size in bytes.
 const OBJECT: u64 = 64 << 10;
 
-/// A folder with a tree `source`, where `sink` and `state` come to be.
+/// A test directory with a tree `source`, in which `sink` and `state` are created.
 struct Bed {
     home: TempDir,
 }
 
 impl Bed {
-    /// A source of some files of some objects each, two with several names, and small ones in a directory.
+    /// Creates a source with files of several objects, one of them with two names, and small files
+    /// in a directory.
     fn new(seed: u64) -> Bed {
         let bed = Bed::empty();
         let source = bed.path("source");
@@ -53,7 +54,8 @@ impl Bed {
         bed
     }
 
-    /// As [`Bed::new`], for jobs that are interrupted; `None` (the test is skipped) where nothing can stop a job at a sync.
+    /// Does the same as [`Bed::new`], for jobs that are interrupted. Returns `None` (the test is
+    /// skipped) if no tool can stop a job at a sync.
     fn to_cut_off(seed: u64) -> Option<Bed> {
         met_or_skip(&[traced::NEED]).then(|| Bed::new(seed))
     }
@@ -66,7 +68,7 @@ impl Bed {
         self.home.path().join(name)
     }
 
-    /// `haul` in the folder, with a state directory there.
+    /// Returns the command `haul` for the test directory, with a state directory there.
     fn haul(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
         command.current_dir(self.home.path()).args(words);
@@ -75,23 +77,23 @@ impl Bed {
         command
     }
 
-    /// The job of these tests, with more options.
+    /// Returns the job of these tests, with additional options.
     fn cp(&self, more: &[&str]) -> Command {
         let words = ["cp", "-aT", "--resume", "--split-size=64K", "--json"];
         self.haul(&[&words[..], more, &["source", "sink"]].concat())
     }
 
-    /// Runs the job to its end.
+    /// Runs the job until it exits.
     fn ends(&self, more: &[&str]) -> Ended {
         Ended::of(self.cp(more).output().unwrap())
     }
 
-    /// Where the jobs are kept.
+    /// Returns the directory of all jobs.
     fn jobs(&self) -> PathBuf {
         self.path("state/haul/jobs")
     }
 
-    /// The folder of the only job.
+    /// Returns the directory of the only job.
     fn job(&self) -> PathBuf {
         let all: Vec<PathBuf> =
             fs::read_dir(self.jobs()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -103,23 +105,24 @@ impl Bed {
         JobRecord::decode(&fs::read(self.job().join("record")).unwrap()).unwrap()
     }
 
-    /// What the log of the only job says.
+    /// Returns the durable objects in the log of the only job.
     fn facts(&self) -> Facts {
         facts(&self.job())
     }
 
-    /// Starts the job and kills it when its log tells of a large file of one name.
+    /// Starts the job and kills it when its log contains a large file with one name.
     fn cut_off(&self, more: &[&str]) {
         kill(&mut self.held_at_work(self.cp(more)));
     }
 
-    /// As [`Bed::cut_off`], of the job of these words.
+    /// Does the same as [`Bed::cut_off`] for the job with these words.
     fn cut_off_words(&self, words: &[&str]) {
         kill(&mut self.held_at_work(self.haul(words)));
     }
 
-    /// Starts a job that stops (`SIGSTOP`) behind each sync, and leaves it stopped when its log names a large file. The log is checked while
-    /// the job is stopped, so that it says the same when the job is killed; the file lacks most of its objects.
+    /// Starts a job that stops (`SIGSTOP`) after each sync, and leaves it stopped when its log
+    /// contains a large file. The log is checked while the job is stopped, so that it is the same
+    /// when the job is killed. The file lacks most of its objects.
     fn held_at_work(&self, job: Command) -> Child {
         let is_logged = || self.facts_or_none().is_some_and(|facts| logged_file(&facts).is_some());
         held_where(&job, is_logged)
@@ -130,12 +133,13 @@ impl Bed {
         found.next()?.ok().filter(|entry| entry.path().join("log").is_dir()).map(|_| self.facts())
     }
 
-    /// The first file of one name that the log tells of, below the folder, and the numbers of its objects that lie there.
+    /// Returns the first logged file with one name, relative to the test directory, and the numbers
+    /// of its logged objects.
     fn logged_file(&self) -> (String, Vec<u64>) {
         logged_file(&self.facts()).expect("the job was cut off once a file was logged")
     }
 
-    /// Panics unless the tree arrived with all that is kept.
+    /// Panics unless the tree has arrived with everything that is kept.
     #[track_caller]
     fn is_whole(&self, what: &str) {
         let [a, b] = ["source", "sink"].map(|name| Snapshot::take(&self.path(name)).unwrap());
@@ -143,8 +147,9 @@ impl Bed {
         assert!(differences.is_empty(), "{what}: {differences:?}");
     }
 
-    /// Bytes that are durable at the sink as far as anything says: objects of the log, and files that the record keeps. Panics where
-    /// one of them is not what the source has. Those of files with several names are looked at and not counted.
+    /// Returns the number of bytes that the log or the record claims to be durable at the sink.
+    /// Panics if claimed data differs from the source. Files with several names are checked and not
+    /// counted.
     #[track_caller]
     fn claimed(&self, what: &str) -> u64 {
         let (finished, mut claimed) =
@@ -156,9 +161,10 @@ impl Bed {
             let mut right = vec![0; bytes.len()];
             source.read_exact_at(&mut right, object * OBJECT).unwrap();
             assert!(right == bytes, "{what}: object {object} of {name}");
-            // Where links are kept, a file of several names that is not finished is begun anew.
+            // If links are kept, an incomplete file with several names is copied from the
+            // beginning.
             let starts_over = source.metadata().unwrap().nlink() > 1;
-            // The record says it of a file before the log forgets its objects.
+            // The record claims a file before the log drops its objects.
             let is_counted = starts_over || finished.contains(Path::new(&name));
             claimed += if is_counted { 0 } else { bytes.len() as u64 };
         }
@@ -166,7 +172,8 @@ impl Bed {
     }
 }
 
-/// Starts a job that stops (`SIGSTOP`) behind each sync, and leaves it stopped at the first one behind which `holds`.
+/// Starts a job that stops (`SIGSTOP`) after each sync, and leaves it stopped at the first sync
+/// after which `holds` returns true.
 fn held_where(job: &Command, holds: impl FnMut() -> bool) -> Child {
     let mut traced = traced::signalled(job, "fdatasync", "STOP", "1+");
     let child = traced.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -174,13 +181,13 @@ fn held_where(job: &Command, holds: impl FnMut() -> bool) -> Child {
     child
 }
 
-/// What the log in a job's folder says.
+/// Returns the durable objects in the log of a job directory.
 fn facts(job: &Path) -> Facts {
     let id = Identity::from_hex(job.file_name().unwrap().to_str().unwrap()).unwrap();
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(job.join("log")).into_iter().flatten() {
         let entry = entry.unwrap();
-        // A running job's files come and go.
+        // Files of a running job appear and disappear.
         if let Ok(bytes) = fs::read(entry.path()) {
             files.insert(entry.file_name().into_string().unwrap(), bytes);
         }
@@ -188,8 +195,8 @@ fn facts(job: &Path) -> Facts {
     replay(&Job { id, object: ObjectSize::new(OBJECT).unwrap() }, &files).facts
 }
 
-/// The first large file of one name among these facts (where links are kept, one of several names is copied from the beginning, whatever its log says), and
-/// the numbers of its objects.
+/// Returns the first large file with one name, and the numbers of its objects. If links are kept, a
+/// file with several names is copied from the beginning, whatever its log contains.
 fn logged_file(facts: &Facts) -> Option<(String, Vec<u64>)> {
     let name = |path: &RelPath| String::from_utf8(path.as_bytes().to_vec()).unwrap();
     let mut files = facts.iter().map(|(subject, objects)| (name(&subject.path), objects));
@@ -197,8 +204,8 @@ fn logged_file(facts: &Facts) -> Option<(String, Vec<u64>)> {
     Some((name, objects.iter().map(|object| object.0).collect()))
 }
 
-/// Each object that the log of a job claims: its file below the sink, its number, and the bytes that stand there. `device` is the number that the
-/// sink's device had when the log was written, where it has another one by now.
+/// Returns each object that the log of a job claims: its file beneath the sink, its number, and its
+/// bytes. `device` is the number of the sink's device when the log was written, if it has changed.
 fn logged_objects(
     job: &Path,
     source: &Path,
@@ -210,8 +217,9 @@ fn logged_objects(
         let (_, name) = path.split_once("sink/").unwrap();
         let is_meant = logged_as(&sink.join(name), device) == Some(subject.sink);
         if !is_meant {
-            // A file of several names that is not finished is begun anew, perhaps by its other name, and a kill may come before the log hears of it.
-            // Nobody takes the log's word for another file than the one that was logged.
+            // An incomplete file with several names is copied from the beginning, perhaps by its
+            // other name. A kill may come before the log records that. No run trusts a log entry
+            // for another file than the logged one.
             let names = fs::metadata(source.join(name)).unwrap().nlink();
             assert!(names > 1, "{name} is another file than the one that was logged");
             continue;
@@ -228,7 +236,7 @@ fn logged_objects(
     found
 }
 
-/// What a log knows a file at the sink by; `None` where none stands there.
+/// Returns the identity that a log stores for a file at the sink, or `None` if there is no file.
 fn logged_as(path: &Path, device: Option<u64>) -> Option<Identity> {
     let found = stat::stat_at(CWD, path, Follow::No).ok()?;
     let birth = found.btime.unwrap_or_default();
@@ -240,12 +248,12 @@ fn logged_as(path: &Path, device: Option<u64>) -> Option<Identity> {
     Some(Identity::of(&bytes))
 }
 
-/// What this life of the machine is told apart by.
+/// Returns the boot ID.
 pub(crate) fn this_life() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
 }
 
-/// Writes down other runs of a job than there were. Where nothing whole is written, it stays so.
+/// Replaces the run history of a job. A history that is incomplete stays unchanged.
 pub(crate) fn edit_begun(job: &Path, edit: impl FnOnce(&str) -> String) {
     let path = job.join("begun");
     let Ok(text) = fs::read_to_string(&path) else { return };
@@ -254,25 +262,25 @@ pub(crate) fn edit_begun(job: &Path, edit: impl FnOnce(&str) -> String) {
     }
 }
 
-/// Writes down the runs of a job.
+/// Writes the run history of a job.
 pub(crate) fn write_begun(job: &Path, lines: &str) {
     let sum = haul_digest::digest(haul_digest::Algorithm::Blake3, lines.as_bytes());
     fs::write(job.join("begun"), format!("{lines}blake3={sum}\n")).unwrap();
 }
 
-/// What was written down of a job so far was so in another life of the machine: the number of this one is taken out of it.
+/// Replaces the boot ID in the state of a job, as if the job had run on another boot.
 fn in_another_life(job: &Path) {
     let other = "00000000-0000-4000-8000-000000000000";
     edit_begun(job, |lines| lines.replace(&this_life(), other));
-    // It may be gone, or nothing but zeros.
+    // The record may be missing, or contain only zeros.
     let record = fs::read(job.join("record")).ok().and_then(|bytes| JobRecord::decode(&bytes).ok());
     if let Some(record) = record {
         fs::write(job.join("record"), JobRecord { boot: other.to_owned(), ..record }.encode()).unwrap();
     }
 }
 
-/// Files and bytes that the record of a job says to be whole and durable, on whatever device. Panics where one is not what the
-/// source has.
+/// Returns the files and bytes that the record of a job claims to be complete and durable, on any
+/// device. Panics if a file differs from the source.
 #[track_caller]
 fn finished_files(job: &Path, source: &Path, sink: &Path, what: &str) -> (BTreeSet<PathBuf>, u64) {
     let record = fs::read(job.join("record")).ok().and_then(|bytes| JobRecord::decode(&bytes).ok());
@@ -293,7 +301,7 @@ fn finished_files(job: &Path, source: &Path, sink: &Path, what: &str) -> (BTreeS
     (files, bytes)
 }
 
-/// How a copy ended.
+/// Result of a copy.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -314,7 +322,7 @@ impl Ended {
         self.summary[name].as_u64().unwrap_or(0)
     }
 
-    /// Bytes that were not there already.
+    /// Returns the number of bytes that did not exist before the run.
     fn moved(&self) -> u64 {
         self.count("bytes") - self.count("bytes_kept")
     }

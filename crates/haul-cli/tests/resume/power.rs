@@ -1,4 +1,5 @@
-//! A loss of power at the flushes of a real file system's device, with what was not flushed missing or torn.
+//! Power loss at the flushes of the block device of a real file system. Data that was not flushed
+//! is missing or torn.
 
 use super::{Bed, Ended, OBJECT, in_another_life};
 use haul_lab::mounts::RecordedDisk;
@@ -9,16 +10,16 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Points at which power is lost, for each way to sync.
+/// Number of power losses for each style.
 const POINTS: usize = 12;
 
-/// A job whose sink and state are on one disk, so that both are of one moment.
+/// Runs a job whose sink and state are on one disk, so that both have the state of one moment.
 fn copy(bed: &Bed, more: &[&str]) -> Ended {
     let words = ["cp", "-aT", "--resume", "--split-size=64K", "--json", "--state-dir=disk/haul"];
     Ended::of(bed.haul(&[&words[..], more, &["source", "disk/sink"]].concat()).output().unwrap())
 }
 
-/// Shows the bed a disk.
+/// Makes a disk available in the test directory, as `disk`.
 fn insert(bed: &Bed, disk: &Path) {
     let link = bed.path("disk");
     if link.is_symlink() {
@@ -38,7 +39,7 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
         (2, &["--sync=object", "--log-mechanism=file", "--log-encoding=enc"]),
         (3, &["--sync=object", "--log-mechanism=transaction:2", "--log-encoding=char"]),
         (4, &["--sync=group"]),
-        // Nothing that is logged is believed in another life of the machine.
+        // Nothing that is logged is trusted after a reboot.
         (5, &["--sync=none"]),
     ] {
         let bed = Bed::new(40 + seed);
@@ -72,13 +73,14 @@ fn no_logged_object_is_wrong_after_a_loss_of_power() {
     );
 }
 
-/// The folders of the jobs on the disk.
+/// Returns the job directories on the disk.
 fn jobs(bed: &Bed) -> Vec<PathBuf> {
     let found = fs::read_dir(bed.path("disk/haul/jobs")).into_iter().flatten();
     found.map(|job| job.unwrap().path()).collect()
 }
 
-/// How many objects and files are claimed, where the device had this number when that was written; panics where one is not what the source has.
+/// Returns the number of claimed objects and files. `device` is the device number at the time when
+/// they were logged. Panics if one of them differs from the source.
 #[track_caller]
 fn claims_hold(bed: &Bed, device: u64, what: &str) -> (usize, usize) {
     let (mut objects, mut files) = (0, 0);

@@ -1,4 +1,5 @@
-//! The checksums that a waybill names, computed by what docs/formats/waybill.md says of each: its parameters, or the program that prints it.
+//! The checksums that a waybill names, computed from their description in docs/formats/waybill.md:
+//! from parameters, or by the program that prints the checksum.
 
 use haul_lab::needs::Need;
 use std::collections::BTreeMap;
@@ -16,13 +17,13 @@ pub(super) const PROGRAMS: [Need; 6] = [
     Need::Program("sh"),
 ];
 
-/// The whole description.
+/// Returns the complete description.
 pub(super) fn description() -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats/waybill.md");
     fs::read_to_string(path).unwrap()
 }
 
-/// The tables of the section on checksums: by their names, the cells of each row.
+/// Returns the rows of the tables in the section on checksums, by name of the checksum.
 pub(super) fn checksums() -> BTreeMap<String, Vec<String>> {
     let text = description();
     let section = text.split("\n## Checksums\n").nth(1).unwrap().split("\n## ").next().unwrap();
@@ -34,7 +35,7 @@ pub(super) fn checksums() -> BTreeMap<String, Vec<String>> {
     rows.map(cells).map(|cells| (cells[0].trim_matches('`').to_owned(), cells)).collect()
 }
 
-/// The digest of a file by what the description says of a checksum, in hexadecimal.
+/// Returns the digest of a file in hexadecimal, computed from the description of the checksum.
 pub(super) fn digest(row: &[String], path: &Path) -> String {
     let bytes = fs::read(path).unwrap();
     match row {
@@ -45,7 +46,7 @@ pub(super) fn digest(row: &[String], path: &Path) -> String {
     }
 }
 
-/// A CRC by its row, one bit after the other.
+/// Returns the CRC that a row describes, computed bit by bit.
 fn crc(row: &[String], mut bytes: Vec<u8>, counts: bool) -> String {
     let number = |at: usize| u64::from_str_radix(&row[at], 16).unwrap();
     let (width, poly, low_first) = (row[1].parse::<u32>().unwrap(), number(2), row[4] == "low first");
@@ -83,7 +84,7 @@ fn adler32(bytes: &[u8]) -> String {
     format!("{:08x}", b << 16 | a)
 }
 
-/// What a program prints for a file on its standard input.
+/// Returns the output of a program for a file on its standard input.
 fn printed(tool: &str, bytes: usize, path: &Path) -> String {
     let (command, decimal) = match tool.strip_suffix(", in decimal") {
         Some(command) => (command, true),
@@ -94,7 +95,8 @@ fn printed(tool: &str, bytes: usize, path: &Path) -> String {
     let ran =
         Command::new(words.next().unwrap()).args(words).stdin(File::open(path).unwrap()).output().unwrap();
     let text = String::from_utf8(ran.stdout).unwrap();
-    // xxhsum tells XXH3 by the tagged form, whose value stands last, or by a word before the value.
+    // xxhsum prints XXH3 in the tagged form with the value at the end, or with a prefix before the
+    // value.
     let tagged = text.split(" = ").nth(1);
     let value = tagged.or_else(|| text.split_whitespace().next()?.rsplit('_').next());
     let value = value.unwrap_or_else(|| panic!("{command}: nothing was printed")).trim();

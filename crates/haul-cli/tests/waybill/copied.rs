@@ -1,4 +1,5 @@
-//! What `haul cp --waybill` writes: digests from the same read, levels as far as they were reached, and all kinds of names.
+//! Waybills of `haul cp --waybill`: digests from the same read, levels up to the one reached, and
+//! all kinds of names.
 
 use super::{good, haul, pattern, rot, run, tree};
 use crate::faults::bed::{FaultBed, HOLD, start};
@@ -120,7 +121,7 @@ fn links_directories_and_second_names_are_held_too() {
     assert_eq!(ran.status, Some(1));
     assert!(ran.out.contains("'data/link': modified: the link leads elsewhere"), "{}", ran.out);
     assert!(ran.out.contains("it is no longer a link to the same file"), "{}", ran.out);
-    // The first name goes; the second one is there.
+    // The first name is removed; the second one exists.
     let names = entries(&dir.path().join("w")).into_iter().find_map(|entry| match entry.kind {
         Kind::Same { first } => Some([first, entry.path].map(|path| path.to_string())),
         _ => None,
@@ -132,7 +133,8 @@ fn links_directories_and_second_names_are_held_too() {
     assert!(ran.out.contains(&format!("'{second}': modified: it is no longer a link")), "{}", ran.out);
 }
 
-/// A link is made while its first name is still being filled, and has neither mode nor time then.
+/// A hard link is created while the file is still being filled, and has neither its mode nor its
+/// times then.
 #[test]
 fn a_second_name_has_the_facts_of_the_settled_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -163,13 +165,14 @@ fn a_job_that_fails_in_part_has_a_receipt_of_the_rest() {
     let names: Vec<String> =
         entries(&dir.path().join("w")).iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    // The same command goes on, and the waybill with it.
+    // The same command resumes the job and its waybill.
     fs::write(dir.path().join("missing"), "found again").unwrap();
     good(dir.path(), &["cp", "-u", "--waybill", "w", "data/small", "missing", "data/empty", "data/sub dir"]);
     good(&dir.path().join("data"), &["verify", "-q", "../w", "sub dir"]);
 }
 
-/// The bug: a run that was killed left a section without an end, to which the same command could append nothing any more.
+/// In earlier versions a killed run left a section without an end, and the same command could not
+/// append to it.
 #[test]
 fn a_run_that_was_killed_is_repeated_with_its_waybill() {
     let Some(bed) = FaultBed::new(&format!("data/small read 0.. delay {HOLD} times 1")) else { return };
@@ -184,14 +187,14 @@ fn a_run_that_was_killed_is_repeated_with_its_waybill() {
     let before = fs::metadata(bed.path("w")).unwrap().len();
     let mut killed = haul(&bed.path("")).args(words).spawn().unwrap();
     bed.held();
-    // The first operand has entries.
+    // The waybill has entries of the first operand.
     assert!(fs::metadata(bed.path("w")).unwrap().len() > before);
     killed.kill().unwrap();
-    // It ends when its read does.
+    // The process exits when its read returns.
     bed.let_go();
     killed.wait().unwrap();
     assert_eq!(run(&bed.path(""), &["waybill", "check", "w"]).status, Some(2));
-    // One that leaves alone what it finds would not write it down.
+    // A run that skips existing files would not record them.
     for skips in ["--update", "-n"] {
         let ran = run(&bed.path(""), &[&words[..], &[skips]].concat());
         assert!(ran.status == Some(1) && ran.err.contains("name a file that does not exist yet"), "{ran:?}");
@@ -201,7 +204,8 @@ fn a_run_that_was_killed_is_repeated_with_its_waybill() {
     assert!(check.starts_with("whole: 303 entries, 302 files"), "{check}");
 }
 
-/// The bug: the file had its entry under the link's name, and `haul verify` found another kind of file there.
+/// In earlier versions the file had its entry under the name of the link, and `haul verify` found
+/// another kind of file there.
 #[test]
 fn what_is_written_through_a_link_verifies() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,7 +231,7 @@ fn what_is_written_through_a_link_verifies() {
     }
     let names: Vec<String> = entries(&at("w")).iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(names, ["l", "file"]);
-    // What a link leads out of the root to, no path beneath it names.
+    // No path beneath the root names a target outside the root.
     let ran = run(dir.path(), &["cp", "--waybill", "w2", "data/small", "to/out"]);
     assert!(ran.status == Some(1) && ran.err.contains("a link in it leads out of the directory"), "{ran:?}");
     assert!(entries(&at("w2")).is_empty());
@@ -279,7 +283,8 @@ fn what_was_read_back_from_the_device_is_written_down_as_that_and_nothing_else_i
     small.close().unwrap();
 }
 
-/// Blocks that are shared lie where they lay before: no level that speaks of a medium is reached, whatever was asked for.
+/// Shared blocks stay at their old location, so that no level about a device is reached, whatever
+/// the options request.
 #[test]
 fn a_clone_is_told_as_one_and_proves_nothing_about_new_media() {
     for kind in [FsKind::Xfs, FsKind::Btrfs] {
@@ -302,7 +307,7 @@ fn a_clone_is_told_as_one_and_proves_nothing_about_new_media() {
             good(dir, &["verify", "-q", "w"]);
             fs::remove_file(dir.join("b")).unwrap();
         }
-        // Where a proof is asked for and a clone is not, bytes are copied.
+        // If a level is requested and a clone is not, haul copies the bytes.
         fs::remove_file(dir.join("w")).unwrap();
         good(dir, &["cp", "--reflink=auto", "--verify=reread", "--waybill", "w", "a", "b"]);
         let content = content(&dir.join("w"), "b");
@@ -310,7 +315,8 @@ fn a_clone_is_told_as_one_and_proves_nothing_about_new_media() {
     }
 }
 
-/// A file system in memory has no device, and an overlay does not say what the page cache holds: what was compared there was compared.
+/// A file system in memory has no device, and an overlay does not report the contents of the page
+/// cache. The level there is at most verified, or durable.
 #[test]
 fn what_can_not_be_known_to_come_from_a_device_is_not_written_down_as_that() {
     for kind in [FsKind::Tmpfs, FsKind::Overlay] {
@@ -328,14 +334,15 @@ fn what_can_not_be_known_to_come_from_a_device_is_not_written_down_as_that() {
     }
 }
 
-/// What another process holds can't be read back from the device; all else of the file is, and has lines that say so.
+/// haul cannot read pages back from the device while another process holds them. It reads back the
+/// rest of the file, and the waybill has lines for these ranges.
 #[test]
 fn of_a_file_that_came_back_in_part_the_ranges_that_did_are_written_down() {
     const MIB: u64 = 1 << 20;
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
         return;
     }
-    // The copy waits for its last object until pages of an earlier one were taken.
+    // The copy waits for its last object until another process holds pages of an earlier one.
     let Some(bed) = FaultBed::new(&format!("source read 7340032.. delay {HOLD} times 1")) else { return };
     let small = SmallFs::new(48).unwrap();
     let (dir, sink, waybill) = (small.path(), small.path().join("sink"), small.path().join("w"));
@@ -344,7 +351,7 @@ fn of_a_file_that_came_back_in_part_the_ranges_that_did_are_written_down() {
     let running =
         start(words.map(Path::new).into_iter().chain([&*waybill, &*bed.path("view/source"), &*sink]));
     bed.held();
-    // The kernel may ask for the last object ahead, before the first ones are written.
+    // The kernel may read the last object ahead before the first objects are written.
     wait_until("the first objects", || fs::metadata(&sink).is_ok_and(|found| found.len() >= 3 * MIB));
     let (reader, writer) = pipe().unwrap();
     let held = 2 * MIB + 8192;
@@ -379,7 +386,7 @@ fn of_a_file_that_came_back_in_part_the_ranges_that_did_are_written_down() {
     small.close().unwrap();
 }
 
-/// A copy over its own waybill was a mixture of both, and a success.
+/// In earlier versions a copy over its own waybill mixed both and succeeded.
 #[test]
 fn a_waybill_is_neither_copied_nor_written_over_by_its_own_job() {
     let home = tempfile::tempdir().unwrap();
@@ -392,7 +399,7 @@ fn a_waybill_is_neither_copied_nor_written_over_by_its_own_job() {
         let words = format!("'{name}' is the waybill of this job: it is neither copied nor written over\n");
         assert!(ran.err.ends_with(&words), "{args:?}: {ran:?}");
     };
-    // As the sink: itself, in a directory, by a link and by another name.
+    // The waybill as the sink: itself, in a directory, by a symbolic link and by a hard link.
     refused(&["--waybill", "w1", "data/big", "w1"], "w1");
     refused(&["--waybill", "to/big", "data/big", "data/small", "to"], "to/big");
     refused(&["-rT", "--waybill", "to/big", "data", "to"], "to/big");
@@ -402,13 +409,13 @@ fn a_waybill_is_neither_copied_nor_written_over_by_its_own_job() {
         refused(&["--waybill", "w1", "data/big", sink], sink);
         refused(&["-b", "--waybill", "w1", "data/big", "again"], "again");
     }
-    // As an operand.
+    // The waybill as an operand.
     refused(&["--waybill", "w1", "w1", "x"], "w1");
     assert!(!dir.join("x").exists());
     for waybill in ["w1", "to/big"] {
         good(dir, &["waybill", "check", waybill]);
     }
-    // In a tree it is left out, wherever that goes: a receipt can't be in itself.
+    // In a tree the waybill is skipped, whatever the options: a receipt cannot contain itself.
     for (number, options) in [&["-r"][..], &["-a"], &["-aL"], &["-a", "--threads=1"]].into_iter().enumerate()
     {
         let sink = format!("sink{number}");

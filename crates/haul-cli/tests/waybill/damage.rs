@@ -1,4 +1,4 @@
-//! Every kind of damage to the data and to the waybill: found, and named rightly.
+//! All kinds of damage to the data and to the waybill: haul finds each and names it correctly.
 
 use super::{good, pattern, rot, run, tree};
 use std::fs;
@@ -6,7 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-/// Verifies `data` by a waybill of objects of 64 KiB that was written before `change`: status and lines.
+/// Verifies `data` by a waybill with objects of 64 KiB that was written before `change`. Returns
+/// the exit status and the output.
 fn after(change: impl FnOnce(&Path), args: &[&str]) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
@@ -58,7 +59,7 @@ fn a_flipped_bit_in_any_object_is_rot_at_its_place() {
     }
 }
 
-/// What is done, how, and the lines that tell of it.
+/// Name of the damage, function that causes it, and expected output.
 type Case = (&'static str, fn(&Path), &'static str);
 
 #[test]
@@ -173,7 +174,8 @@ fn swapped_files_are_found_both() {
     assert_eq!(out, line("other") + &line("small"));
 }
 
-/// Of one size and one time, as two files of an archive are: nothing but the bytes tells them apart.
+/// The files have the same size and the same time, like two files of an archive: only their bytes
+/// differ.
 #[test]
 fn swapped_files_of_one_time_are_rot_of_both() {
     let dir = tempfile::tempdir().unwrap();
@@ -197,7 +199,8 @@ fn swapped_files_of_one_time_are_rot_of_both() {
 #[test]
 fn links_out_of_the_root_are_never_followed() {
     let out_of = |dir: &Path| {
-        // A perfect copy stands outside: whoever followed the link would find everything intact.
+        // An identical copy is outside: a command that followed the link would find everything
+        // intact.
         fs::rename(dir.join("data/sub dir"), dir.join("outside")).unwrap();
         symlink(dir.join("outside"), dir.join("data/sub dir")).unwrap();
     };
@@ -232,7 +235,7 @@ fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
     good(dir.path(), &["sum", "-r", "--object-size", "64K", "--waybill", "w", "data"]);
     let whole = fs::read(dir.path().join("w")).unwrap();
     rot(&dir.path().join("data/big"), |bytes| bytes[70_000] ^= 4);
-    // A bit of an object's line: of the third object nothing is known any more, of the others all.
+    // A bit in the line of an object: only the digest of this object is lost.
     let mut hurt = whole.clone();
     let lines: Vec<usize> = (0..hurt.len()).filter(|&at| hurt[at] == b'\n').collect();
     hurt[lines[3] + 9] ^= 2;
@@ -244,19 +247,19 @@ fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
     assert_eq!((check.status, check.out.as_str()), (Some(2), ""));
     let export = run(dir.path(), &["waybill", "export", "w"]);
     assert!(export.status == Some(2) && export.err.contains("line 5: the line is damaged"), "{export:?}");
-    // Cut off: what is left is verified, and that is not all.
+    // In a truncated waybill the remaining entries are verified, and the run is incomplete.
     fs::write(dir.path().join("w"), &whole[..whole.len() - 1]).unwrap();
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!(ran.status, Some(2));
     assert!(ran.err.contains("it was cut off"), "{}", ran.err);
-    // Something else entirely.
+    // A file that is not a waybill.
     fs::write(dir.path().join("w"), "a list\n").unwrap();
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
     assert!(ran.err.contains("not a waybill") && ran.err.contains("Nothing was verified"), "{}", ran.err);
 }
 
-/// They were told as intact, and nothing of them had been read.
+/// Earlier versions reported these files as intact, although nothing of them had been read.
 #[test]
 fn files_of_which_no_object_was_picked_are_not_in_the_sample() {
     let (status, out) = after(|_| (), &["--sample", "0.0001%", "--seed", "1", "--json", "-v"]);
@@ -277,7 +280,7 @@ fn a_sample_reads_less_and_its_seed_repeats_it() {
     assert!(all.iter().any(|other| *other != all[0]), "another seed picks other objects");
     let damaged = all.iter().filter(|out| out.contains("\"verdict\":\"rotted\"")).count();
     assert!(damaged >= 6, "of eight samples of eleven objects {damaged} met the damage");
-    // What was passed over is no damage.
+    // A file that the sample skips is not damaged.
     let (status, out) = after(|_| {}, &["--sample", "10"]);
     assert_eq!((status, out.as_str()), (Some(0), ""));
 }
@@ -322,7 +325,7 @@ fn json_says_the_same() {
     assert_eq!(summary["bytes"], 700_000 + 65_536 + 100 + 30);
 }
 
-/// 1 MB at 500 kB a second takes two seconds; a fifth of them is credit and rounding.
+/// 766 kB at 500 kB per second take more than 1.5 seconds; a part of that is credit and rounding.
 #[test]
 fn a_rate_is_kept() {
     let begun = std::time::Instant::now();
@@ -332,7 +335,8 @@ fn a_rate_is_kept() {
     assert!(took.as_secs_f64() >= 1.2, "766 kB took {took:?}");
 }
 
-/// Most often a directory was mistyped; of ten thousand missing files that would be the last thing to be seen.
+/// The usual reason is a mistyped directory. After ten thousand missing files this hint would be
+/// the last line.
 #[test]
 fn where_none_of_the_names_is_there_the_root_is_asked_for() {
     let home = tempfile::tempdir().unwrap();
@@ -346,14 +350,15 @@ fn where_none_of_the_names_is_there_the_root_is_asked_for() {
     assert!(ran.err.contains(hint), "{ran:?}");
     let ran = run(dir, &["verify", "-q", "w", "else where"]);
     assert_eq!((ran.status, &*ran.err), (Some(1), ""), "{ran:?}");
-    // Where something is there, the rest is missing and nothing else.
+    // If a file of the waybill exists, the other files are missing and there is no hint.
     fs::create_dir_all(dir.join("else where/data")).unwrap();
     fs::copy(dir.join("data/small"), dir.join("else where/data/small")).unwrap();
     let ran = run(dir, &["verify", "w", "else where"]);
     assert!(ran.status == Some(1) && !ran.err.contains("none of"), "{ran:?}");
 }
 
-/// The first look would take all that comes, and the second one find nothing wrong with nothing.
+/// The first pass would consume the data, and the second pass would find no error in an empty
+/// waybill.
 #[test]
 fn a_waybill_that_can_be_read_only_once_is_refused() {
     let home = tempfile::tempdir().unwrap();
@@ -370,7 +375,7 @@ fn a_waybill_that_can_be_read_only_once_is_refused() {
         let said = String::from_utf8(ran.stderr).unwrap();
         assert_eq!((ran.status.code(), ran.stdout.is_empty()), (Some(2), true), "{command:?}: {said}");
         assert!(said.ends_with(words), "{command:?}: {said}");
-        // Nobody writes to this one.
+        // No process writes to this pipe.
         let ran = run(dir, &[command, &["pipe"]].concat());
         assert!(
             ran.status == Some(2) && ran.out.is_empty() && ran.err.ends_with(words),
@@ -379,7 +384,7 @@ fn a_waybill_that_can_be_read_only_once_is_refused() {
     }
     let ran = run(dir, &["repair", "pipe", ".", "--from", "data"]);
     assert!(ran.status == Some(2) && ran.err.ends_with(words), "{ran:?}");
-    // A file is one by whatever name.
+    // A regular file is accepted under any name.
     let script = format!("'{}' verify -q /dev/stdin < w", env!("CARGO_BIN_EXE_haul"));
     let ran = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();
     assert_eq!((ran.status.code(), &*ran.stdout), (Some(1), &b"'data/small': missing\n"[..]), "{ran:?}");

@@ -1,5 +1,6 @@
-//! Whether docs/formats/waybill.md is enough: what the binary writes is read by a second reader that knows nothing else, every digest is computed once
-//! more by what the description says of it, and both readers find the same damage.
+//! Completeness of docs/formats/waybill.md. A second reader that uses only this description reads
+//! the waybills of the binary. Each digest is computed again as the description says, and both
+//! readers find the same damage.
 
 use super::checksums::{PROGRAMS, checksums, description, digest};
 use super::twin::{self, Entry, Section, hex};
@@ -20,13 +21,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Holds all that an entry says of a file against the file.
+/// Asserts that all fields of an entry match the file.
 fn hold(root: &Path, entry: &Entry, checksums: &BTreeMap<String, Vec<String>>) {
     let path = root.join(OsStr::from_bytes(&entry.fields.bytes("path")));
     let facts = fs::symlink_metadata(&path).unwrap();
     let name = path.display();
     let mtime = i128::from(facts.mtime()) * 1_000_000_000 + i128::from(facts.mtime_nsec());
-    // Of a further name the facts of its first name count.
+    // The metadata of a further name is that of its first name.
     if entry.tag != "same" {
         assert_eq!(entry.fields.text("mode"), format!("{:04o}", facts.mode() & 0o7777), "{name}");
         assert_eq!(entry.mtime(), mtime, "{name}");
@@ -42,7 +43,7 @@ fn hold(root: &Path, entry: &Entry, checksums: &BTreeMap<String, Vec<String>>) {
         "link" => fs::read_link(&path).unwrap().as_os_str().as_bytes() == entry.fields.bytes("target"),
         "fifo" => kind.is_fifo(),
         "socket" => kind.is_socket(),
-        // Its number by the bits that the description names.
+        // Compares the device number by the bits that the description names.
         "char" => kind.is_char_device() && entry.fields.number("device") == 0x78 | 0x123 << 8 | 0x456 << 20,
         _ => false,
     };
@@ -62,7 +63,7 @@ fn hold(root: &Path, entry: &Entry, checksums: &BTreeMap<String, Vec<String>>) {
     hold_parts(&fs::read(&path).unwrap(), entry);
 }
 
-/// Holds the digests of objects and leaves against the bytes.
+/// Asserts that the digests of objects and leaves match the bytes.
 fn hold_parts(bytes: &[u8], entry: &Entry) {
     assert!(matches!(entry.fields.get("of"), None | Some("blake3")), "what is written: {entry:?}");
     let value = |start: u64, end: u64| {
@@ -83,7 +84,7 @@ fn hold_parts(bytes: &[u8], entry: &Entry) {
     }
 }
 
-/// Reads a waybill, holds what counts in it against the files, and gives its sections.
+/// Reads a waybill, asserts that its effective entries match the files, and returns its sections.
 fn held(root: &Path, waybill: &Path) -> Vec<Section> {
     let sections = twin::read(&fs::read(waybill).unwrap()).unwrap();
     let (checksums, mut seen) = (checksums(), BTreeSet::new());
@@ -97,7 +98,7 @@ fn held(root: &Path, waybill: &Path) -> Vec<Section> {
     sections
 }
 
-/// The tree with all that a name can be and be called, and times and modes that are rare.
+/// Creates a tree with all kinds of files and names, and with unusual times and modes.
 fn rich(dir: &Path) {
     tree(dir);
     let data = dir.join("data");
@@ -120,7 +121,7 @@ fn rich(dir: &Path) {
     }
 }
 
-/// A run that must succeed, whatever bytes it prints.
+/// Runs a command that must succeed, whatever bytes it prints.
 #[track_caller]
 fn done(dir: &Path, args: &[&str]) {
     let ran = haul(dir).args(args).output().unwrap();
@@ -183,7 +184,8 @@ fn what_a_sum_writes_is_read_by_the_description_alone() {
     }
     let sections = held(dir, &dir.join("w"));
     let first = &sections[0];
-    // A further name is a file of its own to a sum; links, pipes and the like are left out.
+    // For a sum a further name is a separate file. Links, pipes and other special files are
+    // skipped.
     assert_eq!(first.entries.len(), 10, "{:?}", first.entries);
     let big = first.entries.iter().find(|entry| entry.fields.text("path") == "data/big").unwrap();
     assert_eq!((big.objects.len(), big.leaves.len()), (11, 11));
@@ -226,7 +228,8 @@ fn what_a_copy_writes_is_read_by_the_description_alone() {
     }
 }
 
-/// The lines of a waybill in another order, or its bytes with a fault.
+/// Returns the lines of a waybill with one removed, repeated or moved, or its bytes truncated or
+/// with a flipped bit.
 fn hurt(whole: &[u8], random: &mut Random) -> Vec<u8> {
     let mut lines: Vec<&[u8]> = whole.split_inclusive(|&byte| byte == b'\n').collect();
     let (place, line) =
@@ -280,11 +283,11 @@ fn both_readers_find_the_same_damage_in_the_same_line() {
             }
         }
     }
-    // A line may be swapped with itself, and a waybill may be cut between its sections.
+    // A line may be swapped with itself, and a waybill may be truncated between its sections.
     assert!(found >= 100 && sound <= 20, "{found} found, {sound} sound");
 }
 
-/// A block of the description that begins with these words.
+/// Returns the code block of the description that starts with `begins`.
 fn block(begins: &str) -> String {
     let text = description();
     let block = text.split("```\n").find(|block| block.starts_with(begins));
@@ -308,7 +311,7 @@ fn what_is_done_by_hand_does_what_it_says() {
             Command::new("sh").args(["-c", line]).current_dir(dir).stdin(Stdio::null()).output().unwrap();
         (ran.status.success(), String::from_utf8(ran.stdout).unwrap())
     };
-    // The program in Python, on one section and on two, and on a damaged one.
+    // The program in Python, on one section, on two sections, and on a damaged waybill.
     fs::write(dir.join("check.py"), format!("import zlib\n{}", block("crc = 0\n"))).unwrap();
     assert!(sh("python3 check.py").0);
     let sections = twin::read(&fs::read(dir.join("w")).unwrap()).unwrap();
@@ -322,7 +325,7 @@ fn what_is_done_by_hand_does_what_it_says() {
     bytes[middle] ^= 1;
     fs::write(dir.join("hurt"), bytes).unwrap();
     assert!(!sh("sed 's/\"w\"/\"hurt\"/' check.py > hurt.py && python3 hurt.py 2>/dev/null").0);
-    // The line of sed.
+    // The sed command.
     let text = description();
     let line = text.split('`').find(|code| code.starts_with("sed -n ")).unwrap();
     let (well, printed) = sh(line);

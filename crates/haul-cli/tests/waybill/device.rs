@@ -1,4 +1,5 @@
-//! Damage on the device beneath a page cache that still holds the right bytes: seen past the cache, and only there.
+//! Damage on the device beneath a page cache with the right bytes: only a read that bypasses the
+//! cache finds it.
 
 use super::{good, pattern, run};
 use haul_lab::mounts::SmallFs;
@@ -7,7 +8,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The file that holds the blocks of the file system mounted at `place`.
+/// Returns the image file of the file system mounted at `place`.
 fn image_of(place: &Path) -> PathBuf {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let place = place.to_str().unwrap();

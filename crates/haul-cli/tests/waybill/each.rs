@@ -1,4 +1,5 @@
-//! Damage at each place there is: of the data, each object; of the waybill, each byte and each length.
+//! Damage at each position: in each object of the data, in each byte of a waybill, and at each
+//! length of a waybill.
 
 use super::{Ran, good, pattern, rot, run, tree};
 use haul_model::ByteRange;
@@ -8,10 +9,10 @@ use std::path::Path;
 
 const OBJECT: usize = 65_536;
 
-/// Bytes of `data/big`: ten objects and a part of one.
+/// Size of `data/big` in bytes: ten objects and a part of one.
 const BIG: usize = 700_000;
 
-/// A tree and a waybill `w` of objects of 64 KiB.
+/// Returns a directory with a tree and a waybill `w` with objects of 64 KiB.
 fn bed() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
@@ -19,7 +20,7 @@ fn bed() -> tempfile::TempDir {
     dir
 }
 
-/// Damages `data/big` without a trace in its time, and puts it right again after it was verified.
+/// Changes `data/big` without changing its time, verifies it, and restores its contents.
 fn damaged(dir: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Ran {
     let path = dir.join("data/big");
     rot(&path, change);
@@ -56,7 +57,7 @@ fn each_object_zeroed_and_each_swapped_with_the_next() {
         let (start, end) = range(object);
         is_rot(&damaged(dir.path(), |bytes| bytes[start..end].fill(0)), &format!("{start}-{end}"));
     }
-    // The last one is shorter and has no twin.
+    // The last object is shorter and is not swapped.
     for object in 0..9 {
         let (start, end) = range(object);
         let swap = |bytes: &mut Vec<u8>| {
@@ -77,7 +78,7 @@ fn a_hole_in_place_of_each_object() {
         let file = File::options().write(true).open(&path).unwrap();
         if punch_hole(&file, ByteRange::between(start as u64, end as u64)).unwrap() != Support::Done {
             let right = fs::read(&path).unwrap();
-            // Where holes can't be made in a file they are left when it is written.
+            // If the file system cannot punch a hole, the file is rewritten with one.
             use std::os::unix::fs::FileExt;
             file.set_len(0).unwrap();
             file.write_all_at(&right[..start], 0).unwrap();
@@ -91,7 +92,7 @@ fn a_hole_in_place_of_each_object() {
     good(dir.path(), &["verify", "-q", "w"]);
 }
 
-/// A small waybill with every kind of line.
+/// Returns a directory and a small waybill with every kind of line.
 fn small() -> (tempfile::TempDir, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("data")).unwrap();
@@ -116,7 +117,7 @@ fn a_bit_of_each_byte_of_a_waybill_is_told_by_its_line_and_no_file_is_blamed() {
         fs::write(dir.path().join("w"), &hurt).unwrap();
         let ran = run(dir.path(), &["verify", "-q", "w", "."]);
         assert_eq!((ran.status, &*ran.out), (Some(2), ""), "byte {at}: {}", ran.err);
-        // Of the first line some bytes are what makes it a waybill at all.
+        // Some bytes of the first line identify the file as a waybill.
         let told = ran.err.contains(&format!("line {line}: "))
             || (line == 1 && ran.err.contains("Nothing was verified"));
         assert!(told, "byte {at} of line {line}: {}", ran.err);

@@ -1,4 +1,4 @@
-//! What is exported is what the tools that read it accept.
+//! Exported lists: the tools that read them accept them.
 
 use super::{good, run, tree};
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Hands a list to an installed tool that checks it; `None` where it is missing.
+/// Passes a list to an installed tool that checks it. Returns `None` if the tool is missing.
 fn checked(tool: &str, dir: &Path, list: &str) -> Option<(bool, String)> {
     let child = Command::new(tool)
         .args(["-c", "-"])
@@ -47,7 +47,7 @@ fn lists_are_those_that_tools_check() {
     if let Some((well, said)) = checked("sha256sum", dir.path(), &tagged) {
         assert!(well, "{said}");
     }
-    // What sum prints, a waybill exports.
+    // An export equals the output of `haul sum`.
     let printed = good(dir.path(), &["sum", "-r", "-a", "blake3", "data"]);
     assert_eq!(good(dir.path(), &["waybill", "export", "w"]), printed);
 }
@@ -90,7 +90,8 @@ fn manifests_and_json_hold_every_name() {
         (&"big".into(), &700_000.into(), &"file".into())
     );
     assert!(values[0]["digests"]["blake3"].is_string() && values[0]["digests"]["sha256"].is_string());
-    // A digest that was not asked for when the receipt was written can't be exported, and no file is left out silently.
+    // A digest that was not requested when the receipt was written cannot be exported. No file is
+    // omitted silently.
     let ran = run(dir.path(), &["waybill", "export", "-a", "md5", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
     assert!(ran.err.contains("6 files have no md5 digest"), "{}", ran.err);
@@ -113,7 +114,7 @@ fn a_waybill_is_shown_and_checked() {
     assert_eq!(usage.status, Some(2));
 }
 
-/// They were left out, and a bag with such a manifest was not whole.
+/// Earlier versions omitted further names, and a bag with such a manifest was incomplete.
 #[test]
 fn further_names_of_a_file_have_lines_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,7 +163,8 @@ fn an_exported_manifest_makes_a_bag_that_checks() {
     fs::write(bag.join("bagit.txt"), "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n").unwrap();
     let ran = run(dir.path(), &["check", "bag"]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    // Of names without a line end or a percent sign it is a list like any other.
+    // Without names that contain a line end or a percent sign, the manifest is an ordinary checksum
+    // list.
     let plain: String =
         manifest.lines().filter(|line| !line.contains('%')).map(|line| format!("{line}\n")).collect();
     assert_eq!(plain.lines().count(), 4);

@@ -1,14 +1,16 @@
-//! Storage that fails under what is summed, verified or repaired: what it keeps back is named, the rest is done, and the status says so.
+//! Storage that fails during sum, verify or repair: haul names each file that it cannot read,
+//! processes the others, and reports the failure in the exit status.
 
 use super::{good, run};
 use crate::faults::bed::{FaultBed, noise};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Fails at opening, in the middle, and at being looked at.
+/// Errors on open, in the middle of a file, and on stat.
 const FAULTS: &str = "closed open .. errno EIO\nhurt read 200000..200100 errno EIO\nlost stat .. errno EIO";
 
-/// Files of several objects in `store`, a waybill `w` of them beside it, and their replica in `a`. The view has no faults yet.
+/// Creates files of several objects in `store`, their waybill `w` next to it, and their replica in
+/// `a`. The view has no faults yet.
 fn bed() -> Option<FaultBed> {
     let bed = FaultBed::new("")?;
     let store = bed.path("store");
@@ -28,7 +30,7 @@ fn home(bed: &FaultBed) -> PathBuf {
     bed.path("")
 }
 
-/// The lines of a text in the order of the alphabet.
+/// Returns the sorted lines of a text.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -75,7 +77,7 @@ fn directories_that_can_not_be_listed_are_told_and_the_others_searched() {
     ];
     assert_eq!((ran.status, sorted(&ran.out)), (Some(2), told.to_vec()), "{}", ran.err);
     assert!(ran.err.starts_with("haul verify: 5 intact, 2 extra, 2 unproven; "), "{}", ran.err);
-    // Of the root nothing is known then.
+    // If the root cannot be listed, nothing is known about extraneous files.
     bed.rules("* list .. errno EIO");
     let ran = run(&home(&bed), &["verify", "--extra", "w", "view"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
@@ -155,7 +157,7 @@ fn a_list_is_checked_around_what_can_not_be_read() {
     }
 }
 
-/// What `haul repair` from `view` says of the damaged files in `a`.
+/// Runs `haul repair` for `a` from the replica `view`. Returns its status and its sorted output.
 fn repaired_from_view(dir: &Path, more: &[&str]) -> (Option<i32>, String) {
     let ran = run(dir, &[&["repair", "-q", "w", "a", "--from", "view"], more].concat());
     (ran.status, sorted(&ran.out).join("\n"))
@@ -179,7 +181,7 @@ fn a_replica_that_can_not_be_read_is_named_with_the_reason_and_others_are_asked(
          'hurt': {left} 199680-200704; 'view' can't be read there: Input/output error"
     );
     assert_eq!(repaired_from_view(&dir, &[]), (Some(1), told));
-    // A replica that has the bytes needs no word about the other.
+    // If another replica has the bytes, haul does not report the failing one.
     good(&dir, &["cp", "-aT", "store", "b"]);
     let told = "'closed': repaired: bytes 2048-3072 from 'b'\n'hurt': repaired: bytes 199680-200704 from 'b'";
     assert_eq!(repaired_from_view(&dir, &["--from", "b"]), (Some(0), told.to_owned()));

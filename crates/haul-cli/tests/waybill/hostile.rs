@@ -1,5 +1,5 @@
-//! Waybills that lead elsewhere and waybills of a version to come: each command refuses them by line and reason, and opens, writes and tells nothing of what
-//! they name.
+//! Waybills with paths out of the root, and waybills of a later version. Each command refuses them
+//! with line and reason, and neither opens, writes nor prints the files that they name.
 
 use super::{good, run, tree};
 use crate::repair::refused::{crc32, entry, forged, names_that_lead_out};
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// The kernel's own word on what is opened in a directory.
+/// An inotify watch for accesses to a directory.
 struct Watch(OwnedFd);
 
 impl Watch {
@@ -23,7 +23,7 @@ impl Watch {
         Watch(watch)
     }
 
-    /// How much was done there since it was asked last.
+    /// Returns the number of events since the previous call.
     fn seen(&self) -> usize {
         let mut room = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(&self.0, &mut room);
@@ -45,7 +45,8 @@ fn nothing_outside_of_the_root_is_opened_whatever_a_waybill_names() {
     for name in ["root/sub", "replica/absolute", "replica/relative", "replica/sub", "outside"] {
         fs::create_dir_all(dir.join(name)).unwrap();
     }
-    // Whoever goes there finds everything as the waybill says, or bytes to repair with.
+    // A command that left the root would find everything as the waybill says, or bytes to repair
+    // with.
     fs::write(dir.join("outside/f"), "precious").unwrap();
     for name in ["absolute/f", "relative/f", "last", "sub/f"] {
         fs::write(dir.join("replica").join(name), "precious").unwrap();
@@ -101,8 +102,8 @@ fn nothing_outside_of_the_root_is_opened_whatever_a_waybill_names() {
         }
         assert_eq!(watch.seen(), 0, "{entries:?}");
     }
-    // Nor is it read for repair, where a replica leads there.
-    // One name is there: repair refuses a root that has none.
+    // A replica that leads outside is not read for a repair either. The name `here` exists because
+    // repair refuses a root that has none of the names.
     fs::write(dir.join("root/here"), "x").unwrap();
     fs::write(dir.join("w"), forged(&[entry("here"), entry("linked/f")])).unwrap();
     let ran = run(dir, &["repair", "w", "root", "--from", "replica"]);
@@ -110,12 +111,12 @@ fn nothing_outside_of_the_root_is_opened_whatever_a_waybill_names() {
     assert!(ran.out.contains("no replica has the right bytes 0-8"), "{ran:?}");
     assert_eq!(watch.seen(), 0);
     assert!(!dir.join("kept").exists() || fs::read_dir(dir.join("kept")).unwrap().count() == 0);
-    // The watch is awake.
+    // The watch does report accesses.
     fs::read(dir.join("outside/f")).unwrap();
     assert!(watch.seen() > 0);
 }
 
-/// A sound waybill of another version: the first line, which every version has, says so.
+/// Returns a valid waybill with another version in its first line, which all versions have.
 fn of_version(version: u32, whole: &str) -> String {
     let (head, rest) = whole.split_once('\n').unwrap();
     let body = head[..head.len() - 8].replace("version=1 ", &format!("version={version} "));
@@ -152,7 +153,7 @@ fn a_newer_version_is_refused_by_every_command_and_not_appended_to() {
         assert_eq!(fs::read_to_string(dir.join("w")).unwrap(), newer, "{command:?}");
     }
     assert!(!dir.join("copy").exists());
-    // The same lines of this version are one to append to.
+    // A waybill with the same lines and this version can be appended to.
     fs::write(dir.join("w"), of_version(1, &newer.replace("version=2", "version=1"))).unwrap();
     good(dir, &["sum", "--waybill", "w", "data/big"]);
 }

@@ -1,11 +1,12 @@
-//! Leaves in waybills: written by `sum` and by `cp`, read by `verify --locate`, and waybills without them.
+//! Leaves in waybills: written by `sum` and `cp`, read by `verify --locate`. Also waybills without
+//! leaves.
 
 use super::{good, pattern, rot, run, tree};
 use haul_log::waybill::{Kind, Reader, Record};
 use std::fs;
 use std::path::Path;
 
-/// The size of the leaves of each file, and how many leaves lie below it.
+/// Returns the path of each file, the size of its leaves, and their number.
 fn leaves(waybill: &Path) -> Vec<(String, Option<u64>, usize)> {
     let mut found: Vec<(String, Option<u64>, usize)> = Vec::new();
     for record in Reader::new(&fs::read(waybill).unwrap()[..]) {
@@ -42,7 +43,7 @@ fn sum_and_cp_keep_the_same_leaves_of_every_file_that_has_more_than_one() {
         ]
         .into_iter()
         .map(|(name, len): (&str, u64)| match len > leaf {
-            // Objects are cut anew: the last one's leaves are its own.
+            // The leaves of each object start at the object, and only the last leaf is shorter.
             true => (name.to_owned(), Some(leaf), len.div_ceil(leaf) as usize),
             false => (name.to_owned(), None, 0),
         })
@@ -64,7 +65,7 @@ fn sum_and_cp_keep_the_same_leaves_of_every_file_that_has_more_than_one() {
     }
 }
 
-/// All leaves of the big file.
+/// Returns all leaves of the big file.
 fn leaf_lines(waybill: &Path) -> Vec<Record> {
     let text = fs::read(waybill).unwrap();
     let records = Reader::new(&text[..]).map(Result::unwrap);
@@ -100,7 +101,7 @@ fn damage_is_told_to_the_kilobyte() {
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).find(is_big).unwrap();
     assert_eq!(big["damage"], serde_json::json!([[0, 1024], [99_328, 101_376], [699_392, 700_000]]));
     assert_eq!((&big["leaf"], big.get("whole_objects")), (&1024.into(), None));
-    // Without the option objects are told, as ever.
+    // Without the option haul prints the damaged objects.
     let ran = run(dir.path(), &["verify", "w"]);
     assert!(ran.out.starts_with("'data/big': rotted: bytes 0-131072, 655360-700000\n"), "{}", ran.out);
 }
@@ -124,7 +125,7 @@ fn a_waybill_without_leaves_says_so_and_tells_objects() {
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).find(is_big).unwrap();
     let why = "the waybill keeps no leaves of this file";
     assert_eq!((big.get("leaf"), &big["whole_objects"]), (None, &why.into()));
-    // A later section with leaves is the one that counts.
+    // A later section with leaves takes precedence.
     good(dir.path(), &[&SUM[..], &["--leaf=2K", "data/big"]].concat());
     rot(&dir.path().join("data/big"), |bytes| bytes[5000] ^= 1);
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
@@ -158,7 +159,7 @@ fn damage_of_the_waybill_is_told_and_hides_none_of_the_data() {
     let hurt = whole.replacen("\n1.0 ", "\n1.0 A", 1);
     fs::write(dir.path().join("w"), &hurt).unwrap();
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
-    // Of the second object the leaves are lost; those of the fifth are found behind the damage.
+    // The leaves of the second object are lost; those of the fifth are found after the damage.
     let expected = "'data/big': rotted: bytes 65536-131072, 299008-300032 \
                     (partly whole objects: the waybill's leaves are damaged or don't make the object's digest)\n";
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), expected), "{}", ran.err);
@@ -178,7 +179,7 @@ fn a_newer_format_is_refused() {
     assert!(ran.err.contains("has version 2") && ran.err.contains("Nothing was verified"), "{}", ran.err);
 }
 
-/// The CRC-32 of a line and the space behind it.
+/// Returns the CRC-32 of a line and the space after it.
 fn crc32(text: &str) -> u32 {
     let digest = haul_digest::digest(haul_digest::Algorithm::Crc32, format!("{text} ").as_bytes());
     digest.as_bytes().iter().fold(0, |value, &byte| value << 8 | u32::from(byte))
@@ -216,7 +217,7 @@ fn only_the_damaged_leaves_come_from_the_replica() {
     let copied = ["cp", "-a", "data", "replica"];
     good(dir.path(), &copied);
     rot(&dir.path().join("data/f"), |bytes| bytes[70_000] ^= 1);
-    // The replica has no object whole, and the leaf that is needed.
+    // Each object of the replica is damaged, but the required leaf is intact.
     rot(&dir.path().join("replica/f"), |bytes| (0..5).for_each(|object| bytes[object * 65_536] ^= 1));
     fs::create_dir(dir.path().join("from")).unwrap();
     fs::rename(dir.path().join("replica"), dir.path().join("from/data")).unwrap();

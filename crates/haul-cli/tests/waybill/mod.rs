@@ -1,4 +1,5 @@
-//! Waybills from the command line: written, verified against every kind of damage, exported to the tools that check.
+//! Waybills on the command line: written, verified against all kinds of damage, and exported to
+//! checksum tools.
 
 mod checksums;
 mod copied;
@@ -20,15 +21,16 @@ mod written;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The binary by its own name, in a directory.
+/// Returns the command `haul` for a working directory.
 fn haul(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
-    // Nowhere to list jobs: how long a command takes here depends on the machine.
+    // There is no place for a list of jobs, because the duration of a command depends on the
+    // machine.
     command.current_dir(dir).env("LC_ALL", "C.UTF-8").env_remove("XDG_STATE_HOME").env("HOME", "");
     command
 }
 
-/// What a run came to: status, standard output, standard error.
+/// Exit status, standard output and standard error of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Ran {
     status: Option<i32>,
@@ -42,7 +44,7 @@ fn run(dir: &Path, args: &[&str]) -> Ran {
     Ran { status: status.code(), out: text(stdout), err: text(stderr) }
 }
 
-/// A run that must succeed and say nothing on standard error; its standard output.
+/// Runs a command that must succeed without standard error, and returns its standard output.
 fn good(dir: &Path, args: &[&str]) -> String {
     let ran = run(dir, args);
     assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""), "{args:?}: {ran:?}");
@@ -60,7 +62,7 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A tree with small and large files, names that need quoting, and an empty file.
+/// Creates a tree with small and large files, names that need quoting, and an empty file.
 fn tree(dir: &Path) {
     std::fs::create_dir_all(dir.join("data/sub dir")).unwrap();
     for (name, len) in [
@@ -75,7 +77,7 @@ fn tree(dir: &Path) {
     }
 }
 
-/// Changes bytes and puts the modification time back, as bit rot does.
+/// Changes bytes and restores the modification time, like bit rot.
 pub(crate) fn rot(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let before = std::fs::metadata(path).unwrap().modified().unwrap();
     let mut bytes = std::fs::read(path).unwrap();

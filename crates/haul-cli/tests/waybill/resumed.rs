@@ -1,4 +1,4 @@
-//! Verifications that were ended and go on.
+//! Verifications that are interrupted and resumed.
 
 use super::{Ran, good, haul, pattern, rot, run};
 use haul_lab::needs::{Need, met_or_skip};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const FILES: usize = 40;
 const FILE_BYTES: usize = 65_536;
 
-/// Forty files, the first of them rotted, and their waybill.
+/// Returns a directory with forty files, the first of them damaged, and their waybill.
 fn bed() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("data")).unwrap();
@@ -23,19 +23,19 @@ fn bed() -> tempfile::TempDir {
     }
     good(dir.path(), &["sum", "-r", "--waybill", "w", "data"]);
     rot(&dir.path().join("data/00"), |bytes| bytes[5] ^= 1);
-    // What was changed right before it is read is read again by any later run.
+    // A later run reads files again that changed just before they were read.
     sleep(Duration::from_millis(150));
     dir
 }
 
-/// Verifies slowly, with a state `s`, and ends that by `signal` once the state tells of a verified file; what it had told by then. One that was
-/// over before anybody looked is begun again, more slowly.
+/// Verifies slowly with the state `s`, and sends `signal` when the state records a verified file.
+/// Returns the output until then. If a run finishes before, the next one is slower.
 fn ended(dir: &Path, signal: rustix::process::Signal) -> String {
     let told = ["300K", "100K", "30K"].into_iter().find_map(|rate| ended_at(dir, signal, rate));
     told.expect("it ends before a state is kept")
 }
 
-/// How many files are verified by the state `s`; the first one that is kept may tell of none.
+/// Returns the number of verified files in the state `s`. The first state may record none.
 fn kept(dir: &Path) -> usize {
     let state = fs::read_to_string(dir.join("s")).unwrap_or_default();
     let mut fields = state.split([' ', '\n']);
@@ -58,18 +58,18 @@ fn ended_at(dir: &Path, signal: rustix::process::Signal, rate: &str) -> Option<S
     child.wait().unwrap();
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    // With its end a verification takes its state away.
+    // A verification that finishes removes its state.
     dir.join("s").exists().then_some(out)
 }
 
-/// The number in the first summary event.
+/// Returns a number from the first summary event.
 fn number(out: &str, name: &str) -> usize {
     let line = out.lines().find(|line| line.contains(r#""event":"summary""#)).unwrap();
     let value = line.split(&format!(r#""{name}":"#)).nth(1).unwrap();
     value.split([',', '}']).next().unwrap().parse().unwrap()
 }
 
-/// How many files a run passes over, by its first event.
+/// Returns the number of files that a run skips, from its first event.
 fn passed_over(out: &str) -> usize {
     let said = out.lines().next().unwrap().split("goes on: ").nth(1).expect("it goes on");
     said.split(' ').next().unwrap().parse().unwrap()
@@ -90,7 +90,7 @@ fn a_killed_verification_goes_on_and_tells_its_damage_again() {
         assert!(ran.out.contains(r#""path":"data/00","verdict":"rotted""#), "{}", ran.out);
         assert_eq!((number(&ran.out, "intact"), number(&ran.out, "rotted")), (FILES - 1, 1));
         assert!(number(&ran.out, "bytes") >= FILES * FILE_BYTES);
-        // All is done: the next one is a new one.
+        // The verification is complete, and the next run starts from the beginning.
         assert!(!dir.join("s").exists() && !dir.join("s.new").exists());
         let ran = run(dir, &["verify", "--json", "--verbose", "--resume=s", "w"]);
         assert_eq!(ran.out.lines().count(), FILES + 1);
@@ -131,14 +131,14 @@ fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
     anew(&["w"], "damaged or cut off");
 }
 
-/// A device was replaced by a file, and the file removed.
+/// In earlier versions a device was replaced by a file, and this file was removed.
 #[test]
 fn a_pipe_or_a_device_is_neither_waited_for_nor_replaced_by_a_state() {
     let dir = bed();
     let dir = dir.path();
     let make = |kind: FileType, device| mknodat(CWD, dir.join("s"), kind, Mode::from_raw_mode(0o666), device);
     for (kind, device) in [(FileType::Fifo, 0), (FileType::CharacterDevice, makedev(1, 3))] {
-        // Devices are made by root alone.
+        // Only root can create devices.
         if kind == FileType::CharacterDevice && !met_or_skip(&[Need::Root]) {
             continue;
         }
@@ -160,7 +160,7 @@ fn what_is_no_state_is_left_alone() {
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
     assert!(ran.err.contains("'s': it is no state of a verification and is left alone"), "{}", ran.err);
     assert_eq!(fs::read(dir.path().join("s")).unwrap(), b"my thesis");
-    // Nor is what stands under the names that a state is written by.
+    // Files with the temporary names of a state are left alone, too.
     for name in ["u.new", "u.stamps"] {
         fs::write(dir.path().join(name), "my thesis").unwrap();
         let ran = run(dir.path(), &["verify", "--resume=u", "w"]);

@@ -1,4 +1,5 @@
-//! Signatures: ours for `ssh-keygen -Y verify`, its for ours, and everything that must not count.
+//! Signatures: `ssh-keygen -Y verify` accepts those of haul, haul accepts those of ssh-keygen, and
+//! invalid ones are refused.
 
 use super::{Ran, good, run, tree};
 use haul_lab::needs::{Need, met_or_skip};
@@ -7,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A directory with data and a waybill of it; `None` without OpenSSH's tool.
+/// Returns a directory with data and its waybill, or `None` without OpenSSH's tool.
 fn bed() -> Option<tempfile::TempDir> {
     if !met_or_skip(&[Need::Program("ssh-keygen")]) {
         return None;
@@ -18,7 +19,7 @@ fn bed() -> Option<tempfile::TempDir> {
     Some(dir)
 }
 
-/// Makes a key, and a list `NAME.signers` in which alice has it.
+/// Creates a key, and a list `NAME.signers` with this key for alice.
 fn key(dir: &Path, name: &str, kind: &[&str], passphrase: &str) {
     let made = Command::new("ssh-keygen")
         .args(["-q", "-C", name, "-N", passphrase, "-f", name, "-t"])
@@ -30,7 +31,7 @@ fn key(dir: &Path, name: &str, kind: &[&str], passphrase: &str) {
     fs::write(dir.join(format!("{name}.signers")), format!("alice@example.org {public}")).unwrap();
 }
 
-/// Signs `w` as people do who have no haul.
+/// Signs `w` with ssh-keygen, as users without haul do.
 fn sign_by_ssh(dir: &Path, key: &str, namespace: &str, options: &[&str]) {
     let _ = fs::remove_file(dir.join("w.sig"));
     let mut command = Command::new("ssh-keygen");
@@ -38,7 +39,7 @@ fn sign_by_ssh(dir: &Path, key: &str, namespace: &str, options: &[&str]) {
     assert!(command.current_dir(dir).stderr(Stdio::null()).status().unwrap().success());
 }
 
-/// Whether ssh-keygen accepts `w.sig`.
+/// Returns true if ssh-keygen accepts `w.sig`.
 fn ssh_accepts(dir: &Path, signers: &str, identity: &str) -> bool {
     let mut child = Command::new("ssh-keygen")
         .args(["-Y", "verify", "-f", signers, "-I", identity, "-n", "file", "-s", "w.sig"])
@@ -48,12 +49,13 @@ fn ssh_accepts(dir: &Path, signers: &str, identity: &str) -> bool {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // It may refuse before it has read all.
+    // ssh-keygen may refuse before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(&fs::read(dir.join("w")).unwrap());
     child.wait().unwrap().success()
 }
 
-/// Verifies with a demand; nothing may come out but what is expected on the standard error.
+/// Asserts that a verification with these signature options is refused. Only the standard error may
+/// have output.
 #[track_caller]
 fn refused(dir: &Path, args: &[&str], reason: &str) {
     let Ran { status, out, err } = run(dir, &[&["verify", "w"], args].concat());
@@ -72,7 +74,8 @@ fn each_accepts_the_others_signatures() {
         let name = format!("k{number}");
         let signs = number < 3;
         key(dir, &name, kind, "");
-        // One in 256 has a private number that is shorter than its curve's, and is not read here.
+        // One key in 256 has a private number that is shorter than that of its curve. haul does not
+        // read such a key.
         let sign = ["waybill", "sign", "--replace", "--key", &name, "w"];
         for _ in 0..4 {
             if !signs || run(dir, &sign).status == Some(0) {
@@ -202,7 +205,7 @@ fn a_changed_or_longer_waybill_is_not_what_was_signed() {
     let part = format!("'w.sig' covers its first {} bytes (sections: 1)", signed.len());
     refused(dir, &["--signer", "k.pub"], &part);
     assert_eq!(run(dir, &["waybill", "check", "--signer", "k.pub", "w"]).status, Some(2));
-    // A forger can make every checksum of the text right; here a whole other waybill.
+    // A forger can make each checksum of the text valid; here the waybill is a different one.
     fs::remove_file(dir.join("w")).unwrap();
     good(dir, &["sum", "-r", "--waybill", "w", "data"]);
     let forged = String::from_utf8(fs::read(dir.join("w")).unwrap()).unwrap();
@@ -212,7 +215,7 @@ fn a_changed_or_longer_waybill_is_not_what_was_signed() {
     assert_ne!(forged.as_bytes(), fs::read(dir.join("w")).unwrap());
     refused(dir, &["--signer", "k.pub"], "'w' is not what was signed");
     good(dir, &["verify", "-q", "w"]);
-    // What was signed verifies again, and after it is signed anew so does the longer one.
+    // The signed waybill verifies again. The longer one does after another signature.
     fs::write(dir.join("w"), &signed).unwrap();
     assert_eq!(run(dir, &["verify", "-q", "--signer", "k.pub", "w"]).status, Some(1));
     good(dir, &["sum", "--waybill", "w", "data/small"]);
@@ -237,7 +240,7 @@ fn keys_that_do_not_sign_here_name_the_command_that_does() {
     for (name, why) in [
         ("locked", "is encrypted"),
         ("rsa", "is of the kind ssh-rsa"),
-        // Of the other half of these keys the private number is not read.
+        // For the other half of these keys haul does not read the private number.
         ("p521", "'p521' is "),
         ("rsa.pub", "is a public key"),
         ("junk", "is no private key in OpenSSH's form"),
@@ -259,7 +262,7 @@ fn nothing_is_overwritten_and_no_flawed_waybill_signed() {
     let first = fs::read(dir.join("w.sig")).unwrap();
     let ran = run(dir, &["waybill", "sign", "--key", "k", "w"]);
     assert!(ran.status == Some(2) && ran.err.contains("'w.sig' is there already; --replace"), "{ran:?}");
-    // What is no file is not replaced either.
+    // A name that is not a regular file is not replaced either.
     std::os::unix::fs::symlink("w.sig", dir.join("link")).unwrap();
     let ran = run(dir, &["waybill", "sign", "--replace", "--key", "k", "--signature", "link", "w"]);
     assert!(ran.status == Some(2) && ran.err.contains("cannot write 'link': Not a regular file"), "{ran:?}");

@@ -1,4 +1,5 @@
-//! Digests stored with files: every form found again, every kind of damage told, each file system's limit met.
+//! Digests stored with files: every form is found again, every kind of damage is reported, and the
+//! limits of each file system are respected.
 
 use super::{good, haul, pattern, run, tree};
 use haul_digest::{Algorithm, digest};
@@ -14,14 +15,14 @@ use std::path::Path;
 
 const STORE: [&str; 6] = ["sum", "-r", "-a", "md5", "--object-size", "64K"];
 
-/// Stores the digests of `data` in a form; what was printed.
+/// Stores the digests of `data` in a form, and returns the output.
 fn store(dir: &Path, form: &str) -> String {
     let option = format!("--store={form}");
     let args: Vec<&str> = STORE.iter().copied().chain([option.as_str(), "data"]).collect();
     good(dir, &args)
 }
 
-/// Writes other bytes without a trace in size or time.
+/// Changes a byte without a change of size or time.
 fn rot(path: &Path, at: u64) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mtime = file.metadata().unwrap().modified().unwrap();
@@ -41,13 +42,13 @@ fn set_attribute(path: &Path, name: &str, value: &[u8]) {
     set_xattr(Place::name(&CWD, &path), &CString::new(name).unwrap(), value).unwrap();
 }
 
-/// Whether a file there takes an attribute of a user.
+/// Returns true if a file in `dir` accepts a user attribute.
 fn keeps_attributes(dir: &Path) -> bool {
     let file = File::create(dir.join("probe")).unwrap();
     set_xattr(Place::file(&file), c"user.probe", b"x").is_ok()
 }
 
-/// The lines of a verification and its status, the data read from the cache.
+/// Verifies `data` through the page cache. Returns the status and the sorted output.
 fn verify(dir: &Path) -> (Option<i32>, Vec<String>) {
     let ran = run(dir, &["verify", "--cached", "-q", "data"]);
     assert_eq!(ran.err, "");
@@ -97,7 +98,7 @@ fn damage_of_every_kind_is_told_by_attributes_and_by_files_on_every_file_system(
     }
 }
 
-/// The command has ended well: after that a loss of power takes nothing away.
+/// After the command has succeeded, a power loss removes no stored digest.
 #[test]
 fn what_was_stored_outlasts_a_loss_of_power() {
     if !met_or_skip(&Format::Ext4.needs()) {
@@ -127,7 +128,7 @@ fn files_that_are_gone_are_missing_where_files_keep_the_digests() {
     assert_eq!(status, Some(1));
     assert!(lines.contains(&"'small': missing".to_owned()), "{lines:?}");
     assert!(lines.len() >= 3 && lines.iter().all(|line| line.ends_with(": missing")), "{lines:?}");
-    // A directory where a file was, and a file where a directory was: what was kept gives way.
+    // A directory replaces a file, and a file replaces a directory: the old digests are removed.
     fs::create_dir_all(dir.join("data/small")).unwrap();
     fs::write(dir.join("data/small/inner"), "x").unwrap();
     fs::write(dir.join("data/sub dir"), "y").unwrap();
@@ -156,7 +157,7 @@ fn what_does_not_fit_the_attributes_of_a_file_is_refused_and_leaves_none() {
             assert_eq!((ran.status, ours), (Some(0), 2), "{kind:?}: {ran:?}");
             rot(&big, 799 << 16);
             assert_eq!(verify(dir).1, ["'big': rotted: bytes 52363264-52428800"]);
-            // A smaller value replaces a larger one, and leaves none of its pieces.
+            // A smaller value replaces a larger one and leaves no part of the larger one.
             good(dir, &["sum", "-r", "--object-size", "64M", "--store=xattr", "data"]);
             assert_eq!(attribute(&big, "user.surehaul.sums.1"), None);
         } else {
@@ -201,7 +202,7 @@ fn xrootds_and_eoss_checksums_are_written_as_they_do_and_theirs_are_read() {
     assert_eq!(verify(dir), (Some(0), vec![]));
     set_attribute(&other, "user.eos.checksum", &[0, 1, 2, 3]);
     assert_eq!(verify(dir), (Some(1), vec!["'g': rotted: bytes 0-9".to_owned()]));
-    // A type of which EOS keeps half a value can't be judged, and is told.
+    // EOS stores half of the value for this type. haul cannot compare it and reports that.
     set_attribute(&other, "user.eos.checksumtype", b"crc64");
     let (status, lines) = verify(dir);
     assert_eq!(status, Some(2));
@@ -286,13 +287,14 @@ fn what_makes_no_sense_is_refused() {
         assert!(ran.status != Some(0) && ran.out.is_empty() && !ran.err.is_empty(), "{args:?}: {ran:?}");
     }
     assert!(!dir.join("data/.haul").exists());
-    // The waybill is a form by that name.
+    // `waybill` is a valid form with `--waybill`.
     let printed =
         haul(dir).args(["sum", "--store=waybill", "--waybill", "w", "data/small"]).output().unwrap();
     assert!(printed.status.success() && dir.join("w").exists());
 }
 
-/// Both forms of a file: the one for the time the file has counts, whichever that is, and what another program keeps only where neither is.
+/// If a file has both forms, the form for the time of the file counts. Digests of other programs
+/// count only if neither form exists.
 #[test]
 fn where_one_form_is_damaged_the_other_counts_if_it_is_of_the_files_own_time() {
     let Some(room) = shared_room(FsKind::Ext4) else { return };
@@ -317,7 +319,7 @@ fn where_one_form_is_damaged_the_other_counts_if_it_is_of_the_files_own_time() {
     assert_eq!(verify(dir), rotten);
     rot(&file, 70_000);
     assert_eq!(verify(dir), (Some(0), vec![]));
-    // What is whole is of another time: the damaged one may be the one for the bytes that are there.
+    // The intact form has another time: the damaged form may be the one for the existing bytes.
     let later = fs::metadata(&file).unwrap().modified().unwrap() + std::time::Duration::from_secs(100);
     OpenOptions::new().write(true).open(&file).unwrap().set_modified(later).unwrap();
     let (status, lines) = verify(dir);
@@ -340,17 +342,18 @@ fn of_several_forms_the_one_for_the_files_own_time_counts() {
         fs::write(&file, &new).unwrap();
         let later = then + std::time::Duration::from_secs(100);
         OpenOptions::new().write(true).open(&file).unwrap().set_modified(later).unwrap();
-        // What is kept by the first form is about other bytes at another time.
+        // The first form describes other bytes at another time.
         assert_eq!(verify(dir).0, Some(1), "{first}");
         store(dir, second);
         assert_eq!(verify(dir), (Some(0), vec![]), "{first}, {second}");
-        // The old file comes back with its time: the first form is about it, although the second one is later.
+        // The old file returns with its time. The first form describes it, although the second form
+        // is newer.
         fs::write(&file, &old).unwrap();
         OpenOptions::new().write(true).open(&file).unwrap().set_modified(then).unwrap();
         assert_eq!(verify(dir), (Some(0), vec![]), "{first}, {second}");
         rot(&file, 70_000);
         assert_eq!(verify(dir), (Some(1), vec!["'f': rotted: bytes 65536-131072".to_owned()]), "{first}");
-        // EOS says otherwise, and is not asked.
+        // The EOS checksum differs, and haul does not use it.
         set_attribute(&file, "user.eos.checksum", &[0, 1, 2, 3]);
         set_attribute(&file, "user.eos.checksumtype", b"adler");
         rot(&file, 70_000);

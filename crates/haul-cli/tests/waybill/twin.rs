@@ -1,37 +1,38 @@
-//! A second reader of waybills, written from docs/formats/waybill.md alone: slow, with all of it in memory, and with nothing of the crates that
-//! write and read them. What it gives has passed every rule of the description.
+//! A second reader of waybills, written from docs/formats/waybill.md alone. It is slow, keeps the
+//! complete waybill in memory, and uses no code of the crates that write and read waybills. A
+//! waybill that it accepts satisfies every rule of the description.
 
 use crate::repair::refused::crc32;
 use blake3::hazmat::{Mode, merge_subtrees_non_root, merge_subtrees_root};
 use std::collections::BTreeMap;
 
-/// A line, counted from 1, and what is wrong with it.
+/// Number of a line, counted from 1, and the error in it.
 pub(crate) type Wrong = (usize, String);
 
-/// What one job wrote.
+/// Section of one job.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) head: Fields,
     pub(crate) entries: Vec<Entry>,
-    /// The lines before the closing one, as they stand in the file.
+    /// The lines before the closing line, as in the file.
     pub(crate) text: Vec<u8>,
     pub(crate) end: Fields,
 }
 
-/// One name, with the lines that belong to it.
+/// A name, with the lines that belong to it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) tag: String,
     pub(crate) fields: Fields,
-    /// Of each object its digest by the first algorithm of `of`. None of a file of one object.
+    /// Digest of each object by the first algorithm of `of`. Empty for a file of one object.
     pub(crate) objects: Vec<Vec<u8>>,
-    /// Of each object those of its leaves.
+    /// Digests of the leaves of each object.
     pub(crate) leaves: BTreeMap<u64, Vec<Vec<u8>>>,
     /// START, END, LEVEL.
     pub(crate) ranges: Vec<(u64, u64, String)>,
 }
 
-/// The words KEY=VALUE of a line.
+/// The KEY=VALUE fields of a line.
 #[derive(Debug)]
 pub(crate) struct Fields(BTreeMap<String, String>);
 
@@ -39,7 +40,7 @@ const TAGS: [&str; 8] = ["file", "same", "dir", "link", "fifo", "socket", "char"
 const WAYS: [&str; 3] = ["read-write", "reflink", "server-copy"];
 const LEVELS: [&str; 4] = ["received", "verified", "durable", "re-read"];
 
-/// Reads a whole waybill.
+/// Reads a complete waybill.
 pub(crate) fn read(waybill: &[u8]) -> Result<Vec<Section>, Wrong> {
     let mut sections: Vec<Section> = Vec::new();
     let mut open: Option<Section> = None;
@@ -117,7 +118,7 @@ fn close(section: &mut Section, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An entry, or a line below one.
+/// Adds an entry, or a line below an entry.
 fn take(section: &mut Section, text: &str) -> Result<(), String> {
     let (tag, rest) = text.split_once(' ').unwrap_or((text, ""));
     if tag.starts_with("x-") {
@@ -148,7 +149,7 @@ fn take(section: &mut Section, text: &str) -> Result<(), String> {
 }
 
 impl Entry {
-    /// Whether the fields are there that an entry must have, and mean something.
+    /// Returns `Ok` if the required fields of the entry exist and are valid.
     fn is_sound(&self) -> Result<(), String> {
         let paths = [Some("path"), (self.tag == "same").then_some("first")];
         for key in paths.into_iter().flatten() {
@@ -205,7 +206,7 @@ impl Entry {
         let mut words = rest.split([' ', '-']);
         let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or("it is no range");
         let (start, end) = (number()?, number()?);
-        // `re-read` has a dash of its own.
+        // `re-read` contains a dash.
         let level = rest.split(' ').nth(1).unwrap_or_default();
         let is_sound = start < end && end <= self.fields.number("size") && LEVELS.contains(&level);
         self.ranges.push((start, end, level.to_owned()));
@@ -216,19 +217,19 @@ impl Entry {
         self.fields.get("of").map_or(Vec::new(), |list| list.split(',').collect())
     }
 
-    /// How many objects the file is cut into.
+    /// Returns the number of objects of the file.
     pub(crate) fn count(&self) -> u64 {
         let size = self.fields.number("size");
         self.fields.get("object").map_or(0, |_| size.div_ceil(self.fields.number("object")).max(1))
     }
 
-    /// Where an object begins and ends.
+    /// Returns the start and the end of an object.
     pub(crate) fn object(&self, index: u64) -> (u64, u64) {
         let (size, object) = (self.fields.number("size"), self.fields.number("object"));
         (index * object, ((index + 1) * object).min(size))
     }
 
-    /// Whether the leaves of the last object are all there, and come to its digest.
+    /// Returns `Ok` if all leaves of the last object exist and result in its digest.
     fn has_leaves(&self) -> Result<(), String> {
         let Some(last) = (self.objects.len() as u64).checked_sub(1) else { return Ok(()) };
         self.leaves_make(last, false, &self.objects[last as usize])
@@ -250,7 +251,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Whether all lines of the entry came, and its digests follow from each other.
+    /// Returns `Ok` if all lines of the entry exist and its digests are consistent.
     fn is_whole(&self) -> Result<(), String> {
         self.has_leaves()?;
         if self.tag != "file" || self.fields.get("object").is_none() {
@@ -271,12 +272,12 @@ impl Entry {
         }
     }
 
-    /// Nanoseconds since 1970.
+    /// Returns the modification time in nanoseconds since 1970.
     pub(crate) fn mtime(&self) -> i128 {
         let text = self.fields.text("mtime");
         let (seconds, nanoseconds) = text.split_once('.').expect("a point");
         assert!(nanoseconds.len() == 9 && nanoseconds.bytes().all(|byte| byte.is_ascii_digit()), "{text}");
-        // The point is left out, and with it goes all that makes the number a fraction.
+        // Without the point the two parts form one number.
         format!("{seconds}{nanoseconds}").parse().expect("a number")
     }
 }
@@ -297,7 +298,7 @@ impl Fields {
         self.0.get(key).map(String::as_str)
     }
 
-    /// A field that must be there: without it the waybill is none, and the test fails.
+    /// Returns a required field. Without this field the waybill is invalid, and the test fails.
     #[track_caller]
     pub(crate) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_else(|| panic!("no field {key}: {self:?}"))
@@ -311,7 +312,7 @@ impl Fields {
         number
     }
 
-    /// What a percent-encoded text stands for.
+    /// Returns the bytes of a percent-encoded field.
     #[track_caller]
     pub(crate) fn bytes(&self, key: &str) -> Vec<u8> {
         let mut rest = self.text(key).as_bytes();
@@ -328,14 +329,14 @@ impl Fields {
         bytes
     }
 
-    /// Keys and values.
+    /// Returns all keys and values.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 }
 
-/// The value of a BLAKE3 subtree from those of its parts: a left child has the largest power of two of them that leaves one for
-/// the right.
+/// Returns the value of a BLAKE3 subtree from the values of its parts. The left child has the
+/// largest power of two of the parts that leaves one for the right child.
 fn joined(values: &[Vec<u8>], is_root: bool) -> Vec<u8> {
     if let [only] = values {
         return only.clone();
@@ -353,7 +354,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-/// RFC 4648, section 4, without padding.
+/// Decodes RFC 4648, section 4, without padding.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut bits, mut held) = (Vec::new(), 0u32, 0);
     for letter in text.bytes() {
@@ -372,6 +373,6 @@ fn base64(text: &str) -> Option<Vec<u8>> {
             bits &= (1 << held) - 1;
         }
     }
-    // What is left over is less than a byte, and zeros.
+    // The remaining bits are less than a byte, and are zero.
     (bits == 0).then_some(bytes)
 }

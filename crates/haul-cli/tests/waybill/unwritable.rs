@@ -1,5 +1,5 @@
-//! Waybills that can't be written, or not to their end: the job says so and fails, what it did is done, and what there is of the waybill is taken
-//! for no whole one.
+//! Waybills that cannot be written, or not completely: the job reports that and fails, its other
+//! work is done, and no command accepts the incomplete waybill.
 
 use super::pattern;
 use crate::faults::bed::{Ended, FaultBed, HOLD, haul, start, tree_with_victim};
@@ -12,12 +12,12 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// `haul` with these words and paths.
+/// Runs `haul` with these words and paths.
 fn job(words: &[&str], paths: &[&Path]) -> Ended {
     haul(words.iter().map(Path::new).chain(paths.iter().copied()))
 }
 
-/// Whether nobody takes what there is of a waybill for a whole one.
+/// Asserts that no command accepts an incomplete waybill as complete.
 #[track_caller]
 fn is_not_whole(waybill: &Path, root: &Path) {
     for words in [&["waybill", "check"][..], &["verify", "-q"]] {
@@ -80,7 +80,7 @@ fn a_full_disk_under_a_waybill_is_told_with_its_name_and_leaves_nothing_that_loo
     for number in 0..1000 {
         fs::write(data.join(format!("f{number}")), pattern(9, number)).unwrap();
     }
-    // Its leaves wait beside the waybill, and take more room than it has entries.
+    // The leaves of this file are kept next to the waybill, and take more space than all entries.
     fs::write(data.join("long"), pattern(2 << 20, 3)).unwrap();
     for (number, more) in [&[][..], &["--leaf"]].into_iter().enumerate() {
         let at = |name: &str| small.path().join(format!("{name}{number}"));
@@ -98,7 +98,7 @@ fn a_full_disk_under_a_waybill_is_told_with_its_name_and_leaves_nothing_that_loo
         fs::remove_file(small.path().join("ballast")).unwrap();
         is_not_whole(&at("summed"), home.path());
         is_not_whole(&at("copied"), home.path());
-        // With room the same is written under a name that is free.
+        // With free space, the same waybill is written under a new name.
         job(&[&["sum", "-r"][..], more, &["--waybill"]].concat(), &[&at("anew"), &data]);
         job(&["verify", "-q"], &[&at("anew"), &data]).is_fine();
         for name in ["summed", "copied", "anew"] {
@@ -125,7 +125,7 @@ fn ctrl_c_closes_the_waybill_of_a_copy_over_what_had_arrived() {
     let listed = job(&["waybill", "export"], &[&waybill]);
     assert!(!listed.is_fine().stdout.contains("victim"), "{listed:?}");
     job(&["verify", "-q"], &[&waybill, &bed.path("view")]).is_fine();
-    // The copy goes on, and its waybill with it.
+    // The copy resumes and continues its waybill.
     job(&["cp", "-auT", "--waybill"], &[&waybill, &source, &sink]).is_fine();
     let listed = job(&["waybill", "export"], &[&waybill]);
     assert_eq!(listed.is_fine().stdout.lines().count(), 6, "{listed:?}");
@@ -134,7 +134,7 @@ fn ctrl_c_closes_the_waybill_of_a_copy_over_what_had_arrived() {
 
 #[test]
 fn the_waybill_of_a_copy_that_was_killed_is_cut_off_and_not_appended_to() {
-    // Held when so many files have arrived that the first lines of their entries were sent on.
+    // Holds the copy after so many files that the first lines of their entries have been written.
     let Some(bed) = FaultBed::new(&format!("sink/f* write .. delay {HOLD} after 150 times 1")) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! What `haul sum --waybill` writes, and what it refuses.
+//! Output of `haul sum --waybill`, and its refusals.
 
 use super::{good, run, tree};
 use haul_log::waybill::{Kind, Reader, Record};
@@ -24,7 +24,7 @@ fn the_lines_of_sum_stay_as_they_are() {
         let beside = good(dir.path(), &["sum", "-r", "-a", algorithms, "--waybill", "w", "data"]);
         assert_eq!(beside, plain);
     }
-    // Four jobs, four sections; the last says what each file is.
+    // Four jobs wrote four sections; the last one describes each file.
     let sections = records(&dir.path().join("w")).iter().filter(|r| matches!(r, Record::Section(_))).count();
     assert_eq!(sections, 4);
     let content = records(&dir.path().join("w")).into_iter().rev().find_map(|record| match record {
@@ -51,12 +51,13 @@ fn paths_are_relative_to_what_was_named() {
     let two = [format!("{base}/data/small"), format!("{base}/data/sub dir")];
     let expected = ["small", "sub%20dir/back\\slash%20100%25", "sub%20dir/line%0Abreak"];
     assert_eq!(below(&[&two[0], &two[1]], "c"), expected);
-    // The waybill among the files is left out, printed and written.
+    // The waybill among the files is neither printed nor recorded.
     std::fs::create_dir(dir.path().join("in")).unwrap();
     assert_eq!(below(&["in"], "in/w"), Vec::<String>::new());
 }
 
-/// The bug: a link had an entry as a file, and `haul verify` found another kind of file there.
+/// In earlier versions a link had an entry as a file, and `haul verify` found another kind of file
+/// there.
 #[test]
 fn what_is_read_through_a_link_verifies() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,7 +116,7 @@ fn what_makes_no_receipt_is_refused_before_anything_is_read() {
         assert!(!dir.path().join("w").exists() && !dir.path().join("-").exists());
     }
     assert_eq!(std::fs::read(dir.path().join("precious")).unwrap(), b"not a waybill\n");
-    // A path that climbs can't be in a receipt: the others are.
+    // A path that leads out of the root is not in the receipt; the others are.
     let ran = run(&dir.path().join("data"), &["sum", "--waybill", "../w2", "--files-from", "../list"]);
     assert_eq!(ran.status, Some(1), "there is no list: {ran:?}");
     std::fs::write(dir.path().join("list"), "small\n../data/big\n").unwrap();
@@ -125,7 +126,7 @@ fn what_makes_no_receipt_is_refused_before_anything_is_read() {
     assert_eq!(paths(&dir.path().join("w3")), ["small"]);
 }
 
-/// The waybill listed two files, and the bytes of the first were lost.
+/// In earlier versions the waybill listed two files, and the bytes of the first one were lost.
 #[test]
 fn two_sources_are_not_written_into_one_file_that_a_waybill_or_a_digest_vouches_for() {
     let home = tempfile::tempdir().unwrap();
@@ -147,7 +148,7 @@ fn two_sources_are_not_written_into_one_file_that_a_waybill_or_a_digest_vouches_
             good(dir, &["verify", "-q", "w", &sink]);
         }
     }
-    // Without a proof it is as with cp.
+    // Without a verification the result is that of cp.
     fs::write(dir.join("d0/x"), "old bytes").unwrap();
     good(dir, &["cp", "--threads=1", "s0/x", "s0/y", "d0"]);
     assert_eq!(fs::read(dir.join("d0/x")).unwrap(), b"bytes of y");
