@@ -22,7 +22,7 @@ pub(super) enum Form {
     Json,
 }
 
-/// What came of an entry.
+/// Result of writing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line was written.
