@@ -81,9 +81,9 @@ pub(super) struct Settings {
     pub(super) block: usize,
     /// Samples of each figure, at least 1.
     pub(super) runs: u32,
-    /// Time for one sample in memory.
+    /// Time of one sample in memory.
     pub(super) memory_time: Duration,
-    /// Time for one sample with a file, read and hashed in turn.
+    /// Time of one sample with a file that is read and hashed in turn.
     pub(super) io_time: Duration,
     /// True for JSON instead of tables.
     pub(super) json: bool,

@@ -145,7 +145,7 @@ mod tests {
     use crate::bench::args::FileChoice;
     use haul_digest::digest;
 
-    /// A file of `len` bytes that count up, and the bytes.
+    /// Returns a file of `len` bytes with a repeating count, and the bytes.
     fn counted(folder: &tempfile::TempDir, len: usize) -> (TestFile, Vec<u8>) {
         let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         let path = folder.path().join("data");
