@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// removed when haul ends
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Read this much of the file [default: 1GiB; with --quick 64MiB]
+    /// Use SIZE bytes of the file [default: 1GiB; with --quick 64MiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
     /// Read and hash blocks of this size, 4KiB to 64MiB
@@ -47,7 +47,7 @@ pub(super) struct Args {
     ///
     /// Some corruptions are constructed for the weaknesses of Adler-32, of the CRCs and of XORed
     /// block digests; others are random. The output shows the checksums that detect each
-    /// corruption, and the number of missed and of expected misses.
+    /// corruption, and the numbers of actual and expected misses.
     #[arg(long, conflicts_with_all = ["file", "dir", "size", "block", "runs", "no_io", "svg"])]
     blindness: bool,
     /// Generate the data for --blindness from this seed
