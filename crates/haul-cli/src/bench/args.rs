@@ -1,4 +1,4 @@
-//! What was typed, and what it means.
+//! Options of `haul bench`, as typed and resolved.
 
 use super::blindness;
 use clap::Parser;
@@ -7,104 +7,107 @@ use haul_model::parse_size;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How fast this machine computes each checksum: in memory, and while it reads a file.
+/// Measure the speed of each checksum: in memory, and while a file is read.
 ///
-/// Every algorithm is measured on one core, in the lanes of one register where it has them, over all workers where
-/// its values combine, and with a file: in the page cache (warm) and from the device (cold), each with reading and
-/// hashing in turn in one thread (synchronous) and in two threads with a queue between them (pipelined). Reading
-/// alone is measured beside each, so that the cost of the checksum is seen. All numbers are medians, with the
-/// smallest and the largest behind them; 1 GB is 10^9 bytes.
+/// Every algorithm is measured on one core; in the lanes of one register, if it supports them; with
+/// all workers, if its values combine; and with a file. The file is in the page cache (warm) or on
+/// the device (cold). It is read and hashed in turn by one thread (synchronous), and by two threads
+/// with a queue between them (pipelined). Reading alone is measured next to each, which shows the
+/// cost of the checksum. All numbers are medians, followed by the smallest and the largest; 1 GB is
+/// 10^9 bytes.
 #[derive(Debug, Parser)]
 #[command(name = "haul bench", bin_name = "haul bench", version)]
 pub(super) struct Args {
-    /// Only these algorithms, separated by commas [default: all]
+    /// Measure only these algorithms, separated by commas [default: all]
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = Algorithm::parse)]
     algorithms: Vec<Algorithm>,
-    /// Read this file instead of a temporary one; at most the first --size bytes of it are used
+    /// Read this file instead of a temporary one; at most its first --size bytes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "no_io"])]
     file: Option<PathBuf>,
-    /// Where to put the temporary file; it has no name where the file system allows, and is gone when haul ends
+    /// Put the temporary file into DIR; it has no name if the file system allows that, and is
+    /// removed when haul ends
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// How many bytes of file to use [default: 1GiB; with --quick 64MiB]
+    /// Use SIZE bytes of the file [default: 1GiB; with --quick 64MiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// How many bytes are read and hashed at a time, 4KiB to 64MiB
+    /// Read and hash blocks of this size, 4KiB to 64MiB
     #[arg(long, value_name = "SIZE", value_parser = block, default_value = "256KiB")]
     block: usize,
-    /// How often each thing is measured [default: 5; with --quick 3]
+    /// Measure each figure N times [default: 5; with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
     /// Measure in memory only
     #[arg(long)]
     no_io: bool,
-    /// Measure each thing for a moment only: seconds in all, and noisier
+    /// Measure each figure only briefly: seconds in total, with more noise
     #[arg(long)]
     quick: bool,
-    /// Show which corruptions each checksum can't see, instead of how fast it is
+    /// Show the corruptions that each checksum misses, instead of its speed
     ///
-    /// Corruptions are made for the weak spots of Adler-32, of the CRCs and of XORed block digests, and others are drawn
-    /// at random; the answer says which checksum saw which, how many were missed and how many had to be expected.
+    /// Some corruptions are constructed for the weaknesses of Adler-32, of the CRCs and of XORed
+    /// block digests; others are random. The output shows the checksums that detect each
+    /// corruption, and the numbers of actual and expected misses.
     #[arg(long, conflicts_with_all = ["file", "dir", "size", "block", "runs", "no_io", "svg"])]
     blindness: bool,
-    /// Where the data for --blindness comes from
+    /// Generate the data for --blindness from this seed
     #[arg(long, value_name = "N", default_value_t = 1, requires = "blindness")]
     seed: u32,
     /// Print one JSON object per measurement instead of tables
     #[arg(long)]
     json: bool,
-    /// Draw the rates as a plot into this file
+    /// Draw the rates as a plot into FILE (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-/// What the command is to do.
+/// Task of the command.
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Measure how fast checksums are.
+    /// Measure the speed of checksums.
     Speed(Settings),
-    /// Show what they can't see.
+    /// Show the corruptions that checksums miss.
     Blindness(blindness::Settings),
 }
 
-/// What is to be measured and how.
+/// Figures to measure, and their parameters.
 #[derive(Debug)]
 pub(super) struct Settings {
-    /// Each at most once, in the order asked for.
+    /// Algorithms, each at most once, in the requested order.
     pub(super) algorithms: Vec<Algorithm>,
     /// The file to read; `None` to stay in memory.
     pub(super) file: Option<FileChoice>,
-    /// Bytes read and hashed at a time: [`BLOCK_BYTES_MIN`] to [`BLOCK_BYTES_MAX`].
+    /// Block size for reading and hashing, in bytes: [`BLOCK_BYTES_MIN`] to [`BLOCK_BYTES_MAX`].
     pub(super) block: usize,
-    /// Samples of each figure, 1 or more.
+    /// Samples of each figure, at least 1.
     pub(super) runs: u32,
-    /// Time for one sample in memory.
+    /// Time of one sample in memory.
     pub(super) memory_time: Duration,
-    /// Time for one sample with a file, read and hashed in turn.
+    /// Time of one sample with a file that is read and hashed in turn.
     pub(super) io_time: Duration,
-    /// JSON instead of tables.
+    /// True for JSON instead of tables.
     pub(super) json: bool,
-    /// Where the plot goes.
+    /// File for the plot.
     pub(super) svg: Option<PathBuf>,
 }
 
-/// Which file is read.
+/// File to read.
 #[derive(Debug)]
 pub(super) enum FileChoice {
-    /// One of the reader's own, of which at most so many bytes are used.
+    /// A file of the user, of which at most `at_most` bytes are used.
     Given { path: PathBuf, at_most: u64 },
-    /// A new one of so many bytes in this folder.
+    /// A new file of `size` bytes in this directory.
     Temporary { dir: PathBuf, size: u64 },
 }
 
-/// Smallest block: a page. Smaller ones measure system calls.
+/// Smallest block: a page. Smaller blocks would measure system calls.
 pub(super) const BLOCK_BYTES_MIN: usize = 4 << 10;
 
-/// Largest block; some of them are in flight in the pipeline, which stays below 1 GiB so.
+/// Largest block. The pipeline has several blocks in flight, which this limits to less than 1 GiB.
 pub(super) const BLOCK_BYTES_MAX: usize = 64 << 20;
 
 impl Args {
-    /// What was meant.
+    /// Resolves the options.
     pub(super) fn resolve(self) -> Task {
         if !self.blindness {
             return Task::Speed(self.speed());
@@ -118,7 +121,7 @@ impl Args {
         })
     }
 
-    /// What is measured where speed is asked for.
+    /// Resolves the options of a speed measurement.
     pub(super) fn speed(self) -> Settings {
         let size = self.size.unwrap_or(if self.quick { 64 << 20 } else { 1 << 30 });
         let file = match (self.no_io, self.file) {
@@ -140,7 +143,7 @@ impl Args {
     }
 }
 
-/// The list without repetitions; the usual algorithms if it is empty.
+/// Returns the list without repetitions; the usual algorithms if it is empty.
 fn each_once(asked: Vec<Algorithm>, usual: &[Algorithm]) -> Vec<Algorithm> {
     if asked.is_empty() {
         return usual.to_vec();

@@ -1,4 +1,4 @@
-//! What can go wrong while measuring.
+//! Errors of a measurement.
 
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
@@ -7,23 +7,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why there are no figures. Each names the thing and what to do next.
+/// Error of a measurement. Each message names the object and the next step.
 #[derive(Debug, Error)]
 pub(super) enum BenchError {
-    /// The file to read can't be opened.
+    /// The file to read cannot be opened.
     #[error("cannot open {}: {}; name another file with --file", quoted(path), reason(source))]
     Open {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// The file to read is a folder, a pipe, a device.
+    /// The file to read is a directory, a pipe or a device.
     #[error("{} is not a regular file; name one with --file", quoted(.0))]
     NotRegular(PathBuf),
-    /// The file to read has no bytes.
+    /// The file to read is empty.
     #[error("{} is empty; name a file with --file that takes a while to read", quoted(.0))]
     Empty(PathBuf),
-    /// The file ended before where it ended at first.
+    /// The file became shorter during the measurement.
     #[error("{} became shorter while it was measured; name a file with --file that stays", quoted(.0))]
     Shrank(PathBuf),
     /// A read failed.
@@ -34,7 +34,7 @@ pub(super) enum BenchError {
         #[source]
         source: io::Error,
     },
-    /// The cache refused to drop the file, or to say what it holds.
+    /// The kernel could not drop the file from the page cache, or report the cached part.
     #[error(
         "error dropping {} from the page cache: {}; try another file with --file",
         quoted(path),
@@ -45,7 +45,7 @@ pub(super) enum BenchError {
         #[source]
         source: io::Error,
     },
-    /// The temporary file can't be made.
+    /// The temporary file cannot be created.
     #[error(
         "cannot make a temporary file in {}: {}; \
          choose another folder with --dir, a file to read with --file, or --no-io",
@@ -57,7 +57,7 @@ pub(super) enum BenchError {
         #[source]
         source: io::Error,
     },
-    /// The temporary file does not fit.
+    /// The free space is too small for the temporary file.
     #[error(
         "no room in {} for a temporary file: {} needed; \
          choose another folder with --dir, less with --size, or a file to read with --file",
@@ -65,20 +65,20 @@ pub(super) enum BenchError {
         format_size(*needed)
     )]
     NoRoom { dir: PathBuf, needed: u64 },
-    /// No memory for buffers.
+    /// There is no memory for buffers.
     #[error("no memory for {count} buffers of {}; choose less with --block", format_size(*bytes as u64))]
     NoMemory { count: usize, bytes: usize },
-    /// The plot can't be written.
+    /// The plot cannot be written.
     #[error("cannot write the plot to {}: {}; choose another file with --svg", quoted(path), reason(source))]
     Svg {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// The plot can't be drawn: a fault of this program.
+    /// The plot cannot be drawn, which is a bug.
     #[error("cannot draw the plot: {0}; do without --svg")]
     Draw(String),
-    /// Standard output is full or gone.
+    /// Standard output is full or closed.
     #[error("error writing to standard output: {}", reason(.0))]
     Output(#[source] io::Error),
 }

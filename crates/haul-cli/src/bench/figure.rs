@@ -1,32 +1,33 @@
-//! A measurement: what was measured, and the rates of its runs.
+//! A measurement: its subject, and the rates of its runs.
 
 use haul_digest::Algorithm;
 use haul_digest::lanes::Backend;
 use serde::Serialize;
 use std::time::Duration;
 
-/// One thing measured some times.
+/// One figure, measured several times.
 #[derive(Clone, Debug)]
 pub(super) struct Measurement {
     pub(super) algorithm: Algorithm,
     pub(super) place: Place,
     pub(super) way: Way,
     pub(super) rates: Rates,
-    /// Bytes given to the algorithm, or read, at a time.
+    /// Block size of hashing or reading, in bytes.
     pub(super) block: usize,
-    /// Bytes of each run; `None` where a run was bounded by time.
+    /// Bytes of each run; `None` if the time bounds the runs.
     pub(super) run_bytes: Option<u64>,
-    /// How many times as long it took as reading alone did beside it: the median of the runs' ratios.
+    /// Time relative to reading alone: the median of the runs' ratios.
     pub(super) times_reading: Option<f64>,
-    /// The largest share of a cold run's range that was still cached when it began; `None` if nobody can tell.
+    /// The largest cached share of a cold run's range at its start; `None` if the system does not
+    /// report it.
     pub(super) cached_share: Option<f64>,
 }
 
-/// Where the bytes come from.
+/// Location of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Place {
-    /// Buffers that stay in the caches.
+    /// Buffers that stay in the CPU caches.
     Memory,
     /// A file in the page cache.
     Warm,
@@ -34,20 +35,20 @@ pub(super) enum Place {
     Cold,
 }
 
-/// How the work is laid out.
+/// Layout of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// One stream on one core.
     Stream,
     /// Several streams in the lanes of one core's registers.
     Lanes { streams: usize, backend: Option<Backend> },
-    /// Objects of one stream shared by workers, their values combined.
+    /// Objects of one stream that workers share, with their values combined.
     Workers { threads: usize },
-    /// No hashing: one thread that reads.
+    /// One thread that only reads.
     Reading,
-    /// One thread that reads a block, hashes it, reads the next.
+    /// One thread that reads and hashes each block in turn.
     Synchronous,
-    /// A thread that reads and one that hashes, with a bounded queue between.
+    /// A thread that reads and a thread that hashes, with a bounded queue between them.
     Pipelined,
 }
 
@@ -72,7 +73,7 @@ impl Way {
     }
 }
 
-/// The name of a backend as people know it.
+/// Returns the usual name of a backend.
 pub(super) fn backend_name(backend: Backend) -> &'static str {
     match backend {
         Backend::Avx512 => "AVX-512",
@@ -83,28 +84,29 @@ pub(super) fn backend_name(backend: Backend) -> &'static str {
     }
 }
 
-/// The rates of some runs, in GB/s (10^9 bytes a second); never empty, from the smallest to the largest.
+/// Rates of several runs, in GB/s (10^9 bytes per second); never empty, in ascending order.
 #[derive(Clone, Debug)]
 pub(super) struct Rates(Vec<f64>);
 
 impl Rates {
-    /// The rates of runs, each given as its bytes and its time.
+    /// Computes the rates of runs from their bytes and times.
     ///
     /// # Panics
-    /// If there is no run, or a run without bytes: whoever measures makes at least one and moves something in each.
+    /// Panics if there is no run, or a run without bytes. Every caller makes at least one run and
+    /// processes data in each.
     pub(super) fn of(runs: &[(u64, Duration)]) -> Rates {
         assert!(
             !runs.is_empty() && runs.iter().all(|run| run.0 > 0),
             "each figure has runs, each run has bytes"
         );
-        // A clock may tick slower than a tiny run: no time at all counts as a nanosecond.
+        // A clock may tick slower than a tiny run: a time of zero counts as one nanosecond.
         let rate = |&(bytes, took): &(u64, Duration)| bytes as f64 / took.as_nanos().max(1) as f64;
         let mut rates: Vec<f64> = runs.iter().map(rate).collect();
         rates.sort_by(f64::total_cmp);
         Rates(rates)
     }
 
-    /// All runs of several figures as one.
+    /// Merges the runs of several figures.
     pub(super) fn pooled<'a>(all: impl IntoIterator<Item = &'a Rates>) -> Option<Rates> {
         let mut rates: Vec<f64> = all.into_iter().flat_map(|rates| rates.0.iter().copied()).collect();
         rates.sort_by(f64::total_cmp);
@@ -128,7 +130,7 @@ impl Rates {
     }
 }
 
-/// The median of some numbers, at least one; the mean of the two in the middle where their number is even.
+/// Returns the median of at least one number; for an even count, the mean of the two in the middle.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     median_of_sorted(&values)
@@ -165,7 +167,7 @@ struct Line {
 }
 
 impl Measurement {
-    /// One line of JSON, without its end.
+    /// Returns one line of JSON, without its end.
     pub(super) fn to_json(&self) -> String {
         let (streams, backend) = match self.way {
             Way::Lanes { streams, backend } => (Some(streams), backend.map(backend_name)),

@@ -1,4 +1,4 @@
-//! The file that is read: the reader's own, or a temporary one made from a seed.
+//! The file to read: the user's, or a temporary one with data from a seed.
 
 use super::args::FileChoice;
 use super::error::BenchError;
@@ -14,23 +14,24 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Bytes written at a time to the temporary file.
+/// Bytes per write to the temporary file.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// A file held open.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct TestFile {
     fd: OwnedFd,
-    /// For messages: the file's own name, or the folder of a temporary one.
+    /// Path for messages: the file's own, or the directory of a temporary one.
     path: PathBuf,
     size: u64,
 }
 
 impl TestFile {
-    /// Opens or makes the file.
+    /// Opens or creates the file.
     ///
     /// # Errors
-    /// [`BenchError`] where it can't be read, is empty, or does not fit.
+    /// Returns [`BenchError`] if the file cannot be read, is empty, or is too large for the file
+    /// system.
     pub(super) fn prepare(choice: &FileChoice) -> Result<TestFile, BenchError> {
         match choice {
             FileChoice::Given { path, at_most } => TestFile::open(path, *at_most),
@@ -51,7 +52,8 @@ impl TestFile {
         Ok(TestFile { fd, path: path.to_owned(), size: stat.size.min(at_most) })
     }
 
-    /// A file without a name: the system takes it away when this process ends, even if it is killed.
+    /// Creates a file without a name: the kernel removes it when this process ends, even if it is
+    /// killed.
     fn temporary(dir: &Path, size: u64) -> Result<TestFile, BenchError> {
         let no_room = || BenchError::NoRoom { dir: dir.to_owned(), needed: size };
         let failed = |source: io::Error| match source.kind() {
@@ -64,21 +66,23 @@ impl TestFile {
         if free_bytes(&fd).is_some_and(|free| free < size) {
             return Err(no_room());
         }
-        // A quota may leave less. Where the file system can't set room aside, writing will tell.
+        // A quota may leave less space. If the file system cannot reserve space, writing reports
+        // the error.
         allocate(&fd, ByteRange::between(0, size), false).map_err(failed)?;
         write_from_seed(&fd, size).map_err(failed)?;
         Ok(TestFile { fd, path: dir.to_owned(), size })
     }
 
-    /// How many bytes of it are used, at least 1.
+    /// Returns the number of bytes in use, at least 1.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Fills the start of `buffer` with the bytes of `range`.
+    /// Reads the bytes of `range` to the start of `buffer`.
     ///
     /// # Errors
-    /// [`BenchError::Read`], or [`BenchError::Shrank`] where the file ends before the range does.
+    /// Returns [`BenchError::Read`], or [`BenchError::Shrank`] if the file ends before the range
+    /// does.
     pub(super) fn read(&self, range: ByteRange, buffer: &mut [u8]) -> Result<(), BenchError> {
         let at = range.start.0;
         let wanted = range.len() as usize;
@@ -92,15 +96,16 @@ impl TestFile {
     /// Drops a range from the page cache.
     ///
     /// # Errors
-    /// [`BenchError::Cache`] where the system refuses.
+    /// Returns [`BenchError::Cache`] if the system refuses.
     pub(super) fn drop_from_cache(&self, range: ByteRange) -> Result<(), BenchError> {
         drop_range(&self.fd, range).map_err(|source| self.cache_error(source))
     }
 
-    /// The share of a range that the page cache holds, 0 to 1; `None` where the system does not say.
+    /// Returns the share of a range in the page cache, 0 to 1; `None` if the system does not report
+    /// it.
     ///
     /// # Errors
-    /// [`BenchError::Cache`] where it fails in another way.
+    /// Returns [`BenchError::Cache`] for any other failure.
     pub(super) fn cached_share(&self, range: ByteRange) -> Result<Option<f64>, BenchError> {
         let found = residency(&self.fd, range).map_err(|source| self.cache_error(source))?;
         let page = page_bytes();
@@ -113,10 +118,11 @@ impl TestFile {
     }
 }
 
-/// Bytes that the file system of an open file has left for this user; `None` where it does not say.
+/// Returns the free space for this user on the file system of an open file, in bytes; `None` if it
+/// is not reported.
 fn free_bytes(fd: &OwnedFd) -> Option<u64> {
     let found = rustix::fs::fstatvfs(fd).ok()?;
-    // File systems that know no bounds (some on networks) answer with noughts.
+    // File systems without a size limit (such as some network file systems) report zeros.
     (found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(found.f_frsize))
 }
 
@@ -132,8 +138,9 @@ fn write_from_seed(fd: &OwnedFd, size: u64) -> io::Result<()> {
     sync_data(fd)
 }
 
-/// Bytes that look random and depend on the seed and their words alone (SplitMix64: G. Steele, D. Lea, C. Flood,
-/// "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// Fills `bytes` with pseudorandom data that depends only on the seed and the position in 8-byte
+/// words (SplitMix64: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014).
 pub(super) fn fill_from_seed(bytes: &mut [u8], seed: u64) {
     const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut state = seed.wrapping_mul(GAMMA);

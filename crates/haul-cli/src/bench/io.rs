@@ -1,4 +1,4 @@
-//! The algorithms on a file, warm and cold, synchronous and pipelined, with reading alone beside them.
+//! Measurements with a file: warm and cold, synchronous and pipelined, and reading alone.
 
 use super::args::Settings;
 use super::error::BenchError;
@@ -10,46 +10,47 @@ use haul_model::ByteRange;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// What one round of a measurement does, in this order.
+/// Steps of one round of a measurement, in order.
 const WAYS: [Way; 3] = [Way::Reading, Way::Synchronous, Way::Pipelined];
 
-/// Ranges begin at multiples of this many bytes: no piece of the page cache is larger, so that dropping one range
-/// leaves the others alone.
+/// Alignment of ranges in bytes. No piece of the page cache is larger, so that dropping one range
+/// does not affect the others.
 const RANGE_ALIGN: u64 = haul_sys::cache::FOLIO_BYTES_MAX;
 
-/// Fewest bytes of a run, if the file has as many.
+/// Minimum number of bytes per run, if the file is large enough.
 const RUN_BYTES_MIN: u64 = 8 << 20;
 
-/// Bytes read to learn how fast reading is.
+/// Bytes read to estimate the reading rate.
 const TRIAL_BYTES: u64 = 64 << 20;
 
-/// A range counts as dropped when no more than this share of it is left in the page cache.
+/// Maximum cached share of a range that counts as dropped.
 const CACHED_SHARE_MAX: f64 = 0.01;
 
-/// Runs shorter than this are mostly noise: the pipeline's threads take a tenth of it to start.
+/// Runs shorter than this are mostly noise: starting the pipeline's threads takes a tenth of this
+/// time.
 const RUN_TIME_MIN: Duration = Duration::from_micros(500);
 
-/// A file being measured.
+/// Measurements with one file.
 pub(super) struct FileBench<'a> {
     settings: &'a Settings,
     file: &'a TestFile,
     passes: Passes<'a>,
-    /// Where the next range begins.
+    /// Start of the next range.
     cursor: u64,
-    /// Whether the system's word about the page cache can be relied on.
+    /// True if the system's report about the page cache is reliable.
     can_see_cache: bool,
     notes: Vec<String>,
 }
 
-/// How fast reading alone is at some place, in GB/s: decides how much is read in a run.
+/// Rate of reading alone at some place, in GB/s; determines the bytes per run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadingRate(f64);
 
 impl<'a> FileBench<'a> {
-    /// A file, of which nothing has been read yet.
+    /// Prepares the measurements of a file. Reads nothing yet.
     ///
     /// # Errors
-    /// [`BenchError::NoMemory`].
+    /// Returns [`BenchError::NoMemory`] if there is no memory for the buffers.
     pub(super) fn new(settings: &'a Settings, file: &'a TestFile) -> Result<FileBench<'a>, BenchError> {
         let passes = Passes::new(file, settings.block)?;
         Ok(FileBench { settings, file, passes, cursor: 0, can_see_cache: true, notes: Vec::new() })
@@ -58,12 +59,13 @@ impl<'a> FileBench<'a> {
     /// Reads the file into the page cache.
     ///
     /// # Errors
-    /// [`BenchError`] if it can't be read.
+    /// Returns [`BenchError`] if the file cannot be read.
     pub(super) fn warm_up(&mut self) -> Result<ReadingRate, BenchError> {
         let whole = ByteRange::between(0, self.file.size());
         self.passes.reading(whole)?;
         match self.file.cached_share(whole)? {
-            // It was read a moment ago. Some file systems keep their pages where the question doesn't reach.
+            // The file was just read. On some file systems the query does not cover the cached
+            // pages.
             None | Some(0.0) => {
                 self.can_see_cache = false;
                 self.note(
@@ -82,10 +84,11 @@ impl<'a> FileBench<'a> {
         self.trial(Place::Warm)
     }
 
-    /// Drops the file from the page cache; `None` if it stays there, so that nothing cold can be measured.
+    /// Drops the file from the page cache. Returns `None` if the file stays there, so that no cold
+    /// measurement is possible.
     ///
     /// # Errors
-    /// [`BenchError`] if it can't be read.
+    /// Returns [`BenchError`] if the file cannot be read.
     pub(super) fn cool_down(&mut self) -> Result<Option<ReadingRate>, BenchError> {
         let whole = ByteRange::between(0, self.file.size());
         self.file.drop_from_cache(whole)?;
@@ -101,13 +104,13 @@ impl<'a> FileBench<'a> {
         self.trial(Place::Cold).map(Some)
     }
 
-    /// Reading alone, synchronous and pipelined, in turn.
+    /// Measures reading alone, synchronous and pipelined, in turn.
     ///
     /// # Errors
-    /// [`BenchError`] if the file can't be read.
+    /// Returns [`BenchError`] if the file cannot be read.
     ///
     /// # Panics
-    /// If `place` is memory: there is no file in it.
+    /// Panics if `place` is memory, because a file is warm or cold.
     pub(super) fn measure(
         &mut self,
         algorithm: Algorithm,
@@ -146,7 +149,7 @@ impl<'a> FileBench<'a> {
         Ok(WAYS.into_iter().zip(runs).map(measured).collect())
     }
 
-    /// What the reader should know about the figures.
+    /// Returns the notes about the figures.
     pub(super) fn into_notes(self) -> Vec<String> {
         self.notes
     }
@@ -161,7 +164,7 @@ impl<'a> FileBench<'a> {
         Ok(begun.elapsed())
     }
 
-    /// Reads a little, to learn how fast that is.
+    /// Reads a part of the file to estimate the rate.
     fn trial(&mut self, place: Place) -> Result<ReadingRate, BenchError> {
         let range = ByteRange::between(0, self.file.size().min(TRIAL_BYTES));
         if place == Place::Cold {
@@ -172,15 +175,15 @@ impl<'a> FileBench<'a> {
         Ok(ReadingRate(Rates::of(&[(range.len(), begun.elapsed())]).median()))
     }
 
-    /// How much is read in a run so that reading and hashing in turn takes the time set.
+    /// Returns the bytes per run for which reading and hashing in turn takes the set time.
     fn run_bytes(&self, hashing: f64, ReadingRate(reading): ReadingRate) -> u64 {
         let ns_per_byte = 1.0 / hashing + 1.0 / reading;
         let wanted = (self.settings.io_time.as_nanos() as f64 / ns_per_byte) as u64;
         wanted.max(RUN_BYTES_MIN).next_multiple_of(RANGE_ALIGN).min(self.file.size())
     }
 
-    /// The next `len` bytes; from the start again where so many are not left. Each run reads another range, so that
-    /// no cache below the system's favours the later ones more than it must.
+    /// Returns the next `len` bytes, from the start again if fewer are left. Each run reads another
+    /// range, so that caches below the kernel's do not speed up later runs more than necessary.
     fn next_range(&mut self, len: u64) -> ByteRange {
         if self.cursor + len > self.file.size() {
             self.cursor = 0;
@@ -194,7 +197,7 @@ impl<'a> FileBench<'a> {
         if self.can_see_cache { self.file.cached_share(range) } else { Ok(None) }
     }
 
-    /// Notes what makes figures doubtful.
+    /// Adds notes about unreliable figures.
     fn judge(&mut self, algorithm: Algorithm, runs: &[Vec<(u64, Duration)>], cached: Option<f64>) {
         if let Some(share) = cached.filter(|share| *share > CACHED_SHARE_MAX) {
             let percent = 100.0 * share;
@@ -207,7 +210,7 @@ impl<'a> FileBench<'a> {
         }
     }
 
-    /// Keeps a note, once.
+    /// Adds a note, if it is new.
     fn note(&mut self, text: &str) {
         if !self.notes.iter().any(|known| known == text) {
             self.notes.push(text.to_owned());
@@ -215,7 +218,7 @@ impl<'a> FileBench<'a> {
     }
 }
 
-/// The median of how many times as long each run took as the one beside it.
+/// Returns the median ratio between the time of each run and that of its partner.
 fn times_as_long(runs: &[(u64, Duration)], alone: &[(u64, Duration)]) -> f64 {
     let nanos = |took: Duration| took.as_nanos().max(1) as f64;
     median(runs.iter().zip(alone).map(|(run, alone)| nanos(run.1) / nanos(alone.1)).collect())
@@ -252,7 +255,7 @@ mod tests {
         let bench = FileBench::new(&settings, &file).unwrap();
         assert_eq!(bench.run_bytes(0.001, ReadingRate(10.0)), RUN_BYTES_MIN);
         assert_eq!(bench.run_bytes(1000.0, ReadingRate(1000.0)), file.size());
-        // 15 ms at 1 ns + 1 ns a byte are 7.5 MB; at a quarter of that, 30 MB.
+        // 15 ms at 1 ns + 1 ns per byte are 7.5 MB; at a quarter of that, 30 MB.
         assert_eq!(bench.run_bytes(4.0, ReadingRate(4.0)), 30 << 20);
     }
 

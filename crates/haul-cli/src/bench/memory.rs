@@ -1,4 +1,4 @@
-//! The algorithms alone, on bytes that stay in the caches.
+//! Measurements of the algorithms alone, on data in the CPU caches.
 
 use super::args::Settings;
 use super::figure::{Measurement, Place, Rates, Way};
@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of an object that workers share: small enough that none has much left to do when the time is over.
+/// Object size for shared work, in bytes: small enough that no worker has much left at the end of
+/// the run.
 const OBJECT_BYTES: u64 = 1 << 20;
 
-/// Fewest bytes a lane takes at a time.
+/// Minimum number of bytes per lane and call.
 const LANE_BYTES_MIN: usize = 8 << 10;
 
-/// All ways in which one algorithm can be computed without a file.
+/// Measures all computations of one algorithm without a file.
 pub(super) fn measure(settings: &Settings, algorithm: Algorithm) -> Vec<Measurement> {
     let mut found =
         vec![measured(settings, algorithm, Way::Stream, settings.block, stream(settings, algorithm))];
@@ -42,8 +43,8 @@ fn measured(settings: &Settings, algorithm: Algorithm, way: Way, block: usize, r
     Measurement { algorithm, place, way, rates, block, run_bytes, times_reading, cached_share }
 }
 
-/// The backend that the lanes chose. Their plan takes as many slots as its fastest backend has lanes, so that is
-/// the first, in order of power, with this number of them.
+/// Returns the backend that the lanes use. Their number of slots is the lane count of their fastest
+/// backend. This is therefore the first backend, in order of speed, with this width.
 fn backend_of(lanes: LaneAlgorithm, streams: usize) -> Option<Backend> {
     let has_width = |backend: &Backend| {
         Streams::with_backend(lanes, *backend).is_some_and(|alone| alone.width() == streams)
@@ -51,7 +52,7 @@ fn backend_of(lanes: LaneAlgorithm, streams: usize) -> Option<Backend> {
     Backend::ALL.into_iter().find(has_width)
 }
 
-/// One stream, fed block by block.
+/// Measures one stream, fed block by block.
 fn stream(settings: &Settings, algorithm: Algorithm) -> Rates {
     let block = noise(settings.block);
     let mut hasher = Hasher::new(algorithm);
@@ -63,7 +64,7 @@ fn stream(settings: &Settings, algorithm: Algorithm) -> Rates {
     rates
 }
 
-/// Every slot in use, each with bytes of its own.
+/// Measures all slots, each with its own data.
 fn many_streams(settings: &Settings, algorithm: LaneAlgorithm, bytes: usize) -> Rates {
     let mut streams = Streams::new(algorithm);
     let all = noise(bytes * streams.width());
@@ -77,8 +78,8 @@ fn many_streams(settings: &Settings, algorithm: LaneAlgorithm, bytes: usize) -> 
     rates
 }
 
-/// Calls `step`, which says how many bytes it did, until the time of a run is over; that for all runs. A first call
-/// is not counted: it makes tables and fills the caches.
+/// Calls `step`, which returns its number of bytes, until the time of a run has elapsed, for all
+/// runs. A first call is not counted, because it creates tables and fills the caches.
 fn sampled(settings: &Settings, mut step: impl FnMut() -> u64) -> Rates {
     step();
     let mut one = || {
@@ -96,7 +97,7 @@ fn sampled(settings: &Settings, mut step: impl FnMut() -> u64) -> Rates {
     Rates::of(&runs)
 }
 
-/// Workers that take one object after the other of an endless stream, and join what they found.
+/// Measures workers that take the objects of an endless stream in turn and combine their results.
 fn workers(settings: &Settings, algorithm: Algorithm, threads: usize) -> Rates {
     let block = noise(settings.block);
     shared_run(algorithm, &block, threads, Duration::ZERO);
@@ -105,7 +106,8 @@ fn workers(settings: &Settings, algorithm: Algorithm, threads: usize) -> Rates {
     Rates::of(&runs)
 }
 
-/// The bytes that workers hash in at least this time, and the time until the last is done and all is joined.
+/// Returns the bytes that workers hash in at least this time, and the time until all work is done
+/// and combined.
 fn shared_run(algorithm: Algorithm, block: &[u8], threads: usize, at_least: Duration) -> (u64, Duration) {
     let object = ObjectSize::round_up(OBJECT_BYTES);
     let next = AtomicU64::new(0);
@@ -133,12 +135,13 @@ fn shared_run(algorithm: Algorithm, block: &[u8], threads: usize, at_least: Dura
     });
     let bytes = next.into_inner() * object.bytes();
     let assembly = assembly.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // A single object would have to be hashed as a whole file; what counts here is that the joining is done.
+    // The result is not used: a single object would have to be hashed as a whole file. Only the
+    // time of combining counts.
     let _ = black_box(assembly.finish(ByteLen(bytes)));
     (bytes, begun.elapsed())
 }
 
-/// Bytes that no algorithm finds easy.
+/// Returns pseudorandom bytes, so that no algorithm has an easy input.
 fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill_from_seed(&mut bytes, 0);

@@ -1,9 +1,9 @@
-//! `haul bench`: how fast this machine computes each checksum, and what that costs beside reading.
+//! `haul bench`: measures the speed of each checksum, and its cost relative to reading.
 //!
-//! The main path: what was typed is resolved ([`args`]), the file made or opened ([`file`]), each algorithm
-//! measured in memory ([`memory`]) and on the file ([`io`], by the passes of [`pass`]), and the figures shown as
-//! tables ([`table`]), JSON ([`figure`]) and a plot ([`plot`]). [`blindness`] is the other side of the choice: which
-//! corruptions each checksum can't see.
+//! Main path: [`args`] resolves the options, [`file`] creates or opens the file, and each algorithm
+//! is measured in memory ([`memory`]) and on the file ([`io`], by the passes of [`pass`]). The
+//! figures are printed as tables ([`table`]), JSON ([`figure`]) and a plot ([`plot`]).
+//! [`blindness`] shows the other criterion: the corruptions that each checksum misses.
 
 mod args;
 mod blindness;
@@ -30,7 +30,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs the command; its exit status is 0, or 1 if something kept it from measuring or telling.
+/// Runs the command. The exit status is 0, or 1 if the measurement or its output failed.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let task = match console::typed::<Args>("haul bench", args, 1) {
         Ok(args) => args.resolve(),
@@ -87,7 +87,7 @@ fn in_memory(settings: &Settings, progress: &Progress) -> Vec<Measurement> {
     figures
 }
 
-/// Adds what is measured with a file, warm before cold, and returns what the reader should know about it.
+/// Adds the measurements with a file, warm before cold, and returns notes about them.
 fn on_file(
     settings: &Settings,
     file: &TestFile,
@@ -113,7 +113,7 @@ fn on_file(
     Ok(bench.into_notes())
 }
 
-/// On what machine and how, in one line.
+/// Describes the machine and the settings in one line.
 fn about(settings: &Settings, file: Option<&TestFile>) -> String {
     let mut parts: Vec<String> = cpu_name().into_iter().collect();
     parts.push(match cpu_count() {
@@ -131,7 +131,7 @@ fn about(settings: &Settings, file: Option<&TestFile>) -> String {
     parts.join(", ")
 }
 
-/// What the processor calls itself, where the system says.
+/// Returns the processor's name, if the system reports it.
 fn cpu_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -139,7 +139,8 @@ fn cpu_name() -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// What to know when others use this machine as well: the load average of the last minute is more than half a core.
+/// Returns a note if other processes use this machine: the load average of the last minute is more
+/// than half a core.
 fn busy_note() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let load: f64 = text.split_whitespace().next()?.parse().ok()?;
@@ -161,27 +162,28 @@ fn print(settings: &Settings, figures: &[Measurement], about: &str) -> Result<()
     tell(&text)
 }
 
-/// Prints all of it.
+/// Prints a text.
 fn tell(text: &str) -> Result<(), BenchError> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(BenchError::Output)
 }
 
-/// Opens the plot's file before minutes are spent on what goes in; what it holds stays until then.
+/// Opens the plot's file before the measurement, which takes minutes. The file keeps its contents
+/// until the plot is written.
 fn open_plot(path: &Path) -> Result<File, BenchError> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.map_err(|source| BenchError::Svg { path: path.to_owned(), source })
 }
 
 fn write_plot(mut file: File, path: &Path, text: &str) -> Result<(), BenchError> {
-    // A pipe or a terminal has no length to cut.
+    // A pipe or a terminal cannot be truncated.
     let is_regular = file.metadata().is_ok_and(|found| found.is_file());
     let emptied = if is_regular { file.set_len(0) } else { Ok(()) };
     let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
     written.map_err(|source| BenchError::Svg { path: path.to_owned(), source })
 }
 
-/// What is being measured, in one line on a terminal; nothing elsewhere.
+/// Progress line on a terminal; nothing is printed elsewhere.
 struct Progress(ProgressBar);
 
 impl Progress {
@@ -210,7 +212,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// An error's message stands on a line of its own.
+    /// Clears the line, so that an error message has its own line.
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

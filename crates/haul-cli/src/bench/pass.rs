@@ -1,4 +1,5 @@
-//! One pass over a range of a file: reading alone, reading and hashing in turn, or both side by side.
+//! One pass over a range of a file: reading alone, reading and hashing in turn, or both in
+//! parallel.
 
 use super::error::BenchError;
 use super::file::TestFile;
@@ -8,46 +9,46 @@ use haul_sys::buffer::AlignedBuffer;
 use std::hint::black_box;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
-/// Blocks that wait between the reading and the hashing thread at most. Two would do for even work; more ride out a
-/// device that answers in bursts.
+/// Maximum number of blocks in the queue between the two threads. Two suffice for even work; more
+/// compensate a device that answers in bursts.
 const QUEUE_BLOCKS: usize = 4;
 
-/// One block in each hand and a full queue.
+/// One block per thread and a full queue.
 const BUFFERS: usize = QUEUE_BLOCKS + 2;
 
-/// Reads files block by block with buffers that last.
+/// Reads files block by block and reuses its buffers.
 pub(super) struct Passes<'a> {
     file: &'a TestFile,
-    /// All [`BUFFERS`] between two passes.
+    /// All [`BUFFERS`] buffers, between two passes.
     buffers: Vec<AlignedBuffer>,
     block: usize,
 }
 
-/// A block on its way to be hashed.
+/// A block that is ready to be hashed.
 struct Filled {
     buffer: AlignedBuffer,
     len: usize,
 }
 
 impl<'a> Passes<'a> {
-    /// Passes over a file, `block` bytes at a time.
+    /// Prepares passes over a file in blocks of `block` bytes.
     ///
     /// # Errors
-    /// [`BenchError::NoMemory`].
+    /// Returns [`BenchError::NoMemory`] if there is no memory for the buffers.
     pub(super) fn new(file: &'a TestFile, block: usize) -> Result<Passes<'a>, BenchError> {
         let mut buffers = (0..BUFFERS).map(|_| AlignedBuffer::new(block)).collect::<Result<Vec<_>, _>>();
         for buffer in buffers.iter_mut().flatten() {
-            // Memory is taken from the system when it is first written: here, not under the clock.
+            // The kernel allocates memory at the first write: do this before the measurement.
             buffer.fill(1);
         }
         let buffers = buffers.map_err(|_| BenchError::NoMemory { count: BUFFERS, bytes: block })?;
         Ok(Passes { file, buffers, block })
     }
 
-    /// Reads, and looks at nothing.
+    /// Reads a range without using the data.
     ///
     /// # Errors
-    /// As [`TestFile::read`], here and below.
+    /// Same as [`TestFile::read`], here and in the methods below.
     pub(super) fn reading(&mut self, range: ByteRange) -> Result<(), BenchError> {
         let buffer = &mut self.buffers[0];
         for piece in blocks(range, self.block) {
@@ -57,7 +58,7 @@ impl<'a> Passes<'a> {
         Ok(())
     }
 
-    /// Reads a block, hashes it, reads the next.
+    /// Reads and hashes each block in turn.
     pub(super) fn synchronous(
         &mut self,
         range: ByteRange,
@@ -72,8 +73,8 @@ impl<'a> Passes<'a> {
         Ok(hasher.finish())
     }
 
-    /// Reads in this thread and hashes in another. Full blocks go forward through a bounded queue, empty buffers
-    /// come back.
+    /// Reads in this thread and hashes in another one. Full blocks pass through a bounded queue,
+    /// and empty buffers return.
     pub(super) fn pipelined(&mut self, range: ByteRange, algorithm: Algorithm) -> Result<Digest, BenchError> {
         let (full, to_hash) = sync_channel(QUEUE_BLOCKS);
         let (empty, to_fill) = channel();
@@ -88,7 +89,7 @@ impl<'a> Passes<'a> {
             (read, hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         self.buffers.extend(to_fill.try_iter());
-        // A failed read leaves the buffer that it was to fill behind.
+        // A failed read returns the buffer that it was to fill.
         read.map_err(|(error, buffer)| {
             self.buffers.extend(buffer);
             error
@@ -97,7 +98,7 @@ impl<'a> Passes<'a> {
     }
 }
 
-/// The reading half of the pipeline; `full` is closed at its end. A read that fails gives its buffer back.
+/// Reading half of the pipeline; closes `full` at the end. A failed read returns its buffer.
 fn read_blocks(
     file: &TestFile,
     range: ByteRange,
@@ -106,7 +107,7 @@ fn read_blocks(
     full: SyncSender<Filled>,
 ) -> Result<(), (BenchError, Option<AlignedBuffer>)> {
     for piece in blocks(range, block) {
-        // The hashing thread ends early only by a panic, which its join will pass on.
+        // The hashing thread ends early only by a panic, which its join propagates.
         let Ok(mut buffer) = to_fill.recv() else { return Ok(()) };
         if let Err(error) = file.read(piece, &mut buffer) {
             return Err((error, Some(buffer)));
@@ -118,7 +119,7 @@ fn read_blocks(
     Ok(())
 }
 
-/// The hashing half: until the queue is closed.
+/// Hashing half of the pipeline, until the queue is closed.
 fn hash_blocks(algorithm: Algorithm, to_hash: &Receiver<Filled>, empty: &Sender<AlignedBuffer>) -> Digest {
     let mut hasher = Hasher::new(algorithm);
     for Filled { buffer, len } in to_hash {
@@ -130,7 +131,7 @@ fn hash_blocks(algorithm: Algorithm, to_hash: &Receiver<Filled>, empty: &Sender<
     hasher.finish()
 }
 
-/// The blocks of a range, in order; the last may be shorter.
+/// Returns the blocks of a range, in order; the last one may be shorter.
 fn blocks(range: ByteRange, block: usize) -> impl Iterator<Item = ByteRange> {
     let end = range.end.0;
     (range.start.0..end)
@@ -144,7 +145,7 @@ mod tests {
     use crate::bench::args::FileChoice;
     use haul_digest::digest;
 
-    /// A file of `len` bytes that count up, and the bytes.
+    /// Returns a file of `len` bytes with a repeating count, and the bytes.
     fn counted(folder: &tempfile::TempDir, len: usize) -> (TestFile, Vec<u8>) {
         let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         let path = folder.path().join("data");

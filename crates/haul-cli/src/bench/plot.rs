@@ -1,4 +1,4 @@
-//! The figures as a plot: bars of GB/s, a group for each algorithm, on a logarithmic scale.
+//! Plot of the figures: bars in GB/s, one group per algorithm, on a logarithmic scale.
 
 use super::error::BenchError;
 use super::figure::{Measurement, Place, Rates, Way};
@@ -18,8 +18,9 @@ struct Series {
     color: RGBColor,
 }
 
-/// What is drawn, from the top of a group to its bottom. Warm colours for warm, cold ones for cold; the darker one
-/// is the pipeline. All five differ in lightness too, for readers who don't see the hues.
+/// Bars of a group from top to bottom. Warm colours are warm runs, cold colours are cold runs; the
+/// darker one is the pipeline. All five also differ in lightness, for readers who cannot
+/// distinguish the hues.
 const SERIES: [Series; 5] = [
     series("in memory", Place::Memory, Way::Stream, RGBColor(0x49, 0x50, 0x57)),
     series("warm, synchronous", Place::Warm, Way::Synchronous, RGBColor(0xf7, 0xb2, 0x67)),
@@ -32,24 +33,24 @@ const fn series(name: &'static str, place: Place, way: Way, color: RGBColor) -> 
     Series { name, place, way, color }
 }
 
-/// Width of the picture, and the heights of its parts, in pixels.
+/// Width of the image, and the heights of its parts, in pixels.
 const WIDTH: u32 = 960;
 const BAR: u32 = 11;
 const GAP: u32 = 12;
 const HEAD: u32 = 92;
 const FOOT: u32 = 48;
-/// Left of the bars, for the algorithms' names.
+/// Width left of the bars, for the names of algorithms.
 const NAMES: u32 = 96;
-/// Right of the bars, for the numbers behind the longest.
+/// Width right of the bars, for the number of the longest one.
 const MARGIN: u32 = 40;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, RangedCoordf64>>;
 
-/// The plot as an SVG document. `subtitle` says on what machine and how.
+/// Returns the plot as an SVG document. `subtitle` describes the machine and the settings.
 ///
 /// # Errors
-/// [`BenchError::Draw`]: a fault of this program.
+/// Returns [`BenchError::Draw`] for a bug in this program.
 pub(super) fn svg(
     figures: &[Measurement],
     algorithms: &[Algorithm],
@@ -102,7 +103,7 @@ fn is_measured(series: &Series, figures: &[Measurement]) -> bool {
     figures.iter().any(|figure| figure.place == series.place && figure.way == series.way)
 }
 
-/// Title, subtitle and what the colours mean.
+/// Draws title, subtitle and the legend.
 fn head(root: &Area<'_>, subtitle: &str, shown: &[&Series]) -> Drawn {
     root.draw_text("How fast checksums are", &font(20, BLACK, HPos::Left), (12, 18))?;
     let grey = RGBColor(0x49, 0x50, 0x57);
@@ -119,7 +120,7 @@ fn head(root: &Area<'_>, subtitle: &str, shown: &[&Series]) -> Drawn {
     Ok(())
 }
 
-/// The bars of one algorithm, its name before them and each rate behind its bar.
+/// Draws the bars of one algorithm, with its name before them and each rate after its bar.
 fn bars(
     chart: &mut Chart<'_, '_>,
     root: &Area<'_>,
@@ -147,7 +148,7 @@ fn bars(
     Ok(())
 }
 
-/// A line over all groups at the rate of reading alone, all its runs taken together.
+/// Draws a line over all groups at the rate of reading alone, from all its runs.
 fn reading_line(
     chart: &mut Chart<'_, '_>,
     root: &Area<'_>,
@@ -176,7 +177,8 @@ fn font(size: u32, color: RGBColor, side: HPos) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&color).pos(Pos::new(side, VPos::Center))
 }
 
-/// The scale: from 1, 2 or 5 times a power of ten below the slowest to one above the fastest.
+/// Returns the limits of the scale: 1, 2 or 5 times a power of ten, below the slowest and above the
+/// fastest rate.
 fn limits(figures: &[Measurement]) -> (f64, f64) {
     let rates = || figures.iter().map(|figure| figure.rates.median());
     let slowest = rates().fold(f64::INFINITY, f64::min);
@@ -196,7 +198,7 @@ fn round_up(value: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// A number of the axis without noughts behind it.
+/// Formats a number of the axis without trailing zeros.
 fn plain(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,17 +1,17 @@
-//! The figures as tables for people.
+//! Readable tables of the figures.
 
 use super::figure::{Measurement, Place, Rates, Way, backend_name};
 use haul_digest::Algorithm;
 use std::fmt::Write;
 
-/// A cell and which side of its column it leans to.
+/// A cell with its alignment.
 #[derive(Clone, Debug)]
 pub(super) enum Cell {
     Left(String),
     Right(String),
 }
 
-/// Everything that was measured, in up to three tables.
+/// Formats all figures in up to three tables.
 pub(super) fn tables(figures: &[Measurement], algorithms: &[Algorithm]) -> String {
     let mut text = memory_table(figures, algorithms);
     for (place, title) in [
@@ -32,7 +32,7 @@ pub(super) fn tables(figures: &[Measurement], algorithms: &[Algorithm]) -> Strin
     text
 }
 
-/// The figure of an algorithm at a place whose way fits.
+/// Returns the figure of an algorithm at a place whose way fits.
 pub(super) fn find(
     figures: &[Measurement],
     algorithm: Algorithm,
@@ -102,12 +102,12 @@ fn file_table(figures: &[Measurement], algorithms: &[Algorithm], place: Place, t
     format!("{title}\n{}", aligned(&rows))
 }
 
-/// The median, and the smallest and the largest behind it, in GB/s.
+/// Returns the median, followed by the smallest and the largest rate, in GB/s.
 fn rate_cells(figure: Option<&Measurement>) -> [Cell; 2] {
     figure.map_or_else(nothing, |figure| cells(figure.rates.median(), figure.rates.min(), figure.rates.max()))
 }
 
-/// The same in seconds for 10^9 bytes.
+/// Returns the same in seconds for 10^9 bytes.
 fn time_cells(figure: Option<&Measurement>) -> [Cell; 2] {
     let seconds = |rates: &Rates| cells(1.0 / rates.median(), 1.0 / rates.max(), 1.0 / rates.min());
     figure.map_or_else(nothing, |figure| seconds(&figure.rates))
@@ -121,7 +121,7 @@ fn nothing() -> [Cell; 2] {
     [right("-"), left("")]
 }
 
-/// Three digits that count, and never less than a thousandth.
+/// Formats three significant digits, with at most three decimals.
 pub(super) fn digits(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
@@ -149,7 +149,7 @@ pub(super) fn right(text: &str) -> Cell {
     Cell::Right(text.to_owned())
 }
 
-/// The rows with columns of even width, two spaces between, none at the ends of lines.
+/// Formats rows in aligned columns with two spaces between them and no trailing spaces.
 pub(super) fn aligned(rows: &[Vec<Cell>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! `haul check`: lists of checksums in any form of the field, checked side by side and reported in order.
+//! `haul check`: checks lists of checksums in any known format in parallel, and reports in order.
 //!
 //! ```text
 //! lists -> strand (lines) -> haul_digest::list (claims) -> feed (one order a file) -> engine -> report

@@ -34,7 +34,8 @@ pub(crate) struct Console<'a> {
     answers: Mutex<Answers<io::Stdin>>,
     /// Number of files that arrived completely.
     copied: AtomicU64,
-    /// First failed write to standard output or to a pipe that was copied into. Reported once, at the end.
+    /// First failed write to standard output or to a pipe that is a sink. Reported once, at the
+    /// end.
     broken: Mutex<Option<io::Error>>,
     is_broken: AtomicBool,
 }
@@ -252,8 +253,9 @@ pub(crate) fn typed<Args: clap::Parser>(
 
 /// Returns the exit status after a failed write to standard output.
 ///
-/// If the reader closed the pipe, there is no message: the status is [`BROKEN_PIPE`], and a tool under another's name
-/// ends by SIGPIPE here. Every other failure is reported, and the status is `trouble`.
+/// If the reader closed the pipe, there is no message: the status is [`BROKEN_PIPE`], and a tool
+/// under another tool's name ends by SIGPIPE here. Every other failure is reported, and the status
+/// is `trouble`.
 pub(crate) fn unwritten(tool: &str, error: &io::Error, trouble: u8) -> u8 {
     if error.kind() == io::ErrorKind::BrokenPipe {
         if !is_own_name(tool) {

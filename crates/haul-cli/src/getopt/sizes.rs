@@ -40,7 +40,7 @@ impl Sizes {
     /// Returns [`SizeOptionError`] with the option and the value.
     ///
     /// # Panics
-    /// Panics for an option that is in the table but not handled here, which is a bug.
+    /// If `option` is in the table but not handled here, which is a bug.
     pub(crate) fn set(&mut self, option: &str, value: &OsStr) -> Result<(), SizeOptionError> {
         let number = |unit| parse(option, value, unit);
         match option {

@@ -145,8 +145,8 @@ impl Reading {
             }
         }
         self.rules.contradicts = contradiction.is_some();
-        // With the slashes that are stripped later, the first rename attempt fails; the
-        // contradiction then prevents it.
+        // The slashes that are stripped later would make the first rename attempt fail. Skip the
+        // attempt.
         if let MoveOperands::Among { sources, name, .. } = &operands
             && let ([source], true) = (&sources[..], is_stripped && self.rules.contradicts)
         {

@@ -332,7 +332,7 @@ fn held_back(outcome: &Outcome, side: Side) -> Option<(&'static str, u64)> {
 }
 
 /// Returns the times along the path of the data. The time that one side waits for the other is left
-/// out: it is counted at the other side, by activity.
+/// out, because the side that causes the wait already counts it by activity.
 fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'static str); 11] {
     [
         (source.storage, "the storage of the source"),

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// Polling interval of the end conditions.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Time for the first lane of a session to open; it is on its way when the session starts.
+/// Time for the first lane of a session to open; the lane is in transit when the session starts.
 const LANE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A share and its ticket.

@@ -49,13 +49,13 @@ pub(crate) struct CheckJob {
 /// Tool that reads the lines, and whose wording the results have.
 #[derive(Clone, Debug)]
 pub(crate) enum Reading {
-    /// `haul sum` and `msum`: every form there is.
+    /// `haul sum` and `msum`: every known format.
     Field(LineRules),
     /// A tool of the coreutils.
     Gnu(GnuRules),
     /// b3sum.
     B3sum,
-    /// xxhsum; whether digests without a tag have their lowest byte first.
+    /// xxhsum; `little_endian` is true if digests without a tag have their lowest byte first.
     Xxhsum { little_endian: bool },
 }
 
@@ -286,7 +286,7 @@ impl<'a> Lists<'a> {
         matches!(&self.job.reading, Reading::Field(rules) if rules.guess)
     }
 
-    /// A list that comes from the standard input can't be about it.
+    /// Returns true if a list from standard input names standard input, which is an error.
     fn is_about_itself(&self, claim: &Claim) -> bool {
         claim.path == "-" && self.open.as_ref().is_some_and(|list| list.is_stdin)
     }

@@ -53,7 +53,7 @@ pub(super) struct Args {
     /// there. The file is removed when the verification is complete.
     #[arg(long, value_name = "FILE")]
     pub(super) resume: Option<OsString>,
-    /// Tell files that the waybill does not speak of as well; they count as damage.
+    /// Also report files that the waybill does not list; they count as damage.
     #[arg(long)]
     pub(super) extra: bool,
     /// Verify with N workers.

@@ -22,7 +22,7 @@ pub(super) enum Form {
     Json,
 }
 
-/// What came of an entry.
+/// Result of writing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line was written.
@@ -98,7 +98,7 @@ impl FurtherNames {
     /// Names per round, which bounds the memory.
     const ROUND: u64 = 1 << 18;
 
-    /// Adds an entry if it is an additional name of round number `round`.
+    /// Counts an additional name, and adds it if it belongs to round number `round`.
     pub(super) fn meet(&mut self, entry: &Entry, round: u64) {
         let Kind::Same { first } = &entry.kind else { return };
         if self.met / FurtherNames::ROUND == round {

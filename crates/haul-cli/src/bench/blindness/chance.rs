@@ -1,4 +1,4 @@
-//! Corruptions drawn at random, how often they are missed, and how often arithmetic expects that.
+//! Random corruptions: measured and expected rates of misses.
 
 use super::Source;
 use super::judge::Judge;
@@ -7,48 +7,49 @@ use haul_digest::{Algorithm, Digest};
 use std::collections::HashSet;
 use std::f64::consts::PI;
 
-/// How often one judge missed corruptions of one kind.
+/// Number of corruptions of one kind that one judge missed.
 pub(super) struct Counted {
     pub(super) what: String,
     pub(super) judge: Judge,
     pub(super) trials: u64,
     pub(super) missed: u64,
-    /// How often it must be expected to; `None` where that has no simple answer.
+    /// Expected number of misses; `None` if it has no simple formula.
     pub(super) expected: Option<f64>,
 }
 
-/// How many random messages it took until two had the same value.
+/// Number of random messages until two had the same value.
 pub(super) struct Birthday {
     pub(super) judge: Judge,
     /// Length of the messages in bytes.
     pub(super) bytes: usize,
-    /// Mean of all trials; `None` if there were no two among [`Birthday::drawn`] in one of them.
+    /// Mean of all trials; `None` if one trial found no two among [`Birthday::drawn`] messages.
     pub(super) mean: Option<f64>,
     pub(super) expected: Option<f64>,
     pub(super) trials: u32,
-    /// Messages drawn at most in one trial.
+    /// Maximum number of messages per trial.
     pub(super) drawn: u64,
 }
 
-/// Lengths of the messages whose values are drawn until two agree.
+/// Lengths of the messages, in bytes.
 const BIRTHDAY_BYTES: [usize; 3] = [8, 64, 1024];
 
-/// Digests of more bits don't agree within any run that ends; so many messages are drawn to show it.
+/// Messages per trial for wider digests, which do not collide within any feasible run.
 const DRAWN_OF_WIDE: u64 = 1 << 17;
 
-/// So many messages of a digest of 32 bits have two that agree, but for one run in e^128.
+/// Messages per trial for digests of 32 bits. This many messages contain a collision, except in one
+/// of e^128 runs.
 const DRAWN_OF_NARROW: u64 = 1 << 20;
 
-/// Blocks of a small file that change places, each pair of them once.
+/// Blocks of a small file; each pair is swapped once.
 const SWAP_BLOCKS: usize = 128;
 
-/// Their length in bytes.
+/// Length of these blocks, in bytes.
 const SWAP_BYTES: usize = 128;
 
-/// A record that is replaced by random bytes, in bytes.
+/// Size of a record that is replaced by random bytes, in bytes.
 const RECORD_BYTES: usize = 8;
 
-/// The variance of a random byte.
+/// Variance of a random byte.
 const BYTE_VARIANCE: f64 = (256.0 * 256.0 - 1.0) / 12.0;
 
 /// Swaps every pair of blocks in `files` random files.
@@ -74,13 +75,13 @@ pub(super) fn swapped_blocks(source: &mut Source, judges: &[Judge], files: u64) 
     let what = format!("two of {SWAP_BLOCKS} blocks of {SWAP_BYTES} bytes swapped");
     counted(&what, judges, &missed, trials, |judge| match judge {
         Judge::XorOfBlocks(_) | Judge::Whole(Algorithm::Sysv) => Some(1.0),
-        // The swap moves the second sum by the difference of the byte sums times the distance.
+        // The swap changes the second sum by the difference of the byte sums times the distance.
         Judge::Whole(Algorithm::Adler32) => Some(same_sum(SWAP_BYTES)),
         _ => agreement(judge, SWAP_BYTES),
     })
 }
 
-/// Replaces one record by random bytes, again and again.
+/// Replaces one record by random bytes, `trials` times.
 pub(super) fn replaced_records(source: &mut Source, judges: &[Judge], trials: u64) -> Vec<Counted> {
     let mut missed = vec![0; judges.len()];
     let mut pair = [0; 2 * RECORD_BYTES];
@@ -110,13 +111,13 @@ fn counted(
     judges.iter().zip(missed).map(one).collect()
 }
 
-/// Draws random messages until two of them agree, `trials` times for each length and judge.
+/// Draws random messages until two of them collide, `trials` times for each length and judge.
 pub(super) fn birthdays(source: &mut Source, judges: &[Judge], trials: u32) -> Vec<Birthday> {
     let cases = BIRTHDAY_BYTES.iter().flat_map(|&bytes| judges.iter().map(move |&judge| (bytes, judge)));
     let mut all = Vec::new();
     for (bytes, judge) in cases {
         let narrow = judge.algorithm().digest_len() <= 4;
-        // One look is enough where there is nothing to see.
+        // One trial is enough if no collision can occur.
         let (drawn, trials) = if narrow { (DRAWN_OF_NARROW, trials) } else { (DRAWN_OF_WIDE, 1) };
         let draws: Option<Vec<u64>> =
             (0..trials).map(|_| until_two_agree(source, judge, bytes, drawn)).collect();
@@ -127,10 +128,10 @@ pub(super) fn birthdays(source: &mut Source, judges: &[Judge], trials: u32) -> V
     all
 }
 
-/// How many different messages were drawn, the one that had the value of an earlier one included; `None` if `most`
-/// were not enough.
+/// Returns the number of messages drawn up to the first collision; `None` if `most` messages had
+/// none.
 fn until_two_agree(source: &mut Source, judge: Judge, bytes: usize, most: u64) -> Option<u64> {
-    // Messages that are equal are no corruption; the generator never repeats 8 bytes within its stretch.
+    // Equal messages are not a corruption; the generator never repeats 8 bytes within its sequence.
     let mut met = HashSet::new();
     let mut message = vec![0; bytes];
     (1..=most).find(|_| {
@@ -139,33 +140,36 @@ fn until_two_agree(source: &mut Source, judge: Judge, bytes: usize, most: u64) -
     })
 }
 
-/// How likely two random messages of `bytes` bytes have the same value.
+/// Returns the probability that two random messages of `bytes` bytes have the same value.
 fn agreement(judge: Judge, bytes: usize) -> Option<f64> {
     match judge {
         Judge::Whole(Algorithm::Adler32) => Some(same_adler(bytes)),
-        // Two old sums that are not measured unless asked for: not all their values are equally likely.
+        // Two old sums that are measured only on request: their values are not equally probable.
         Judge::Whole(Algorithm::Bsd | Algorithm::Sysv) => None,
         _ => Some(judge.values().recip()),
     }
 }
 
-/// How likely two blocks of `bytes` random bytes have the same sum modulo Adler's period.
+/// Returns the probability that two blocks of `bytes` random bytes have the same sum modulo Adler's
+/// period.
 fn same_sum(bytes: usize) -> f64 {
     same_residue(BYTE_VARIANCE * bytes as f64)
 }
 
-/// How likely two random messages of `bytes` bytes have the same Adler-32: the same sum, and, given that, the same
-/// sum of sums. Together these two have the covariance of Σ x and Σ i x, whose conditional variance is
-/// σ² n (n² - 1) / 12.
+/// Returns the probability that two random messages of `bytes` bytes have the same Adler-32: the
+/// same sum and, given that, the same sum of sums. These two have the covariance of Σ x and Σ i x;
+/// the conditional variance is σ² n (n² - 1) / 12.
 fn same_adler(bytes: usize) -> f64 {
     let n = bytes as f64;
     same_sum(bytes) * same_residue(BYTE_VARIANCE * n * (n * n - 1.0) / 12.0)
 }
 
-/// How likely two numbers of a normal distribution with this variance agree modulo Adler's period.
+/// Returns the probability that two numbers of a normal distribution with this variance are equal
+/// modulo Adler's period.
 fn same_residue(variance: f64) -> f64 {
     let period = ADLER_PERIOD as f64;
-    // The difference has twice the variance; far beyond the period all residues are alike.
+    // The difference has twice the variance; far above the period all residues are equally
+    // probable.
     let spread = (2.0 * variance).sqrt();
     if spread > 4.0 * period {
         return period.recip();
@@ -181,7 +185,8 @@ fn same_residue(variance: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// The exact chance that two blocks have the same sum, from the distribution of sums.
+    /// Returns the exact probability that two blocks have the same sum, from the distribution of
+    /// sums.
     fn same_sum_exactly(bytes: usize) -> f64 {
         let mut chances = vec![1.0_f64];
         for _ in 0..bytes {
@@ -203,7 +208,7 @@ mod tests {
             assert!((found / exact - 1.0).abs() < 0.05, "{bytes}: {found} {exact}");
         }
         assert!((same_sum(1 << 20) * ADLER_PERIOD as f64 - 1.0).abs() < 1e-9);
-        // Where the wrapped sum ends and the flat one begins, both say the same.
+        // At the limit between the wrapped sum and the flat distribution, both give the same value.
         let (below, above) = (same_residue(3.42e10), same_residue(3.44e10));
         assert!((below / above - 1.0).abs() < 1e-6, "{below} {above}");
     }
@@ -248,7 +253,8 @@ mod tests {
                 continue;
             };
             assert_ne!(birthday.judge, judges[2]);
-            // A single count spreads by 52 % of its mean, the mean of 16 by 13 %.
+            // A single count has a standard deviation of 52 % of its mean, the mean of 16 counts of
+            // 13 %.
             let expected = birthday.expected.unwrap();
             assert!((mean / expected - 1.0).abs() < 0.6, "{:?}: {mean} {expected}", birthday.judge);
         }

@@ -1,4 +1,4 @@
-//! Corruptions made so that a checksum can't see them, and who does.
+//! Corruptions constructed so that a checksum misses them, and the judges that detect them.
 
 use super::Source;
 use super::judge::Judge;
@@ -7,25 +7,25 @@ use haul_digest::forge::{
 };
 use haul_digest::{Algorithm, Digest};
 
-/// The file that is corrupted, in bytes: so many blocks that some of them have equal sums.
+/// Size of the corrupted file, in bytes: it has enough blocks that some of them have equal sums.
 pub(super) const FILE_BYTES: usize = 4 << 20;
 
-/// A page, and a sector of today's disks.
+/// Block size: a page, and a sector of current disks.
 pub(super) const BLOCK_BYTES: usize = 4096;
 
-/// Where the run of equal bytes begins, and what they are.
+/// Offset of the run of equal bytes, and their value.
 const RUN: (usize, u8) = (1 << 20, 0xff);
 
-/// Where two blocks stand that are alike.
+/// Offsets of two equal blocks.
 const TWINS: [usize; 2] = [2 << 20, 3 << 20];
 
-/// What a corruption is, and what each judge said.
+/// A corruption and the verdict of each judge.
 pub(super) struct Verdicts {
-    /// In one line, for people.
+    /// Description in one line.
     pub(super) what: String,
-    /// How many bytes are others than before.
+    /// Number of changed bytes.
     pub(super) changed: usize,
-    /// Judges and whether they saw it.
+    /// Judges, each with true if it detected the corruption.
     pub(super) seen: Vec<(Judge, bool)>,
 }
 
@@ -35,11 +35,11 @@ struct Corruption {
     bytes: Vec<u8>,
 }
 
-/// Changes bytes; false if they don't have what it takes.
+/// Changes bytes; returns false if the bytes are not suitable.
 type Corrupt<'a> = dyn Fn(&mut [u8]) -> bool + 'a;
 
-/// Makes every corruption and asks every judge. For each CRC among `algorithms` there is one of its own, and one for
-/// all of them together.
+/// Constructs every corruption and asks every judge. Each CRC among `algorithms` has one corruption
+/// of its own, and all of them have one together.
 pub(super) fn judged(source: &mut Source, judges: &[Judge], algorithms: &[Algorithm]) -> Vec<Verdicts> {
     let file = file(source);
     let before: Vec<Digest> = judges.iter().map(|judge| judge.value(&file, BLOCK_BYTES)).collect();
@@ -55,7 +55,7 @@ pub(super) fn judged(source: &mut Source, judges: &[Judge], algorithms: &[Algori
     corruptions.into_iter().map(verdict).collect()
 }
 
-/// Random bytes but for a run of one value and two blocks that are alike.
+/// Returns random bytes with a run of one value and two equal blocks.
 fn file(source: &mut Source) -> Vec<u8> {
     let mut file = source.bytes(FILE_BYTES);
     file[RUN.0..RUN.0 + ADLER_PERIOD].fill(RUN.1);
@@ -63,7 +63,7 @@ fn file(source: &mut Source) -> Vec<u8> {
     file
 }
 
-/// What keeps the sum of the bytes and the sum of the bytes times their places.
+/// Corruptions that keep the sum of the bytes and the sum of the bytes times their positions.
 fn against_adler(file: &[u8]) -> Vec<Corruption> {
     let pairs = equal_sums(file, BLOCK_BYTES);
     let tried: [(String, &Corrupt<'_>); 7] = [
@@ -87,7 +87,7 @@ fn against_adler(file: &[u8]) -> Vec<Corruption> {
     made.collect()
 }
 
-/// Multiples of the generator polynomials, at places that have nothing to do with them.
+/// Corruptions by multiples of the generator polynomials, at arbitrary offsets.
 fn against_crcs(file: &[u8], algorithms: &[Algorithm]) -> Vec<Corruption> {
     let of_one = |&algorithm: &Algorithm| crc_blind_flips(&[algorithm], 0).map(|flips| (algorithm, flips));
     let forged: Vec<(Algorithm, Vec<u8>)> = algorithms.iter().filter_map(of_one).collect();
@@ -107,7 +107,7 @@ fn against_crcs(file: &[u8], algorithms: &[Algorithm]) -> Vec<Corruption> {
     flipped.collect()
 }
 
-/// What cancels where the digests of blocks are XORed.
+/// Corruptions that cancel if the digests of blocks are XORed.
 fn against_xor(file: &[u8], source: &mut Source) -> [Corruption; 2] {
     let mut swapped = file.to_vec();
     swap_blocks(&mut swapped, 7 * BLOCK_BYTES, 9 * BLOCK_BYTES, BLOCK_BYTES);
@@ -127,7 +127,7 @@ mod tests {
     use super::super::USUAL;
     use super::*;
 
-    /// Who misses a corruption, by name.
+    /// Returns the names of judges that miss a corruption.
     fn blind(verdict: &Verdicts) -> Vec<String> {
         verdict.seen.iter().filter(|(_, seen)| !seen).map(|(judge, _)| judge.name()).collect()
     }
@@ -140,7 +140,7 @@ mod tests {
             let found = judged(&mut Source::new(seed), &judges, &USUAL);
             let (adler, rest) = found.split_at(7);
             for (number, verdict) in adler.iter().enumerate() {
-                // The last swaps whole blocks, which the XOR forgives as well.
+                // The last corruption swaps whole blocks, which the XOR misses as well.
                 let both: &[&str] = &["adler32", "xor of sha256s"];
                 assert_eq!(blind(verdict), both[..if number == 6 { 2 } else { 1 }], "{}", verdict.what);
                 assert!(verdict.changed >= 3);

@@ -1,4 +1,4 @@
-//! Who is asked whether bytes have changed.
+//! Checksums that judge if bytes have changed.
 
 use haul_digest::tree::TreeHasher;
 use haul_digest::{Algorithm, Digest, digest};
@@ -9,14 +9,14 @@ use haul_model::ByteLen;
 pub(super) enum Judge {
     /// The digest of all bytes.
     Whole(Algorithm),
-    /// The digests of the blocks, XORed: it forgets where a block stood.
+    /// The digests of the blocks, XORed: independent of the order of blocks.
     XorOfBlocks(Algorithm),
     /// The root of the hash tree over the blocks.
     TreeOfBlocks(Algorithm),
 }
 
 impl Judge {
-    /// As it stands in tables.
+    /// Returns the name in tables.
     pub(super) fn name(self) -> String {
         match self {
             Judge::Whole(algorithm) => algorithm.name().to_owned(),
@@ -25,18 +25,18 @@ impl Judge {
         }
     }
 
-    /// What it makes its values with.
+    /// Returns the algorithm of the values.
     pub(super) fn algorithm(self) -> Algorithm {
         let (Judge::Whole(algorithm) | Judge::XorOfBlocks(algorithm) | Judge::TreeOfBlocks(algorithm)) = self;
         algorithm
     }
 
-    /// How many values there are, by their bits alone.
+    /// Returns the number of possible values, from the digest length alone.
     pub(super) fn values(self) -> f64 {
         (self.algorithm().digest_len() as f64 * 8.0).exp2()
     }
 
-    /// Its value over bytes that stand in blocks of `block` bytes, which only some look at.
+    /// Returns the value over `bytes` in blocks of `block` bytes; only some judges use the blocks.
     pub(super) fn value(self, bytes: &[u8], block: usize) -> Digest {
         match self {
             Judge::Whole(algorithm) => digest(algorithm, bytes),

@@ -1,8 +1,8 @@
-//! `haul bench --blindness`: which corruptions which checksum can't see.
+//! `haul bench --blindness`: shows the corruptions that each checksum misses.
 //!
-//! Corruptions are made ([`constructed`]) or drawn ([`chance`]), each judge ([`judge`]) is asked whether it sees them,
-//! and the answers are shown beside what arithmetic expects ([`show`]). Everything is computed when it is asked for;
-//! the seed alone decides the data.
+//! Corruptions are constructed ([`constructed`]) or random ([`chance`]). Each judge ([`judge`])
+//! tries to detect them, and the results are printed next to the expected numbers ([`show`]).
+//! Everything is computed on request; only the seed determines the data.
 
 mod chance;
 mod constructed;
@@ -15,7 +15,7 @@ use constructed::Verdicts;
 use haul_digest::Algorithm;
 use judge::Judge;
 
-/// The digests that are compared unless others are named.
+/// Default digests.
 pub(super) const USUAL: [Algorithm; 9] = [
     Algorithm::Adler32,
     Algorithm::Crc16,
@@ -28,20 +28,20 @@ pub(super) const USUAL: [Algorithm; 9] = [
     Algorithm::Blake3,
 ];
 
-/// What is to be shown.
+/// Settings of the study.
 #[derive(Debug)]
 pub(super) struct Settings {
-    /// Each at most once, in the order in which they are shown.
+    /// Algorithms, each at most once, in the order of the output.
     pub(super) algorithms: Vec<Algorithm>,
-    /// Where all data comes from.
+    /// Seed of all data.
     pub(super) seed: u32,
-    /// Fewer draws.
+    /// True for fewer random trials.
     pub(super) quick: bool,
-    /// JSON instead of tables.
+    /// True for JSON instead of tables.
     pub(super) json: bool,
 }
 
-/// Everything that was found.
+/// Results of the study.
 pub(super) struct Study {
     seed: u32,
     constructed: Vec<Verdicts>,
@@ -50,7 +50,7 @@ pub(super) struct Study {
 }
 
 impl Study {
-    /// Makes and judges all corruptions: seconds of one core.
+    /// Constructs and judges all corruptions, which takes seconds of one core.
     pub(super) fn make(settings: &Settings) -> Study {
         let whole: Vec<Judge> = settings.algorithms.iter().copied().map(Judge::Whole).collect();
         let block_digest = Algorithm::Sha256;
@@ -65,13 +65,13 @@ impl Study {
         Study { seed: settings.seed, constructed, counted, birthdays }
     }
 
-    /// What is printed, with its line ends.
+    /// Returns the output, with its line ends.
     pub(super) fn text(&self, json: bool) -> String {
         if json { show::json(self) } else { show::tables(self) }
     }
 }
 
-/// Bytes that look random. Each seed has a stretch of 2^32 words of its own.
+/// Source of pseudorandom bytes. Each seed has its own sequence of 2^32 words.
 struct Source {
     next: u64,
 }
@@ -81,7 +81,7 @@ impl Source {
         Source { next: u64::from(seed) << 32 }
     }
 
-    /// The next bytes of the stretch.
+    /// Fills `bytes` with the next bytes of the sequence.
     fn fill(&mut self, bytes: &mut [u8]) {
         fill_from_seed(bytes, self.next);
         self.next = self.next.wrapping_add(bytes.len().div_ceil(8) as u64);

@@ -1,4 +1,4 @@
-//! The answers, for people and as JSON.
+//! Results in readable form and as JSON.
 
 use super::constructed::{BLOCK_BYTES, FILE_BYTES, Verdicts};
 use super::judge::Judge;
@@ -8,7 +8,7 @@ use haul_digest::Algorithm;
 use haul_model::format_size;
 use serde::Serialize;
 
-/// What to know about digests that people have broken. Nothing of it is made here.
+/// Notes about broken digests. haul constructs no such collisions.
 const MADE_ON_PURPOSE: [(Algorithm, &str); 2] = [
     (
         Algorithm::Md5,
@@ -22,7 +22,7 @@ const MADE_ON_PURPOSE: [(Algorithm, &str); 2] = [
     ),
 ];
 
-/// All tables with what they mean.
+/// Formats all tables with their explanations.
 pub(super) fn tables(study: &Study) -> String {
     let mut text = format!(
         "Which corruptions each checksum misses; all computed now, from seed {}\n\n\
@@ -88,12 +88,13 @@ fn counted(all: &[Counted]) -> String {
             right(&expected),
         ]);
     }
-    // Each title stands in a table of its own, so that it does not widen the columns below.
+    // Each title is a table of its own, so that it does not widen the columns below it.
     let parts = rows.chunk_by(|_, next| next.len() > 1);
     parts.map(|part| aligned(&part[..1]) + &aligned(&part[1..])).collect()
 }
 
-/// How far the bits of each digest reach. Adler-32 has fewer values than its bits say.
+/// Formats the collision probability of each digest by its bits. Adler-32 has fewer values than its
+/// bits allow.
 fn odds(birthdays: &[Birthday]) -> String {
     let mut rows = vec![vec![left(""), right("one in"), right("even odds")]];
     for birthday in longest(birthdays) {
@@ -107,7 +108,7 @@ fn odds(birthdays: &[Birthday]) -> String {
     aligned(&rows)
 }
 
-/// The figures of the longest messages: one for each judge.
+/// Returns the figures of the longest messages: one for each judge.
 fn longest(birthdays: &[Birthday]) -> impl Iterator<Item = &Birthday> {
     let most = birthdays.iter().map(|birthday| birthday.bytes).max().unwrap_or(0);
     birthdays.iter().filter(move |birthday| birthday.bytes == most)
@@ -131,7 +132,8 @@ fn birthdays(all: &[Birthday]) -> String {
     aligned(&rows)
 }
 
-/// A count that need not be whole: three digits after small ones, powers of ten for large ones.
+/// Formats a number that need not be an integer: two decimals for small numbers, powers of ten for
+/// large ones.
 fn number(value: f64) -> String {
     match value {
         0.01..10.0 => format!("{value:.2}"),
@@ -140,15 +142,15 @@ fn number(value: f64) -> String {
     }
 }
 
-/// One object a line, told apart by `kind`.
+/// One object per line, identified by `kind`.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line<'a> {
-    /// A corruption that was made, and whether one judge saw it.
+    /// A constructed corruption, and `seen` if one judge detected it.
     Made { corruption: &'a str, digest: String, file_bytes: usize, changed_bytes: usize, seen: bool },
-    /// How often one judge missed corruptions that were drawn.
+    /// Number of random corruptions that one judge missed.
     Drawn { corruption: &'a str, digest: String, trials: u64, missed: u64, expected_missed: Option<f64> },
-    /// How many messages it took until two had the same value: null where there were none among `drawn_most`.
+    /// Number of messages until two had the same value: null if there were none among `drawn_most`.
     Birthday {
         digest: String,
         message_bytes: usize,
