@@ -46,7 +46,7 @@ pub(crate) struct World {
     damaged: bool,
     cuts: u32,
     steps: u64,
-    /// Objects that the source was told are durable, by file.
+    /// Objects that were reported to the source as durable, by file.
     durable: BTreeMap<usize, Runs>,
 }
 
