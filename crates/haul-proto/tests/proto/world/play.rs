@@ -469,7 +469,7 @@ impl World {
         }
     }
 
-    /// Checks after a crash that the device has everything that the source was told is durable.
+    /// Checks after a crash that the device has everything that was reported as durable.
     pub(crate) fn check_durable(&self) {
         for (at, objects) in &self.durable {
             // A completed file has its final name.
