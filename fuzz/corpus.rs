@@ -1,4 +1,5 @@
-//! `corpus FOLDER`: writes valid input of every target to `FOLDER/TARGET/`, for a fuzzer to begin with.
+//! `corpus FOLDER`: writes valid input of every target to `FOLDER/TARGET/`, as the initial corpus
+//! of a fuzzer.
 
 use haul_fuzz::seeds;
 use std::fs;

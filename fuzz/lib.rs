@@ -1,4 +1,4 @@
-//! Any bytes for every decoder: see `docs/fuzzing.md`.
+//! Fuzz targets for every decoder: see `docs/fuzzing.md`.
 
 #[path = "../crates/haul-lab/src/newer.rs"]
 pub mod newer;

@@ -1,4 +1,5 @@
-//! Valid input of every target, made by the writers of each form: what bending begins with.
+//! Valid input of every target, written by the encoder of each format: the starting point of
+//! mutations.
 
 use super::newer;
 use super::targets::{log_job, regular};
@@ -18,7 +19,7 @@ use haul_proto::{
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-/// Inputs for each target.
+/// Returns the inputs of each target.
 pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     vec![
         ("wire", [begins(), source_says(), sink_says(), a_list_says()].map(|all| framed(&all)).into()),
@@ -52,7 +53,7 @@ fn number() -> FileNumber {
     FileNumber(0)
 }
 
-/// How a session begins, well or not.
+/// Returns the first messages of sessions, accepted and refused.
 fn begins() -> Vec<Message> {
     let connect = Connect {
         versions: (1, 1),
@@ -78,7 +79,7 @@ fn begins() -> Vec<Message> {
     ]
 }
 
-/// A whole file, one in objects, and the end.
+/// Returns the messages of a source: a whole file, one in objects, and the end.
 fn source_says() -> Vec<Message> {
     let bytes = |len| ByteRange::between(0, len);
     let block = |number, len: u64, encoding, payload| {
@@ -116,7 +117,7 @@ fn a_principal() -> Vec<Principal> {
     vec![Principal { is_group: true, number: 7, name: b"wheel".as_slice().into() }]
 }
 
-/// What a sink wants, in two messages.
+/// Returns the operand list of a sink, in two messages.
 fn a_list_says() -> Vec<Message> {
     let operands = |last, paths: &[&[u8]]| {
         let paths = paths.iter().map(|&path| path.into()).collect();
@@ -129,7 +130,7 @@ fn bye() -> Message {
     Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None }))
 }
 
-/// Answers, what was damaged, and the end.
+/// Returns the messages of a sink: answers, rejected objects, and the end.
 fn sink_says() -> Vec<Message> {
     let large = FileNumber(2);
     let blake3 = digest(Algorithm::Blake3, b"y");
@@ -176,7 +177,8 @@ fn framed(messages: &[Message]) -> Vec<u8> {
     bytes
 }
 
-/// Frames as the targets of the machines take them: kind, flags, length, payload in KiB, body.
+/// Returns frames in the form of the state machines' targets: kind, flags, length, payload in KiB,
+/// body.
 fn cut(first: u8, messages: &[Message]) -> Vec<u8> {
     let mut all = vec![first];
     for message in messages {
@@ -197,7 +199,7 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-/// An answer with this verdict.
+/// Returns an answer with this verdict.
 fn answer(verdict: u8) -> Vec<u8> {
     let mut bytes = b"HAUL\x01\x00\x04\x00".to_vec();
     bytes[5] = verdict;
@@ -272,7 +274,7 @@ fn object_logs() -> Vec<Vec<u8>> {
     styles.map(|style| packed(object_log(style))).chain([packed(newer_object_log())]).collect()
 }
 
-/// As the next version of this program writes it.
+/// Returns an object log as the next version of this program would write it.
 fn newer_object_log() -> BTreeMap<String, Vec<u8>> {
     let mut files = object_log(Style::DEFAULT);
     files.values_mut().for_each(|bytes| newer::log(bytes, 2));
@@ -373,7 +375,7 @@ fn a_stored() -> Vec<Vec<u8>> {
     vec![whole, unsealed, xrootd, b"adler   \x00\x00\x00\x01".to_vec()]
 }
 
-/// Made by `ssh-keygen -Y sign -n file` with a key that was thrown away.
+/// A signature by `ssh-keygen -Y sign -n file` with a discarded key.
 const SIGNATURE: &str = "\
 -----BEGIN SSH SIGNATURE-----\n\
 U1NIU0lHAAAAAQAAADMAAAALc3NoLWVkMjU1MTkAAAAgBDU7fRc6T1q+znHFAguWo1RcSt\n\
@@ -382,13 +384,14 @@ OQAAAEANAfAdZTt7NvzLansqlSRkUuc3IWo5klfeTmP8xwo7S2zR0RBvwziuZ62tOXd9SC\n\
 tz4sn7+KjhPixKpeq8UooI\n\
 -----END SSH SIGNATURE-----\n";
 
-/// As ssh-keygen(1) describes lists of signers.
+/// A list of allowed signers as in ssh-keygen(1).
 const SIGNERS: &str = "\
 # comment\n\
 a@example.org,b* namespaces=\"file,git\",valid-after=\"20260101Z\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAQ1O30XOk9avs5xxQILlqNUXErZ5u2E+DrR762TOYqD c\n\
 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAQ1O30XOk9avs5xxQILlqNUXErZ5u2E+DrR762TOYqD\n";
 
-/// Blocks of one byte, of words and of chance, at a low level and a high one.
+/// Returns compressed blocks of one repeated byte, of words and of noise, at a low and a high
+/// level.
 fn packed_blocks() -> Vec<Vec<u8>> {
     let words = || (0..600_u32).flat_map(|number| format!("{} of {} ", number % 7, number % 11).into_bytes());
     let chance = (0..900_u32).map(|number| (number.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]);

@@ -1,7 +1,8 @@
-//! What every decoder must hold to, whatever the bytes are: it gives facts or a flaw and never panics, and what it understood
-//! it writes such that it understands the same again. Each function takes any bytes.
+//! Properties of every decoder for any bytes. A decoder returns facts or an error and never panics.
+//! Decoded values encode to bytes that decode to the same values. Each function takes any bytes.
 //!
-//! A checksum keeps chance from the fields behind it; so the bytes are also taken as fields, with the checksum made right.
+//! Random bytes do not pass a checksum. Therefore the bytes are also taken as the fields of a frame
+//! whose checksum is then computed.
 
 use haul_digest::list::{self, Hints, Kind};
 use haul_digest::{Algorithm, Digest};
@@ -20,10 +21,10 @@ use haul_proto::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A target: any bytes.
+/// A fuzz target, which takes any bytes.
 pub type Target = fn(&[u8]);
 
-/// All of them, by their names.
+/// All targets with their names.
 pub const TARGETS: [(&str, Target); 16] = [
     ("wire", wire),
     ("sink", sink_machine),
@@ -43,7 +44,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("packed", packed),
 ];
 
-/// Frames, one after the other.
+/// Decodes a sequence of frames.
 pub fn wire(data: &[u8]) {
     let mut rest = data;
     while let Some((header, after)) = rest.split_first_chunk::<HEADER_LEN>() {
@@ -79,7 +80,8 @@ fn comes_back(message: &Message) {
     assert_eq!(Message::decode(&header, body).expect("its own body is"), Some(message.clone()));
 }
 
-/// The messages that the bytes are, cut into kind, flags, length and body, the checks made right.
+/// Splits the bytes into kind, flags, length and body, computes the checksums, and returns the
+/// messages that decode.
 fn frames(data: &[u8]) -> Vec<Message> {
     let mut found = Vec::new();
     let mut rest = data;
@@ -98,7 +100,7 @@ fn frames(data: &[u8]) -> Vec<Message> {
     found
 }
 
-/// A frame with these fields, as docs/formats/wire.md draws it.
+/// Returns a frame with these fields, as docs/formats/wire.md draws it.
 pub fn forged(kind: u8, flags: u8, payload: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, flags];
     bytes.extend((body.len() as u32).to_le_bytes());
@@ -126,7 +128,7 @@ fn window() -> Window {
     Window { files: 64, facts: 1 << 20, bytes: 1 << 24 }
 }
 
-/// Whatever a source says, a sink answers or ends the session.
+/// Feeds messages to a sink: it answers or ends the session.
 pub fn sink_machine(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else { return };
     let settings =
@@ -159,7 +161,7 @@ pub fn sink_machine(data: &[u8]) {
     }
 }
 
-/// What an engine without files says to a command.
+/// Returns the answer of an engine without files to a command.
 fn obeyed(command: sink::Command, step: usize) -> Option<sink::Event> {
     use sink::{Command, Event, Verdict};
     Some(match command {
@@ -181,7 +183,7 @@ fn obeyed(command: sink::Command, step: usize) -> Option<sink::Event> {
     })
 }
 
-/// Whatever a sink says, a source goes on or ends the session.
+/// Feeds messages to a source: it continues or ends the session.
 pub fn source_machine(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else { return };
     let settings = source::Settings {
@@ -215,7 +217,7 @@ pub fn source_machine(data: &[u8]) {
     }
 }
 
-/// What a source says of a regular file.
+/// Returns NEW_FILE of a regular file.
 pub fn regular(number: usize, size: u64) -> NewFile {
     let kind = FileKind::File { size, holes: Runs::default() };
     let none = || Box::default();
@@ -238,7 +240,7 @@ pub fn regular(number: usize, size: u64) -> NewFile {
     }
 }
 
-/// Does what the machine wants of a lane's worker.
+/// Performs the work that the state machine has for a lane's worker.
 fn worked(machine: &mut Source, lane: LaneId, now: Duration, out: &mut Vec<source::Command>) {
     let read = |size, mtime| haul_proto::Close::Read { size, mtime, root: None };
     for _ in 0..64 {
@@ -267,7 +269,7 @@ fn worked(machine: &mut Source, lane: LaneId, now: Duration, out: &mut Vec<sourc
     }
 }
 
-/// A name that is taken leads to something beneath the root, and nowhere else.
+/// Checks that an accepted name leads to a path below the root, and nowhere else.
 pub fn names(data: &[u8]) {
     if let Ok(path) = judge_name(data) {
         let parts = path.as_bytes().split(|byte| *byte == b'/');
@@ -275,21 +277,21 @@ pub fn names(data: &[u8]) {
     }
 }
 
-/// What an unknown client says first.
+/// Decodes the first bytes of an unauthenticated client.
 pub fn hello(data: &[u8]) {
     if let Ok(said) = haul_net::hello::describe(data) {
         assert!(said.is_ascii());
     }
 }
 
-/// What a server answers before anything is proved.
+/// Decodes the answer of a server before authentication.
 pub fn answer(data: &[u8]) {
     if let Ok(said) = haul_net::hello::describe_answer(data) {
         assert!(said.is_ascii());
     }
 }
 
-/// A host and a port, as a ticket or a user writes them.
+/// Parses a host and a port in the form of a ticket or of a user.
 pub fn address(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(address) = text.parse::<Address>() {
@@ -300,7 +302,7 @@ pub fn address(data: &[u8]) {
     }
 }
 
-/// A ticket's line.
+/// Parses the line of a ticket.
 pub fn ticket(data: &[u8]) {
     let mut sealed = data.to_vec();
     sealed.extend(crc32fast::hash(data).to_le_bytes());
@@ -313,7 +315,7 @@ pub fn ticket(data: &[u8]) {
     }
 }
 
-/// RFC 4648 section 6, small letters, unpadded.
+/// Encodes bytes by RFC 4648 section 6, in lower case and without padding.
 fn base32(bytes: &[u8]) -> String {
     let bits = |at: usize| (bytes[at / 8] >> (7 - at % 8)) & 1;
     let count = bytes.len() * 8;
@@ -324,7 +326,7 @@ fn base32(bytes: &[u8]) -> String {
     (0..count).step_by(5).map(letter).collect()
 }
 
-/// The record of a job, and the same with its digest made right.
+/// Decodes a job record, also with its digest corrected.
 pub fn record(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let body = text.rfind("blake3=").map_or(&*text, |at| &text[..at]);
@@ -336,7 +338,7 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// A waybill, its end alone, and the same with the checksum of each line made right.
+/// Decodes a waybill and its end alone, also with the checksum of each line corrected.
 pub fn read_waybill(data: &[u8]) {
     for bytes in [data.to_vec(), resealed(data)] {
         let records = waybill::Reader::new(bytes.as_slice()).count();
@@ -349,7 +351,7 @@ pub fn read_waybill(data: &[u8]) {
     }
 }
 
-/// The lines with their sums, by the rule of docs/formats/waybill.md.
+/// Returns the lines with correct checksums, by the rule of docs/formats/waybill.md.
 fn resealed(data: &[u8]) -> Vec<u8> {
     let (mut bytes, mut sum) = (Vec::new(), 0);
     for line in data.split(|byte| *byte == b'\n') {
@@ -368,7 +370,8 @@ fn resealed(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The files of an object log: for each the length of its name in a byte, the name, the length of its bytes in two, the bytes.
+/// Decodes the files of an object log. Each has the length of its name in one byte, the name, the
+/// length of its bytes in two bytes, and the bytes.
 pub fn object_log(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = (Identity::from_hex(&text), text.parse::<Mechanism>(), text.parse::<objects::Encoding>());
@@ -396,12 +399,12 @@ pub fn object_log(data: &[u8]) {
     }
 }
 
-/// The job that the logs of [`object_log`] are of.
+/// Returns the job of the logs of [`object_log`].
 pub fn log_job() -> objects::Job {
     objects::Job { id: Identity::of(b"fuzzed"), object: ObjectSize::new(64 << 10).expect("a power of two") }
 }
 
-/// A journal of a repair in place.
+/// Decodes the journal of an in-place repair.
 pub fn read_journal(data: &[u8]) {
     let Ok(reader) = journal::Reader::new(data) else { return };
     let mut end = 0;
@@ -414,7 +417,7 @@ pub fn read_journal(data: &[u8]) {
     }
 }
 
-/// A list of checksums, in each kind that hints can make of it.
+/// Decodes a list of checksums, as each kind that hints can select.
 pub fn read_list(data: &[u8]) {
     let Some((&first, text)) = data.split_first() else { return };
     let kinds = [Kind::Any, Kind::Sfv];
@@ -435,7 +438,7 @@ pub fn read_list(data: &[u8]) {
     }
 }
 
-/// Digests that are stored with files: haul's form with its CRC made right, XRootD's, EOS's.
+/// Decodes digests stored with files: haul's format with a corrected CRC, XRootD's, and EOS's.
 pub fn stored(data: &[u8]) {
     let mut sealed = data.to_vec();
     let crc = haul_digest::digest(Algorithm::Crc32c, data).value().unwrap_or(0) as u32;
@@ -457,22 +460,22 @@ pub fn stored(data: &[u8]) {
     }
 }
 
-/// A signature of a waybill, and a list of whose counts.
+/// Decodes a signature of a waybill, and a list of allowed signers.
 pub fn signature(data: &[u8]) {
     let understood = haul_engine::signature::look_at(data);
     let lines = haul_engine::signature::count_signers(data);
-    // Nothing is both.
+    // No input is both.
     assert!(understood.is_err() || lines.is_err());
 }
 
-/// The longest block that a lane unpacks here.
+/// Maximum length of a decompressed block in this target.
 const BLOCK_BYTES_MAX: usize = 64 << 10;
 
-/// A packed block: what it is to be unpacked to, in two bytes, and a frame.
+/// Decompresses a block: its decompressed length in two bytes, and a frame.
 pub fn packed(data: &[u8]) {
     let Some((len, frame)) = data.split_first_chunk() else { return };
     let len = usize::from(u16::from_le_bytes(*len));
-    // One that finds no end is not to be mistaken for one that is full.
+    // A frame without an end must not count as one that fills the block.
     let mut block = vec![0xa5; BLOCK_BYTES_MAX + 1];
     let mut unpacker = Unpacker::default();
     unpacker.room(frame.len()).copy_from_slice(frame);

@@ -1,6 +1,7 @@
 #![no_main]
 
-// The command is a program and no library: what its configuration may hold is taken as a file.
+// The command is a program and no library, so the module that parses its configuration is included
+// by path.
 #[allow(dead_code, reason = "only reading it is tried")]
 #[path = "../../crates/haul-cli/src/serve/config/file.rs"]
 mod file;

@@ -1,6 +1,7 @@
 #![no_main]
 
-// As with the configuration: what the two ends of ssh say to each other is taken as a file.
+// As for the configuration: the module that parses the messages of the two ends of ssh is included
+// by path.
 #[allow(dead_code, reason = "only reading it is tried")]
 #[path = "../../crates/haul-cli/src/remote/words/line.rs"]
 mod line;

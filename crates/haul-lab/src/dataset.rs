@@ -35,7 +35,8 @@ pub enum DataSet {
         /// Length of each file.
         bytes: u64,
     },
-    /// Equal numbers of 5 MB and 250 MB files, each small one before a large one (FIVER: Sorted-5M250M).
+    /// Equal numbers of 5 MB and 250 MB files, each small one before a large one (FIVER:
+    /// Sorted-5M250M).
     Sorted5M250M {
         /// Number of pairs.
         pairs: u64,
@@ -49,8 +50,9 @@ pub enum DataSet {
         /// Divisor of the sizes.
         scale: u64,
     },
-    /// 271 files, 165.5 GB: 100 of 10 MB, 100 of 50 MB, 50 of 250 MB, 10 of 2 GB, 4 of 8 GB, 4 of 10 GB, one
-    /// of 15 GB, 2 of 20 GB, in a random order (FIVER: the mixed set of its ESnet experiments).
+    /// 271 files, 165.5 GB: 100 of 10 MB, 100 of 50 MB, 50 of 250 MB, 10 of 2 GB, 4 of 8 GB, 4 of
+    /// 10 GB, one of 15 GB, 2 of 20 GB, in a random order (FIVER: the mixed set of its ESnet
+    /// experiments).
     EsnetMixed {
         /// Divisor of the sizes.
         scale: u64,
@@ -92,7 +94,8 @@ pub struct Built {
     pub bytes: u64,
 }
 
-/// One directory of a data set: its name below the root (empty for the root itself) and its files' lengths.
+/// A directory of a data set: its name below the root (empty for the root itself) and its files'
+/// lengths.
 #[derive(Clone, Debug)]
 struct Folder {
     name: String,

@@ -1,4 +1,5 @@
-//! Lanes, meeting and hostile peers, over real sockets on the loopback interface.
+//! Tests of lanes, of session setup and of hostile peers, over real sockets on the loopback
+//! interface.
 
 mod hostile;
 mod lanes;

@@ -1,4 +1,5 @@
-//! Every forged corruption differs from the data, is missed by the checksum it was made for, and is seen by others.
+//! Tests of forged corruptions: each differs from the data, has the same value of the checksum that
+//! it targets, and is detected by other digests.
 
 use haul_digest::forge::{
     ADLER_PERIOD, balance, crc_blind_flips, equal_sums, flip_line, refill_run, swap_blocks, swap_twice,
@@ -6,7 +7,7 @@ use haul_digest::forge::{
 use haul_digest::{Algorithm, digest};
 use proptest::prelude::*;
 
-/// Digests that none of the corruptions here is made for.
+/// Digests that no corruption in this file targets.
 const SHARP: [Algorithm; 6] = [
     Algorithm::Xxh3_64,
     Algorithm::Xxh3_128,
@@ -26,7 +27,7 @@ const CRCS: [Algorithm; 7] = [
     Algorithm::Crc16,
 ];
 
-/// Bytes of a small generator (splitmix64).
+/// Returns bytes of a splitmix64 generator.
 fn random(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let words = std::iter::repeat_with(move || {
@@ -42,7 +43,8 @@ fn missed(algorithm: Algorithm, before: &[u8], after: &[u8]) -> bool {
     digest(algorithm, before) == digest(algorithm, after)
 }
 
-/// That the change is one, that `blind` misses it, and that `SHARP` and `seeing` see it.
+/// Checks that the data changed, that `blind` do not detect the change, and that `SHARP` and
+/// `seeing` do.
 fn assert_made_for(blind: &[Algorithm], seeing: &[Algorithm], before: &[u8], after: &[u8]) {
     assert_ne!(before, after);
     assert_eq!(before.len(), after.len());
@@ -84,7 +86,7 @@ fn adler_misses_a_run_of_its_period_whatever_its_bytes_become() {
         let mut changed = data.clone();
         assert!(refill_run(&mut changed, at, to));
         assert_made_for(&[Algorithm::Adler32], &CRCS, &data, &changed);
-        // One byte less of the run is enough to be seen.
+        // With one byte less of the run, the change is detected.
         changed[at] = from;
         assert!(!missed(Algorithm::Adler32, &data, &changed));
     }
@@ -196,7 +198,7 @@ fn what_can_not_be_forged_is_refused_and_left_alone() {
     }
 }
 
-/// Changes bytes, and says whether it found a place.
+/// Corrupts bytes. Returns true if it found a position for the corruption.
 type Forger<'a> = dyn Fn(&mut [u8]) -> bool + 'a;
 
 proptest! {

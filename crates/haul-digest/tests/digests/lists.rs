@@ -1,10 +1,11 @@
-//! Lists: what is written in any form is read back as it was, damage is seen, and nothing makes the reader fail.
+//! Tests of checksum lists: a list written in any format is read back, damage is detected, and no
+//! input makes the reader panic.
 
 use haul_digest::list::{Claim, Hints, Kind, Line, Reader, escape};
 use haul_digest::{Algorithm, Digest};
 use proptest::prelude::*;
 
-/// A form of a line, as this test writes it.
+/// Format of a line, as this test writes it.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Plain,
@@ -50,7 +51,8 @@ const FORMS: [Form; 19] = [
     Form::OldBag,
 ];
 
-/// A line with its name and digest, and the lines that must come before it. `at` is where the digest stands.
+/// A line with a name and a digest, and the lines that must precede it. `at` is the offset of the
+/// digest.
 struct Written {
     before: &'static str,
     line: Vec<u8>,
@@ -69,7 +71,7 @@ impl Form {
         }
     }
 
-    /// What this form can hold; the algorithm it takes in place of another.
+    /// Returns the algorithm that this format uses for `wanted`, if it has one.
     fn algorithm(self, wanted: Algorithm) -> Option<Algorithm> {
         let len = wanted.digest_len();
         match self {
@@ -80,13 +82,14 @@ impl Form {
             Form::Cksum => Some(Algorithm::Cksum),
             Form::Sfv => Some(Algorithm::Crc32),
             Form::Bag | Form::OldBag => Some(Algorithm::Sha256),
-            // Four digits may be a word, and need a tag.
+            // Four hexadecimal digits may be a word, so they need a tag.
             Form::Tagged | Form::Openssl | Form::Rhash | Form::MutilTagged => Some(wanted),
             _ => (len >= 4).then_some(wanted),
         }
     }
 
-    /// Whether the form can tell this name: what its tool writes unescaped must not break the line.
+    /// Returns true if the format can represent this name. A tool that writes names unescaped must
+    /// not break the line.
     fn can_hold(self, name: &[u8], digest: &Digest) -> bool {
         let any = |bytes: &[u8]| name.iter().any(|byte| bytes.contains(byte));
         let (first, last) = (name[0], name[name.len() - 1]);
@@ -103,7 +106,7 @@ impl Form {
             Form::Bag => {
                 !blank(first) && !b"*/~".contains(&first) && !name.windows(2).any(|two| two == b"..")
             }
-            // Before 1.0 a percent sign in a name can't be told from an encoded line end.
+            // Before version 1.0, a percent sign in a name looks like an encoded line end.
             Form::OldBag => !any(b"%") && Form::Bag.can_hold(name, digest),
             _ => true,
         }
@@ -151,7 +154,7 @@ impl Form {
                 let text = if text.is_empty() { "0".to_owned() } else { text };
                 ("", format!("{kind}: "), text, " ", name.to_vec(), " 123".into())
             }
-            // The others have the name first.
+            // The other formats begin with the name.
             _ => return self.write_name_first(mark, shown, name, digest, &hex, tag),
         };
         let mut line = head.clone().into_bytes();
@@ -206,7 +209,7 @@ fn read(form: Form, written: &Written) -> Line {
     reader.read(&written.line)
 }
 
-/// Whether one of the meanings of the line's first checksum is this digest.
+/// Returns true if one of the meanings of the line's first checksum is this digest.
 fn means(claim: &Claim, digest: &Digest) -> bool {
     claim.stated[0].meanings.iter().any(|meaning| meaning.digests == [*digest])
 }

@@ -1,4 +1,5 @@
-//! Every digest against published vectors and a slow twin, and all ways of joining pieces against the whole.
+//! Tests of every digest against published vectors and a slow reference, and of all ways of joining
+//! pieces.
 
 mod forged;
 mod lists;
@@ -10,18 +11,18 @@ mod vectors;
 
 use haul_digest::Algorithm;
 
-/// The input of BLAKE3's published vectors: bytes that count up to 250 and start over, a period that no power of
-/// two shares.
+/// Returns the input of BLAKE3's published vectors: bytes that count up to 250 and start over. This
+/// period is coprime to every power of two.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
 
-/// All algorithms whose pieces may be hashed apart.
+/// Returns all algorithms whose pieces can be hashed separately.
 fn combining() -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL.iter().copied().filter(|algorithm| algorithm.algebra() == haul_digest::Algebra::Combines)
 }
 
-/// Those of them whose finished values can be joined too.
+/// Returns those of them whose finished values can be joined too.
 fn joinable() -> impl Iterator<Item = Algorithm> {
     combining().filter(|algorithm| !matches!(algorithm, Algorithm::Blake3 | Algorithm::Sysv))
 }

@@ -1,4 +1,4 @@
-//! Parts in any order, and values of blocks, against the digest of the whole.
+//! Tests of parts in any order, and of block values, against the digest of the whole.
 
 use crate::{combining, joinable, pattern};
 use haul_digest::{
@@ -8,7 +8,7 @@ use haul_digest::{
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, LeafSize, Object, ObjectIndex, ObjectSize};
 use proptest::prelude::*;
 
-/// The smallest object size of the house, so that many objects stay quick.
+/// Returns the smallest object size, so that many objects are quick.
 fn small() -> ObjectSize {
     ObjectSize::round_up(0)
 }
@@ -117,7 +117,7 @@ proptest! {
     }
 }
 
-/// Parts of a file of `count` full objects that are all the same bytes, cheap to make in great number.
+/// Adds `count` full objects with the same bytes, which is cheap for large numbers.
 fn add_all(
     assembly: &mut Assembly,
     part_of: impl Fn(u64) -> Part,
@@ -143,7 +143,7 @@ fn memory_grows_with_gaps_and_not_with_objects() {
     };
     let mut crc = Assembly::new(Algorithm::Crc32c, small());
     assert_eq!(add_all(&mut crc, |index| part_of(Algorithm::Crc32c, index), 0..COUNT), 1);
-    // Four workers that each do every fourth object, a little apart from each other.
+    // Four workers each take every fourth object, slightly out of step.
     let jittered = (0..COUNT).map(|index| (index / 8) * 8 + (index * 5) % 8);
     let mut crc = Assembly::new(Algorithm::Crc32c, small());
     assert!(add_all(&mut crc, |index| part_of(Algorithm::Crc32c, index), jittered) <= 6);
@@ -251,7 +251,8 @@ fn values_that_cannot_be_joined_are_named() {
 
 #[test]
 fn known_values_of_two_blocks() {
-    // "123456789" as "1234" and "56789", by zlib, the coreutils and the catalogue's check values.
+    // "123456789" as "1234" and "56789"; check values from zlib, GNU coreutils and the CRC
+    // catalogue.
     for (algorithm, whole) in [
         (Algorithm::Adler32, "091e01de"),
         (Algorithm::Crc32, "cbf43926"),
@@ -267,7 +268,8 @@ fn known_values_of_two_blocks() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// Parts go through their written form and still make the file, and leaves of each make the part.
+    /// Parts that were written and parsed again join to the file, and the leaves of each part join
+    /// to the part.
     #[test]
     fn written_parts_and_leaves_make_the_file_again(len in 0usize..300_000, leaf_shift in 10u32..15) {
         let bytes = pattern(len);
@@ -307,7 +309,7 @@ fn the_written_sum_of_a_part_is_what_tools_print_of_its_bytes() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// One stream makes the same objects and the same file as parts hashed apart.
+    /// One stream gives the same objects and the same file as parts hashed separately.
     #[test]
     fn a_stream_cut_into_objects_is_its_parts(len in prop_oneof![0usize..300_000, proptest::sample::select(vec![0, 1, 65_535, 65_536, 65_537, 131_072])], piece in 1usize..100_000) {
         let bytes = pattern(len);
@@ -323,7 +325,8 @@ proptest! {
         }
     }
 
-    /// With leaves it makes, besides, each leaf as if it were hashed alone, in order, each before its object.
+    /// With leaves, a stream also gives each leaf as if it were hashed alone, in order and before
+    /// its object.
     #[test]
     fn a_stream_cut_into_leaves_is_its_parts(
         len in prop_oneof![0usize..200_000, proptest::sample::select(vec![0, 1, 1023, 1024, 1025, 2048, 65_535, 65_536, 65_537, 66_560, 131_072])],
@@ -340,7 +343,7 @@ proptest! {
             let whole = stream.finish(|event| found.push(event));
             let mut expected = Vec::new();
             for object in geometry.objects() {
-                // A file of one leaf has no other digest than its own.
+                // A file of one leaf has only its own digest.
                 let mut start = if len as u64 > leaf.bytes() { object.range.start.0 } else { object.range.end.0 };
                 while start < object.range.end.0 {
                     let range = ByteRange::between(start, (start + leaf.bytes()).min(object.range.end.0));
@@ -356,7 +359,7 @@ proptest! {
         }
     }
 
-    /// Objects hashed apart, leaf by leaf, join to the file.
+    /// Objects hashed separately, leaf by leaf, join to the file.
     #[test]
     fn parts_hashed_by_leaves_join_to_the_whole(len in 0usize..300_000, leaf in proptest::sample::select(vec![1024u64, 4096, 65_536])) {
         let bytes = pattern(len);

@@ -1,4 +1,4 @@
-//! One stream: any cut of the bytes, against the slow twins.
+//! Tests of one stream with any division of the bytes, against the slow references.
 
 use crate::{pattern, twin};
 use haul_digest::lanes::{LaneAlgorithm, hash_many};
@@ -9,7 +9,8 @@ use haul_model::ByteLen;
 use proptest::prelude::*;
 use sha2::Digest as _;
 
-/// Up to 9,000 bytes: past the block sizes of every algorithm and the unrolled loops of the CRCs.
+/// Up to 9,000 bytes: more than the block size of each algorithm and the unrolled loops of the
+/// CRCs.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..300),
@@ -18,7 +19,8 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The MD5, SHA-1, SHA-2 and SHA-3 of RustCrypto, which under WebAssembly are the crate's own.
+/// Returns the MD5, SHA-1, SHA-2 and SHA-3 of RustCrypto, which under WebAssembly are the crate's
+/// own.
 fn other_crate(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
     Some(match algorithm {
         Algorithm::Md5 => md5::Md5::digest(bytes).to_vec(),
@@ -35,7 +37,7 @@ fn other_crate(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Every algorithm, and BLAKE2b of some further lengths.
+/// Returns every algorithm, and BLAKE2b of some more lengths.
 fn all_lengths() -> impl Iterator<Item = Algorithm> {
     let short = [1, 20, 32, 63].map(|len| Algorithm::Blake2bOf(Blake2bLen::new(len).unwrap()));
     Algorithm::ALL.iter().copied().chain(short)
@@ -48,7 +50,7 @@ fn every_algorithm_has_a_twin_or_another_crate() {
     }
 }
 
-/// Holds every algorithm that has a twin to its answer.
+/// Compares every algorithm that has a reference with that reference.
 fn agree_with_twins(bytes: &[u8]) {
     for algorithm in all_lengths() {
         let ours = digest(algorithm, bytes);
@@ -114,7 +116,8 @@ fn edge_lengths_agree_with_the_twins() {
     }
 }
 
-/// Each form of XXH3 and each shape of BLAKE3's tree up to nine chunks, at the lengths where one ends.
+/// Each form of XXH3 and each shape of BLAKE3's tree up to nine chunks, at the lengths of their
+/// boundaries.
 #[test]
 fn edges_between_forms_agree_with_the_twins() {
     let longest = pattern(9 * 1024 + 1);
@@ -167,7 +170,7 @@ fn lanes_and_single_streams_agree() {
 
 #[test]
 fn adler_sums_do_not_overflow() {
-    // 5,552 bytes of 0xff are the most that a 32-bit sum takes without a division.
+    // 5,552 bytes of 0xff are the maximum for a 32-bit sum without a division.
     for len in [5551, 5552, 5553, 11_104, 11_105, 65_521, 65_522, 1 << 20] {
         let bytes = vec![0xff; len];
         assert_eq!(digest(Algorithm::Adler32, &bytes).value(), twin::number(Algorithm::Adler32, &bytes));

@@ -1,4 +1,4 @@
-//! Hash trees against their definition.
+//! Tests of hash trees against their definition.
 
 use crate::{pattern, twin};
 use haul_digest::tree::{TreeAssembly, TreeError, TreeHasher, TreeShape, node_digest, root_of};

@@ -1,5 +1,5 @@
-//! Slow implementations that one can read: each follows its standard line by line and shares no code with the
-//! crate under test.
+//! Slow, readable reference implementations. Each follows its standard line by line and shares no
+//! code with the crate under test.
 
 mod blake2b;
 mod blake3;
@@ -8,7 +8,7 @@ mod xxh3;
 
 use haul_digest::{Algorithm, Blake3Mode, Digest, digest};
 
-/// The digest by a twin; `None` if this module has none of the algorithm.
+/// Returns the digest of the reference; `None` if this module has none for the algorithm.
 pub(crate) fn bytes(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
     let width = algorithm.digest_len();
     Some(match algorithm {
@@ -21,12 +21,12 @@ pub(crate) fn bytes(algorithm: Algorithm, bytes: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// BLAKE3's output in any mode, from a byte of it on.
+/// Returns BLAKE3's output in any mode, from byte `seek`.
 pub(crate) fn blake3_output(mode: &Blake3Mode, bytes: &[u8], seek: u64, len: usize) -> Vec<u8> {
     blake3::blake3(mode, bytes, seek, len)
 }
 
-/// The parameters of a CRC as the catalogue of parametrised CRC algorithms lists them.
+/// Parameters of a CRC as in the catalogue of parametrised CRC algorithms.
 struct CrcTwin {
     width: u32,
     poly: u64,
@@ -35,7 +35,7 @@ struct CrcTwin {
     xorout: u64,
 }
 
-/// The value of a numeric algorithm; `None` if this module has no twin of it.
+/// Returns the value of a numeric algorithm; `None` if this module has no reference for it.
 pub(crate) fn number(algorithm: Algorithm, bytes: &[u8]) -> Option<u64> {
     const ONES_32: u64 = 0xffff_ffff;
     let crc = |width, poly, init, reflected, xorout| {
@@ -59,7 +59,8 @@ pub(crate) fn number(algorithm: Algorithm, bytes: &[u8]) -> Option<u64> {
 }
 
 impl CrcTwin {
-    /// One bit at a time, the bits of a byte from its lowest if reflected; the register's high bit leaves first.
+    /// Computes the CRC one bit at a time. If reflected, a byte's lowest bit comes first. The
+    /// register's high bit leaves first.
     fn over(&self, bytes: &[u8]) -> u64 {
         let top = 1u64 << (self.width - 1);
         let mask = top | (top - 1);
@@ -80,7 +81,7 @@ impl CrcTwin {
     }
 }
 
-/// POSIX: the CRC goes over the bytes, then over their number, low byte first, without leading zeros.
+/// POSIX: the CRC covers the bytes and then their number, low byte first, without leading zeros.
 fn cksum(bytes: &[u8]) -> u64 {
     let mut all = bytes.to_vec();
     let mut len = bytes.len();
@@ -101,12 +102,12 @@ fn adler32(bytes: &[u8]) -> u64 {
     b << 16 | a
 }
 
-/// BSD's `sum`: a ring of 16 bits turned to the right by one, then the byte added.
+/// BSD's `sum`: rotates a 16-bit sum right by one, then adds the byte.
 fn bsd(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, &byte| ((sum >> 1) + ((sum & 1) << 15) + u64::from(byte)) & 0xffff)
 }
 
-/// System V's `sum`: the bytes added up modulo 2^32, the halves added, and the carry of that too.
+/// System V's `sum`: adds the bytes modulo 2^32, adds the halves, and adds the carry of that too.
 fn sysv(bytes: &[u8]) -> u64 {
     let sum = bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>() % (1 << 32);
     let halves = sum % (1 << 16) + (sum >> 16);
@@ -193,7 +194,7 @@ fn xxh64(bytes: &[u8]) -> u64 {
     hash ^ hash >> 32
 }
 
-/// The root of a hash tree, straight from its definition.
+/// Returns the root of a hash tree, directly from its definition.
 pub(crate) fn tree(algorithm: Algorithm, bytes: &[u8], leaf: usize) -> Digest {
     let leaves = bytes.len().div_ceil(leaf);
     if leaves <= 1 {

@@ -1,12 +1,14 @@
-//! Published values.
+//! Tests against published values.
 
 use crate::pattern;
 use haul_digest::{Algorithm, Digest, Hasher, digest};
 
-/// Values of one algorithm. Those of CRC-32C, CRC-64 and CRC-16 over the digits are the `check` values of the
-/// catalogue of parametrised CRC algorithms; zlib's CRC-32 and Adler-32 come from zlib, `cksum` from the GNU
-/// coreutils as are the two sums of `sum`, MD5 to BLAKE2b from OpenSSL, BLAKE3 from b3sum, XXH from xxhsum; the rest of the CRCs from a
-/// bitwise reading of the catalogue.
+/// Values of one algorithm.
+///
+/// For the digits, the values of CRC-32C, CRC-64 and CRC-16 are the `check` values of the catalogue
+/// of parametrised CRC algorithms. zlib's CRC-32 and Adler-32 come from zlib. `cksum` and the two
+/// sums of `sum` come from GNU coreutils, MD5 to BLAKE2b from OpenSSL, BLAKE3 from b3sum, and XXH
+/// from xxhsum. The other values of the CRCs come from a bitwise implementation of the catalogue.
 struct Vectors {
     algorithm: Algorithm,
     empty: &'static str,
@@ -14,7 +16,7 @@ struct Vectors {
     digits: &'static str,
     /// Over [`pattern`] of 65,537 bytes.
     pattern_65537: &'static str,
-    /// SHA-256 over the digests, one behind the other, of [`pattern`] of 0, 1, ... 1,100 bytes.
+    /// SHA-256 over the concatenated digests of [`pattern`] of 0, 1, ... 1,100 bytes.
     sweep: &'static str,
 }
 
@@ -49,7 +51,7 @@ fn the_standards_own_examples() {
     let abc = |algorithm, expected: &str| assert_eq!(digest(algorithm, b"abc").to_string(), expected);
     // RFC 1321, A.5.
     abc(Algorithm::Md5, "900150983cd24fb0d6963f7d28e17f72");
-    // FIPS 180-4 and FIPS 202, NIST's example values.
+    // FIPS 180-4 and FIPS 202, example values of NIST.
     abc(Algorithm::Sha1, "a9993e364706816aba3e25717850c26c9cd0d89d");
     abc(Algorithm::Sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     abc(Algorithm::Sha3_256, "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532");

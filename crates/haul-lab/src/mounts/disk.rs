@@ -215,7 +215,7 @@ mod tests {
     use std::cell::Cell;
     use std::io::ErrorKind;
 
-    /// Regression: a test that asked for a btrfs failed because another test's loop device was
+    /// Regression: a test that mounted a btrfs failed because another test's loop device was
     /// detached.
     #[test]
     fn a_btrfs_is_made_again_when_another_loop_device_goes_away_and_not_when_there_is_no_room() {

@@ -1,4 +1,5 @@
-//! Every bit flipped, every length cut, lines moved: found, and found where it is.
+//! Tests of damaged waybills: every bit flipped, every length cut, lines moved. Each damage is
+//! found, and at its line.
 
 use crate::facts::{file, pattern, sections};
 use crate::{flaws, read, write};
@@ -41,7 +42,8 @@ fn every_flipped_bit_is_found_at_its_line() {
             let found = flaws(&hurt);
             let (line, expected) = (found.first().map(|flaw| flaw.0), line_of(&bytes, at));
             assert_eq!(line, Some(expected), "byte {at}, bit {bit}: {found:?}");
-            // A line end that became something else, or the other way round, may take its neighbour with it.
+            // If a byte becomes a line end, or a line end another byte, the adjacent line may be
+            // damaged too.
             assert!(found.iter().all(|(line, _)| *line <= expected + 1), "byte {at}, bit {bit}: {found:?}");
         }
     }
@@ -56,7 +58,7 @@ fn every_cut_is_found_at_its_line() {
     for len in 0..bytes.len() {
         let found = flaws(&bytes[..len]);
         if len == first_section {
-            // What stood there before the second job was appended is a waybill of its own.
+            // The part before the second job was appended is a waybill of its own.
             assert!(found.is_empty());
         } else {
             assert_eq!(
@@ -116,7 +118,7 @@ proptest! {
         let found = flaws(&hurt);
         let closed = hurt.is_empty() || bytes[..at].ends_with(b"\n");
         if cut && closed && found.is_empty() {
-            // Cut between two sections: what is left is the waybill as it stood before the later ones.
+            // A cut between two sections leaves the waybill as it was before the later ones.
             prop_assert!(expected.starts_with(&read(&hurt)));
             prop_assert!(matches!(read(&hurt).last(), Some(Record::End(_))));
         } else {
@@ -125,7 +127,7 @@ proptest! {
     }
 }
 
-/// Of a file with leaves any one line of them is damaged: all objects and all other leaves still come.
+/// If one line of leaves of a file is damaged, all objects and all other leaves are still read.
 #[test]
 fn a_damaged_line_of_leaves_hides_nothing_else() {
     let size = ObjectSize::round_up(0);
@@ -137,7 +139,7 @@ fn a_damaged_line_of_leaves_hides_nothing_else() {
         let (bytes, expected) = write(&[(Job::default(), [records, after].concat())]);
         let lines: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').collect();
         for at in 0..lines.len() {
-            // Records and lines are one to one.
+            // Each line has one record.
             if !matches!(expected[at], Record::Leaves(_)) {
                 continue;
             }
@@ -147,7 +149,7 @@ fn a_damaged_line_of_leaves_hides_nothing_else() {
             let hurt = hurt.concat();
             let found: Vec<Record> = Reader::new(&hurt[..]).filter_map(Result::ok).collect();
             let others = expected.iter().enumerate().filter(|(other, _)| *other != at);
-            // The closing line is not told of a section with a flaw.
+            // The closing line of a section with a flaw is not returned.
             let others: Vec<Record> = others.map(|(_, record)| record.clone()).collect();
             assert_eq!(found, others[..others.len() - 1], "{len} bytes, line {}", at + 1);
             assert_eq!(flaws(&hurt), [(at as u64 + 1, flaws(&hurt)[0].1.clone())]);

@@ -1,4 +1,4 @@
-//! Facts of all kinds, made by chance: written and read, they are the same.
+//! Property tests: random facts of all kinds are the same after writing and reading.
 
 use crate::{flaws, read, write};
 use haul_digest::{Algebra, Algorithm, Digest, PartHasher, PartPlace, digest};
@@ -10,7 +10,7 @@ use haul_model::{ByteOffset, ByteRange, LeafSize, Level, Object, ObjectSize};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// The digest of a part, as a waybill keeps it.
+/// Returns the digest of a part as a waybill stores it.
 pub(crate) fn part_digest(algorithm: Algorithm, bytes: &[u8], offset: u64, whole: bool) -> Digest {
     if algorithm.algebra() == Algebra::Serial {
         return digest(algorithm, bytes);
@@ -20,7 +20,7 @@ pub(crate) fn part_digest(algorithm: Algorithm, bytes: &[u8], offset: u64, whole
     hasher.finish().digest()
 }
 
-/// A file of these bytes with everything that can be kept of it.
+/// Returns the record of a file with these bytes and with every optional field.
 pub(crate) fn file(
     path: &str,
     bytes: &[u8],
@@ -162,7 +162,8 @@ proptest! {
         prop_assert_eq!(read(&bytes), expected);
     }
 
-    /// From the mark of any entry on, the same comes once more, without a flaw.
+    /// A reader that starts at the mark of any entry returns the same records from there, without a
+    /// flaw.
     #[test]
     fn an_entry_is_read_again_from_its_mark(sections in sections()) {
         let (bytes, expected) = write(&sections);
@@ -171,7 +172,8 @@ proptest! {
             if matches!(record, Ok(Record::Entry(_))) {
                 let mark = reader.mark();
                 let again = Reader::resume(&bytes[mark.offset() as usize..], mark);
-                // The totals of a section that was begun in its middle are not known, so its end is not told.
+                // The totals of a section that is read from its middle are unknown, so its end is
+                // not returned.
                 let rest: Vec<Record> =
                     expected[at..].iter().take_while(|record| !matches!(record, Record::End(_))).cloned().collect();
                 let again: Vec<Record> = again.take(rest.len()).map(Result::unwrap).collect();
@@ -203,7 +205,8 @@ fn command_lines_are_cut_where_they_grow_too_long() {
     assert_eq!(Job::run_of([b"haul".as_slice(), b"cp"]), b"haul cp");
 }
 
-/// 8 GiB at 4 MiB take less than 1/65536 of the data, with BLAKE3 by object and two more digests of the file.
+/// With 4 MiB objects, the waybill of 8 GiB takes less than 1/65536 of the data, with BLAKE3 per
+/// object and two more digests of the file.
 #[test]
 fn a_waybill_is_small() {
     let size = 8u64 << 30;
@@ -229,7 +232,7 @@ fn a_waybill_is_small() {
     }
     let (bytes, _) = write(&[(Job::default(), records)]);
     assert!((bytes.len() as u64) < size / 65536, "{} bytes for {size}", bytes.len());
-    // The digests were made up, and that is seen.
+    // The digests are invented, which the reader detects.
     let found = flaws(&bytes);
     assert!(
         found.len() == 1 && found[0].1.contains("does not follow from the digests of its objects"),

@@ -1,4 +1,5 @@
-//! Bytes that no writer wrote, sealed so that every checksum matches: refused where they must be, never followed.
+//! Tests of bytes from no writer, with correct checksums: invalid values are rejected and never
+//! used.
 
 use crate::flaws;
 use haul_log::waybill::{LINE_BYTES_MAX, Reader};
@@ -7,7 +8,7 @@ use std::io::{self, BufReader, Read};
 
 const HEAD: &str = "surehaul-waybill version=1 section=1 at=2026-11-21T10:43:25Z program=x root=. run=x";
 
-/// Lines with the right checksums, by the rule in the format's description.
+/// Returns lines with correct checksums, by the rule in the format's description.
 pub(crate) fn sealed(lines: &[&str]) -> Vec<u8> {
     let (mut bytes, mut sum) = (Vec::new(), 0);
     for line in lines {
@@ -27,7 +28,7 @@ fn crc32(before: u32) -> crc32fast::Hasher {
     crc32fast::Hasher::new_with_initial(before)
 }
 
-/// What is said about a line that stands behind a good head.
+/// Returns the flaw of a line that follows a valid head.
 fn said(line: &str) -> String {
     let found = flaws(&sealed(&[HEAD, line]));
     let (number, text) = found.first().cloned().unwrap_or_default();
@@ -157,7 +158,7 @@ fn what_is_no_waybill_is_refused_at_once() {
     }
 }
 
-/// A line that never ends costs no more memory than the longest that may be.
+/// An endless line takes no more memory than the longest valid line.
 #[test]
 fn endless_lines_are_passed_over() {
     struct Endless(u64);
@@ -178,7 +179,7 @@ fn endless_lines_are_passed_over() {
 }
 
 proptest! {
-    /// Whatever words stand in lines that are sealed rightly, reading ends and says what is wrong.
+    /// For any words in lines with correct checksums, reading ends and reports the flaws.
     #[test]
     fn arbitrary_lines_never_panic(lines in proptest::collection::vec("(file |dir |end |range |0 |0\\.0 |x-|same )?[a-z0-9=%/. -]{0,60}", 0..12), tail in proptest::collection::vec(any::<u8>(), 0..200)) {
         let mut all = vec![HEAD];
@@ -193,7 +194,7 @@ proptest! {
         prop_assert!(!flaws(&bytes).is_empty());
     }
 
-    /// Fields from the format's own vocabulary in any mixture.
+    /// Random combinations of the format's own fields.
     #[test]
     fn likely_lines_never_panic(words in proptest::collection::vec(proptest::sample::select(vec![
         "path=a", "size=70000", "size=9223372036854775807", "size=0", "mode=0644", "mtime=0.000000000", "object=65536", "object=1099511627776",

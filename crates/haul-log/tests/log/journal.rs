@@ -1,4 +1,4 @@
-//! The journal of a repair: what was written comes back, and of a journal that is not as it was written that is said.
+//! Tests of the journal of a repair: written data is read back, and a damaged journal is reported.
 
 use haul_log::journal::{
     CHUNK_BYTES_MAX, Chunk, Head, JournalFlaw, Reader, SECTOR_BYTES, Shape, Standing, VERSION, Writer,
@@ -22,7 +22,7 @@ fn head(size: u64, new_size: u64) -> Head {
     }
 }
 
-/// A journal of the bytes by which two files differ, in chunks of `len`.
+/// Returns a journal of the differences between two files, in chunks of `len` bytes.
 fn journal(head: &Head, old: &[u8], new: &[u8], len: usize) -> (Vec<u8>, Vec<Chunk>) {
     let mut writer = Writer::new(Vec::new(), head).unwrap();
     let mut chunks = Vec::new();
@@ -38,7 +38,7 @@ fn journal(head: &Head, old: &[u8], new: &[u8], len: usize) -> (Vec<u8>, Vec<Chu
     (writer.close().unwrap(), chunks)
 }
 
-/// A small one, of a file that grows.
+/// Returns a small journal of a growing file.
 fn small() -> Vec<u8> {
     let new: Vec<u8> = (0..1500_u32).map(|at| at as u8).collect();
     journal(&head(1100, 1500), &[9; 1100], &new, 512).0
@@ -105,15 +105,15 @@ fn what_stands_in_a_file_is_told_by_the_sector() {
         foreign[at] = 3;
         assert_eq!(chunk.standing(&foreign), Standing::Foreign);
     }
-    // Half a sector of each is neither.
+    // Half a sector of each is neither old nor new.
     let torn = [&new[..100], &old[100..]].concat();
     assert_eq!(chunk.standing(&torn), Standing::Foreign);
-    // Growing: behind the old end stand zeros, or nothing yet.
+    // Growing: behind the old end there are zeros, or nothing yet.
     let grows = Chunk::new(0, old[..700].to_vec(), &new);
     assert_eq!(grows.standing(&old[..700]), Standing::Old);
     assert_eq!(grows.standing(&[&old[..700], &[0; 600]].concat()), Standing::Old);
     assert_eq!(grows.standing(&[&old[..700], &[0; 324], &new[1024..]].concat()), Standing::Mixed);
-    // Shrinking: what is cut off is new.
+    // Shrinking: the truncated part counts as new.
     let shrinks = Chunk::new(0, old.clone(), &[]);
     assert_eq!((shrinks.standing(&old), shrinks.standing(&[])), (Standing::Old, Standing::New));
     assert!(chunk.is_new(&new) && !chunk.is_new(&new[1..]) && !chunk.is_new(&mixed));

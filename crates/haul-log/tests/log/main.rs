@@ -1,4 +1,5 @@
-//! The waybill, stored digests, the journal of a repair, the object log: any facts come back, any damage is found, nothing hostile is let in.
+//! Tests of the waybill, stored digests, the journal of a repair and the object log: facts are read
+//! back, damage is found, and hostile input is rejected.
 
 mod damage;
 mod facts;
@@ -10,7 +11,7 @@ mod vectors;
 
 use haul_log::waybill::{Job, ReadError, Reader, Record, Tail, Writer};
 
-/// Writes sections; what a reader must bring back of them stands beside the bytes.
+/// Writes sections. Returns the bytes and the records that a reader must return.
 fn write(sections: &[(Job, Vec<Record>)]) -> (Vec<u8>, Vec<Record>) {
     let (mut bytes, mut expected) = (Vec::new(), Vec::new());
     for (number, (job, records)) in (1..).zip(sections) {
@@ -36,12 +37,12 @@ fn write(sections: &[(Job, Vec<Record>)]) -> (Vec<u8>, Vec<Record>) {
     (bytes, expected)
 }
 
-/// All records, of a waybill that must be whole.
+/// Returns all records of a waybill without flaws.
 fn read(bytes: &[u8]) -> Vec<Record> {
     Reader::new(bytes).collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The lines at which something is wrong, with what it is.
+/// Returns the lines with flaws, each with the flaw.
 fn flaws(bytes: &[u8]) -> Vec<(u64, String)> {
     let mut reader = Reader::new(bytes);
     let mut found = Vec::new();

@@ -1,4 +1,5 @@
-//! Stored digests: what was written comes back, every flipped bit is seen, and fixed samples of all three forms hold.
+//! Tests of stored digests: values are read back, every flipped bit is detected, and fixed samples
+//! of all three formats decode.
 
 use haul_digest::{Algorithm, Digest, digest};
 use haul_log::stored::xrootd::{XrootdFlaw, XrootdValue};
@@ -57,7 +58,7 @@ fn the_sample_of_the_description_holds() {
     assert_eq!(Stored::decode(&hex(sample)), Ok(expected));
 }
 
-/// Bytes with a CRC that is right, whatever they say.
+/// Appends a correct CRC to any bytes.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let crc = digest(Algorithm::Crc32c, &bytes).value().unwrap() as u32;
     bytes.extend(crc.to_le_bytes());
@@ -77,7 +78,7 @@ fn what_contradicts_itself_is_refused_and_strangers_are_passed_over() {
         assert!(matches!(with(at, byte), Err(StoredFlaw::Contradictory(_))), "{at} {byte}");
     }
     assert_eq!(with(8, 2), Err(StoredFlaw::Newer(2)));
-    // An algorithm of later days.
+    // An algorithm of a later version.
     let mut stranger = body.to_vec();
     stranger[33] = b'z';
     assert_eq!(Stored::decode(&sealed(stranger)).unwrap().digests, []);

@@ -1,4 +1,5 @@
-//! The example of the format's description: made again from its facts, byte for byte, and read again.
+//! Test of the example in the format's description: it is recreated from its facts, byte for byte,
+//! and read again.
 
 use crate::facts::{file, pattern};
 use crate::{read, write};

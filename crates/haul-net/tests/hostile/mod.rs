@@ -1,4 +1,4 @@
-//! Peers that mean harm, and networks that do it.
+//! Tests of hostile peers and of networks that damage data.
 
 use crate::world::{LONG, Numbers, World, dialer, refusal};
 use haul_lab::line::{Ill, Line, Way};
@@ -9,12 +9,13 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// Limits that a test can reach. Their deadline is short for who is honest, too: [`World::meets_at_last`].
+/// Returns limits that a test can reach. Their deadline is short for honest clients too: see
+/// [`World::meets_at_last`].
 fn tight() -> Limits {
     Limits { strangers: 8, strangers_per_peer: 8, handshake: Duration::from_millis(400), ..Limits::default() }
 }
 
-/// The client's first flight of TLS, as the machine's own client sends it.
+/// Returns the first TLS flight of haul's own client.
 fn client_hello() -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -31,7 +32,7 @@ fn client_hello() -> Vec<u8> {
     bytes
 }
 
-/// Reads until the server closes; fails if it does not.
+/// Reads until the server closes; panics if it does not.
 #[track_caller]
 fn assert_closed(mut stream: TcpStream) {
     stream.set_read_timeout(Some(LONG)).expect("sets");
@@ -65,12 +66,12 @@ fn garbage_ends_only_itself() {
             let mut bytes = vec![0; numbers.length() % 3000 + 1];
             numbers.fill(&mut bytes);
             if round % 2 == 0 {
-                // Begins as each kind of connection does.
+                // Begins like a connection of each kind.
                 let begin: &[u8] =
                     if encryption == Encryption::Tls { &[22, 3, 1, 255, 255, 1] } else { b"HAULPLN1" };
                 bytes.splice(0..0, begin.iter().copied());
             }
-            // The server may have closed in the middle of it.
+            // The server may have closed in the middle of this.
             let _ = stream.write_all(&bytes);
             let _ = stream.shutdown(Shutdown::Write);
             assert_closed(stream);
@@ -86,7 +87,8 @@ fn a_slow_handshake_is_ended_in_time_and_its_place_is_free() {
         let world = World::with(encryption, Limits { strangers: 1, strangers_per_peer: 1, ..tight() });
         let hello = if encryption == Encryption::Tls { client_hello() } else { b"HAULPLN1".repeat(30) };
         let mut stream = TcpStream::connect(world.address()).expect("connects");
-        // A byte at a time never lets the connection fall silent; the deadline is for all of it.
+        // With one byte at a time the connection is never silent; the deadline covers the whole
+        // handshake.
         let mut sent = 0;
         for byte in &hello {
             if stream.write_all(&[*byte]).is_err() {
@@ -114,7 +116,8 @@ fn a_silent_client_after_the_handshake_is_ended_too() {
 
 #[test]
 fn a_flood_of_strangers_is_bounded_and_passes() {
-    // No deadline ends a stranger within this test: those above the limit are closed because of the limit.
+    // No deadline closes an unauthenticated connection within this test. Those above the limit are
+    // closed because of the limit.
     let limits = Limits { handshake: 10 * PATIENCE, ..tight() };
     let world = World::with(Encryption::Tls, limits);
     let (_dialer, _session, mut near, mut far) = world.meets_at_last();
@@ -126,14 +129,15 @@ fn a_flood_of_strangers_is_bounded_and_passes() {
         flood.len() <= limits.strangers
     });
     assert!(!flood.is_empty(), "strangers within the limit have their time");
-    // A session under way does not notice.
+    // A running session is not affected.
     near.write_all(b"x").expect("writes");
     far.read_exact(&mut [0]).expect("reads");
     drop(flood);
     world.meets_at_last();
 }
 
-/// Returns false if the server closed a connection. Nothing is to be read from it.
+/// Returns true if the server has not closed the connection. The connection must have no bytes to
+/// read.
 fn is_open(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).expect("sets");
     stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)

@@ -1,4 +1,4 @@
-//! What lanes do with bytes.
+//! Tests of the transport of bytes over lanes.
 
 use crate::world::{KINDS, LONG, Numbers, lane};
 use haul_net::{Kind, Lane, LaneError, LaneReader, LaneWriter, Pacer};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes each way of a soak.
+/// Number of bytes per direction in a soak test.
 const SOAK_BYTES: usize = 12 << 20;
 
 fn send(writer: &mut LaneWriter, seed: u64) {
@@ -29,7 +29,7 @@ fn receive(reader: &mut LaneReader, seed: u64) {
         expected.resize(lengths.length(), 0);
         bytes.fill(&mut expected);
         got.resize(expected.len(), 0xee);
-        // The same bytes in two reads, cut elsewhere than they were sent.
+        // The same bytes in two reads, split at another position than when they were sent.
         let cut = lengths.draw() as usize % (expected.len() + 1);
         let (head, tail) = got.split_at_mut(expected.len() - cut);
         reader.read_exact(head).expect("reads");
@@ -68,7 +68,7 @@ fn a_full_direction_does_not_stop_the_other() {
         let (mut far_in, mut far_out) = far.split();
         let bulk = vec![7; 32 << 20];
         thread::scope(|scope| {
-            // Nobody reads this yet: the writer comes to stand with full buffers.
+            // Nothing reads this yet: the writer blocks with full buffers.
             let full = scope.spawn(move || {
                 near_out.write_all(&bulk).expect("writes");
                 near_out.finish().expect("finishes");
@@ -98,7 +98,7 @@ fn the_end_is_told_from_the_middle() {
         assert!(matches!(far.read_exact(&mut [0; 5]), Err(LaneError::EndedInside { missing: 2 })));
         assert!(!far.read_exact_or_end(&mut [0; 5]).expect("the end"));
         assert!(matches!(far.read_exact(&mut [0; 5]), Err(LaneError::Ended)));
-        // The other direction is open still.
+        // The other direction is still open.
         far.write_all(b"6").expect("writes");
         near.read_exact(&mut [0]).expect("reads");
         far.write_all(b"7").expect("writes");
@@ -120,7 +120,7 @@ fn the_last_bytes_of_a_one_way_lane_arrive() {
                     near.close(LONG).expect("closes")
                 });
                 let mut bytes = vec![0; 1 << 20];
-                // Late, with small reads: everything is in buffers when the sender closes.
+                // Late and small reads: everything is in buffers when the sender closes.
                 thread::sleep(Duration::from_millis(20));
                 for chunk in bytes.chunks_mut(1000) {
                     far.read_exact(chunk).expect("reads");
@@ -145,7 +145,7 @@ fn giving_up_wakes_whoever_waits() {
                     writer.write_all(&[0; 1 << 16])?;
                 }
             });
-            // Both wait by now, or will in vain.
+            // Both are blocked by now, or will block.
             thread::sleep(Duration::from_millis(50));
             control.abort();
             let read: Result<(), LaneError> = reading.join().expect("no panic");
@@ -173,7 +173,7 @@ fn a_silent_peer_is_a_stall() {
     }
 }
 
-/// A lane that is dropped is seen by the other end, though someone still looks at its numbers.
+/// The peer sees that a lane was dropped even if a handle for its statistics still exists.
 #[test]
 fn a_dropped_lane_is_cut_off() {
     for kind in KINDS {
@@ -204,7 +204,8 @@ fn a_rate_is_held_by_waiting() {
         });
         far.read_exact(&mut vec![0; 2_000_000]).expect("reads");
     });
-    // 0.2 s at the rate, but for the first burst and the last piece. Of that a busy machine waits for other things, too.
+    // 0.2 s at the rate, without the first burst and the last piece. On a busy machine, part of
+    // that is waiting for other things.
     assert!(begun.elapsed() >= Duration::from_millis(150));
     assert!(writer.control().stats().paced > Duration::ZERO);
 }

@@ -1,4 +1,4 @@
-//! Who comes in, and who does not.
+//! Tests of session setup: accepted and refused clients.
 
 use crate::world::{LONG, World, dead, dialer, limits, refusal};
 use haul_net::{
@@ -42,7 +42,7 @@ fn the_lanes_of_a_session_come_together() {
         let far: Vec<_> = (0..8).map(|_| session.next_lane(LONG).expect("a lane")).collect();
         let indices: BTreeSet<u16> = far.iter().map(|(index, _)| *index).collect();
         assert_eq!(indices, (0..8).collect());
-        // Each lane is the one its number says.
+        // Each lane is the one of its number.
         for (index, mut lane) in far {
             lane.write_all(&index.to_le_bytes()).expect("writes");
         }
@@ -83,16 +83,17 @@ fn a_wrong_secret_and_an_unknown_ticket_get_the_same_answer() {
         let (_dialer, _session, mut near, mut far) = world.meet(&world.ticket(Uses::Lasting));
         assert_refused(&refusal(&world.strange_ticket(Uses::Lasting, None)), Verdict::Unproven);
         world.said("not valid here");
-        // A known name with another secret: the name stands in bytes 1 to 9 of a ticket, before its secret.
+        // A known name with another secret. The name is in bytes 1 to 9 of a ticket, before the
+        // secret.
         let wrong = with_another_secret(&world.ticket(Uses::Lasting));
         assert_refused(&refusal(&wrong), Verdict::Unproven);
-        // Sessions under way are not touched.
+        // Running sessions are not affected.
         near.write_all(b"still here").expect("writes");
         far.read_exact(&mut [0; 10]).expect("reads");
     }
 }
 
-/// The same ticket under another secret, made as a forger would: by its text.
+/// Returns the same ticket with another secret, forged through its text form.
 fn with_another_secret(ticket: &Ticket) -> Ticket {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let line = ticket.to_line();
@@ -201,7 +202,7 @@ fn another_certificate_is_refused_by_the_client() {
 #[test]
 fn ends_that_ask_for_different_encryption_never_meet() {
     let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
-    // What the ticket says and what the user says.
+    // The ticket and the user disagree.
     let world = World::new(Encryption::Tls);
     let settings = |encryption| DialSettings { encryption, ..DialSettings::default() };
     let error = Dialer::new(world.ticket(Uses::Lasting), settings(Encryption::Plain)).expect_err("differ");
@@ -209,7 +210,7 @@ fn ends_that_ask_for_different_encryption_never_meet() {
     let plain = Ticket::issue(grant, vec![world.address().into()], None).expect("a ticket");
     let error = Dialer::new(plain.clone(), settings(Encryption::Tls)).expect_err("differ");
     assert!(matches!(error, DialError::TicketIsPlain), "{error:?}");
-    // What the ticket says and what the server does.
+    // The ticket and the server disagree.
     world.book.insert(plain.clone());
     assert!(matches!(refusal(&plain), DialError::NotPlain));
     world.said("no session");
@@ -235,7 +236,7 @@ fn sessions_and_lanes_are_limited_and_places_come_back() {
         matches!(error, DialError::Refused { verdict: Verdict::TooManyLanes, lanes_max: 2 }),
         "{error:?}"
     );
-    // A lane's place is free once the server has let go of it.
+    // The slot of a lane is free once the server has released the lane.
     drop((near, far));
     let third = first.lane(2).expect("a place");
     drop((session, second, third));
@@ -283,7 +284,7 @@ fn the_next_address_is_tried_where_one_is_dead() {
     }
 }
 
-/// A ticket for a server that is none, at `listener`.
+/// Returns a ticket for a socket at `listener` that is not a server.
 fn ticket_for(listener: &TcpListener, encryption: Encryption) -> Ticket {
     let identity = (encryption == Encryption::Tls).then(|| Identity::generate().expect("a certificate"));
     let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
@@ -291,7 +292,8 @@ fn ticket_for(listener: &TcpListener, encryption: Encryption) -> Ticket {
     Ticket::issue(grant, addresses, identity.as_ref().map(Identity::fingerprint)).expect("a ticket")
 }
 
-/// Gives up a lane that is on its way, which only that can end, and says what became of it.
+/// Gives up a lane that is being opened and that nothing else can end. Returns the resulting
+/// errors.
 fn given_up(ticket: Ticket, is_under_way: impl FnOnce()) -> [DialError; 2] {
     let settings = DialSettings {
         encryption: ticket.encryption(),
@@ -309,7 +311,7 @@ fn given_up(ticket: Ticket, is_under_way: impl FnOnce()) -> [DialError; 2] {
     [ended, dialer.lane(2).expect_err("no more are wanted")]
 }
 
-/// A job at its end used to wait for lanes whose server did not answer.
+/// Regression: a finished job waited for lanes whose server did not answer.
 #[test]
 fn lanes_that_nobody_answers_can_be_given_up() {
     for encryption in BOTH {
@@ -325,11 +327,11 @@ fn lanes_that_nobody_answers_can_be_given_up() {
 #[test]
 fn connections_that_nobody_takes_can_be_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    // One waits to be accepted, and the kernel answers nobody else.
+    // One connection waits to be accepted, so the kernel answers no other.
     rustix::net::listen(&listener, 0).expect("a shorter queue");
     let address = listener.local_addr().expect("an address");
     let _waits = TcpStream::connect(address).expect("the kernel takes it");
-    // As /proc/net/tcp writes "to that port of 127.0.0.1, SYN_SENT".
+    // Form of /proc/net/tcp for "to that port of 127.0.0.1, SYN_SENT".
     let line = format!(":{:04X} 02 ", address.port());
     let errors = given_up(ticket_for(&listener, Encryption::Tls), || {
         while !std::fs::read_to_string("/proc/self/net/tcp").expect("Linux").contains(&line) {

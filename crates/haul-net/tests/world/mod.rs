@@ -1,4 +1,4 @@
-//! A server and its clients within this process.
+//! Fixture: a server and its clients in one process.
 
 use haul_net::{
     DialError, DialSettings, Dialer, DoorEvent, Encryption, Grant, Identity, Kind, Lane, Limits,
@@ -12,15 +12,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Longer than anything here takes, even on a loaded machine.
+/// Timeout, longer than any step takes on a loaded machine.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
-/// The usual limits, but for the deadline of a handshake, which a loaded machine keeps as well.
+/// Returns the default limits with a handshake deadline that a loaded machine meets too.
 pub(crate) fn limits() -> Limits {
     Limits { handshake: LONG, ..Limits::default() }
 }
 
-/// An address at which nobody listens, and that the system gives to nobody else as long as the socket is there.
+/// Returns an address without a listener. The system gives the address to no other process while
+/// the socket exists.
 pub(crate) fn dead() -> (OwnedFd, SocketAddr) {
     let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
@@ -28,7 +29,7 @@ pub(crate) fn dead() -> (OwnedFd, SocketAddr) {
     (socket, address)
 }
 
-/// A server, and what it said.
+/// A server and its events.
 pub(crate) struct World {
     pub(crate) listener: Listener,
     pub(crate) book: Arc<TicketBook>,
@@ -38,7 +39,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(encryption: Encryption) -> Self {
-        // Wrong proofs are answered soon here; that they wait at all is the gate's own test.
+        // Answers to wrong proofs come soon here; the delay itself is tested at the gate.
         Self::with(encryption, Limits { wrong_delay: Duration::from_millis(1), ..limits() })
     }
 
@@ -61,7 +62,7 @@ impl World {
         self.listener.local_addresses()[0]
     }
 
-    /// A ticket that the server honours.
+    /// Returns a ticket that the server accepts.
     pub(crate) fn ticket(&self, uses: Uses) -> Ticket {
         self.ticket_until(uses, None)
     }
@@ -72,14 +73,14 @@ impl World {
         ticket
     }
 
-    /// A ticket for this server that it knows nothing of.
+    /// Returns a ticket for this server that the server does not know.
     pub(crate) fn strange_ticket(&self, uses: Uses, expires: Option<SystemTime>) -> Ticket {
         let grant = Grant { role: Role::Both, uses, expires };
         let fingerprint = self.identity.as_ref().map(Identity::fingerprint);
         Ticket::issue(grant, vec![self.address().into()], fingerprint).expect("a ticket")
     }
 
-    /// A session's both ends.
+    /// Returns both ends of a new session.
     pub(crate) fn meet(&self, ticket: &Ticket) -> (Dialer, Session, Lane, Lane) {
         let dialer = dialer(ticket);
         let near = dialer.lane(0).expect("welcome");
@@ -89,7 +90,8 @@ impl World {
         (dialer, session, near, far)
     }
 
-    /// The same where a deadline of the server's is short: a handshake that a loaded machine was too slow for is tried again.
+    /// Does the same as [`World::meet`] with a short deadline of the server: repeats a handshake
+    /// for which a loaded machine was too slow.
     pub(crate) fn meets_at_last(&self) -> (Dialer, Session, Lane, Lane) {
         let begun = Instant::now();
         loop {
@@ -111,7 +113,7 @@ impl World {
         self.listener.next_session_within(LONG).expect("a session")
     }
 
-    /// Waits until the server has said something with `text` in it.
+    /// Waits until the server has reported an event that contains `text`.
     #[track_caller]
     pub(crate) fn said(&self, text: &str) -> String {
         let events = self.events.lock().expect("no test panicked with it");
@@ -132,13 +134,13 @@ pub(crate) fn dialer(ticket: &Ticket) -> Dialer {
     Dialer::new(ticket.clone(), settings).expect("they ask for the same")
 }
 
-/// Why a lane is not had.
+/// Returns the error of opening a lane.
 #[track_caller]
 pub(crate) fn refusal(ticket: &Ticket) -> DialError {
     dialer(ticket).lane(0).expect_err("no lane")
 }
 
-/// Two ends of a lane of a kind, and what must live as long.
+/// Returns both ends of a lane of a kind, and the values that must live as long.
 pub(crate) fn lane(kind: Kind) -> (Lane, Lane, Option<(World, Dialer, Session)>) {
     match kind {
         Kind::Local => {
@@ -166,7 +168,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 
 pub(crate) const KINDS: [Kind; 4] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local];
 
-/// Numbers from a seed (SplitMix64): the two ends of a lane draw the same.
+/// Seeded random numbers (SplitMix64): both ends of a lane draw the same.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
@@ -184,7 +186,7 @@ impl Numbers {
         }
     }
 
-    /// A length: most are small, some are large, some are the ones at which something changes.
+    /// Returns a length: most are small, some are large, and some are boundary values.
     pub(crate) fn length(&mut self) -> usize {
         let r = self.draw();
         let r16 = (r >> 8) as usize & 0xffff;

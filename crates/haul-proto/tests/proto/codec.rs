@@ -72,8 +72,7 @@ proptest! {
         prop_assert_eq!(decoded(&field(tag | 0x8000)), Err(Flaw::MustUnderstand(tag | 0x8000)));
     }
 
-    /// A flipped bit never passes both checksums: about one in many thousands passes the header's,
-    /// and then fails the body's.
+    /// A flipped bit is always detected: in the header by its checksum, behind it by the body's.
     #[test]
     fn a_flipped_bit_is_seen(message in message(), at in any::<proptest::sample::Index>(), bit in 0u32..8) {
         let mut bytes = encoded(&message);

@@ -158,7 +158,8 @@ fn damage_is_sent_again_a_few_times_and_then_the_file_fails() {
     assert!(matches!(close.close, Close::Failed(reason) if reason.why == Why::Differs));
 }
 
-/// If the first name failed, or the update rule kept the existing file, a link would lead to another file.
+/// If the first name failed, or the update rule kept the existing file, a link would lead to
+/// another file.
 #[test]
 fn a_hard_link_waits_for_its_first_name_and_is_a_link_only_to_the_file_itself() {
     for (update, outcome, is_link) in [

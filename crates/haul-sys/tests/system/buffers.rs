@@ -1,4 +1,4 @@
-//! Buffers and their pool.
+//! Tests of buffers and their pool.
 
 use haul_sys::buffer::{AlignedBuffer, BUFFER_ALIGN, BufferPool};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The page cache: what it holds, and that it lets go.
+//! Tests of the page cache: residency and dropping of pages.
 
 use crate::{errno, noise, opened, places};
 use haul_lab::needs::shown_or_skip;
@@ -31,14 +31,15 @@ fn pages_come_are_written_and_go() {
         const TMPFS_MAGIC: u64 = 0x0102_1994;
         let kind = rustix::fs::fstatfs(&file).expect("asked").f_type;
         if u64::try_from(kind) == Ok(TMPFS_MAGIC) {
-            // In memory is all there is: nothing goes.
+            // On tmpfs the page cache is the only storage: nothing is dropped.
             cache::drop_range(&file, whole).expect("asked");
             assert_eq!(cache::residency(&file, whole).expect("asked").expect("known").cached, PAGES);
             continue;
         }
         assert_eq!(cache::residency(&file, whole).expect("asked").expect("known").dirty, 0);
 
-        // The kernel keeps a large folio of which only a part is named: the range must be widened.
+        // If a range covers only part of a large folio, the kernel keeps the folio. The range must
+        // be widened.
         let part = ByteRange::between(page * 16 + 1, page * 32 - 1);
         cache::drop_range(&file, part).expect("dropped");
         let inside = ByteRange::between(page * 16, page * 32);

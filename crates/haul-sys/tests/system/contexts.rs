@@ -1,4 +1,4 @@
-//! The system's own libselinux, as far as it goes whatever the kernel is.
+//! Tests of the system's libselinux, as far as possible on any kernel.
 
 use haul_lab::needs::shown_or_skip;
 use haul_sys::FileKind;
@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The library, which every Debian, Fedora and SUSE has.
+/// Loads the library, which Debian, Fedora and SUSE install.
 fn library() -> Option<Library> {
     let library = Library::load().ok();
     shown_or_skip(library.is_some(), "libselinux.so.1").then_some(library).flatten()

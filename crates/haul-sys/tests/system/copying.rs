@@ -1,4 +1,4 @@
-//! Positioned and streamed transfers, copies inside the kernel, clones.
+//! Tests of positioned and streamed transfers, copies inside the kernel, and clones.
 
 use crate::{errno, noise, opened, places};
 use haul_lab::mounts::FsKind;
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::thread;
 
-/// Kinds of file systems whose files share no extents.
+/// File systems without shared extents.
 const NO_CLONES: [FsKind; 2] = [FsKind::Ext4, FsKind::Tmpfs];
 
 #[test]

@@ -1,4 +1,4 @@
-//! Direct transfers, their probe and the tail that fills no block.
+//! Tests of direct I/O, of its probe, and of a tail shorter than a block.
 
 use crate::{noise, opened, places};
 use haul_lab::mounts::FsKind;

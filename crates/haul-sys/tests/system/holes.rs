@@ -1,4 +1,4 @@
-//! Maps of sparse files against a naive twin, and making holes.
+//! Tests of the maps of sparse files against a simple model, and of making holes.
 
 use crate::{noise, opened, places};
 use haul_model::ByteRange;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rustix::fd::OwnedFd;
 use std::path::Path;
 
-/// A size that every file system here can leave a hole of.
+/// Block size; every file system under test can represent a hole of this size.
 const BLOCK: u64 = 64 << 10;
 
 fn file_in(folder: &Path) -> OwnedFd {
@@ -18,7 +18,7 @@ fn file_in(folder: &Path) -> OwnedFd {
     create_new_at(opened(folder), name.as_str(), 0o600).expect("made")
 }
 
-/// What the map should be, found by looking at every block that was written.
+/// Returns the expected map, computed from every written block.
 fn naive_ranges(written: &[bool], from: u64, end: u64) -> Vec<ByteRange> {
     let mut ranges: Vec<ByteRange> = Vec::new();
     for (index, _) in written.iter().enumerate().filter(|(_, written)| **written) {

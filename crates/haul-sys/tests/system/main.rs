@@ -1,5 +1,5 @@
-//! The floor of the operating system, tried on the file system that holds temporary files and on one of each kind that
-//! can be mounted here. What a kind of file system cannot do stands in the test that needs it.
+//! Tests of the operating system layer, on the file system of temporary files and on one of each
+//! kind that this machine can mount. A test states which kinds of file systems lack its feature.
 
 mod buffers;
 mod caching;
@@ -18,17 +18,18 @@ use std::fs::File;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// The kinds of file systems that every test goes through.
+/// Kinds of file systems on which every test runs.
 const KINDS: [FsKind; 5] = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs, FsKind::BtrfsZstd, FsKind::Tmpfs];
 
-/// A fresh folder, and on what kind of file system it lies.
+/// A new folder with the kind of its file system.
 struct Place {
     dir: TempDir,
-    /// `None` for the one that holds temporary files on this machine, whatever that is.
+    /// `None` for the file system of temporary files, whatever its kind.
     kind: Option<FsKind>,
 }
 
-/// A fresh folder where temporary files are and on each kind of file system that can be had.
+/// Returns a new folder among temporary files, and one on each kind of file system that can be
+/// mounted.
 fn places() -> Vec<Place> {
     let here = Place { dir: tempfile::tempdir().expect("a temporary folder"), kind: None };
     let others =
@@ -41,7 +42,8 @@ impl Place {
         self.dir.path()
     }
 
-    /// This file system can't do something. No kind but those in `lacking` may say so.
+    /// Records that this file system lacks a feature. Panics if its kind is known and not in
+    /// `lacking`.
     #[track_caller]
     fn lacks(&self, what: &str, lacking: &[FsKind]) {
         if let Some(kind) = self.kind {
@@ -49,7 +51,7 @@ impl Place {
         }
     }
 
-    /// This file system did something. No kind in `lacking` may.
+    /// Records that this file system has a feature. Panics if its kind is in `lacking`.
     #[track_caller]
     fn has(&self, what: &str, lacking: &[FsKind]) {
         if let Some(kind) = self.kind {
@@ -61,12 +63,12 @@ impl Place {
     }
 }
 
-/// A folder, opened to resolve names in it.
+/// Opens a folder to resolve names in it.
 fn opened(folder: &Path) -> File {
     File::open(folder).expect("the folder opens")
 }
 
-/// Bytes without a pattern that a mistaken offset could hit upon again.
+/// Returns random bytes, in which no wrong offset shows the same bytes.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -78,7 +80,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// The number that the kernel gave with an error.
+/// Returns the kernel's error number.
 fn errno(error: &std::io::Error) -> Option<rustix::io::Errno> {
     rustix::io::Errno::from_io_error(error)
 }

@@ -1,4 +1,4 @@
-//! Names: directories, stat, opening, linking, renaming.
+//! Tests of names: directories, stat, opening, linking, renaming.
 
 use crate::{errno, opened, places};
 use haul_lab::mounts::FsKind;
@@ -16,7 +16,7 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-/// Names that are hard to get right: the longest, bytes that are no UTF-8, escapes, a leading dash.
+/// Returns difficult names: the longest, bytes that are not UTF-8, escapes, a leading dash.
 fn odd_names() -> Vec<OsString> {
     vec![
         OsString::from_vec(vec![b'n'; 255]),
@@ -275,7 +275,7 @@ fn links_are_kept_or_followed_and_targets_are_read_whole() {
             let target = [b"t\xff".as_slice(), &vec![b'/'; len]].concat();
             let name = format!("target of {len}");
             match open::symlink_at(target.as_slice(), &dir, name.as_str()) {
-                // XFS keeps 1,024 bytes of a target.
+                // XFS stores at most 1,024 bytes of a target.
                 Err(error) if len > 1_022 && errno(&error) == Some(Errno::NAMETOOLONG) => {
                     place.lacks("links to long names", &[FsKind::Xfs]);
                     continue;

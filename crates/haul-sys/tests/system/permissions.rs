@@ -1,4 +1,4 @@
-//! Owner, mode, times, attributes and access control lists, there and back.
+//! Tests of setting and reading owner, mode, times, attributes and access control lists.
 
 use crate::{Place as Folder, errno, opened, places};
 use haul_lab::mounts::FsKind;
@@ -84,7 +84,7 @@ fn times_are_kept_to_the_nanosecond_before_and_after_the_epoch() {
     }
 }
 
-/// Whether attributes of users can be set here. In memory that came with Linux 6.6.
+/// Returns true if user attributes can be set here. tmpfs supports them since Linux 6.6.
 fn has_user_attributes(place: &Folder, file: &File) -> bool {
     match metadata::set_xattr(Place::file(file), c"user.probe", b"") {
         Ok(()) => metadata::remove_xattr(Place::file(file), c"user.probe").expect("removed"),
@@ -160,7 +160,8 @@ fn attributes_are_copied_by_choice_and_one_failure_stops_none() {
         );
         assert_eq!(metadata::get_xattr(Place::file(&dst), c"user.secret").expect("read"), None);
 
-        // Symbolic links carry no attributes of users: each is refused, and each is reported.
+        // Symbolic links have no user attributes: each attribute is refused, and each refusal is
+        // reported.
         symlink_at("dst", &dir, c"link").expect("made");
         let failures =
             metadata::copy_xattrs(Place::file(&src), Place::name(&dir, c"link"), wanted).expect("listed");
@@ -193,8 +194,9 @@ fn a_links_own_attributes_are_reached_without_following_it() {
     }
 }
 
-/// An access control list as the kernel shows it (linux/posix_acl_xattr.h): version 2, then tag, permission
-/// and id of each entry, little-endian. Grants a second user `user` and keeps all others to `mask`.
+/// Returns an access control list in the kernel's format (linux/posix_acl_xattr.h): version 2, then
+/// tag, permission and id of each entry, little-endian. The list grants `user` to a second user and
+/// limits all others to `mask`.
 fn list(user: u16, mask: u16) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries: [(u16, u16, u32); 5] =
@@ -208,7 +210,7 @@ fn list(user: u16, mask: u16) -> Vec<u8> {
     bytes
 }
 
-/// Whether lists can be set here.
+/// Sets a list. Returns true if lists can be set here.
 fn set_list(folder: &Folder, place: Place<'_>, name: &CStr, value: &[u8]) -> bool {
     match metadata::set_xattr(place, name, value) {
         Ok(()) => true,
@@ -269,7 +271,7 @@ fn a_default_list_is_copied_for_directories_and_removed_where_the_source_has_non
 
 #[test]
 fn a_source_without_lists_gives_its_mode_alone() {
-    // /proc keeps no lists at all.
+    // /proc has no access control lists.
     let src = File::open("/proc/self/status").expect("opens");
     for place in places() {
         let dst = File::from(create_new_at(opened(place.path()), c"dst", 0o600).expect("made"));

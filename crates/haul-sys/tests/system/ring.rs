@@ -1,4 +1,4 @@
-//! The ring: every copy equals its source, every failure names its side and its byte.
+//! Tests of the ring: every copy equals its source, and every error names its side and its offset.
 
 use crate::{errno, noise, opened, places};
 use haul_lab::needs::shown_or_skip;
@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A ring, or a word that there is none here.
+/// Returns a ring; prints a skip if this machine has none.
 fn ring(depth: usize, block: usize) -> Option<CopyRing> {
     match CopyRing::new(depth, block) {
         Ok(ring) => Some(ring),
@@ -23,7 +23,7 @@ fn ring(depth: usize, block: usize) -> Option<CopyRing> {
     }
 }
 
-/// Collects what the ring shows, and holds it to the order of the file.
+/// Collects the bytes that the ring passes on, and checks that they are in the order of the file.
 struct Seen {
     next: u64,
     bytes: Vec<u8>,
@@ -77,7 +77,7 @@ proptest! {
         size in 0_usize..60_000, from in 0_usize..70_000, to in 0_usize..20_000, len in 0_usize..70_000,
         depth in 1_usize..9, block in 1_usize..9_000,
     ) {
-        // Tiny blocks make many requests: bounded, to keep the test quick.
+        // Small blocks mean many requests: a lower bound keeps the test quick.
         let block = block.max(64);
         let place = tempfile::tempdir().expect("a temporary folder");
         let Some(mut ring) = ring(depth, block) else { return Ok(()) };
@@ -132,7 +132,7 @@ fn a_full_destination_is_named_with_its_offset_and_the_ring_goes_on() {
 
 #[test]
 fn a_destination_that_ends_midway_is_named_at_the_first_byte_it_refused() {
-    // A file in memory that may not grow takes bytes up to its length and refuses the rest.
+    // A memfd that may not grow accepts bytes up to its length and refuses the rest.
     const ROOM: u64 = 5 * 4_096;
     let place = tempfile::tempdir().expect("a temporary folder");
     let bytes = noise(100_000, 3);
@@ -192,7 +192,7 @@ fn a_panic_in_the_callers_own_code_leaves_the_ring_whole() {
     for stop in [0, 4_096, 20 * 4_096] {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             ring.copy(src.as_fd(), dst.as_fd(), 0, 0, 200_000, &mut |at, _| {
-                // Without the panic hook's message: the panic is meant.
+                // Without the message of the panic hook, because the panic is intended.
                 if at == stop {
                     std::panic::resume_unwind(Box::new("meant"));
                 }
@@ -230,7 +230,8 @@ fn threads_with_a_ring_each_share_a_file() {
 
 #[test]
 fn a_file_that_says_not_now_is_read_in_the_plain_way() {
-    // A file of /proc opened without waiting knows no "later": the ring answers EAGAIN for it, always.
+    // A file of /proc that is opened with O_NONBLOCK cannot be polled: for such a file the ring
+    // always returns EAGAIN.
     let Some(mut ring) = ring(4, 16) else { return };
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
     let src = rustix::fs::open(c"/proc/version", flags, rustix::fs::Mode::empty()).expect("opens");

@@ -1,4 +1,4 @@
-//! The process and what it is granted.
+//! Tests of the process and its limits.
 
 use crate::{Place, errno, opened, places};
 use haul_lab::mounts::FsKind;
@@ -63,13 +63,13 @@ fn a_thread_with_its_own_table_keeps_old_descriptors_and_hides_new_ones() {
                 unshared.is_ok()
             });
             let unshared = other.join().expect("the thread ends well");
-            // The scope of the other table ended with its thread; this one is as it was.
+            // The other table ended with its thread; this one is unchanged.
             assert_eq!(place.path().join("file").exists(), unshared);
         });
     }
 }
 
-/// Runs in a thread with a table of its own; `dir` was opened before.
+/// Runs in a thread with its own descriptor table; `dir` was opened before.
 fn see_own_table(place: &Place, dir: &File) {
     let file = File::from(create_new_at(dir, c"file", 0o600).expect("old descriptors still work"));
     let new = file.as_raw_fd();
@@ -78,7 +78,7 @@ fn see_own_table(place: &Place, dir: &File) {
     let theirs = std::fs::read_link(format!("/proc/self/fd/{new}")).unwrap_or_else(|_| PathBuf::new());
     assert_ne!(theirs, mine, "the rest of the process does not see it");
 
-    // Attributes of names go by way of /proc, where they must find this thread's own table.
+    // Attributes of names are set through /proc, which must show this thread's own table.
     let sub = File::open(place.path()).expect("opens");
     match metadata::set_xattr(Attributes::name(&sub, c"file"), c"user.own", b"table") {
         Ok(()) => {
@@ -94,7 +94,8 @@ fn see_own_table(place: &Place, dir: &File) {
 
 #[test]
 fn files_that_are_opened_are_counted() {
-    // Other tests of this process open and close files meanwhile: five hundred more stand out.
+    // Other tests of this process open and close files meanwhile; five hundred more files are still
+    // noticeable.
     let before = process::open_files().expect("every Linux has /proc");
     let files: Vec<File> = (0..500).map(|_| File::open("/dev/null").expect("opens")).collect();
     let after = process::open_files().expect("every Linux has /proc");

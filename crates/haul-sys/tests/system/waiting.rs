@@ -1,4 +1,4 @@
-//! Waits that a request to stop ends.
+//! Tests of waits that a stop request ends.
 
 use haul_sys::{CWD, FileKind, Follow, open, wait};
 use rustix::io::Errno;
@@ -18,7 +18,7 @@ fn a_pipe() -> (TempDir, PathBuf) {
     (home, path)
 }
 
-/// Says stop at the third look.
+/// Returns a stop check that returns true at the third call.
 fn after_some_looks() -> impl Fn() -> bool {
     let looks = Cell::new(0);
     move || {

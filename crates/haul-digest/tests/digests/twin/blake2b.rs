@@ -1,4 +1,5 @@
-//! BLAKE2b without a key, from RFC 7693: section 3.1 the mixing function, 3.2 the compression, 3.3 the padding.
+//! BLAKE2b without a key, from RFC 7693: the mixing function (section 3.1), the compression (3.2)
+//! and the padding (3.3).
 
 const IV: [u64; 8] = [
     0x6a09_e667_f3bc_c908,
@@ -11,7 +12,7 @@ const IV: [u64; 8] = [
     0x5be0_cd19_137e_2179,
 ];
 
-/// The message schedule: rounds 10 and 11 are 0 and 1 again.
+/// Message schedule. Rounds 10 and 11 repeat rounds 0 and 1.
 const SIGMA: [[usize; 16]; 10] = [
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
     [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
@@ -25,7 +26,7 @@ const SIGMA: [[usize; 16]; 10] = [
     [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
 ];
 
-/// A digest of `len` bytes, 1 to 64.
+/// Returns a digest of `len` bytes, 1 to 64.
 pub(super) fn blake2b(bytes: &[u8], len: usize) -> Vec<u8> {
     let mut state = IV;
     state[0] ^= 0x0101_0000 ^ len as u64;

@@ -1,5 +1,5 @@
-//! BLAKE3, from its paper (O'Connor, Aumasson, Neves, Wilcox-O'Hearn, "BLAKE3: one function, fast everywhere",
-//! section 2): the tree by recursion, one block after the other.
+//! BLAKE3, from its paper (O'Connor, Aumasson, Neves, Wilcox-O'Hearn, "BLAKE3: one function, fast
+//! everywhere", section 2): the tree by recursion, one block after the other.
 
 use haul_digest::Blake3Mode;
 
@@ -18,7 +18,7 @@ const DERIVE_KEY_MATERIAL: u32 = 64;
 
 const CHUNK_BYTES: usize = 1024;
 
-/// A compression that has not been done yet: what it yields depends on whether it is the root's.
+/// A pending compression. Its output depends on whether the node is the root.
 struct Node {
     input: [u32; 8],
     block: [u32; 16],
@@ -27,7 +27,7 @@ struct Node {
     flags: u32,
 }
 
-/// `len` bytes of output, from its byte `seek` on.
+/// Returns `len` bytes of output, from byte `seek`.
 pub(super) fn blake3(mode: &Blake3Mode, bytes: &[u8], seek: u64, len: usize) -> Vec<u8> {
     let (key, flags) = match mode {
         Blake3Mode::Hash => (IV, 0),
@@ -40,12 +40,13 @@ pub(super) fn blake3(mode: &Blake3Mode, bytes: &[u8], seek: u64, len: usize) -> 
     tree(bytes, 0, key, flags).output(seek, len)
 }
 
-/// The topmost node over some chunks, the first of which has this number.
+/// Returns the topmost node over some chunks; `first` is the number of the first chunk.
 fn tree(bytes: &[u8], first: u64, key: [u32; 8], flags: u32) -> Node {
     if bytes.len() <= CHUNK_BYTES {
         return chunk(bytes, first, key, flags);
     }
-    // The left child spans the largest power of two of whole chunks that leaves the right one a byte at least.
+    // The left child spans the largest power of two of whole chunks that leaves at least one byte
+    // for the right child.
     let chunks = bytes.len().div_ceil(CHUNK_BYTES);
     let left = chunks.next_power_of_two() / 2;
     let (head, tail) = bytes.split_at(left * CHUNK_BYTES);
@@ -83,7 +84,7 @@ impl Node {
         self.compress(self.counter, self.flags)[..8].try_into().unwrap()
     }
 
-    /// As the root: the counter is that of the block of output.
+    /// Returns the output of the root. The counter is the number of the output block.
     fn output(&self, seek: u64, len: usize) -> Vec<u8> {
         let first = seek / 64;
         let count = (seek + len as u64).div_ceil(64) - first;

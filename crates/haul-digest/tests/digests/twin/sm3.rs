@@ -1,4 +1,5 @@
-//! SM3, from GB/T 32905-2016: 5.2 the padding, 5.3.2 the expansion of a block, 5.3.3 the compression.
+//! SM3, from GB/T 32905-2016: the padding (5.2), the expansion of a block (5.3.2) and the
+//! compression (5.3.3).
 
 const IV: [u32; 8] =
     [0x7380_166f, 0x4914_b2b9, 0x1724_42d7, 0xda8a_0600, 0xa96f_30bc, 0x1631_38aa, 0xe38d_ee4d, 0xb0fb_0e4e];

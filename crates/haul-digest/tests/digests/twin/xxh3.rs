@@ -1,6 +1,7 @@
-//! XXH3 with 64 and 128 bits, seed 0 and the default secret, from the specification (xxHash's doc/xxhash_spec.md):
-//! one short form for each range of lengths, and stripes and blocks above 240 bytes. With seed 0 the secret is the
-//! same for all lengths, and the seed's terms fall away.
+//! XXH3 with 64 and 128 bits, seed 0 and the default secret, from the specification (xxHash's
+//! doc/xxhash_spec.md). There is one short form for each range of lengths, and stripes and blocks
+//! above 240 bytes. With seed 0, the secret is the same for all lengths, and the terms of the seed
+//! vanish.
 
 const SECRET: &str = "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671f\
                       cb79e64eccc0e578825ad07dccff7221b8084674f743248ee03590e6813a264c\
@@ -38,7 +39,7 @@ fn word64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// The high half of a product of 128 bits XOR its low half.
+/// Returns the high half of a 128-bit product XOR its low half.
 fn folded(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
@@ -49,14 +50,14 @@ fn avalanche(value: u64) -> u64 {
     value ^ value >> 32
 }
 
-/// XXH64's last step.
+/// Computes the last step of XXH64.
 fn avalanche_xxh64(value: u64) -> u64 {
     let value = (value ^ value >> 33).wrapping_mul(P64[1]);
     let value = (value ^ value >> 29).wrapping_mul(P64[2]);
     value ^ value >> 32
 }
 
-/// Two words of input with two of the secret.
+/// Mixes two words of input with two words of the secret.
 fn mix(data: &[u8], at: usize, secret: &[u8], from: usize) -> u64 {
     folded(word64(data, at) ^ word64(secret, from), word64(data, at + 8) ^ word64(secret, from + 8))
 }
@@ -185,8 +186,8 @@ fn combined_1_to_3(data: &[u8]) -> u32 {
     u32::from(data[len - 1]) | (len as u32) << 8 | u32::from(data[0]) << 16 | u32::from(data[len >> 1]) << 24
 }
 
-/// Sixteen bytes at one place go into the first sum, sixteen at another into the second, each with the plain words
-/// of the other.
+/// Mixes sixteen bytes at one offset into the first sum and sixteen at another into the second,
+/// each with the plain words of the other.
 fn mix_two(sums: &mut [u64; 2], data: &[u8], one: usize, other: usize, secret: &[u8], from: usize) {
     let plain = |at| word64(data, at).wrapping_add(word64(data, at + 8));
     sums[0] = sums[0].wrapping_add(mix(data, one, secret, from)) ^ plain(other);
@@ -202,7 +203,7 @@ fn finish_middle(sums: [u64; 2], len: usize) -> u128 {
     u128::from(0u64.wrapping_sub(avalanche(high))) << 64 | u128::from(avalanche(low))
 }
 
-/// The eight lanes after all stripes of 64 bytes.
+/// Returns the eight lanes after all stripes of 64 bytes.
 fn accumulate(data: &[u8], secret: &[u8]) -> [u64; 8] {
     let mut lanes =
         [u64::from(P32[2]), P64[0], P64[1], P64[2], P64[3], u64::from(P32[1]), P64[4], u64::from(P32[0])];

@@ -1,7 +1,7 @@
-//! Whole transfers drawn from a seed: trees, state of the sink, options, filters and lost lanes.
+//! Random transfers from a seed: trees, state of the sink, options, filters and lost lanes.
 //!
-//! [`Expected`] computes the tree of the sink from docs/options/transfer.md, and not from the code under test. A case that
-//! does not end aborts the process with its seed.
+//! [`Expected`] computes the tree of the sink from docs/options/transfer.md, and not from the code
+//! under test. A case that hangs aborts the process and prints its seed.
 
 use super::pair::{Pair, Transfer, keep_all};
 use haul_digest::Algorithm;
@@ -20,13 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Cases of each test: `HAUL_TRANSFER_CASES=N` asks for more.
+/// Number of cases of each test; `HAUL_TRANSFER_CASES=N` sets it.
 const CASES: u64 = 250;
 
 /// Smallest object size, in bytes.
 const OBJECT: u64 = 64 << 10;
 
-/// Far longer than a case takes on a loaded machine.
+/// Time limit of a case, far longer than a case takes on a loaded machine.
 const HANG: Duration = Duration::from_secs(100);
 
 const RULES: [Update; 6] =
@@ -44,7 +44,7 @@ const WAYS: [(Verify, Unit, Level); 9] = [
     (Verify::BlockPipeline, Unit::Object, Level::Verified),
 ];
 
-/// One case.
+/// Parameters of one transfer.
 #[derive(Debug)]
 struct Case {
     options: JobOptions,
@@ -54,7 +54,7 @@ struct Case {
     /// The lane that is aborted, and the number of names that end before.
     cut: Option<(usize, u64)>,
     resume: Option<Option<Recheck>>,
-    /// The sink begins with a changed copy of the tree.
+    /// True if the sink begins with a changed copy of the tree.
     has_copy: bool,
 }
 
@@ -84,7 +84,8 @@ impl Case {
         };
         let lanes = 1 + u32::try_from(random.below(3)).unwrap();
         let cut = random.chance(40).then(|| (random.index(lanes as usize), 1 + random.below(12)));
-        // With these rules a file that was written in part keeps its name, and counts as an existing one.
+        // With these rules, a partly written file has its final name, and counts as an existing
+        // file.
         let loses_parts = options.in_place && matches!(options.update, Update::Missing | Update::Newer);
         let resumes = pick(random, &[None, Some(Recheck::Sample), Some(Recheck::All)]);
         Case {
@@ -98,7 +99,8 @@ impl Case {
         }
     }
 
-    /// Returns true if the pattern leaves out `path`, which is a directory or not, or a directory above it.
+    /// Returns true if the exclusion pattern matches `path`, which is a directory or not, or a
+    /// directory above it.
     fn leaves_out(&self, path: &Path, is_dir: bool) -> bool {
         let Some(pattern) = self.exclude else { return false };
         let (end, dirs_only) = (pattern.as_bytes()[1], pattern.ends_with('/'));
@@ -106,7 +108,8 @@ impl Case {
         path.ancestors().enumerate().any(|(above, path)| fits(path) && (above > 0 || is_dir || !dirs_only))
     }
 
-    /// Returns true if the rule leaves `old` where `new` comes. `None`: the rule compares, and the entry may stay.
+    /// Returns true if the rule keeps `old` where `new` would replace it; `None` if the rule
+    /// compares them, and the entry may stay.
     fn keeps(&self, new: &Entry, old: &Entry) -> Option<bool> {
         match (self.options.update, &new.kind, &old.kind) {
             (Update::Missing, ..) => Some(true),
@@ -211,9 +214,9 @@ fn move_time(path: &Path, entry: &Entry, seconds: i64) {
 /// The sink's tree after a completed job.
 #[derive(Default)]
 struct Expected {
-    /// Each entry may be any one of these.
+    /// Alternatives for each entry: any of them is correct.
     entries: BTreeMap<PathBuf, Vec<Entry>>,
-    /// Names of one file at the source that are one file at the sink, too.
+    /// Names that are one file at the source and must be one file at the sink too.
     groups: HashMap<PathBuf, BTreeSet<PathBuf>>,
     /// Names that are not touched.
     untouched: BTreeSet<PathBuf>,
@@ -261,7 +264,8 @@ impl Expected {
                     same => {
                         let is_in_place = case.options.in_place
                             && matches!((&new.kind, &old.kind), (Kind::File { .. }, Kind::File { .. }));
-                        // A file with several names is written beside them, until it has lost the others.
+                        // A file with several names is written beside them until it has lost the
+                        // others.
                         if is_in_place {
                             wanted.push(with_attributes_of(new, old));
                         }
@@ -271,7 +275,7 @@ impl Expected {
                                 wanted = vec![old.clone()];
                             }
                             (None, Update::SizeTime) => wanted.push(old.clone()),
-                            // The inode stays, and gets all but the bytes.
+                            // The inode stays, and gets everything except the bytes.
                             (None, _) => wanted.push(with_attributes_of(new, old)),
                             _ => {}
                         }
@@ -282,7 +286,7 @@ impl Expected {
             }
             all.entries.insert(path.to_owned(), wanted);
         }
-        // Each name of a file may be the one that was compared, or written in place.
+        // Any name of a file may be the one that was compared, or written in place.
         for names in all.groups.values().filter(|names| names.len() > 1) {
             let any: Vec<Entry> = names.iter().flat_map(|name| all.entries[name].clone()).collect();
             names.iter().for_each(|name| {
@@ -298,23 +302,25 @@ impl Expected {
         self.groups.entry(first).or_default().insert(path.to_owned());
     }
 
-    /// Entries of the sink that the source lacks, or leaves out.
+    /// Adds the entries of the sink that the source lacks or excludes.
     fn keep_the_rest(&mut self, case: &Case, source: &Snapshot, sink: Option<&Snapshot>) {
         let rest: Vec<(&Path, &Entry)> = sink
             .into_iter()
             .flat_map(Snapshot::entries)
             .filter(|(path, _)| !self.entries.contains_key(*path))
             .collect();
-        // What lies deeper comes first.
+        // Deeper entries come first.
         for (path, entry) in rest.into_iter().rev() {
             let lies_in = |other: &Path| other.parent() == Some(path);
-            // Deletion is limited to directories that were sent: what has a directory's name at the source keeps its contents.
+            // Deletion is limited to directories that were sent: an entry with a directory's name
+            // at the source keeps its contents.
             let nearest = path.ancestors().find_map(|above| source.get(above));
             let was_sent = nearest.is_some_and(|nearest| nearest.kind == Kind::Dir);
             let stays = !case.options.delete
                 || !was_sent
                 || source.get(path).is_some()
-                // The source does not learn the kind of a name, and decides as if it were a directory.
+                // The source does not learn the kind of a name, and decides as if the name were a
+                // directory.
                 || case.leaves_out(path, true)
                 || self.entries.keys().any(|other| lies_in(other));
             if stays {
@@ -340,7 +346,8 @@ impl Expected {
                 found.push(format!("{path:?} is missing: {:?}", wanted[0].kind));
                 continue;
             };
-            // Another name of this inode was compared, and the inode got what belongs to that one.
+            // Another name of this inode was compared, and the inode got the attributes of that
+            // name.
             let is_shared = self.untouched.contains(path)
                 && matches!(case.options.update, Update::Digest | Update::Object)
                 && before
@@ -379,7 +386,7 @@ impl Expected {
     }
 }
 
-/// `new` with the attributes that only `old` has: an existing inode keeps them.
+/// Returns `new` with the attributes that only `old` has: an existing inode keeps them.
 fn with_attributes_of(new: &Entry, old: &Entry) -> Entry {
     let mut all = new.clone();
     for (name, value) in &old.xattrs {
@@ -393,7 +400,7 @@ fn inodes(root: &Path, snapshot: &Snapshot) -> BTreeMap<PathBuf, u64> {
     snapshot.entries().map(|(path, _)| (path.to_owned(), inode(path))).collect()
 }
 
-/// Runs the case of a seed. Returns what is wrong.
+/// Runs the case of a seed. Returns an error message if the result is wrong.
 fn run(seed: u64) -> Result<(), String> {
     let mut random = Random::from_seed(seed);
     let case = Case::draw(&mut random);
@@ -417,7 +424,7 @@ fn run(seed: u64) -> Result<(), String> {
     }
     let count = random.index(4);
     change(&from, &mut random, count);
-    // The second time over what the first one made.
+    // The second round runs on the result of the first one.
     let rounds = 1 + u64::from(random.chance(30));
     for round in 1..=rounds {
         let cut = case.cut.filter(|_| round == 1);
@@ -483,7 +490,7 @@ fn run_once(pair: &Pair, case: &Case, cut: Option<(usize, u64)>) -> Vec<String> 
     found
 }
 
-/// Runs the cases of one part in 4, and fails with all seeds that went wrong.
+/// Runs the cases of one of 4 parts, and fails with all seeds that went wrong.
 fn run_part(part: u64) {
     let cases = std::env::var("HAUL_TRANSFER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(CASES);
     let base = soak_seed().unwrap_or(0) << 20;

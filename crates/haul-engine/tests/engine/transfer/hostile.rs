@@ -1,4 +1,4 @@
-//! Tests of a hostile source, which sends or is asked for files. Names outside the root, through
+//! Tests of a hostile source, which sends or answers a fetch. Names outside the root, through
 //! links, or never requested are refused. The user of this side sees the reason, and the session
 //! continues.
 

@@ -22,13 +22,13 @@ fn half_joined() -> (Liar, Lane) {
     (silent, theirs)
 }
 
-/// Returns true if the other side has not closed the lane.
+/// Returns true if the peer has not closed the lane.
 fn is_open(lane: &mut Liar) -> bool {
     lane.reader.set_stall(Some(Duration::from_millis(1)));
     matches!(lane.reader.read_some(&mut [0; 16]), Err(LaneError::Stalled { .. }))
 }
 
-/// Waits until the other side closes the lane. Returns false if that does not happen in time.
+/// Waits until the peer closes the lane. Returns false if that does not happen in time.
 fn is_given_up(mut lane: Liar) -> bool {
     lane.reader.set_stall(Some(LONG));
     !matches!(lane.reader.read_some(&mut [0; 16]), Ok(1..) | Err(LaneError::Stalled { .. }))

@@ -85,8 +85,8 @@ fn what_never_comes_back_right_fails_and_is_in_no_waybill() {
     faults.close();
 }
 
-/// Regression: during a slow sync, the source was told that the object had arrived, and both sides
-/// reset its attempts. The object was sent without end.
+/// Regression: during a slow sync, the source received the report that the object had arrived, and
+/// both sides reset its attempts. The object was sent without end.
 #[test]
 fn an_object_that_never_reads_back_right_fails_its_file() {
     let Some((pair, faults, store)) = pair_with_view() else { return };

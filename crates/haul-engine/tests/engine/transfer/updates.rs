@@ -1,4 +1,4 @@
-//! Update rules with everything else that decides about a file.
+//! Tests of update rules in combination with everything else that decides about a file.
 
 use super::pair::Pair;
 use super::small_objects;
@@ -27,8 +27,8 @@ const WAYS: [(Verify, Unit, Level); 9] = [
     (Verify::BlockPipeline, Unit::Object, Level::Verified),
 ];
 
-/// `--verify=block-pipeline --update=object` never ended: the source stated the digest of an object that is the same, and
-/// the sink waited for one of a second read.
+/// Regression: `--verify=block-pipeline --update=object` never ended. The source sent the digest of
+/// an object that is the same, and the sink waited for the digest of a second read.
 #[test]
 fn every_verification_ends_with_every_update_rule() {
     let mut bytes = vec![0; 300 << 10];
@@ -77,7 +77,8 @@ fn is_one(one: &Path, other: &Path) -> bool {
     fs::metadata(one).unwrap().ino() == fs::metadata(other).unwrap().ino()
 }
 
-/// One inode of the sink got the bytes of two files of the source, and both were reported as arrived.
+/// Regression: one inode of the sink got the bytes of two files of the source, and both were
+/// reported as arrived.
 #[test]
 fn two_files_are_never_written_into_one_inode() {
     for update in RULES {
@@ -100,7 +101,8 @@ fn two_files_are_never_written_into_one_inode() {
     }
 }
 
-/// Both were found the same as one inode, which got the time and the mode of the last one.
+/// Regression: both files were found to be the same as one inode, which got the time and the mode
+/// of the last one.
 #[test]
 fn two_files_are_never_found_the_same_as_one_inode() {
     for update in [Update::Digest, Update::Object] {
@@ -113,7 +115,7 @@ fn two_files_are_never_found_the_same_as_one_inode() {
                 write(&pair.sink().join("x"), vec![1; len], 1000);
                 fs::hard_link(pair.sink().join("x"), pair.sink().join("y")).unwrap();
                 let options = JobOptions { in_place, update, ..small_objects() };
-                // The second time they are two files there, too.
+                // In the second round they are two files at the sink, too.
                 for _ in 0..2 {
                     pair.send(&["x", "y"], &options, 2).is_fine();
                     let before = Snapshot::take(&pair.source()).unwrap();
@@ -125,7 +127,8 @@ fn two_files_are_never_found_the_same_as_one_inode() {
     }
 }
 
-/// `y` is the same by the rule, and `x`, which is the same inode at the sink, is not: writing `x` in place changed `y`.
+/// Regression: by the rule, `y` is the same and `x`, the same inode at the sink, is not. Writing
+/// `x` in place changed `y`.
 #[test]
 fn a_file_that_the_rule_leaves_is_not_changed_by_another_name() {
     let pair = Pair::new();
@@ -139,7 +142,8 @@ fn a_file_that_the_rule_leaves_is_not_changed_by_another_name() {
     assert_eq!(fs::read(pair.sink().join("y")).unwrap(), [3; 100]);
 }
 
-/// The rules decided about regular files only: a link, a pipe, or a further name of the source replaced an entry that they keep.
+/// Regression: the rules decided only about regular files. A link, a pipe, or a further name of the
+/// source replaced an entry that the rules keep.
 #[test]
 fn update_rules_decide_about_every_kind_of_entry() {
     const KINDS: [&str; 5] = ["file", "link", "pipe", "socket", "name"];
@@ -189,7 +193,8 @@ fn update_rules_decide_about_every_kind_of_entry() {
     }
 }
 
-/// A link, a pipe or a socket at the sink where a file belongs stopped every rule and `--inplace`.
+/// Regression: a link, a pipe or a socket at the sink in place of a file made every rule and
+/// `--inplace` fail.
 #[test]
 fn what_is_no_file_is_replaced_by_one_unless_the_rule_keeps_it() {
     for update in RULES {
@@ -215,13 +220,13 @@ fn what_is_no_file_is_replaced_by_one_unless_the_rule_keeps_it() {
     }
 }
 
-/// The first name of a file was left at the sink by the rule, where it is another file. Its other names became links to that
-/// file, and were reported as sent and verified.
+/// Regression: the rule kept an unrelated file of the sink under the first name. The other names of
+/// the source's file became links to that file, and were reported as sent and verified.
 #[test]
 fn a_further_name_is_no_link_to_a_file_that_the_rule_left() {
     for (update, seconds) in [(Update::Missing, 1), (Update::Newer, 9_000_000_000)] {
         for len in [0, 100, 300 << 10] {
-            // Some names wait for the first one's end, others are met long after it.
+            // Some names wait for the end of the first one; others are met long after it.
             for between in [0, 200] {
                 let pair = Pair::with_waybills();
                 let here = |name: &str| pair.source().join("d").join(name);
@@ -250,7 +255,8 @@ fn a_further_name_is_no_link_to_a_file_that_the_rule_left() {
     }
 }
 
-/// A directory has the first name's place at the sink: a fetch neither made nor reported the other names.
+/// Regression: the sink has a directory with the first name. A fetch neither created nor reported
+/// the other names.
 #[test]
 fn further_names_of_a_file_that_fails_arrive() {
     for fetched in [false, true] {
@@ -262,7 +268,7 @@ fn further_names_of_a_file_that_fails_arrive() {
             fs::create_dir_all(there("a/in the way")).unwrap();
             fs::write(here("a"), vec![7; len]).unwrap();
             ["b", "c"].iter().for_each(|name| fs::hard_link(here("a"), here(name)).unwrap());
-            // The walk meets the names in the order of the directory.
+            // The walk meets the names in directory order.
             let first = fs::read_dir(here("")).unwrap().next().unwrap().unwrap().file_name();
             if first != "a" {
                 fs::rename(there("a"), there(first.to_str().unwrap())).unwrap();
@@ -282,11 +288,12 @@ fn further_names_of_a_file_that_fails_arrive() {
     }
 }
 
-/// Names that were met after the first one had been left were sent as files of their own each.
+/// Regression: names that were met after the rule had kept the first one were each sent as separate
+/// files.
 #[test]
 fn further_names_of_a_file_that_the_rule_left_are_one_file() {
     for (update, seconds) in [(Update::Missing, 1), (Update::Newer, 9_000_000_000)] {
-        // Some names wait for the first one's end, others are met long after it.
+        // Some names wait for the end of the first one; others are met long after it.
         for between in [0, 200] {
             let pair = Pair::new();
             let here = |name: &str| pair.source().join(name);
@@ -296,7 +303,7 @@ fn further_names_of_a_file_that_the_rule_left_are_one_file() {
             fillers.iter().for_each(|name| fs::write(here(name), "").unwrap());
             let names = ["c1", "c2", "c3", "c4"];
             names.iter().for_each(|name| fs::hard_link(here("a"), here(name)).unwrap());
-            // The rule leaves the second name, too.
+            // The rule keeps the second name, too.
             ["a", "c1"].iter().for_each(|name| write(&there(name), "of the sink", seconds));
             let all = ["a"].into_iter().chain(fillers.iter().map(String::as_str)).chain(names);
             let all: Vec<&str> = all.collect();

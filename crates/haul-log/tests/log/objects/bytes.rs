@@ -1,4 +1,4 @@
-//! The worked examples of docs/formats/log.md, byte by byte.
+//! Tests of the worked examples of docs/formats/log.md, byte by byte.
 
 use super::medium::Medium;
 use super::{OBJECT, job, mark, read};
@@ -6,7 +6,8 @@ use haul_log::objects::{Encoding, Identity, Job, Log, Mechanism, Order, SourceVe
 use haul_model::{Moment, ObjectSize, RelPath};
 use std::fmt::Write;
 
-/// `a` of 20 objects of 64 KiB: 0 and 17 are logged in one commit, 9 in the next.
+/// Returns the example: `a` of 20 objects of 64 KiB, with 0 and 17 logged in one commit and 9 in
+/// the next.
 fn example(style: Style) -> (Medium, Vec<Order>) {
     let id = Identity(*b"the id of a job.");
     let job = Job { id, object: ObjectSize::new(OBJECT).unwrap() };
@@ -28,7 +29,7 @@ fn example(style: Style) -> (Medium, Vec<Order>) {
     (medium, orders)
 }
 
-/// Sixteen bytes a line, as `hexdump -C` shows them.
+/// Returns a hex dump with sixteen bytes per line, like `hexdump -C`.
 fn hex(name: &str, bytes: &[u8], from: usize) -> String {
     let mut text = format!("{name}\n");
     for (number, line) in bytes.chunks(16).enumerate().skip_while(|(number, _)| (number + 1) * 16 <= from) {

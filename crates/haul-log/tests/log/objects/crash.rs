@@ -1,4 +1,5 @@
-//! Any work, cut off at any order of any commit: all that was synced comes back, and nothing that was not logged.
+//! Property tests of power losses at any order of any commit: everything that was synced is read
+//! back, and nothing that was not logged.
 
 use super::medium::{Dice, Medium};
 use super::{Plain, is_within, job, mark, plain, read, sample, styles, subject};
@@ -7,13 +8,13 @@ use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Objects of the files that come and go: less than a word, words, several pages.
+/// Object counts of the files: less than a word, words, and several pages.
 const OBJECTS: [u64; 5] = [1, 7, 70, 4097, 9000];
 
-/// What an engine does.
+/// A step of the engine.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Some objects of a file become durable, from the first on, so many steps apart.
+    /// `count` objects of a file become durable: from `first` on, `apart` objects apart.
     Done {
         file: usize,
         first: u64,
@@ -22,15 +23,15 @@ enum Step {
     },
     Complete(usize),
     Revoke(usize),
-    /// The source has another version now.
+    /// The source has a new version of the file.
     Change(usize),
     Commit,
-    /// A commit of which an order fails.
+    /// A commit in which an order fails.
     Fail {
         before: usize,
         seed: u64,
     },
-    /// The power fails within a commit, and the job goes on in some style.
+    /// A power loss within a commit, after which the job resumes in some style.
     Crash {
         before: usize,
         seed: u64,
@@ -53,20 +54,21 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A job, its medium, and the plain truth about both.
+/// A job, its medium, and the expected contents.
 struct World {
     medium: Medium,
     log: Log,
     versions: [i64; OBJECTS.len()],
     keys: BTreeMap<usize, FileKey>,
-    /// All that may come back.
+    /// Objects that may be read back.
     upper: Plain,
-    /// All that must come back.
+    /// Objects that must be read back.
     lower: Plain,
-    /// What may come back until a commit was carried out whole.
+    /// Revoked objects, which may be read back until a commit completes.
     revoked: Plain,
     lives: u64,
-    /// Whether every way is tried in which the power may fail, and how many were; otherwise two are drawn.
+    /// True if every possible state after a power loss is tried; otherwise two random ones are
+    /// tried. `tried` counts them.
     tries_all: bool,
     tried: Cell<usize>,
 }
@@ -98,7 +100,7 @@ impl World {
         *self.keys.entry(file).or_insert_with(|| self.log.open(&subject).unwrap())
     }
 
-    /// What is said about a file is taken back.
+    /// Revokes the objects of a file.
     fn withdraw(&mut self, file: usize) {
         let subject = self.subject(file);
         self.lower.remove(&subject);
@@ -143,7 +145,8 @@ impl World {
         }
     }
 
-    /// Carries out a commit, the power failing on the side after each order; or `before` orders of it, if it has more.
+    /// Executes a commit, and checks a simulated power loss after each order. Stops after `before`
+    /// orders if the commit has more.
     fn commit(&mut self, before: usize, seed: u64) {
         let orders = self.log.commit();
         let mut dice = Dice::new(seed);
@@ -160,7 +163,8 @@ impl World {
                     self.medium.order(&Order::Write { name: name.clone(), at: *at, bytes });
                 }
                 self.check(&mut dice);
-                // As the engine does: what nobody reads is removed, which need not last, and what is not there is forgotten.
+                // Like the engine: files that nothing reads are removed, which need not be durable,
+                // and files that do not exist are forgotten.
                 made.into_iter().for_each(|name| self.medium.order(&Order::Remove { name }));
                 self.check(&mut dice);
                 let there = self.medium.names();
@@ -189,11 +193,12 @@ impl World {
         self.lives += 1;
         self.log = Log::resume(job(), styles().nth(style).unwrap(), self.lives * 1_000_000, &found);
         self.keys.clear();
-        // All that came back is known now, and is what the next crash must bring back, whatever was completed.
+        // Everything that was read back is known now, and the next crash must give it back,
+        // whatever was complete.
         self.lower = plain(&found.facts);
         self.upper = self.lower.clone();
         self.revoked.clear();
-        // The engine meets its files again; other versions go.
+        // The engine opens its files again; other versions are dropped.
         for file in 0..OBJECTS.len() {
             let subject = self.subject(file);
             let others: Vec<Subject> = self
@@ -216,7 +221,7 @@ impl World {
         }
     }
 
-    /// The power fails now, several ways.
+    /// Checks several possible states after a power loss at this moment.
     fn check(&self, dice: &mut Dice) {
         if self.tries_all {
             let all = self.medium.every_crash();
@@ -257,8 +262,9 @@ proptest! {
     }
 }
 
-/// A short work, and every set of unsynced writes, whole or in halves, that may have reached the medium after each order of each commit: in whichever order
-/// it takes them, it comes by one of these.
+/// Runs a short job. After each order of each commit, checks every set of unsynced writes, whole or
+/// half, that the medium may have. Whatever the order in which the medium writes them, it passes
+/// through one of these states.
 #[test]
 fn no_set_of_unsynced_writes_takes_what_was_synced_or_gives_what_was_not_logged() {
     let done = |file, first, count| Step::Done { file, first, apart: 1, count };
@@ -288,7 +294,8 @@ fn no_set_of_unsynced_writes_takes_what_was_synced_or_gives_what_was_not_logged(
     }
 }
 
-/// The names of all that had found no room were remembered for as long as a disk stayed full, and ordered to be removed with each further commit.
+/// Regression: while a disk was full, the names of all files that could not be written were
+/// remembered. Each further commit ordered their removal.
 #[test]
 fn what_commits_began_in_vain_is_not_remembered() {
     for style in styles() {

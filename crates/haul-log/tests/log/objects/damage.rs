@@ -1,4 +1,4 @@
-//! Damage by the bit, by the length, and bytes that nobody wrote.
+//! Tests of damaged logs: flipped bits, cut lengths, and arbitrary bytes.
 
 use super::medium::Medium;
 use super::{is_within, job, mark, plain, read, sample, styles, subject};
@@ -7,7 +7,7 @@ use haul_log::objects::{Facts, Flaw, Identity, Job, Log, Mechanism, Order, Style
 use haul_model::ObjectSize;
 use proptest::prelude::*;
 
-/// All that [`sample`] ever logged, the file that is complete too.
+/// Returns everything that [`sample`] ever logged, including the completed file.
 fn all(facts: &Facts) -> super::Plain {
     let mut all = plain(facts);
     all.insert(subject("c", 3, 0), [1].into());
@@ -20,7 +20,7 @@ fn no_flipped_bit_makes_an_object_count() {
         let (medium, log) = sample(style);
         let most = all(&log.facts());
         for (name, bytes) in &medium.files {
-            // The pages of the large file are many alike.
+            // The pages of the large file are similar, so only some bytes are damaged.
             let step = if bytes.len() > 3000 { 7 } else { 1 };
             let mut hurt = medium.clone();
             for at in (0..bytes.len()).step_by(step) {
@@ -120,10 +120,11 @@ fn names_that_no_log_has_are_left_alone() {
     assert!(found.flaws[0].to_string().contains("move it elsewhere"));
 }
 
-/// A write: which file, where, what.
+/// A write: file name, offset and bytes.
 type Written = (String, u64, Vec<u8>);
 
-/// A log in which two files got an object in turns, from `first` on, and the writes into logs that made it.
+/// Returns a log in which two files alternately got an object, from `first` on, and the writes to
+/// log files that made it.
 fn turns(style: Style, life: u64, first: u64) -> (Medium, Log, Vec<Written>) {
     let (mut medium, mut log, mut writes) = (Medium::default(), Log::new(job(), style, life), Vec::new());
     let keys = ["x", "y"].map(|path| log.open(&subject(path, 20, 0)).unwrap());
@@ -160,7 +161,7 @@ fn bytes_of_another_file_place_or_life_are_not_taken() {
                 );
             }
         }
-        // The log of another life under the name of this one.
+        // The log of another `life` under the name of this one.
         let mut mixed = medium.clone();
         let theirs = turns(style, 1000, 10).0;
         for ((_, ours), (_, theirs)) in
@@ -199,7 +200,8 @@ proptest! {
         prop_assert!(is_within(&plain(&read(&medium).facts), &most));
     }
 
-    /// Checksums keep accidents away, not people: what a hostile hand seals is read without harm all the same.
+    /// Checksums protect against accidents, not against attackers: hostile bytes with correct
+    /// checksums must be read without harm.
     #[test]
     fn sealed_nonsense_is_read_without_harm(
         style in 0_usize..18, which in any::<prop::sample::Index>(), at in 4_usize..84, byte in any::<u8>(), again in 0_usize..8,
@@ -208,7 +210,7 @@ proptest! {
         let has_records = |name: &&String| name.starts_with("file-") || name.ends_with(".index");
         let names: Vec<String> = medium.files.keys().filter(has_records).cloned().collect();
         let file = medium.files.get_mut(which.get(&names)).unwrap();
-        // The first record behind the head, which has the subject.
+        // The first record after the head, which has the subject.
         let len = usize::from(file[46]) + 256 * usize::from(file[47]);
         if file.len() >= 44 + len && len > at {
             file[44 + at] = byte;

@@ -1,16 +1,16 @@
-//! A folder that forgets what was not synced.
+//! Simulated folder that loses unsynced data.
 
 use haul_log::objects::Order;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Files as they are durable, and orders since the last sync.
+/// Durable files, and the orders since the last sync.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Medium {
     pub(super) files: BTreeMap<String, Vec<u8>>,
     pending: Vec<Order>,
 }
 
-/// Numbers from a seed (xorshift64*).
+/// Seeded random numbers (xorshift64*).
 #[derive(Clone, Debug)]
 pub(super) struct Dice(u64);
 
@@ -19,7 +19,7 @@ impl Dice {
         Dice(seed | 1)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -29,13 +29,13 @@ impl Dice {
 }
 
 impl Medium {
-    /// Carries out orders; all of them last.
+    /// Executes orders and makes all of them durable.
     pub(super) fn perform(&mut self, orders: &[Order]) {
         orders.iter().for_each(|order| self.order(order));
         self.order(&Order::Sync);
     }
 
-    /// Carries out one order; it lasts from the next sync on.
+    /// Executes one order, which becomes durable with the next sync.
     pub(super) fn order(&mut self, order: &Order) {
         if *order == Order::Sync {
             let pending = std::mem::take(&mut self.pending);
@@ -45,7 +45,8 @@ impl Medium {
         }
     }
 
-    /// The power fails: any of the pending orders are kept, writes whole, from their start or to their end only.
+    /// Returns a random state after a power loss: any of the pending orders are kept, and writes
+    /// are kept whole, from their start or to their end only.
     pub(super) fn crash(&self, dice: &mut Dice) -> Medium {
         let mut left = Medium { files: self.files.clone(), pending: Vec::new() };
         for order in &self.pending {
@@ -60,8 +61,9 @@ impl Medium {
         left
     }
 
-    /// The power fails now, every way: of the pending orders any are kept, of a write perhaps its first half or its last half, and of the draft of a
-    /// replacement that is not kept a half or nothing.
+    /// Returns every possible state after a power loss. Any of the pending orders are kept. Of a
+    /// write, the first or the last half may be kept alone. Of the draft of a replacement that is
+    /// not kept, half or nothing remains.
     pub(super) fn every_crash(&self) -> Vec<Medium> {
         let mut all = vec![Medium { files: self.files.clone(), pending: Vec::new() }];
         for order in &self.pending {
@@ -90,26 +92,26 @@ impl Medium {
         all
     }
 
-    /// Names that stand there as long as the power does not fail.
+    /// Returns the names that exist as long as there is no power loss.
     pub(super) fn names(&self) -> BTreeSet<String> {
         let mut now = Medium { files: self.files.clone(), pending: Vec::new() };
         self.pending.iter().for_each(|order| now.keep(order, 0..usize::MAX));
         now.files.into_keys().collect()
     }
 
-    /// Bytes of all files.
+    /// Returns the total length of all files.
     pub(super) fn bytes(&self) -> usize {
         self.files.values().map(Vec::len).sum()
     }
 
-    /// A replacement that did not take place leaves some of its draft.
+    /// Leaves part of the draft of a replacement that did not happen.
     fn tear_draft(&mut self, order: &Order, dice: &mut Dice) {
         if let Order::Replace { name, bytes } = order {
             self.files.insert(format!("{name}.new"), bytes[..dice.below(bytes.len())].to_vec());
         }
     }
 
-    /// Does an order; of a write the bytes within `part` only.
+    /// Applies an order; of a write, only the bytes within `part`.
     fn keep(&mut self, order: &Order, part: std::ops::Range<usize>) {
         match order {
             Order::Write { name, at, bytes } => {

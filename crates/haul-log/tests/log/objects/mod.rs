@@ -1,4 +1,5 @@
-//! The object log: what was synced comes back, and nothing that was not logged, whatever becomes of its files.
+//! Tests of the object log: synced data is read back, and nothing that was not logged, whatever
+//! happens to its files.
 
 mod bytes;
 mod crash;
@@ -15,17 +16,17 @@ use medium::Medium;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-/// Objects of this size make files of any number of objects cheap to name.
+/// Object size of the tests.
 const OBJECT: u64 = 64 << 10;
 
-/// The plain twin of facts.
+/// Simple model of the facts in a log.
 type Plain = BTreeMap<Subject, BTreeSet<u64>>;
 
 fn job() -> Job {
     Job { id: Identity::of(b"a job"), object: ObjectSize::new(OBJECT).unwrap() }
 }
 
-/// All 18 combinations; transactions of two files.
+/// Returns all 18 combinations; transactions have two files.
 fn styles() -> impl Iterator<Item = Style> {
     let two = NonZeroU32::new(2).unwrap();
     [Mechanism::File, Mechanism::Transaction(two), Mechanism::Universal]
@@ -33,7 +34,7 @@ fn styles() -> impl Iterator<Item = Style> {
         .flat_map(|mechanism| Encoding::ALL.map(|encoding| Style { mechanism, encoding }))
 }
 
-/// A file of so many objects, the last one short; versions differ by their time.
+/// Returns a file with `objects` objects, the last one short. Versions differ by their time.
 fn subject(path: &str, objects: u64, version: i64) -> Subject {
     Subject {
         path: RelPath::new(path.as_bytes()).unwrap(),
@@ -57,7 +58,7 @@ fn is_within(some: &Plain, all: &Plain) -> bool {
     some.iter().all(|(subject, set)| all.get(subject).is_some_and(|all| set.is_subset(all)))
 }
 
-/// What the files of a medium say.
+/// Decodes the files of a medium.
 fn read(medium: &Medium) -> Replay {
     replay(&job(), &medium.files)
 }
@@ -66,7 +67,8 @@ fn mark(log: &mut Log, key: FileKey, objects: impl IntoIterator<Item = u64>) {
     objects.into_iter().for_each(|object| log.done(key, ObjectIndex(object)));
 }
 
-/// A log with a past: files of one, several and many objects, some of them complete, in four commits.
+/// Returns a log with a history: files of one, several and many objects, some of them complete, in
+/// four commits.
 fn sample(style: Style) -> (Medium, Log) {
     let (mut medium, mut log) = (Medium::default(), Log::new(job(), style, 7));
     let key = |log: &mut Log, path, objects| log.open(&subject(path, objects, 0)).unwrap();
@@ -145,7 +147,8 @@ fn a_log_does_not_grow_with_the_files_that_pass_through_it() {
             most = most.max(medium.bytes());
         }
         assert!(read(&medium).facts.of(&subject("stays", 5000, 0)).is_some_and(|set| set.len() == 3000));
-        // Twice what 3,000 integers take in groups of one, and what is not worth the syncs of cleaning up.
+        // Twice the size of 3,000 integers in groups of one, and some data whose cleanup is not
+        // worth the syncs.
         let bound = if style.encoding >= Encoding::Bit8 { 16 << 10 } else { 2 * 14 * 3000 + 8192 };
         assert!(most < bound, "{style:?}: {most} bytes");
     }
@@ -182,7 +185,7 @@ fn a_job_goes_on_in_any_style() {
     for (old, new) in styles().flat_map(|old| styles().map(move |new| (old, new))) {
         let (mut medium, before) = sample(old);
         let found = read(&medium);
-        // The same life on purpose: a keeper's random number may come again.
+        // The same `life` on purpose: a keeper's random number may repeat.
         let mut log = Log::resume(job(), new, 7, &found);
         let key = log.open(&subject("a", 20, 0)).unwrap();
         assert_eq!(log.known(key).map(|set| set.len()), Some(4));

@@ -1,4 +1,5 @@
-//! What a log takes for the "big" set, 100 files of 64 MiB: the table of docs/formats/log.md.
+//! Tests of the size of a log for the "big" set, 100 files of 64 MiB: the table of
+//! docs/formats/log.md.
 
 use super::medium::{Dice, Medium};
 use super::{job, mark};
@@ -9,7 +10,7 @@ use std::fmt::Write;
 const FILES: usize = 100;
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Files that eight workers have under way, and objects of one group commit.
+/// Number of files that eight workers process at once, and number of objects per group commit.
 const AT_ONCE: usize = 8;
 const GROUP: usize = 16;
 
@@ -19,7 +20,8 @@ fn styles() -> impl Iterator<Item = Style> {
         .flat_map(|mechanism| Encoding::ALL.map(|encoding| Style { mechanism, encoding }))
 }
 
-/// The most bytes and files that the log has after any commit, `at_once` files being under way.
+/// Returns the maximum size in bytes and number of files of the log after any commit, with
+/// `at_once` files in progress.
 fn most(style: Style, object: u64, at_once: usize) -> (usize, usize) {
     let job = Job { object: ObjectSize::new(object).unwrap(), ..job() };
     let (mut medium, mut log, mut dice) = (Medium::default(), Log::new(job, style, 1), Dice::new(3));
@@ -41,7 +43,7 @@ fn most(style: Style, object: u64, at_once: usize) -> (usize, usize) {
         if open.is_empty() {
             return most;
         }
-        // Objects end in any order; a file's last one completes it.
+        // Objects end in any order; the last one of a file completes the file.
         let file = dice.below(open.len());
         let (key, left) = &mut open[file];
         let next = dice.below(left.len());

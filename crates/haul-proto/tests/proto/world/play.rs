@@ -46,7 +46,7 @@ pub(crate) struct World {
     damaged: bool,
     cuts: u32,
     steps: u64,
-    /// Objects that the source was told are durable, by file.
+    /// Objects that were reported to the source as durable, by file.
     durable: BTreeMap<usize, Runs>,
 }
 
@@ -469,7 +469,7 @@ impl World {
         }
     }
 
-    /// Checks after a crash that the device has everything that the source was told is durable.
+    /// Checks after a crash that the device has everything that was reported as durable.
     pub(crate) fn check_durable(&self) {
         for (at, objects) in &self.durable {
             // A completed file has its final name.
