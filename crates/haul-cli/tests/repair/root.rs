@@ -1,11 +1,13 @@
-//! ROOT: a wrong one, none, and the first component of all names; and what a repair leaves of its directories.
+//! ROOT arguments: a wrong one, none, and the first component of all names. Also the state of
+//! directories after a repair.
 
 use super::{bed, bytes, run};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-/// The bug: it created the directories of the waybill there, and left them.
+/// In earlier versions haul created the directories of the waybill in a wrong root, and left them
+/// there.
 #[test]
 fn a_wrong_root_is_refused_before_anything_is_created() {
     let home = bed();
@@ -20,7 +22,8 @@ fn a_wrong_root_is_refused_before_anything_is_created() {
     }
 }
 
-/// The bug: a missing ROOT was an error or the current directory, and `d` for names `d/...` a directory without any of them.
+/// In earlier versions a missing ROOT was an error or the current directory. For names `d/...` the
+/// root `d` was a directory without any of them.
 #[test]
 fn the_root_is_the_recorded_one_or_the_first_component_of_all_names() {
     for root in [None, Some("."), Some("data"), Some("./data/"), Some("link")] {
