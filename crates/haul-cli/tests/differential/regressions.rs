@@ -1,4 +1,4 @@
-//! Cases that failed once, made small.
+//! Reduced cases that failed before.
 
 use super::case::{Case, Tool};
 use super::plant::{access_list, dir, file, hard, link};
@@ -151,7 +151,8 @@ fn an_installed_file_has_no_access_list_from_above() {
     world().runs("-D a d/x/y/new").ends_alike();
 }
 
-/// The bug: a file whose owner could not be set was left without the rights that the list denies its maker.
+/// In earlier versions a file whose owner could not be set lacked the rights that the list denies
+/// its creator.
 #[test]
 fn an_installed_file_whose_owner_cannot_be_set_is_its_makers_to_read_and_write() {
     let world = || {
@@ -210,7 +211,7 @@ fn a_standing_directory_loses_its_sticky_bit_and_keeps_its_set_id_bits() {
     }
 }
 
-/// Status and words differ on purpose; nothing else may.
+/// Status and messages differ on purpose; nothing else may differ.
 #[test]
 fn a_name_put_together_by_parents_may_lead_back_through_a_link() {
     Case::new(Tool::Cp)
