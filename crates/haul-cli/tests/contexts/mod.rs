@@ -238,7 +238,8 @@ fn without_selinux_contexts_are_attributes_to_mv_and_install() {
     }
 }
 
-/// What the kernel is told, in its order: nothing is made before it knows the context. By one worker, since two take operands in any order.
+/// Contexts set in the kernel, in order: no file is created before its context is set. The test
+/// uses one worker, because two workers take operands in any order.
 #[test]
 fn the_kernel_is_told_before_a_file_is_made() {
     let Some(library) = stand_in() else { return };

@@ -77,7 +77,7 @@ fn into_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
         return Verdict::Absent;
     }
     if ours.status == Status::Waiting && case.has_option(0, "copy-contents") {
-        // It is at a pipe that GNU did not come to.
+        // haul is blocked at a pipe that GNU did not reach.
         return Verdict::Settled;
     }
     let removes = case.has_option(0, "remove-destination");

@@ -126,8 +126,10 @@ impl Wanted {
     }
 }
 
+/// Returns the number in an environment variable, or `None` if it is not set.
+///
 /// # Panics
-/// Where a variable holds something else: a typing error must not pass for the usual run.
+/// If the variable holds no number: a typing error must not pass for the usual run.
 fn number_from(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}, which is no number")))

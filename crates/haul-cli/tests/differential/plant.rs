@@ -59,7 +59,7 @@ pub(super) struct Content {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gaps {
     None,
-    /// All of it is one hole.
+    /// The complete file is one hole.
     All,
     /// The middle third is a hole.
     Hole,

@@ -461,7 +461,7 @@ fn a_target_is_made_for_a_file_that_has_a_name() {
     world().runs("-D --target-directory= a").ends_alike();
 }
 
-/// What it is told of differs on purpose; nothing else may.
+/// The messages differ on purpose; nothing else may differ.
 #[test]
 fn a_capability_that_may_not_be_set_moves_all_the_same() {
     let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -479,7 +479,7 @@ fn a_backup_that_cuts_off_its_source_is_told_as_the_move_that_failed() {
     Case::new(Tool::Mv).has(file("far/a", b'q')).runs("-v -T --backup=numbered far/a far").ends_alike();
 }
 
-/// What is copied differs on purpose; the status may not.
+/// The copied data differs on purpose; the status may not differ.
 #[test]
 fn links_are_not_made_of_what_was_removed_for_links() {
     Case::new(Tool::Cp)

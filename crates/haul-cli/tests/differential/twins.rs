@@ -237,7 +237,8 @@ fn processor_time(id: u32) -> Option<u64> {
     let mut ticks = 1;
     for task in fs::read_dir(tasks).ok()? {
         let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
-        // The name stands in parentheses and may hold anything; behind it come state (3) and times (14, 15).
+        // The name is in parentheses and may contain any bytes; state (3) and times (14, 15) follow
+        // it.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         if fields.next()? != "S" {
             return None;

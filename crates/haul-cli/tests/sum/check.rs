@@ -70,7 +70,7 @@ fn every_form_that_is_printed_is_checked() {
         &["--tree=1M", "--check-tree", "-a", "sha1"],
     ];
     for form in forms {
-        // cksum's own lines can't tell a name with a line break.
+        // cksum's own lines cannot represent a name with a line break.
         let files = if *form == ["-a", "cksum"] { &files[..1] } else { &files[..] };
         let list = good("haul sum", dir, &[form, files].concat(), b"");
         write(dir, "list", &list);
