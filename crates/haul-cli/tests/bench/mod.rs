@@ -201,8 +201,8 @@ fn the_plot_is_well_formed_and_names_each_algorithm() {
     assert_eq!(names(folder.path()), ["data", "plot.svg"]);
 }
 
-/// Reads a document as XML: every element that is opened is closed in turn, attributes are quoted, there is one
-/// root. Returns the texts of all elements.
+/// Parses a document as XML: each opened element is closed in order, attributes are quoted, and
+/// there is one root. Returns the texts of all elements.
 ///
 /// # Panics
 /// If the document is anything else.
