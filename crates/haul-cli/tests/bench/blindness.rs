@@ -1,4 +1,4 @@
-//! `haul bench --blindness`: what it claims is computed, and holds for other seeds.
+//! `haul bench --blindness`: its claims are computed, and hold for other seeds.
 
 use super::{bench, text_of};
 use serde_json::Value;

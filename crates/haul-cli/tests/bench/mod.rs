@@ -1,4 +1,4 @@
-//! `haul bench` as people start it. Nothing here asserts how fast anything is.
+//! `haul bench` as users start it. No test asserts a speed.
 
 mod blindness;
 
@@ -10,28 +10,28 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// `haul bench` with these words, started in `folder`.
+/// Returns the command `haul bench` with these words, for the directory `folder`.
 fn bench(folder: &Path, words: &[&OsStr]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
     command.arg("bench").args(words).current_dir(folder).stdin(Stdio::null());
     command
 }
 
-/// The result of `haul bench --quick` with words that are plain text.
+/// Returns the result of `haul bench --quick` with words that are UTF-8.
 fn quick(folder: &Path, words: &[&str]) -> Output {
     let words: Vec<&OsStr> =
         std::iter::once("--quick").chain(words.iter().copied()).map(OsStr::new).collect();
     bench(folder, &words).output().expect("haul starts")
 }
 
-/// Standard output of a run that must have ended well.
+/// Returns the standard output of a run that must have succeeded.
 fn text_of(output: &Output) -> &str {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {errors}", output.status);
     std::str::from_utf8(&output.stdout).expect("the output is text")
 }
 
-/// The objects of a run with `--json`, each looked at for what all have.
+/// Returns the objects of a run with `--json`, after checks of their common fields.
 fn figures(output: &Output) -> Vec<Value> {
     let lines = text_of(output).lines();
     let figures: Vec<Value> = lines.map(|line| serde_json::from_str(line).expect(line)).collect();
@@ -45,13 +45,13 @@ fn figures(output: &Output) -> Vec<Value> {
     figures
 }
 
-/// Place and way of the figures of one algorithm, in the order they came.
+/// Returns place and method of the figures of one algorithm, in their order.
 fn ways<'a>(figures: &'a [Value], algorithm: &str) -> Vec<(&'a str, &'a str)> {
     let of_it = figures.iter().filter(|figure| figure["algorithm"] == algorithm);
     of_it.filter_map(|figure| Some((figure["place"].as_str()?, figure["way"].as_str()?))).collect()
 }
 
-/// A folder with a file `data` of `len` bytes that are not all alike.
+/// Creates a directory with a file `data` of `len` bytes with different values.
 fn folder_with_file(len: usize) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
@@ -59,7 +59,7 @@ fn folder_with_file(len: usize) -> TempDir {
     folder
 }
 
-/// The names in a folder.
+/// Returns the names in a directory.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("the folder opens");
     let mut names: Vec<String> =
@@ -201,8 +201,8 @@ fn the_plot_is_well_formed_and_names_each_algorithm() {
     assert_eq!(names(folder.path()), ["data", "plot.svg"]);
 }
 
-/// Reads a document as XML: every element that is opened is closed in turn, attributes are quoted, there is one
-/// root. Returns the texts of all elements.
+/// Parses a document as XML: each opened element is closed in order, attributes are quoted, and
+/// there is one root. Returns the texts of all elements.
 ///
 /// # Panics
 /// If the document is anything else.

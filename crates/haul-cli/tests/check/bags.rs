@@ -5,7 +5,8 @@ use haul_digest::{Algorithm, digest};
 use std::fs;
 use std::path::Path;
 
-/// Makes a bag as the RFC says, with these payload files; written here so that names may be any.
+/// Creates a bag according to the RFC with these payload files. The test writes the bag itself, so
+/// that names can be arbitrary.
 fn bag(root: &Path, version: &str, algorithms: &[(&str, Algorithm)], files: &[(&str, &str)]) {
     fs::create_dir_all(root.join("data/sub")).unwrap();
     write(root, "bagit.txt", format!("BagIt-Version: {version}\nTag-File-Character-Encoding: UTF-8\n"));
@@ -51,7 +52,7 @@ fn a_whole_bag_is_checked() {
         let expected = format!("BagIt {version}, payload of 5 files, 19 bytes");
         assert!(taken.ends_with(&expected), "{taken}");
         assert_eq!(taken.matches("a BagIt manifest: sha256").count(), 2, "{taken}");
-        // From within, and by one manifest.
+        // From inside the bag, and by one manifest.
         good(&root, &["."]);
         good(&root, &["manifest-sha256.txt"]);
         good(dir.path(), &["bag/manifest-sha512.txt"]);
@@ -70,7 +71,7 @@ fn files_no_manifest_lists_are_told() {
     assert_eq!((status, out.as_str()), (Some(1), "data/sub/extra: NOT LISTED IN THE MANIFEST\n"));
     assert!(err.contains("the payload is 19.6 (bytes.files), and bag-info.txt says 19.5"), "{err}");
     assert!(err.contains("WARNING: 2 faults in the bag"), "{err}");
-    // Each manifest must list each file since 1.0; before, one was enough.
+    // Since 1.0 each manifest must list each file; before, one manifest was enough.
     bag(&root, "1.0", &BOTH[..1], &FILES);
     write(&root, "bag-info.txt", "");
     fs::remove_file(root.join("tagmanifest-sha256.txt")).unwrap();
@@ -142,7 +143,7 @@ fn manifests_of_unknown_kinds_are_named() {
     assert!(!err.contains("NOT LISTED"), "{err}");
 }
 
-/// What bagit.py 1.9 wrote for these files.
+/// The output of bagit.py 1.9 for these files.
 #[test]
 fn a_bag_of_the_python_library_is_read() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Damage is found, and said once for each line.
+//! Damage is detected, and reported once for each line.
 
 use super::{DIGITS, check, folder, hex, run_with, write};
 use haul_digest::{Algorithm, digest};
@@ -95,7 +95,8 @@ fn one_of_several_digests_that_differs_is_named() {
     assert_eq!((status, out.as_str()), (Some(1), "digits: FAILED (differs in sha256)\n"));
 }
 
-/// A list may be anything: what is no checksum is told as such, and nothing ends the program but its own verdict.
+/// A list may have any contents: lines that are not checksums are reported, and the program ends
+/// only with its own result.
 #[test]
 fn any_bytes_are_taken_as_a_list() {
     let dir = folder();

@@ -1,5 +1,5 @@
-//! `haul check`: every form of list, made by the tool whose form it is or, where that is too heavy to install, kept
-//! here as it wrote it.
+//! `haul check`: each list format, written by the tool of this format. For tools that are too large
+//! to install, the tests contain their output.
 
 mod bags;
 mod damage;
@@ -14,10 +14,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The contents whose digests catalogues give.
+/// Contents with published digests.
 const DIGITS: &[u8] = b"123456789";
 
-/// What a run came to: status, standard output, standard error; one character for each byte.
+/// Exit status, standard output and standard error of a run, with one character for each byte.
 type Outcome = (Option<i32>, String, String);
 
 fn run_with(dir: &Path, args: &[&OsStr], input: &[u8]) -> Outcome {
@@ -26,7 +26,7 @@ fn run_with(dir: &Path, args: &[&OsStr], input: &[u8]) -> Outcome {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // A run that ends before it reads closes its input.
+    // A run that exits before it reads closes its input.
     let _ = stdin.write_all(input);
     drop(stdin);
     let output = child.wait_with_output().unwrap();
@@ -39,7 +39,7 @@ fn check(dir: &Path, args: &[&str]) -> Outcome {
     run_with(dir, &args.iter().map(OsStr::new).collect::<Vec<_>>(), b"")
 }
 
-/// Checks a list that must be good, and returns what it was taken for.
+/// Checks a list that must be good, and returns its detected format.
 #[track_caller]
 fn good(dir: &Path, args: &[&str]) -> String {
     let (status, out, err) = check(dir, args);
@@ -53,7 +53,7 @@ fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     fs::write(dir.join(name), bytes).unwrap();
 }
 
-/// A folder with a file of digits, an empty one, and one with a blank in its name.
+/// Creates a directory with a file of digits, an empty file, and a file with a blank in its name.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "digits", DIGITS);
@@ -62,7 +62,7 @@ fn folder() -> tempfile::TempDir {
     dir
 }
 
-/// The digest of the digits, in hexadecimal.
+/// Returns the digest of the digits in hexadecimal.
 fn hex(algorithm: Algorithm) -> String {
     digest(algorithm, DIGITS).to_string()
 }

@@ -1,22 +1,22 @@
-//! Lists as their tools wrote them, and forms that no tool here writes.
+//! Lists as their tools wrote them, and formats that no installed tool writes.
 
 use super::{check, folder, good, hex, write};
 use haul_digest::Algorithm;
 use std::fs;
 
-/// rclone 1.60 over a folder with these files: CRC-32, and SHA-256 in base64 for addresses.
+/// Output of rclone 1.60 for a directory with these files: CRC-32, and SHA-256 in base64url.
 const RCLONE_CRC32: &str = "8cdc1683  a b\ncbf43926  digits\n00000000  empty\n62d277af  new\u{240a}line\n";
 const RCLONE_BASE64: &str = "LXEWQrcmsEQBYnyp-6wy9chTD7GQPMTbAiWHF5IaSIE=  a b\n\
                              FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU=  digits\n\
                              47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU=  empty\n";
 
-/// OpenSSL 3.0's `dgst`, and with `-r`.
+/// Output of OpenSSL 3.0's `dgst`, without and with `-r`.
 const OPENSSL: &str = "MD5(digits)= 25f9e794323b453885f5181f1b624d0b\n\
                        SHA2-256(digits)= 15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225\n\
                        SHA3-256(digits)= 87cd084d190e436f147322b90e7384f6a8e0676c99d21ef519ea718e51d45f9c\n\
                        25f9e794323b453885f5181f1b624d0b *digits\n";
 
-/// The form in which eos-checksum prints, with EOS's names of algorithms.
+/// Output format of eos-checksum, with EOS's names of algorithms.
 const EOS: &str = "path=digits size=9 time=0.00 adler=091e01de\n\
                    path=digits size=9 time=0.00 crc32=cbf43926\n\
                    path=digits size=9 time=0.00 crc32c=e3069283\n\
@@ -63,7 +63,7 @@ fn eos_s_lists_are_read_and_their_sizes_compared() {
     assert_eq!((status, out.as_str()), (Some(1), "digits: FAILED (the list says 8 bytes, it has 9)\n"));
 }
 
-/// uutils writes BLAKE3-256; b3sum since 1.4 BLAKE3.
+/// uutils writes BLAKE3-256; b3sum since 1.4 writes BLAKE3.
 #[test]
 fn tags_of_every_tool_are_read() {
     let dir = folder();
@@ -119,7 +119,7 @@ fn eight_digits_are_tried_as_each_meaning_and_told() {
         let taken = good(dir, &["list"]);
         assert!(taken.ends_with(&format!(": {algorithm}")), "{taken}");
     }
-    // crc32 alone is zlib's or, to XRootD, POSIX's.
+    // crc32 alone is that of zlib or, for XRootD, that of POSIX.
     for algorithm in [Algorithm::Crc32, Algorithm::Cksum] {
         write(dir, "list", format!("CRC32 (digits) = {}\n", hex(algorithm)));
         assert_eq!(good(dir, &["list"]), format!("BSD tags: {algorithm}"));
@@ -127,7 +127,8 @@ fn eight_digits_are_tried_as_each_meaning_and_told() {
         assert!(good(dir, &["list.crc32"]).ends_with(&format!(": {algorithm}")));
         assert!(good(dir, &["-a", "crc32", "list.crc32"]).ends_with(&format!(": {algorithm}")));
     }
-    // The list of POSIX's is not zlib's, if zlib's was asked for by a name that means nothing else.
+    // A list with POSIX checksums is not one of zlib if the option requests zlib's by an
+    // unambiguous name.
     write(dir, "list", format!("{}  digits\n", hex(Algorithm::Cksum)));
     assert_eq!(check(dir, &["-a", "zcrc32", "list"]).0, Some(1));
     assert_eq!(check(dir, &["-a", "cksum", "list"]).0, Some(0));
@@ -166,7 +167,7 @@ fn mixed_lists_are_read_line_by_line() {
     }
 }
 
-/// Windows ends lines with CR and LF, and its editors begin texts with a mark.
+/// Windows ends lines with CR and LF, and its editors start texts with a byte order mark.
 #[test]
 fn lists_that_windows_wrote_are_read() {
     let dir = folder();

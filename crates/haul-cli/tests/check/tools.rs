@@ -1,4 +1,4 @@
-//! Lists made by the tools themselves.
+//! Lists written by the tools themselves.
 
 use super::{check, folder, good, write};
 use haul_digest::Algorithm;
@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What an installed tool prints; `None`, said aloud, where it is missing. With `HAUL_REQUIRE_ALL=1` that is a failure.
+/// Returns the output of an installed tool. If it is missing, prints a message and returns `None`;
+/// with `HAUL_REQUIRE_ALL=1` the test fails.
 fn by_tool(dir: &Path, line: &str) -> Option<Vec<u8>> {
     let mut words = line.split(' ').map(|word| if word == "a_b" { "a b" } else { word });
     let tool = words.next().unwrap();
@@ -23,7 +24,7 @@ fn by_tool(dir: &Path, line: &str) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// Has the tool make a list, which must be good and taken for this.
+/// Asserts that a list of this tool is good and has this detected format.
 #[track_caller]
 fn is_taken_for(line: &str, taken: &str) {
     let dir = folder();
@@ -57,7 +58,7 @@ fn coreutils() {
     is_taken_for("cksum -a sha256 --untagged digits a_b", &format!("{PLAIN}: sha256"));
 }
 
-/// The 16-bit sums are checked if the registry has them, and named if not.
+/// The 16-bit sums are checked if the registry has them, and named otherwise.
 #[test]
 fn sum_of_bsd_and_system_v() {
     for (tool, name) in [("sum digits a_b empty", "bsd"), ("sum -s digits a_b empty", "sysv")] {
@@ -94,7 +95,7 @@ fn b3sum_and_xxhsum() {
 fn xrootd() {
     is_taken_for("xrdadler32 digits", &format!("{ONE_BLANK}: adler32"));
     is_taken_for("xrdcrc32c a_b", &format!("{ONE_BLANK}: crc32c"));
-    // xrdcp names the copy by its whole path, and drops leading zeros.
+    // xrdcp names the copy by its complete path, and drops leading zeros.
     for (kind, name) in [
         ("adler32", "adler32"),
         ("crc32", "cksum"),
@@ -126,7 +127,7 @@ fn hashdeep_and_md5deep() {
     is_taken_for("md5deep -l digits a_b", &format!("{PLAIN}: md5"));
     is_taken_for("md5deep -z -l digits a_b", "md5deep's lines with sizes: md5");
     is_taken_for("sha256deep -l digits a_b", &format!("{PLAIN}: sha256"));
-    // Columns that are all unknown here.
+    // All columns are unknown to haul.
     let dir = folder();
     let Some(list) = by_tool(dir.path(), "hashdeep -c tiger -l digits") else { return };
     write(dir.path(), "list", list);
@@ -142,7 +143,7 @@ fn rhash() {
     is_taken_for("rhash --crc32c --simple digits a_b", &format!("{PLAIN}: crc32c"));
 }
 
-/// Names that need escapes, in lists of tools that write them, whatever the list is called.
+/// Names that need escapes, in lists of tools that write them, whatever the name of the list.
 #[test]
 fn escaped_names_and_lines_that_end_with_nul() {
     let dir = folder();

@@ -1,4 +1,4 @@
-//! Options, exit statuses, and where files are looked for.
+//! Options, exit statuses, and the directories in which files are searched.
 
 use super::{check, folder, good, hex, run_with, write};
 use crate::faults::bed::haul;
@@ -75,11 +75,12 @@ fn several_lists_and_the_standard_input() {
     assert_eq!(err.matches("taken for").count(), 3, "{err}");
     let (status, out, _) = run_with(dir, &[], input.as_bytes());
     assert_eq!((status, out.as_str()), (Some(0), "digits: OK\n"));
-    // A list may speak of the standard input itself.
+    // A list may contain the standard input itself.
     write(dir, "of-stdin", format!("{}  -\n", hex(Algorithm::Crc32c)));
     let (status, out, _) = run_with(dir, &["of-stdin".as_ref()], b"123456789");
     assert_eq!((status, out.as_str()), (Some(0), "-: OK\n"));
-    // Before a list that comes from there, the line gets all of it; in that list, it is none.
+    // Before a list from the standard input, the line gets all of the input. In that list, the line
+    // is not a checksum of it.
     let whole = digest(Algorithm::Crc32c, input.as_bytes());
     write(dir, "of-stdin", format!("{}{whole}  -\n", input.repeat(40)));
     for _ in 0..20 {
@@ -189,7 +190,7 @@ fn failed_writes_are_told_and_fail() {
 #[test]
 fn the_command_that_an_interrupted_check_advises_checks_all() {
     let dir = folder();
-    // A hole of 1 TiB keeps the job at work until the signal comes.
+    // A hole of 1 TiB keeps the job running until the signal arrives.
     let hole = fs::File::create(dir.path().join("it's a hole")).unwrap();
     hole.set_len(1 << 40).unwrap();
     write(dir.path(), "a list", "d41d8cd98f00b204e9800998ecf8427e  it's a hole\n");
@@ -214,7 +215,8 @@ fn workers_and_a_bar_change_no_answer() {
     }
 }
 
-/// Lists are read as they are needed: what waits is bounded, whatever their length.
+/// Lists are read on demand: the number of pending lines is bounded, whatever the length of the
+/// list.
 #[test]
 fn a_long_list_takes_little_memory() {
     let dir = folder();

@@ -1,11 +1,13 @@
-//! Security contexts of a kernel with SELinux, on a kernel without one.
+//! Security contexts of a kernel with SELinux, on a kernel without SELinux.
 //!
-//! GNU's tools and ours load `libselinux.so.1`. Here both get one that [stands in](stand_in.c) for it: it says that SELinux is
-//! enabled, has a small list of paths, and labels what GNU's tools make as a kernel would. What `cp`, `mv` and `install` find is
-//! a mount namespace of their own in which `/sys/fs/selinux` is there. The trees they leave are compared, with every attribute.
+//! GNU's tools and haul load `libselinux.so.1`. Here both get a [replacement](stand_in.c). It
+//! reports SELinux as enabled, has a short list of paths, and labels the files that GNU's tools
+//! create as a kernel would. `cp`, `mv` and `install` run in a mount namespace in which
+//! `/sys/fs/selinux` exists. The tests compare the resulting trees, with every attribute.
 //!
-//! What is not shown here: that a kernel labels what ours make by what it was told before. The calls that tell it are written
-//! down and looked at; and ours look at what they made, and label what has another context.
+//! The tests do not prove that a kernel labels haul's files by the context set before. The calls
+//! that set it are recorded and checked. haul also checks the files that it created, and labels
+//! those with another context.
 
 use crate::twins::{Beside, Run, Twins};
 use haul_lab::needs::{Need, met_or_skip};
@@ -14,7 +16,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// What the sandbox's files are labelled with. `n` has no label, and `s` one that no policy knows.
+/// Labels of the files in the sandbox. `n` has no label, and `s` one that no policy contains.
 const LABELS: &str = "
 label() { setfattr -h -n security.selinux -v \"$1\" \"$2\"; }
 mkdir web; printf n > n; printf s > s; mkfifo p
@@ -22,7 +24,7 @@ for name in . b c d d/a e full p1 x web $(find t); do label u:r:old_t:s0 $name; 
 label u:r:a_t:s0:c1,c2 a; label u:r:nosuch_t:s0 s; label u:r:two_t:s0 t/s/2; label u:r:link_t:s0 t/l; label u:r:link_t:s0 la; label u:r:p_t:s0 p
 ";
 
-/// Whether this machine can play the part; builds the library at first.
+/// Returns the replacement library if this machine can run these tests; the first call builds it.
 fn stand_in() -> Option<&'static Path> {
     let needs = [
         Need::Root,
@@ -52,7 +54,7 @@ fn build() -> TempDir {
     folder
 }
 
-/// A script that runs where the kernel seems to have SELinux.
+/// Returns a script that runs as if the kernel had SELinux.
 fn labelled(library: &Path, script: &str) -> String {
     let tools: String = ["cp", "mv", "install"]
         .iter()
@@ -65,7 +67,7 @@ fn labelled(library: &Path, script: &str) -> String {
     )
 }
 
-/// Runs each script with both tools, and fails with all that differed.
+/// Runs each script with both tools, and panics with all differences.
 fn compare_all(lines: &[&str]) {
     compare_beside(lines, || Some(Twins::new()));
 }
@@ -86,7 +88,7 @@ fn ours(library: &Path, script: &str) -> Run {
     Twins::new().ours(&labelled(library, script))
 }
 
-/// What the label of a name is after a script.
+/// Returns the label of a name after a script.
 fn label_after(library: &Path, script: &str, name: &str) -> String {
     let look = format!("{script}; getfattr -h --only-values -n security.selinux {name} | tr -d '\\0'");
     let run = ours(library, &look);
@@ -130,7 +132,8 @@ fn cp_asks_the_policy_as_gnu_does() {
     ]);
 }
 
-/// The bug: `-a` copied the context among the other attributes, though `-Z` had asked for another one.
+/// In earlier versions `-a` copied the context with the other attributes, although `-Z` requested
+/// another one.
 #[test]
 fn an_archive_copy_with_z_leaves_the_context_of_its_source_behind() {
     compare_all(&[
@@ -141,7 +144,8 @@ fn an_archive_copy_with_z_leaves_the_context_of_its_source_behind() {
     assert_eq!(label_after(library, "cp -aZ a web/z", "web/z"), "user_u:object_r:web_t:s0");
     let run = ours(library, "mkdir bare; cp -aZ a bare/z; getfattr -m security.selinux bare/z");
     assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "", ""));
-    // GNU forgets `--context=CTX` there: it copies the source's context over the one that was asked for.
+    // GNU ignores `--context=CTX` in this case: it copies the context of the source over the
+    // requested one.
     let run = ours(library, "cp -a --context=u:r:said_t:s0 a z; getfattr -m security.selinux z");
     assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "", ""));
 }
@@ -149,7 +153,7 @@ fn an_archive_copy_with_z_leaves_the_context_of_its_source_behind() {
 #[test]
 fn what_links_lead_to_keeps_its_own_context() {
     let Some(library) = stand_in() else { return };
-    // GNU takes the context of the link.
+    // GNU uses the context of the link.
     assert_eq!(label_after(library, "cp --preserve=context la z", "z"), "u:r:a_t:s0:c1,c2");
     assert_eq!(label_after(library, "cp -rL --preserve=context ld z", "z"), "u:r:old_t:s0");
 }
@@ -169,7 +173,7 @@ fn mv_labels_as_gnu_does() {
     compare_beside(&across, || Twins::across(Beside::Memory));
 }
 
-/// GNU follows a link that it labels, and tells of what has no context, and of no cause.
+/// GNU follows a link that it labels, and reports a missing context without a cause.
 #[test]
 fn what_was_renamed_is_labelled_itself() {
     let Some(library) = stand_in() else { return };
@@ -180,7 +184,7 @@ fn what_was_renamed_is_labelled_itself() {
     assert_eq!((run.status, run.err.as_str()), (Some(0), told));
 }
 
-/// The next file gets nothing of it; with GNU it gets what the file before it had.
+/// The next file gets no part of this context; with GNU it gets the context of the previous file.
 #[test]
 fn a_context_that_could_not_be_kept_is_nobody_elses() {
     let Some(library) = stand_in() else { return };
@@ -188,7 +192,7 @@ fn a_context_that_could_not_be_kept_is_nobody_elses() {
     assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "", ""));
 }
 
-/// GNU opens what it labels, and waits at a pipe until somebody writes into it.
+/// GNU opens the file that it labels, and blocks at a pipe until a process writes to it.
 #[test]
 fn a_pipe_that_was_renamed_is_labelled_and_not_opened() {
     let Some(library) = stand_in() else { return };
@@ -210,11 +214,12 @@ fn install_labels_as_gnu_does() {
         "export STAND_IN_WITHOUT_LIST=1; install a z; install a b d; install -Z a y; install -d k",
     ]);
     let Some(library) = stand_in() else { return };
-    // GNU looks `web/z` up as it was typed, where the list has absolute paths.
+    // GNU looks up `web/z` as typed, although the list has absolute paths.
     assert_eq!(label_after(library, "install a web/z", "web/z"), "system_u:object_r:web_t:s0");
 }
 
-/// The same lines where nothing stands in: without SELinux a context is an attribute, and the options say so or nothing.
+/// The same lines without the replacement: without SELinux a context is an attribute, and the
+/// options either report that or print nothing.
 #[test]
 fn without_selinux_contexts_are_attributes_to_mv_and_install() {
     if !met_or_skip(&[Need::Root, Need::Program("setfattr")]) {
@@ -233,7 +238,8 @@ fn without_selinux_contexts_are_attributes_to_mv_and_install() {
     }
 }
 
-/// What the kernel is told, in its order: nothing is made before it knows the context. By one worker, since two take operands in any order.
+/// Contexts set in the kernel, in order: no file is created before its context is set. The test
+/// uses one worker, because two workers take operands in any order.
 #[test]
 fn the_kernel_is_told_before_a_file_is_made() {
     let Some(library) = stand_in() else { return };
@@ -247,8 +253,9 @@ fn the_kernel_is_told_before_a_file_is_made() {
     assert_eq!(told("cp -Z a web/z"), "user_u:object_r:web_t:s0\n-\n");
     assert_eq!(told("cp --context=u:r:said_t:s0 a z"), "u:r:said_t:s0\n");
     assert_eq!(told("install --context=u:r:said_t:s0 a z"), "u:r:said_t:s0\n");
-    // What stands already is told of as well: nobody has looked yet whether it does.
+    // The context is set for an existing name as well, because haul has not checked yet if the name
+    // exists.
     assert_eq!(told("install -dZ web/p"), "user_u:object_r:web_t:s0\nuser_u:object_r:web_t:s0\n");
-    // What could not be kept of one file is not what an earlier one had.
+    // A file without a context does not get that of the previous file.
     assert_eq!(told("cp --threads=1 -a a n d"), "u:r:a_t:s0:c1,c2\n-\n-\n");
 }

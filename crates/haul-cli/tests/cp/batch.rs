@@ -1,8 +1,9 @@
-//! mcp's `--read-stdin`: lists that are read as they come, lines that meet at one sink, ranges of one file.
+//! `--read-stdin` of mcp: lists that are processed while they are written, lines with the same
+//! sink, and ranges of one file.
 
 use super::ours;
 
-/// Waits for a condition of the shell, a minute at most.
+/// Returns shell code that waits for a condition, for at most a minute.
 fn until(condition: &str) -> String {
     format!("n=0; until {condition} || [ $n = 6000 ]; do n=$((n+1)); sleep 0.01; done;")
 }

@@ -1,15 +1,16 @@
-//! Where this `cp` is different on purpose. Each place says why, and is held here to what it does instead.
+//! Deliberate differences from GNU `cp`. Each test states the reason and asserts what haul does
+//! instead.
 
 use super::{compare, ours};
 
-/// Whether GNU gave up a directory that goes into itself, and with it what it had not come to yet: then only
-/// status and messages can be compared.
+/// Returns true if GNU `cp` stopped at a directory that would be copied into itself, and skipped
+/// the rest. In this case only status and messages are comparable.
 pub(crate) fn stopped_early(messages: &str) -> bool {
     messages.contains(" into itself, ") || messages.contains("will not create hard link")
 }
 
-/// The kinds of messages: how often one comes, and of which name, depends on where GNU stopped, and GNU words
-/// some of these by another rule (see below).
+/// Returns the messages without repetitions. The number of the messages, and their names, depend on
+/// where GNU stopped. GNU also phrases some of them by another rule (see below).
 pub(crate) fn without_repeats(messages: &str) -> String {
     let is_about_it = |line: &&str| !stopped_early(line);
     let mut lines: Vec<&str> = messages.lines().filter(is_about_it).collect();
@@ -17,8 +18,8 @@ pub(crate) fn without_repeats(messages: &str) -> String {
     lines.join("\n")
 }
 
-/// GNU stops reading a directory at the name by which it would be copied into itself, so that what else was
-/// copied depends on the order of names on disk. Here everything else is copied, always.
+/// GNU stops reading a directory at the name that would be copied into itself, so that the other
+/// copied names depend on their order on disk. haul always copies all other names.
 #[test]
 fn all_else_is_copied_when_a_directory_goes_into_itself() {
     compare("the message and the status", "cp -r t t/s 2>&1; echo $?; rm -rf t; :");
@@ -29,7 +30,7 @@ fn all_else_is_copied_when_a_directory_goes_into_itself() {
     }
 }
 
-/// A name longer than the system's limit for paths can be reached step by step; GNU passes whole paths.
+/// A path longer than the system's limit can be reached step by step; GNU passes complete paths.
 #[test]
 fn trees_deeper_than_the_longest_path_are_copied() {
     let name = "n".repeat(100);
@@ -43,8 +44,8 @@ fn trees_deeper_than_the_longest_path_are_copied() {
     assert_eq!((run.0, run.1.as_str()), (Some(0), "x"), "{}", run.2);
 }
 
-/// Where a followed link leads from the source to the sink, GNU copies what it has just made, again and again,
-/// until the names are too long. Here that is a directory going into itself.
+/// If a followed link leads from the source to the sink, GNU copies its own copies until the names
+/// are too long. haul treats this as a directory that is copied into itself.
 #[test]
 fn a_followed_link_to_the_sink_ends_the_copy() {
     let run = ours("ln -s ../full t/out; rm t/dead t/p; cp -rL t full; find full | wc -l");
@@ -53,8 +54,8 @@ fn a_followed_link_to_the_sink_ends_the_copy() {
     assert!(run.out.trim().parse::<u32>().unwrap() < 100, "{}", run.out);
 }
 
-/// GNU takes a directory reached through a link for another than the same directory reached without: it then
-/// speaks of a hard link to a directory. Here the message names what goes on.
+/// GNU treats a directory that is reached through a link as another directory, and then reports a
+/// hard link to a directory. haul reports a directory that is copied into itself.
 #[test]
 fn a_directory_goes_into_itself_through_a_link_as_well() {
     let run = ours("cp -RH ld d; test -d d/ld/ld && echo twice");
@@ -62,16 +63,18 @@ fn a_directory_goes_into_itself_through_a_link_as_well() {
     assert_eq!((run.status, run.out.as_str()), (Some(1), ""));
 }
 
-/// GNU 9.1 puts the simple backup of a file in a target directory into the working directory (mended in a later
-/// release), where it may overwrite a file that has nothing to do with it. Here it stays beside its file.
+/// GNU 9.1 puts the simple backup of a file in a target directory into the working directory (fixed
+/// in a later release). There it may overwrite an unrelated file. haul keeps the backup next to its
+/// file.
 #[test]
 fn simple_backups_stay_in_their_directory() {
     let run = ours("printf mine > a~; cp --backup=simple a d; cat a~ d/a~ d/a");
     assert_eq!((run.status, run.out.as_str()), (Some(0), "mineoldalpha"));
 }
 
-/// GNU moves the backup over the file that a link leads to, and has lost it when it looks for it. Here nothing is moved
-/// where that was its only name; a link to another file, or one that is made and not followed, hinders no backup.
+/// GNU renames the backup over the target of a link, and then fails to find the target. haul
+/// renames nothing if this was the only name of the target. A link to another file, or a link that
+/// is created and not followed, does not prevent a backup.
 #[test]
 fn a_backup_does_not_take_the_place_of_what_a_link_leads_to() {
     for options in ["-b", "-bL", "-bH", "-bl -L", "-b --backup=existing"] {
@@ -89,7 +92,7 @@ fn a_backup_does_not_take_the_place_of_what_a_link_leads_to() {
     }
 }
 
-/// Abbreviations of options that GNU lacks are accepted where GNU has none that begin so.
+/// Abbreviations of haul's own options are accepted if no GNU option starts with them.
 #[test]
 fn own_options_may_be_cut_short() {
     assert_eq!(ours("cp --print-h a z | wc -l").out.trim(), "1");

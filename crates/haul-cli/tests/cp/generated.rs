@@ -1,4 +1,4 @@
-//! Command lines that nobody thought of: options and operands drawn from a seed, run by both.
+//! Random command lines: options and operands are drawn from a seed, and run by both tools.
 
 use crate::differential::Wanted;
 use crate::twins::Twins;
@@ -6,10 +6,11 @@ use haul_lab::random::Random;
 
 const SEED: u64 = 20_091;
 
-/// Lines that are drawn. Each takes some 60 milliseconds, most of them for shells.
+/// Number of lines. Each takes about 60 milliseconds, mostly for shells.
 const LINES: u64 = 100;
 
-/// Options that may stand together in any number. Those that ask, read pipes or say where are not among them.
+/// Options that can be combined in any number. Options that prompt, read pipes or name places are
+/// excluded.
 const OPTIONS: [&str; 34] = [
     "-r",
     "-r",
@@ -69,7 +70,7 @@ fn drawn_command_lines_end_alike() {
     assert!(wrong.is_empty(), "{} of {cases} of seed {seed} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Two lines: the second meets what the first made.
+/// Returns two command lines: the second one runs on the results of the first.
 fn draw(random: &mut Random) -> String {
     let mut words = vec!["rm -f t/p; cp".to_owned()];
     for _ in 0..random.index(5) {
@@ -81,7 +82,7 @@ fn draw(random: &mut Random) -> String {
     }
     words.push(SINKS[random.index(SINKS.len())].to_owned());
     let line = words.join(" ");
-    // What is printed comes in any order, and parents still before what they hold.
+    // The output has any order, but parents precede their contents.
     let again = line.replacen("rm -f t/p; ", "", 1);
     format!("{{ {line}; echo first $? >&2; {again}; echo second $? >&2; }} | sort")
 }

@@ -1,5 +1,5 @@
-//! What is kept of files that only root can make: owners, set-id bits, capabilities, devices; and the lists of who may
-//! do what.
+//! Properties of files that only root can create: owners, set-id bits, capabilities and devices.
+//! Also access control lists.
 
 use super::{compare, compare_all, ours};
 use haul_lab::needs::{Need, met_or_skip};
@@ -150,7 +150,7 @@ fn lists_of_who_may_do_what() {
     ]);
 }
 
-/// Without SELinux nothing but the attribute itself is there to be looked at: its copy is what SELinux would read.
+/// Without SELinux the attribute is the only thing to compare: its copy is what SELinux would read.
 #[test]
 fn contexts_are_attributes_where_the_kernel_has_none() {
     if !met_or_skip(&[Need::Root, Need::Program("setfattr")]) {
@@ -207,7 +207,8 @@ fn other_file_systems_are_not_entered() {
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
-    // Both tools in one sandbox, and the copies outside of what is copied: unmounted whatever happens.
+    // Both tools run in one sandbox, with the copies outside the source. The file system is
+    // unmounted in any case.
     let run = ours(
         "mkdir src src/m out; echo x > src/f; mount -t tmpfs none src/m || exit 7; echo y > src/m/g; mkdir src/m/sub
          for tool in /usr/bin/cp cp; do

@@ -1,4 +1,5 @@
-//! What releases of cp after 9.1 added, by their manual: that release's own tool is not here to compare with.
+//! Features that releases of cp after 9.1 added, according to their manual. The tool of such a
+//! release is not available for a comparison.
 
 use super::ours;
 

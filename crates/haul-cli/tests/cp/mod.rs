@@ -1,5 +1,5 @@
-//! `cp`, held against the `cp` of GNU coreutils 9.1: the same script runs in two sandboxes made alike, once with
-//! each, and both must end alike: trees, output, messages and exit status.
+//! `cp`, compared with the `cp` of GNU coreutils 9.1. The same script runs in two identical
+//! sandboxes, once with each tool. Trees, output, messages and exit status must be identical.
 
 mod batch;
 pub(crate) mod differences;
@@ -15,7 +15,7 @@ mod words;
 
 use crate::twins::{Run, Twins};
 
-/// Runs a script with either `cp` and fails where they differ.
+/// Runs a script with each `cp`, and panics if the results differ.
 #[track_caller]
 fn compare(name: &str, script: &str) {
     let twins = Twins::new();
@@ -24,7 +24,7 @@ fn compare(name: &str, script: &str) {
     }
 }
 
-/// Runs a whole table and fails once, with every line that differed.
+/// Runs a table of scripts, and panics once with each line that differed.
 fn compare_all(lines: &[(&str, &str)]) {
     let mut wrong = Vec::new();
     for (name, script) in lines {
@@ -35,7 +35,7 @@ fn compare_all(lines: &[(&str, &str)]) {
     assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), lines.len(), wrong.join("\n"));
 }
 
-/// Runs a script with our `cp` only.
+/// Runs a script with haul's `cp` only.
 fn ours(script: &str) -> Run {
     Twins::new().ours(script)
 }

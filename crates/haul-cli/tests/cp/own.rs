@@ -1,4 +1,4 @@
-//! What GNU's `cp` lacks: mcp's options, `--verify`, `--json`.
+//! Features that GNU `cp` lacks: the options of mcp, `--verify`, `--json`.
 
 use super::ours;
 
@@ -37,7 +37,7 @@ fn parts_keep_the_rest_of_the_sink() {
     assert_eq!(ours("cp --length=2 a z; cat z").out, "al");
 }
 
-/// The bug: with holes, a new file got the length of the offset.
+/// In earlier versions, with holes, a new file got the length of the offset.
 #[test]
 fn an_offset_beyond_the_end_copies_nothing_with_holes_or_without() {
     for sparse in ["never", "auto", "always"] {
@@ -107,7 +107,8 @@ fn json_tells_every_event_in_a_line() {
 
 #[test]
 fn what_passed_by_is_told_with_its_digest_and_no_proof_is_claimed() {
-    // Over objects of several workers, one block and in order: always the digest of the whole.
+    // The digest is always that of the complete file: with objects of several workers, with one
+    // block, and in order.
     for options in ["--split-size=1", "--split-size=1 --threads=1", "--split-size=64", "--double-buffer"] {
         let run = ours(&format!(
             "head -c 9000001 /dev/urandom > big; for f in big empty a; do

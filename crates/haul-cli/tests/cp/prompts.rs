@@ -1,4 +1,4 @@
-//! Existing sinks in every combination of the options that ask, keep, compare, back up and remove.
+//! Existing sinks with all combinations of options that prompt, keep, compare, back up and remove.
 
 use super::{compare_all, ours};
 
@@ -37,8 +37,8 @@ fn questions_and_their_answers() {
     ]);
 }
 
-/// Answers may come from a file, so that the order of questions counts. It is that of the inodes, which no two
-/// sandboxes have alike: both tools are asked in one.
+/// Answers may come from a file, so that the order of the prompts matters. It is the order of the
+/// inodes, which differs between sandboxes: both tools therefore run in one sandbox.
 #[test]
 fn questions_come_in_the_order_of_cp() {
     let run = ours(
@@ -51,7 +51,8 @@ fn questions_come_in_the_order_of_cp() {
     assert_eq!((run.status, run.out.as_str()), (Some(0), ""), "{}", run.err);
 }
 
-/// The bug: a name that `-u` would have left alone became the one that the others were linked to, and `-n` did not keep them.
+/// In earlier versions a name that `-u` would have skipped became the name that others were linked
+/// to, and `-n` did not keep them.
 #[test]
 fn what_no_clobber_keeps_is_no_name_that_others_become_with_update() {
     let names =

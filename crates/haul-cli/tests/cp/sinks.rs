@@ -1,14 +1,15 @@
-//! What stands at a sink and must not be lost: files with several names, files that can't be opened now, files that
-//! others make meanwhile, and names of copies that did not become whole.
+//! Existing data at a sink that must not be lost: files with several names, files that cannot be
+//! opened, files that other processes create meanwhile, and names of incomplete copies.
 
 use super::ours;
 
-/// Waits for a condition of the shell, a minute at most.
+/// Returns shell code that waits for a condition, for at most a minute.
 fn until(condition: &str) -> String {
     format!("n=0; until {condition} || [ $n = 6000 ]; do n=$((n+1)); sleep 0.01; done;")
 }
 
-/// Two large sources, and a check that a sink is one of them and no mixture.
+/// Shell code that creates two large sources, and defines a check that a sink equals one of them
+/// and is not a mixture.
 const TWO_SOURCES: &str = "mkdir ms md
     head -c 3000000 /dev/zero | tr '\\0' x > ms/x; head -c 2000000 /dev/zero | tr '\\0' y > ms/y
     whole() { cmp -s $1 ms/x || cmp -s $1 ms/y || echo $1 is mixed; }\n";

@@ -1,4 +1,4 @@
-//! Named command lines, each run by both.
+//! Named command lines, each run by both tools.
 
 use super::compare_all;
 

@@ -1,4 +1,4 @@
-//! What an ordinary user meets: no permission.
+//! Permission errors of an ordinary user.
 
 use crate::twins::Twins;
 

@@ -1,4 +1,4 @@
-//! What is typed, what the environment adds, and the words of every message.
+//! Command lines, environment variables, and the text of each message.
 
 use super::{compare, compare_all, ours};
 use crate::twins::Twins;
@@ -57,7 +57,8 @@ fn long_options_may_be_cut_short() {
     ];
     let lines: Vec<(String, String)> = names
         .iter()
-        // What help and version print is each tool's own; a clone that can't be made leaves what each leaves.
+        // The output of help and version differs between the tools. After a failed clone each tool
+        // leaves its own results.
         .filter(|name| !["h", "ver", "ref"].contains(name))
         .map(|name| (format!("--{name}"), format!("cp --{name} a d")))
         .collect();
@@ -137,8 +138,9 @@ fn names_in_messages_are_quoted_for_a_shell() {
     compare("C", &format!("export LC_ALL=C; {ascii}; {bytes}"));
 }
 
-/// Words that are no options are shown as GNU shows them, but for bytes that would steer a terminal: those come as
-/// numbers, and a name that a list of files holds can't rewrite the screen by being taken for an option.
+/// Unknown options are printed as by GNU, except for bytes that would steer a terminal: haul prints
+/// these as numbers. A name from a list of files that is parsed as an option therefore cannot
+/// rewrite the screen.
 #[test]
 fn words_that_are_no_options_steer_no_terminal() {
     compare("plain", "cp \"--it's\" a z; cp '--a\"b' a z; cp --é a z");
@@ -172,14 +174,16 @@ fn what_can_not_be_written() {
             "cp t z; cp t a d; cp t t d; cp -r t a b; cp -r t z/; cp -r a y/; cp ld w; cp . z; cp .. z; cp -r . .; cp a/b z; cp no/a z",
         ),
         ("twice", "cp -r p1 ./p1 e; cp a ha e; cp -d a ha a d; cp la a d; cp -P la la d; cp -d la a la d"),
-        // What GNU copied before it stopped depends on inode numbers, and with it which links lead nowhere.
+        // The data that GNU copies before it stops depends on inode numbers, and so do the dangling
+        // links.
         ("into itself", "cp -r t t; rm -rf t/t t/dead; cp -rT t t; cp -rl t t/x; rm -rf t"),
-        // The bug: one message for each directory that the copy had made.
+        // Earlier versions printed one message for each directory that the copy had created.
         ("into itself once", "mkdir m n; cp -rl m n n; rm -r n; mkdir n; cp -r m t n n; rm -r n"),
     ]);
 }
 
-/// The bugs: an answer that could not be read was a no and no failure; and so was a message that could not be written.
+/// In earlier versions an unreadable answer counted as no and not as a failure, and so did a
+/// message that could not be written.
 #[test]
 fn who_can_not_be_asked_or_told_fails() {
     compare_all(&[
@@ -198,7 +202,8 @@ fn who_can_not_be_asked_or_told_fails() {
     ]);
 }
 
-/// The bug: a working directory that may not be searched was refused as a target, before the names in it were.
+/// In earlier versions a working directory without search permission was refused as a target before
+/// the names in it were.
 #[test]
 fn the_working_directory_is_a_target_though_it_may_not_be_searched() {
     let mut wrong = Vec::new();

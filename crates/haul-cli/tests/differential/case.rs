@@ -1,11 +1,11 @@
-//! One command line and all it runs in: what stands in the sandbox, environment, user, answers. A case prints as the
-//! Rust source that makes it.
+//! A command line with its sandbox, environment, user and answers. A case is printed as the Rust
+//! source that creates it.
 
 use super::plant::{Content, Gaps, Kind, Plant, USUAL_TIME};
 use super::twins;
 use std::fmt::{self, Write};
 
-/// Whose command line it is.
+/// Tool of a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tool {
     Cp,
@@ -14,7 +14,7 @@ pub(super) enum Tool {
 }
 
 impl Tool {
-    /// The name it is called by.
+    /// Returns the name of the tool.
     pub(super) fn name(self) -> &'static str {
         match self {
             Tool::Cp => "cp",
@@ -27,23 +27,23 @@ impl Tool {
 /// The usual umask of a case.
 pub(super) const USUAL_UMASK: u32 = 0o022;
 
-/// A command line and its world.
+/// A command line and its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) tool: Tool,
-    /// Parents before what they hold.
+    /// Entries of the sandbox, parents before their contents.
     pub(super) plants: Vec<Plant>,
     /// Options and operands, in the order typed.
     pub(super) words: Vec<Vec<u8>>,
     pub(super) environment: Vec<(&'static str, String)>,
     pub(super) umask: u32,
-    /// An ordinary user runs it, not root.
+    /// True if an ordinary user runs the tool instead of root.
     pub(super) as_user: bool,
-    /// What standard input holds.
+    /// Contents of the standard input.
     pub(super) answers: Vec<u8>,
-    /// The directory it runs in, from the sandbox.
+    /// Working directory, relative to the sandbox.
     pub(super) cwd: Vec<u8>,
-    /// The sandbox lies on a disk and `far` in memory; else it is the other way round.
+    /// True if the sandbox is on a disk and `far` in memory; otherwise the reverse.
     pub(super) on_disk: bool,
 }
 
@@ -62,19 +62,19 @@ impl Case {
         }
     }
 
-    /// One more entry.
+    /// Adds an entry.
     pub(super) fn has(mut self, plant: Plant) -> Case {
         self.plants.push(plant);
         self
     }
 
-    /// One more word of the command line.
+    /// Adds a word to the command line.
     pub(super) fn word(mut self, word: impl AsRef<[u8]>) -> Case {
         self.words.push(word.as_ref().to_owned());
         self
     }
 
-    /// Words of the command line, apart by spaces.
+    /// Adds words to the command line, separated by spaces.
     pub(super) fn runs(mut self, words: &str) -> Case {
         self.words.extend(words.split_whitespace().map(|word| word.as_bytes().to_owned()));
         self
@@ -105,7 +105,7 @@ impl Case {
         Case { on_disk: true, ..self }
     }
 
-    /// Runs it by both tools and fails where they differ.
+    /// Runs the case with both tools, and panics if the results differ.
     #[track_caller]
     pub(super) fn ends_alike(self) {
         let Some(mut twins) = twins::Twins::new() else { return };
@@ -114,7 +114,8 @@ impl Case {
         }
     }
 
-    /// Whether the letter or the long name of an option is among the words, however it is typed.
+    /// Returns true if the letter or the long name of an option is among the words, in any
+    /// spelling.
     pub(super) fn has_option(&self, letter: u8, long: &str) -> bool {
         self.words[..self.options_end()].iter().any(|word| match word.strip_prefix(b"--") {
             Some(typed) => {
@@ -125,7 +126,8 @@ impl Case {
         })
     }
 
-    /// How many words may be options: those up to the word that ends them, which may also be a target's name.
+    /// Returns the number of words that may be options: those up to the word that ends them, which
+    /// may also be the name of a target.
     fn options_end(&self) -> usize {
         let takes_next = |word: &Vec<u8>| match word.strip_prefix(b"--") {
             Some(long) => long.starts_with(b"t") && !long.contains(&b'='),
@@ -138,17 +140,18 @@ impl Case {
         (0..self.words.len()).find(is_end).unwrap_or(self.words.len())
     }
 
-    /// Whether it goes into directories.
+    /// Returns true if the tool descends into directories.
     pub(super) fn walks(&self) -> bool {
         if self.tool != Tool::Cp {
-            // What is moved to another file system is copied with all that it holds.
+            // A move to another file system copies all contents.
             return self.tool == Tool::Mv && self.plants.iter().any(|plant| plant.path.starts_with(b"far/"));
         }
         let walks = [(b'r', "recursive"), (b'R', "recursive"), (b'a', "archive")];
         walks.iter().any(|&(letter, long)| self.has_option(letter, long))
     }
 
-    /// Whether lines come in a defined order: several workers go through a tree, or take operands, in any.
+    /// Returns true if the lines have a defined order: several workers process a tree, or operands,
+    /// in any order.
     pub(super) fn has_one_order(&self) -> bool {
         let ends_options = self.environment.iter().any(|(name, _)| *name == "POSIXLY_CORRECT");
         let mut ended = false;
@@ -160,7 +163,7 @@ impl Case {
         !self.walks() && self.words.iter().filter(is_operand).count() <= 2
     }
 
-    /// The command line as a shell shows it, more or less.
+    /// Returns the command line approximately as a shell shows it.
     pub(super) fn line(&self) -> String {
         let mut line = String::new();
         for (name, value) in &self.environment {
@@ -175,7 +178,7 @@ impl Case {
     }
 }
 
-/// As source: a test to be given a name.
+/// Formats the case as source: a test without a name.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "#[test]\nfn a_name_is_wanted() {{\n    Case::new(Tool::{:?})", self.tool)?;
@@ -213,7 +216,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// A string literal, or one of bytes where it is no text.
+/// Returns a string literal, or a byte string literal if the bytes are not UTF-8.
 fn literal(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => format!("{text:?}"),
@@ -221,7 +224,7 @@ fn literal(bytes: &[u8]) -> String {
     }
 }
 
-/// A plant as the calls that make it.
+/// An entry as the calls that create it.
 struct Source<'a>(&'a Plant);
 
 impl fmt::Display for Source<'_> {

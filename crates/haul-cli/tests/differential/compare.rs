@@ -1,21 +1,21 @@
-//! Where two endings differ.
+//! Comparison of two results.
 
 use super::case::Case;
 use super::deliberate;
 use super::twins::{Ending, Status};
 use std::fmt;
 
-/// How far two runs are apart.
+/// Differences between two runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     status: Option<(Status, Status)>,
-    /// Lines of the system's only, lines of ours only.
+    /// Lines only in the output of the system's tool, and lines only in that of haul.
     out: Lines,
     err: Lines,
     tree: Lines,
 }
 
-/// Lines of one side only; where both are empty, the lines stand in another order if `moved`.
+/// Lines of one side only. If both are empty, the lines have another order if `moved` is true.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lines {
     system: Vec<String>,
@@ -29,7 +29,7 @@ impl Lines {
     }
 }
 
-/// What is left after the differences made on purpose.
+/// Returns the difference that remains after the deliberate ones.
 pub(super) fn difference(case: &Case, mut system: Ending, mut ours: Ending) -> Option<Difference> {
     if deliberate::settles(case, &mut system, &mut ours) {
         return None;
@@ -49,7 +49,8 @@ impl Difference {
         self.status.is_none() && self.out.is_none() && self.err.is_none() && self.tree.is_none()
     }
 
-    /// Whether something differs here that differs there, too: a smaller case must fail for a like reason.
+    /// Returns true if a part differs in both differences: a smaller case must fail for a similar
+    /// reason.
     pub(super) fn is_like(&self, other: &Difference) -> bool {
         let parts =
             |of: &Difference| [of.status.is_some(), !of.out.is_none(), !of.err.is_none(), !of.tree.is_none()];
@@ -78,14 +79,14 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Lines, and questions, which end without a line's end.
+/// Returns lines and prompts; a prompt has no line end.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let shown = bytes.split_inclusive(|&byte| byte == b'\n').map(shown);
     let parts = |line: String| line.split_inclusive("? ").map(str::to_owned).collect::<Vec<_>>();
     shown.flat_map(parts).collect()
 }
 
-/// A line as it is printed here: bytes that are no text as escapes, its end among them.
+/// Returns a printable line: non-printable bytes are escaped, including the line end.
 fn shown(line: &[u8]) -> String {
     line.escape_ascii().to_string().replace("\\'", "'").replace("\\\"", "\"")
 }
@@ -96,7 +97,7 @@ fn compare(system: &[String], ours: &[String], ordered: bool) -> Lines {
     Lines { system: only_system, ours: only_ours, moved }
 }
 
-/// The lines of one that are not among the other's, each as often as it is missing.
+/// Returns the lines of `these` that are missing in `those`, as often as they are missing.
 fn without(these: &[String], those: &[String]) -> Vec<String> {
     let mut rest: Vec<&String> = those.iter().collect();
     let mut missing = Vec::new();

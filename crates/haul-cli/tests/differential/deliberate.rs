@@ -1,24 +1,26 @@
-//! Where the tools differ on purpose. Each place says why, and is matched as narrowly as it can be.
+//! Deliberate differences between the tools. Each comment states the reason, and each condition is
+//! as narrow as possible.
 
 use super::case::{Case, Tool};
 use super::plant::{BOX, Kind, Plant};
 use super::twins::{Ending, Status};
 use std::collections::BTreeSet;
 
-/// One difference made on purpose.
+/// One deliberate difference.
 struct Deliberate {
-    /// Whether this is it; then both endings are made alike in what it touches, or it settles the case whole.
+    /// Checks if the difference applies. If so, equalizes both results in the affected parts, or
+    /// settles the case.
     applies: fn(&Case, &mut Ending, &mut Ending) -> Verdict,
 }
 
-/// What a difference on purpose leaves to compare.
+/// Effect of a deliberate difference on the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It has no part in the case.
+    /// The difference does not apply.
     Absent,
-    /// The endings were changed: the rest must be alike.
+    /// The results were changed: the rest must be equal.
     Compare,
-    /// Nothing more can be said of the case.
+    /// Nothing else of the case can be compared.
     Settled,
 }
 
@@ -46,12 +48,12 @@ const ALL: [Deliberate; 21] = [
     Deliberate { applies: replaced_link_of_a_copy },
 ];
 
-/// Applies all of them. True: the case is settled.
+/// Applies all deliberate differences. Returns true if the case is settled.
 pub(super) fn settles(case: &Case, system: &mut Ending, ours: &mut Ending) -> bool {
     ALL.iter().any(|deliberate| (deliberate.applies)(case, system, ours) == Verdict::Settled)
 }
 
-/// What `--help` and `--version` print is our own.
+/// The output of `--help` and `--version` is haul's own.
 fn texts(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_asked = case.has_option(0, "help") || case.has_option(0, "version");
     let is_given = |ending: &Ending| ending.status == Status::Exit(0) && !ending.out.is_empty();
@@ -64,9 +66,9 @@ fn texts(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     Verdict::Compare
 }
 
-/// GNU gives up a directory at the name by which it would go into itself, and with it what it had not come to yet.
-/// Ours copies everything else. Status and all that GNU did say must still agree, but of links that can't be made in the
-/// place of what was removed: some of that was to be copied in its turn.
+/// GNU stops reading a directory at the name that would be copied into itself, and skips the rest.
+/// haul copies everything else. Status and all messages of GNU must still be equal, except for
+/// links that cannot be created in place of removed entries: some of these were still to be copied.
 fn into_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_about_it =
         |line: &[u8]| contains(line, b" into itself, ") || contains(line, b"will not create hard link");
@@ -75,7 +77,7 @@ fn into_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
         return Verdict::Absent;
     }
     if ours.status == Status::Waiting && case.has_option(0, "copy-contents") {
-        // It is at a pipe that GNU did not come to.
+        // haul is blocked at a pipe that GNU did not reach.
         return Verdict::Settled;
     }
     let removes = case.has_option(0, "remove-destination");
@@ -98,18 +100,18 @@ fn into_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     Verdict::Compare
 }
 
-/// Where a followed link leads from source to sink, GNU copies its own copies until names are too long. Ours says that
-/// a directory would go into itself.
+/// If a followed link leads from source to sink, GNU copies its own copies until names are too
+/// long. haul reports a directory that would be copied into itself.
 fn too_deep(_: &Case, system: &mut Ending, _: &mut Ending) -> Verdict {
     if contains(&system.err, b"File name too long") { Verdict::Settled } else { Verdict::Absent }
 }
 
-/// GNU 9.1 puts the simple backup of a file in a target directory into the working directory (mended in 9.2), where it
-/// may overwrite what has nothing to do with it. Ours leaves it beside its file. Where the system's tree shows that,
-/// status and messages must still agree.
+/// GNU 9.1 puts the simple backup of a file in a target directory into the working directory (fixed
+/// in 9.2), where it may overwrite an unrelated file. haul keeps it next to its file. If the
+/// system's tree shows that, status and messages must still be equal.
 fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
-    // The backup may have no way to the working directory, or none back from there.
+    // A rename of the backup to the working directory, or back, may be impossible.
     let is_astray = |line: &[u8]| {
         contains(line, b": cannot un-backup ")
             || (contains(line, b": cannot backup ") && line.ends_with(b": Invalid cross-device link"))
@@ -120,7 +122,8 @@ fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
     if !backs_up || system.tree == ours.tree {
         return Verdict::Absent;
     }
-    // What stands in the working directory, or its being on another file system, may refuse a backup.
+    // An entry in the working directory, or its location on another file system, may prevent a
+    // backup.
     if contains(&system.err, b": cannot backup ") && !contains(&ours.err, b": cannot backup ") {
         return Verdict::Settled;
     }
@@ -144,9 +147,10 @@ fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
     Verdict::Compare
 }
 
-/// Where a followed link leads to the file whose name the backup takes, GNU loses that file, and then refuses, links to
-/// or waits for what it finds in its place. Ours says so first, as GNU does of a file that is named itself. A file that
-/// has other names is not lost; then ours waits for nothing that it finds there, either.
+/// If a followed link leads to the file whose name the backup takes, GNU loses that file. It then
+/// refuses, links to or waits for the entry in its place. haul reports that first, as GNU does for
+/// a file that is named itself. A file with other names is not lost; then haul waits for no such
+/// entry, either.
 fn backup_in_the_sources_place(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let refuses = |ending: &Ending| contains(&ending.err, b" might destroy source;  ");
     let has_link = case.plants.iter().any(|plant| matches!(plant.kind, Kind::Link(_)));
@@ -157,8 +161,8 @@ fn backup_in_the_sources_place(case: &Case, system: &mut Ending, ours: &mut Endi
     if has_link && backs_up && (is_told || only_waits) { Verdict::Settled } else { Verdict::Absent }
 }
 
-/// The C library repeats a mistyped option as it is, line ends and what steers a terminal with it. Ours quotes it.
-/// Warnings that came before must still agree.
+/// The C library prints a mistyped option unchanged, including line ends and terminal control
+/// characters. haul quotes it. Earlier warnings must still be equal.
 fn raw_options(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let starts = ["unrecognized option '", "option '"].map(|start| format!("{}: {start}", case.tool.name()));
     let begin = |ending: &Ending| starts.iter().find_map(|start| find(&ending.err, start.as_bytes()));
@@ -173,8 +177,8 @@ fn raw_options(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     Verdict::Compare
 }
 
-/// A file that did not become whole has a time before its source's and before 1970 here, so that `-u` copies it
-/// again and nobody takes it for the whole. GNU leaves it looking like any new file.
+/// In haul an incomplete file has a time before that of its source and before 1970. `-u` therefore
+/// copies it again, and it does not look complete. GNU leaves it like any new file.
 fn unfinished(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     if system.status != Status::Exit(1) || ours.status != Status::Exit(1) {
         return Verdict::Absent;
@@ -192,15 +196,16 @@ fn unfinished(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     Verdict::Compare
 }
 
-/// GNU's quoting writes two quotes too many where a name holds a single quote and ends in a byte that is escaped, and
-/// then loses its end (gnulib's second pass goes on where the first one ended). Ours is what a shell reads as the name.
+/// GNU's quoting writes two additional quotes if a name contains a single quote and ends with an
+/// escaped byte, and then loses its end. The reason is that gnulib's second pass continues where
+/// the first one ended. haul's output is what a shell reads as the name.
 fn broken_quotes(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_broken = |line: &&[u8]| contains(line, b"'''");
     let count = |bytes: &[u8]| bytes.split(|&byte| byte == b'\n').filter(is_broken).count();
     if count(&system.err) + count(&system.out) == 0 {
         return Verdict::Absent;
     }
-    // Both sides lose every line with a name that has a single quote in it.
+    // Both sides drop each line with a name that contains a single quote.
     let is_kept = |line: &&[u8]| !contains(line, b"'\\''");
     let without =
         |bytes: &[u8]| bytes.split(|&byte| byte == b'\n').filter(is_kept).collect::<Vec<_>>().join(&b'\n');
@@ -211,9 +216,9 @@ fn broken_quotes(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     Verdict::Compare
 }
 
-/// A copy that keeps the mode has its source's, special bits and all. GNU 9.1 leaves a standing file its set-id bits,
-/// and a new directory the set-group bit that it has from above and the sticky bit that it was made with (mended when it
-/// stopped setting modes by access lists).
+/// A copy that keeps the mode has that of its source, with all special bits. GNU 9.1 keeps the
+/// set-id bits of an existing file. It also keeps the inherited set-group bit and the initial
+/// sticky bit of a new directory (fixed when GNU stopped setting modes by access lists).
 fn old_special_bits(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     for at in 0..ours.tree.len() {
         let Some(theirs) = system.tree.get(at) else { break };
@@ -256,10 +261,11 @@ fn mode_in(line: &str) -> Option<u32> {
     u32::from_str_radix(behind.get(..4)?, 8).ok()
 }
 
-/// GNU compares the directories of two names without following links, and so does not see that `link/a` and `dir/a`
-/// are one name; it then does nothing. Ours says that they are the same file, as GNU does elsewhere.
+/// GNU compares the directories of two names without following links, and does not detect that
+/// `link/a` and `dir/a` are one name; it then does nothing. haul reports that they are the same
+/// file, as GNU does elsewhere.
 fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
-    // As typed, or as put together from target and source.
+    // The name as typed, or as combined from target and source.
     let mut names = case.words.iter().map(Vec::as_slice).chain(ours.err.split(|&byte| byte == b'\''));
     let passes_link = names.any(|name| passes_link(case, name));
     let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
@@ -272,21 +278,22 @@ fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
     let others = others.collect::<Vec<_>>().join(&b'\n');
     if others.is_empty() && others != ours.err {
         if system.tree == ours.tree && [system.status, ours.status] == [Status::Exit(1); 2] {
-            // GNU refuses the same for the next reason that it comes to.
+            // GNU refuses the same for its next reason.
             return Verdict::Settled;
         }
         ours.status = Status::Exit(0);
     }
     if backs_up && others != ours.err {
-        // GNU moved the source aside as the backup of its own copy, and lost it.
+        // GNU renamed the source as the backup of its own copy, and lost it.
         return Verdict::Settled;
     }
     ours.err = others;
     Verdict::Compare
 }
 
-/// For the same reason GNU does not see that `link/a` and `dir/a` are one file named twice. It then refuses to put the
-/// second where it has just put the first, or finds that nothing is left to do. Ours warns, as GNU does elsewhere.
+/// For the same reason GNU does not detect that `link/a` and `dir/a` are one file named twice. It
+/// then refuses to put the second one over the first, or finds nothing left to do. haul warns, as
+/// GNU does elsewhere.
 fn named_again_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let theirs: Vec<&[u8]> = system.err.split(|&byte| byte == b'\n').collect();
     let is_warning = |line: &&[u8]| {
@@ -308,7 +315,7 @@ fn named_again_through_link(case: &Case, system: &mut Ending, ours: &mut Ending)
     Verdict::Compare
 }
 
-/// Whether a path goes through the name of a link.
+/// Returns true if a path contains the name of a link.
 fn passes_link(case: &Case, path: &[u8]) -> bool {
     let last = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_owned();
     let is_dir_link = |name: &[u8]| {
@@ -319,29 +326,30 @@ fn passes_link(case: &Case, path: &[u8]) -> bool {
     ends.map(|(end, _)| &path[..end]).any(is_dir_link)
 }
 
-/// GNU stops at the operand that waits for the other end of a pipe. Ours copies the others meanwhile: that both wait is
-/// all that can be held against each other.
+/// GNU stops at the operand that waits for the other end of a pipe. haul copies the other operands
+/// meanwhile: only the fact that both wait can be compared.
 fn waiting(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let both = [system.status, ours.status] == [Status::Waiting; 2];
     if both { Verdict::Settled } else { Verdict::Absent }
 }
 
-/// Where `--parents` can't make all directories above an operand, GNU leaves those it made closed to others and with
-/// the time of the run. Ours gives them what is kept, as if the rest had come, and says where it can't.
+/// If `--parents` cannot create all directories above an operand, GNU leaves the created ones
+/// closed to others, with the time of the run. haul sets their kept metadata as if the rest had
+/// been created, and reports failures.
 fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let has_absolute = case.words.iter().any(|word| word.starts_with(BOX));
     let has_parents = case.has_option(0, "parents") || case.has_option(0, "path");
     if !has_parents || (system.status != Status::Exit(1) && !has_absolute) {
         return Verdict::Absent;
     }
-    // GNU 9.1 also looks for the directories above an absolute name without its first slash, and fails or leaves those it
-    // made closed.
+    // GNU 9.1 also looks up the directories above an absolute name without its first slash. It
+    // fails, or leaves the created ones closed.
     let is_nameless = |line: &[u8]| line.starts_with("cp: \u{2018}".as_bytes()) || line.starts_with(b"cp: '");
     if has_absolute && system.err.split(|&byte| byte == b'\n').any(is_nameless) {
         return Verdict::Settled;
     }
-    // After an operand whose directories it made, or could not make, GNU 9.1 takes the sinks of all others for new, and can't
-    // create what stands there.
+    // After an operand whose directories it created, or could not create, GNU 9.1 treats the sinks
+    // of all other operands as new. It then cannot create existing names.
     let unmade: [&[u8]; 2] = [b"cp: failed to get attributes of ", b"cp: cannot make directory "];
     let is_told = |part: &&[u8]| contains(&system.err, part);
     let stands = |line: &[u8]| {
@@ -369,8 +377,9 @@ fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdic
     Verdict::Compare
 }
 
-/// GNU's mv 9.1 tries to rename one of two names to the other before it strips the slashes behind the first, and takes
-/// that for the answer: it refuses a link to a directory, which the option is for.
+/// With two names GNU's mv 9.1 tries a rename before it strips the slashes after the first name,
+/// and treats the result as final. It refuses a link to a directory, which is the purpose of the
+/// option.
 fn stripped_too_late(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let strips = case.tool == Tool::Mv && case.has_option(0, "strip-trailing-slashes");
     let has_slashes = case.words.iter().any(|word| word.ends_with(b"/"));
@@ -384,8 +393,9 @@ fn stripped_too_late(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
     }
 }
 
-/// Where a file is named twice and a newer one stands at its sink, GNU's mv replaces that one, at the second time, by a
-/// link to itself: the directory's time moves, and a directory can't have such a link. Ours leaves alone what is newer.
+/// If a file is named twice and a newer one exists at its sink, GNU's mv replaces the newer one,
+/// the second time, by a link to itself. This changes the time of the directory, and a directory
+/// cannot have such a link. haul keeps the newer file.
 fn linked_to_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let last = |word: &[u8]| {
         let end = word.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
@@ -424,8 +434,9 @@ fn linked_to_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
     Verdict::Compare
 }
 
-/// Where a slash stands behind the name of a link that leads to no directory, GNU's mv 9.1 goes by the kind, the age and
-/// the permissions of a file that it never looked at: by whatever its memory holds. Ours goes by the link's.
+/// If a slash follows the name of a link that leads to no directory, GNU's mv 9.1 uses the kind,
+/// the age and the permissions of a file that it never examined, which is uninitialized memory.
+/// haul uses those of the link.
 fn never_looked_at(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_such = |word: &Vec<u8>| {
         let name = word.strip_suffix(b"/").map(|name| name.strip_suffix(b"/").unwrap_or(name));
@@ -442,8 +453,9 @@ fn never_looked_at(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdi
     }
 }
 
-/// A link to a directory that is named with a slash behind it is moved to another file system by its contents. What of
-/// those lies on the other one already GNU renames, and so takes apart what it walks through; ours copies all of it.
+/// A link to a directory with a trailing slash is moved to another file system by its contents. GNU
+/// renames the contents that are already on the other file system, and so modifies the tree that it
+/// walks. haul copies all of them.
 fn renamed_piece_by_piece(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_such = |word: &Vec<u8>| {
         let name = word.strip_suffix(b"/").unwrap_or_default();
@@ -468,8 +480,9 @@ fn renamed_piece_by_piece(case: &Case, system: &mut Ending, ours: &mut Ending) -
     Verdict::Compare
 }
 
-/// GNU's install goes into each directory that it makes, and says strange things where it can't go back to one that it
-/// closed itself. Ours holds directories and goes nowhere.
+/// GNU's install enters each directory that it creates, and prints unexpected messages if it cannot
+/// return to one that it closed itself. haul holds descriptors of directories and does not change
+/// its working directory.
 fn lost_way_back(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_about_it = case.tool == Tool::Install && case.has_option(b'd', "directory") && case.as_user;
     let both_failed = [system.status, ours.status] == [Status::Exit(1); 2];
@@ -480,8 +493,9 @@ fn lost_way_back(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict
     }
 }
 
-/// GNU sets the permissions of a directory by its path, which leads nowhere any more when the backup of a link was made
-/// that it passes through: the directory stays closed. Ours sets them on the directory.
+/// GNU sets the permissions of a directory by its path. The path is invalid if it passes through a
+/// link that was renamed to its backup: the directory stays closed. haul sets them on the
+/// descriptor of the directory.
 fn permissions_by_path(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let is_about_it = |line: &&[u8]| {
         contains(line, b": preserving permissions for ") && line.ends_with(b": No such file or directory")
@@ -503,8 +517,8 @@ fn permissions_by_path(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
     Verdict::Compare
 }
 
-/// GNU quotes the file's name and the attribute's into one buffer, and so tells the attribute's name twice. Ours tells
-/// which file it is.
+/// GNU quotes the name of the file and that of the attribute into one buffer, and so prints the
+/// name of the attribute twice. haul prints the name of the file.
 fn one_buffer(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     const BEGIN: &[u8] = b": setting attribute '";
     let parts = |line: &[u8]| -> Option<(Vec<u8>, Vec<u8>)> {
@@ -532,8 +546,9 @@ fn one_buffer(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     Verdict::Compare
 }
 
-/// Of two names of one file that are moved to another file system GNU forgets the second, and lets a later operand of that
-/// name replace it. Ours refuses to overwrite what the command has just put there, as GNU does of all else.
+/// Of two names of one file that are moved to another file system GNU does not record the second,
+/// and lets a later operand of that name replace it. haul refuses to overwrite what the command has
+/// just created, as GNU does in all other cases.
 fn replaced_link_of_a_copy(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
     let has_two_names = case.plants.iter().any(|plant| matches!(plant.kind, Kind::Hard(_)));
     let is_refusal = |line: &[u8]| line.starts_with(b"mv: will not overwrite just-created ");
@@ -546,7 +561,7 @@ fn replaced_link_of_a_copy(case: &Case, system: &mut Ending, ours: &mut Ending) 
     }
 }
 
-/// Whether a link among the plants leads to a directory, through others as well.
+/// Returns true if a link among the entries leads to a directory, directly or through other links.
 fn leads_to_directory(case: &Case, link: &[u8]) -> bool {
     let mut path = link.to_owned();
     for _ in 0..8 {
@@ -572,7 +587,7 @@ fn leads_to_directory(case: &Case, link: &[u8]) -> bool {
     false
 }
 
-/// Whether two lines about one entry differ in nothing but when it was changed.
+/// Returns true if two lines about one entry differ only in the change time.
 fn differ_in_time(a: &str, b: &str) -> bool {
     let without = |line: &str| {
         let (before, behind) = line.split_once(", changed ")?;

@@ -1,4 +1,5 @@
-//! Command lines that nobody thought of: words drawn from a tool's options and from what stands in the sandbox.
+//! Random command lines: words drawn from the options of a tool and from the entries of the
+//! sandbox.
 
 mod cp;
 mod install;
@@ -15,46 +16,46 @@ const NEW_NAMES: [&[u8]; 7] = [b"new", b"a", b"b", b"x", b"n\xc3\xa9w", b"-n", b
 /// An option of a tool.
 #[derive(Clone, Copy, Debug)]
 struct Opt {
-    /// 0: it has no letter.
+    /// The letter, or 0 if there is none.
     letter: u8,
-    /// Empty: it has no long name.
+    /// The long name, or an empty string if there is none.
     long: &'static str,
     value: Value,
-    /// How often it is drawn, compared with the others.
+    /// Relative frequency of the option.
     weight: u64,
 }
 
-/// What may stand behind an option.
+/// Possible values of an option.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     No,
-    /// One of these, or nothing.
+    /// One of these, or none.
     Optional(&'static [&'static str]),
     /// One of these.
     Required(&'static [&'static str]),
-    /// A directory of the sandbox, or what is none.
+    /// A directory of the sandbox, or another name.
     Place,
 }
 
-/// A flag.
+/// Returns an option without a value.
 const fn flag(letter: u8, long: &'static str, weight: u64) -> Opt {
     Opt { letter, long, value: Value::No, weight }
 }
 
-/// An option that takes a value.
+/// Returns an option with a value.
 const fn valued(letter: u8, long: &'static str, value: Value, weight: u64) -> Opt {
     Opt { letter, long, value, weight }
 }
 
-/// What a tool's command lines are made of.
+/// Options of a tool.
 #[derive(Clone, Copy, Debug)]
 struct Language {
     options: &'static [Opt],
-    /// Options that a line has at most.
+    /// Maximum number of options in a line.
     options_max: usize,
 }
 
-/// The case of a seed's number.
+/// Returns a random case for a tool.
 pub(super) fn draw(tool: Tool, random: &mut Random) -> Case {
     let language = match tool {
         Tool::Cp => &cp::LANGUAGE,
@@ -69,7 +70,7 @@ struct Drawing<'a> {
     random: &'a mut Random,
     language: &'static Language,
     case: Case,
-    /// How deep below the sandbox the command runs.
+    /// Depth of the working directory below the sandbox.
     up: usize,
 }
 
@@ -90,7 +91,7 @@ impl Drawing<'_> {
         if self.random.chance(12) {
             self.case.umask = *self.pick(&[0, 0o002, 0o027, 0o077, 0o177, 0o777]);
         }
-        // Anybody can go there.
+        // The directory must be accessible to each user.
         let plants = &self.case.plants;
         let closes = |plant: &Plant| plant.mode.is_some() || !plant.xattrs.is_empty();
         let is_closed =
@@ -104,7 +105,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Options as words; letters of several may stand in one.
+    /// Returns options as words; a word may have the letters of several options.
     fn options(&mut self) -> Vec<Vec<Vec<u8>>> {
         let count = self.random.index(self.language.options_max + 1);
         let mut all: Vec<Vec<Vec<u8>>> = Vec::new();
@@ -114,7 +115,7 @@ impl Drawing<'_> {
             let is_letter = |words: &[Vec<u8>]| words.len() == 1 && words[0].len() > 1 && words[0][1] != b'-';
             let may_join = is_letter(&words) && matches!(option.value, Value::No);
             match all.last_mut() {
-                // Letters stand before one that takes a value, never behind it.
+                // Letters are inserted before one that takes a value, never after it.
                 Some(last) if may_join && takes_letters(last) && self.random.chance(30) => {
                     last[0].insert(1, words[0][1]);
                 }
@@ -136,7 +137,7 @@ impl Drawing<'_> {
         options[0]
     }
 
-    /// One way to type an option, as one word or two.
+    /// Returns one spelling of an option, as one word or two.
     fn spell(&mut self, option: Opt) -> Vec<Vec<u8>> {
         let value: Option<Vec<u8>> = match option.value {
             Value::No => None,
@@ -170,7 +171,7 @@ impl Drawing<'_> {
 
     fn operands(&mut self, options: &[Vec<Vec<u8>>]) -> Vec<Vec<u8>> {
         let begins = |start: &[u8]| options.iter().any(|words| words[0].starts_with(start));
-        // The first letter of a group that takes a value is its last: what follows is the value.
+        // The first letter of a group that takes a value is its last: the rest is the value.
         let takes_value = |letter: &&u8| b"tSmog".contains(*letter);
         let in_group = |words: &Vec<Vec<u8>>| {
             takes_letters(words) && words[0][1..].iter().find(takes_value) == Some(&b't')
@@ -193,7 +194,8 @@ impl Drawing<'_> {
         operands
     }
 
-    /// A destination that has to do with the source: the same name, the directory it is in, a name in it.
+    /// Returns a destination that is related to the source: the same name, its directory, or a name
+    /// in it.
     fn near(&mut self, source: &[u8]) -> Vec<u8> {
         let above = source.iter().rposition(|&byte| byte == b'/').map_or(&b"."[..], |at| &source[..at]);
         let name = source.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -207,7 +209,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What is copied: mostly something that is there.
+    /// Returns a source, in most cases an existing one.
     fn source(&mut self) -> Vec<u8> {
         let paths = self.paths(|_| true);
         let path = if paths.is_empty() || self.random.chance(5) {
@@ -218,7 +220,7 @@ impl Drawing<'_> {
         self.decorate(path)
     }
 
-    /// Where it goes: to something that is there, or a new name.
+    /// Returns a destination: an existing one, or a new name.
     fn sink(&mut self) -> Vec<u8> {
         let path = match self.random.below(100) {
             0..30 => self.paths(|_| true),
@@ -237,7 +239,7 @@ impl Drawing<'_> {
         self.case.plants.iter().filter(|plant| which(plant)).map(|plant| plant.path.clone()).collect()
     }
 
-    /// A name that may be free, beside what is there or in a directory.
+    /// Returns a name that may be free, in the sandbox or in one of its directories.
     fn new_name(&mut self) -> Vec<u8> {
         let name = *self.pick(&NEW_NAMES);
         let dirs = self.paths(Plant::is_dir);
@@ -247,7 +249,7 @@ impl Drawing<'_> {
         [&self.pick(&dirs)[..], name].join(&b'/')
     }
 
-    /// Other ways to write the same path, and almost the same.
+    /// Returns another spelling of the same path, or of a similar one.
     fn decorate(&mut self, path: Vec<u8>) -> Vec<u8> {
         let path = [b"../".repeat(self.up), path].concat();
         if self.random.chance(6) {
@@ -264,7 +266,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Ways to write a path that nobody takes by choice, some of which lead elsewhere or nowhere.
+    /// Returns an unusual spelling of a path. Some of these lead elsewhere or nowhere.
     fn disguise(&mut self, path: &[u8]) -> Vec<u8> {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         match self.random.below(9) {
@@ -280,7 +282,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Options before operands mostly, between them now and then.
+    /// Puts options before the operands in most cases, and sometimes between them.
     fn put_together(&mut self, options: Vec<Vec<Vec<u8>>>, operands: Vec<Vec<u8>>) {
         let mut groups = operands.into_iter().map(|operand| vec![operand]).collect::<Vec<_>>();
         if self.random.chance(12) {
@@ -312,7 +314,8 @@ impl Drawing<'_> {
         }
     }
 
-    /// What comes first is not defined in a tree: there all answers are the same.
+    /// Sets the answers. The order of prompts in a tree is undefined, so that all answers are equal
+    /// there.
     fn answers(&mut self) {
         self.case.answers = match self.random.below(4) {
             0 => b"y\n".repeat(30),
@@ -327,7 +330,7 @@ impl Drawing<'_> {
     }
 }
 
-/// Whether an option may get letters of others before its own.
+/// Returns true if letters of other options may be inserted before the letter of an option.
 fn takes_letters(words: &[Vec<u8>]) -> bool {
     words[0].len() > 1 && words[0][1] != b'-'
 }

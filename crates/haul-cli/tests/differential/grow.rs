@@ -1,9 +1,9 @@
-//! Trees that nobody thought of: what stands in a sandbox, drawn from a seed.
+//! Random trees: the contents of a sandbox, drawn from a seed.
 
 use super::plant::{self, BOX, Gaps, Plant, USUAL_TIME, access_list};
 use haul_lab::random::Random;
 
-/// Names to choose from; each tree chooses a few, so that trees in it have names in common.
+/// Names to choose from. Each tree uses a few, so that names occur several times in it.
 const NAMES: [&[u8]; 26] = [
     b"a",
     b"b",
@@ -33,17 +33,17 @@ const NAMES: [&[u8]; 26] = [
     b".hidden",
 ];
 
-/// Names that only wide trees have: the shortest that is no option, and one that leaves just room for a backup's suffix
-/// by GNU's count, which is one byte short of the system's.
+/// Names that occur only in wide trees: the shortest one that is not an option, and one that leaves
+/// just enough space for a backup suffix. GNU's limit is one byte below the system's.
 const ODD_NAMES: [&[u8]; 3] = [b"-", &[b'l'; 250], b" "];
 
-/// A capability in the kernel's form: to bind ports below 1024, effective.
+/// A capability in the kernel's format: to bind ports below 1024, effective.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// How many names a tree chooses.
+/// Number of names in a tree.
 const NAMES_PER_TREE: usize = 6;
 
-/// Letters that files are made of: equal ones are common, for what compares contents.
+/// Letters for the contents of files: equal contents are common, for comparisons.
 const LETTERS: &[u8] = b"pqrs";
 
 const LENGTHS: [u64; 9] = [0, 1, 5, 5, 4095, 4096, 4097, 12_288, 66_000];
@@ -56,7 +56,8 @@ const DIR_MODES: [u32; 13] =
 
 const OWNERS: [(u32, u32); 5] = [(1, 1), (0, 1), (1, 0), (65_534, 65_534), (65_534, 1)];
 
-/// Times around the usual one: the same second, one nanosecond beside it, years apart, before 1970, in the future.
+/// Times around the usual one: the same second, one nanosecond apart, years apart, before 1970, in
+/// the future.
 const TIMES: [(i64, i64); 8] = [
     (USUAL_TIME.0, 0),
     (USUAL_TIME.0, USUAL_TIME.1 - 1),
@@ -74,11 +75,11 @@ struct Growing<'a> {
     random: &'a mut Random,
     names: Vec<&'static [u8]>,
     plants: Vec<Plant>,
-    /// Larger and deeper trees, odder names, links and attributes.
+    /// True for larger and deeper trees with unusual names, links and attributes.
     is_wide: bool,
 }
 
-/// Draws what a sandbox holds; some trees are wide.
+/// Draws the contents of a sandbox; some trees are wide.
 pub(super) fn draw(random: &mut Random) -> Vec<Plant> {
     let names = (0..NAMES_PER_TREE).map(|_| NAMES[random.index(NAMES.len())]).collect();
     let is_wide = random.chance(25);
@@ -96,7 +97,7 @@ pub(super) fn draw(random: &mut Random) -> Vec<Plant> {
 }
 
 impl Growing<'_> {
-    /// Adds an entry, `beyond` perhaps on the other file system.
+    /// Adds an entry, with `beyond` possibly on the other file system.
     fn add(&mut self, beyond: bool) {
         let dirs: Vec<Vec<u8>> =
             self.plants.iter().filter(|plant| plant.is_dir()).map(|plant| plant.path.clone()).collect();
@@ -167,14 +168,15 @@ impl Growing<'_> {
         (!files.is_empty()).then(|| files[self.random.index(files.len())].path.clone())
     }
 
-    /// What a link at `path` says: an entry's name from there or from the sandbox, nothing that is there, itself.
+    /// Returns the target of a link at `path`: the name of an entry relative to it or to the
+    /// sandbox, a missing name, or itself.
     fn target(&mut self, path: &[u8]) -> Vec<u8> {
-        // From the other file system there is no way back but by an absolute name.
+        // From the other file system only an absolute name leads back.
         let is_beyond = path.starts_with(b"far/");
         let up = if is_beyond { 0 } else { path.iter().filter(|&&byte| byte == b'/').count() };
         let some = if self.plants.is_empty() { 0 } else { self.random.index(self.plants.len()) };
         let goal = self.plants.get(some).map_or_else(|| b"missing".to_vec(), |plant| plant.path.clone());
-        // Up from a directory only: from link to link it would go out of the sandbox.
+        // `..` follows directories only: through links it could leave the sandbox.
         if self.is_wide && self.plants.get(some).is_some_and(Plant::is_dir) && self.random.chance(25) {
             let shapes: [&[u8]; 5] = [b"/", b"/.", b"/..", b"/../.", b"//"];
             let way = if is_beyond { [BOX, b"/"].concat() } else { b"../".repeat(up) };
@@ -191,7 +193,7 @@ impl Growing<'_> {
         }
     }
 
-    /// Mode, owner, time and attributes, where they are not the usual ones.
+    /// Sets mode, owner, time and attributes that differ from the usual ones.
     fn dress(&mut self, mut plant: Plant) -> Plant {
         let modes: &[u32] = if plant.is_dir() { &DIR_MODES } else { &FILE_MODES };
         let is_link = matches!(plant.kind, plant::Kind::Link(_));

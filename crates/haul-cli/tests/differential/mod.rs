@@ -1,10 +1,11 @@
-//! The tools held against the system's, on command lines, trees and surroundings drawn from a seed.
+//! haul's tools compared with those of the system, on random command lines, trees and environments.
 //!
-//! A case runs in two sandboxes made alike, once with each tool, and both must end alike: what stands there, with
-//! owners, modes, times, attributes and names of one file; both outputs; the exit status. A case that fails is made
-//! small and printed as a test for `regressions.rs`.
+//! A case runs in two identical sandboxes, once with each tool. Both results must be equal: the
+//! entries with owners, modes, times, attributes and hard links, both outputs, and the exit status.
+//! A failing case is reduced and printed as a test for `regressions.rs`.
 //!
-//! `HAUL_DIFFERENTIAL_CASES` says how many cases are run, `HAUL_DIFFERENTIAL_SEED` which; so they do for the other tests that draw.
+//! `HAUL_DIFFERENTIAL_CASES` sets the number of cases and `HAUL_DIFFERENTIAL_SEED` their seed, also
+//! for the other random tests.
 
 mod case;
 mod compare;
@@ -26,10 +27,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use twins::Twins;
 
-/// The seed of a run that names none: the same cases on every machine.
+/// Seed of a run without a given one: the same cases on every machine.
 const SEED: u64 = 20_261_121;
 
-/// Failures that are made small and printed; more only count.
+/// Maximum number of failures that are reduced and printed; others are only counted.
 const SHOWN_MAX: usize = 12;
 
 #[test]
@@ -47,7 +48,7 @@ fn install_ends_as_the_systems() {
     hold_against_the_system(Tool::Install, 400);
 }
 
-/// A case that failed, made small.
+/// A reduced failing case.
 struct Failure {
     number: u64,
     line: String,
@@ -55,7 +56,7 @@ struct Failure {
     difference: Difference,
 }
 
-/// Runs so many cases, unless the environment names another number.
+/// Runs `cases` cases, unless the environment sets another number.
 fn hold_against_the_system(tool: Tool, cases: u64) {
     let Wanted { seed, cases } = Wanted { seed: SEED, cases }.or_as_the_environment_says();
     let next = AtomicU64::new(0);
@@ -86,7 +87,7 @@ fn hold_against_the_system(tool: Tool, cases: u64) {
     assert!(failed == 0, "{failed} of {cases} cases of seed {seed} differ\n{}", report(&shown));
 }
 
-/// Makes a failure small and keeps it, unless one like it is kept already.
+/// Reduces a failure and stores it, unless an equal one is stored.
 fn show(twins: &mut Twins, shown: &Mutex<Vec<Failure>>, number: u64, case: Case, difference: Difference) {
     let line = case.line();
     let (smallest, difference) = shrink::shrink(|case| twins.difference(case), case, difference);
@@ -104,16 +105,17 @@ fn report(failures: &[Failure]) -> String {
     text
 }
 
-/// What is drawn.
+/// Parameters of a random run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) seed: u64,
-    /// How many cases are run.
+    /// Number of cases.
     pub(crate) cases: u64,
 }
 
 impl Wanted {
-    /// Returns the seed and the number of cases of the environment where it sets them. A soak run draws its seed.
+    /// Returns the seed and the number of cases of the environment if it sets them. A soak run
+    /// draws its seed.
     pub(crate) fn or_as_the_environment_says(self) -> Wanted {
         Wanted {
             seed: number_from("HAUL_DIFFERENTIAL_SEED")
@@ -124,8 +126,10 @@ impl Wanted {
     }
 }
 
+/// Returns the number in an environment variable, or `None` if it is not set.
+///
 /// # Panics
-/// Where a variable holds something else: a typing error must not pass for the usual run.
+/// If the variable holds no number: a typing error must not pass for the usual run.
 fn number_from(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is {value:?}, which is no number")))

@@ -1,4 +1,4 @@
-//! What a sandbox holds before the command runs: entries one by one, as a case writes them down.
+//! Initial contents of a sandbox: single entries, as in the source of a case.
 
 use haul_sys::CWD;
 use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps, XattrFlags, lsetxattr, mknodat, utimensat};
@@ -9,45 +9,45 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-/// Where all names of a plant's sandbox begin when they are absolute: written for the path of the sandbox.
+/// Placeholder for the path of the sandbox at the start of absolute names.
 pub(super) const BOX: &[u8] = b"{box}";
 
-/// The time of entries that set none: in 2001, with nanoseconds.
+/// Default time of entries: in 2001, with nanoseconds.
 pub(super) const USUAL_TIME: (i64, i64) = (981_173_106, 123_456_789);
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plant {
-    /// From the sandbox; the parent stands before it.
+    /// Path relative to the sandbox. The parent is an earlier entry.
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// `None`: 0644, for directories 0755.
+    /// `None` is 0644, for directories 0755.
     pub(super) mode: Option<u32>,
-    /// `None`: whoever runs the command.
+    /// `None` is the user who runs the command.
     pub(super) owner: Option<(u32, u32)>,
     /// Seconds since 1970 and nanoseconds.
     pub(super) time: (i64, i64),
     pub(super) xattrs: Vec<(String, Vec<u8>)>,
 }
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File(Content),
     Dir,
-    /// A symbolic link and what it says.
+    /// A symbolic link with its target.
     Link(Vec<u8>),
-    /// Another name of a file that stands before.
+    /// Another name of an earlier file.
     Hard(Vec<u8>),
     Fifo,
     Socket,
     /// A character device: null.
     Null,
-    /// A block device that no driver answers for.
+    /// A block device without a driver.
     Block,
 }
 
-/// The bytes of a file: all of one letter, with zeros where it has holes.
+/// Contents of a file: one repeated letter, with zeros in place of holes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) len: u64,
@@ -55,17 +55,17 @@ pub(super) struct Content {
     pub(super) gaps: Gaps,
 }
 
-/// Which part of a file is zeros.
+/// Zeros in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gaps {
     None,
-    /// All of it is one hole.
+    /// The complete file is one hole.
     All,
     /// The middle third is a hole.
     Hole,
-    /// The middle third is zeros that were written.
+    /// The middle third is written zeros.
     Zeros,
-    /// It ends in a hole.
+    /// The file ends with a hole.
     Tail,
 }
 
@@ -83,7 +83,7 @@ impl Plant {
         Plant { owner: Some((user, group)), ..self }
     }
 
-    /// Seconds since 1970 and nanoseconds.
+    /// Sets the time, in seconds since 1970 and nanoseconds.
     pub(super) fn time(self, seconds: i64, nanoseconds: i64) -> Plant {
         Plant { time: (seconds, nanoseconds), ..self }
     }
@@ -101,7 +101,7 @@ impl Plant {
         self
     }
 
-    /// Sets where a file is zeros.
+    /// Sets the location of zeros in a file.
     pub(super) fn gaps(mut self, gaps: Gaps) -> Plant {
         if let Kind::File(content) = &mut self.kind {
             content.gaps = gaps;
@@ -114,7 +114,7 @@ impl Plant {
     }
 }
 
-/// A file of five bytes, all `letter`.
+/// Returns a file of five bytes, all `letter`.
 pub(super) fn file(path: impl AsRef<[u8]>, letter: u8) -> Plant {
     Plant::new(path, Kind::File(Content { len: 5, letter, gaps: Gaps::None }))
 }
@@ -123,12 +123,12 @@ pub(super) fn dir(path: impl AsRef<[u8]>) -> Plant {
     Plant::new(path, Kind::Dir)
 }
 
-/// A symbolic link.
+/// Returns a symbolic link.
 pub(super) fn link(path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Plant {
     Plant::new(path, Kind::Link(target.as_ref().to_owned()))
 }
 
-/// Another name for `first`.
+/// Returns another name for `first`.
 pub(super) fn hard(path: impl AsRef<[u8]>, first: impl AsRef<[u8]>) -> Plant {
     Plant::new(path, Kind::Hard(first.as_ref().to_owned()))
 }
@@ -149,8 +149,8 @@ pub(super) fn block(path: impl AsRef<[u8]>) -> Plant {
     Plant::new(path, Kind::Block)
 }
 
-/// Makes all plants in `root`, which `owner` runs the command in. What closes a directory or moves its time comes
-/// after all that it holds.
+/// Creates all entries in `root`; `owner` runs the command there. Modes and times of a directory
+/// are set after its contents are created.
 pub(super) fn grow(plants: &[Plant], root: &Path, owner: (u32, u32)) -> io::Result<()> {
     for plant in plants {
         make(plant, root).map_err(|error| told(plant, &error))?;
@@ -165,12 +165,12 @@ fn told(plant: &Plant, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{plant:?}: {error}"))
 }
 
-/// A path of the sandbox as a path of this machine.
+/// Returns a path of the sandbox as a path of this machine.
 pub(super) fn place(root: &Path, path: &[u8]) -> PathBuf {
     root.join(OsStr::from_bytes(path))
 }
 
-/// A word in which [`BOX`] stands for the sandbox.
+/// Returns a word with the path of the sandbox in place of [`BOX`].
 pub(super) fn resolved(word: &[u8], root: &Path) -> Vec<u8> {
     match word.windows(BOX.len()).position(|part| part == BOX) {
         Some(at) => [&word[..at], root.as_os_str().as_bytes(), &word[at + BOX.len()..]].concat(),
@@ -189,7 +189,7 @@ fn make(plant: &Plant, root: &Path) -> io::Result<()> {
         Kind::Fifo => node(FileType::Fifo, 0),
         Kind::Socket => node(FileType::Socket, 0),
         Kind::Null => node(FileType::CharacterDevice, rustix::fs::makedev(1, 3)),
-        // A major number kept for local use: nothing that is written here reaches a disk.
+        // A major number for local use: no write reaches a disk.
         Kind::Block => node(FileType::BlockDevice, rustix::fs::makedev(60, 7)),
     }
 }
@@ -229,7 +229,7 @@ fn settle(plant: &Plant, root: &Path, owner: (u32, u32)) -> io::Result<()> {
         let usual = if plant.is_dir() { 0o755 } else { 0o644 };
         fs::set_permissions(&path, Permissions::from_mode(plant.mode.unwrap_or(usual)))?;
         for (name, value) in &plant.xattrs {
-            // Where the file system keeps none, it keeps none in either sandbox.
+            // If the file system stores no attributes, it stores none in either sandbox.
             let _ = lsetxattr(&path, name.as_str(), value, XattrFlags::empty());
         }
     }
@@ -238,8 +238,8 @@ fn settle(plant: &Plant, root: &Path, owner: (u32, u32)) -> io::Result<()> {
     Ok(utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// An access list in the kernel's form (acl(5), version 2): the entries of a mode, one more user, and the mask that
-/// goes with it.
+/// Returns an ACL in the kernel's format (acl(5), version 2): the entries of a mode, one additional
+/// user, and the mask.
 pub(super) fn access_list(mode: u32, user: u32, bits: u16) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let class = |shift: u32| u16::try_from(mode >> shift & 7).unwrap_or(0);

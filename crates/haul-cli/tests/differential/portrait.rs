@@ -1,4 +1,4 @@
-//! What became of a sandbox, in lines that two runs can be compared by.
+//! Description of a sandbox after a run, in comparable lines.
 
 use rustix::fs::{Mode, OFlags, lgetxattr, llistxattr, openat};
 use std::collections::HashMap;
@@ -11,31 +11,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Directories deeper than this are not looked into: what goes so deep is a copy of a copy of a copy.
+/// Maximum depth of examined directories: a deeper tree is a copy of a copy.
 const DEPTH_MAX: usize = 40;
 
 /// Times from here on (September 2020) were set by the run itself, and differ from run to run.
 const LATELY: i64 = 1_600_000_000;
 
-/// The inodes that stood in the sandbox before, by device and number, with the first path of each. They are held open,
-/// so that no new file gets the number of one that was removed.
+/// Inodes that existed in the sandbox before, by device and number, with the first path of each.
+/// They are held open, so that no new file gets the number of a removed one.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     paths: HashMap<(u64, u64), Vec<u8>>,
     held: Vec<OwnedFd>,
 }
 
-/// Which things count beyond those that always do.
+/// Optional properties of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facets {
-    /// How much room files take: the command says where holes are to be.
+    /// True if allocated space is compared: the command defines the location of holes.
     pub(super) room: bool,
 }
 
-/// The places that make up a sandbox: how each is called in the portrait, and where it lies.
+/// Parts of a sandbox: their names in the description, and their locations.
 pub(super) type Places<'a> = [(&'a str, &'a Path)];
 
-/// Looks at a sandbox before the run.
+/// Records a sandbox before the run.
 pub(super) fn know(places: &Places<'_>) -> io::Result<Known> {
     let mut known = Known::default();
     for (name, root) in places {
@@ -53,7 +53,7 @@ pub(super) fn know(places: &Places<'_>) -> io::Result<Known> {
     Ok(known)
 }
 
-/// Looks at it after the run: a line an entry, in the order of paths.
+/// Describes the sandbox after the run: one line for each entry, sorted by path.
 pub(super) fn paint(places: &Places<'_>, known: &Known, facets: Facets) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut first_names: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
@@ -68,7 +68,7 @@ pub(super) fn paint(places: &Places<'_>, known: &Known, facets: Facets) -> io::R
             } else if before.is_none() {
                 line.push_str(", new");
                 if meta.is_file() {
-                    // What reading does to the time of older files is the kernel's business.
+                    // The effect of reads on the time of older files depends on the kernel.
                     let _ = write!(line, ", read {}", moment(meta.atime(), meta.atime_nsec()));
                 }
             }
@@ -83,10 +83,10 @@ pub(super) fn paint(places: &Places<'_>, known: &Known, facets: Facets) -> io::R
     Ok(lines)
 }
 
-/// Takes an entry's path in the portrait, its place and its metadata.
+/// Receives the path of an entry in the description, its location and its metadata.
 type Visit<'a> = dyn FnMut(&[u8], &Path, &Metadata) -> io::Result<()> + 'a;
 
-/// Visits everything beneath `place` in the order of names, and `place` itself, links not followed.
+/// Visits `place` and everything beneath, sorted by name, without following links.
 fn walk(path: &[u8], place: &Path, depth: usize, visit: &mut Visit<'_>) -> io::Result<()> {
     let meta = fs::symlink_metadata(place)?;
     visit(path, place, &meta)?;
@@ -144,7 +144,7 @@ fn digest(place: &Path) -> io::Result<u64> {
     Ok(hasher.finish())
 }
 
-/// Extended attributes, access lists among them, in the order of names.
+/// Adds extended attributes, including access lists, sorted by name.
 fn attributes(line: &mut String, place: &Path) -> io::Result<()> {
     let mut list = [0; 4096];
     let used = match llistxattr(place, &mut list[..]) {

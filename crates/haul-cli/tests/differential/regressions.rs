@@ -1,4 +1,4 @@
-//! Cases that failed once, made small.
+//! Reduced cases that failed before.
 
 use super::case::{Case, Tool};
 use super::plant::{access_list, dir, file, hard, link};
@@ -151,7 +151,8 @@ fn an_installed_file_has_no_access_list_from_above() {
     world().runs("-D a d/x/y/new").ends_alike();
 }
 
-/// The bug: a file whose owner could not be set was left without the rights that the list denies its maker.
+/// In earlier versions a file whose owner could not be set lacked the rights that the list denies
+/// its creator.
 #[test]
 fn an_installed_file_whose_owner_cannot_be_set_is_its_makers_to_read_and_write() {
     let world = || {
@@ -210,7 +211,7 @@ fn a_standing_directory_loses_its_sticky_bit_and_keeps_its_set_id_bits() {
     }
 }
 
-/// Status and words differ on purpose; nothing else may.
+/// Status and messages differ on purpose; nothing else may differ.
 #[test]
 fn a_name_put_together_by_parents_may_lead_back_through_a_link() {
     Case::new(Tool::Cp)
@@ -251,7 +252,7 @@ fn a_target_is_the_directory_it_was_when_a_move_replaces_its_link() {
     let back = || back().has(link("far/c/c", "{box}/c/c"));
     back().runs("-t far/c/c// far/c/c").ends_alike();
     back().runs("-b -v -t far/c/c far/c/c").ends_alike();
-    // A whole tree, and what goes there after it.
+    // A complete tree, and a later file for the same target.
     let tree = || mv().has(dir("g")).has(link("g/a", "../g")).has(dir("far/a")).has(file("far/a/x", b'k'));
     tree().runs("far/a g/a").ends_alike();
     tree().has(file("far/b", b's')).runs("-v -b far/a far/b g/a").ends_alike();
@@ -308,7 +309,7 @@ fn a_mask_that_closes_new_files_to_their_maker_stops_no_move() {
     world().has(file("b", b'k').bytes(1 << 20)).runs("b far/d").ends_alike();
 }
 
-/// Its copy belongs to the user who moved it.
+/// The copy belongs to the user who moved the directory.
 #[test]
 fn a_directory_that_is_closed_to_its_new_owner_is_moved() {
     let closed = |path: &str, mode| dir(path).mode(mode).owner(1, 1);
@@ -322,7 +323,7 @@ fn a_directory_that_is_closed_to_its_new_owner_is_moved() {
         world(mode).runs("far/d .").ends_alike();
         world(mode).runs("-v far/d new").ends_alike();
     }
-    // Something stays.
+    // A part of the tree stays.
     world(0o0077)
         .has(closed("far/d/e/x", 0o0755))
         .has(file("far/d/e/x/y", b'q'))
@@ -338,7 +339,7 @@ fn of_the_slashes_behind_a_moved_directory_one_is_told() {
     Case::new(Tool::Mv).has(link("g", ".")).has(dir("far/a")).runs("g// far/a").ends_alike();
 }
 
-/// Nothing but what `-u` says of a name that comes twice differs on purpose.
+/// The only deliberate difference is the message of `-u` about a repeated name.
 #[test]
 fn a_name_that_comes_twice_meets_the_newer_file_twice() {
     let world = || Case::new(Tool::Mv).has(file("a", b'r')).has(dir("c")).has(file("c/a", b'k'));
@@ -395,7 +396,8 @@ fn set_id_bits_of_a_file_with_two_names_are_an_old_files() {
         .ends_alike();
 }
 
-/// The first directory stays where it is; what the second would have replaced must stand there as it did.
+/// The first directory stays in place. The entry that the second one would have replaced must be
+/// unchanged.
 #[test]
 fn a_backup_made_for_a_directory_that_stays_is_taken_back() {
     let world = || Case::new(Tool::Mv).has(dir("b")).has(link("b/a", "../b"));
@@ -420,7 +422,7 @@ fn a_file_where_parents_want_a_directory_keeps_its_mode() {
         .ends_alike();
 }
 
-/// A link and the file that it leads to are two names of that file where links are followed.
+/// If links are followed, a link and its target are two names of one file.
 #[test]
 fn an_old_file_that_a_link_names_again_is_one_at_both_sinks() {
     let world = || Case::new(Tool::Cp).has(file("a", b'q')).has(link("b", "a"));
@@ -441,7 +443,7 @@ fn a_link_that_replaces_one_of_its_sources_owner_gets_that_owner() {
     world().runs("-P -u -f --preserve=ownership -T a b").ends_alike();
 }
 
-/// Status and words differ on purpose; nothing else may.
+/// Status and messages differ on purpose; nothing else may differ.
 #[test]
 fn a_file_named_twice_is_known_through_a_link() {
     let world = || Case::new(Tool::Cp).has(link("a", ".")).has(file("f", b'q')).has(dir("d"));
@@ -460,7 +462,7 @@ fn a_target_is_made_for_a_file_that_has_a_name() {
     world().runs("-D --target-directory= a").ends_alike();
 }
 
-/// What it is told of differs on purpose; nothing else may.
+/// The messages differ on purpose; nothing else may differ.
 #[test]
 fn a_capability_that_may_not_be_set_moves_all_the_same() {
     let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -478,7 +480,7 @@ fn a_backup_that_cuts_off_its_source_is_told_as_the_move_that_failed() {
     Case::new(Tool::Mv).has(file("far/a", b'q')).runs("-v -T --backup=numbered far/a far").ends_alike();
 }
 
-/// What is copied differs on purpose; the status may not.
+/// The copied data differs on purpose; the status may not differ.
 #[test]
 fn links_are_not_made_of_what_was_removed_for_links() {
     Case::new(Tool::Cp)

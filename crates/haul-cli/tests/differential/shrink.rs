@@ -1,16 +1,17 @@
-//! Makes a failing case small: what can be left out without the tools agreeing is left out.
+//! Reduces a failing case: removes each part without which the tools still differ.
 
 use super::case::{Case, USUAL_UMASK};
 use super::compare::Difference;
 use super::plant::{Content, Gaps, Kind, USUAL_TIME};
 
-/// Runs that one case may cost.
+/// Maximum number of runs for one case.
 const TRIES_MAX: u32 = 600;
 
-/// A change that makes a case simpler; `None` where it has nothing to change. The number says which part it is about.
+/// A change that makes a case simpler, or `None` if there is nothing to change. The number selects
+/// a part.
 type Step = fn(&Case, usize) -> Option<Case>;
 
-/// The larger changes first.
+/// Larger changes come first.
 const STEPS: [Step; 9] = [
     drop_plant,
     drop_word,
@@ -23,7 +24,7 @@ const STEPS: [Step; 9] = [
     rename,
 ];
 
-/// The smallest case found that differs in a like way, and its difference.
+/// Returns the smallest case found that differs in a similar way, and its difference.
 ///
 /// `differs` runs a case.
 pub(super) fn shrink(
@@ -38,7 +39,8 @@ pub(super) fn shrink(
         is_smaller = false;
         for step in STEPS {
             let mut at = 0;
-            // Parts are taken from the last on: what depends on others stands behind them.
+            // Parts are removed from the last one on: dependent parts follow the parts that they
+            // depend on.
             while tries < TRIES_MAX
                 && let Some(candidate) = step(&smallest.0, at)
             {
@@ -60,12 +62,12 @@ pub(super) fn shrink(
     smallest
 }
 
-/// The place `at` steps from the end.
+/// Returns the index that is `at` steps from the end.
 fn from_end(len: usize, at: usize) -> Option<usize> {
     len.checked_sub(at + 1)
 }
 
-/// Leaves out an entry with all that lies beneath it or is another name of it.
+/// Removes an entry with everything beneath it and its other names.
 fn drop_plant(case: &Case, at: usize) -> Option<Case> {
     let mut smaller = case.clone();
     let gone = smaller.plants.remove(from_end(case.plants.len(), at)?);
@@ -76,7 +78,7 @@ fn drop_plant(case: &Case, at: usize) -> Option<Case> {
         let is_name = matches!(&plant.kind, Kind::Hard(first) if goes(first));
         !goes(&plant.path) && !is_name
     });
-    // The command has to run somewhere.
+    // The command needs a working directory.
     if goes(&smaller.cwd) { Some(case.clone()) } else { Some(smaller) }
 }
 
@@ -92,7 +94,7 @@ fn drop_variable(case: &Case, at: usize) -> Option<Case> {
     Some(smaller)
 }
 
-/// User, umask, answers and places as most cases have them.
+/// Sets user, umask, answers and places to the usual values.
 fn make_usual(case: &Case, at: usize) -> Option<Case> {
     let smaller = case.clone();
     Some(match at {
@@ -105,10 +107,10 @@ fn make_usual(case: &Case, at: usize) -> Option<Case> {
     })
 }
 
-/// How many properties of an entry [`plain_plant`] can make usual.
+/// Number of properties of an entry that [`plain_plant`] can reset.
 const PROPERTIES: usize = 5;
 
-/// Takes one property of one entry away.
+/// Resets one property of one entry.
 fn plain_plant(case: &Case, at: usize) -> Option<Case> {
     let mut smaller = case.clone();
     let plant = smaller.plants.get_mut(at / PROPERTIES)?;
@@ -126,7 +128,7 @@ fn plain_plant(case: &Case, at: usize) -> Option<Case> {
     Some(smaller)
 }
 
-/// Gives one file five bytes, or makes something of another kind a file.
+/// Reduces a file to five bytes, or replaces an entry of another kind by a file.
 fn short_plant(case: &Case, at: usize) -> Option<Case> {
     let mut smaller = case.clone();
     let plant = smaller.plants.get_mut(at)?;
@@ -138,7 +140,7 @@ fn short_plant(case: &Case, at: usize) -> Option<Case> {
     Some(smaller)
 }
 
-/// Takes slashes and dots away that a word begins or ends with.
+/// Removes slashes and dots at the start or the end of a word.
 fn shorten_word(case: &Case, at: usize) -> Option<Case> {
     let mut smaller = case.clone();
     let word = smaller.words.get_mut(at)?;
@@ -157,7 +159,7 @@ fn shorten_word(case: &Case, at: usize) -> Option<Case> {
     Some(smaller)
 }
 
-/// Takes the last letter from a word of several letters: `-rv`.
+/// Removes the first letter from a word of several letters: `-rv`.
 fn split_letters(case: &Case, at: usize) -> Option<Case> {
     let mut smaller = case.clone();
     let word = smaller.words.get_mut(at)?;
@@ -167,7 +169,7 @@ fn split_letters(case: &Case, at: usize) -> Option<Case> {
     Some(smaller)
 }
 
-/// Gives an odd name a plain one, wherever it stands.
+/// Replaces an unusual name by a plain one in the complete case.
 fn rename(case: &Case, at: usize) -> Option<Case> {
     let mut names: Vec<Vec<u8>> = case
         .plants
@@ -208,7 +210,7 @@ mod tests {
     use super::super::twins::{Ending, Status};
     use super::*;
 
-    /// A difference in status.
+    /// Returns a difference in status.
     fn fails() -> Option<Difference> {
         let ending = |status| Ending { status: Status::Exit(status), out: vec![], err: vec![], tree: vec![] };
         compare::difference(&Case::new(Tool::Cp), ending(0), ending(1))

@@ -1,5 +1,6 @@
-//! The sandbox: made, run in and looked at, first for the system's tool and then, made alike at the same place, for
-//! ours. One place for both, so that absolute names and all messages are the same.
+//! The sandbox: created, used and examined, first for the system's tool and then, identically in
+//! the same place, for haul. Both use the same place, so that absolute names and all messages are
+//! equal.
 
 use super::case::{Case, USUAL_UMASK};
 use super::compare::{self, Difference};
@@ -25,53 +26,54 @@ use tempfile::TempDir;
 /// The ordinary user, and its group.
 const USER: u32 = 65_534;
 
-/// Folders around a sandbox, more than links in it ever go up: nothing leads out of what is wiped after each run.
+/// Directories around a sandbox, more than the links in it ascend: no link leads out of the part
+/// that is removed after each run.
 const PADDING: &str = "1/2/3/4/5/6";
 
-/// Where the system keeps its tools.
+/// Directory of the system's tools.
 const SYSTEM_BIN: &str = "/usr/bin";
 
-/// A filesystem in memory, where there is one.
+/// A file system in memory, if there is one.
 const MEMORY: &str = "/dev/shm";
 
-/// How long a tool may go without an end before somebody looks whether it does anything at all.
+/// Polling interval for a tool that has not ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Looks that must find every thread asleep before a tool counts as waiting for ever.
+/// Number of polls that must find each thread asleep before a tool is treated as blocked.
 const LOOKS: u32 = 3;
 
-/// The longest run.
+/// Maximum duration of a run.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) status: Status,
     pub(super) out: Vec<u8>,
     pub(super) err: Vec<u8>,
-    /// A line an entry.
+    /// One line for each entry.
     pub(super) tree: Vec<String>,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Exit(i32),
     Signal(i32),
-    /// It waited for what never comes, and was ended.
+    /// The tool was blocked indefinitely, and was killed.
     Waiting,
-    /// It was at work for longer than any case can need, and was ended.
+    /// The tool ran longer than any case can need, and was killed.
     Endless,
 }
 
-/// Which of the two.
+/// Origin of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Maker {
     System,
     Ours,
 }
 
-/// A place to run cases at, one after the other.
+/// A place that runs cases, one after the other.
 #[derive(Debug)]
 pub(super) struct Twins {
     memory: TempDir,
@@ -79,7 +81,7 @@ pub(super) struct Twins {
 }
 
 impl Twins {
-    /// `None` where the tests run without root: cases make devices, give files away and run as another user.
+    /// Returns `None` without root: cases create devices, change owners and run as another user.
     pub(super) fn new() -> Option<Twins> {
         if !met_or_skip(&[Need::Root]) {
             return None;
@@ -93,7 +95,7 @@ impl Twins {
         Some(Twins { memory: open(memory), disk })
     }
 
-    /// Where the two tools differ on a case, if they do and not on purpose.
+    /// Returns the difference between the two tools in a case, except deliberate ones.
     pub(super) fn difference(&mut self, case: &Case) -> Option<Difference> {
         let [system, ours] = [Maker::System, Maker::Ours].map(|maker| self.run(case, maker));
         compare::difference(case, system, ours)
@@ -139,7 +141,7 @@ impl Twins {
     }
 }
 
-/// The sandbox's own time, moved by what was made in it.
+/// Sets the time of the sandbox itself, which the creation of its contents changed.
 fn settle(place: &Path) {
     let time = Timespec { tv_sec: plant::USUAL_TIME.0, tv_nsec: plant::USUAL_TIME.1 };
     let times = Timestamps { last_access: time, last_modification: time };
@@ -157,7 +159,7 @@ fn command(case: &Case, maker: Maker, root: &Path) -> Command {
         command.arg0(name);
         command
     } else {
-        // Only a process itself can set it.
+        // Only a process itself can set its umask.
         let mut command = Command::new("/bin/sh");
         let script = format!("umask {:o}; PATH={}; exec {name} \"$@\"", case.umask, bin.display());
         command.args(["-c", &script, "sh"]);
@@ -173,7 +175,7 @@ fn command(case: &Case, maker: Maker, root: &Path) -> Command {
     command
 }
 
-/// The umask that children inherit.
+/// Returns the umask that children inherit.
 fn own_umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {
@@ -183,7 +185,8 @@ fn own_umask() -> u32 {
     })
 }
 
-/// A folder in which every tool is ours. The folder that cargo builds in may be closed to the user some cases run as.
+/// Returns a directory in which each tool is haul. The build directory may be inaccessible to the
+/// user of some cases.
 fn our_bin() -> &'static Path {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     FOLDER
@@ -199,7 +202,7 @@ fn our_bin() -> &'static Path {
         .path()
 }
 
-/// Waits for the end of a tool, or for the moment when none can be hoped for.
+/// Waits for a tool to end, or to be blocked.
 fn until_end(mut child: Child) -> io::Result<Status> {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a number");
     let pidfd = pidfd_open(id, PidfdFlags::empty())?;
@@ -227,13 +230,15 @@ fn status_of(status: ExitStatus) -> Status {
     }
 }
 
-/// The clock ticks that a process's threads have run for, plus one; `None` while one of them runs or waits for a disk.
+/// Returns the clock ticks of CPU time of a process's threads, plus one. Returns `None` while a
+/// thread runs or waits for a disk.
 fn processor_time(id: u32) -> Option<u64> {
     let tasks = PathBuf::from(format!("/proc/{id}/task"));
     let mut ticks = 1;
     for task in fs::read_dir(tasks).ok()? {
         let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
-        // The name stands in parentheses and may hold anything; behind it come state (3) and times (14, 15).
+        // The name is in parentheses and may contain any bytes; state (3) and times (14, 15) follow
+        // it.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         if fields.next()? != "S" {
             return None;

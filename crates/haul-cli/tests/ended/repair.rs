@@ -1,4 +1,4 @@
-//! `haul repair`, ended and run again.
+//! `haul repair`, interrupted and run again.
 
 use super::{Bed, Ran, rot};
 use haul_lab::needs::met_or_skip;
@@ -11,11 +11,12 @@ use std::process::Stdio;
 const FILES: usize = 60;
 const BYTES: usize = 16 << 10;
 
-/// Damage is looked for in about ten seconds.
+/// The search for damage takes about ten seconds.
 const SLOWLY: [&str; 8] =
     ["repair", "--json", "--threads=1", "--bwlimit=100K", "w", ".", "--from", "replica"];
 
-/// A tree of which some files are rotted, the waybill of what it was, and a replica that is whole.
+/// Creates a tree with some damaged files, the waybill of its original state, and an intact
+/// replica.
 fn bed(seed: u64, damaged: u64) -> Bed {
     let bed = Bed::new(FILES, BYTES, seed);
     bed.aside(&["sum", "-r", "--waybill", "w", "data"]);
@@ -36,7 +37,7 @@ fn relative(bed: &Bed, path: &std::path::Path) -> std::path::PathBuf {
     path.strip_prefix(bed.home.path()).unwrap().to_owned()
 }
 
-/// How many files are not what they were.
+/// Returns the number of files that differ from the replica.
 fn wrong(bed: &Bed) -> u64 {
     let is_wrong = |number: &usize| {
         let file = bed.file(*number);
@@ -45,7 +46,8 @@ fn wrong(bed: &Bed) -> u64 {
     (0..FILES).filter(is_wrong).count() as u64
 }
 
-/// The next run mends what is left, having read no more than what the state does not vouch for.
+/// Asserts that the next run repairs the remaining files, and reads only the files that the state
+/// does not cover.
 #[track_caller]
 fn goes_on(bed: &Bed, what: &str) -> Ran {
     let (done, left) = (bed.state("done").unwrap_or(0), wrong(bed));
@@ -85,7 +87,8 @@ fn killed_while_it_mends_it_goes_on_with_what_is_left() {
     for seed in 4..=6 {
         let bed = bed(seed, 30);
         let mended = 1 + Random::from_seed(seed).below(20);
-        // All files were checked; then the repaired files get their names one by one. The test checks the tree after each rename.
+        // All files have been checked; then the repaired files get their names one by one. The test
+        // checks the tree after each rename.
         let mut repair = traced::signalled(&bed.haul(&SLOWLY), "renameat", "STOP", "1+");
         let mut child =
             repair.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -1,6 +1,7 @@
-//! `haul sum --waybill`, ended and run again.
+//! `haul sum --waybill`, interrupted and run again.
 //!
-//! The names of the files come through a pipe: so many of them as the first run is to hash, and no more until it is killed.
+//! The names of the files come through a pipe: only those that the first run should hash, and no
+//! others until it is killed.
 
 use super::{Bed, Ran, rot, waited};
 use crate::faults::bed::{Running, pasted};
@@ -22,7 +23,8 @@ const BY_LIST: [&str; 8] =
 fn pipe(path: &Path) -> File {
     let _ = fs::remove_file(path);
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    // Both of its ends, so that nobody who opens it waits and no reader comes to its end.
+    // Holds both ends of the pipe, so that opening it does not block and a reader gets no end of
+    // file.
     File::options().read(true).write(true).open(path).unwrap()
 }
 
@@ -30,12 +32,12 @@ fn names(numbers: impl IntoIterator<Item = usize>) -> String {
     numbers.into_iter().map(|number| format!("data/{number:03}\n")).collect()
 }
 
-/// How many files the job's folder knows what they looked like.
+/// Returns the number of files with a stamp in the state of the job.
 fn stamps(bed: &Bed) -> usize {
     bed.of_job("state").and(bed.of_job("state.stamps")).map_or(0, |stamps| stamps.len() / 16)
 }
 
-/// Runs a command that gets its names by a pipe, and ends it as soon as so many files are hashed.
+/// Runs a command that gets its names through a pipe, and kills it when all these files are hashed.
 fn ended(bed: &Bed, words: &[&str], numbers: impl IntoIterator<Item = usize>) {
     let mut list = pipe(&bed.path("names"));
     let text = names(numbers);
@@ -45,7 +47,7 @@ fn ended(bed: &Bed, words: &[&str], numbers: impl IntoIterator<Item = usize>) {
     fs::remove_file(bed.path("names")).unwrap();
 }
 
-/// How many files a run did not read.
+/// Returns the number of files that a run did not read.
 fn spared(ran: &Ran) -> usize {
     let Some(line) = ran.err.lines().find_map(|line| line.strip_prefix("haul sum: went on: ")) else {
         return 0;
@@ -53,7 +55,7 @@ fn spared(ran: &Ran) -> usize {
     line.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// A waybill without times, and without the sums that follow from them.
+/// Returns the lines of a waybill without times, and without the checksums that depend on them.
 fn timeless(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let line = |line: &str| {
@@ -64,14 +66,15 @@ fn timeless(path: &Path) -> Vec<String> {
             _ => false,
         };
         let mut kept: Vec<&str> = fields.filter(|field| !is_time(field)).collect();
-        // The line's own checksum.
+        // The checksum of the line.
         kept.pop();
         kept.join(" ")
     };
     text.lines().map(line).collect()
 }
 
-/// The job's end: its output and its waybill are those of a run that nobody disturbed, and so many files were not read.
+/// Asserts that the resumed job has the same output and waybill as an uninterrupted run, and that
+/// it did not read `expected` files.
 #[track_caller]
 fn goes_on(bed: &Bed, words: &[&str], expected: usize) {
     let before = fs::read(bed.path("before")).ok();
@@ -96,7 +99,7 @@ fn goes_on(bed: &Bed, words: &[&str], expected: usize) {
 fn killed_at_any_point_it_goes_on_and_writes_the_same_waybill() {
     for (seed, leaf) in [(1, None), (2, Some("--leaf")), (3, Some("--leaf=16K"))] {
         let bed = Bed::new(FILES, BYTES, seed);
-        // Sizes at which objects and leaves begin and end.
+        // Sizes at the boundaries of objects and leaves.
         for (number, len) in [0, 1, 1024, 1025, 16_384, 65_536, 65_537, 131_072].into_iter().enumerate() {
             File::options().write(true).open(bed.file(number)).unwrap().set_len(len).unwrap();
         }
@@ -116,7 +119,7 @@ fn cut_off_twice_nothing_that_was_hashed_is_lost() {
     let bed = Bed::new(FILES, BYTES, 11);
     bed.rest();
     ended(&bed, &BY_LIST, 0..20);
-    // The second run does not come as far as the first, the third comes further.
+    // The second run does not get as far as the first one; the third run gets further.
     ended(&bed, &BY_LIST, 0..5);
     ended(&bed, &BY_LIST, 0..30);
     fs::write(bed.path("names"), names(0..FILES)).unwrap();
@@ -127,12 +130,12 @@ fn cut_off_twice_nothing_that_was_hashed_is_lost() {
 fn what_changed_in_between_is_hashed_again_and_nothing_else() {
     let bed = Bed::new(FILES, BYTES, 12);
     bed.rest();
-    // Of the even numbers; odd ones come later.
+    // The first run has the even numbers; the odd ones are added later.
     ended(&bed, &BY_LIST, (0..30).step_by(2));
     rot(&bed.file(4));
     bed.aside(&["cp", "-p", "data/006", "twin"]);
     fs::rename(bed.path("twin"), bed.file(6)).unwrap();
-    // In another order, with new files between, and without two that were hashed.
+    // In another order, with new files between, and without two hashed files.
     let numbers = (0..FILES).filter(|number| ![8, 10].contains(number)).rev();
     fs::write(bed.path("names"), names(numbers)).unwrap();
     goes_on(&bed, &BY_LIST, 15 - 4);
@@ -172,7 +175,8 @@ fn asked_to_stop_it_leaves_a_whole_waybill_and_goes_on() {
     goes_on(&bed, &words, FILES + 1);
 }
 
-/// The bug: the section of the files that were hashed until then was closed, and stayed beside the one of the next run.
+/// In earlier versions the section of the files that were already hashed was closed, and remained
+/// next to the section of the next run.
 #[test]
 fn asked_to_stop_before_it_is_listed_it_takes_its_section_back() {
     for signal in [Signal::INT, Signal::TERM] {
@@ -184,7 +188,7 @@ fn asked_to_stop_before_it_is_listed_it_takes_its_section_back() {
                 drop(pipe(&bed.path("hold")));
                 let mut sum = bed.haul(&["sum", "-r", "--waybill", waybill, "data", "hold"]);
                 let running = Running::new(&mut sum);
-                // The pipe has no writer: the job waits to open it, and watches for signals by then.
+                // The pipe has no writer: the job blocks in open, and already handles signals.
                 running.is_ready(signal, None);
                 wait_until("the waybill", || bed.path(waybill).exists());
                 running.signal(signal);
@@ -224,7 +228,8 @@ fn the_same_command_in_another_directory_knows_nothing_of_it() {
     let mut there = bed.haul(&words);
     there.current_dir(bed.path("other"));
     let ran = Ran::of(there);
-    // What was cut off is no receipt, and this command writes that section anew; it reads all of its own files.
+    // An interrupted section is not a receipt. This command writes the section again and reads all
+    // of its own files.
     assert_eq!((ran.status, spared(&ran), ran.err.as_str()), (Some(0), 0, ""));
     assert_eq!(bed.run(&["waybill", "check", "w"]).status, Some(0));
 }

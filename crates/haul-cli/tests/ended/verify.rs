@@ -1,4 +1,4 @@
-//! `haul verify`, ended and run again.
+//! `haul verify`, interrupted and run again.
 
 use super::{Bed, Ran, rot};
 use crate::faults::bed::{Running, pasted};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const FILES: usize = 60;
 const BYTES: usize = 16 << 10;
 
-/// All in about ten seconds: what is looked for is there after three.
+/// The complete run takes about ten seconds; the expected state is reached after three.
 const SLOWLY: [&str; 5] = ["verify", "--json", "--threads=1", "--bwlimit=100K", "w"];
 
 fn bed(seed: u64) -> Bed {
@@ -21,7 +21,8 @@ fn bed(seed: u64) -> Bed {
     bed
 }
 
-/// Ends a slow verification by a signal once so many entries are done; how many are, by its state.
+/// Interrupts a slow verification by a signal when at least `at_least` entries are done. Returns
+/// the number of done entries in its state.
 #[track_caller]
 fn ended(bed: &Bed, signal: Signal, at_least: u64) -> u64 {
     let is_there = || bed.state("done").is_some_and(|done| done >= at_least);
@@ -29,7 +30,7 @@ fn ended(bed: &Bed, signal: Signal, at_least: u64) -> u64 {
     bed.state("done").unwrap()
 }
 
-/// What was read by this run alone.
+/// Returns the number of bytes that only this run read.
 fn read(ran: &Ran) -> u64 {
     ran.summary("bytes") - ran.summary("bytes_before")
 }
@@ -52,7 +53,7 @@ fn killed_at_any_point_it_goes_on_and_reads_nothing_twice() {
         assert_eq!(read(&ran), (FILES as u64 - done) * BYTES as u64, "{seed}");
         assert_eq!((ran.summary("intact"), ran.summary("rotted")), (FILES as u64 - 1, 1), "{seed}");
         assert_eq!(ran.told("verdict"), [(format!("data/{rotted:03}"), "rotted".to_owned())]);
-        // It came to its end, and what it found is no reason to go on.
+        // The run finished, and damage is no reason to resume.
         let job = bed.listed();
         assert_eq!((&job["status"], &job["exit"], &job["runs"]), (&"failed".into(), &1.into(), &2.into()));
         assert_eq!((bed.of_job("state"), bed.of_job("state.stamps")), (None, None));
@@ -64,7 +65,7 @@ fn what_somebody_touched_in_between_is_read_again() {
     let bed = bed(11);
     bed.rest();
     let done = ended(&bed, Signal::KILL, 5);
-    // Bytes, a name, and a file that looks the same but for its inode.
+    // Changed bytes, a missing name, and a file with another inode that otherwise looks the same.
     rot(&bed.file(0));
     fs::remove_file(bed.file(1)).unwrap();
     bed.aside(&["cp", "-p", "data/002", "twin"]);
@@ -90,7 +91,7 @@ fn asked_to_stop_it_is_gone_on_with_from_anywhere_and_a_finished_one_begins_anew
     let ran = Ran::of(resumed);
     assert_eq!((ran.status, ran.err.as_str()), (Some(0), ""), "{ran:?}");
     assert!(done > 0 && ran.summary("before") == done, "{ran:?}");
-    // Of the file that was under way what was read is counted, and it is read again.
+    // The bytes of the interrupted file are counted, and read again.
     assert_eq!((ran.summary("intact"), read(&ran)), (FILES as u64, (FILES as u64 - done) * BYTES as u64));
     assert!(ran.summary("bytes") >= (FILES * BYTES) as u64);
     assert_eq!(bed.listed()["status"], "finished");
@@ -142,7 +143,7 @@ fn a_short_one_leaves_nothing_and_one_without_a_place_is_not_listed() {
         let _ = fs::remove_dir_all(bed.path("state"));
         let begun = Instant::now();
         bed.good(&["verify", "-q", "w"]);
-        // What the machine made a long one may be listed.
+        // On a slow machine the job may be listed.
         if begun.elapsed() >= Duration::from_secs(1) {
             return Err(Inconclusive::new("a short verification took a second"));
         }

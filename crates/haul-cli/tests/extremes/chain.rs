@@ -1,4 +1,5 @@
-//! A directory in a directory in a directory, made and looked at step by step: no path leads to its end.
+//! Chains of nested directories, created and checked step by step, because no path reaches their
+//! end.
 
 use crate::faults::bed::{Ended, HAUL, Running};
 use rustix::fs::{
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A folder for trees that the standard library could not remove: it takes a descriptor for each level.
+/// A test directory for trees that the standard library cannot remove, because it uses a descriptor
+/// for each level.
 pub(crate) struct Deep(TempDir);
 
 impl Deep {
@@ -30,17 +32,17 @@ impl Drop for Deep {
     fn drop(&mut self) {
         let names = std::fs::read_dir(self.0.path()).into_iter().flatten().flatten();
         let paths: Vec<PathBuf> = names.map(|entry| entry.path()).collect();
-        // What is left is removed with the folder, or stays and is seen.
+        // Remaining files are removed with the test directory, or stay visible.
         let _ = Command::new("rm").arg("-rf").args(paths).status();
     }
 }
 
-/// `haul` with these arguments, in a process that may have so many files open.
+/// Runs `haul` with these arguments, in a process with this limit on open files.
 pub(crate) fn haul_with_files<S: AsRef<OsStr>>(files: u32, args: impl IntoIterator<Item = S>) -> Ended {
     start_with_files(files, args).end()
 }
 
-/// Begins what [`haul_with_files`] runs.
+/// Starts the command of [`haul_with_files`].
 pub(super) fn start_with_files<S: AsRef<OsStr>>(files: u32, args: impl IntoIterator<Item = S>) -> Running {
     let script = format!("ulimit -n {files}; exec \"$@\"");
     Running::new(Command::new("sh").args(["-c", &script, "sh", HAUL]).args(args))
@@ -56,8 +58,8 @@ pub(super) fn root(path: &Path) -> OwnedFd {
     openat(CWD, path, flags, Mode::empty()).unwrap()
 }
 
-/// Makes a chain below the new directory `path` and shows each of its directories, from the top (level 0) down to the
-/// bottom (level `levels`).
+/// Creates a chain below the new directory `path`. Calls `each` for its directories, from the top
+/// (level 0) to the bottom (level `levels`).
 pub(crate) fn make(path: &Path, levels: usize, name: &str, mut each: impl FnMut(usize, &OwnedFd)) {
     std::fs::create_dir(path).unwrap();
     let mut dir = root(path);
@@ -69,7 +71,7 @@ pub(crate) fn make(path: &Path, levels: usize, name: &str, mut each: impl FnMut(
     }
 }
 
-/// Shows each directory of a chain, and says how many levels there are below the top.
+/// Calls `each` for each directory of a chain, and returns the number of levels below the top.
 pub(crate) fn walk(path: &Path, name: &str, mut each: impl FnMut(usize, &OwnedFd)) -> usize {
     let mut dir = root(path);
     for level in 0.. {
@@ -94,7 +96,7 @@ pub(crate) fn read(dir: &OwnedFd, name: impl AsRef<std::ffi::CStr>) -> Option<Ve
     File::from(file).read_to_end(&mut bytes).ok().map(|_| bytes)
 }
 
-/// Metadata that tells each level from every other: its mode, its time, and as root its owner.
+/// Sets metadata that differs for each level: mode, time, and as root the owner.
 pub(super) fn mark(level: usize, dir: &OwnedFd) {
     if rustix::process::geteuid().is_root() {
         let (uid, gid) = owner_of(level);
@@ -106,7 +108,7 @@ pub(super) fn mark(level: usize, dir: &OwnedFd) {
     futimens(dir, &Timestamps { last_access: time, last_modification: time }).unwrap();
 }
 
-/// Fails where a directory lacks what [`mark`] gave its source.
+/// Panics if a directory lacks the metadata that [`mark`] set on its source.
 #[track_caller]
 pub(super) fn assert_marked(level: usize, dir: &OwnedFd) {
     let found = fstat(dir).unwrap();
@@ -129,7 +131,8 @@ fn time_of(level: usize) -> (i64, i64) {
     (1_000_000_000 + level as i64, 7 * level as i64 + 1)
 }
 
-/// Fails where two trees differ in names, kinds, contents, targets, modes or times. Goes down by descriptors.
+/// Panics if two trees differ in names, kinds, contents, targets, modes or times. Descends by
+/// descriptors.
 pub(super) fn assert_same_trees(a: &Path, b: &Path) {
     let mut pairs = vec![(root(a), root(b), String::new())];
     while let Some((a, b, path)) = pairs.pop() {
@@ -155,7 +158,7 @@ pub(super) fn assert_same_trees(a: &Path, b: &Path) {
     }
 }
 
-/// The names in a directory with their kinds, sorted.
+/// Returns the names in a directory with their kinds, sorted.
 pub(super) fn names(dir: &OwnedFd) -> Vec<(CString, FileType)> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir).unwrap() {

@@ -1,22 +1,22 @@
-//! Ten thousand levels, in a process that may have 256 files open.
+//! Ten thousand levels, in a process that may have 256 open files.
 
 use super::chain::{Deep, assert_marked, haul_with_files, make, mark, read, walk, write};
 use crate::faults::bed::Ended;
 use std::path::Path;
 
-/// Levels: no stack has room for a call for each, no process descriptors for each.
+/// Number of levels: too many for a stack with one call for each, and for one descriptor for each.
 const LEVELS: usize = 10_000;
 
-/// Descriptors a process may have.
+/// Number of descriptors that a process may have.
 const FILES: u32 = 256;
 
-/// Memory that no tree of this depth takes, unless every directory keeps its whole path: names of 20 bytes make paths
-/// of up to 210 kB, and all of them together 1 GB.
+/// Memory limit that a tree of this depth exceeds only if each directory stores its complete path.
+/// Names of 20 bytes result in paths of up to 210 kB, and all of them together in 1 GB.
 const PEAK_KIB_MOST: u64 = 64 << 10;
 
 const NAME: &str = "a-name-of-20-letters";
 
-/// A chain with a file in every hundredth directory, marked where a copy is to keep the marks.
+/// Creates a chain with a file in each hundredth directory, marked if a copy should keep the marks.
 fn source(place: &Deep) -> std::path::PathBuf {
     let source = place.path("source");
     make(&source, LEVELS, NAME, |level, dir| {
@@ -57,7 +57,7 @@ fn ten_thousand_levels_keep_the_metadata_of_each() {
     let (source, sink) = (source(&place), place.path("sink"));
     assert_small(&haul_with_files(FILES, ["cp".as_ref(), "-a".as_ref(), &*source, &*sink]));
     assert_files(&sink, assert_marked);
-    // Once more over what stands there.
+    // A second copy over the existing one.
     assert_small(&haul_with_files(FILES, ["cp".as_ref(), "-aTf".as_ref(), &*source, &*sink]));
     assert_files(&sink, assert_marked);
 }
@@ -71,7 +71,7 @@ fn ten_thousand_levels_are_summed_with_256_descriptors() {
     assert_small(&ended);
     let mut lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(lines.len(), LEVELS / 100 + 1);
-    // `file` sorts behind the name of the level beneath: the deepest comes first.
+    // `file` sorts after the name of the next level: the deepest file comes first.
     lines.reverse();
     for (index, line) in lines.into_iter().enumerate() {
         let level = 100 * index;

@@ -1,4 +1,5 @@
-//! Trees that have more directories under way than the process may have files open: what was closed is found again.
+//! Trees with more levels of directories than the process may have open files: closed directories
+//! are found again.
 
 use super::chain::{Deep, assert_same_trees, haul_with_files, make, mark, open_dir, read, root, walk, write};
 use crate::faults::bed::{HAUL, Running, copy_haul};
@@ -9,7 +10,7 @@ use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Descriptors a process may have: enough for ten directories and one worker.
+/// Number of descriptors that a process may have: enough for ten directories and one worker.
 const FILES: u32 = 64;
 
 #[test]
@@ -56,7 +57,8 @@ fn a_deep_tree_is_summed_with_sixteen_descriptors() {
     }
 }
 
-/// Two directories at both ends, beside the standard streams and the target, or one with both ends of a file.
+/// The descriptors are two directories on each side, in addition to the standard streams and the
+/// target, or one directory on each side and both ends of a file.
 #[test]
 fn a_deep_tree_is_copied_with_eight_descriptors() {
     let place = Deep::new();
@@ -74,7 +76,7 @@ fn a_deep_tree_is_copied_with_eight_descriptors() {
     }
 }
 
-/// What the process inherited takes part of what it may open.
+/// Inherited descriptors reduce the number of files that the process may open.
 #[test]
 fn files_that_were_open_before_are_taken_into_account() {
     let place = Deep::new();
@@ -88,7 +90,8 @@ fn files_that_were_open_before_are_taken_into_account() {
     assert_same_trees(&source, &sink);
 }
 
-/// `..` of a directory that a link led to is not the directory the link is in.
+/// For a directory that was reached through a link, `..` is not the directory that contains the
+/// link.
 #[test]
 fn a_chain_of_followed_links_is_copied_with_few_descriptors() {
     const LEVELS: usize = 300;
@@ -124,7 +127,7 @@ fn directories_that_are_half_read_do_not_use_up_the_descriptors() {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
             drop(openat(dir, format!("f{number}"), flags, Mode::RUSR).unwrap());
         }
-        // Whichever name comes last on disk, some directories lie before the end.
+        // Whichever name comes last on disk, some directories come before the end.
         for number in 0..20 {
             mkdirat(dir, format!("s{number}"), Mode::RWXU).unwrap();
         }
@@ -147,7 +150,7 @@ fn names_of_one_file_stay_one_file_however_deep_they_lie() {
     let place = Deep::new();
     fs::create_dir(place.path("source")).unwrap();
     let [a, b] = ["source/a", "source/b"].map(|name| place.path(name));
-    // Far beyond what one call takes as a path: 1500 names of ten bytes.
+    // Far beyond the limit of a path for one call: 1500 names of ten bytes.
     for path in [&a, &b] {
         make(path, LEVELS, "ten-bytes-", |_, _| {});
     }
@@ -177,7 +180,8 @@ fn names_of_one_file_stay_one_file_however_deep_they_lie() {
     assert_eq!(met, 7);
 }
 
-/// On overlayfs a directory is born once more when something in it is changed: it is the same one still.
+/// On overlayfs the birth time of a directory changes when something in it is changed. It is still
+/// the same directory.
 #[test]
 fn directories_of_an_overlay_are_found_again_after_they_were_copied_up() {
     if !met_or_skip(&[Need::Mount, Need::FileSystem("overlay"), Need::Program("unshare")]) {
@@ -188,7 +192,7 @@ fn directories_of_an_overlay_are_found_again_after_they_were_copied_up() {
         make(&place.path(name), 150, "d", |level, dir| write(dir, "f", &[level as u8]));
     }
     walk(&place.path("source"), "d", mark);
-    // Nothing but the last directory differs at first: all above are copied up when it is.
+    // At first only the last directory differs: all directories above are copied up with it.
     let script = format!(
         "mount -t tmpfs tmpfs home && mkdir home/upper home/work home/sink home/lower && cp -a lower/. home/lower &&
         mount -t overlay overlay -o lowerdir=home/lower,upperdir=home/upper,workdir=home/work home/sink || exit 99
@@ -201,7 +205,7 @@ fn directories_of_an_overlay_are_found_again_after_they_were_copied_up() {
     assert_same_trees(&place.path("source"), &place.path("copy"));
 }
 
-/// What a user may not search once it has its mode is left by the way down, before that.
+/// A directory without search permission is left before it gets this mode.
 #[test]
 fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {

@@ -1,4 +1,4 @@
-//! Ways down that lead back up: mounts and links.
+//! Trees whose paths lead back up, by mounts and by links.
 
 use crate::faults::bed::{HAUL, haul};
 use haul_lab::needs::{Need, met_or_skip};
@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What a script came to: its status, its output and its messages, in order of their bytes.
+/// Result of a script: its status, its output and its messages, with sorted lines.
 type Said = (Option<i32>, String, String);
 
-/// Runs a script where mounts are seen by nobody else and go when it ends. `$cp` and `$haul` are the tools.
+/// Runs a script in a private mount namespace, whose mounts end with it. `$cp` and `$haul` are the
+/// tools.
 fn with_mounts(home: &TempDir, cp: &str, script: &str) -> Said {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script]).current_dir(home.path());
@@ -25,7 +26,7 @@ fn with_mounts(home: &TempDir, cp: &str, script: &str) -> Said {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A tree with places to mount something on.
+/// Creates a tree with mount points.
 fn home() -> Option<TempDir> {
     if !met_or_skip(&[Need::Mount, Need::Program("unshare")]) {
         return None;
@@ -39,13 +40,13 @@ fn home() -> Option<TempDir> {
     Some(home)
 }
 
-/// Both tools do and say the same.
+/// Asserts that both tools have the same results and messages.
 #[track_caller]
 fn as_gnu(home: &TempDir, script: &str) -> Said {
     tool_as_gnu(home, "cp", script)
 }
 
-/// As [`as_gnu`], of another tool, which the script calls `$cp` all the same.
+/// Does the same as [`as_gnu`] for another tool, which the script still calls `$cp`.
 #[track_caller]
 fn tool_as_gnu(home: &TempDir, tool: &str, script: &str) -> Said {
     let programs = [format!("/usr/bin/{tool}"), format!("{HAUL} {tool}")];
@@ -83,7 +84,8 @@ fn a_directory_mounted_elsewhere_is_no_loop() {
     assert!(said.1.contains("z/a/b/c/in-side"), "{}", said.1);
 }
 
-/// Moves `s`, a copy of the tree, to another file system with something mounted in it; tells what stands where then.
+/// Moves `s`, a copy of the tree, to another file system while something is mounted in it. Returns
+/// the locations of all files.
 fn moved_with(home: &TempDir, mount: &str) -> Said {
     let script = format!(
         "cp -a t s; mkdir far s/m; mount -t tmpfs none far; {mount}; $cp s far; s=$?
@@ -169,7 +171,7 @@ fn links_that_lead_nowhere_but_to_links_are_told() {
     symlink("itself", at("t/itself")).unwrap();
     symlink("pong", at("t/ping")).unwrap();
     symlink("ping", at("t/pong")).unwrap();
-    // One more than the kernel follows.
+    // One more link than the kernel follows.
     fs::write(at("t/end"), "end").unwrap();
     symlink("end", at("t/l0")).unwrap();
     for number in 1..=40 {
@@ -183,7 +185,7 @@ fn links_that_lead_nowhere_but_to_links_are_told() {
         assert!(ended.stderr.contains(&line), "{line}: {}", ended.stderr);
     }
     assert_eq!((ended.complaints(), fs::read(at("z/l39")).unwrap()), (4, b"end".to_vec()));
-    // As links they are copied without a word.
+    // As links they are copied without a message.
     haul(["cp".as_ref(), "-a".as_ref(), &*at("t"), &*at("y")]).is_fine();
     assert_eq!(fs::read_link(at("y/itself")).unwrap(), Path::new("itself"));
     let ended = haul(["sum".as_ref(), "-r".as_ref(), &*at("t")]);
@@ -192,7 +194,8 @@ fn links_that_lead_nowhere_but_to_links_are_told() {
     ended.failed_with(&["t/ping: Too many levels of symbolic links"]);
 }
 
-/// The bug: of a target with a name of one letter it was not seen that it lies in a source where the way to the copy had still to be made.
+/// In earlier versions haul did not detect that a target with a name of one letter is in a source,
+/// if the path to the copy had to be created.
 #[test]
 fn parents_of_a_copy_that_goes_into_its_source_end() {
     let Some(home) = home() else { return };

@@ -1,5 +1,5 @@
-//! Trees at the borders of what a file system can hold: any byte in a name, names and paths of any length, any depth,
-//! loops, and trees that somebody turns over while they are walked.
+//! Trees at the limits of a file system: any byte in a name, names and paths of any length, any
+//! depth, loops, and trees that are changed while they are walked.
 
 pub(crate) mod chain;
 mod deep;

@@ -1,5 +1,5 @@
-//! Directories that are moved while something beneath them is copied. A file at the bottom is held while the test moves
-//! directories far above it, which the copy has closed by then.
+//! Directories that are moved while an entry beneath them is copied. A file at the bottom is held
+//! while the test moves directories far above it, which the copy has already closed.
 
 use super::chain::start_with_files;
 use crate::faults::bed::{Ended, FaultBed, HAUL, HOLD, Running, noise, write_old};
@@ -11,17 +11,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Levels: many more than ten, which is what a process with [`FILES`] descriptors has open.
+/// Number of levels: many more than ten, which a process with [`FILES`] descriptors keeps open.
 const LEVELS: usize = 60;
 
 const FILES: u32 = 64;
 
-/// The path of a level below `root`.
+/// Returns the path of a level below `root`.
 fn level(root: &Path, level: usize) -> PathBuf {
     (0..level).fold(root.to_owned(), |path, _| path.join("d"))
 }
 
-/// A chain with a file in each directory; `slow` in the last. Each directory has a mode and a time of its own.
+/// Creates a chain with a file in each directory; the last file is `slow`. Each directory has a
+/// mode and a time of its own.
 fn build(root: &Path) {
     fs::create_dir_all(level(root, LEVELS)).unwrap();
     for number in (0..=LEVELS).rev() {
@@ -38,8 +39,8 @@ fn start(options: &[&str], source: &Path, sink: &Path) -> Running {
     start_with_files(FILES, words.chain([source, sink]))
 }
 
-/// As [`start`], where only the bed can be written: a copy that went up by a wrong `..` would else mark the
-/// directories of the machine, up to `/`.
+/// Does the same as [`start`] with write access to the test directory only. A copy that followed a
+/// wrong `..` would otherwise mark the directories of the machine, up to `/`.
 fn start_fenced(bed: &FaultBed, options: &[&str], source: &Path, sink: &Path) -> Running {
     let fence = r#"mount --rbind "$1" "$1" && mount -o remount,bind,ro / || exit 99; shift
         ulimit -n "$1"; shift; exec "$@""#;
@@ -87,7 +88,8 @@ fn fenced_bed() -> Option<FaultBed> {
         .flatten()
 }
 
-/// `..` of a directory that was moved leads to where it is now: neither are names made there nor metadata set.
+/// `..` of a moved directory leads to its new parent: no names are created there, and no metadata
+/// is set.
 #[test]
 fn a_directory_moved_out_of_the_sink_does_not_lead_the_copy_out_of_it() {
     let Some(bed) = fenced_bed() else { return };
@@ -106,14 +108,14 @@ fn a_directory_moved_out_of_the_sink_does_not_lead_the_copy_out_of_it() {
     assert_eq!(outside.mode() & 0o777, 0o711, "{ended:?}");
     assert!(outside.mtime() > 1_500_000_000, "{ended:?}");
     assert_eq!(fs::read_dir(bed.path("outside")).unwrap().count(), 1, "{ended:?}");
-    // What was moved is whole where it is now, and the rest where it was.
+    // The moved part is complete at its new location, and the rest at the old one.
     assert_whole(&level(&bed.path("store/source"), 31), &bed.path("outside/d"));
     for number in 0..=30 {
         assert_marked(&level(&sink, number), number, &ended);
     }
 }
 
-/// The name that is gone through on the way back leads to another directory by then.
+/// The name on the way back names another directory by then.
 #[test]
 fn a_directory_put_in_the_place_of_a_closed_one_gets_nothing() {
     let Some(bed) = fenced_bed() else { return };
@@ -123,7 +125,7 @@ fn a_directory_put_in_the_place_of_a_closed_one_gets_nothing() {
     let running = start_fenced(&bed, &["-a"], &bed.path("view/source"), &sink);
     bed.held();
     fs::rename(level(&sink, 31), bed.path("outside/d")).unwrap();
-    // Level 20 is another one now, and with it all the names below it.
+    // Level 20 is now another directory, and so are all levels below it.
     fs::rename(level(&sink, 20), bed.path("was")).unwrap();
     fs::create_dir_all(level(&level(&sink, 20), 10)).unwrap();
     bed.let_go();
@@ -135,7 +137,7 @@ fn a_directory_put_in_the_place_of_a_closed_one_gets_nothing() {
         assert!(found.mtime() > 1_500_000_000, "level {number} of the other was marked: {ended:?}");
         assert!(!level(&level(&sink, 20), number).join("file").exists());
     }
-    // Those above are the ones they were.
+    // The levels above are unchanged.
     for number in 0..20 {
         assert_marked(&level(&sink, number), number, &ended);
     }

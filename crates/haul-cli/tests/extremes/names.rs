@@ -1,4 +1,4 @@
-//! Names of any bytes and of every length, through the copy and through lists of checksums.
+//! Names with any bytes and of any length, in copies and in checksum lists.
 
 use crate::faults::bed::HAUL;
 use haul_lab::random_tree::every_byte_in_names;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// A folder in which scripts run, with `haul` under all of its names before all other commands.
+/// A test directory for scripts, with `haul` under all of its names at the start of the path.
 struct Home {
     home: TempDir,
     bin: TempDir,
@@ -36,7 +36,7 @@ impl Home {
         command.output().unwrap()
     }
 
-    /// Runs a script that succeeds without a word on standard error; gives its output.
+    /// Runs a script that must succeed without standard error, and returns its output.
     #[track_caller]
     fn good(&self, script: &str) -> Vec<u8> {
         let output = self.run(script);
@@ -45,8 +45,8 @@ impl Home {
     }
 }
 
-/// Names of 255 bytes, the most that a file system takes: letters, bytes that are no text, a name in another script,
-/// blanks, line ends, a dash first.
+/// Returns names of 255 bytes, the maximum of a file system: letters, bytes that are not UTF-8, a
+/// name in another script, blanks, line ends, and a leading dash.
 fn longest_names() -> Vec<OsString> {
     let names: [Vec<u8>; 7] = [
         vec![b'n'; 255],
@@ -69,18 +69,19 @@ fn build_longest(root: &Path) {
     }
 }
 
-/// A tree is copied whole, and each list of it is understood by GNU's tool and by ours, in every form.
+/// Asserts that a tree is copied completely, and that GNU's tool and haul accept each list of it,
+/// in each form.
 fn goes_round(home: &Home, files: usize) {
     home.good("cp -a tree copy");
     let [tree, copy] = ["tree", "copy"].map(|name| Snapshot::take(&home.path().join(name)).unwrap());
     tree.assert_same(&copy, Facets::ARCHIVE);
     for options in ["", "--tag", "-z", "--tag -z"] {
         let list = home.good(&format!("md5sum {options} tree/* | tee list"));
-        // A shell leaves out no name but those that begin with a dot.
+        // The shell pattern skips only names with a leading dot.
         let gnus = home.good(&format!("/usr/bin/md5sum {options} tree/*"));
         assert!(list == gnus, "md5sum {options} differs from GNU's");
         for tool in ["/usr/bin/md5sum", "md5sum", "haul md5sum"] {
-            // A list with NULs for line ends is none that can be checked.
+            // A list with NUL as line end cannot be checked.
             if !options.contains("-z") {
                 home.good(&format!("{tool} -c --quiet list"));
             }
@@ -116,7 +117,7 @@ fn names_of_255_bytes_go_round_through_copies_and_lists() {
     assert_eq!(fs::read(home.path().join("list")).unwrap().iter().filter(|&&byte| byte == b'\n').count(), 14);
 }
 
-/// To another file system, back again under another name, and one by one.
+/// Moves to another file system, moves back under another name, and installs one by one.
 #[test]
 fn names_of_every_byte_and_of_255_bytes_are_moved_and_installed() {
     let (home, memory) = (Home::new(), tempfile::tempdir_in("/dev/shm").unwrap());
@@ -136,8 +137,9 @@ fn names_of_every_byte_and_of_255_bytes_are_moved_and_installed() {
     }
 }
 
-/// There is no room for a longer name: that is told as GNU tells it, and what stood there stays. GNU's numbered backup
-/// of such a name gets a cut name without a number, which the next one can't tell from its own; here it is refused too.
+/// A longer name is impossible: haul reports that as GNU does, and the existing file stays. GNU's
+/// numbered backup of such a name gets a truncated name without a number, which the next backup
+/// cannot distinguish from its own. haul refuses this, too.
 #[test]
 fn a_backup_of_a_name_of_255_bytes_is_refused_and_nothing_lost() {
     let home = Home::new();
@@ -156,7 +158,7 @@ fn a_backup_of_a_name_of_255_bytes_is_refused_and_nothing_lost() {
     assert_eq!((&said[0], &said[0]), (&said[1], &said[2]));
 }
 
-/// A link is replaced by way of a second name beside it, which must fit too.
+/// A link is replaced through a second name next to it, which must fit as well.
 #[test]
 fn a_link_under_a_name_of_255_bytes_is_replaced() {
     let home = Home::new();

@@ -1,12 +1,14 @@
-//! Names that are given to something else between a look and the next call. A file system that answers late holds the
-//! copy at a known place while the test swaps what it is about to open: nothing outside may be read or written.
+//! Names that are swapped between a check and the next call. A file system with a delay holds the
+//! copy at a known place while the test swaps the file that is opened next. Nothing outside may be
+//! read or written.
 
 use crate::faults::bed::{Ended, FaultBed, HOLD, haul, noise, start, write_old};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// `/etc` stands for all that a link may lead out to; the folder `outside` for what would be written to.
+/// Creates the directory `outside`, which no copy may write to. `/etc` represents all targets of
+/// links that lead out.
 fn outside(bed: &FaultBed) -> PathBuf {
     let outside = bed.path("outside");
     fs::create_dir(&outside).unwrap();
@@ -16,7 +18,7 @@ fn outside(bed: &FaultBed) -> PathBuf {
     outside
 }
 
-/// Fails where anything outside is not as it was.
+/// Panics if anything outside has changed.
 #[track_caller]
 fn assert_untouched(outside: &Path, ended: &Ended) {
     let mut names: Vec<_> = fs::read_dir(outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -33,13 +35,14 @@ fn args<'a>(options: &'a [&'a str], source: &'a Path, sink: &'a Path) -> Vec<&'a
     ["cp", "--threads=1"].iter().chain(options).map(Path::new).chain([source, sink]).collect()
 }
 
-/// Puts a link to `target` in the place of `path`; what was there goes beside it.
+/// Replaces `path` by a link to `target`; the old file is renamed.
 fn swap_for_link(path: &Path, target: &Path) {
     fs::rename(path, path.with_extension("was")).unwrap();
     symlink(target, path).unwrap();
 }
 
-/// The sink's old file is renamed to its backup after the source was looked at and before it is opened.
+/// The old file of the sink is renamed to its backup after the source was checked and before it is
+/// opened.
 #[test]
 fn a_source_file_swapped_for_a_link_after_it_was_looked_at_is_not_read() {
     for options in [&["-ab"][..], &["-rbL"], &["-bT"]] {
@@ -65,7 +68,8 @@ fn a_source_file_swapped_for_a_link_after_it_was_looked_at_is_not_read() {
     }
 }
 
-/// A link leads to the target when the command begins, and to `outside` while the first file is written.
+/// Runs `tool` with a link that leads to the target at the start, and to `outside` while the first
+/// file is written.
 fn fill_by_a_link_that_is_swapped(tool: &[&str]) -> Option<(FaultBed, Ended)> {
     let bed = FaultBed::new(&format!("sink/* write .. delay {HOLD} times 1"))?;
     let outside = outside(&bed);
@@ -101,7 +105,8 @@ fn a_target_whose_link_is_swapped_takes_all_that_is_moved_there() {
     assert!(!bed.path("file").exists() && !bed.path("secret").exists());
 }
 
-/// What is installed gets its permissions in the end: that must not be the file of the same name elsewhere.
+/// An installed file gets its permissions at the end: they must not be set on the file of the same
+/// name elsewhere.
 #[test]
 fn a_target_whose_link_is_swapped_takes_all_that_is_installed_there() {
     let tool = ["install", "-p", "-m", "751"];
@@ -113,7 +118,7 @@ fn a_target_whose_link_is_swapped_takes_all_that_is_installed_there() {
     }
 }
 
-/// A link that somebody puts where a file is to be installed is neither written through nor given an owner and a mode.
+/// A link at the name of an installed file is not written through, and gets no owner and no mode.
 #[test]
 fn a_link_put_where_a_file_is_installed_is_not_written_through() {
     let Some(bed) = FaultBed::new(&format!("source/file open .. delay {HOLD} times 1")) else { return };
@@ -134,7 +139,7 @@ fn a_link_put_where_a_file_is_installed_is_not_written_through() {
     assert!(found.uid() != 1 && found.mode() & 0o777 != 0o777, "{ended:?}");
 }
 
-/// The same where the directory above one new name is swapped.
+/// The same if the directory above one new name is swapped.
 #[test]
 fn an_installed_file_gets_its_properties_where_it_was_written() {
     let Some(bed) = FaultBed::new(&format!("sink/* write .. delay {HOLD} times 1")) else { return };
@@ -158,7 +163,7 @@ fn an_installed_file_gets_its_properties_where_it_was_written() {
     assert_eq!(fs::metadata(bed.path("store/sink/file")).unwrap().mode() & 0o7777, 0o751, "{ended:?}");
 }
 
-/// A directory is opened after its copy was made.
+/// A directory is opened after its copy was created.
 #[test]
 fn a_source_directory_swapped_for_a_link_after_it_was_looked_at_is_not_entered() {
     for options in ["-a", "-rL"] {
@@ -201,7 +206,7 @@ fn a_source_directory_swapped_for_another_directory_is_not_entered() {
     assert_untouched(&bed.path("source/dir"), &ended);
 }
 
-/// The source is opened after the sink was looked at and before that is opened.
+/// The source is opened after the sink was checked and before the sink is opened.
 #[test]
 fn a_sink_file_swapped_for_a_link_after_it_was_looked_at_is_not_written_through() {
     for options in [&["-a"][..], &["-r"], &["-rf"]] {
@@ -241,7 +246,7 @@ fn a_link_put_where_a_new_file_is_to_be_is_not_written_through() {
     }
 }
 
-/// A directory's source is opened after its copy was made and before that is opened.
+/// The source directory is opened after its copy was created and before the copy is opened.
 #[test]
 fn a_new_directory_swapped_for_a_link_is_not_filled() {
     for options in ["-a", "-r", "-rL"] {
@@ -279,12 +284,13 @@ fn a_new_directory_swapped_for_another_directory_is_not_filled() {
     let ended = running.end();
     ended.failed_with(&["skipping file", "sink/dir'", "replaced while being copied"]);
     assert_eq!(fs::read_dir(bed.path("sink/was")).unwrap().count(), 0, "{ended:?}");
-    // Its metadata was still the copy's own to set, by name: the tests of a swapped link say that none of it goes there.
+    // The copy may set metadata by name on its own directory only: the tests of a swapped link
+    // prove that none is set elsewhere.
     let names = fs::read_dir(bed.path("sink/dir")).unwrap().count();
     assert_eq!(names, 2, "{ended:?}");
 }
 
-/// A list of checksums reads nothing through a link that was a directory or a file a moment ago.
+/// A checksum list reads nothing through a link that was a directory or a file before.
 #[test]
 fn a_directory_swapped_for_a_link_is_not_summed() {
     let Some(bed) = FaultBed::new(&format!("tree/a list .. delay {HOLD} times 1")) else { return };

@@ -1,5 +1,5 @@
-//! Files larger than the memory there is: what is read back must come from the device, and the kernel's own count of
-//! the bytes it read from devices for the process says whether it did.
+//! Files larger than the available memory: a read-back must come from the device. The kernel counts
+//! the bytes that the process reads from devices.
 
 use super::bed::{HAUL, noise};
 use haul_lab::mounts::SmallFs;
@@ -13,13 +13,15 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 
-/// A memory group of this machine, of either version of control groups; it goes when it is dropped.
+/// A memory control group of version 1 or 2. It is removed when the value is dropped.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
-    /// A group of at most `limit` bytes, page cache and all; `None`, said aloud, where none can be made.
+    /// Creates a group with a limit of `limit` bytes, including the page cache. Returns `None` and
+    /// prints a message if no group can be created.
     fn new(limit: u64) -> Option<MemoryGroup> {
-        // Control groups have no namespace here, and tests in PID namespaces have the same process numbers.
+        // Control groups have no namespace here, and tests in PID namespaces have the same process
+        // IDs.
         let unique = tempfile::NamedTempFile::with_prefix("haul-test-").unwrap();
         let name = unique.path().file_name().unwrap().to_owned();
         let root = Path::new("/sys/fs/cgroup");
@@ -27,7 +29,7 @@ impl MemoryGroup {
         let made = places.iter().find_map(|(place, file)| {
             let group = MemoryGroup(place.join(&name));
             fs::create_dir(&group.0).ok()?;
-            // On the way out the group goes again.
+            // If this fails, dropping the value removes the group.
             fs::write(group.0.join(file), limit.to_string()).ok()?;
             Some(group)
         });
@@ -37,22 +39,22 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // Only version 1 has it: pages of files would keep the group.
+        // Only version 1 has this file: pages of files would keep the group alive.
         let _ = fs::write(self.0.join("memory.force_empty"), "1");
         let _ = fs::remove_dir(&self.0);
     }
 }
 
-/// What a copy in a group came to.
+/// Result of a command in a group.
 struct Limited {
     /// The events of `--json`.
     told: Vec<serde_json::Value>,
-    /// Bytes that devices were asked for on its behalf.
+    /// Bytes that the command read from devices.
     from_devices: u64,
 }
 
 impl Limited {
-    /// What was proved of the file of this name.
+    /// Returns the level reached for the file of this name.
     fn proof(&self, name: &str) -> &str {
         let is_it =
             |event: &&serde_json::Value| event["sink"].as_str().is_some_and(|sink| sink.ends_with(name));
@@ -60,12 +62,12 @@ impl Limited {
     }
 }
 
-/// `haul cp` in the group, to its end.
+/// Runs `haul cp` in the group until it exits.
 fn copy(group: &MemoryGroup, verify: &str, source: &Path, sink: &Path) -> Limited {
     haul(group, &["cp".as_ref(), "-rT".as_ref(), "--json".as_ref(), verify.as_ref(), source, sink])
 }
 
-/// `haul` in the group, to its end.
+/// Runs `haul` in the group until it exits.
 fn haul(group: &MemoryGroup, args: &[&Path]) -> Limited {
     let line = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";
     let mut command = Command::new("sh");
@@ -73,7 +75,8 @@ fn haul(group: &MemoryGroup, args: &[&Path]) -> Limited {
     command.env("XDG_STATE_HOME", state.path());
     command.args(["-c", line]).arg(&group.0).arg(HAUL).args(args);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // What it tells fits a pipe, so its end can be waited for first, and looked at while the kernel still knows it.
+    // The output fits into a pipe. The test can therefore wait for the exit first, and read the
+    // counters before it reaps the process.
     waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
     let io = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap();
     let from_devices =
@@ -97,7 +100,7 @@ fn a_file_larger_than_memory_is_read_back_from_the_device_and_hybrid_knows_it_fo
     }
     let Some(group) = MemoryGroup::new(48 * MIB) else { return };
     let small = SmallFs::new(256).unwrap();
-    // A source in memory: whatever is read from a device is the copy.
+    // The source is in memory, so that all reads from a device are reads of the copy.
     let home = tempfile::tempdir_in(memory).unwrap();
     let (large, little) = (96 * MIB + 5, 3 * MIB);
     fs::write(home.path().join("large"), noise(large)).unwrap();
@@ -124,7 +127,8 @@ fn a_file_larger_than_memory_is_read_back_from_the_device_and_hybrid_knows_it_fo
     small.close().unwrap();
 }
 
-/// The sink is a fetch whose memory holds one of the files and not the other; the source has all it wants.
+/// The sink is a fetch whose memory can hold one of the files and not the other. The memory of the
+/// source is unlimited.
 #[test]
 fn a_fetch_reads_back_what_it_says_and_hybrid_what_is_larger_than_memory() {
     let memory = Path::new("/dev/shm");
@@ -186,7 +190,7 @@ fn a_fetch_reads_back_what_it_says_and_hybrid_what_is_larger_than_memory() {
     small.close().unwrap();
 }
 
-/// Twice in a row: whatever of it the page cache could keep from the first time is asked for again.
+/// Runs twice: the second run reads again what the page cache could keep from the first one.
 #[test]
 fn verifying_reads_every_byte_from_the_device_each_time() {
     if !met_or_skip(&[Need::Root, Need::Loop, Need::Program("mkfs.ext4")]) {

@@ -1,4 +1,4 @@
-//! Both makers' `cp` on one file system, and what each made of it.
+//! Runs of GNU `cp` and of haul on one file system, and a comparison of the results.
 
 use crate::faults::bed::HAUL;
 use haul_lab::mounts::{FsKind, shared_room};
@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Seconds since 1970: sources lie before it, and what has a later time got it when it was copied, by either maker at a
-/// time of its own.
+/// Seconds since 1970. The times of sources are before it. A later time was set during a copy, and
+/// differs between GNU and haul.
 const LATELY: i64 = 1_600_000_000;
 
-/// Whose `cp`.
+/// Origin of a `cp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Maker {
     Gnu,
     Ours,
 }
 
-/// What a command came to. Lines of messages are in the order of the alphabet: workers finish in any order.
+/// Result of a command. Lines of messages are sorted, because workers finish in any order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) status: Option<i32>,
@@ -30,7 +30,7 @@ pub(super) struct Run {
     pub(super) err: String,
 }
 
-/// Runs a `cp` in a folder.
+/// Runs a `cp` in a directory.
 pub(super) fn cp<S: AsRef<OsStr>>(maker: Maker, folder: &Path, args: impl IntoIterator<Item = S>) -> Run {
     let program = if maker == Maker::Gnu { "/usr/bin/cp" } else { HAUL };
     let mut command = Command::new(program);
@@ -48,26 +48,27 @@ pub(super) fn cp<S: AsRef<OsStr>>(maker: Maker, folder: &Path, args: impl IntoIt
     Run { status: output.status.code(), out: sorted(&output.stdout), err: sorted(&output.stderr) }
 }
 
-/// A message about one attribute without the name of the file: GNU 9.1 says the attribute's name again in its place,
-/// and here the file is named.
+/// Returns a message about one attribute without the name of the file. GNU 9.1 repeats the name of
+/// the attribute in its place, and haul names the file.
 fn without_file_of_attribute(line: &str) -> &str {
     let is_about_one = line.starts_with("cp: setting attribute '") && line.contains("' for '");
     if is_about_one { line.split_once("' for '").map_or(line, |(before, _)| before) } else { line }
 }
 
-/// What both made of the same command line.
+/// Results of GNU `cp` and of haul for the same command line.
 pub(super) struct Twins {
     pub(super) folders: [PathBuf; 2],
     pub(super) runs: [Run; 2],
 }
 
 impl Twins {
-    /// Runs a command line in the folders `NAME-gnu` and `NAME-ours`, which are made in `room`.
+    /// Runs a command line in the directories `NAME-gnu` and `NAME-ours`, which it creates in
+    /// `room`.
     pub(super) fn run<S: AsRef<OsStr>>(room: &Path, name: &str, args: &[S]) -> Twins {
         Twins::prepared(room, name, |_| {}, args)
     }
 
-    /// As [`Twins::run`], in folders that are prepared.
+    /// Does the same as [`Twins::run`] in directories that `prepare` fills.
     pub(super) fn prepared<S: AsRef<OsStr>>(
         room: &Path,
         name: &str,
@@ -84,7 +85,7 @@ impl Twins {
         Twins { folders, runs }
     }
 
-    /// What `path` is in both folders; `None` where nothing stands there.
+    /// Returns a snapshot of `path` in both directories, or `None` if the path does not exist.
     pub(super) fn look(&self, path: &str) -> [Option<Snapshot>; 2] {
         self.folders.each_ref().map(|folder| {
             let path = folder.join(path);
@@ -92,7 +93,8 @@ impl Twins {
         })
     }
 
-    /// Where the two differ in status, output, messages or in what stands at `path`; empty where they do not.
+    /// Returns the differences in status, output, messages and the tree at `path`, or an empty text
+    /// if there are none.
     pub(super) fn differences(&self, path: &str, facets: Facets) -> String {
         let mut text = String::new();
         let [gnu, ours] = &self.runs;
@@ -136,7 +138,7 @@ impl Twins {
         text
     }
 
-    /// Removes what both made.
+    /// Removes both results.
     pub(super) fn remove(self) {
         for folder in self.folders {
             fs::remove_dir_all(folder).unwrap();
@@ -144,7 +146,7 @@ impl Twins {
     }
 }
 
-/// Bytes allocated for each regular file of a tree, by its path.
+/// Returns the number of allocated bytes for each regular file of a tree, with its path.
 pub(super) fn allocated(tree: &Snapshot) -> Vec<(PathBuf, u64)> {
     let files = tree.entries().filter_map(|(path, entry)| match entry.kind {
         Kind::File { allocated, .. } => Some((path.to_owned(), allocated)),
@@ -153,12 +155,12 @@ pub(super) fn allocated(tree: &Snapshot) -> Vec<(PathBuf, u64)> {
     files.collect()
 }
 
-/// A folder on each kind of file system that can be had here.
+/// Returns a directory on each kind of file system that is available.
 pub(super) fn rooms() -> Vec<(FsKind, TempDir)> {
     FsKind::ALL.into_iter().filter_map(|kind| Some((kind, shared_room(kind)?))).collect()
 }
 
-/// Fails once, with all that differed.
+/// Panics with all differences if there are any.
 #[track_caller]
 pub(super) fn assert_alike(wrong: &[(String, String)]) {
     let told: Vec<String> = wrong.iter().map(|(name, what)| format!("{name}:\n{what}")).collect();

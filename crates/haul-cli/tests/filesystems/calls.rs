@@ -1,5 +1,6 @@
-//! The calls that copy inside the kernel, each answered by strace with every error that kernels and file systems were seen
-//! to give: which way the bytes take then, what is told, and how often the same is asked again.
+//! The calls that copy inside the kernel. strace injects each error that kernels and file systems
+//! are known to return. The tests check the fallback, the messages, and the number of further
+//! calls.
 
 use super::bed::assert_alike;
 use crate::faults::bed::{HAUL, noise, write_old};
@@ -10,8 +11,8 @@ use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Answers of copy_file_range(2) that GNU's takes for "not this way", as ours does; `retval=0` is what /proc and some
-/// servers say of files that have bytes.
+/// Results of copy_file_range(2) after which GNU `cp` and haul use another method. /proc and some
+/// servers return 0 for files that have data (`retval=0`).
 const NO_COPY: [&str; 10] = [
     "error=EXDEV",
     "error=EINVAL",
@@ -25,7 +26,8 @@ const NO_COPY: [&str; 10] = [
     "retval=0",
 ];
 
-/// Answers that end GNU's copy. Reading and writing tells whether they are the file's, and whose of the two.
+/// Results that end the copy of GNU `cp`. A read and a write show if the error belongs to the file,
+/// and to which of the two files.
 const COPY_FAILS: [&str; 12] = [
     "error=EIO",
     "error=EIO:when=2+",
@@ -41,8 +43,8 @@ const COPY_FAILS: [&str; 12] = [
     "retval=0:when=2+",
 ];
 
-/// Answers of FICLONE: of a pair of file systems that never shares, of a kernel without it, of these two files, of a device
-/// that fails.
+/// Results of FICLONE: for two file systems that never share extents, for a kernel without FICLONE,
+/// for these two files, and for a failing device.
 const NO_CLONE: [&str; 12] = [
     "error=EXDEV",
     "error=EOPNOTSUPP",
@@ -58,12 +60,12 @@ const NO_CLONE: [&str; 12] = [
     "error=EDQUOT",
 ];
 
-/// A command whose calls are answered by strace.
+/// A test directory for commands with calls that strace fails.
 struct Stage {
     home: TempDir,
 }
 
-/// What a command came to.
+/// Result of a command.
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
     status: Option<i32>,
@@ -71,8 +73,8 @@ struct Ended {
 }
 
 impl Stage {
-    /// With five files to be copied: small ones, and one of several objects. In memory, where nothing is shared for real.
-    /// Nothing where there is no strace.
+    /// Creates five files to copy: small ones, and one of several objects. They are in memory,
+    /// where no extents are shared. Returns `None` without strace.
     fn new() -> Option<Stage> {
         if !met_or_skip(&[Need::Program("strace")]) {
             return None;
@@ -90,8 +92,8 @@ impl Stage {
         Some(Stage { home })
     }
 
-    /// Copies with `maker`'s, whose calls of this name are answered so, into the folder `sink`, a new one. Returns how it
-    /// ended and the lines of those calls.
+    /// Copies with the `cp` of `maker` into the new directory `sink`, with this result for calls of
+    /// this name. Returns the result and the trace lines of these calls.
     fn copy(&self, maker: &str, call: &str, answer: &str, options: &[&str]) -> (Ended, Vec<String>) {
         let home = self.home.path();
         let (log, sink) = (home.join("log"), home.join("sink"));
@@ -110,7 +112,7 @@ impl Stage {
         (Ended { status: output.status.code(), err: lines.join("\n") }, injected)
     }
 
-    /// What stands at the sink, whose files have the bytes of their sources.
+    /// Asserts that the files of the sink have the contents of their sources.
     #[track_caller]
     fn is_whole(&self, what: &str) {
         let [source, sink] =
@@ -184,7 +186,8 @@ fn extents_that_cannot_be_shared_are_copied_or_told_as_by_cp() {
     assert_alike(&wrong);
 }
 
-/// Two file systems that never share are asked once by each worker; two files that can't say nothing of the next two.
+/// Each worker tries two file systems that never share extents once. A failure for two files says
+/// nothing about the next two.
 #[test]
 fn what_never_works_between_two_file_systems_is_tried_once() {
     let Some(stage) = Stage::new() else { return };

@@ -1,4 +1,4 @@
-//! A tree with one of everything that a file system may keep.
+//! A tree with everything that a file system can store.
 
 use haul_lab::random::Random;
 use haul_lab::random_tree::RandomTree;
@@ -10,7 +10,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// What a tree holds beside files, directories, links, modes, owners and times.
+/// Optional contents of the tree, in addition to files, directories, links, modes, owners and
+/// times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holds {
     /// Access control lists.
@@ -19,7 +20,7 @@ pub(crate) struct Holds {
     pub(crate) attributes: bool,
 }
 
-/// Builds the tree at `root`, for root.
+/// Builds the tree at `root`. Needs root.
 pub(crate) fn build(root: &Path, holds: Holds) {
     fs::create_dir(root).unwrap();
     let random = RandomTree { xattrs: holds.attributes, hard_modes: true, ..RandomTree::default() };
@@ -37,7 +38,7 @@ pub(crate) fn build(root: &Path, holds: Holds) {
     }
     set_times(&special);
     set_time(root, 3);
-    // Until then XFS shows room it took ahead of the writer as data, to the one who looks first.
+    // Before a sync, XFS reports preallocated space as data to the first reader.
     rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
 }
 
@@ -51,7 +52,8 @@ fn nodes(dir: &Path) {
     ] {
         mknodat(CWD, dir.join(name), kind, mode, device).unwrap();
     }
-    // The file stays when the listener goes. A path to a socket is short, so it is bound where that is sure.
+    // The file remains after the listener is dropped. The path of a socket is limited, so that the
+    // socket is bound through a short path.
     let short = tempfile::tempdir_in("/tmp").unwrap();
     let link = short.path().join("d");
     symlink(dir, &link).unwrap();
@@ -119,8 +121,9 @@ fn attributes(dir: &Path) {
     set(&dir.join("capable"), "security.capability", &capability);
 }
 
-/// An access control list as the kernel shows it (linux/posix_acl_xattr.h): version 2, then tag, permission and id of
-/// each entry, little-endian. One more user and one more group, and a mask.
+/// Returns an ACL in the format of the kernel (linux/posix_acl_xattr.h): version 2, then tag,
+/// permission and ID of each entry, little-endian. It has one additional user, one additional
+/// group, and a mask.
 pub(super) fn list(user: u16) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries: [(u16, u16, u32); 6] = [
@@ -146,14 +149,16 @@ fn lists(dir: &Path) {
     set(&dir.join("listed"), "system.posix_acl_access", &list(7));
     set(&dir.join("listed dir"), "system.posix_acl_access", &list(5));
     set(&dir.join("listed dir"), "system.posix_acl_default", &list(6));
-    // What is made in it inherits; what had no list in the source must have none in the copy.
+    // New files in the directory inherit its list. A file without a list in the source must have
+    // none in the copy.
     fs::write(dir.join("listed dir/heir"), b"inherits").unwrap();
     fs::write(dir.join("listed dir/plain"), b"does not").unwrap();
     rustix::fs::lremovexattr(dir.join("listed dir/plain"), "system.posix_acl_access").unwrap();
     fs::create_dir(dir.join("listed dir/sub")).unwrap();
 }
 
-/// Gives everything below a time of its own, to the nanosecond, children before their parents.
+/// Sets a different time, with nanoseconds, for each name beneath a path, children before their
+/// parents.
 pub(crate) fn set_times(path: &Path) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         for entry in fs::read_dir(path).unwrap() {

@@ -1,18 +1,21 @@
-//! What vfat and exFAT do differently, shown by a FUSE file system, as this project's tests can't count on a kernel with
-//! their drivers: names that differ in case alone are one name, some bytes are in no name, modes are taken and not kept,
-//! times come in steps, there are no owners, links, devices, attributes or holes.
+//! Properties of vfat and exFAT, emulated by a FUSE file system, because the kernel of a test
+//! machine may lack their drivers. Names that differ only in case are one name, and some bytes are
+//! invalid in names. Modes are accepted and not stored, and times have a coarse resolution. There
+//! are no owners, links, devices, attributes or holes.
 
 use crate::faults::bed::{FaultBed, assert_unfinished, haul, noise, write_old};
 use std::fs;
 use std::path::Path;
 
-/// vfat as its driver shows it to root: whose owner a file gets is refused or, mounted `quiet`, passed over like its mode.
+/// vfat as its driver behaves for root: a change of owner is refused or, with the mount option
+/// `quiet`, ignored like a change of mode.
 const VFAT: &str = "* name .. fold\n* chmod .. drop\n* chown .. drop\n* stat .. coarse 2000\n* xattr .. errno ENOTSUP\n\
      * mknod .. errno EPERM\n* symlink .. errno EPERM\n* link .. errno EPERM\n* allocate .. errno ENOTSUP\n\
      * seek .. errno ENOSYS\n*:* create .. errno EINVAL\n*<* create .. errno EINVAL\n*\\** create .. errno EINVAL\n\
      *\\?* create .. errno EINVAL";
 
-/// vfat says that a mode was set and shows another: the move was taken for one that lost something, and its source stayed.
+/// vfat reports success for a mode and then returns another one. In earlier versions haul treated
+/// such a move as incomplete and kept its source.
 #[test]
 fn a_move_to_where_modes_are_taken_and_not_kept_ends() {
     let Some(bed) = FaultBed::new("* chmod .. drop\n* chown .. drop") else { return };
@@ -27,7 +30,7 @@ fn a_move_to_where_modes_are_taken_and_not_kept_ends() {
     assert_eq!(fs::read(bed.path("store/sink/c")).unwrap(), noise(9000));
 }
 
-/// Of several operands one fails. The others' times were cut off, and they have arrived for all that.
+/// One of several operands fails. The times of the others were truncated, but they have arrived.
 #[test]
 fn a_move_that_fails_in_part_knows_times_that_were_cut_off() {
     let Some(bed) = FaultBed::new("*victim write .. errno EIO\n* stat .. coarse 2000") else { return };
@@ -46,7 +49,8 @@ fn a_move_that_fails_in_part_knows_times_that_were_cut_off() {
     assert_unfinished(&bed.path("store/d/victim"));
 }
 
-/// GNU's moves both and keeps the bytes of the last: here none that was moved is overwritten by another of the same command.
+/// GNU `mv` moves both and keeps the bytes of the last one. haul overwrites no moved file with
+/// another of the same command.
 #[test]
 fn two_operands_that_are_one_name_there_lose_nothing() {
     for len in [5, 70_000, 9 << 20] {
@@ -67,7 +71,8 @@ fn two_operands_that_are_one_name_there_lose_nothing() {
     }
 }
 
-/// Files of more than 4 GiB are told to be too large where they begin to be, by vfat with EFBIG; the limit here is a smaller one.
+/// A file of more than 4 GiB fails at the limit, on vfat with EFBIG. The limit of this test is
+/// lower.
 #[test]
 fn a_file_too_large_for_its_format_fails_alone() {
     let Some(bed) = FaultBed::new("* write 1048576.. errno EFBIG\n* truncate 1048577.. errno EFBIG") else {

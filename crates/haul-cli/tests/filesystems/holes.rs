@@ -1,5 +1,5 @@
-//! Holes on every kind of file system: what is read, what is written, how much room it takes; and that a digest is always
-//! that of the dense bytes.
+//! Holes on each kind of file system: the data that is read and written, and the allocated space. A
+//! digest is always that of the dense data.
 
 use super::bed::{Maker, Twins, assert_alike, cp, rooms};
 use haul_lab::mounts::{FsKind, shared_room};
@@ -11,11 +11,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-/// How much more room than GNU's copy ours may take, or less where holes are filled: file systems give room in steps
-/// of their own.
+/// Maximum difference of the allocated space from GNU's copy, in bytes: file systems allocate space
+/// in different steps.
 const SLACK: u64 = 128 << 10;
 
-/// Files by name; each as long as is needed for more than one object of 4 MiB where it says so.
+/// Creates the source files. Some have more than one object of 4 MiB.
 fn sources(dir: &Path) {
     fs::create_dir(dir).unwrap();
     let mut bytes = vec![0; 3 << 20];
@@ -33,12 +33,12 @@ fn sources(dir: &Path) {
     write("hole within", 3 << 20, &[(0, 65_536), (2 << 20, 1 << 20)]);
     write("hole at the end", (1 << 20) + 7, &[(0, 70_001)]);
     write("odd borders", 900_001, &[(1, 100), (200_000, 100_003), (899_999, 2)]);
-    // The same bytes, every one of them written.
+    // The same data, completely written.
     for name in ["all hole", "hole at both ends", "hole within"] {
         let dense = fs::read(dir.join(name)).unwrap();
         fs::write(dir.join(format!("zeros of {name}")), dense).unwrap();
     }
-    // Room that was taken and not written is a hole to a reader.
+    // Allocated but unwritten space is a hole for a reader.
     let taken = file("taken");
     let flags = rustix::fs::FallocateFlags::empty();
     match rustix::fs::fallocate(&taken, flags, 0, 5 << 20) {
@@ -67,7 +67,8 @@ fn holes_are_kept_made_and_filled_as_with_cp() {
             for (number, sparse) in
                 ["--sparse=always", "--sparse=auto", "--sparse=never"].into_iter().enumerate()
             {
-                // Every two of source, destination and option meet; all three in soak runs.
+                // All pairs of source, destination and option are covered; soak runs cover all
+                // combinations of the three.
                 if soak_seed().is_none() && (from as usize + to as usize) % 3 != number {
                     continue;
                 }
@@ -120,7 +121,8 @@ fn digests_are_those_of_dense_bytes_and_the_copy_has_them_too() {
                 for (more_number, more) in
                     ["--threads=2", "--verify", "--reflink=never", "--direct-read"].into_iter().enumerate()
                 {
-                    // Each file meets each two options on one of four file systems; on all of them in soak runs.
+                    // Each file has each pair of options on one of four file systems; soak runs use
+                    // all file systems.
                     if soak_seed().is_none() && (from as usize + number + sparse_number) % 4 != more_number {
                         continue;
                     }
@@ -137,7 +139,7 @@ fn digests_are_those_of_dense_bytes_and_the_copy_has_them_too() {
     }
 }
 
-/// A sparse file that replaces a longer one keeps nothing of it in its holes.
+/// A sparse file that replaces a longer one has no old data in its holes.
 #[test]
 fn holes_over_old_bytes_read_as_zeros() {
     for (kind, room) in rooms() {

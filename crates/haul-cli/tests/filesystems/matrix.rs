@@ -1,4 +1,5 @@
-//! `cp -a` from every kind of file system to every kind: tree, metadata, messages and exit status as with GNU's.
+//! `cp -a` from each kind of file system to each kind: tree, metadata, messages and exit status are
+//! those of GNU `cp`.
 
 use super::bed::{Twins, allocated, assert_alike, rooms};
 use super::everything::{Holds, build};
@@ -6,11 +7,11 @@ use haul_lab::mounts::{FsKind, shared_room};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
 
-/// How many more bytes than GNU's copy ours may take on disk: file systems round up in their own ways when two workers
-/// write one file.
+/// Maximum number of bytes that a copy may allocate in addition to GNU's copy. File systems round
+/// up differently if two workers write one file.
 const SLACK: u64 = 128 << 10;
 
-/// Copies the tree of everything from each kind of file system to this one.
+/// Copies the complete tree from each kind of file system to this one.
 fn arrives_on(kind: FsKind) {
     if !met_or_skip(&[Need::Root]) {
         return;
@@ -23,8 +24,8 @@ fn arrives_on(kind: FsKind) {
         let original = Snapshot::take(&source).unwrap();
         let name = format!("{from:?} to {kind:?}");
         let twins = Twins::run(sink.path(), "z", &["-a".as_ref(), source.as_os_str(), "z".as_ref()]);
-        // Room that XFS takes ahead of a writer looks like data for a while, and makes a source look less sparse: there
-        // the room that the copies take is compared, and not where it lies.
+        // XFS reports preallocated space as data for a while, so that a source looks less sparse.
+        // With XFS the test compares the amount of allocated space, and not its location.
         let facets = if [kind, from].contains(&FsKind::Xfs) { Facets::ARCHIVE } else { Facets::ALL };
         let mut text = twins.differences("z", facets);
         let [Some(gnu), Some(ours)] = twins.look("z") else { panic!("{name}: nothing was made\n{text}") };
@@ -33,7 +34,7 @@ fn arrives_on(kind: FsKind) {
                 text += &format!("  {} takes {ours} bytes, gnu's {gnu}\n", path.display());
             }
         }
-        // A FUSE file system keeps no lists: both said so, and the rest arrived.
+        // A FUSE file system stores no lists: both commands report that, and the rest arrives.
         if kind != FsKind::Fuse {
             for difference in original.diff(&ours, Facets::ARCHIVE, 9) {
                 text += &format!("  source against ours: {difference}\n");
@@ -85,7 +86,7 @@ fn everything_that_fuse_can_keep_arrives_on_fuse() {
     arrives_on(FsKind::Fuse);
 }
 
-/// A second copy meets the first one: nothing is newer, nothing changes.
+/// A second copy over the first one: no source is newer, and nothing changes.
 #[test]
 fn a_second_copy_with_update_changes_nothing_anywhere() {
     if !met_or_skip(&[Need::Root]) {

@@ -1,4 +1,4 @@
-//! Every kind of file system as a source and as a sink, held against the `cp` of GNU coreutils.
+//! Each kind of file system as a source and as a sink, compared with the `cp` of GNU coreutils.
 
 mod bed;
 mod calls;

@@ -1,6 +1,7 @@
-//! What NFS does differently, shown by a FUSE file system, as this project's tests can't count on a kernel with an NFS
-//! client: handles that go stale, names that stay until a file is closed, bytes that are lost as late as at close, coarse
-//! times, copies by the server that say 0, no attributes, owners that root can't change.
+//! Properties of NFS, emulated by a FUSE file system, because the kernel of a test machine may lack
+//! an NFS client. Handles become stale, and removed names remain until the file is closed. Lost
+//! data may be reported only at close, and times are coarse. Server-side copies return 0, there are
+//! no attributes, and root cannot change owners.
 
 use super::bed::{Maker, Twins, assert_alike, cp};
 use crate::faults::bed::{
@@ -15,11 +16,11 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-/// All of it at once, as one mount would do it.
+/// All properties together, as on one mount.
 const NFS: &str = "* xattr .. errno ENOTSUP\n* copy .. short 0\n* stat .. coarse 1000\n* remove .. silly\n\
                    * allocate .. errno ENOTSUP\n* seek .. errno ENOSYS\n";
 
-/// Gives everything below a path this time.
+/// Sets this time for each name beneath a path.
 fn set_times(path: &Path, seconds: i64, nanoseconds: i64) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         for entry in fs::read_dir(path).unwrap() {
@@ -52,7 +53,8 @@ fn trees_go_there_and_back() {
     assert_same_tree(&source, &bed.path("back"));
 }
 
-/// The server keeps whole seconds: a copy of a source with nanoseconds is complete, and `-u` has to see that.
+/// The server stores whole seconds. A copy of a source with nanoseconds is complete, and `-u` must
+/// skip it.
 #[test]
 fn update_knows_that_a_server_cuts_times_off() {
     for (ms, name) in [(1000, "NFS version 2"), (2000, "vfat"), (10, "exFAT")] {
@@ -66,7 +68,7 @@ fn update_knows_that_a_server_cuts_times_off() {
             let again = cp(maker, folder, args);
             assert_eq!((again.status, &*again.err, &*again.out), (Some(0), "", ""), "{name} {maker:?}");
         }
-        // What is newer by more than a step is copied.
+        // A source that is newer by more than one step is copied.
         set_times(&source.join("b"), 1_000_000_100, 5);
         for (maker, folder) in [Maker::Gnu, Maker::Ours].into_iter().zip(&twins.folders) {
             let third = cp(maker, folder, args);
@@ -90,7 +92,8 @@ fn bytes_that_the_server_loses_are_told_when_the_file_is_closed() {
         let twins = Twins::run(&bed.path("view"), "z", &args);
         assert_eq!(twins.runs[0], twins.runs[1], "{rule}");
         assert!(twins.runs[1].err.contains("failed to close"), "{:?}", twins.runs[1]);
-        // GNU's copy has its source's time by then; ours says that it is not complete.
+        // GNU's copy has the time of its source at this point; the copy of haul is marked as
+        // incomplete.
         assert_unfinished(&twins.folders[1].join("z/victim"));
         bed.rules("* stat .. coarse 1000");
         let again = cp(Maker::Ours, &twins.folders[1], ["-auT".as_ref(), source.as_os_str(), "z".as_ref()]);
@@ -127,7 +130,8 @@ fn a_handle_that_goes_stale_fails_one_file_and_no_other() {
     assert_alike(&wrong);
 }
 
-/// To be read back, a copy is opened once more: a handle that is stale by then proves nothing, and says so.
+/// For the read-back a copy is opened again. A handle that is stale by then verifies nothing, and
+/// haul reports that.
 #[test]
 fn a_copy_that_cannot_be_opened_again_is_not_called_verified() {
     let Some(bed) = FaultBed::new(&format!("{NFS}*sink/victim open .. errno ESTALE")) else { return };
@@ -139,8 +143,8 @@ fn a_copy_that_cannot_be_opened_again_is_not_called_verified() {
     assert_unfinished(&bed.path("store/sink/victim"));
 }
 
-/// A file that somebody has open loses its name and stays: what replaces it is whole, and the name the server gave the
-/// old one goes with its last reader.
+/// An open file that is replaced loses its name and remains. The new file is complete, and the
+/// server removes the old one after its last close.
 #[test]
 fn a_sink_that_is_open_elsewhere_is_replaced_and_goes_when_it_is_closed() {
     let Some(bed) = FaultBed::new(NFS) else { return };
@@ -154,11 +158,11 @@ fn a_sink_that_is_open_elsewhere_is_replaced_and_goes_when_it_is_closed() {
     assert_eq!(others(), 1, "the old one has another name");
     assert_eq!(std::io::read_to_string(&held).unwrap(), "what was there");
     drop(held);
-    // The server hears of a close a moment after it.
+    // The server receives a close with a delay.
     wait_until("the end of the old file", || others() == 0);
 }
 
-/// A copy that is cut off is removed while it is still open.
+/// An interrupted copy is removed while it is still open.
 #[test]
 fn a_copy_that_is_cut_off_leaves_no_name_behind() {
     let Some(bed) = FaultBed::new(&format!("{NFS}*sink write 1048576.. delay {HOLD} times 1")) else {
@@ -175,7 +179,7 @@ fn a_copy_that_is_cut_off_leaves_no_name_behind() {
     wait_until("an empty folder", || fs::read_dir(bed.path("store")).unwrap().count() == 0);
 }
 
-/// Servers that copy by themselves and say 0 for a file that has bytes.
+/// Servers that copy by themselves and return 0 for a file with data.
 #[test]
 fn a_server_that_copies_nothing_is_not_believed() {
     let Some(bed) = FaultBed::new("") else { return };
@@ -186,8 +190,8 @@ fn a_server_that_copies_nothing_is_not_believed() {
     assert!(fs::read(bed.path("store/sink")).unwrap() == noise(9 << 20));
 }
 
-/// What another client did since somebody looked is seen when a file is opened, and not before: what is copied is what was
-/// opened, with its own length and times.
+/// Changes by another client become visible when a file is opened, and not before. The copy has the
+/// contents, length and times of the opened file.
 #[test]
 fn attributes_that_lag_cut_nothing_off() {
     for (before, after) in [(10, 100_000), (100_000, 10), (1, 5 << 20), (5 << 20, 70_000), (9, 0)] {
@@ -217,7 +221,7 @@ fn attributes_that_lag_cut_nothing_off() {
     }
 }
 
-/// The same at a sink that another client has written: it is replaced as a whole.
+/// Another client has written the sink: the copy replaces it completely.
 #[test]
 fn a_sink_whose_attributes_lag_is_overwritten_whole() {
     for (before, after) in [(10, 100_000), (5 << 20, 10), (1, 9 << 20)] {
@@ -232,7 +236,8 @@ fn a_sink_whose_attributes_lag_is_overwritten_whole() {
     }
 }
 
-/// What a server loses it may tell as late as at the sync or the close: then nothing of the operand is removed.
+/// A server may report lost data only at sync or close. In this case a move removes nothing of the
+/// operand.
 #[test]
 fn a_move_there_waits_for_what_the_server_says_last() {
     for (rule, words) in [

@@ -1,4 +1,4 @@
-//! `--reflink` within and across file systems: who shares extents, who is told, what is left behind.
+//! `--reflink` within and across file systems: shared extents, messages, and leftovers.
 
 use super::bed::{Twins, assert_alike, rooms};
 use haul_lab::mounts::{FsKind, shared_room};
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Large enough that no file system keeps it inside the inode.
+/// Size in bytes, too large for any file system to store it inside the inode.
 const LEN: usize = 300_000;
 
 fn noise(len: usize) -> Vec<u8> {
@@ -30,9 +30,9 @@ fn sources(dir: &Path) {
     sparse.set_len(3 << 20).unwrap();
 }
 
-/// Whether any extent of a file is shared with another, as FIEMAP tells.
+/// Returns true if an extent of a file is shared, according to FIEMAP.
 fn shares(path: &Path) -> bool {
-    // What was written a moment ago has no place on the disk yet.
+    // Recently written data has no location on the disk before a sync.
     File::open(path).unwrap().sync_all().unwrap();
     let output = Command::new("filefrag").arg("-v").arg(path).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -79,7 +79,7 @@ fn each_file_is_shared_or_copied_or_refused_as_with_cp() {
     assert_alike(&wrong);
 }
 
-/// Each subvolume of btrfs has a device number of its own, and extents are shared between them all the same.
+/// Each subvolume of btrfs has its own device number, but subvolumes can share extents.
 #[test]
 fn subvolumes_share_extents_with_one_another() {
     if !met_or_skip(&[Need::Program("btrfs"), Need::Program("filefrag")]) {
@@ -101,7 +101,8 @@ fn subvolumes_share_extents_with_one_another() {
     }
 }
 
-/// A file without checksums and one with them share nothing on btrfs: that says nothing of the files that follow.
+/// On btrfs a file without checksums and a file with checksums cannot share extents. This says
+/// nothing about the following files.
 #[test]
 fn one_file_that_cannot_be_shared_costs_the_others_nothing() {
     if !met_or_skip(&[Need::Program("chattr"), Need::Program("filefrag")]) {
@@ -130,7 +131,7 @@ fn one_file_that_cannot_be_shared_costs_the_others_nothing() {
     twins.remove();
 }
 
-/// What has no extents can't be cloned: with `--reflink=always` that is told.
+/// A file without extents cannot be cloned: with `--reflink=always` haul reports that.
 #[test]
 fn devices_and_files_of_proc_are_not_cloned_in_silence() {
     let mut wrong = Vec::new();

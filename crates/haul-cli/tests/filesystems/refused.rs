@@ -1,5 +1,5 @@
-//! File systems that refuse: attributes, lists, owners, modes, times, links, devices, room. What is said and what is
-//! left is what cp says and leaves.
+//! File systems that refuse attributes, lists, owners, modes, times, links, devices or space.
+//! Messages and leftovers are those of cp.
 
 use super::bed::{Twins, assert_alike};
 use super::everything::{Holds, build};
@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// What sinks refuse, and how.
+/// Name and rules of each refusal.
 const REFUSALS: [(&str, &str); 14] = [
     ("no attributes", "* xattr .. errno ENOTSUP"),
     ("no attributes, told otherwise", "* xattr .. errno EPERM"),
@@ -25,7 +25,8 @@ const REFUSALS: [(&str, &str); 14] = [
     ("no symbolic links", "* symlink .. errno EPERM"),
     ("no room to be kept", "* allocate .. errno ENOTSUP"),
     ("no holes told", "* seek .. errno ENOSYS"),
-    // What the kernel's drivers for vfat and exFAT refuse, and how coarse vfat's times are.
+    // Operations that the kernel drivers for vfat and exFAT refuse, and the resolution of vfat's
+    // times.
     (
         "like vfat",
         "* xattr .. errno ENOTSUP\n* chown .. errno EPERM\n* mknod .. errno EPERM\n* symlink .. errno EPERM\n\
@@ -48,16 +49,17 @@ const OPTIONS: [&[&str]; 8] = [
     &["-r", "--preserve=timestamps", "--attributes-only"],
 ];
 
-/// Which of two names of a file is met first depends on the order of the directory: one name is left of each.
+/// Removes one of two names of each file, because the order of the directory decides which name is
+/// first.
 fn thin_out(source: &Path) {
-    // And nothing large: each rule and each option copies the tree.
+    // Large files are removed, too: each rule and each option copies the tree.
     for name in ["sub/other name", "sub/other pipe", "large", "sparse"] {
         fs::remove_file(source.join("special").join(name)).unwrap();
     }
     fs::remove_dir_all(source.join("random")).unwrap();
 }
 
-/// Reading pipes and devices as files never ends.
+/// Removes special files, because reading pipes and devices as files never ends.
 fn unlink_nodes(source: &Path) {
     for name in ["pipe", "null", "loop7", "far", "socket"] {
         fs::remove_file(source.join("special").join(name)).unwrap();
@@ -77,7 +79,7 @@ fn what_a_sink_refuses_is_told_as_cp_tells_it() {
         build(&source, Holds { lists, attributes: true });
         thin_out(&source);
         for (name, rules) in REFUSALS {
-            // Most are met by the tree with lists; without them, one tells whether anything else differs.
+            // Most options run only with lists; without lists, a few show if anything else differs.
             for (number, options) in
                 OPTIONS.into_iter().enumerate().take(if lists { OPTIONS.len() } else { 2 })
             {
@@ -89,12 +91,12 @@ fn what_a_sink_refuses_is_told_as_cp_tells_it() {
                     .iter()
                     .any(|o| ["-a", "-rp", "--preserve=all", "--preserve=timestamps"].contains(o));
                 let facets = match name {
-                    // Times come last here, as the mark of a whole copy, and first with GNU's, which then leaves the
-                    // rest: what else is kept differs on purpose.
+                    // haul sets times last, as the mark of a complete copy. GNU sets times first
+                    // and then skips the rest. The other metadata therefore differs on purpose.
                     "no times" => Facets { links: true, ..Facets::CONTENT },
                     _ => Facets { mtime: keeps_times, dir_mtime: keeps_times, ..Facets::ARCHIVE },
                 };
-                // Rules for looking at attributes would blind the comparison.
+                // Rules for reading attributes would affect the comparison.
                 bed.rules(if rules.contains("coarse") { "* stat .. coarse 2000" } else { "" });
                 let text = twins.differences("z", facets);
                 if !text.is_empty() {
@@ -142,8 +144,8 @@ fn a_source_that_refuses_to_tell_its_attributes_is_told_as_cp_tells_it() {
     assert_alike(&wrong);
 }
 
-/// Second names where there are none: one name arrives, and the other is told. Which is the first is up to the order
-/// of the work.
+/// Second names without hard links: one name arrives, and the other is reported. The order of the
+/// work decides which one is first.
 #[test]
 fn a_sink_without_hard_links_is_told_as_cp_tells_it() {
     let Some(room) = shared_room(FsKind::Ext4) else { return };

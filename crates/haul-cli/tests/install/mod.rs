@@ -1,4 +1,4 @@
-//! `install`, held against that of GNU coreutils 9.1 in sandboxes made alike.
+//! `install`, compared with that of GNU coreutils 9.1 in identical sandboxes.
 
 mod own;
 mod table;
@@ -6,7 +6,7 @@ mod user;
 
 use crate::twins::{Run, Twins};
 
-/// Runs each script with either `install` and fails once, with every line that differed.
+/// Runs each script with each `install`, and panics once with each line that differed.
 fn compare_in(lines: &[(&str, &str)], twins: impl Fn() -> Option<Twins>) {
     let mut wrong = Vec::new();
     for (name, script) in lines {
@@ -22,7 +22,7 @@ fn compare_all(lines: &[(&str, &str)]) {
     compare_in(lines, || Some(Twins::new()));
 }
 
-/// Runs a script with our `install` only.
+/// Runs a script with haul's `install` only.
 fn ours(script: &str) -> Run {
     Twins::new().ours(script)
 }

@@ -1,4 +1,5 @@
-//! What GNU's `install` lacks, what can't be compared with it, and where ours differs on purpose.
+//! Features that GNU `install` lacks, behaviour that cannot be compared, and deliberate
+//! differences.
 
 use super::ours;
 
@@ -14,7 +15,8 @@ fn files_are_closed_until_they_have_their_owner() {
     assert!(lines[1].starts_with("777 "), "{run:?}");
 }
 
-/// GNU's child prints what its parent had not yet printed once more. Here a program that can't be run is told once.
+/// GNU's child process prints again what its parent has not printed yet. haul reports a program
+/// that cannot be run once.
 #[test]
 fn a_program_that_cannot_be_run_is_told_and_nothing_stays() {
     let run = ours("install -s --strip-program=no-such-program a z; ls z");

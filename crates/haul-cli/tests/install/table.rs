@@ -1,4 +1,4 @@
-//! Command lines by topic. Each runs in sandboxes of its own.
+//! Command lines by topic. Each runs in its own sandboxes.
 
 use super::compare_all;
 

@@ -1,11 +1,12 @@
-//! Command lines across file systems: what was copied stands at the sink with all its properties, and nowhere else.
+//! Command lines across file systems: the moved files exist at the sink with all their properties,
+//! and nowhere else.
 
 use super::{Beside, compare_across};
 
 const X: &str = "x-fs";
 
 fn with_sink(lines: &[(&str, &str)], beside: Beside) {
-    // `X/` in a line stands for the other file system.
+    // `X/` in a line is replaced by the path of the other file system.
     let scripts: Vec<(&str, String)> =
         lines.iter().map(|(name, script)| (*name, script.replace("X/", &format!("{X}/")))).collect();
     let lines: Vec<(&str, &str)> = scripts.iter().map(|(name, script)| (*name, script.as_str())).collect();
@@ -64,7 +65,7 @@ fn into_another_ext4() {
     with_sink(&LINES, Beside::Ext4);
 }
 
-/// The bug: the copy was reported before it failed, and in cp's words.
+/// In earlier versions the copy was reported before it failed, and with the messages of cp.
 #[test]
 fn onto_a_read_only_file_system() {
     let mount = |how: &str| format!("mount -o remount,{how} \"$(readlink -f x-fs)\"");

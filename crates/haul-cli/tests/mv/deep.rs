@@ -1,4 +1,5 @@
-//! Trees with more directories under way than the process may have files open, moved across file systems and removed.
+//! Trees with more levels of directories than the process may have open files, moved across file
+//! systems and removed.
 
 use crate::extremes::chain::{Deep, haul_with_files, make, open_dir, read, walk, write};
 use haul_lab::mounts::Mounted;
@@ -7,12 +8,12 @@ use haul_lab::random::soak_seed;
 use rustix::fs::{Mode, mkdirat};
 use std::path::Path;
 
-/// Descriptors the process may have.
+/// Number of descriptors that the process may have.
 const FILES: u32 = 256;
 
 #[test]
 fn a_tree_with_more_levels_than_descriptors_is_moved() {
-    // Each level costs two milliseconds of processor time.
+    // Each level costs two milliseconds of CPU time.
     let levels = if soak_seed().is_some() { 10_000 } else { 2_000 };
     if !met_or_skip(&[Need::Mount]) {
         return;
@@ -35,7 +36,7 @@ fn a_tree_with_more_levels_than_descriptors_is_moved() {
     }
 }
 
-/// What lies beside the way down is removed on the way back, when its directory was closed meanwhile.
+/// Entries next to the path down are removed on the way back, after their directory was closed.
 #[test]
 fn what_lies_beside_the_way_down_leaves_with_it() {
     const LEVELS: usize = 400;
@@ -48,7 +49,7 @@ fn what_lies_beside_the_way_down_leaves_with_it() {
     for (files, threads) in [(64, "--threads=1"), (64, "--threads=3"), (FILES, "--threads=4")] {
         make(&source, LEVELS, "m", |level, dir| {
             for beside in 0..if level % 50 == 0 { BESIDE } else { 1 } {
-                // Names before and behind the way down.
+                // Names that sort before and after the path down.
                 let name = format!("{}{beside}", if beside % 2 == 0 { "a" } else { "z" });
                 mkdirat(dir, &*name, Mode::RWXU).unwrap();
                 write(&open_dir(dir, &name).unwrap(), "b", &level.to_le_bytes());
@@ -66,7 +67,7 @@ fn what_lies_beside_the_way_down_leaves_with_it() {
     }
 }
 
-/// With fewer, GNU mv fails as well.
+/// With fewer descriptors, GNU mv fails as well.
 #[test]
 fn a_deep_tree_is_moved_with_ten_descriptors() {
     const LEVELS: usize = 60;
@@ -78,7 +79,7 @@ fn a_deep_tree_is_moved_with_ten_descriptors() {
     for files in [10, 12, 16] {
         make(&source, LEVELS, "d", |level, dir| {
             write(dir, "f", &level.to_le_bytes());
-            // More entries than a worker takes at a time, the way down among them.
+            // More entries than a worker processes at a time, with the path down among them.
             for beside in 0..if level % 20 == 0 { 300 } else { 0 } {
                 write(dir, &format!("b{beside}"), b"beside");
             }

@@ -1,4 +1,5 @@
-//! `mv` to and from storage that fails, lies, or is changed meanwhile: what was not proved to have arrived stays.
+//! `mv` to and from storage that fails, corrupts data, or is changed meanwhile: a file without a
+//! verified copy stays.
 
 use crate::faults::bed::{
     Ended, FaultBed, HOLD, Running, assert_same_tree, haul, noise, others_are_whole, pasted, start,
@@ -11,21 +12,21 @@ use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes of the victim: two objects, the second a short one.
+/// Size of the victim in bytes: two objects, the second one short.
 const LEN: u64 = 4 * MIB + 7;
 
 fn mv(source: &Path, sink: &Path) -> Ended {
     haul([Path::new("mv"), "-T".as_ref(), source, sink])
 }
 
-/// What a tree was before it is moved.
+/// Copies a tree before it is moved.
 fn copy_of(source: &Path, like: &Path) {
     let copied = std::process::Command::new("/bin/cp").arg("-aT").args([source, like]).status().unwrap();
     assert!(copied.success());
 }
 
-/// Moves a tree into storage with this fault: it fails with `words`, all of the tree stays at its source, and when the
-/// storage is well again and the half copy gone, the same command moves it.
+/// Asserts that a move into storage with this fault fails with `words`, and that the complete tree
+/// stays at its source. Without the fault and the partial copy, the same command then moves it.
 fn stays(rule: &str, words: &[&str]) {
     let Some(bed) = FaultBed::new("") else { return };
     let (source, like, sink) = (bed.path("source"), bed.path("like"), bed.path("view/sink"));
@@ -141,14 +142,16 @@ fn what_the_storage_cannot_keep_is_told_and_moved_all_the_same() {
     assert!(!source.exists());
 }
 
-/// A move of a tree that has come to where this bed holds it.
+/// Starts a move of a tree that a rule holds. Returns the process and the path of the held
+/// operation.
 fn held(bed: &FaultBed) -> (Running, PathBuf) {
     tree_with_victim(&bed.path("source"), LEN);
     let running = start([Path::new("mv"), "-T".as_ref(), &bed.path("source"), &bed.path("view/sink")]);
     (running, bed.held())
 }
 
-/// A move that has copied all, and waits for the last sync: that of the directory which the copy stands in.
+/// Starts a move that has copied everything, and waits for the last sync: that of the directory
+/// that contains the copy.
 fn held_at_the_sync(bed: &FaultBed) -> Running {
     let (running, place) = held(bed);
     assert_eq!(place, Path::new(""));
@@ -184,7 +187,7 @@ fn a_change_that_hides_its_time_and_length_is_seen() {
     assert_eq!(fs::read(bed.path("source/victim")).unwrap(), other);
 }
 
-/// What a path leads to when its turn to be removed comes must be what was copied, however alike the other is.
+/// A path is removed only if it still names the copied file, however similar another file is.
 #[test]
 fn what_takes_the_place_of_a_moved_file_stays() {
     let Some(bed) = FaultBed::new(&format!("sink/victim fsync .. delay {HOLD} times 1")) else { return };
@@ -218,7 +221,8 @@ fn a_link_that_takes_the_place_of_a_moved_file_stays() {
     assert_eq!(fs::read_link(&victim).unwrap(), was);
 }
 
-/// What lies in it has the names, lengths and times of what was copied, and was not copied. All of it was removed.
+/// The other directory has the names, lengths and times of the copied one, but was not copied.
+/// Earlier versions removed all of it.
 #[test]
 fn what_takes_the_place_of_a_moved_directory_stays() {
     for is_link in [false, true] {
@@ -282,7 +286,7 @@ fn ctrl_c_removes_nothing_that_has_not_arrived() {
     assert!(ended.stderr.contains("what was not moved stands whole where it was"), "{ended:?}");
     assert_eq!(fs::read(bed.path("source/victim")).unwrap(), noise(LEN));
     others_are_whole(&bed.path("source"), &bed.path("source"));
-    // A move would not replace the half copy.
+    // A move would not replace the partial copy.
     let (_, advice) = ended.stderr.split_once("; to move it, run: ").unwrap();
     pasted(bed.path(""), advice);
     assert!(!bed.path("source").exists());
@@ -290,7 +294,7 @@ fn ctrl_c_removes_nothing_that_has_not_arrived() {
     others_are_whole(&bed.path("store/sink"), &bed.path("store/sink"));
 }
 
-/// A source that `-n` or the like leaves where it is must not be removed.
+/// A source that `-n` or a similar option keeps must not be removed.
 #[test]
 fn an_interrupted_move_that_may_leave_something_advises_no_command() {
     for option in ["-n", "-u", "-b", "-i"] {
@@ -309,7 +313,8 @@ fn an_interrupted_move_that_may_leave_something_advises_no_command() {
 
 #[test]
 fn every_file_is_durable_before_the_first_is_removed() {
-    // Both ends stand in one file system, whose own order is told, and which renames nothing.
+    // Source and sink are on one file system, which records the order of its operations and refuses
+    // to rename.
     let rules = "* rename .. errno EXDEV\n* fsync .. delay 0\ntree/* remove .. delay 0";
     let Some(bed) = FaultBed::new(rules) else { return };
     bed.tree(MIB);

@@ -1,14 +1,14 @@
-//! Command lines that nobody thought of: options and operands drawn from a seed, run by both.
+//! Random command lines: options and operands are drawn from a seed, and run by both tools.
 
 use super::Beside;
 use crate::differential::Wanted;
 use crate::twins::Twins;
 use haul_lab::random::Random;
 
-/// Lines that are drawn for each of the two beds.
+/// Number of lines for each of the two setups.
 const LINES: u64 = 60;
 
-/// Options that may stand together in any number. Those that ask or say where are not among them.
+/// Options that can be combined in any number. Options that prompt or name places are excluded.
 const OPTIONS: [&str; 11] =
     ["-f", "-n", "-u", "-v", "-v", "-b", "-b", "--backup=numbered", "--backup=existing", "-S.o", "-Z"];
 
@@ -20,10 +20,10 @@ const SOURCES: [&str; 25] = [
 const SINKS: [&str; 15] =
     ["z", "z/", "d", "d/", "e", "full", "a", "b", "la", "dangling", "ld", "ha", "new", "no/z", "t/s"];
 
-/// Sinks on the other file system, and a few that are not.
+/// Sinks on the other file system, and one that is not.
 const FAR_SINKS: [&str; 8] = ["x-fs/", "x-fs/z", "x-fs/d", "x-fs/f", "x-fs/full", "x-fs/l", "x-fs", "d"];
 
-/// What stands there.
+/// Shell code that creates the existing files on the other file system.
 const FAR_SETUP: &str = "mkdir -p x-fs/d x-fs/full/t/k x-fs/full/d/k; printf f > x-fs/f; printf g > x-fs/full/a; \
     ln -s f x-fs/l; ln -s f x-fs/d/b; touch -h -d 2001-02-03 x-fs/d x-fs/full x-fs/f x-fs/l x-fs/full/a; ";
 
@@ -45,8 +45,8 @@ fn run(seed: u64, setup: &str, sinks: &[&str], twins: impl Fn() -> Option<Twins>
     let mut wrong = Vec::new();
     for _ in 0..cases {
         let [first, second] = [(); 2].map(|()| draw(&mut random, sinks));
-        // What is printed comes in any order, and of a file with several names any may be the first; the second line
-        // meets what the first left.
+        // The output has any order, and any name of a file with several names may be the first. The
+        // second line runs on the results of the first.
         let script = format!(
             "{setup}{{ {first}; echo first $? >&2; {second}; echo second $? >&2; }} \
              | grep -Ev \"^copied 't/(1|h1|s/h1)'\" | sort"

@@ -1,4 +1,5 @@
-//! `mv` across file systems, ended at any system call: every file is whole at its source or at its sink.
+//! `mv` across file systems, interrupted at any system call: each file is complete at its source or
+//! at its sink.
 
 use crate::faults::bed::{Ended, HAUL, Running, noise};
 use haul_lab::mounts::{Format, Mounted, SmallFs};
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Files of the tree, some of them of several objects.
+/// Number of files in the tree, some of them of several objects.
 const FILES: u64 = 60;
 
 fn len(number: u64) -> u64 {
@@ -24,7 +25,8 @@ fn make_tree(root: &Path) {
     }
 }
 
-/// Panics unless each file is whole at one of the two roots. Gives how many are only at the sink.
+/// Panics unless each file is complete at one of the two roots. Returns the number of files that
+/// exist only at the sink.
 #[track_caller]
 fn each_is_whole(source: &Path, sink: &Path, what: &str) -> u64 {
     let mut moved = 0;
@@ -41,10 +43,11 @@ fn each_is_whole(source: &Path, sink: &Path, what: &str) -> u64 {
     moved
 }
 
-/// System calls of a move, and how often it makes each at least: of writing a file, of ending one, and of removing one.
+/// System calls of a move, with their minimum number: to write a file, to finish a file, and to
+/// remove a file.
 const CALLS: [(&str, u64); 3] = [("pwrite64", 64), ("utimensat", 68), ("unlinkat", 68)];
 
-/// A system call of a move: the `when`th of its name that one of its threads makes.
+/// A system call of a move: the `when`th call of its name by one of its threads.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     call: &'static str,
@@ -52,14 +55,14 @@ struct Point {
     threads: u64,
 }
 
-/// Points of a move for each of these calls, and the seed that they are drawn from; more of them in a soak run.
+/// Returns the seed and the points of a move for each of these calls; a soak run has more of them.
 fn points(calls: &[(&'static str, u64)]) -> (u64, Vec<Point>) {
     let (seed, rounds) = soak_seed().map_or((24, 1), |seed| (seed, 6));
     let mut random = Random::from_seed(seed);
     let mut points = Vec::new();
     for _ in 0..rounds {
         for &(call, count) in calls {
-            // Threads count for themselves; one of them makes its share or more.
+            // Calls are counted for each thread; one of the threads makes its share or more.
             let point = |threads| Point { call, when: 1 + random.below(count / threads), threads };
             points.extend([1, 2].map(point));
         }
@@ -67,14 +70,14 @@ fn points(calls: &[(&'static str, u64)]) -> (u64, Vec<Point>) {
     (seed, points)
 }
 
-/// Moves a tree, and sends the move a signal at a point.
+/// Moves a tree, and sends a signal to the move at a point.
 fn signalled(source: &Path, sink: &Path, signal: &str, Point { call, when, threads }: Point) -> Ended {
     let mut command = Command::new(HAUL);
     command.arg("mv").arg(format!("--threads={threads}")).args([source, sink]);
     Running::new(&mut traced::signalled(&command, call, signal, &when.to_string())).end()
 }
 
-/// Moves trees from `from` to `to` and ends each move at another point.
+/// Moves trees from `from` to `to`, and interrupts each move at another point.
 fn end_at_many_points(from: &Path, to: &Path, signal: &str) {
     let (source, sink) = (from.join("tree"), to.join("tree"));
     let (seed, points) = points(&CALLS);
@@ -128,8 +131,8 @@ fn interrupted_on_the_way() {
     }
 }
 
-/// What is gone at the source lies on the device, whenever the process and the machine end: a file system that is synced as a whole is not
-/// asked file by file, as the one is that tells in what order it was.
+/// Data of a removed source is on the device whenever the process or the machine stops. This file
+/// system is synced as a whole, and not file by file like the one that reports the order.
 #[test]
 fn what_is_gone_at_the_source_outlasts_a_loss_of_power() {
     if !met_or_skip(&Format::Ext4.needs()) || !met_or_skip(&[traced::NEED]) {
@@ -137,7 +140,7 @@ fn what_is_gone_at_the_source_outlasts_a_loss_of_power() {
     }
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("tree");
-    // Names go at the end of a move, and so most kills come there.
+    // Names are removed at the end of a move, so that most kills occur there.
     let (seed, points) = points(&[("utimensat", 68), ("unlinkat", 4), ("unlinkat", 68)]);
     for point in points {
         let small = SmallFs::new(64).unwrap();
@@ -149,7 +152,7 @@ fn what_is_gone_at_the_source_outlasts_a_loss_of_power() {
         let what = format!("seed {seed}, {point:?}: {ended:?}");
         assert_eq!(ended.signal, Some(9), "{what}");
         let moved = each_is_whole(&source, &after.path().join("tree"), &what);
-        // The kill prevents the removal at which it comes.
+        // The kill prevents the removal at which it occurs.
         let removed = if point.call == "unlinkat" { point.when - 1 } else { 0 };
         assert!(
             moved >= removed.saturating_sub(8),

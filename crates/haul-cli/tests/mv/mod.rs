@@ -1,5 +1,6 @@
-//! `mv`, held against the `mv` of GNU coreutils 9.1 in sandboxes made alike, within a file system and across two; and
-//! what it promises beyond: nothing leaves its source before its copy is whole, compared and durable.
+//! `mv`, compared with the `mv` of GNU coreutils 9.1 in identical sandboxes, within a file system
+//! and across two. In addition haul removes no source before its copy is complete, compared and
+//! durable.
 
 mod across;
 mod deep;
@@ -12,12 +13,12 @@ mod user;
 
 use crate::twins::{Beside, Run, Twins};
 
-/// Runs each script with either `mv` and fails once, with every line that differed.
+/// Runs each script with each `mv`, and panics once with each line that differed.
 fn compare_all(lines: &[(&str, &str)]) {
     compare_in(lines, || Some(Twins::new()));
 }
 
-/// As [`compare_all`], with another file system behind the link `x-fs`.
+/// Does the same as [`compare_all`], with another file system behind the link `x-fs`.
 fn compare_across(beside: Beside, lines: &[(&str, &str)]) {
     compare_in(lines, || Twins::across(beside));
 }
@@ -33,7 +34,7 @@ fn compare_in(lines: &[(&str, &str)], twins: impl Fn() -> Option<Twins>) {
     assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), lines.len(), wrong.join("\n"));
 }
 
-/// Runs a script with our `mv` only.
+/// Runs a script with haul's `mv` only.
 fn ours(script: &str) -> Run {
     Twins::new().ours(script)
 }

@@ -1,4 +1,4 @@
-//! What GNU's `mv` 9.1 lacks: later options, and options of our own.
+//! Features that GNU `mv` 9.1 lacks: later options, and haul's own options.
 
 use super::{Beside, ours};
 use crate::twins::Twins;
@@ -18,15 +18,15 @@ fn update_says_which_files_are_replaced() {
     );
 }
 
-/// GNU 9.1 tries a rename of two names before it strips the slashes, and takes that for the answer. Here the option does
-/// what it is for.
+/// With two names GNU 9.1 tries a rename before it strips the slashes, and treats the result as
+/// final. haul strips the slashes first.
 #[test]
 fn slashes_are_stripped_before_the_first_try() {
     let run = ours("mv --strip-trailing-slashes ld/ z; readlink z; mv --strip-trailing-slashes a/ y; cat y");
     assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "d\nalpha", ""));
 }
 
-/// GNU replaces the second of the newer files by a link to the first, and says nothing of it.
+/// GNU replaces the second of the newer files by a link to the first, without a message.
 #[test]
 fn newer_files_stay_where_two_names_of_one_file_meet_them() {
     let run = ours(

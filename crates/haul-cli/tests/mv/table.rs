@@ -1,4 +1,4 @@
-//! Command lines within one file system, by topic. Each line runs in sandboxes of its own.
+//! Command lines within one file system, by topic. Each line runs in its own sandboxes.
 
 use super::compare_all;
 

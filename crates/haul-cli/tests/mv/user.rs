@@ -1,10 +1,10 @@
-//! What an ordinary user meets: no permission.
+//! Permission errors of an ordinary user.
 
 use super::{Beside, compare_in};
 use crate::twins::Twins;
 use haul_lab::needs::{Need, met_or_skip};
 
-/// Onto files that may not be written, in ways that ask and ways that don't.
+/// Shell code with moves onto files that are not writable, with and without prompts.
 const MOVES: &str = "mv a r1; mv -f b r2; mv -i c r3; mv -n x r4; mv -u new r5; mv -b group r6; mv empty r7; mv r8 z; \
     mv suid x-fs/ro; mv r1 r2 full";
 
@@ -26,14 +26,14 @@ fn without_permission() {
     );
 }
 
-/// Who sits at a terminal is asked before what may not be written is replaced, and nobody else is. What the terminal repeats of
-/// the answer comes before the question or behind it.
+/// A user at a terminal is asked before a file without write permission is replaced; without a
+/// terminal there is no prompt. The echo of the answer comes before or after the prompt.
 #[test]
 fn who_is_at_a_terminal_is_asked_about_files_that_may_not_be_written() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;
     }
-    // What the terminal's end (Ctrl-D) answers: the question, and those behind it.
+    // The end of file of the terminal (Ctrl-D) answers this prompt and all later ones.
     let moves = [
         ("no", "n\\nn\\nn\\nn\\nn\\nn\\nn\\nn\\nn\\nn\\n", MOVES),
         ("yes", "y\\ny\\ny\\ny\\ny\\ny\\ny\\ny\\ny\\ny\\n", MOVES),

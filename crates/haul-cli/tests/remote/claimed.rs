@@ -1,4 +1,5 @@
-//! Counts of files and bytes in the summary of a command and in the job's record, compared with the tree.
+//! Counts of files and bytes in the summary of a command and in the record of the job, compared
+//! with the tree.
 
 use super::ends::{WAYS, Way, bring};
 use super::{Bed, assert_ended};

@@ -145,7 +145,7 @@ impl Play {
         is_at_work
     }
 
-    /// Kills one side of a job or both, and waits for the other side to exit.
+    /// Kills one side of a job or both, and waits for both sides to exit.
     pub(super) fn kill(&self, mut child: Child, victim: Victim) {
         let there = self.bed.path("there").canonicalize().unwrap();
         let (here, far) = match (self.way, victim) {

@@ -107,7 +107,7 @@ fn congestion_control_and_multipath_are_as_asked_for_or_told() {
     let has_multipath =
         fs::read_to_string("/proc/sys/net/mptcp/enabled").is_ok_and(|text| text.trim() == "1");
     assert_eq!(sent.err.contains("no MPTCP: "), !has_multipath, "{sent:#?}");
-    // The other side was not started with this option. haul uses one path and reports that.
+    // The server was not started with this option. haul uses one path and reports that.
     let _server = bed.serve(&["--root", "there"]);
     let sent = bed.run(&["send", "--mptcp", "--ticket-file", "ticket", "data", ":alone"]);
     assert_ended(&sent, 0);

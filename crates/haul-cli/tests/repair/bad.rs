@@ -1,4 +1,4 @@
-//! What can't be mended stays as it was, byte for byte, and is told.
+//! Damage that cannot be repaired: the file stays unchanged, byte for byte, and haul reports it.
 
 use super::{assert_whole, bed, killed_at_each, rot, run};
 use haul_lab::faults::FaultFs;
@@ -37,7 +37,7 @@ fn bad_arguments_and_bad_waybills_repair_nothing() {
     let middle = hurt.len() / 2;
     hurt[middle] ^= 2;
     fs::write(dir.join("hurt"), hurt).unwrap();
-    // Cut off: within a line, and where only the closing line is missing.
+    // Truncated waybills: within a line, and before the closing line.
     fs::write(dir.join("cut"), &whole[..whole.len() - 1]).unwrap();
     let end = whole[..whole.len() - 1].iter().rposition(|&byte| byte == b'\n').unwrap();
     fs::write(dir.join("open"), &whole[..=end]).unwrap();
@@ -69,7 +69,7 @@ fn links_out_of_root_and_replica_are_not_followed() {
     assert_eq!(ended.0, Some(1));
     assert!(ended.1.contains("leads out of the directory"), "{ended:?}");
     assert!(fs::read(dir.join("moved/x y")).unwrap() == before);
-    // A replica whose right file stands outside of it has nothing to give.
+    // A replica whose correct file is outside the replica is not used.
     fs::remove_file(dir.join("data/sub")).unwrap();
     fs::rename(dir.join("moved"), dir.join("data/sub")).unwrap();
     fs::rename(dir.join("a/data/sub"), dir.join("right")).unwrap();

@@ -1,4 +1,4 @@
-//! Repairs that fail or are cut off at each of their steps, by a file system that does so.
+//! Repairs that fail or are interrupted at each of their steps, by a file system with faults.
 
 use super::in_place::journals;
 use super::{bed, rot, run};
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// The usual bed, with `data` in the folder `store`, seen through `view` with faults.
+/// The usual test directory, with `data` in the directory `store`, which `view` shows with faults.
 struct Faulty {
     faults: FaultFs,
     home: TempDir,
-    /// What `data/big` is by the waybill.
+    /// Contents of `data/big` according to the waybill.
     right: Vec<u8>,
-    /// How often a repair in place syncs it.
+    /// Number of times that an in-place repair syncs `data/big`.
     fsyncs: usize,
 }
 
@@ -53,7 +53,7 @@ impl Faulty {
         self.dir().join("store/data/big")
     }
 
-    /// Damages the file; gives its bytes.
+    /// Damages the file and returns its contents.
     fn hurt(&self) -> Vec<u8> {
         rot(&self.big(), |bytes| {
             bytes[..200_000].fill(7);
@@ -85,7 +85,7 @@ impl Faulty {
         child
     }
 
-    /// The file is as the waybill says, and nothing stands beside any file.
+    /// Asserts that the file matches the waybill, and that no journal remains.
     #[track_caller]
     fn is_whole(&self, what: &str) {
         self.faults.set_rules("".parse().unwrap());
@@ -96,15 +96,15 @@ impl Faulty {
     }
 }
 
-/// Kills a repair that is held, and lets go of what storage does for it.
+/// Kills a held repair, and releases the storage operation that holds it.
 fn kill(bed: &Faulty, mut held: Child) {
     held.kill().unwrap();
     bed.faults.let_go();
     held.wait().unwrap();
 }
 
-/// The steps of a repair in place, as the file system sees them. What is written before the journal has its name changes
-/// nothing; after that the file may be half repaired.
+/// The steps of an in-place repair, as the file system sees them. Writes before the journal has its
+/// name change nothing. After that the file may be partly repaired.
 const STEPS: [&str; 13] = [
     "*big utimens",
     "*haul-journal* create",
@@ -122,8 +122,8 @@ const STEPS: [&str; 13] = [
 ];
 
 impl Faulty {
-    /// A step as a rule with what happens at it. `last N` is the one with N-1 of its kind behind it: looking for damage syncs,
-    /// too, as often as there is damage.
+    /// Returns the rule that applies `action` at a step. `last N` is the operation with N-1 more of
+    /// its kind after it. The search for damage also syncs, once for each damage.
     fn rule(&self, step: &str, action: &str) -> String {
         let (operation, which) = step.split_once(" .. ").unwrap_or((step, "after 0"));
         let after = match which.strip_prefix("last ") {
@@ -180,7 +180,7 @@ fn killed_at_any_step_beside_it_the_file_is_old_or_whole() {
         bed.faults.set_rules("".parse().unwrap());
         let after = fs::read(bed.big()).unwrap();
         assert!(after == before || after == bed.right, "{step}");
-        // What is left beside the file is taken away with the next damage that is mended.
+        // The next repair of damage removes the temporary files.
         bed.hurt();
         let ended = bed.repair(&[]);
         assert_eq!(ended.0, Some(0), "{step}: {ended:?}");
@@ -261,7 +261,7 @@ fn bytes_that_can_not_be_read_are_not_written_over() {
     let ended = bed.repair(&["--in-place"]);
     let line = "'data/big': left as it was: cannot read what would be replaced: Input/output error\n";
     assert_eq!((ended.0, &*ended.1), (Some(1), line));
-    // Beside it what can't be read is made good by a replica.
+    // Without `--in-place`, a replica provides the data that cannot be read.
     assert_eq!(bed.repair(&[]).0, Some(0));
     bed.is_whole("beside");
 }
@@ -290,7 +290,7 @@ fn storage_that_does_not_keep_the_repair_is_undone_and_if_it_does_not_keep_that_
         ended.0 == Some(1) && ended.1.contains("neither those from before nor the repaired ones"),
         "{ended:?}"
     );
-    // The old byte, as a person puts it there.
+    // The old byte, as if a user had restored it.
     fs::File::options().write(true).open(bed.big()).unwrap().write_all_at(&[7], 131_080).unwrap();
     let ended = bed.repair(&[]);
     assert!(ended.1.starts_with("'data/big': a repair that was cut off is undone\n"), "{ended:?}");
@@ -311,7 +311,7 @@ fn what_somebody_wrote_to_a_half_repaired_file_is_left_alone() {
         assert!(ended.1.contains("somebody wrote to it since"), "{ended:?}");
         assert!(fs::read(bed.big()).unwrap() == before);
     }
-    // Another file under the name is none that a journal is about.
+    // The journal does not describe another file with the same name.
     let store = bed.dir().join("store/data");
     fs::write(store.join("new"), &bed.right).unwrap();
     fs::rename(store.join("new"), bed.big()).unwrap();

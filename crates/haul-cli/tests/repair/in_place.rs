@@ -1,4 +1,5 @@
-//! Repair in place: the same file under all its names, whole or as it was, and a journal for as long as it is neither.
+//! In-place repair: the same file under all its names, either complete or unchanged. A journal
+//! exists while it is neither.
 
 use super::{BIG, assert_whole, bed, bytes, killed_at_each, rot, run};
 use haul_lab::needs::{Need, met_or_skip};
@@ -9,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-/// Names of journals and drafts beneath a directory.
+/// Returns the names of journals and temporary files in a directory.
 pub(super) fn journals(dir: &Path) -> Vec<String> {
     let names = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.file_name());
     let names = names.map(|name| name.into_string().unwrap());
@@ -37,7 +38,8 @@ fn a_file_of_several_names_is_repaired_under_all_of_them() {
     assert!(fs::read(dir.join("second")).unwrap() == bytes(BIG, BIG as u64 + 1));
 }
 
-/// What was modified may have been meant by any of its names, so it is not put back under all of them unasked.
+/// The modification may have been intended for any of the names, so that haul does not revert it
+/// for all names by default.
 #[test]
 fn a_modified_file_of_several_names_is_put_back_only_in_place_and_by_request() {
     let home = bed();
@@ -101,7 +103,7 @@ fn every_shape_of_damage_is_mended_in_the_file_itself() {
     }
 }
 
-/// Writing takes setuid, setgid and capabilities from a program.
+/// A write removes setuid, setgid and capabilities from a program.
 #[test]
 fn all_that_belongs_to_a_file_stays_in_place_and_is_carried_over_beside() {
     if !met_or_skip(&[
@@ -130,7 +132,8 @@ fn all_that_belongs_to_a_file_stays_in_place_and_is_carried_over_beside() {
         };
         let before = shown();
         assert!(before.contains("cap_net_raw") && before.contains("trusted.note"), "{before}");
-        // Rot comes from below, and takes nothing: so it is all given again.
+        // Rot below the file system removes none of these attributes, so the test sets them all
+        // again.
         rot(&path, |bytes| bytes[70_000] ^= 1);
         fs::set_permissions(&path, PermissionsExt::from_mode(0o6751)).unwrap();
         Command::new("sh").args(["-c", script]).current_dir(dir).status().unwrap();
@@ -181,7 +184,8 @@ fn killed_at_any_call_the_next_repair_finishes_or_undoes_it() {
                 "{point}: {verified:?}"
             );
         }
-        // Without a replica that could help it, it is undone or finished, and never left between.
+        // Without a replica that has the bytes, the repair is undone or finished, and never left
+        // half done.
         round += 1;
         if round % 2 == 0 {
             run(dir, &["repair", "w", ".", "--from", "b"]);
@@ -205,7 +209,8 @@ fn killed_at_any_call_the_next_repair_finishes_or_undoes_it() {
     assert_whole(dir);
 }
 
-/// Two files of one length and time, one of which was linked over the other since: the only right bytes of one were replaced by the other's.
+/// Two files had the same length and time, and one was then linked over the other. In earlier
+/// versions the only correct data of one file was replaced by that of the other.
 #[test]
 fn a_file_that_is_another_entry_as_well_is_not_written_into() {
     for more in [&[][..], &["--in-place"]] {
@@ -238,7 +243,8 @@ fn a_file_that_is_another_entry_as_well_is_not_written_into() {
     }
 }
 
-/// The bug: the first name was reported as left, with status 1, although all was right when the repair ended.
+/// In earlier versions the first name was reported as left, with status 1, although all data was
+/// right when the repair ended.
 #[test]
 fn a_file_whose_bytes_a_replica_has_under_its_other_name_is_left_under_no_name() {
     let home = tempfile::tempdir().unwrap();
@@ -273,7 +279,7 @@ fn a_file_whose_bytes_a_replica_has_under_its_other_name_is_left_under_no_name()
     assert_whole_but_replicas(dir);
 }
 
-/// The bug: the further name was left, because its first name was made after it.
+/// In earlier versions the further name was left, because its first name was created after it.
 #[test]
 fn a_further_name_is_made_although_a_later_section_has_its_first_name() {
     let home = tempfile::tempdir().unwrap();
@@ -297,7 +303,8 @@ fn a_further_name_is_made_although_a_later_section_has_its_first_name() {
     assert_whole_but_replicas(dir);
 }
 
-/// The bug: the first name got a repaired file of its own, with status 0, and the further name led to the damaged one.
+/// In earlier versions the first name got a repaired file of its own, with status 0, and the
+/// further name still named the damaged one.
 #[test]
 fn a_further_name_follows_its_first_name_to_a_repaired_file() {
     for more in [&[][..], &["--in-place"]] {
@@ -325,7 +332,8 @@ fn a_further_name_follows_its_first_name_to_a_repaired_file() {
     }
 }
 
-/// A link from one directory of the root to another makes one name of two entries.
+/// A link from one directory of the root to another makes one file name reachable through two
+/// entries.
 #[test]
 fn a_name_that_is_another_entry_as_well_is_not_replaced() {
     for more in [&[][..], &["--in-place"]] {

@@ -1,4 +1,4 @@
-//! What a replica has is mended.
+//! Damage that a replica can repair.
 
 use super::{BIG, assert_whole, bed, bytes, rot, run};
 use std::fs;
@@ -58,7 +58,7 @@ fn rot_of_every_shape_is_mended_and_kept() {
         let range: std::ops::Range<usize> = start.parse().unwrap()..end.parse().unwrap();
         let path = dir.join(format!("kept/data/big.{kept}"));
         assert!(fs::read(&path).unwrap() == hurt[range.clone()], "{name}");
-        // Once more: what was kept is not overwritten.
+        // A second repair does not overwrite the kept data.
         rot(&dir.join("data/big"), |bytes| bytes[range.clone()].fill(9));
         assert_eq!(run(dir, &args).0, Some(0));
         assert!(fs::read(&path).unwrap() == hurt[range]);

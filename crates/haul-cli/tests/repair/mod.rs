@@ -1,4 +1,4 @@
-//! `haul repair`: every kind of damage mended, and nothing made worse.
+//! `haul repair`: all kinds of damage are repaired, and no file gets worse.
 
 mod bad;
 mod cut_off;
@@ -21,20 +21,22 @@ use tempfile::TempDir;
 fn haul(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
     command.current_dir(dir).env("LC_ALL", "C.UTF-8").args(args);
-    // Nowhere to list jobs: how long a command takes here depends on the machine.
+    // There is no place for a list of jobs, because the duration of a command depends on the
+    // machine.
     command.env_remove("XDG_STATE_HOME").env("HOME", "");
     command
 }
 
-/// Status, standard output and standard error of a run in `dir`.
+/// Returns status, standard output and standard error of a run in `dir`.
 fn run(dir: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     let ended = haul(dir, args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (ended.status.code(), text(ended.stdout), text(ended.stderr))
 }
 
-/// Runs a command again and again, and kills it at each system call of these names in turn: the first, the second, until it makes no further one and
-/// succeeds. `ready` is called before each run, and `check` after each kill, with the call.
+/// Kills a command at each system call of these names in turn: at the first call, the second call,
+/// and so on, until the command succeeds. Calls `ready` before each run, and `check` after each
+/// kill with the system call.
 #[track_caller]
 fn killed_at_each(dir: &Path, args: &[&str], calls: &[&str], ready: impl Fn(), mut check: impl FnMut(&str)) {
     for call in calls {
@@ -57,10 +59,11 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Bytes of `data/big`, in objects of 64 KiB.
+/// Size of `data/big` in bytes, with objects of 64 KiB.
 const BIG: usize = 700_000;
 
-/// The tree `data` with its waybill `w`, and the replicas `a` and `b` of the directory around it.
+/// Creates the tree `data` with its waybill `w`, and the replicas `a` and `b` of the directory
+/// around it.
 fn bed() -> TempDir {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
@@ -78,7 +81,7 @@ fn bed() -> TempDir {
     home
 }
 
-/// Whether all is as the waybill says, and nothing stands beside the files.
+/// Asserts that all files match the waybill, and that there are no extraneous files.
 #[track_caller]
 fn assert_whole(dir: &Path) {
     let ended = run(dir, &["verify", "--extra", "w", "."]);

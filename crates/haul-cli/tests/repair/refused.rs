@@ -1,5 +1,5 @@
-//! Places that can't be written, disks that are full, and waybills and replicas that lead elsewhere: each file stays as it
-//! was, and is named with the reason.
+//! Places that cannot be written, full disks, and waybills and replicas with paths out of the root.
+//! Each file stays unchanged, and haul names it with the reason.
 
 use super::{BIG, bytes, rot, run};
 use crate::faults::bed::{Ended, Running, copy_haul};
@@ -13,10 +13,11 @@ use std::process::Command;
 
 const MIB: usize = 1 << 20;
 
-/// `nobody` on every Linux.
+/// User ID of `nobody` on Linux.
 const NOBODY: u32 = 65534;
 
-/// The usual bed in a directory that anyone may enter, with a copy of the binary; all of `data` is the user's.
+/// Creates the usual test directory with a copy of the binary, accessible to all users. The user
+/// owns `data`, two of its files, and `data/sub`.
 fn bed_of_user() -> Option<tempfile::TempDir> {
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
         return None;
@@ -34,7 +35,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// `haul repair` as that user.
+/// Runs `haul repair` as that user.
 fn repair_as_user(dir: &Path, more: &[&str]) -> Ended {
     let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
     let mut command = Command::new("setpriv");
@@ -57,12 +58,13 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
         let names = fs::read_dir(dir.join("data")).unwrap().flatten();
         assert!(names.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains("haul")));
     };
-    // The directory is closed: no file beside it, no journal.
+    // The directory is not writable: haul can create neither a file next to the damaged one nor a
+    // journal.
     set_mode(&dir.join("data"), 0o555);
     left(&[], "cannot make a file beside it: Permission denied");
     left(&["--in-place"], "cannot write a journal of what is replaced: Permission denied");
     set_mode(&dir.join("data"), 0o755);
-    // The file is closed.
+    // The file is not writable.
     set_mode(&big, 0o444);
     left(&["--in-place"], "cannot open it for writing: Permission denied");
     set_mode(&big, 0);
@@ -70,13 +72,13 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.starts_with("'data/big': left as it was: "), "{ended:?}");
     assert!(ended.stdout.contains("Permission denied"), "{ended:?}");
-    // It is somebody else's, open to all: whoever is not its owner can't give it its time.
+    // The file belongs to another user and is writable for all: only its owner can set its times.
     set_mode(&big, 0o666);
     chown(&big, Some(0), Some(0)).unwrap();
     left(&["--in-place"], "cannot set its times, which writing moves: Operation not permitted");
     left(&[], "cannot give the repaired file its owner: Operation not permitted");
     chown(&big, Some(NOBODY), Some(NOBODY)).unwrap();
-    // The replica is closed.
+    // The replica is not readable.
     set_mode(&dir.join("a/data/big"), 0);
     left(&[], "no replica has the right bytes 65536-131072; 'a' can't be read there: Permission denied");
     set_mode(&dir.join("a/data/big"), 0o644);
@@ -89,7 +91,8 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
     super::assert_whole(dir);
 }
 
-/// Whoever may write in a directory could leave a journal there that has root write into a file of root's.
+/// A user who may write in a directory could leave a journal there that makes root write into one
+/// of root's files.
 #[test]
 fn a_journal_that_another_user_made_is_not_followed() {
     let Some(home) = bed_of_user() else { return };
@@ -110,7 +113,8 @@ fn a_journal_that_another_user_made_is_not_followed() {
     assert_eq!(run(dir, &["repair", "w", ".", "--from", "a"]).0, Some(0));
 }
 
-/// A small file system with a tree on it that is larger than what is left, and its replica elsewhere.
+/// Creates a small file system with a tree that is larger than the remaining space, and its replica
+/// on another file system.
 fn nearly_full() -> Option<(SmallFs, tempfile::TempDir)> {
     let small = met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]).then(|| SmallFs::new(48).unwrap())?;
     let home = tempfile::tempdir().unwrap();
@@ -182,13 +186,13 @@ fn a_read_only_disk_leaves_everything() {
     small.close().unwrap();
 }
 
-/// zlib's CRC-32 of `bytes` that goes on from `before`, bit by bit.
+/// Returns zlib's CRC-32 of `bytes`, continued from `before`, computed bit by bit.
 pub(crate) fn crc32(before: u32, bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.iter().fold(!before, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
 }
 
-/// A waybill of one section that is sound in all but what its entries say.
+/// Returns a waybill of one section that is valid except for the contents of its entries.
 pub(crate) fn forged(entries: &[String]) -> String {
     let mut text = String::new();
     let mut crc = 0;
@@ -210,14 +214,15 @@ pub(crate) fn forged(entries: &[String]) -> String {
     text
 }
 
-/// A file's entry of eight bytes, those of `precious`.
+/// Returns the entry of a file with the eight bytes of `precious`.
 pub(crate) fn entry(path: &str) -> String {
     let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, b"precious");
     format!("file path={path} size=8 mode=0644 mtime=0.000000000 blake3={digest}")
 }
 
-/// Entries of all that is no file, which would be made, changed or read through the links `absolute`, `relative` and `dangling` out of the
-/// root. What they lead to holds `f`, and `new` stands nowhere.
+/// Returns entries that are not regular files. They would be created, changed or read through the
+/// links `absolute`, `relative` and `dangling` out of the root. The targets contain `f`, and `new`
+/// does not exist.
 pub(crate) fn names_that_lead_out() -> Vec<Vec<String>> {
     const FACTS: &str = "mode=0777 mtime=1.000000000";
     let one = |entry: &str| vec![format!("{entry} {FACTS}")];
@@ -229,13 +234,14 @@ pub(crate) fn names_that_lead_out() -> Vec<Vec<String>> {
         one("link path=absolute/new target=f"),
         one("link path=relative/f target=elsewhere"),
         one("fifo path=relative/new"),
-        // A second name of what lies outside, and one outside of what lies in the root.
+        // A second name of a file outside the root, and a second name outside the root of a file
+        // inside.
         vec![entry("absolute/f"), format!("same path=sub/new first=absolute/f {FACTS}")],
         vec![entry("sub/f"), format!("same path=relative/new first=sub/f {FACTS}")],
     ]
 }
 
-/// All that stands in the root and around it: every name, with bytes and times.
+/// Returns a snapshot of the root and its surroundings: each name, with contents and times.
 fn surroundings(dir: &Path) -> Snapshot {
     Snapshot::take(dir).unwrap()
 }
@@ -247,7 +253,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
     let kept = elsewhere.path().join("kept");
     let ways: [&[&str]; 2] = [&[], &["--in-place", "--modified", "--keep-damaged", kept.to_str().unwrap()]];
     let repair = |path: &str, way: &[&str]| {
-        // One name is there: a root without any is refused.
+        // The name `here` exists, because a root without any of the names is refused.
         fs::write(&waybill, forged(&[entry("here"), entry(path)])).unwrap();
         run(dir, &[&["repair", waybill.to_str().unwrap(), "root", "--from", "replica"], way].concat())
     };
@@ -264,14 +270,15 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
         "relative/deep/new",
         "magic/f",
     ];
-    // The replica has right bytes for all of them.
+    // The replica has the right bytes for each of the names.
     for path in through.iter().chain(&["f", "sub/f"]).map(|path| dir.join("replica").join(path)) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "precious").unwrap();
     }
     fs::write(dir.join("outside/f"), "theirs!!").unwrap();
     fs::write(dir.join("root/here"), "precious").unwrap();
-    // Links out of the root, as the last name and on the way, absolute and relative, and one to a link.
+    // Links out of the root: as the last component and as a directory, absolute and relative, and
+    // one link to a link.
     symlink(dir.join("outside"), dir.join("root/absolute")).unwrap();
     symlink("../outside", dir.join("root/relative")).unwrap();
     symlink("relative", dir.join("root/again")).unwrap();
@@ -306,7 +313,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
         }
         before.assert_same(&surroundings(dir), Facets::ALL);
     }
-    // The same waybill is good for a name that stays inside.
+    // The same waybill works for a name inside the root.
     assert_eq!(repair("sub/f", &[]).0, Some(0));
     assert_eq!(fs::read(dir.join("root/sub/f")).unwrap(), b"precious");
     let before = surroundings(dir);
@@ -322,7 +329,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
         }
         before.assert_same(&surroundings(dir), Facets::ALL);
     }
-    // Within the root such names are made.
+    // Such names are created if they are within the root.
     let made = ["dir path=sub/d", "link path=sub/l target=f"];
     let made = made.map(|entry| format!("{entry} mode=0755 mtime=1.000000000"));
     fs::write(&waybill, forged(&[vec![entry("here")], made.to_vec()].concat())).unwrap();
@@ -332,7 +339,8 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
     assert_eq!(fs::read_link(dir.join("root/sub/l")).unwrap(), Path::new("f"));
 }
 
-/// What a replica's links lead to outside of it may be a secret of whoever repairs, and would come into a file of others.
+/// A link of a replica may lead to a secret of the user who runs the repair. The secret would be
+/// copied into a file that other users can read.
 #[test]
 fn links_of_a_replica_are_followed_only_within_it() {
     let home = tempfile::tempdir().unwrap();

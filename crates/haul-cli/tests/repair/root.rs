@@ -1,11 +1,13 @@
-//! ROOT: a wrong one, none, and the first component of all names; and what a repair leaves of its directories.
+//! ROOT arguments: a wrong one, none, and the first component of all names. Also the state of
+//! directories after a repair.
 
 use super::{bed, bytes, run};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-/// The bug: it created the directories of the waybill there, and left them.
+/// In earlier versions haul created the directories of the waybill in a wrong root, and left them
+/// there.
 #[test]
 fn a_wrong_root_is_refused_before_anything_is_created() {
     let home = bed();
@@ -20,7 +22,8 @@ fn a_wrong_root_is_refused_before_anything_is_created() {
     }
 }
 
-/// The bug: a missing ROOT was an error or the current directory, and `d` for names `d/...` a directory without any of them.
+/// In earlier versions a missing ROOT was an error or the current directory. For names `d/...` the
+/// root `d` was a directory without any of them.
 #[test]
 fn the_root_is_the_recorded_one_or_the_first_component_of_all_names() {
     for root in [None, Some("."), Some("data"), Some("./data/"), Some("link")] {
@@ -40,7 +43,8 @@ fn the_root_is_the_recorded_one_or_the_first_component_of_all_names() {
     }
 }
 
-/// The recorded root is used wherever the command runs, if it is absolute; a name that exists beneath ROOT keeps ROOT.
+/// The recorded root is used in any working directory if it is absolute. If a name exists beneath
+/// ROOT, haul uses ROOT.
 #[test]
 fn an_absolute_root_is_found_from_anywhere_and_a_name_beneath_root_keeps_it() {
     let home = bed();
@@ -57,13 +61,14 @@ fn an_absolute_root_is_found_from_anywhere_and_a_name_beneath_root_keeps_it() {
     assert!(out.contains("'data/big': missing"), "{out}");
 }
 
-/// The bug: a directory in which a file was made or renamed kept the time of the repair.
+/// In earlier versions a directory in which a file was created or renamed kept the time of the
+/// repair.
 #[test]
 fn directories_keep_the_times_of_the_waybill() {
     for more in [&[][..], &["--in-place"]] {
         let home = bed();
         let dir = home.path();
-        // A waybill of a copy has directories.
+        // The waybill of a copy contains directories.
         fs::create_dir(dir.join("copy")).unwrap();
         assert_eq!(run(dir, &["cp", "-a", "--waybill", "w2", "data", "copy"]).0, Some(0));
         let time = |path: &str| {
@@ -80,7 +85,8 @@ fn directories_keep_the_times_of_the_waybill() {
     }
 }
 
-/// The bug: a file was made behind a link in the place of a directory, and the link got the directory's time.
+/// In earlier versions a file was created behind a link in place of a directory, and the link got
+/// the time of the directory.
 #[test]
 fn a_link_in_the_place_of_a_directory_keeps_its_time() {
     let home = tempfile::tempdir().unwrap();
@@ -103,7 +109,7 @@ fn a_link_in_the_place_of_a_directory_keeps_its_time() {
     assert_eq!(time(), before);
 }
 
-/// The bug: the dry run reported these as made.
+/// In earlier versions the dry run reported these names as made.
 #[test]
 fn a_dry_run_makes_nothing_that_the_repair_can_not_make() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Where files may share extents a repaired file shares with the damaged one all that was right in it.
+//! If files can share extents, a repaired file shares all intact data with the damaged file.
 
 use super::{bytes, rot, run};
 use haul_lab::mounts::{FsKind, shared_room};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const MIB: usize = 1 << 20;
 
-/// Bytes of a file that it does not share, as FIEMAP tells.
+/// Returns the number of bytes of a file that are not shared, according to FIEMAP.
 fn own_bytes(path: &Path) -> usize {
     File::open(path).unwrap().sync_all().unwrap();
     let output = Command::new("filefrag").args(["-v", "-b512"]).arg(path).output().unwrap();
@@ -38,7 +38,7 @@ fn what_was_right_is_shared_and_not_written_again() {
             assert_eq!(run(dir, &sum).0, Some(0));
             assert_eq!(run(dir, &["cp", "-p", "--reflink=never", "data/big", "a/data/big"]).0, Some(0));
             rot(&dir.join("data/big"), |bytes| bytes[9 * MIB] ^= 1);
-            // Whatever is still shared with this one was not written.
+            // Data that is still shared with this file was not written.
             assert_eq!(run(dir, &["cp", "--reflink=always", "data/big", "damaged"]).0, Some(0));
             assert_eq!(own_bytes(&dir.join("data/big")), 0, "{kind:?}");
             let ended = run(dir, &[&["repair", "w", ".", "--from", "a"], more].concat());

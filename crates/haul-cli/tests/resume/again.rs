@@ -1,4 +1,5 @@
-//! Jobs that run again over existing copies: few files are open, few bytes are read, and no finished file changes.
+//! Jobs that run again over existing copies: few files are open, few bytes are read, and no
+//! finished file changes.
 
 use super::{Bed, Ended, Facets, Snapshot};
 use crate::faults::bed::copy_haul;

@@ -1,4 +1,4 @@
-//! `haul sum -c`: what the old tools don't know.
+//! `haul sum -c`: features that the older tools lack.
 
 use super::{good, ours, run, words};
 use std::fs;
@@ -8,7 +8,8 @@ fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) {
     fs::write(dir.join(name), bytes).unwrap();
 }
 
-/// The bug: haul reported FAILED for another tool's list, and a wrong line of a length that is not BLAKE3's was skipped with status 0.
+/// Earlier versions reported FAILED for the list of another tool. They also skipped a wrong line
+/// with a length other than that of BLAKE3, with status 0.
 #[test]
 fn lists_of_other_tools_are_checked_unasked_and_no_checksum_is_skipped() {
     let dir = tempfile::tempdir().unwrap();
@@ -38,7 +39,7 @@ fn lists_of_other_tools_are_checked_unasked_and_no_checksum_is_skipped() {
             "{err}"
         );
     }
-    // An algorithm that is named is the only one.
+    // An algorithm on the command line is the only one.
     write(dir, "list", good("sha256sum", dir, &["f"], b""));
     let named = run(ours("haul sum", dir), &words(&["-a", "blake3", "-c", "list"]), b"");
     assert_eq!((named.0, &*named.1), (Some(1), "f: FAILED\n"));
@@ -69,7 +70,7 @@ fn every_form_that_is_printed_is_checked() {
         &["--tree=1M", "--check-tree", "-a", "sha1"],
     ];
     for form in forms {
-        // cksum's own lines can't tell a name with a line break.
+        // cksum's own lines cannot represent a name with a line break.
         let files = if *form == ["-a", "cksum"] { &files[..1] } else { &files[..] };
         let list = good("haul sum", dir, &[form, files].concat(), b"");
         write(dir, "list", &list);
@@ -163,7 +164,7 @@ fn several_digests_are_checked_from_one_list() {
     assert!(json.lines().all(|line| line.contains("\"status\":\"ok\"")), "{json}");
 }
 
-/// Which of them got the bytes was a matter of which worker came first.
+/// In earlier versions the scheduling of the workers decided which of them got the data.
 #[test]
 fn a_list_on_the_standard_input_and_lines_about_it_take_turns() {
     let dir = tempfile::tempdir().unwrap();
@@ -175,18 +176,18 @@ fn a_list_on_the_standard_input_and_lines_about_it_take_turns() {
     for tool in ["md5sum", "msum"] {
         let check = |args: &[&str], input: &str| run(ours(tool, dir), &words(args), input.as_bytes());
         for _ in 0..20 {
-            // Before the list is read, the line gets all of it.
+            // Before the list is read, the line gets all of the input.
             write(dir, "list", [input.repeat(40), of(input.as_bytes())].concat());
             let (status, out, err) = check(&["-c", "list", "-"], &input);
             assert_eq!((status, out), (Some(1), "f: OK\n".repeat(40) + "-: OK\n"));
             assert!(err.ends_with(no_lines), "{err}");
-            // Behind it there is nothing left.
+            // After the list no input is left.
             write(dir, "list", of(b""));
             let (status, out, err) = check(&["-c", "-", "list"], &input.repeat(40));
             assert_eq!((status, out), (Some(0), "f: OK\n".repeat(40) + "-: OK\n"), "{err}");
             let (status, out, _) = check(&["-c", "-", "-"], &input);
             assert_eq!((status, out.as_str()), (Some(1), "f: OK\n"));
-            // The list itself can't say what it is.
+            // The list cannot contain its own digest.
             let (status, out, err) = check(&["-c"], &[of(b""), input.clone()].concat());
             assert_eq!((status, out.as_str()), (Some(0), "f: OK\n"));
             assert_eq!(err, format!("{tool}: WARNING: 1 line is improperly formatted\n"));

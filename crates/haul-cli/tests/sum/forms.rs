@@ -1,4 +1,4 @@
-//! Forms of output, ranges, lists of files, and failures of the output itself.
+//! Output formats, ranges, lists of files, and failures of the output itself.
 
 use super::{good, ours, run, words};
 use crate::faults::bed::{Ended, Running, pasted};
@@ -150,7 +150,7 @@ fn values_of_blocks_are_joined() {
         let lines = parts.each_ref().map(|part| part.replace(':', " ")).join("\n");
         assert_eq!(good("haul sum", dir.path(), &args[..3], lines.as_bytes()), expected);
     }
-    // cksum speaks in decimal.
+    // cksum prints decimal numbers.
     let halves = good("cksum", dir.path(), &["left", "right"], b"");
     let lines: Vec<String> = halves.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect();
     let joined = good("haul sum", dir.path(), &["--combine", "-a", "cksum"], lines.join("\n").as_bytes());
@@ -167,7 +167,7 @@ fn values_of_blocks_are_joined() {
     }
 }
 
-/// The bug: a hexadecimal value of ten kinds of digits was read as decimal, one in 43.
+/// Earlier versions read a hexadecimal value with decimal digits only as decimal: one value in 43.
 #[test]
 fn values_of_cksum_are_decimal_or_hexadecimal_and_never_guessed() {
     let dir = tempfile::tempdir().unwrap();
@@ -269,7 +269,8 @@ fn trees_of_more_parts_than_memory_is_meant_for_are_refused() {
 fn tiny_leaves_take_no_more_memory_than_large_ones() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), (0..5u32 << 20).map(|n| (n >> 7) as u8).collect::<Vec<_>>()).unwrap();
-    // A digest for each byte of an object of 4 MiB would take 276 MB, and while the list grows half as much again.
+    // A digest for each byte of an object of 4 MiB would take 276 MB, and half as much again while
+    // the list grows.
     for algorithm in ["crc32", "md5"] {
         let line = format!("ulimit -v 500000; exec \"$0\" sum --threads=2 --tree=1 -a {algorithm} f");
         let output = Command::new("sh")
@@ -307,7 +308,7 @@ fn sizes_and_names_that_make_no_sense_are_refused() {
 #[test]
 fn an_interrupt_ends_the_job_with_its_own_status() {
     let dir = tempfile::tempdir().unwrap();
-    // A hole of 1 TiB keeps the job at work until the signal comes.
+    // A hole of 1 TiB keeps the job running until the signal arrives.
     File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
     let mut command = ours("haul sum", dir.path());
     let ended = interrupted(command.args(["--progress", "-a", "md5", "hole"]));
@@ -324,7 +325,8 @@ fn an_interrupt_ends_the_wait_for_a_pipe_that_nobody_writes_to() {
     let dir = tempfile::tempdir().unwrap();
     let made = Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap();
     assert!(made.success());
-    // Held open without a byte: first nobody has it open for writing, then someone has and says nothing.
+    // The pipe stays open without data: first no process has it open for writing, then one has and
+    // writes nothing.
     for writer in [false, true] {
         let _held =
             writer.then(|| File::options().read(true).write(true).open(dir.path().join("pipe")).unwrap());
@@ -347,7 +349,7 @@ fn under_another_tools_name_an_interrupt_ends_the_process_itself() {
     assert_eq!((&*ended.stdout, &*ended.stderr), ("", ""));
 }
 
-/// What becomes of a command that is interrupted as soon as it watches for that.
+/// Returns the result of a command that is interrupted as soon as it handles the signal.
 fn interrupted(command: &mut Command) -> Ended {
     let running = Running::new(command);
     running.is_ready(Signal::INT, None);

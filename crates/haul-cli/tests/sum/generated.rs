@@ -1,5 +1,5 @@
-//! Command lines and lists that nobody thought of: drawn from a seed, run by the installed tool and by ours. What
-//! differs is cut down to the shortest line that still does, and told with the seed.
+//! Random command lines and lists, drawn from a seed, and run by the installed tool and by haul. A
+//! difference is reduced to the shortest line that still differs, and reported with the seed.
 
 use super::{Outcome, ours, run, theirs};
 use crate::differential::Wanted;
@@ -10,12 +10,12 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// Lines that are drawn for each tool. One takes two to six milliseconds.
+/// Number of lines for each tool. One takes two to six milliseconds.
 const LINES: u64 = 150;
 
 const SEED: u64 = 31_415;
 
-/// Files that are there, but for the directory `d`.
+/// Names of existing files; the directory `d` is not among them.
 const NAMES: [&[u8]; 15] = [
     b"a",
     b"b c",
@@ -34,16 +34,16 @@ const NAMES: [&[u8]; 15] = [
     b"large",
 ];
 
-/// Names that no file has, and those with a meaning of their own.
+/// Names without a file, and names with a special meaning.
 const OTHER_NAMES: [&[u8]; 8] = [b"nope", b"d", b"-", b"-", b"stdin", b"", b"no pe", b"a/x"];
 
-/// The standard input, where it is no list.
+/// The standard input if it is not a list.
 const DATA: &[u8] = b"from a pipe";
 
-/// A list of this name has what the first one has.
+/// Name of a list with the same contents as the first one.
 const ODD_LIST: &str = "odd 'list'\nof two lines";
 
-/// Algorithms that a tool's list may be about by mistake.
+/// Algorithms that a list for a tool may contain by mistake.
 const STRANGE: [Algorithm; 7] = [
     Algorithm::Md5,
     Algorithm::Sha1,
@@ -54,17 +54,17 @@ const STRANGE: [Algorithm; 7] = [
     Algorithm::Blake3,
 ];
 
-/// One run: the words behind the tool's name, the lines of two lists, the standard input.
+/// One run: the words after the name of the tool, the lines of two lists, and the standard input.
 #[derive(Clone, Debug)]
 struct Case {
     words: Vec<OsString>,
     lists: [Vec<Vec<u8>>; 2],
     line_end: &'static [u8],
-    /// The last line has no end.
+    /// True if the last line has no end.
     is_cut: bool,
     input: Input,
     locale: &'static str,
-    /// `POSIXLY_CORRECT` is set.
+    /// True if `POSIXLY_CORRECT` is set.
     is_posix: bool,
 }
 
@@ -76,13 +76,13 @@ enum Input {
     List,
 }
 
-/// A tool, what its lines may hold, and what it is asked.
+/// A tool with the contents of its lists and its options.
 struct Tool {
     name: &'static str,
     algorithms: &'static [Algorithm],
-    /// For printing.
+    /// Options for printing.
     options: &'static [&'static str],
-    /// Besides them, with `-c`.
+    /// Additional options for `-c`.
     checking: &'static [&'static str],
 }
 
@@ -243,7 +243,7 @@ fn any_name(random: &mut Random) -> &'static [u8] {
     pick(random, &names)
 }
 
-/// What a list may say of a file, most of it true.
+/// Returns a line of a list about a file, in most cases a correct one.
 fn list_line(random: &mut Random, tool: &Tool) -> Vec<u8> {
     const STRAYS: [&[u8]; 5] = [b"junk", b"", b"# remark", b"#", b" "];
     if random.chance(8) {
@@ -253,7 +253,7 @@ fn list_line(random: &mut Random, tool: &Tool) -> Vec<u8> {
     let number = NAMES.iter().position(|known| *known == name);
     let bytes = match number {
         Some(number) => content(name, number),
-        // What the standard input may hold, or have left.
+        // Possible contents of the standard input, or of its rest.
         None => pick(random, &[b"".as_slice(), DATA]).to_vec(),
     };
     let mut algorithm = tool.algorithms[random.index(tool.algorithms.len())];
@@ -268,7 +268,7 @@ fn list_line(random: &mut Random, tool: &Tool) -> Vec<u8> {
         text = "0".repeat(text.len());
     }
     let escapes = !matches!(tool.name, "xxhsum");
-    // b3sum before 1.5 knows no escape for a carriage return.
+    // b3sum before 1.5 has no escape for a carriage return.
     let escapes = escapes && !(tool.name == "b3sum" && name.contains(&b'\r'));
     let escaped = escape(name).filter(|_| escapes);
     let before = if escaped.is_some() && random.chance(90) { "\\" } else { "" };
@@ -276,7 +276,7 @@ fn list_line(random: &mut Random, tool: &Tool) -> Vec<u8> {
     let tagged = tool.name != "b3sum" && (algorithm == Algorithm::Xxh3_64 || random.chance(40));
     let mut line = match tagged {
         true => {
-            // Some as openssl writes them.
+            // Some lines have the format of openssl.
             let (open, close): (&[u8], &[u8]) =
                 if random.chance(12) { (b"(", b")= ") } else { (b" (", b") = ") };
             [before.as_bytes(), algorithm.tag().as_bytes(), open, &name, close, text.as_bytes()].concat()
@@ -381,7 +381,7 @@ impl Case {
         bytes
     }
 
-    /// What both tools make of it, if that is not the same.
+    /// Returns the results of both tools if they differ.
     fn difference(&self, tool: &str, dir: &Path) -> Option<(Outcome, Outcome)> {
         fs::write(dir.join("list"), self.list(0)).unwrap();
         fs::write(dir.join("list2"), self.list(1)).unwrap();
@@ -404,7 +404,7 @@ impl Case {
         (original != own && !self.is_meant(tool, &original)).then_some((original, own))
     }
 
-    /// Whether the difference is one of those that docs/options/sums.md lists.
+    /// Returns true if docs/options/sums.md lists the difference.
     fn is_meant(&self, tool: &str, original: &Outcome) -> bool {
         let has = |word: &str| self.words.iter().any(|other| other == word);
         let any_line = |test: &dyn Fn(&Vec<u8>) -> bool| self.lists.iter().flatten().any(test);
@@ -415,14 +415,15 @@ impl Case {
         match tool {
             // 64 digits are also the base64 of 48 bytes, which coreutils 9.1 does not read.
             "cksum" if has("-asha384") && has("-c") && any_line(&digits) => true,
-            // A directory has no CRC; coreutils 9.1 prints that of an empty file where the CPU multiplies carry-less.
+            // A directory has no CRC. coreutils 9.1 prints that of an empty file if the CPU has
+            // carry-less multiplication.
             "cksum" => has("d") && original.1.contains("4294967295 0 d"),
             // The list of kinds is longer now.
             _ => false,
         }
     }
 
-    /// All cases that lack one word or line of this one.
+    /// Returns all cases with one word or line less than this one.
     fn shorter(&self) -> Vec<Case> {
         let mut all = Vec::new();
         for at in 0..self.words.len() {
@@ -441,8 +442,8 @@ impl Case {
     }
 }
 
-/// Without what may differ by design: the words of usage messages that are not the coreutils', and the blanks with
-/// which xxhsum wipes its progress.
+/// Returns the result without deliberate differences: the text of usage messages outside the
+/// coreutils, and the blanks with which xxhsum clears its progress.
 fn comparable(tool: &str, (status, out, err): Outcome) -> Outcome {
     let err = match tool {
         "xxhsum" if err.starts_with("Wrong parameters") => "usage".to_owned(),
@@ -453,7 +454,7 @@ fn comparable(tool: &str, (status, out, err): Outcome) -> Outcome {
     (status, out, err)
 }
 
-/// The shortest case that still differs, as a message with what was seen of it.
+/// Returns the shortest case that still differs, as a message with both results.
 fn shrunk(tool: &str, dir: &Path, mut case: Case, mut seen: (Outcome, Outcome)) -> String {
     let shorter = |case: &Case| {
         let mut all = case.shorter().into_iter();

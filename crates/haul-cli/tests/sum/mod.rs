@@ -1,4 +1,4 @@
-//! `haul sum` and the names it answers to, held against the tools whose names they are.
+//! `haul sum` and its tool names, compared with the tools of these names.
 
 mod check;
 mod forms;
@@ -13,7 +13,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The binary under a tool's name, in a directory. Names are read as UTF-8, messages are in English.
+/// Returns the binary under the name of a tool, in a directory. Names are read as UTF-8, and
+/// messages are in English.
 fn ours(name: &str, dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
     match name {
@@ -24,7 +25,8 @@ fn ours(name: &str, dir: &Path) -> Command {
     command
 }
 
-/// The installed tool; `None`, said aloud, where it is missing. With `HAUL_REQUIRE_ALL=1` that is a failure.
+/// Returns the installed tool. If it is missing, prints a message and returns `None`; with
+/// `HAUL_REQUIRE_ALL=1` the test fails.
 fn theirs(name: &str, dir: &Path) -> Option<Command> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|place| place.join(name).is_file()));
@@ -36,11 +38,11 @@ fn theirs(name: &str, dir: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// What a run came to: status, standard output, standard error.
+/// Exit status, standard output and standard error of a run.
 type Outcome = (Option<i32>, String, String);
 
 fn outcome(output: &Output) -> Outcome {
-    // One character for each byte, so that differing bytes make differing texts.
+    // One character for each byte, so that different bytes result in different texts.
     let text = |bytes: &[u8]| bytes.iter().map(|&byte| char::from(byte)).collect();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -49,7 +51,7 @@ fn run(mut command: Command, args: &[&OsStr], input: &[u8]) -> Outcome {
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // A tool that reads no input closes it; that is not this test's business.
+    // A tool that reads no input closes it. This test ignores the error.
     let _ = stdin.write_all(input);
     drop(stdin);
     outcome(&child.wait_with_output().unwrap())
@@ -59,7 +61,7 @@ fn words<'a>(args: &[&'a str]) -> Vec<&'a OsStr> {
     args.iter().map(|arg| OsStr::new(*arg)).collect()
 }
 
-/// Runs ours and returns its standard output; it must succeed.
+/// Runs haul's tool, which must succeed, and returns its standard output.
 fn good(name: &str, dir: &Path, args: &[&str], input: &[u8]) -> String {
     let (status, out, err) = run(ours(name, dir), &words(args), input);
     assert_eq!((status, err.as_str()), (Some(0), ""), "{name} {args:?}");

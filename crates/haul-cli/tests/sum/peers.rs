@@ -1,4 +1,4 @@
-//! The same arguments to the installed tool and to ours: the same output, messages and status.
+//! The same arguments for the installed tool and for haul: output, messages and status are equal.
 
 use super::{Outcome, ours, run, theirs, words};
 use std::ffi::{OsStr, OsString};
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 const GNU: [&str; 8] =
     ["md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum", "cksum"];
 
-/// Names that make quoting and escaping work.
+/// Names that need quoting and escaping.
 const ODD_NAMES: [&[u8]; 9] =
     [b"a", b"b c", b"new\nline", b"back\\slash", b"it's", b"cr\rx", b"\xff\xfe", "n\u{e9}".as_bytes(), b"--"];
 
@@ -24,7 +24,7 @@ fn odd_files(dir: &Path) {
     fs::write(dir.join("large"), vec![b'x'; (5 << 20) + 3]).unwrap();
 }
 
-/// Both tools, the same arguments.
+/// Asserts that both tools have the same result for the same arguments.
 fn same(tool: &str, dir: &Path, args: &[&OsStr], input: &[u8]) {
     let Some(reference) = theirs(tool, dir) else { return };
     assert_eq!(run(ours(tool, dir), args, input), run(reference, args, input), "{tool} {args:?}");
@@ -223,7 +223,8 @@ fn b3sum_and_xxhsum_print_the_same_digests() {
     same_output("xxhsum", &[]);
 }
 
-/// Runs a line of a shell with the original and with ours: both are found by name, first in a directory of ours or nowhere else.
+/// Asserts that a shell line has the same result with both tools. The tools are found by name, with
+/// or without haul's directory in front of the path.
 fn alike(dir: &Path, line: &str) {
     let bin = dir.join("bin");
     if !bin.exists() {
@@ -245,7 +246,8 @@ fn alike(dir: &Path, line: &str) {
     assert_eq!(said[1], said[0], "{line}");
 }
 
-/// The bugs: messages without, or with another, cause, and a status of 0 if a message could not be written.
+/// Earlier versions printed messages without a cause or with another one, and returned status 0 if
+/// a message could not be written.
 #[test]
 fn who_has_no_standard_streams_is_told_alike() {
     let dir = tempfile::tempdir().unwrap();
@@ -281,7 +283,7 @@ fn who_has_no_standard_streams_is_told_alike() {
     }
 }
 
-/// The bug: lines of any length were read, and the list went on.
+/// Earlier versions read lines of any length, and continued with the list.
 #[test]
 fn xxhsum_reads_no_line_of_32_kib() {
     let dir = tempfile::tempdir().unwrap();

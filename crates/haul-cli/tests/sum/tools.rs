@@ -1,4 +1,5 @@
-//! What single tools do beyond the drawn lines: options of later releases, modes, answers, deliberate differences.
+//! Behaviour of single tools beyond the random lines: options of later releases, modes, prompts,
+//! deliberate differences.
 
 use super::{good, ours, run, theirs, words};
 use std::ffi::OsStr;
@@ -34,7 +35,7 @@ fn kinds_of_later_releases_are_computed() {
     assert_eq!((status, err.as_str()), (Some(1), why));
     let (status, _, err) = run(ours("cksum", dir.path()), &words(&["-a", "sha2", "-l", "128", "a"]), b"");
     let why = "cksum: invalid length: ‘128’\ncksum: digest length for ‘SHA2’ must be 224, 256, 384, or 512\n";
-    // The outcome holds one character for each byte.
+    // The outcome has one character for each byte.
     let why: String = why.bytes().map(char::from).collect();
     assert_eq!((status, err), (Some(1), why));
 }
@@ -125,7 +126,7 @@ fn b3sums_modes_agree_with_the_original() {
         let (expected, mut found) =
             (run(original, &args, input), run(ours("b3sum", dir.path()), &args, input));
         if args.contains(&OsStr::new("x")) && args.contains(&OsStr::new("--num-threads")) {
-            // The original appends the reason of its library.
+            // The original appends the error message of its library.
             assert!(expected.2.starts_with(&found.2), "{expected:?}");
             found.2.clone_from(&expected.2);
         }
@@ -166,7 +167,7 @@ fn xxhsum_takes_names_from_lists() {
     assert_eq!(good("xxhsum", dir.path(), &["--filelist"], b"a\ne\nlarge\n"), expected);
 }
 
-/// As in releases after 0.8.1, which is the one that the other tests compare with.
+/// Behaviour of releases after 0.8.1, the release that the other tests compare with.
 #[test]
 fn xxhsum_passes_over_files_that_are_missing() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
-//! An inode number means nothing without its device.
+//! An inode number identifies a file only together with its device.
 
 use crate::faults::bed::HAUL;
 use haul_lab::needs::{Need, met_or_skip};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Two file systems in memory at `t/one` and `t/two`, made alike: each has a file with two names, and the files have one
-/// inode number. `$cp` is the tool `tool`; the script fails with 99 where the numbers differ.
+/// Creates two identical file systems in memory at `t/one` and `t/two`. Each has a file with two
+/// names, and the files have the same inode number. `$cp` is the tool `tool`; the script fails with
+/// 99 if the numbers differ.
 fn twins(tool: &str, cp: &str, script: &str) -> Option<(Option<i32>, String)> {
     if !met_or_skip(&[Need::Mount, Need::Program("unshare")]) {
         return None;
@@ -66,7 +67,8 @@ fn moved_files_of_one_number_on_two_devices_are_no_hard_links() {
 #[test]
 fn files_of_one_number_on_two_devices_replace_each_other() {
     let script = "$cp t/one/f t/one/g; echo $?; $cp t/one/f t/two/f; echo $?; cat t/two/f t/two/g";
-    // Names of one file are the same file to mv; install makes a new one in the place of the second.
+    // For mv, two names of one file are the same file; install creates a new file in place of the
+    // second name.
     for (tool, first) in [("mv", "1\n0\nonetwo"), ("install", "0\n0\nonetwo")] {
         let Some((status, text)) = tool_as_gnu(tool, script) else { return };
         assert_eq!(text.contains("'t/one/f' and 't/one/g' are the same file"), tool == "mv", "{text}");
@@ -76,7 +78,7 @@ fn files_of_one_number_on_two_devices_replace_each_other() {
 
 #[test]
 fn a_directory_of_one_number_on_another_device_is_not_in_itself() {
-    // The roots of both have one number.
+    // The roots of both file systems have the same number.
     let script = "test $(stat -c %i t/one) = $(stat -c %i t/two) || exit 99; $cp -r t/one t/two/in; echo $?; ls t/two/in";
     let Some(said) = as_gnu(script) else { return };
     assert_eq!(said, (Some(0), "0\nf\ng\n".to_owned()));

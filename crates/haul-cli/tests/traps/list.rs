@@ -1,9 +1,9 @@
-//! The lists of traps and of file systems name tests that are there.
+//! The lists of traps and of file systems name existing tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the tests of a line lie, by the word before them.
+/// Directories of the tests in a line, by the word before them.
 const FOLDERS: [(&str, &str); 4] = [
     ("cli: ", "haul-cli/tests"),
     ("engine: ", "haul-engine/tests/engine"),
@@ -11,12 +11,13 @@ const FOLDERS: [(&str, &str); 4] = [
     ("digest: ", "haul-digest/tests/digests"),
 ];
 
-/// The tests that one cell of the table names: a file and a function, the file left out where it is the one before.
+/// Returns the tests that a cell of the table names: file and function. The file may be omitted if
+/// it is the previous one.
 fn named(cell: &str) -> Vec<(PathBuf, String)> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let (mut folder, mut file) = (PathBuf::new(), PathBuf::new());
     let mut tests = Vec::new();
-    // Text, code, text, code, ...
+    // Text and code alternate.
     for (index, piece) in cell.split('`').enumerate() {
         if index % 2 == 0 {
             if let Some((_, found)) = FOLDERS.iter().find(|(word, _)| piece.ends_with(word)) {
@@ -30,7 +31,7 @@ fn named(cell: &str) -> Vec<(PathBuf, String)> {
         } else if !place.is_empty() {
             file = folder.join(place).with_extension("rs");
         } else if name.contains('/') {
-            // A whole file of tests.
+            // A complete file of tests.
             file = folder.join(name).with_extension("rs");
             tests.push((file.clone(), "#[test]".to_owned()));
             continue;
@@ -40,7 +41,7 @@ fn named(cell: &str) -> Vec<(PathBuf, String)> {
     tests
 }
 
-/// Holds each row of a document's tables to its last cell: the tests that it names are there.
+/// Asserts that the tests in the last cell of each row of a document exist.
 fn names_tests_that_are_there(document: &str, rows_at_least: usize) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
     let text = fs::read_to_string(path).unwrap();

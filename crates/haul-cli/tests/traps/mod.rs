@@ -1,4 +1,4 @@
-//! The traps that tools of this kind fell into and that no other folder holds a test of. `docs/traps.md` lists all.
+//! Traps of similar tools that no other directory tests. `docs/traps.md` lists all traps.
 
 mod identity;
 mod list;

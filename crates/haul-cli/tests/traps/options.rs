@@ -1,4 +1,4 @@
-//! The installed tools' own words on their options: each has its row in our tables.
+//! Options in the help of the installed tools: each has a row in haul's tables.
 
 use haul_lab::house::options;
 use haul_lab::needs::{Need, met_or_skip};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 const SUMS: &str = "docs/options/sums.md";
 
-/// A tool, the document about it, and the sections that are.
+/// A tool, its document, and the relevant sections.
 const TOOLS: [(&str, &str, &[&str]); 14] = [
     ("cp", "docs/options/cp.md", &["GNU cp's"]),
     ("mv", "docs/options/mv.md", &[]),
@@ -24,12 +24,12 @@ const TOOLS: [(&str, &str, &[&str]); 14] = [
     ("xxhsum", SUMS, &["xxhsum"]),
 ];
 
-/// The options at the beginnings of the lines of a help: `  -a, --algorithm=TYPE  what it does`.
+/// Returns the options at the start of the lines of a help: `  -a, --algorithm=TYPE  what it does`.
 fn told(help: &str) -> Vec<String> {
     let mut options = Vec::new();
     for line in help.lines().map(str::trim_start).filter(|line| line.starts_with('-')) {
         for word in line.split(", ") {
-            // A value, a number that stands for one, or the words behind the option.
+            // A value, a placeholder for a number, or the words after the option.
             let end = word.find(['=', '[', ' ', '#', '<']).unwrap_or(word.len());
             if word.starts_with('-') && end > 1 {
                 options.push(word[..end].to_owned());
@@ -53,7 +53,7 @@ fn every_option_that_a_tool_tells_of_has_a_row() {
         let help = [output.stdout, output.stderr].concat();
         let mut options = told(&String::from_utf8_lossy(&help));
         assert!(options.len() >= 2, "{tool} tells of {options:?}");
-        // One letter with a number behind it: a row for each of them.
+        // One letter with a number after it: each number has a row.
         options.retain(|option| !(tool == "xxhsum" && option == "-H"));
         for option in options::without_row(document, sections, options).unwrap() {
             missing.push(format!("{tool} {option}"));

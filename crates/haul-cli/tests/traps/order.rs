@@ -1,4 +1,5 @@
-//! What a new file may be taken for before it is finished: neither anybody's to read, nor whole.
+//! Properties of a new file before it is finished: it is readable for no other user, and does not
+//! look complete.
 
 use crate::faults::bed::{FaultBed, HOLD, noise, start, write_old};
 use haul_lab::needs::{Need, met_or_skip};
@@ -6,8 +7,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
-/// Held before the first thing is set on the finished bytes, the file has all of them, is open to its owner alone and
-/// is younger than its source; only at the very end has it the source's mode and time.
+/// Before its first attribute is set, the finished file has all bytes, is accessible to its owner
+/// only, and is newer than its source. Only at the very end does it have the mode and the time of
+/// the source.
 #[test]
 fn a_new_file_is_closed_to_others_until_it_has_its_owner_and_gets_its_time_last() {
     if !met_or_skip(&[Need::Root]) {
@@ -19,7 +21,7 @@ fn a_new_file_is_closed_to_others_until_it_has_its_owner_and_gets_its_time_last(
     chown(&source, Some(1234), Some(2345)).unwrap();
     fs::set_permissions(&source, Permissions::from_mode(0o4755)).unwrap();
     let (view, store) = (bed.path("view/sink"), bed.path("store/sink"));
-    // Owner, mode and time: three calls. Before each of them the file is looked at.
+    // Owner, mode and time: three calls. The test checks the file before each of them.
     for passed in 0..3 {
         bed.rules(&format!("sink setattr .. delay {HOLD} after {passed} times 1"));
         let before = bed.fired().len();
@@ -42,7 +44,7 @@ fn a_new_file_is_closed_to_others_until_it_has_its_owner_and_gets_its_time_last(
     }
 }
 
-/// A file is only as long as what arrived: no length is given in advance.
+/// A file is only as long as the data that has arrived: no length is set in advance.
 #[test]
 fn a_file_that_is_being_written_is_not_as_long_as_its_source() {
     for options in [&[][..], &["--threads=1", "--split-size=1M"], &["--sparse=always"], &["--print-hash"]] {

@@ -1,4 +1,4 @@
-//! How bytes are read: all of them, from the file as it is now, and into buffers.
+//! Reads of a file: all bytes, from the current file, and into buffers.
 
 use crate::faults::bed::{FaultBed, HAUL, HOLD, haul, noise, start, write_old};
 use haul_lab::needs::{Need, met_or_skip};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// What calls of these names a command makes.
+/// Returns the calls of these names that a command makes.
 fn calls(names: &str, args: &[&Path]) -> Option<String> {
     if !met_or_skip(&[Need::Program("strace")]) {
         return None;
@@ -22,7 +22,8 @@ fn calls(names: &str, args: &[&Path]) -> Option<String> {
     Some(fs::read_to_string(&log).unwrap())
 }
 
-/// SEEK_DATA has said "hole" where there were bytes (OpenZFS 15526): where a file system may, all that is proved was read.
+/// SEEK_DATA has reported holes where data was (OpenZFS 15526). If a file system may do so, all
+/// verified data was read.
 #[test]
 fn no_digest_and_no_comparison_asks_the_source_for_its_holes() {
     let Some(bed) = FaultBed::new("") else { return };
@@ -47,14 +48,14 @@ fn no_digest_and_no_comparison_asks_the_source_for_its_holes() {
         };
         assert!(!log.contains("SEEK_DATA"), "{algorithm}: {log}");
     }
-    // Other copies do, which shows that this test can see it.
+    // Other copies use SEEK_DATA, which proves that this test can detect it.
     for (options, source) in [(&[][..], &view), (&["--verify"], &local)] {
         let Some(log) = cp(options, source) else { return };
         assert!(log.contains("SEEK_DATA"), "{options:?}: {log}");
     }
 }
 
-/// What is removed in the end was read in full, holes and all.
+/// A source that is removed in the end was read completely, including holes.
 #[test]
 fn no_move_asks_the_source_for_its_holes() {
     let (home, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
@@ -68,7 +69,7 @@ fn no_move_asks_the_source_for_its_holes() {
     assert_eq!((bytes.len(), &bytes[5 << 20..(5 << 20) + 4]), (9 << 20, &b"data"[..]));
 }
 
-/// Mapped files thrash hard disks and count as memory of the process (b3sum 32, 305).
+/// Mapped files cause seeks on hard disks and count as memory of the process (b3sum 32, 305).
 #[test]
 fn no_file_is_mapped_to_be_hashed_or_copied() {
     for words in [&["sum", "-a", "blake3"][..], &["sum", "-a", "md5"], &["sum", "-a", "md5,crc32c"], &["cp"]]
@@ -87,7 +88,7 @@ fn no_file_is_mapped_to_be_hashed_or_copied() {
     }
 }
 
-/// Nothing is remembered of a file from one run to the next, so that a time that did not move hides nothing.
+/// haul keeps no state of a file between runs, so that an unchanged time hides nothing.
 #[test]
 fn a_bit_that_rots_under_an_old_time_is_found() {
     let home = tempfile::tempdir().unwrap();

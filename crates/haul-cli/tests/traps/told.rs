@@ -1,4 +1,4 @@
-//! Nothing that fails is passed over, and nothing that did not fail pays for it.
+//! Each failure is reported, and affects no other file.
 
 use crate::faults::bed::{FaultBed, HAUL, haul, noise, write_old};
 use haul_lab::needs::{Need, met_or_skip};
@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Links, pipes and directories are not less than files: what can't be set on them fails the copy.
+/// Links, pipes and directories are treated like files: metadata that cannot be set on them fails
+/// the copy.
 #[test]
 fn metadata_that_cannot_be_set_on_anything_but_a_file_fails_the_copy_too() {
     for name in ["link", "pipe", "dir"] {
@@ -29,7 +30,8 @@ fn metadata_that_cannot_be_set_on_anything_but_a_file_fails_the_copy_too() {
     }
 }
 
-/// What `install` could not finish belongs to nobody else, is no program, and has no time that looks finished.
+/// A file that `install` could not finish is accessible to no other user, is not executable, and
+/// has no time that looks finished.
 #[test]
 fn an_installed_file_that_is_not_whole_stays_closed_and_the_others_come() {
     for rule in [
@@ -70,7 +72,7 @@ fn a_link_that_cannot_be_made_fails_the_copy() {
     assert_eq!(fs::read(bed.path("store/sink/file")).unwrap(), noise(100));
 }
 
-/// Nothing is removed at the sink but what a source takes the place of, whatever went wrong at the source.
+/// Only entries that a source replaces are removed at the sink, whatever failed at the source.
 #[test]
 fn what_only_the_sink_has_stays_when_the_source_cannot_be_read() {
     let Some(bed) = FaultBed::new("source/dir list .. errno EIO") else { return };
@@ -102,7 +104,7 @@ fn device_nodes_keep_their_numbers() {
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("source");
     fs::create_dir(&source).unwrap();
-    // Numbers beyond what eight bits hold, each side.
+    // Numbers that exceed eight bits, on each side.
     let nodes = [("c", "1", "3"), ("c", "259", "70000"), ("b", "7", "0"), ("b", "4000", "1048575")];
     for (kind, major, minor) in nodes {
         let made = Command::new("mknod")
@@ -124,7 +126,7 @@ fn device_nodes_keep_their_numbers() {
     }
 }
 
-/// The limit on the size of files: the write says so, and the file is named.
+/// With the limit on file sizes the write fails, and haul names the file.
 #[test]
 fn a_file_longer_than_files_may_be_is_told() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Two folders made alike, and what became of them.
+//! Two identical directories, and the results of a script in each.
 
 use crate::faults::bed::copy_haul;
 use haul_lab::mounts::{Mounted, SmallFs};
@@ -11,7 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// What both folders hold at first. All times lie in 2001, but those of `new`, which lies in 2005.
+/// Initial contents of both directories. All times are in 2001, except that of `new`, which is in
+/// 2005.
 const SETUP: &str = r#"
 umask 022
 printf alpha > a; printf bravo > b; printf 'charlie\n' > c; : > empty
@@ -28,13 +29,14 @@ touch -d '2005-06-07 08:09:10.5Z' new
 chmod 750 t/s; chmod 555 closed; touch -d '2001-02-03 04:05:06.123456789Z' t/s closed
 "#;
 
-/// Seconds since 1970: what was touched later than 2010 was made by the script, at a time that differs.
+/// Seconds since 1970. An entry with a time after 2010 was touched by the script, at a time that
+/// differs.
 const LATELY: i64 = 1_262_304_000;
 
-/// What stands for a tree that can't be looked at.
+/// Replaces the description of a tree that cannot be read.
 const TOO_DEEP: &str = "a tree too deep to be looked at";
 
-/// What a script came to.
+/// Result of a script.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) status: Option<i32>,
@@ -50,18 +52,18 @@ pub(crate) struct Twins {
     beside: Beside,
 }
 
-/// What the link `x-fs` in a sandbox leads to.
+/// Target of the link `x-fs` in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
-    /// There is no such link.
+    /// No such link.
     Nothing,
     /// An empty file system in memory.
     Memory,
-    /// An empty ext4 on a loop device.
+    /// An empty ext4 file system on a loop device.
     Ext4,
 }
 
-/// A file system beside a sandbox.
+/// A file system next to a sandbox.
 enum Other {
     Memory(Mounted),
     Ext4(SmallFs),
@@ -90,7 +92,8 @@ impl Twins {
         Twins { root, as_user: false, beside: Beside::Nothing }
     }
 
-    /// Sandboxes in which an ordinary user runs the script, whoever runs the tests; `None` where that can't be.
+    /// Creates sandboxes in which an ordinary user runs the script, whichever user runs the tests.
+    /// Returns `None` if that is impossible.
     pub(crate) fn of_user() -> Option<Twins> {
         if !rustix::process::geteuid().is_root() {
             return Some(Twins::new());
@@ -99,30 +102,32 @@ impl Twins {
         has_setpriv.then(|| Twins { as_user: true, ..Twins::new() })
     }
 
-    /// Sandboxes with another file system each, behind the link `x-fs`; `None` where nothing can be mounted.
+    /// Creates sandboxes with another file system each, behind the link `x-fs`. Returns `None` if
+    /// none can be mounted.
     pub(crate) fn across(beside: Beside) -> Option<Twins> {
         let needs: &[Need] =
             if beside == Beside::Ext4 { &[Need::Loop, Need::Program("mkfs.ext4")] } else { &[Need::Mount] };
         met_or_skip(needs).then(|| Twins { beside, ..Twins::new() })
     }
 
-    /// As [`Twins::across`], for an ordinary user.
+    /// Does the same as [`Twins::across`] for an ordinary user.
     pub(crate) fn of_user_across(beside: Beside) -> Option<Twins> {
         let mounts = Twins::across(beside)?;
         Some(Twins { beside: mounts.beside, ..Twins::of_user()? })
     }
 
-    /// Runs a script with the tools of this project.
+    /// Runs a script with haul's tools.
     pub(crate) fn ours(&self, script: &str) -> Run {
         self.run("ours", bin(env!("CARGO_BIN_EXE_haul").as_ref()), script)
     }
 
-    /// Runs a script with GNU's.
+    /// Runs a script with GNU's tools.
     fn gnus(&self, script: &str) -> Run {
         self.run("gnus", bin(Path::new("/usr/bin/cp")), script)
     }
 
-    /// As [`Twins::ours`], for trees too deep to be looked at: status and both outputs.
+    /// Does the same as [`Twins::ours`] for trees that are too deep to read. Returns status and
+    /// both outputs.
     pub(crate) fn ours_unseen(&self, script: &str) -> (Option<i32>, String, String) {
         let folder = self.root.path().join("deep");
         std::fs::create_dir(&folder).unwrap();
@@ -133,7 +138,7 @@ impl Twins {
         seen
     }
 
-    /// Where the two differ, if they do.
+    /// Returns the difference between the two tools, if there is any.
     pub(crate) fn difference(&self, script: &str) -> Option<String> {
         let (mut gnus, mut ours) = (self.gnus(script), self.ours(script));
         if gnus.tree == TOO_DEEP {
@@ -201,7 +206,7 @@ impl Twins {
 }
 
 impl Twins {
-    /// Mounts what is to be beside a sandbox, and links it there.
+    /// Mounts the other file system of a sandbox, and links it there.
     fn mount(&self, folder: &Path) -> Option<Other> {
         let other = match self.beside {
             Beside::Nothing => return None,
@@ -220,7 +225,7 @@ impl Twins {
         Some(other)
     }
 
-    /// Runs a script in a folder, with `bin` before all other places of commands.
+    /// Runs a script in a directory, with `bin` at the start of the path.
     fn shell(&self, folder: &Path, bin: &Path, script: &str) -> Output {
         let mut command = if self.as_user {
             let mut command = Command::new("setpriv");
@@ -240,13 +245,13 @@ impl Twins {
     }
 }
 
-/// A folder with the tools' names in it.
+/// Returns a directory with the names of the tools.
 fn bin(target: &Path) -> PathBuf {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        // A copy: the folder that cargo builds in may be closed to the user some tests run as.
+        // A copy, because the build directory may be inaccessible to the user of some tests.
         let ours = folder.path().join("ours");
         let gnus = folder.path().join("gnus");
         std::fs::create_dir(&ours).unwrap();
@@ -269,14 +274,15 @@ fn sorted(text: &str) -> String {
     lines.join("\n")
 }
 
-/// One line an entry, with all that a copy may keep; times of this run are all alike.
+/// Returns one line for each entry, with everything that a copy may keep. All times of this run are
+/// equal.
 fn describe(folder: &Path) -> String {
-    // Deeper than a path can say: see the difference about followed links.
+    // The tree is deeper than a path can express: see the difference about followed links.
     let Ok(snapshot) = Snapshot::take(folder) else { return TOO_DEEP.to_owned() };
     let mut text = String::new();
     for (path, entry) in snapshot.entries() {
         let time = if entry.mtime.0 > LATELY { "now".to_owned() } else { format!("{:?}", entry.mtime) };
-        // The sandbox itself, and folders that only the run touched, are as they are.
+        // The sandbox itself, and directories that only the run touched, are not compared.
         let _ = writeln!(
             text,
             "{} {} {:04o} {:?} {time} {:?} {:?}",
@@ -294,13 +300,13 @@ fn describe(folder: &Path) -> String {
 fn kind(entry: &Entry) -> String {
     match &entry.kind {
         Kind::File { len, digest, .. } => format!("file of {len} bytes, {digest:x}"),
-        // Each sandbox has another file system of its own.
+        // Each sandbox has its own other file system.
         Kind::Link(target) if target.to_string_lossy().contains("/haul-lab-") => "Link beside".to_owned(),
         other => format!("{other:?}"),
     }
 }
 
-/// Lets the folder be removed by a user who closed parts of it.
+/// Makes a directory removable whose user removed permissions from parts of it.
 fn open_all(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -134,7 +134,8 @@ fn ctrl_c_closes_the_waybill_of_a_copy_over_what_had_arrived() {
 
 #[test]
 fn the_waybill_of_a_copy_that_was_killed_is_cut_off_and_not_appended_to() {
-    // Holds the copy after so many files that the first lines of their entries have been written.
+    // Holds the copy when the number of arrived files is high enough that the first lines of their
+    // entries have been written.
     let Some(bed) = FaultBed::new(&format!("sink/f* write .. delay {HOLD} after 150 times 1")) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! `cp`'s command lines.
+//! Command lines of `cp`.
 
 use super::Value::{Optional, Place, Required};
 use super::{Language, Opt, flag, valued};
@@ -29,7 +29,7 @@ const KEPT: [&str; 18] = [
 const CONTROLS: [&str; 14] =
     ["none", "off", "numbered", "t", "existing", "nil", "simple", "never", "bad", "n", "e", "nu", "si", ""];
 
-/// Those that change what is copied come more often than those that are refused.
+/// Options that change the copy are more frequent than refused ones.
 const OPTIONS: [Opt; 36] = [
     flag(b'r', "recursive", 22),
     flag(b'R', "recursive", 8),

@@ -1,4 +1,4 @@
-//! `install`'s command lines.
+//! Command lines of `install`.
 
 use super::Value::{Optional, Place, Required};
 use super::{Language, Opt, flag, valued};
@@ -33,7 +33,7 @@ const MODES: [&str; 22] = [
     "",
 ];
 
-/// Stripping asks a program of its own, which need not be there.
+/// The option to strip is missing, because it needs a separate program.
 const OPTIONS: [Opt; 20] = [
     flag(b'd', "directory", 12),
     flag(b'D', "", 14),

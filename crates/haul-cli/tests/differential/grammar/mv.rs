@@ -1,4 +1,4 @@
-//! `mv`'s command lines.
+//! Command lines of `mv`.
 
 use super::Value::{Optional, Place, Required};
 use super::{Language, Opt, flag, valued};
