@@ -100,29 +100,28 @@ const STARTS: [&str; 9] = ["What", "Whether", "How", "Why", "Where", "Who", "Who
 
 /// The findings that each part has at most: flagged phrases and starts together, and comment lines above [`COLUMNS_MAX`].
 /// Parts that are not listed have none.
-pub const LIMITS: [(&str, usize, usize); 22] = [
+pub const LIMITS: [(&str, usize, usize); 21] = [
     (".", 85, 0),
     ("crates", 6, 5),
-    ("crates/haul-cli/src", 171, 51),
-    ("crates/haul-cli/tests", 539, 272),
+    ("crates/haul-cli/src", 80, 3),
+    ("crates/haul-cli/tests", 225, 27),
     ("crates/haul-digest/src", 6, 4),
-    ("crates/haul-digest/tests", 7, 22),
     ("crates/haul-engine/examples", 0, 2),
     ("crates/haul-engine/src", 118, 20),
-    ("crates/haul-engine/tests", 24, 13),
-    ("crates/haul-lab/src", 12, 3),
+    ("crates/haul-engine/tests", 20, 0),
+    ("crates/haul-lab/src", 11, 0),
     ("crates/haul-lab/tests", 2, 0),
     ("crates/haul-log/src", 25, 22),
-    ("crates/haul-log/tests", 31, 24),
+    ("crates/haul-log/tests", 8, 0),
     ("crates/haul-net/examples", 1, 1),
     ("crates/haul-net/src", 10, 2),
-    ("crates/haul-net/tests", 17, 6),
+    ("crates/haul-net/tests", 4, 0),
     ("crates/haul-proto/src", 12, 2),
-    ("crates/haul-proto/tests", 7, 1),
+    ("crates/haul-proto/tests", 5, 0),
     ("crates/haul-sys/src", 2, 3),
-    ("crates/haul-sys/tests", 9, 3),
-    ("docs", 177, 0),
-    ("fuzz", 9, 4),
+    ("crates/haul-sys/tests", 3, 0),
+    ("docs", 37, 0),
+    ("fuzz", 1, 0),
 ];
 
 /// Files that hold the phrases as data.
