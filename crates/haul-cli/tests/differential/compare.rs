@@ -112,6 +112,14 @@ fn without(these: &[String], those: &[String]) -> Vec<String> {
     missing
 }
 
+pub(super) fn contains(text: &[u8], part: &[u8]) -> bool {
+    find(text, part).is_some()
+}
+
+pub(super) fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+    text.windows(part.len()).position(|window| window == part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::case::Tool;

@@ -2,6 +2,7 @@
 //! as narrow as possible.
 
 use super::case::{Case, Tool};
+use super::compare::{contains, find};
 use super::plant::{BOX, Kind, Plant};
 use super::twins::{Ending, Status};
 use std::collections::BTreeSet;
@@ -595,12 +596,4 @@ fn differ_in_time(a: &str, b: &str) -> bool {
         Some((before.to_owned(), rest.to_owned()))
     };
     a != b && without(a).is_some_and(|a| without(b) == Some(a))
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    find(text, part).is_some()
-}
-
-fn find(text: &[u8], part: &[u8]) -> Option<usize> {
-    text.windows(part.len()).position(|window| window == part)
 }

@@ -250,9 +250,9 @@ impl Sink {
         if !file.covers(&file.done) || (file.settles_objects(settles_above) && !file.covers(&file.settled)) {
             return;
         }
-        // Rehash an empty file only after FILE_CLOSE shows that the file is not the same. The
-        // rehash creates the file.
-        if rehashes && !file.is_rehashing && (file.close.is_some() || file.geometry.count() > 0) {
+        // Rehash a file without data (empty, or one hole) only after FILE_CLOSE shows that the file
+        // is not the same. The rehash creates the file.
+        if rehashes && !file.is_rehashing && (file.close.is_some() || !file.has_brought_nothing()) {
             file.is_rehashing = true;
             out.push(Command::Rehash { file: number, attempt: file.attempt, object: None });
         }

@@ -1,13 +1,13 @@
 //! Tests of the limits of the state machines: retries of an object, and the quota.
 
 use haul_digest::{Algorithm, Digest, digest};
-use haul_model::{ByteRange, Level, ObjectIndex};
+use haul_model::{ByteRange, Level, Moment, ObjectIndex};
 use haul_proto::sink::Verdict;
 use haul_proto::source::{Event, Work};
 use haul_proto::{
-    Answer, BlockDigest, BlockReject, BlockSync, CONTROL, Close, Encoding, FileId, FileKind, FileNumber,
-    JobOptions, Message, NewBlock, NewFile, Runs, Sink, Source, Stated, Timing, Verify, Why, Window, sink,
-    source,
+    Answer, BlockDigest, BlockReject, BlockSync, CONTROL, Close, Encoding, FileClose, FileId, FileKind,
+    FileNumber, JobOptions, Message, NewBlock, NewFile, Runs, Sink, Source, Stated, Timing, Unit, Update,
+    Verify, Why, Window, sink, source,
 };
 use std::time::Duration;
 
@@ -216,4 +216,39 @@ fn a_file_that_fails_before_its_bytes_came_gives_its_room_back() {
     let failed = sink::Event::WriteFailed { file: NUMBER, reason: Why::Io.into() };
     sink.handle(failed, NOW, &mut Vec::new());
     assert!(may_come(&mut sink, 2, take()));
+}
+
+/// Regression: the sink read a file of holes back as soon as it was opened, because no object was
+/// missing. That created the file, or opened it to be written in place, although its digest showed
+/// that it was the same: its time was lost, or a temporary file was left.
+#[test]
+fn a_compared_file_without_data_is_read_back_only_if_it_is_not_the_same() {
+    for (size, holes) in [(0, Runs::default()), (2 * OBJECT, Runs::of(0, 2))] {
+        for is_same in [true, false] {
+            let options = JobOptions {
+                verify: Verify::FilePipeline,
+                unit: Unit::File,
+                update: Update::Digest,
+                ..JobOptions::default()
+            };
+            let (window, timing) = (Window::default(), Timing::default());
+            let mut sink = Sink::new(sink::Settings { options, window, timing, tries: TRIES });
+            tell(&mut sink, sink::Event::LaneUp(CONTROL));
+            let facts = NewFile::new(&b"f"[..], FileKind::File { size, holes: holes.clone() });
+            tell(&mut sink, sink::Event::Message(CONTROL, Message::NewFile(Box::new(facts))));
+            let verdict = Verdict::Unless(right());
+            let (opened, _) = tell(&mut sink, sink::Event::Opened { file: NUMBER, verdict, rereads: false });
+            assert_eq!(opened, [], "{size} bytes");
+            let close = if is_same {
+                Close::Same
+            } else {
+                Close::Read { size, mtime: Moment { sec: 0, nsec: 0 }, root: Some(right()) }
+            };
+            let close = FileClose { number: NUMBER, attempt: 0, close };
+            let (closed, _) =
+                tell(&mut sink, sink::Event::Message(CONTROL, Message::FileClose(Box::new(close))));
+            let rehashes = closed.iter().any(|command| matches!(command, sink::Command::Rehash { .. }));
+            assert_eq!(rehashes, !is_same, "{size} bytes: {closed:?}");
+        }
+    }
 }
