@@ -95,7 +95,9 @@ fn advice(tool: &str, settings: &MoveSettings, into: Option<&OsStr>) -> Option<S
         return None;
     }
     let left = left.join(" ");
-    let copy = if is_own_name(tool) { "haul cp -a --update --verify" } else { "cp -a --update" };
+    // Not `--update`: a newer file at the destination, which a move replaces, would stay, and its
+    // source would be removed.
+    let copy = if is_own_name(tool) { "haul cp -af --verify" } else { "cp -af" };
     Some(match into {
         Some(into) => format!("{copy} -t {} -- {left} && rm -rf -- {left}", quote_if_needed(into)),
         None => format!("{copy} -T -- {left} {} && rm -rf -- {left}", quote_if_needed(sink)),

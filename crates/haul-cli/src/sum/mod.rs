@@ -179,7 +179,9 @@ fn print_all(
     }
     let begun = job.waybill.as_ref().map(|order| Receipt::begin(tool, order, listed)).transpose();
     let (receipt, known) = match begun {
-        Ok(begun) => begun.map_or((None, None), |(receipt, known)| (Some(receipt), known)),
+        Ok(begun) => {
+            begun.map_or((None, None), |(receipt, known)| (Some(receipt.with_operands(&job.files)), known))
+        }
         Err(error) => {
             out.complain(&error.to_string());
             return false;

@@ -10,9 +10,10 @@ use haul_engine::sum::{Form, Recipe, Sums};
 use haul_engine::waybill::{Bill, BillError, FileFacts, Known, LeafStore, Named, Root, Wanted, file_entry};
 use haul_log::waybill::PathFault;
 use haul_model::{LeafSize, ObjectSize};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Waybill to write, and the digests that are printed.
@@ -84,8 +85,11 @@ pub(super) struct Receipt<'a> {
     order: &'a WaybillOrder,
     bill: Bill,
     leaves: Option<Arc<LeafStore>>,
-    /// Directory of the latest file. No link on the way to it leads out of the root.
-    latest: Mutex<PathBuf>,
+    /// Operands that are links, or that a link leads out of the root. Beneath a directory, the walk
+    /// follows no link.
+    linked: HashMap<PathBuf, Result<Named, PathFault>>,
+    /// True if the files come from a list: each of them is an operand.
+    are_listed: bool,
 }
 
 /// Result of adding a file to the waybill.
@@ -119,7 +123,7 @@ impl<'a> Receipt<'a> {
         let Some(listing) = job.listing() else {
             let bill = Bill::begin(&order.path, &told)?;
             let leaves = leaf_store(&bill)?;
-            return Ok((Receipt { order, bill, leaves, latest: Mutex::default() }, None));
+            return Ok((Receipt { order, bill, leaves, linked: HashMap::new(), are_listed: false }, None));
         };
         let mut store = None;
         let wanted = |bill: &Bill| {
@@ -128,7 +132,7 @@ impl<'a> Receipt<'a> {
         };
         let (bill, known) = Bill::begin_or_go_on(&order.path, &told, listing, wanted)?;
         let leaves = if store.is_none() { leaf_store(&bill)? } else { store };
-        Ok((Receipt { order, bill, leaves, latest: Mutex::default() }, known))
+        Ok((Receipt { order, bill, leaves, linked: HashMap::new(), are_listed: false }, known))
     }
 
     /// Returns the directory that paths are relative to.
@@ -175,17 +179,45 @@ impl<'a> Receipt<'a> {
         Ok(Noted::Written)
     }
 
-    /// Same as [`Root::named`], but resolves the path of a directory only once.
-    fn named(&self, path: &Path) -> Result<Named, PathFault> {
-        let directory = path.parent().unwrap_or(Path::new(""));
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_link = path.is_symlink();
-        if !is_link && *latest == directory && !directory.as_os_str().is_empty() {
-            return Ok(Named { link: None, file: self.order.root.path_of(path.as_os_str())? });
+    /// Finds the operands that are reached through links, once for all files.
+    pub(super) fn with_operands(mut self, files: &Files) -> Receipt<'a> {
+        let Files::Given(operands) = files else { return Receipt { are_listed: true, ..self } };
+        let mut clear: Option<&Path> = None;
+        for path in operands.iter().map(Path::new) {
+            // Files of one directory are reached through the same links.
+            let is_clear = clear.is_some() && clear == path.parent();
+            if is_clear && !path.is_symlink() {
+                continue;
+            }
+            let named = self.order.root.named(path.as_os_str());
+            match &named {
+                Ok(Named { link: None, .. }) => clear = path.parent(),
+                Ok(_) | Err(PathFault::LeadsOut) => drop(self.linked.insert(path.to_owned(), named)),
+                // A directory can have a path that no file can have, such as the root's.
+                Err(_) => {}
+            }
         }
-        let named = self.order.root.named(path.as_os_str())?;
-        directory.clone_into(&mut latest);
-        Ok(named)
+        self
+    }
+
+    /// Returns the names of a file in the waybill.
+    fn named(&self, path: &Path) -> Result<Named, PathFault> {
+        if self.are_listed {
+            return self.order.root.named(path.as_os_str());
+        }
+        let linked = |above: &Path| self.linked.get(above);
+        match linked(path) {
+            Some(named) => named.clone(),
+            None if self.linked.is_empty() => self.unlinked(path),
+            None => match path.ancestors().find_map(|above| linked(above)?.as_ref().err()) {
+                Some(fault) => Err(*fault),
+                None => self.unlinked(path),
+            },
+        }
+    }
+
+    fn unlinked(&self, path: &Path) -> Result<Named, PathFault> {
+        Ok(Named { link: None, file: self.order.root.path_of(path.as_os_str())? })
     }
 
     /// Removes the section.

@@ -338,15 +338,16 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     // SEEK_DATA is not trusted, or if a digest is not taken object by object. The same holds before
     // a move removes the source.
     let proves = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
+    // Asks the file systems, so it is called for sparse sources only.
     let trusts = || [&file.source, &file.sink].iter().all(filesystem::tells_holes);
     let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || job.settings.rules.moves;
     let by_object = !must_read && !digesting::is_serial(moving);
-    let reads_all = proves && !(by_object && trusts());
+    let reads_all = || proves && !(by_object && trusts());
     match job.settings.rules.sparse {
         SparseRule::Never => Holes::Dense,
         SparseRule::Always => Holes::Zeros,
         SparseRule::Auto if !file.source_stat.is_sparse() => Holes::Dense,
-        SparseRule::Auto if reads_all => Holes::Zeros,
+        SparseRule::Auto if reads_all() => Holes::Zeros,
         SparseRule::Auto => Holes::OfSource,
     }
 }

@@ -7,7 +7,7 @@ use super::digesting::FileHash;
 use super::directory::Directory;
 use super::entry::{DirectorySettle, Entry as CopyEntry};
 use super::error::CopyError;
-use super::file::FileMove;
+use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::pipeline::Moved;
 use crate::waybill::{
@@ -18,7 +18,7 @@ use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, Part
 use haul_log::waybill::{Entry, Kind, PathFault, Proven, RelPath, Way};
 use haul_model::{ByteLen, Level, Object, ObjectSize};
 use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{Follow, Stat, open};
+use haul_sys::{FileKind, Follow, Stat, open};
 use std::ffi::OsStr;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -207,10 +207,14 @@ pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &Receipt
     let proven: Vec<Proven> = parts.map(|&range| Proven { range, level: Level::Reread }).collect();
     let Some(receipt) = &job.settings.moving.receipt else { return };
     let sink = file.sink_path();
-    // A directory that this job created is not reached through a link.
-    let named = match file.parent.sink_is_new {
-        true => receipt.root.path_of(&sink).map(|file| Named { link: None, file }),
-        false => receipt.root.named(&sink),
+    let is_link = || {
+        stat_at(file.parent.sink(), &*file.sink_name, Follow::No)
+            .is_ok_and(|found| found.kind == FileKind::Symlink)
+    };
+    // A file that this job created is not reached through a link.
+    let named = match file.sink_state != SinkState::New && is_link() {
+        true => receipt.root.named(&sink),
+        false => receipt.root.path_of(&sink).map(|file| Named { link: None, file }),
     };
     let named = match named {
         Ok(named) => named,

@@ -4,12 +4,13 @@
 //! under test. A case that hangs aborts the process and prints its seed.
 
 use super::pair::{Pair, Transfer, keep_all};
+use super::updates::{RULES, WAYS};
 use haul_digest::Algorithm;
 use haul_engine::log::Recheck;
 use haul_lab::random::{Random, soak_seed};
 use haul_lab::random_tree::RandomTree;
 use haul_lab::snapshot::{Entry, Facets, Kind, Snapshot};
-use haul_model::{Level, ObjectSize};
+use haul_model::ObjectSize;
 use haul_proto::{Compression, JobOptions, Unit, Update, Verify};
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, mkfifoat, utimensat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,21 +29,6 @@ const OBJECT: u64 = 64 << 10;
 
 /// Time limit of a case, far longer than a case takes on a loaded machine.
 const HANG: Duration = Duration::from_secs(100);
-
-const RULES: [Update; 6] =
-    [Update::Always, Update::Missing, Update::Newer, Update::SizeTime, Update::Digest, Update::Object];
-
-const WAYS: [(Verify, Unit, Level); 9] = [
-    (Verify::None, Unit::Object, Level::Received),
-    (Verify::Stream, Unit::Object, Level::Verified),
-    (Verify::Stream, Unit::Object, Level::Durable),
-    (Verify::Stream, Unit::File, Level::Verified),
-    (Verify::Reread, Unit::Object, Level::Reread),
-    (Verify::Hybrid, Unit::Object, Level::Verified),
-    (Verify::Sequential, Unit::File, Level::Verified),
-    (Verify::FilePipeline, Unit::File, Level::Verified),
-    (Verify::BlockPipeline, Unit::Object, Level::Verified),
-];
 
 /// Parameters of one transfer.
 #[derive(Debug)]

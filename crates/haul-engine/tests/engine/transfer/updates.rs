@@ -12,10 +12,10 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-const RULES: [Update; 6] =
+pub(super) const RULES: [Update; 6] =
     [Update::Always, Update::Missing, Update::Newer, Update::SizeTime, Update::Digest, Update::Object];
 
-const WAYS: [(Verify, Unit, Level); 9] = [
+pub(super) const WAYS: [(Verify, Unit, Level); 9] = [
     (Verify::None, Unit::Object, Level::Received),
     (Verify::Stream, Unit::Object, Level::Verified),
     (Verify::Stream, Unit::Object, Level::Durable),
