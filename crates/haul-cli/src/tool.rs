@@ -10,14 +10,14 @@ haul moves very large data and proves that it arrived.
 Usage: haul COMMAND [OPTION]... [FILE]...
 
 Commands:
-  cp      copy files and trees by every core, with cp's options; --verify reads the copy back
-  mv      move files and trees, with mv's options; across file systems nothing goes before its copy is proved
-  install copy files with install's options
+  cp      copy files and trees, using all cores (GNU cp options); --verify reads the copy back
+  mv      move files and trees (GNU mv options); across file systems, verify the copy before removing the source
+  install copy files and set owner and permissions (GNU install options)
   send    files and trees to another host, by ssh or a ticket; every object is compared there
   fetch   files and trees of another host to this one
   serve   let the holders of tickets send and fetch beneath a directory
-  sum     checksums of files, several kinds from one read; -c checks a list
-  check   files against lists of checksums in any form; says what each list was taken for
+  sum     print checksums of files, several algorithms from one read; -c checks a list
+  check   check files against lists of checksums in any format, which is detected
   verify  re-read data and hold it against a waybill: intact, modified, rotted, missing
   repair  replace damaged bytes, and make missing files, from replicas that verify
   waybill show, check or export a waybill

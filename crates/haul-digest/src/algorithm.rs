@@ -82,7 +82,7 @@ pub enum Algebra {
 
 /// Error for a text that is not the name of an algorithm.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("unknown checksum '{name}'; known are {known}", known = KnownNames)]
+#[error("unknown checksum '{name}'; valid names are {known}", known = KnownNames)]
 pub struct UnknownAlgorithm {
     /// The given text.
     pub name: String,
@@ -377,7 +377,7 @@ mod tests {
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = Algorithm::parse("sha3-84").unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("unknown checksum 'sha3-84'; known are adler32, crc32, "), "{text}");
+        assert!(text.starts_with("unknown checksum 'sha3-84'; valid names are adler32, crc32, "), "{text}");
         assert!(text.ends_with(", xxh3-64, xxh3-128"), "{text}");
         assert!(Algorithm::parse("").is_err());
     }

@@ -49,7 +49,7 @@ pub(crate) fn clear(file: impl AsFd, range: ByteRange, patience: Patience) -> io
     };
     match filesystem::medium(file) {
         Medium::Storage => {}
-        Medium::Memory => return Ok(ReadPath::Cache("its file system lives in memory")),
+        Medium::Memory => return Ok(ReadPath::Cache("its file system is in memory")),
         Medium::FileBelow => {
             drop_once(widened(range, cache::page_bytes()))?;
             return Ok(ReadPath::Cache("overlayfs does not tell what the page cache holds"));
@@ -70,7 +70,7 @@ pub(crate) fn clear(file: impl AsFd, range: ByteRange, patience: Patience) -> io
             }
         }
     }
-    Ok(ReadPath::Cache("the page cache does not let go of it: another process may have it mapped"))
+    Ok(ReadPath::Cache("its pages stay in the page cache: another process may have mapped the file"))
 }
 
 /// Widens a range to the next multiples of `border`, as far as offsets allow.

@@ -29,20 +29,20 @@ pub enum PathFault {
     #[error("it is absolute")]
     Absolute,
     /// A component is `..`.
-    #[error("it climbs out by '..'")]
+    #[error("it contains '..'")]
     Climbs,
     /// A component is `.` or empty.
-    #[error("a part of it is empty or '.'")]
+    #[error("a component of it is empty or '.'")]
     EmptyPart,
     /// The path contains a NUL byte.
-    #[error("it holds a NUL byte")]
+    #[error("it contains a NUL byte")]
     Nul,
     /// The path is longer than [`PATH_BYTES_MAX`], or a component is longer than
     /// [`PART_BYTES_MAX`].
-    #[error("it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}")]
+    #[error("it exceeds {PATH_BYTES_MAX} bytes, or a component exceeds {PART_BYTES_MAX}")]
     TooLong,
     /// A symbolic link in it leads out of the root.
-    #[error("a link in it leads out of the directory that paths are relative to")]
+    #[error("a symbolic link in it leads out of the root directory")]
     LeadsOut,
 }
 

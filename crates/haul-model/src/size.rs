@@ -7,11 +7,11 @@ use thiserror::Error;
 pub enum SizeError {
     /// The text has no digits, or contains something that is neither a digit nor a unit.
     #[error(
-        "'{0}' is not a size: write a whole number, with K, M, G, T, P, KiB, MB, ... behind it if you like"
+        "'{0}' is not a size: write a whole number, optionally followed by K, M, G, T, P, KiB, MB, ..."
     )]
     Malformed(String),
     /// The size is more than 2^64 - 1 bytes.
-    #[error("'{0}' is more than 2^64 - 1 bytes")]
+    #[error("'{0}' exceeds 2^64 - 1 bytes")]
     TooLarge(String),
 }
 

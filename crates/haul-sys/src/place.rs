@@ -104,7 +104,7 @@ mod tests {
                 assert_ne!(one, other);
                 assert_eq!(place_of(&hole).unwrap(), Place::Nowhere);
             }
-            told => assert_eq!(told, (Place::Untold, Place::Untold), "a map is told of both or of none"),
+            told => assert_eq!(told, (Place::Untold, Place::Untold), "a map has both or neither"),
         }
     }
 

@@ -273,7 +273,7 @@ mod tests {
             let error = io::Error::from(errno);
             assert_eq!(copying_is_unsupported(errno), no_copy, "{errno:?} of copy_file_range");
             assert_eq!(clone_is_unsupported(&error), no_clone, "{errno:?} of FICLONE");
-            assert_eq!(clone_never_works_between(&error), never, "{errno:?} of FICLONE, for good");
+            assert_eq!(clone_never_works_between(&error), never, "{errno:?} of FICLONE, permanently");
         }
         let other = io::Error::other("no number");
         assert!(!clone_is_unsupported(&other) && !clone_never_works_between(&other));

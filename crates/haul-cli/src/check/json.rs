@@ -34,7 +34,7 @@ impl Record {
         let flaw = |text: &str| Flaw::Record(text.to_owned());
         let name = match (self.path, self.path_base64) {
             (Some(path), _) => path.into_bytes(),
-            (None, Some(text)) => base64::decode(&text).ok_or_else(|| flaw("path_base64 is no base64"))?,
+            (None, Some(text)) => base64::decode(&text).ok_or_else(|| flaw("path_base64 is not base64"))?,
             (None, None) => return Err(Flaw::NoName),
         };
         if name.is_empty() {

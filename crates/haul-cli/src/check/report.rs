@@ -145,7 +145,7 @@ impl<'a, 'o> Report<'a, 'o> {
         }
         tally.mismatched += 1;
         let detail = match size {
-            Some(size) => format!("the list says {size} bytes, it has {}", sums.range.len()),
+            Some(size) => format!("the list says {size} bytes, the file has {}", sums.range.len()),
             None if claim.stated.len() > 1 => {
                 format!("differs in {}", names(&wrong.iter().map(String::as_str).collect::<Vec<_>>(), ", "))
             }
@@ -170,7 +170,7 @@ impl<'a, 'o> Report<'a, 'o> {
 
     fn foreign(&mut self, list: &List, foreign: &Foreign) {
         self.tally(list).add_foreign(&foreign.algorithm);
-        let detail = format!("{} is not computed here", foreign.algorithm);
+        let detail = format!("{} is not supported", foreign.algorithm);
         let text = format!("NOT CHECKED, {detail}");
         self.verdict(
             &foreign.name,
@@ -255,7 +255,7 @@ impl<'a, 'o> Report<'a, 'o> {
         } else if !list.is_bag && tally.claims + tally.foreign_lines() == 0 {
             let none = match tally.excluded {
                 0 => "no properly formatted checksum lines found",
-                _ => "no checksum lines of the kinds asked for found",
+                _ => "no checksum lines of the requested algorithms found",
             };
             self.out.complain_of(&list.name, none);
         }
@@ -269,7 +269,7 @@ impl<'a, 'o> Report<'a, 'o> {
         let taken = if list.is_bag { remark.to_owned() } else { tally.taken_for() };
         let is_silent = self.manner.quiet && well;
         if !(taken.is_empty() || is_silent) {
-            self.out.complain_of(&list.name, &format!("taken for {taken}"));
+            self.out.complain_of(&list.name, &format!("detected as {taken}"));
         }
         for warning in tally.warnings(self.manner) {
             self.out.complain(&warning);
@@ -285,7 +285,7 @@ impl<'a, 'o> Report<'a, 'o> {
         };
         let would_be_found = dir.join(OsStr::from_bytes(first)).exists();
         if tally.missing == tally.claims && would_be_found && self.job.directory.is_none() {
-            let text = format!("the files lie beside the list: add -C {}", quote(dir.as_os_str()));
+            let text = format!("the files are next to the list; add -C {}", quote(dir.as_os_str()));
             self.out.complain_of(&list.name, &text);
         }
     }

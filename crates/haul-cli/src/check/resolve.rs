@@ -51,13 +51,13 @@ pub(super) enum Mistake {
     Algorithm(#[from] haul_digest::UnknownAlgorithm),
     #[error("{0}")]
     Size(String),
-    #[error("a leaf of a hash tree holds at least one byte")]
+    #[error("invalid leaf size 0: a leaf has at least one byte")]
     EmptyLeaf,
-    #[error("--split-size must be the leaf of --tree times a power of two")]
+    #[error("invalid split size: it must be the leaf size of --tree times a power of two")]
     Split,
-    #[error("invalid number of threads '{0}': 1 to {most} are possible", most = limits::WORKERS_MAX)]
+    #[error("invalid number of threads '{0}': valid values are 1 to {most}", most = limits::WORKERS_MAX)]
     Threads(String),
-    #[error("--json and --status exclude each other")]
+    #[error("cannot combine --json with --status")]
     SilentJson,
 }
 

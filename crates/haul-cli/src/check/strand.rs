@@ -81,7 +81,7 @@ impl Strand {
             Err(_) => return Next::Failed("read error".to_owned()),
         }
         if self.line == 1 && UTF16_MARKS.iter().any(|mark| line.starts_with(mark)) {
-            return Next::Failed("is UTF-16 text; convert it to UTF-8 first".to_owned());
+            return Next::Failed("cannot read UTF-16 text; convert the list to UTF-8 first".to_owned());
         }
         let read = match line.first() {
             Some(b'{') if !self.reader.is_sfv() => json::read(&line, self.forced.as_deref()),

@@ -72,10 +72,10 @@ impl Tally {
         warn(self.unreadable, "listed file could not be read", "listed files could not be read");
         warn(self.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
         for (name, count) in &self.foreign {
-            let one = format!("line has a checksum that is not computed here: {name}");
-            warn(*count, &one, &format!("lines have checksums that are not computed here: {name}"));
+            let one = format!("line has an unsupported checksum: {name}");
+            warn(*count, &one, &format!("lines have unsupported checksums: {name}"));
         }
-        warn(self.excluded, "line of another kind passed over", "lines of other kinds passed over");
+        warn(self.excluded, "line of another algorithm skipped", "lines of other algorithms skipped");
         warn(self.faults, "fault in the bag", "faults in the bag");
         if manner.ignore_missing && self.claims > 0 && self.matched + self.mismatched == 0 {
             all.push("no file was verified".to_owned());

@@ -287,7 +287,7 @@ fn proved(level: Level) -> String {
 
 /// Returns the digest of the copied bytes as the end of a file's line.
 fn passed(digest: &Digest) -> String {
-    format!(", {} of what passed by: {digest}", digest.algorithm().name())
+    format!(", {} of the copied bytes: {digest}", digest.algorithm().name())
 }
 
 /// Returns the command of this process, as it was typed and quoted for a shell.

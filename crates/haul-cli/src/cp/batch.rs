@@ -49,11 +49,14 @@ pub(super) fn standard_input() -> io::Result<Lines<BufReader<File>>> {
 pub(super) enum BatchError {
     #[error("standard input: {0}")]
     Read(#[from] io::Error),
-    #[error("standard input, line {line}: two names were expected: SOURCE DEST [START-END,...]")]
+    #[error("standard input, line {line}: expected two names: SOURCE DEST [START-END,...]")]
     Names { line: u64 },
     #[error("standard input, line {line}: {} is not percent-encoded", quote(name))]
     Encoding { line: u64, name: OsString },
-    #[error("standard input, line {line}: {} is no range START-END with START below END", quote(range))]
+    #[error(
+        "standard input, line {line}: invalid range {}: expected START-END with START below END",
+        quote(range)
+    )]
     Range { line: u64, range: OsString },
     #[error("standard input, line {line}: longer than {} bytes", limits::LIST_LINE_BYTES_MAX)]
     TooLong { line: u64 },

@@ -76,16 +76,16 @@ pub(super) enum UsageError {
     #[error("cannot combine --attributes-only with {0}, which needs the data")]
     NoData(&'static str),
     #[error(
-        "--waybill is about whole files: it can't be combined with --offset, --length, --dst-offset or --read-stdin"
+        "cannot combine --waybill with --offset, --length, --dst-offset or --read-stdin: a waybill lists complete files"
     )]
     PartAndWaybill,
     #[error(
-        "--waybill is about data that is copied: with --link there is none; haul sum --waybill writes one"
+        "cannot combine --waybill with --link, which copies no data; use 'haul sum --waybill'"
     )]
     LinksAndWaybill,
     #[error("--waybill-digests needs --waybill")]
     DigestsAlone,
-    #[error("--leaf needs --waybill, which keeps the leaves")]
+    #[error("--leaf needs --waybill, which stores the leaf digests")]
     LeavesAlone,
     #[error("--leaf: {0}")]
     Leaf(#[from] LeafSizeError),
@@ -95,10 +95,10 @@ pub(super) enum UsageError {
     AskAndBatch,
     #[error("{option}: {why}")]
     LogOption { option: &'static str, why: String },
-    #[error("{0} is about the log of a job that can be gone on with: it needs --resume")]
+    #[error("{0} needs --resume: it applies only to the log of a resumable job")]
     NeedsResume(&'static str),
     #[error(
-        "cannot combine --resume with {0}: a job that goes on copies whole files, and must know its own by their metadata"
+        "cannot combine --resume with {0}: a resumable job copies complete files and identifies its copies by their metadata"
     )]
     NotWithResume(&'static str),
     #[error("standard input: {}", cause(.0))]

@@ -116,16 +116,16 @@ fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
     let words: Vec<String> = words.map(|word| copy::quote_if_needed(word).to_string()).collect();
     let command = format!("{tool} {}", words.join(" "));
     match resolved.settings.operands {
-        _ if resumes => format!("to go on where it stopped, run: {command}"),
-        Operands::Batch(_) => format!("to copy what is missing, run with the same lines: {command}"),
-        _ => format!("to copy what is missing, run: {command}"),
+        _ if resumes => format!("to resume, run: {command}"),
+        Operands::Batch(_) => format!("to copy the missing files, run with the same lines: {command}"),
+        _ => format!("to copy the missing files, run: {command}"),
     }
 }
 
 /// Reports the incomplete files of an interrupted job and the command that resumes it.
 fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: &str) {
     for sink in &outcome.cut_off {
-        console.say(&format_args!("interrupted: {} is not complete", copy::quote(sink)));
+        console.say(&format_args!("interrupted: {} is incomplete", copy::quote(sink)));
     }
     console.say(&format_args!("interrupted: {advice}"));
 }

@@ -227,7 +227,7 @@ mod tests {
         }
         assert_eq!(names("-S -x"), [("suffix", Some("-x".into()))]);
         assert_eq!(names("-t=d"), [("target-directory", Some("=d".into()))]);
-        assert_eq!(names("--backup x"), [("backup", None)], "an optional value never stands next");
+        assert_eq!(names("--backup x"), [("backup", None)], "an optional value is never the next word");
     }
 
     #[test]

@@ -59,10 +59,10 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
 /// Reports the incomplete files of an interrupted job and the command that completes it.
 fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: Option<&str>) {
     for sink in &outcome.cut_off {
-        console.say(&format_args!("interrupted: {} is not complete", quote(sink)));
+        console.say(&format_args!("interrupted: {} is incomplete", quote(sink)));
     }
-    let advice = advice.map(|command| format!("; to move it, run: {command}")).unwrap_or_default();
-    console.say(&format_args!("interrupted: what was not moved stands whole where it was{advice}"));
+    let advice = advice.map(|command| format!("; to move them, run: {command}")).unwrap_or_default();
+    console.say(&format_args!("interrupted: sources that were not moved are intact{advice}"));
 }
 
 /// Returns the directory that the operands go into, if they do. Call this before the move: after

@@ -19,18 +19,18 @@ Usage: b3sum [OPTION]... [FILE]...
 
 Print or check BLAKE3 checksums. With no FILE, or when FILE is -, read standard input.
 
-  -l, --length LEN       bytes of the digest (32)
-      --seek POS         the first byte of the digest's endless output (0)
-      --keyed            keyed by 32 bytes from standard input
+  -l, --length LEN       length of the digest in bytes (default 32)
+      --seek POS         start at byte POS of the output stream of the digest (default 0)
+      --keyed            use a key of 32 bytes from standard input
       --derive-key CONTEXT  derive a key for this context
-      --num-threads NUM  how many workers; 0 for as many as there are cores
-      --no-mmap          taken and without effect: nothing is mapped
-      --no-names         digests without names
-      --raw              the bytes of one file's digest and nothing else
-      --tag              BLAKE3 (FILE) = DIGEST
+      --num-threads NUM  use NUM worker threads; 0 for one per core
+      --no-mmap          accepted and ignored: files are never mapped
+      --no-names         print digests without names
+      --raw              print only the bytes of one file's digest
+      --tag              print BLAKE3 (FILE) = DIGEST
   -c, --check            read lists of checksums and check the files they name
-      --quiet            with -c, don't print OK for each file that is
-  -h, --help             print this
+      --quiet            with -c, do not print OK for each matching file
+  -h, --help             print this help
   -V, --version          print the version
 ";
 

@@ -86,7 +86,7 @@ impl List {
 
     fn operand(&mut self, piece: Vec<u8>) -> Operand {
         if piece.contains(&0) {
-            return self.complaint("file name holds a NUL");
+            return self.complaint("file name contains a NUL byte");
         }
         if self.kind != ListKind::Ranges {
             if self.is_its_own(&piece) {
@@ -130,7 +130,7 @@ impl Operands for List {
 }
 
 /// Message for `-` in a list that is `-` itself.
-const ITS_OWN: &str = "names that come from the standard input can't name it";
+const ITS_OWN: &str = "a list on standard input cannot name standard input";
 
 /// Result of reading one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -257,7 +257,7 @@ fn print_all(
         });
     });
     if spared > 0 {
-        let text = format!("went on: {spared} files were hashed before and not touched since");
+        let text = format!("resumed: {spared} files already hashed and unchanged since");
         out.complain(&text);
     }
     if let Some(receipt) = &receipt {

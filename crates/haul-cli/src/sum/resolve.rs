@@ -91,9 +91,9 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
     let (offset, length) = range(&args)?;
     let named = !args.files.is_empty();
     let files = match (args.files_from, args.read_stdin) {
-        (Some(_), true) => return Err("--files-from and --read-stdin exclude each other".to_owned()),
+        (Some(_), true) => return Err("cannot combine --files-from with --read-stdin".to_owned()),
         (Some(_), _) | (_, true) if named => {
-            return Err("file operands cannot be combined with a list of files".to_owned());
+            return Err("cannot combine file operands with a list of files".to_owned());
         }
         (Some(list), _) => Files::Listed(vec![list], ListKind::Names(if args.null { 0 } else { b'\n' })),
         (None, true) => Files::Listed(vec!["-".into()], ListKind::Ranges),
@@ -109,11 +109,11 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
     let mut recipe = Recipe { algorithms, form };
     let is_part = offset.0 > 0 || length.is_some();
     if args.store.as_deref() == Some("waybill") && args.waybill.is_none() {
-        return Err("--store=waybill: name the waybill with --waybill FILE".to_owned());
+        return Err("--store=waybill needs --waybill FILE".to_owned());
     }
     let leaf = args.leaf.as_deref().map(|text| leaf(text, settings.object)).transpose()?;
     if leaf.is_some() && args.waybill.is_none() {
-        return Err("--leaf needs --waybill FILE, which keeps the leaves".to_owned());
+        return Err("--leaf needs --waybill FILE, which stores the leaf digests".to_owned());
     }
     let waybill = args
         .waybill
@@ -151,9 +151,9 @@ fn complain_of_contradictions(args: &Args) -> Result<(), String> {
         let mode = "the --binary and --text options are meaningless when verifying checksums";
         given(args.binary || args.text, mode)?;
         given(args.read_stdin, "the --read-stdin option is meaningless when verifying checksums")?;
-        given(args.store.is_some(), "--store and --check exclude each other; see 'haul verify'")?;
-        given(args.leaf.is_some(), "--leaf and --check exclude each other; see 'haul verify --locate'")?;
-        given(args.waybill.is_some(), "--waybill and --check exclude each other; see 'haul verify'")?;
+        given(args.store.is_some(), "cannot combine --store with --check; see 'haul verify'")?;
+        given(args.leaf.is_some(), "cannot combine --leaf with --check; see 'haul verify --locate'")?;
+        given(args.waybill.is_some(), "cannot combine --waybill with --check; see 'haul verify'")?;
         return given(
             args.files_from.is_some(),
             "the --files-from option is meaningless when verifying checksums",
@@ -197,7 +197,7 @@ pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
             let most = limits::WORKERS_MAX;
             Settings::for_workers(
                 wanted
-                    .ok_or_else(|| format!("invalid number of threads '{text}': 1 to {most} are possible"))?,
+                    .ok_or_else(|| format!("invalid number of threads '{text}': valid values are 1 to {most}"))?,
             )
         }
         None if is_one_small_file(args) => Settings::for_workers(1),
@@ -211,7 +211,7 @@ pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
         settings.object = ObjectSize::new(size(text, 1)?).map_err(|error| error.to_string())?;
     }
     if args.direct_read && args.fadvise_read {
-        return Err("--direct-read and --fadvise-read exclude each other".to_owned());
+        return Err("cannot combine --direct-read with --fadvise-read".to_owned());
     }
     settings.direct = args.direct_read;
     settings.drop_behind = args.fadvise_read;
@@ -235,10 +235,10 @@ fn form(tool: Personality, args: &Args) -> Result<Form, String> {
     let split = split.filter(|&bytes| bytes > 0);
     let leaf = args.hash_leaf_size.as_deref().map(|text| size(text, 1 << 10)).transpose()?;
     if tree.is_some() && (split.is_some() || leaf.is_some()) {
-        return Err("--tree excludes --split-size and --hash-leaf-size".to_owned());
+        return Err("cannot combine --tree with --split-size or --hash-leaf-size".to_owned());
     }
     if tree == Some(0) || leaf == Some(0) {
-        return Err("a leaf of a hash tree holds at least one byte".to_owned());
+        return Err("invalid leaf size 0: a leaf has at least one byte".to_owned());
     }
     let msum = tool.family == Family::Msum;
     if tree.is_none() && split.is_none() && (msum || leaf.is_none()) && !args.check {
@@ -253,7 +253,7 @@ fn form(tool: Personality, args: &Args) -> Result<Form, String> {
     if let Some(split) = split
         && (split < leaf || !(split / leaf).is_power_of_two() || split % leaf != 0)
     {
-        return Err("the split size must be the size of a leaf times a power of two".to_owned());
+        return Err("invalid split size: it must be the leaf size times a power of two".to_owned());
     }
     Ok(tree_form(leaf, split, args.check_tree))
 }
@@ -276,7 +276,7 @@ fn format(tool: Personality, args: &Args, algorithms: usize) -> Result<Format, S
             .filter_map(|(on, name)| on.then_some(name))
             .collect();
     if let [first, second, ..] = asked[..] {
-        return Err(format!("{first} and {second} exclude each other"));
+        return Err(format!("cannot combine {first} with {second}"));
     }
     let shape = match () {
         () if args.json => Shape::Json,
@@ -320,13 +320,13 @@ fn check_job(
 
 fn combine_job(tool: Personality, args: &Args, algorithms: &[Algorithm]) -> Result<CombineJob, String> {
     let [algorithm] = algorithms[..] else {
-        return Err("--combine joins values of one algorithm at a time".to_owned());
+        return Err("--combine accepts one algorithm at a time; choose one with -a".to_owned());
     };
     if args.algorithm.is_empty() && tool.family == Family::Haul {
-        return Err("--combine needs -a to say what the values are".to_owned());
+        return Err("--combine needs -a with the algorithm of the values".to_owned());
     }
     if args.check {
-        return Err("--combine and --check exclude each other".to_owned());
+        return Err("cannot combine --combine with --check".to_owned());
     }
     Ok(CombineJob { algorithm, parts: args.files.clone(), json: args.json })
 }

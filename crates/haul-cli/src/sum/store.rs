@@ -32,9 +32,9 @@ pub(super) struct SetAside {
 /// Error that prevents storing a file's digests.
 #[derive(Debug, Error)]
 pub(super) enum NotKept {
-    #[error("no digests were stored: its path is refused: {0}")]
+    #[error("no digests were stored: invalid path: {0}")]
     Path(#[from] PathFault),
-    #[error("no digests were stored: it is no regular file")]
+    #[error("no digests were stored: not a regular file")]
     Stream,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -54,20 +54,20 @@ impl StoreOrder {
         let known = Stored::ALL.iter().find(|(_, known)| *known == name);
         let &(form, _) = known.ok_or_else(|| {
             format!(
-                "--store={name}: the forms are xattr, tree, xrootd, eos and waybill (with --waybill FILE)"
+                "--store={name}: unknown form; valid forms are xattr, tree, xrootd, eos and waybill (with --waybill FILE)"
             )
         })?;
         if matches!(recipe.form, Form::Tree { .. }) {
-            return Err("--store keeps plain digests: it can't be combined with hash trees".to_owned());
+            return Err("cannot combine --store with hash trees: it stores plain digests".to_owned());
         }
         if is_part {
             return Err(
-                "--store is about whole files: it can't be combined with --offset or --length".to_owned()
+                "cannot combine --store with --offset or --length: it stores digests of complete files".to_owned()
             );
         }
         let root = match files {
             Files::Given(paths) if paths.iter().any(|path| path == "-") => {
-                return Err("--store is about files: the standard input is none".to_owned());
+                return Err("cannot combine --store with standard input; name files".to_owned());
             }
             // If one directory is named, the store is located in it, so that `haul verify` of the
             // directory finds it.
@@ -80,10 +80,12 @@ impl StoreOrder {
             Files::Listed(..) => Root::new(".".into()),
         };
         if let Some(other) = asked.iter().find(|algorithm| !form.takes(**algorithm)) {
-            return Err(format!("--store={name} has no place for {other}; choose with -a, or another form"));
+            return Err(format!(
+                "--store={name} cannot store {other}; use another algorithm with -a, or another form"
+            ));
         }
         if form == Stored::Eos && asked.len() > 1 {
-            return Err("--store=eos keeps one checksum for a file; name one with -a".to_owned());
+            return Err("--store=eos stores one checksum per file; choose one with -a".to_owned());
         }
         if form.keeps_objects() && recipe.form == Form::Plain {
             recipe.algorithms.retain(|&algorithm| algorithm != Algorithm::Blake3);

@@ -43,16 +43,16 @@ impl WaybillOrder {
         recipe: &mut Recipe,
     ) -> Result<WaybillOrder, String> {
         if recipe.form != Form::Plain {
-            return Err("--waybill keeps plain digests: it can't be combined with hash trees".to_owned());
+            return Err("cannot combine --waybill with hash trees: a waybill holds plain digests".to_owned());
         }
         if is_part {
             return Err(
-                "--waybill is about whole files: it can't be combined with --offset or --length".to_owned()
+                "cannot combine --waybill with --offset or --length: a waybill lists complete files".to_owned()
             );
         }
         let root = match files {
             Files::Given(paths) if paths.iter().any(|path| path == "-") => {
-                return Err("--waybill is about files: the standard input is none".to_owned());
+                return Err("cannot combine --waybill with standard input; name files".to_owned());
             }
             Files::Given(paths) => Root::of_operands(paths).ok_or(
                 "with --waybill, name all files relative to one directory, or all by absolute paths",
@@ -104,9 +104,9 @@ pub(super) enum Noted {
 /// Error of a file without an entry.
 #[derive(Debug, Error)]
 pub(super) enum NoEntry {
-    #[error("not in the waybill: its path is refused: {0}")]
+    #[error("not added to the waybill: invalid path: {0}")]
     Path(#[from] PathFault),
-    #[error("not in the waybill: it is no regular file")]
+    #[error("not added to the waybill: not a regular file")]
     Stream,
 }
 

@@ -19,21 +19,21 @@ Usage: xxhsum [OPTION]... [FILE]...
 
 Print or check xxHash checksums. With no FILE, or when FILE is -, read standard input.
 
-  -H#              the algorithm: 0 or 32, 1 or 64 (without this option), 2 or 128, 3 for XXH3 with 64 bits
-      --tag        ALGORITHM (FILE) = DIGEST
-      --little-endian  digests with their lowest byte first
-      --files-from  the FILEs are lists of names, one a line
+  -H#              select the algorithm: 0 or 32, 1 or 64 (default), 2 or 128, 3 for XXH3 with 64 bits
+      --tag        print ALGORITHM (FILE) = DIGEST
+      --little-endian  print digests with the lowest byte first
+      --files-from  read names of files from the FILEs, one per line
   -c, --check      read lists of checksums and check the files they name
-  -q, --quiet      with -c, don't print OK for each file that is
-      --status     with -c, print nothing; the exit status tells
-      --ignore-missing  with -c, pass over files that are missing
-      --strict     with -c, fail for lines that are no checksums
-  -w, --warn       with -c, name lines that are no checksums
-      --binary     taken; files are always read so
-  -h, --help       print this
+  -q, --quiet      with -c, do not print OK for each matching file
+      --status     with -c, print nothing; only the exit status shows the result
+      --ignore-missing  with -c, skip missing files
+      --strict     with -c, fail for lines that are not checksums
+  -w, --warn       with -c, report lines that are not checksums
+      --binary     accepted and ignored: files are always read as binary
+  -h, --help       print this help
   -V, --version    print the version
 
-Benchmarks (-b, -i, --bench-all) are the work of 'haul bench'.
+Benchmarks (-b, -i, --bench-all) are part of 'haul bench'.
 ";
 
 /// Options as typed.
@@ -220,7 +220,7 @@ fn version(tool: Personality) -> End {
 }
 
 fn benchmark() -> End {
-    let text = "this xxhsum does not measure; 'haul bench -a xxh32,xxh64,xxh3-64,xxh3-128' does";
+    let text = "this xxhsum has no benchmarks; use 'haul bench -a xxh32,xxh64,xxh3-64,xxh3-128'";
     End::Stop(Stop::Failure(text.to_owned()))
 }
 

@@ -49,7 +49,7 @@ fn a_changed_file_is_found_among_many() {
     assert_eq!(
         err,
         "haul check: f2000: No such file or directory\n\
-         haul check: list: taken for plain lines as md5sum, b3sum and rclone write them: sha256\n\
+         haul check: list: detected as plain lines as md5sum, b3sum and rclone write them: sha256\n\
          haul check: WARNING: 1 listed file could not be read\n\
          haul check: WARNING: 2 computed checksums did NOT match\n"
     );
@@ -69,11 +69,11 @@ fn bad_lines_are_counted_and_named_with_their_numbers() {
     assert_eq!(
         said,
         [
-            "haul check: 'standard input': 1: improperly formatted checksum line: no checksum in it",
-            "haul check: 'standard input': 5: improperly formatted checksum line: no file name in it",
+            "haul check: 'standard input': 1: improperly formatted checksum line: no checksum",
+            "haul check: 'standard input': 5: improperly formatted checksum line: no file name",
             "haul check: 'standard input': 6: improperly formatted checksum line: a sha1 digest has 40 hexadecimal digits, not 32",
-            "haul check: 'standard input': 7: improperly formatted checksum line: a backslash in the name escapes nothing known",
-            "haul check: 'standard input': taken for plain lines as md5sum, b3sum and rclone write them: md5; BSD tags: md5",
+            "haul check: 'standard input': 7: improperly formatted checksum line: unknown escape sequence in the name",
+            "haul check: 'standard input': detected as plain lines as md5sum, b3sum and rclone write them: md5; BSD tags: md5",
             "haul check: WARNING: 4 lines are improperly formatted",
         ]
     );

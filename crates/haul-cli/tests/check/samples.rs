@@ -99,9 +99,9 @@ fn what_is_not_computed_here_is_named_and_fails() {
     let (status, out, err) = check(dir, &["list"]);
     assert_eq!(
         (status, out.as_str()),
-        (Some(1), "digits: NOT CHECKED, SHAKE128 is not computed here\ndigits: OK\n")
+        (Some(1), "digits: NOT CHECKED, SHAKE128 is not supported\ndigits: OK\n")
     );
-    assert!(err.contains("WARNING: 1 line has a checksum that is not computed here: SHAKE128"), "{err}");
+    assert!(err.contains("WARNING: 1 line has an unsupported checksum: SHAKE128"), "{err}");
     write(dir, "list", shake);
     let (status, _, err) = check(dir, &["list"]);
     assert_eq!(status, Some(1));

@@ -52,7 +52,7 @@ fn lists_that_are_none_are_told() {
         ("void", "void: no properly formatted checksum lines found"),
         ("remarks", "remarks: no properly formatted checksum lines found"),
         ("no-list", "no-list: No such file or directory"),
-        ("utf16", "utf16: is UTF-16 text; convert it to UTF-8 first"),
+        ("utf16", "utf16: cannot read UTF-16 text; convert the list to UTF-8 first"),
     ] {
         let (status, _, err) = check(dir, &[name]);
         assert_eq!((status, err), (Some(1), format!("haul check: {said}\n")));
@@ -60,7 +60,7 @@ fn lists_that_are_none_are_told() {
     write(dir, "md5", format!("{}  digits\n", hex(Algorithm::Md5)));
     let (status, _, err) = check(dir, &["-a", "sha1", "md5"]);
     assert_eq!(status, Some(1));
-    assert!(err.starts_with("haul check: md5: no checksum lines of the kinds asked for found\n"), "{err}");
+    assert!(err.starts_with("haul check: md5: no checksum lines of the requested algorithms found\n"), "{err}");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn several_lists_and_the_standard_input() {
     let args = ["one".as_ref(), "-".as_ref(), "no-list".as_ref(), "one".as_ref()];
     let (status, out, err) = run_with(dir, &args, input.as_bytes());
     assert_eq!((status, out), (Some(1), "digits: OK\n".repeat(3)));
-    assert_eq!(err.matches("taken for").count(), 3, "{err}");
+    assert_eq!(err.matches("detected as").count(), 3, "{err}");
     let (status, out, _) = run_with(dir, &[], input.as_bytes());
     assert_eq!((status, out.as_str()), (Some(0), "digits: OK\n"));
     // A list may contain the standard input itself.
@@ -90,7 +90,7 @@ fn several_lists_and_the_standard_input() {
     let own = format!("{whole}  -\n{input}");
     let (status, out, err) = run_with(dir, &["-w".as_ref()], own.as_bytes());
     assert_eq!((status, out.as_str()), (Some(0), "digits: OK\n"));
-    assert!(err.contains("can't be about it"), "{err}");
+    assert!(err.contains("cannot name standard input"), "{err}");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn files_are_looked_for_where_it_was_said() {
     good(dir, &["--directory=sub", "sub/list"]);
     let (status, _, err) = check(dir, &["sub/list"]);
     assert_eq!(status, Some(1));
-    assert!(err.contains("the files lie beside the list: add -C 'sub'\n"), "{err}");
+    assert!(err.contains("the files are next to the list; add -C 'sub'\n"), "{err}");
     assert_eq!(check(dir, &["-C", "nowhere", "sub/list"]).0, Some(1));
 }
 
@@ -227,6 +227,6 @@ fn a_long_list_takes_little_memory() {
         ["check".as_ref(), "--status".as_ref(), "-a".as_ref(), "sha256".as_ref(), "-C".as_ref(), dir.path()];
     let ended = haul(args.into_iter().chain([list.as_path()]));
     assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(1), "", ""));
-    assert!(ended.peak_kib > 0, "it was over before it could be looked at");
+    assert!(ended.peak_kib > 0, "it ended before its memory was measured");
     assert!(ended.peak_kib < 48 << 10, "it took {} KiB for 15 MB of list", ended.peak_kib);
 }

@@ -65,7 +65,7 @@ fn special_files() {
             "mkfifo -m 640 p; cp -r p z; cp -r p z; cp -a p a; cp -r p full; cp -rf p b; cp -rb p c; cp -rn p d/a; cp -ru p new; cp -rv p ha",
         ),
         (
-            "copied once more: what was removed for them had their owner",
+            "copied again: the removed files had their owner",
             "mkfifo p; mknod c1 c 1 3; ln -s t l; chown -h 3:4 p c1 l; cp -a p c1 l d; cp -a p c1 l d; cp -pR p c1 l d; cp -dR --preserve=ownership p c1 l d",
         ),
         ("pipes linked", "mkfifo p; cp -al p z; cp -rs p y; cp -rl p w; cp -ru p z; echo y | cp -ri p b"),
@@ -162,7 +162,7 @@ fn contexts_are_attributes_where_the_kernel_has_none() {
             "setfattr -n security.selinux -v u:r:t a; cp -a a z; cp --preserve=xattr a y; cp --preserve=all a w; cp a v; cp -aZ a u; cp -a --context=x a s; cp -Z a r",
         ),
         (
-            "asked for",
+            "requested",
             "cp --preserve=context a z; cp -a --preserve=context a z; cp --preserve=context,all a y; cp --no-preserve=context a w",
         ),
         (

@@ -125,13 +125,13 @@ fn what_passed_by_is_told_with_its_digest_and_no_proof_is_claimed() {
         }
     }
     let run = ours("cp --print-stats --verify=stream a z; b3sum a");
-    assert!(run.err.contains(", crc64nvme of what passed by: "), "{}", run.err);
+    assert!(run.err.contains(", crc64nvme of the copied bytes: "), "{}", run.err);
     let run = ours("cp --json --verify=stream --waybill w a z; b3sum a");
     let lines: Vec<&str> = run.out.lines().collect();
     assert!(lines[0].contains(&format!("\"digest\":\"{}\"", &lines[2][..64])), "the waybill's: {}", run.out);
     for verify in ["none", "cached", "reread"] {
         let run = ours(&format!("cp --json --verify={verify} a z"));
-        assert!(!run.out.contains("passed"), "{verify}: {}", run.out);
+        assert!(!run.out.contains("copied bytes"), "{verify}: {}", run.out);
     }
 }
 

@@ -83,7 +83,7 @@ fn keeping_and_comparing() {
         ("-u onto itself", "cp -u a a; cp -u a ha; cp -u a la; cp -u a no/z; cp -u no z"),
         ("-u of links", "cp -uP la la2; cp -uP la dangling; touch -h -d 2030-01-01 la; cp -uP la la2"),
         ("-u onto directories", "cp -ur a full; cp -u a full/a; cp -ud t/1 t/h1 d; cp -ud t/1 t/h1 d"),
-        ("--update without a word", "cp --update a new; cp --update new a; cp --upd a b"),
+        ("--update without a value", "cp --update a new; cp --update new a; cp --upd a b"),
     ]);
 }
 

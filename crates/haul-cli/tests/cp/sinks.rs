@@ -75,7 +75,7 @@ fn links_to_a_copy_that_was_cut_off_go_with_it() {
     let script = format!(
         "mkdir s; truncate -s 512G s/big; ln s/big s/h
          cp -a --sparse=always --threads=2 s z 2> said & p=$!
-         {} kill -TERM $p; wait $p; s=$?; ls z; grep -c 'is not complete' said; rm -f s/big s/h; exit $s",
+         {} kill -TERM $p; wait $p; s=$?; ls z; grep -c 'is incomplete' said; rm -f s/big s/h; exit $s",
         until("[ -e z/big -a -e z/h ]")
     );
     let run = ours(&script);
@@ -88,7 +88,7 @@ fn links_to_a_copy_of_a_file_that_changed_are_removed() {
         "mkdir s; truncate -s 6G s/big; ln s/big s/h
          cp -a --sparse=always --threads=2 s z 2> said & p=$!
          {} printf x >> s/big; wait $p; s=$?; ls z | wc -l
-         grep -c 'changed while it was copied' said; grep -c \"removed 'z/.*', a link to 'z/.*', which is not complete\" said
+         grep -c 'the source changed during the copy' said; grep -c \"removed 'z/.*', a link to 'z/.*', which is incomplete\" said
          rm -f s/big s/h z/big z/h; exit $s",
         until("[ -e z/big -a -e z/h ]")
     );

@@ -156,9 +156,9 @@ fn what_can_not_be_written() {
             "full",
             "cp a /dev/full; cp -v a z > /dev/full; echo $?; cp --help > /dev/full; echo $?; cp --version > /dev/full; echo $?",
         ),
-        ("nobody to tell", "cp no z 2>&-; echo $?; cp a z 2>&-; echo $?; cp a y <&-; echo $?"),
+        ("closed standard error", "cp no z 2>&-; echo $?; cp a z 2>&-; echo $?; cp a y <&-; echo $?"),
         (
-            "nobody to answer",
+            "closed standard input",
             "cp -v a z >&-; echo $?; mv -v z y >&-; echo $?; install -v a x >&- <&-; echo $?; cp a w >&-; echo $?",
         ),
         (

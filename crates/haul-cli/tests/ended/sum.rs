@@ -43,13 +43,13 @@ fn ended(bed: &Bed, words: &[&str], numbers: impl IntoIterator<Item = usize>) {
     let text = names(numbers);
     list.write_all(text.as_bytes()).unwrap();
     let all = text.lines().count();
-    assert!(bed.ended(words, Signal::KILL, || stamps(bed) == all), "it came to its end");
+    assert!(bed.ended(words, Signal::KILL, || stamps(bed) == all), "the run finished");
     fs::remove_file(bed.path("names")).unwrap();
 }
 
 /// Returns the number of files that a run did not read.
 fn spared(ran: &Ran) -> usize {
-    let Some(line) = ran.err.lines().find_map(|line| line.strip_prefix("haul sum: went on: ")) else {
+    let Some(line) = ran.err.lines().find_map(|line| line.strip_prefix("haul sum: resumed: ")) else {
         return 0;
     };
     line.split(' ').next().unwrap().parse().unwrap()
@@ -84,7 +84,7 @@ fn goes_on(bed: &Bed, words: &[&str], expected: usize) {
     assert_eq!(bed.listed()["status"], "finished");
     let folder = &bed.jobs()[0];
     let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["record"], "nothing is to be gone on with");
+    assert_eq!(left, ["record"], "there is nothing to resume");
     fs::rename(bed.path("w"), bed.path("w.resumed")).unwrap();
     if let Some(before) = before {
         fs::write(bed.path("w"), before).unwrap();

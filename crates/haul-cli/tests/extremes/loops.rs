@@ -109,7 +109,7 @@ fn a_directory_mounted_in_itself_keeps_all_that_is_moved_at_its_source() {
 fn what_is_mounted_in_a_moved_tree_goes_with_it_and_its_place_stays() {
     let Some(home) = home() else { return };
     let said = moved_with(&home, "mount -t tmpfs none s/m; echo x > s/m/f");
-    assert_eq!(said.0, Some(1), "a mount can't be removed: {said:?}");
+    assert_eq!(said.0, Some(1), "a mount cannot be removed: {said:?}");
     assert!(said.1.lines().any(|line| line == "far/s/m/f"), "{}", said.1);
 }
 

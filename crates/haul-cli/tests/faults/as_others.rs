@@ -51,7 +51,7 @@ fn copies_under_another_name_stop_in_order_and_end_by_the_signal() {
             let ended = running.end();
             ended_by(signal, &ended);
             assert!(ended.stderr.contains(&format!("{tool}: interrupted: ")), "{ended:?}");
-            assert!(!sink.exists(), "a new file that was cut off is removed: {ended:?}");
+            assert!(!sink.exists(), "a new file that was interrupted is removed: {ended:?}");
         }
     }
 }

@@ -29,7 +29,7 @@ fn changed_in_the_middle(change: Change, ways: &[&[&str]]) {
         change(&store.join("victim"));
         bed.let_go();
         let ended = running.end();
-        ended.failed_with(&["tree/victim", "changed while it was copied"]);
+        ended.failed_with(&["tree/victim", "the source changed during the copy"]);
         assert_eq!(ended.complaints(), 1, "{ended:?}");
         others_are_whole(&store, &sink);
         assert_unfinished(&sink.join("victim"));
@@ -117,7 +117,7 @@ fn a_part_of_a_file_that_shrinks_is_no_success_either() {
     bed.let_go();
     running.end().failed_with(&["view/victim", "changed"]);
     assert_unfinished(&sink);
-    assert!(fs::read(&sink).unwrap()[5 << 20..] == noise(7 * MIB)[5 << 20..], "what was not asked for stays");
+    assert!(fs::read(&sink).unwrap()[5 << 20..] == noise(7 * MIB)[5 << 20..], "bytes outside the range are unchanged");
 }
 
 #[test]

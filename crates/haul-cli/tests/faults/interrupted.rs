@@ -79,10 +79,10 @@ fn stopped_by(signal: Signal, way: &[&str]) {
     bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
-    for words in ["sink/victim' is not complete", "--update"] {
+    for words in ["sink/victim' is incomplete", "--update"] {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
-    assert!(!sink.join("victim").exists(), "a new file that was cut off is removed");
+    assert!(!sink.join("victim").exists(), "a new file that was interrupted is removed");
     assert_eq!(finished_files_are_whole(&bed.path("store/tree"), &sink), OTHERS, "{ended:?}");
     update_completes(&bed, &sink);
 }
@@ -219,7 +219,7 @@ fn ends_in_order(running: Running) {
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(
-        ended.stderr.contains("interrupted: to copy what is missing, run: haul cp --update "),
+        ended.stderr.contains("interrupted: to copy the missing files, run: haul cp --update "),
         "{ended:?}"
     );
 }
@@ -235,7 +235,7 @@ fn ctrl_c_stops_a_copy_whose_pipe_falls_silent() {
     let (home, writer, running) = waiting_for_a_pipe();
     running.signal(Signal::INT);
     ends_in_order(running);
-    assert!(!home.path().join("sink").exists(), "a new file that was cut off is removed");
+    assert!(!home.path().join("sink").exists(), "a new file that was interrupted is removed");
     drop(writer);
 }
 

@@ -25,7 +25,7 @@ fn roomy() -> TempDir {
 #[track_caller]
 fn assert_small(what: &str, ended: &Ended) {
     ended.is_fine();
-    assert!(ended.peak_kib > 0, "{what} was over before it could be looked at");
+    assert!(ended.peak_kib > 0, "{what} ended before its memory was measured");
     assert!(ended.peak_kib < 64 * MIB_IN_KIB, "{what} took {} KiB", ended.peak_kib);
 }
 

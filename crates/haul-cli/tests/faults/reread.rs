@@ -68,7 +68,7 @@ fn damage_that_does_not_come_again_is_mended() {
         assert_eq!(flips(&bed) - before, 3, "{way:?}: the faults are real");
         for words in [
             "warning: bytes 2097152-3145728 of ",
-            "/victim' came back wrong from the device; written again (2 times)",
+            "/victim' differed when read back from the device; rewritten (2 times)",
             "warning: bytes 0-1048576 of ",
             "warning: bytes 0-5000 of ",
         ] {
@@ -187,7 +187,7 @@ fn a_source_that_reads_differently_each_time_is_no_ground_to_mend_on() {
     bed.tree(3 * MIB);
     let sink = bed.path("view/sink");
     let ended = copy(&["--split-size=1M"], &bed.path("view/tree"), &sink);
-    ended.failed_with(&["bytes 0-1048576 of ", "tree/victim' read differently each time"]);
+    ended.failed_with(&["bytes 0-1048576 of ", "tree/victim' differ on each read"]);
     others_are_whole(&bed.path("store/tree"), &bed.path("store/sink"));
     assert_unfinished(&bed.path("store/sink/victim"));
 }
@@ -221,7 +221,7 @@ fn ctrl_c_while_the_copy_is_read_back_leaves_nothing_that_looks_finished() {
     bed.let_go();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(!sink.join("victim").exists(), "a new file that was cut off is removed");
+    assert!(!sink.join("victim").exists(), "a new file that was interrupted is removed");
     copy(&["--update"], &source, &sink).is_fine();
     assert_same_tree(&source, &bed.path("store/sink"));
 }
@@ -238,7 +238,7 @@ fn a_source_that_changes_while_its_copy_is_read_back_is_told_as_changed() {
     File::options().write(true).open(source.join("victim")).unwrap().write_all_at(b"new", 0).unwrap();
     bed.let_go();
     let ended = running.end();
-    ended.failed_with(&["tree/victim' changed while it was copied"]);
+    ended.failed_with(&["tree/victim'", "the source changed during the copy"]);
     assert_eq!(ended.complaints(), 1, "{ended:?}");
     assert_unfinished(&bed.path("store/sink/victim"));
 }
@@ -334,7 +334,7 @@ fn where_there_is_no_device_the_copy_is_compared_and_that_is_said_once() {
     let ended = copy(&["--json"], &source, &sink);
     assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{ended:?}");
     assert!(
-        ended.stderr.contains("was not read back from the device: its file system lives in memory"),
+        ended.stderr.contains("was not read back from the device: its file system is in memory"),
         "{ended:?}"
     );
     let told = summary(&ended);
@@ -381,7 +381,7 @@ fn what_another_process_keeps_in_memory_is_not_said_to_come_from_the_device() {
         let file = ended.stdout.lines().find(|line| line.contains("\"file\"")).unwrap();
         assert_eq!(file.contains("\"proof\":\"re-read\""), !held, "{file}");
         assert_eq!((ended.code, ended.complaints()), (Some(0), usize::from(held)), "{ended:?}");
-        assert_eq!(ended.stderr.contains("the page cache does not let go of it"), held, "{ended:?}");
+        assert_eq!(ended.stderr.contains("its pages stay in the page cache"), held, "{ended:?}");
         assert!(fs::read(&sink).unwrap()[..4 << 20] == fs::read(&source).unwrap());
         drop((reader, writer));
     }
@@ -395,5 +395,5 @@ fn a_sink_that_is_no_file_is_written_and_told_as_not_read_back() {
     fs::write(&source, noise(MIB)).unwrap();
     let ended = haul([Path::new("cp"), "--verify=reread".as_ref(), &source, "/dev/null".as_ref()]);
     assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{ended:?}");
-    assert!(ended.stderr.contains("'/dev/null' was not read back from the device: it is no regular file"));
+    assert!(ended.stderr.contains("'/dev/null' was not read back from the device: it is not a regular file"));
 }

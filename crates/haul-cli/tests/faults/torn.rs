@@ -64,7 +64,7 @@ fn a_copy_of_a_torn_source_is_copied_again_or_fails() {
             assert_eq!((ended.code, &*ended.stderr), (Some(0), ""), "{way:?}");
             assert_same_file(&bed.path("store").join(&name), &sink);
         } else {
-            ended.failed_with(&["changed while it was copied"]);
+            ended.failed_with(&["the source changed during the copy"]);
         }
     }
 }
@@ -133,7 +133,7 @@ fn a_source_that_another_file_replaces_is_told_where_its_path_is_written_down() 
         };
         let ended = changed_half_way(&bed, &name, (&words, &[sink.to_str().unwrap()]), replace);
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        let told = format!("{name}' names another file, or none, since it was copied");
+        let told = format!("{name}' was replaced or removed during the copy");
         assert_eq!(
             (ended.stderr.contains(&told), ended.complaints()),
             (*is_told, usize::from(*is_told)),

@@ -14,17 +14,17 @@ use std::path::Path;
 /// Name and rules of each refusal.
 const REFUSALS: [(&str, &str); 14] = [
     ("no attributes", "* xattr .. errno ENOTSUP"),
-    ("no attributes, told otherwise", "* xattr .. errno EPERM"),
+    ("no attributes, another error", "* xattr .. errno EPERM"),
     ("no room for attributes", "* xattr .. errno ENOSPC"),
     ("no owners", "* chown .. errno EPERM"),
-    ("no owners, told otherwise", "* chown .. errno EINVAL"),
+    ("no owners, another error", "* chown .. errno EINVAL"),
     ("no modes and no attributes", "* chmod .. errno EPERM\n* xattr .. errno ENOTSUP"),
     ("no times", "* utimens .. errno EPERM"),
     ("no devices", "* mknod .. errno EPERM"),
     ("no pipes", "* mknod .. errno ENOSYS"),
     ("no symbolic links", "* symlink .. errno EPERM"),
     ("no room to be kept", "* allocate .. errno ENOTSUP"),
-    ("no holes told", "* seek .. errno ENOSYS"),
+    ("no holes reported", "* seek .. errno ENOSYS"),
     // Operations that the kernel drivers for vfat and exFAT refuse, and the resolution of vfat's
     // times.
     (

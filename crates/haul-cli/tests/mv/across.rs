@@ -44,8 +44,8 @@ const LINES: [(&str, &str); 36] = [
     ("one twice", "mv a a X/; mv t t X/; mv b ./b X/"),
     ("one beneath another", "mv t t/s X/; mv p1/q/f p1 X/"),
     ("missing", "mv a no b X/; mv a X/no/z; mv no X/"),
-    ("told", "mv -v a X/; mv -v e X/; printf z > X/b; mv -vb b X/; mv -v la X/"),
-    ("a directory told", "rm -r t/s t/none t/l t/ls t/dead t/p t/h1; mv -v t X/"),
+    ("verbose", "mv -v a X/; mv -v e X/; printf z > X/b; mv -vb b X/; mv -v la X/"),
+    ("a directory, verbose", "rm -r t/s t/none t/l t/ls t/dead t/p t/h1; mv -v t X/"),
     ("dots", "mv d/. X/z; mv d/.. X/"),
     ("-f", "printf old > X/a; chmod 0 X/a; mv -f a X/; mv -Z b X/"),
     (

@@ -53,7 +53,7 @@ fn existing_sinks() {
         ("-i several", "printf 'y\\nn\\ny\\n' | mv -iv a b full/b d"),
         ("-i read-only", "echo y | mv -i a ro; printf r > ro2; chmod 4411 ro2; echo n | mv -i b ro2"),
         ("-f -i -n, the last holds", "mv -i -f a b; mv -f -n b c; echo y | mv -n -i b c; mv -in b c"),
-        ("read-only, unasked", "mv a ro; mv -f b ro"),
+        ("read-only, without a prompt", "mv a ro; mv -f b ro"),
         ("-u", "mv -u a new; mv -uv new b; mv -u a c; mv -u x z; mv -u t e; mv -u no z"),
         ("-u and links", "mv -u la dangling; touch -h dangling; mv -uv dangling la"),
         ("-un", "mv -un new b; mv -nu new z"),
@@ -89,7 +89,7 @@ fn told() {
             "mv -v a é; mv é z; LC_ALL=C mv é y; LC_ALL=C mv --update=x a b 2>/dev/null",
         ),
         (
-            "output that can't be written",
+            "output that cannot be written",
             "mv -v a z > /dev/full; echo $?; mv b y > /dev/full; echo $?; mv -v c d > /dev/full; echo $?; mv -v no z > /dev/full; echo $?",
         ),
         ("control characters", "mv -v a \"$(printf 'z\\033[31m')\"; mv \"$(printf 'no\\n')\" z"),

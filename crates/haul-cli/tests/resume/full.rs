@@ -38,7 +38,7 @@ fn a_log_that_fills_up_midway_is_told_once_and_the_copy_is_whole() {
         let faults = state_on(&bed, &full_after(writes));
         let ended = bed.ends(style);
         ended.is_fine(&format!("{style:?}"));
-        assert_eq!(ended.stderr.matches("the copy goes on").count(), 1, "{style:?}: {ended:?}");
+        assert_eq!(ended.stderr.matches("the copy continues").count(), 1, "{style:?}: {ended:?}");
         assert!(ended.stderr.contains("No space left"), "{style:?}: {ended:?}");
         bed.is_whole(&format!("{style:?}"));
         assert_eq!(bed.record().status, Status::Finished, "{style:?}");
@@ -62,7 +62,7 @@ fn a_state_directory_that_is_full_from_any_write_on_stops_the_copy_before_it_beg
         assert!(ended.stderr.contains("No space left"), "{what}: {ended:?}");
         if bed.path("sink").exists() {
             bed.is_whole(&what);
-            assert!(ended.stderr.contains("the copy goes on"), "{what}: {ended:?}");
+            assert!(ended.stderr.contains("the copy continues"), "{what}: {ended:?}");
             went_on += 1;
         } else {
             refused += 1;

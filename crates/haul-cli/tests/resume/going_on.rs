@@ -20,11 +20,11 @@ fn a_job_that_is_run_again_copies_only_what_is_missing() {
     let total = {
         bed.cut_off(&["--sync=object", "--threads=1"]);
         let claimed = bed.claimed("cut off");
-        assert_eq!(bed.record().status, Status::Running, "nobody was left to say otherwise");
+        assert_eq!(bed.record().status, Status::Running, "no process was left to update the record");
         let ended = bed.ends(&["--sync=object"]);
         ended.is_fine("the second run");
         assert!(ended.moved() <= ended.count("bytes") - claimed && claimed > 0, "{claimed}: {ended:?}");
-        assert!(ended.stderr.contains("a sample of what it logged"), "{ended:?}");
+        assert!(ended.stderr.contains("comparing a sample of the objects it logged"), "{ended:?}");
         bed.is_whole("the second run");
         ended.count("bytes_met")
     };
@@ -34,7 +34,7 @@ fn a_job_that_is_run_again_copies_only_what_is_missing() {
     assert!(record.progress.files_done == record.progress.files_found && record.ended.is_some());
     // A finished job starts again, and its durable files are kept.
     let again = bed.ends(&["--sync=object"]);
-    again.is_fine("anew");
+    again.is_fine("again");
     assert_eq!((again.count("files_kept") > 0, bed.record().runs), (true, 1), "{again:?}");
 }
 
@@ -48,7 +48,7 @@ fn a_copy_without_resume_keeps_no_state() {
     {
         let output = bed.haul(&["cp", option, "-aT", "source", "sink"]).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && said.contains("it needs --resume"), "{said}");
+        assert!(output.status.code() == Some(1) && said.contains("needs --resume"), "{said}");
     }
     let refused =
         ["--print-hash", "--backup", "-n", "-u", "--remove-destination", "--waybill=w", "--length=5"];
@@ -85,7 +85,7 @@ fn an_interrupt_keeps_what_came_and_the_log_is_clean() {
     faulty.let_go();
     let ended = Ended::of(child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(ended.stderr.contains("interrupted: to go on where it stopped, run: haul cp "), "{ended:?}");
+    assert!(ended.stderr.contains("interrupted: to resume, run: haul cp "), "{ended:?}");
     let sink = faulty.path("sink/victim");
     assert_eq!(fs::metadata(&sink).unwrap().mtime(), 0, "it does not look finished");
     faulty.rules("");
@@ -149,7 +149,7 @@ fn objects_that_are_not_what_was_logged_are_found_by_looking_again() {
         let source = fs::read(bed.path(&name.replace("sink/", "source/"))).unwrap();
         let is_right = source == fs::read(bed.path(&name)).unwrap();
         assert_eq!(is_right, recheck == "all", "{recheck} {ended:?}");
-        assert_eq!(ended.stderr.contains("did not hold"), recheck == "all", "{ended:?}");
+        assert_eq!(ended.stderr.contains("differed from its log entry"), recheck == "all", "{ended:?}");
     }
 }
 
@@ -165,7 +165,7 @@ fn a_sample_that_does_not_hold_fails_and_the_next_run_compares_all() {
     let ended = bed.ends(&["--sync=object", "--verify-resume=sample", "--threads=1"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(
-        ended.stderr.contains("does not hold") && ended.stderr.contains("run the same command again"),
+        ended.stderr.contains("differs from its log entry") && ended.stderr.contains("run the same command again"),
         "{ended:?}"
     );
     assert_eq!(bed.record().status, Status::Failed);
@@ -206,10 +206,10 @@ fn a_sample_leaves_finished_files_untouched_and_finds_those_that_were_lost() {
     lost.set_modified(finished.modified().unwrap()).unwrap();
     cut_off();
     let none = bed.ends(&["--sync=object", "--verify-resume=none"]);
-    assert_eq!(none.is_fine("the log is believed").count("files_kept"), 2, "{none:?}");
+    assert_eq!(none.is_fine("the log is trusted").count("files_kept"), 2, "{none:?}");
     cut_off();
     let found = bed.ends(&["--sync=object", "--verify-resume=sample"]);
-    assert!(found.code == Some(1) && found.stderr.contains("does not hold"), "{found:?}");
+    assert!(found.code == Some(1) && found.stderr.contains("differs from its log entry"), "{found:?}");
     bed.is_whole("what was lost is there again");
     bed.ends(&["--sync=object"]).is_fine("after that");
     bed.is_whole("after that");
@@ -247,7 +247,7 @@ fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
         let ended = bed.ends(&["--sync=none", "--verify-resume=none"]);
         ended.is_fine("the second run");
         bed.is_whole("the second run");
-        assert_eq!(ended.stderr.contains("all is compared"), !lives, "{ended:?}");
+        assert_eq!(ended.stderr.contains("comparing everything"), !lives, "{ended:?}");
         assert_eq!(ended.count("files_kept") > 0, lives, "{ended:?}");
     }
 }
@@ -277,7 +277,7 @@ fn what_was_never_synced_is_compared_in_another_life_whatever_later_runs_sync() 
         drop(sink);
         let ended = bed.ends(&["--sync=group", "--verify-resume=none"]);
         ended.is_fine("the last run");
-        assert!(ended.stderr.contains("all is compared"), "{was_run_again}, {is_damaged}: {ended:?}");
+        assert!(ended.stderr.contains("comparing everything"), "{was_run_again}, {is_damaged}: {ended:?}");
         bed.is_whole("the last run");
         assert!(!job.join("begun").exists(), "it goes with the job");
     }

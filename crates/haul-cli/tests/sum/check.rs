@@ -35,7 +35,7 @@ fn lists_of_other_tools_are_checked_unasked_and_no_checksum_is_skipped() {
         let (status, out, err) = check(&format!("{tagged}{}  f\n", "0".repeat(digits)));
         assert_eq!((status, &*out), (Some(1), "f: OK\n"), "{digits}");
         assert!(
-            err.contains("haul sum: list: 2: cannot tell what checksum this is; name it with -a"),
+            err.contains("haul sum: list: 2: cannot detect the algorithm of this checksum; name it with -a"),
             "{err}"
         );
     }

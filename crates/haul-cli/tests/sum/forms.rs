@@ -87,7 +87,7 @@ fn names_come_from_lists() {
     assert_eq!(out, good("haul sum", dir.path(), &["a b"], b""));
     let own = b"a b\n-\na b\n";
     let (status, out, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=-"]), own);
-    let why = "names that come from the standard input can't name it";
+    let why = "a list on standard input cannot name standard input";
     assert_eq!((status, err), (Some(1), format!("haul sum: -:2: {why}\n")));
     assert_eq!(out, by_list);
     let (status, _, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=nope"]), b"");
@@ -103,7 +103,7 @@ fn msums_batches_name_files_and_ranges() {
     let whole = "781e5e245d69b566979b86e28d23f2c7  a b\n";
     assert_eq!(out, format!("{whole}#mutil#2-5#289dff07669d7a23de0ef88d2f7129e7  a b\n{whole}"));
     let complaint = "not of the form FILE START-END,...";
-    let own = "names that come from the standard input can't name it";
+    let own = "a list on standard input cannot name standard input";
     let told = format!("msum: -:3: {complaint}\nmsum: -:4: {complaint}\nmsum: -:5: {own}\n");
     assert_eq!((status, err), (Some(1), told));
 }
@@ -255,14 +255,14 @@ fn trees_of_more_parts_than_memory_is_meant_for_are_refused() {
         let args = words(&["--tree=1", "--check-tree", "-a", algorithm, "hole"]);
         let (status, out, err) = run(ours("haul sum", dir.path()), &args, b"");
         assert_eq!((status, out.as_str()), (Some(1), ""), "{algorithm}");
-        let why = "haul sum: hole: 1099511627776 parts are more than the 1048576 that are kept; choose larger ones\n";
+        let why = "haul sum: hole: too many parts: 1099511627776 exceed the limit of 1048576; choose larger parts\n";
         assert_eq!(err, why, "{algorithm}");
     }
     let stream = vec![0; (1 << 20) + 1];
     let (status, out, err) =
         run(ours("haul sum", dir.path()), &words(&["--tree=1", "--check-tree", "-a", "crc16"]), &stream);
     assert_eq!((status, out.as_str()), (Some(1), ""));
-    assert!(err.contains("more than the 1048576 that are kept"), "{err}");
+    assert!(err.contains("exceed the limit of 1048576"), "{err}");
 }
 
 #[test]

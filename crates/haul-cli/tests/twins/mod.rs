@@ -34,7 +34,7 @@ chmod 750 t/s; chmod 555 closed; touch -d '2001-02-03 04:05:06.123456789Z' t/s c
 const LATELY: i64 = 1_262_304_000;
 
 /// Replaces the description of a tree that cannot be read.
-const TOO_DEEP: &str = "a tree too deep to be looked at";
+const TOO_DEEP: &str = "a tree too deep to be walked";
 
 /// Result of a script.
 #[derive(Debug, PartialEq, Eq)]

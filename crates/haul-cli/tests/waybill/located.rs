@@ -194,7 +194,7 @@ fn leaves_that_make_no_sense_are_refused() {
         (&["sum", "--leaf=1000", "--waybill", "w", "data/small"], "not a power of two"),
         (&["sum", "--leaf=512", "--waybill", "w", "data/small"], "outside 1024 to 4194304"),
         (&["sum", "--leaf=1M", "--object-size=64K", "--waybill", "w", "data/small"], "outside 1024 to 65536"),
-        (&["sum", "--leaf", "-c", "list"], "--leaf and --check"),
+        (&["sum", "--leaf", "-c", "list"], "--leaf with --check"),
         (&["cp", "--leaf", "data/small", "x"], "--leaf needs --waybill"),
         (&["cp", "--leaf=3K", "--waybill=w", "data/small", "x"], "not a power of two"),
         (&["cp", "--leaf=8M", "--waybill=w", "data/small", "x"], "outside 1024 to 4194304"),

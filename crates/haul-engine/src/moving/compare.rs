@@ -215,6 +215,6 @@ mod tests {
         assert_eq!(doubt(&side(found), &elsewhere(bare), demands), None);
         let loose = Demands { is_loose: true, ..demands };
         let sink = Stat { mtime: later, mode: 0, ..found };
-        assert_eq!(doubt(&side(found), &side(sink), loose), None, "that was told");
+        assert_eq!(doubt(&side(found), &side(sink), loose), None, "the loss was reported");
     }
 }

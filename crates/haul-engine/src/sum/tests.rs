@@ -412,7 +412,7 @@ fn objects_are_kept_whatever_else_is_computed() {
             let mut expected = Vec::new();
             let mut note = |found| match found {
                 Found::Object(index, digest) => expected.push((index, digest)),
-                Found::Leaf(..) => panic!("no leaves were asked for"),
+                Found::Leaf(..) => panic!("no leaves were requested"),
             };
             stream.update(&bytes, &mut note);
             stream.finish(&mut note);

@@ -143,7 +143,7 @@ impl Bill {
         let known = match files.filter(|files| files.known.exists()) {
             Some(files) => {
                 let known = Known::open(&files.known, &files.known_stamps, wanted(&bill)?);
-                Some(known.map_err(failed("read what is known of"))?)
+                Some(known.map_err(failed("read the saved digests of"))?)
             }
             None => None,
         };
@@ -203,7 +203,7 @@ impl Bill {
     pub fn leaf_store(&self, leaf: LeafSize, object: ObjectSize) -> Result<Arc<LeafStore>, BillError> {
         let dir = Path::new(&self.path).parent().filter(|dir| !dir.as_os_str().is_empty());
         let failed =
-            |source| BillError::File { action: "keep leaves beside", path: self.path.clone(), source };
+            |source| BillError::File { action: "store leaf digests of", path: self.path.clone(), source };
         LeafStore::new(dir.unwrap_or(Path::new(".")), leaf, object)
             .or_else(|_| LeafStore::new(&std::env::temp_dir(), leaf, object))
             .map_err(failed)
@@ -262,7 +262,7 @@ impl Bill {
         let Some(folder) = folder else { return Ok(()) };
         let removed = Files::of(&folder).remove();
         let path = folder.into_os_string();
-        removed.map_err(|source| BillError::File { action: "remove what was kept of", path, source })
+        removed.map_err(|source| BillError::File { action: "remove the saved digests of", path, source })
     }
 
     /// Same as [`Bill::add`], for a file with ranges that reached a higher level than the whole
@@ -309,7 +309,7 @@ impl Bill {
         let Some(file) = state.file.take() else { return Ok(()) };
         drop(state);
         let failed = |action| move |source| BillError::File { action, path: self.path.clone(), source };
-        file.set_len(self.begin).map_err(failed("cut"))?;
+        file.set_len(self.begin).map_err(failed("truncate"))?;
         let is_ours =
             || stat_at(CWD, &*self.path, Follow::No).is_ok_and(|found| found.identity() == self.identity);
         if self.is_new && is_ours() {
@@ -349,8 +349,8 @@ impl Bill {
 /// of the file afterwards.
 fn cut_off(path: &OsStr, file: &mut File, files: Option<&Files>, job: &Job) -> Result<Stat, BillError> {
     let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
-    if let Some(offset) = take_up(file, files, job).map_err(failed("go on with"))? {
-        file.set_len(offset).map_err(failed("cut"))?;
+    if let Some(offset) = take_up(file, files, job).map_err(failed("resume"))? {
+        file.set_len(offset).map_err(failed("truncate"))?;
     }
     stat_fd(&*file).map_err(failed("open"))
 }
@@ -360,7 +360,7 @@ fn open_locked(path: &OsStr) -> Result<(File, bool), BillError> {
     let failed = |action| move |source| BillError::File { action, path: path.to_owned(), source };
     if path == "-" {
         // A user who types `-` means the standard output and would expect the receipt there.
-        let why = "a receipt is a file of its own; for one of that name write ./-";
+        let why = "standard output cannot hold a waybill; for a file named - use ./-";
         return Err(failed("write")(io::Error::new(io::ErrorKind::InvalidInput, why)));
     }
     let mut options = OpenOptions::new();
@@ -378,7 +378,7 @@ fn open_locked(path: &OsStr) -> Result<(File, bool), BillError> {
     file.try_lock().map_err(|error| match error {
         TryLockError::Error(source) => failed("lock")(source),
         TryLockError::WouldBlock => {
-            failed("lock")(io::Error::new(io::ErrorKind::WouldBlock, "another job writes to it"))
+            failed("lock")(io::Error::new(io::ErrorKind::WouldBlock, "another job holds the lock"))
         }
     })?;
     let facts = stat_fd(&file).map_err(failed("open"))?;
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(records.len(), 6);
         let held = Bill::begin(path.as_os_str(), &job("four")).unwrap();
         let error = Bill::begin(path.as_os_str(), &job("at the same time")).unwrap_err();
-        assert!(error.to_string().contains("another job writes to it"), "{error}");
+        assert!(error.to_string().contains("another job holds the lock"), "{error}");
         held.close().unwrap();
         // A section that is removed again.
         let before = std::fs::read(&path).unwrap();

@@ -300,6 +300,6 @@ mod tests {
         assert!(known.find(&path(count - 1), &other).is_none());
         let more = Wanted { algorithms: vec![Algorithm::Blake3, Algorithm::Md5], ..wanted() };
         let mut known = Known::open(&at("known"), &at("stamps"), more).unwrap();
-        assert!(known.find(&path(1), &facts).is_none(), "a digest is asked for that is not there");
+        assert!(known.find(&path(1), &facts).is_none(), "a requested digest is missing");
     }
 }

@@ -39,7 +39,7 @@ fn a_pool_never_has_more_out_than_its_bound() {
                     assert!(out.fetch_add(1, Ordering::SeqCst) < BOUND);
                     buffer.fill(worker);
                     thread::yield_now();
-                    assert!(buffer.iter().all(|&byte| byte == worker), "nobody else holds this buffer");
+                    assert!(buffer.iter().all(|&byte| byte == worker), "no other worker holds this buffer");
                     out.fetch_sub(1, Ordering::SeqCst);
                     pool.give(buffer);
                 }

@@ -133,7 +133,7 @@ fn space_can_be_taken_with_or_without_the_length() {
             continue;
         }
         let stat = stat_fd(&file).expect("found");
-        assert_eq!(stat.size, 0, "a file cut off here must not look complete");
+        assert_eq!(stat.size, 0, "a file truncated here must not look complete");
         assert!(stat.blocks * 512 >= 4 * BLOCK);
         assert_eq!(sparse::allocate(&file, range, false).expect("allocated"), Support::Done);
         assert_eq!(stat_fd(&file).expect("found").size, 4 * BLOCK);

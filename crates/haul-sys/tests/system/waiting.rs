@@ -68,7 +68,7 @@ fn a_pipe_that_is_full_can_be_left() {
         wait::open_pipe_sink_at(CWD, &path, Follow::No, never).expect("open").expect("a reader is there");
     assert!(!wait::write_stream(&sink, &vec![1; 4 << 20], after_some_looks()).expect("write"));
     drop(reader);
-    let error = wait::write_stream(&sink, b"x", never).expect_err("nobody reads");
+    let error = wait::write_stream(&sink, b"x", never).expect_err("no process reads");
     assert_eq!(Errno::from_io_error(&error), Some(Errno::PIPE));
 }
 

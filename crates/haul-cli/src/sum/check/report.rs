@@ -42,7 +42,8 @@ impl super::Report for Common<'_, '_> {
                 self.tally.malformed += 1;
                 *self.well &= !fails;
                 if fails {
-                    let hint = "cannot tell what checksum this is; name it with -a, or use 'haul check'";
+                    let hint =
+                        "cannot detect the algorithm of this checksum; name it with -a, or use 'haul check'";
                     self.out.complain_of(&list, &format!("{line}: {hint}"));
                 } else if self.job.manner.warn {
                     self.out.complain_of(&list, &format!("{line}: {why}"));

@@ -74,7 +74,7 @@ impl Task<'_, '_> {
         let sink = open::open_source_at(parent.sink(), self.sink_name(), follow, false)?;
         for (file, met) in [(&source, &self.source), (&sink, before)] {
             if stat::stat_fd(file)?.identity() != met.identity() {
-                return Err(io::Error::other("another file has this name by now"));
+                return Err(io::Error::other("another file has this name now"));
             }
         }
         Ok((source, sink))

@@ -139,13 +139,13 @@ fn tell_once(job: &Job<'_>, told: &AtomicBool, file: &FileMove, why: &'static st
 
 /// Reports that a sink shares the blocks of its source: nothing was written that could be re-read.
 pub(crate) fn tell_cloned(job: &Job<'_>, file: &FileMove) {
-    let why = "it shares its blocks with its source, and nothing new was written";
+    let why = "it shares its blocks with its source, so no data was written";
     tell_once(job, &job.proof.told_cloned, file, why);
 }
 
 /// Reports that a sink is not a regular file.
 pub(crate) fn tell_special(job: &Job<'_>, file: &FileMove) {
-    tell_once(job, &job.proof.told_special, file, "it is no regular file");
+    tell_once(job, &job.proof.told_special, file, "it is not a regular file");
 }
 
 /// Reports that a copy was read back, but not from the device.

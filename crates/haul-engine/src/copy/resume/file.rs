@@ -81,7 +81,7 @@ impl JobLog {
         {
             return Ok(None);
         }
-        let unready = |source| CopyError::Cannot { action: "go on with", path: file.sink_path(), source };
+        let unready = |source| CopyError::Cannot { action: "resume", path: file.sink_path(), source };
         let sink = stat::stat_fd(&file.sink).map_err(unready)?;
         let subject = subject(file, &sink);
         let opened = subject.as_ref().map(|subject| self.keeper.file(subject));
@@ -120,7 +120,7 @@ impl JobLog {
     fn unlogged(&self, file: &FileMove) -> Result<Option<Arc<Logged>>, CopyError> {
         if file.sink_state == SinkState::Resumed {
             file.touch()?;
-            let failed = |source| CopyError::Cannot { action: "go on with", path: file.sink_path(), source };
+            let failed = |source| CopyError::Cannot { action: "resume", path: file.sink_path(), source };
             sparse::set_len(&file.sink, 0).map_err(failed)?;
         }
         Ok(None)

@@ -101,7 +101,7 @@ fn results_of(
     assert_eq!(
         relay.runners.load(Ordering::Relaxed),
         panicked.load(Ordering::Relaxed),
-        "those who end are counted"
+        "finished workers are counted"
     );
     (results.into_inner().unwrap(), panicked.into_inner())
 }
