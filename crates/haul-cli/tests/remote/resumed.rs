@@ -505,7 +505,7 @@ fn without_a_place_for_its_log_a_job_is_done_all_the_same() {
         let play = Play::new(way, &[]);
         fs::write(play.bed.path("state"), "a file").unwrap();
         let (_, told) = play.finish(&[]);
-        assert!(told.contains("can't be gone on with if it is cut off"), "{told}");
+        assert!(told.contains("cannot be resumed if it is interrupted"), "{told}");
         assert_alike(&play.source(), &play.sink());
     }
 }
@@ -518,7 +518,7 @@ fn a_second_process_waits_for_the_first_or_says_who_it_is() {
     wait_until("the job", || sink.exists());
     let second = play.run(&[]);
     assert_ended(&second, 2);
-    assert!(second.err.contains("is at this job") && second.err.contains("process "), "{second:#?}");
+    assert!(second.err.contains("the job is held by") && second.err.contains("process "), "{second:#?}");
     let third = play.start(&[]);
     std::thread::sleep(Duration::from_millis(300));
     first.kill().unwrap();

@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(have(100_000), Some(vec![(0, 1)]), "a file that is cut off has what it has");
         assert_eq!(have(70_000), None, "it ends before all of them");
         assert_eq!(have(0), None);
-        assert_eq!(parts.unwanted(b"a", geometry(700_000)), None, "it was not asked for");
+        assert_eq!(parts.unwanted(b"a", geometry(700_000)), None, "this file was not requested");
         assert_eq!((parts.files(), parts.bytes()), (1, 44_642));
     }
 

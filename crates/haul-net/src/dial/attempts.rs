@@ -115,7 +115,7 @@ impl Drop for Attempt<'_> {
 }
 
 fn unanswered(within: Duration) -> io::Error {
-    let text = format!("the name could not be looked up within {} seconds", within.as_secs_f32());
+    let text = format!("name lookup timed out after {} seconds", within.as_secs_f32());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
