@@ -155,14 +155,14 @@ fn kept(share: &Share, identity: Option<&Identity>) -> Result<Option<Ticket>, St
         return Ok(None);
     }
     let ticket = ticket::read(file.as_os_str())?;
-    let anew =
+    let hint =
         format!("remove {} to create a new ticket, and hand it out", quote(file.as_os_str()));
     if ticket.fingerprint() != identity.map(Identity::fingerprint) {
-        return Err(format!("{}: the ticket belongs to another server identity; {anew}", share.name));
+        return Err(format!("{}: the ticket belongs to another server identity; {hint}", share.name));
     }
     if ticket.grant().role != share.role || ticket.grant().uses != share.uses {
         return Err(format!(
-            "{}: the ticket grants other rights than the configuration; {anew}",
+            "{}: the ticket grants other rights than the configuration; {hint}",
             share.name
         ));
     }

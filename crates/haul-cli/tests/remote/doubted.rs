@@ -41,7 +41,7 @@ fn what_was_changed_since_is_found_beside_what_stands_under_the_name() {
             for name in ["a", "m/b", "z"] {
                 let place = play.sink().join(name);
                 fs::create_dir_all(place.parent().unwrap()).unwrap();
-                fs::write(place, "what stood there").unwrap();
+                fs::write(place, "an existing file").unwrap();
             }
         });
         change_what_is_left(&play);
@@ -195,7 +195,7 @@ fn where_it_is_not_known_when_a_job_ran_all_that_is_left_is_compared() {
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
         assert!(
             finished > 0 && spared >= finished,
-            "{what}: of {finished} bytes of whole files {spared} were spared: {told}"
+            "{what}: of {finished} bytes of complete files {spared} were not resent: {told}"
         );
         play.assert_whole(what);
     }

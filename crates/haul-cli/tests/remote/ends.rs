@@ -62,7 +62,7 @@ fn a_sink_that_is_full_names_each_file_it_lacks_and_is_filled_once_there_is_room
                     assert!(!path.exists(), "{name}");
                     lacking += 1;
                 }
-                many => panic!("{name} is told of {many} times: {ended:#?}"),
+                many => panic!("{name} is reported {many} times: {ended:#?}"),
             }
         }
         assert!((9..=16).contains(&lacking), "{way:?}: {lacking} of 16 files lack: {ended:#?}");

@@ -191,7 +191,7 @@ fn nobody_is_asked_when_nothing_is_damaged_or_a_replica_of_this_host_has_it() {
     let ended = bed.over_ssh("repair", &["w", ".", "--from", "a", "--from", "localhost:replica"]);
     assert_ended(&ended, 0);
     assert_eq!(ended.out, "'data/big': repaired: bytes 65536-131072 from 'a'\n");
-    assert!(!bed.path("argv").exists(), "somebody logged in");
+    assert!(!bed.path("argv").exists(), "a login happened");
     assert_whole(&bed);
 }
 
@@ -521,7 +521,7 @@ fn killed_while_it_fetches_the_next_repair_takes_what_came_and_asks_for_the_rest
     child.kill().unwrap();
     child.wait().unwrap();
     let there = bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     let came = staged(&bed);
     assert!(!bed.path("data/huge").exists());
     let ended = repair(&bed, &["--json"]);
@@ -565,7 +565,7 @@ fn interrupted_while_it_fetches_nothing_stays_and_two_at_once_keep_apart() {
     assert!(!bed.path("data/huge").exists());
     assert_no_strays(bed.home.path());
     let there = bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     assert_ended(&repair(&bed, &[]), 0);
     assert_whole(&bed);
 }

@@ -163,13 +163,13 @@ impl Play {
             let _ = kill_process(Pid::from_child(&child), Signal::KILL);
         }
         child.wait().unwrap();
-        wait_until("the end of the other side", || far_sides(&there).is_empty());
+        wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     }
 
     /// Waits until the side that ssh started has exited.
     pub(super) fn far_side_is_gone(&self) {
         let there = self.bed.path("there").canonicalize().unwrap();
-        wait_until("the end of the other side", || far_sides(&there).is_empty());
+        wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     }
 
     /// Returns the job directories of the sink that contain a log.
@@ -493,7 +493,7 @@ fn what_is_left_of_a_link_under_way_goes_as_well() {
     assert!(!killed.status.success(), "{killed:?}");
     assert!(files_beneath(&bed.path("in")).iter().any(|path| is_temporary(path)), "{killed:?}");
     let there = bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     assert_ended(&bed.run(&words), 0);
     assert_no_strays(&bed.path("in"));
     assert_eq!(fs::read_link(bed.path("in/data/link")).unwrap(), Path::new("nowhere"));
@@ -576,7 +576,7 @@ fn what_was_there_before_the_job_is_sent_whatever_its_times_say() {
     child.kill().unwrap();
     child.wait().unwrap();
     let there = play.bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     assert!(fs::read(&old).unwrap() == before, "the file that comes last was not reached");
     play.finish(&[]);
     play.assert_whole("old files");

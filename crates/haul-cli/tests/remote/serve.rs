@@ -218,7 +218,7 @@ fn a_crowd_is_served_within_the_limits_of_the_server() {
     assert_no_strays(&bed.path("there"));
     let (mut open, mut most, mut ended) = (0_usize, 0, 0);
     while ended < CROWD {
-        let line = server.log.recv_timeout(PATIENCE).expect("each session is told of");
+        let line = server.log.recv_timeout(PATIENCE).expect("the server logs each session");
         if line.contains(" opened by ") {
             open += 1;
             most = most.max(open);

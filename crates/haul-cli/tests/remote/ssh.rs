@@ -166,7 +166,7 @@ fn another_path_than_the_one_that_was_asked_for_is_not_taken() {
         assert_ended(&fetched, 2);
         assert!(fetched.err.contains("answered with a different path"), "{fetched:#?}");
     }
-    assert_eq!(fs::read_dir(bed.path("back")).unwrap().count(), 1, "only what came at first is there");
+    assert_eq!(fs::read_dir(bed.path("back")).unwrap().count(), 1, "only the files of the first fetch exist");
 }
 
 #[test]

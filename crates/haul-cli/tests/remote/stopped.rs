@@ -56,7 +56,7 @@ fn interrupted(way: &[&str]) {
     assert_eq!(ended.status.code(), Some(130), "{told}");
     assert!(told.contains("stopped") || told.contains("incomplete"), "{told}");
     let there = bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     assert!(!bed.path("there/in/data/big").exists());
     let (_, advice) = told.split_once("to resume: ").expect(&told);
     // A higher rate limit makes the resumed job faster.
@@ -112,7 +112,7 @@ fn the_other_side_ends_when_this_one_is_killed() {
         child.kill().unwrap();
         child.wait().unwrap();
         let there = bed.path("there").canonicalize().unwrap();
-        wait_until("the end of the other side", || far_sides(&there).is_empty());
+        wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
         assert!(!bed.path("there/in/data/big").exists());
     }
 }

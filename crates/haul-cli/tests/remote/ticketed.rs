@@ -192,7 +192,7 @@ fn a_sending_goes_on_when_its_server_was_killed_and_is_back() {
     let ended = client.wait_with_output().unwrap();
     assert!(!ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let jobs = desk.jobs();
-    assert!(jobs.len() == 1 && !is_let_go(&jobs[0]), "nobody let go of it: {jobs:?}");
+    assert!(jobs.len() == 1 && !is_let_go(&jobs[0]), "the job is still locked: {jobs:?}");
     let durable = desk.durable(&jobs[0], &desk.bed.path("in/x/data"));
     assert!(durable >= LOGGED * OBJECT);
     let _server = desk.serve();

@@ -189,7 +189,7 @@ fn plain_text_is_asked_for_by_both_or_refused() {
 #[test]
 fn what_travels_is_seen_on_the_way_only_where_plain_text_was_asked_for() {
     let bed = Bed::new();
-    let text = "nobody is to read this on its way\n".repeat(3000);
+    let text = "do not read this in transit\n".repeat(3000);
     fs::create_dir(bed.path("data")).unwrap();
     fs::write(bed.path("data/confidential"), &text).unwrap();
     for (to, plain) in [(":hidden", &[][..]), (":open", &["--plain"])] {
@@ -203,7 +203,7 @@ fn what_travels_is_seen_on_the_way_only_where_plain_text_was_asked_for() {
         assert_alike(&bed.path("data"), &bed.path("there").join(&to[1..]).join("data"));
         let heard = line.heard();
         assert!(heard.len() > text.len(), "all went by the line: {} bytes", heard.len());
-        for words in [&b"nobody is to read this"[..], b"confidential"] {
+        for words in [&b"do not read this"[..], b"confidential"] {
             let is_seen = heard.windows(words.len()).any(|bytes| bytes == words);
             assert_eq!(is_seen, !plain.is_empty(), "{to}: {}", words.escape_ascii());
         }
@@ -246,7 +246,7 @@ fn no_name_steers_a_terminal_at_either_side() {
     assert_tame(&jobs.out);
     let mut log = String::new();
     while !log.contains("1 failed") {
-        log += &server.log.recv_timeout(PATIENCE).expect("each session is told of");
+        log += &server.log.recv_timeout(PATIENCE).expect("the server logs each session");
         log.push('\n');
     }
     assert_tame(&log);

@@ -148,7 +148,7 @@ mod tests {
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 all.look_up(Duration::from_secs(600), move || {
-                    asked.send(()).expect("somebody waits to hear it");
+                    asked.send(()).expect("the test waits for it");
                     let _ = silence.recv();
                     Ok(Vec::new())
                 })
@@ -158,7 +158,7 @@ mod tests {
             let error = waiting.join().expect("no panic").expect_err("given up");
             assert_eq!(error.raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
         });
-        assert!(all.look_up(Duration::from_secs(600), || unreachable!("nobody asks")).is_err());
+        assert!(all.look_up(Duration::from_secs(600), || unreachable!("no lookup runs")).is_err());
         drop(never);
     }
 }

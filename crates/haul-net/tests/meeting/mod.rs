@@ -259,7 +259,7 @@ fn a_stopped_listener_lets_nobody_in_and_ends_nothing() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| world.listener.next_session().is_none());
         world.listener.stop();
-        assert!(waiting.join().expect("no panic"), "who waits is told");
+        assert!(waiting.join().expect("no panic"), "the waiting thread is notified");
     });
     world.listener.stop();
     let error = dialer.lane(1).expect_err("closed");
@@ -303,7 +303,7 @@ fn given_up(ticket: Ticket, is_under_way: impl FnOnce()) -> [DialError; 2] {
     };
     let dialer = Dialer::new(ticket, settings).expect("they ask for the same");
     let ended = thread::scope(|scope| {
-        let dialing = scope.spawn(|| dialer.lane(1).expect_err("nobody answers"));
+        let dialing = scope.spawn(|| dialer.lane(1).expect_err("no server answers"));
         is_under_way();
         dialer.give_up();
         dialing.join().expect("no panic")

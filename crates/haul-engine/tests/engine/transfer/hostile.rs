@@ -62,7 +62,7 @@ impl Told {
         let outcome = self.ended.as_ref().expect("a session");
         assert!(outcome.broken.is_none(), "{outcome:?}");
         assert_eq!(outcome.summary.failed, count, "{:#?}", self.failed);
-        assert_eq!(self.failed.len() as u64, count, "each is told of, once: {:#?}", self.failed);
+        assert_eq!(self.failed.len() as u64, count, "each failure is reported once: {:#?}", self.failed);
     }
 }
 
