@@ -144,10 +144,10 @@ mod tests {
             ("identity = 'i'\n".to_owned(), "no [[share]]"),
             (share.clone(), "no identity"),
             ("plain = true\nidentity = 'i'\n".to_owned() + &share, "exclude"),
-            ("plain = true\nsessions = 0\n".to_owned() + &share, "begin at 1"),
+            ("plain = true\nsessions = 0\n".to_owned() + &share, "must be at least 1"),
             ("plain = true\nlog-age = '14'\n".to_owned() + &share, "log-age"),
             ("plain = true\nlisten = ['here']\n".to_owned() + &share, "listen"),
-            ("plain = true\n".to_owned() + &share + &share, "ticket of its own"),
+            ("plain = true\n".to_owned() + &share + &share, "has the same ticket file"),
             (format!("plain = true\n[[share]]\nroot = '{root}/no'\nticket = 't'\n"), "/no"),
         ] {
             let error = meant(&text).expect_err(named);

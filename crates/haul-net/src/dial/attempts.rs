@@ -132,7 +132,7 @@ mod tests {
             Ok(Vec::new())
         });
         let error = error.expect_err("no answer");
-        assert_eq!(error.to_string(), "the name could not be looked up within 0.02 seconds");
+        assert_eq!(error.to_string(), "name lookup timed out after 0.02 seconds");
         assert!(all.state().looking_up.is_empty());
         drop(never);
         let address = SocketAddr::from(([10, 0, 0, 7], 1));

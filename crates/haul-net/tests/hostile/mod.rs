@@ -123,7 +123,7 @@ fn a_flood_of_strangers_is_bounded_and_passes() {
     let (_dialer, _session, mut near, mut far) = world.meets_at_last();
     let mut flood: Vec<_> =
         (0..100).map(|_| TcpStream::connect(world.address()).expect("the kernel takes it")).collect();
-    world.said("closed 1 connections unheard");
+    world.said("closed 1 connections without an answer");
     wait_until("all strangers above the limit are closed", || {
         flood.retain(is_open);
         flood.len() <= limits.strangers
