@@ -75,7 +75,7 @@ fn begins() -> Vec<Message> {
     vec![
         Message::Connect(Box::new(connect)),
         Message::Accept(Box::new(accept)),
-        Message::Refuse(Reason::new(Why::Denied, "nothing may be fetched")),
+        Message::Refuse(Reason::new(Why::Denied, "fetching files from this host")),
     ]
 }
 

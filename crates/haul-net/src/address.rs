@@ -100,7 +100,7 @@ impl fmt::Display for Address {
 
 /// Error for a text that is not a host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a host and a port, as host.example:7433 or [::1]:7433")]
+#[error("'{0}' is not a host and a port, such as host.example:7433 or [::1]:7433")]
 pub struct BadAddress(String);
 
 impl FromStr for Address {

@@ -267,15 +267,15 @@ impl Dialer {
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The server of the ticket does not encrypt.
-    #[error("this ticket is for a server without encryption; ask for that here too, if both of you mean it")]
+    #[error("the ticket is for a server without encryption; use --plain here too, if this is intended")]
     TicketIsPlain,
     /// The server of the ticket encrypts.
     #[error(
-        "this ticket is for a server with encryption, and this end asks for none; both must ask for the same"
+        "the ticket is for a server with encryption; omit --plain"
     )]
     TicketIsTls,
     /// No address accepted a connection.
-    #[error("no address of the ticket can be reached: {tried}")]
+    #[error("cannot connect to any address of the ticket: {tried}")]
     Unreachable {
         /// Each address with its error.
         tried: Tried,
@@ -285,8 +285,8 @@ pub enum DialError {
     Socket(#[from] SocketError),
     /// The peer is another server, or an attacker in between.
     #[error(
-        "{peer} is not the server of this ticket: its certificate's fingerprint is {found}, not {expected}; ask for a \
-         new ticket, and wonder who answered"
+        "{peer} is not the server of this ticket: the fingerprint of its certificate is {found}, not {expected}; check \
+         the server for tampering, or ask for a new ticket"
     )]
     WrongFingerprint {
         /// Address of the peer.
@@ -297,14 +297,14 @@ pub enum DialError {
         found: Fingerprint,
     },
     /// The peer speaks TLS, but not the protocol of haul.
-    #[error("what answers at {peer} is not haul")]
+    #[error("the server at {peer} is not haul")]
     NotHaul {
         /// Address of the peer.
         peer: SocketAddr,
     },
     /// The peer does not speak TLS.
     #[error(
-        "what answers at {peer} does not speak TLS; a haul without encryption must be asked for at both ends"
+        "the server at {peer} does not use TLS; use --plain on both hosts or on neither"
     )]
     NotTls {
         /// Address of the peer.
@@ -312,11 +312,11 @@ pub enum DialError {
     },
     /// The peer does not speak the unencrypted protocol of haul.
     #[error(
-        "what answers does not speak haul without encryption; one with encryption must be asked for at both ends"
+        "the server does not use haul without encryption; use --plain on both hosts or on neither"
     )]
     NotPlain,
     /// The server refuses the lane.
-    #[error("the server refuses: {verdict}")]
+    #[error("refused by the server: {verdict}")]
     Refused {
         /// Reason for the refusal.
         verdict: Verdict,
@@ -327,13 +327,13 @@ pub enum DialError {
     #[error(transparent)]
     Answer(#[from] BadAnswer),
     /// The connection failed before the server admitted the lane.
-    #[error("the connection failed before the server said welcome: {0}")]
+    #[error("connection failed before the server accepted it: {0}")]
     Handshake(#[source] LaneError),
     /// The random number generator failed.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
     /// [`Dialer::give_up`] was called.
-    #[error("no more connections are wanted")]
+    #[error("no more connections are needed")]
     GivenUp,
 }
 

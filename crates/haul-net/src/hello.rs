@@ -95,17 +95,17 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Welcome => "welcome",
-            Self::Unproven => "the ticket is not valid here: withdrawn, of another server, or wrong",
+            Self::Unproven => "invalid ticket: withdrawn, wrong, or of another server; ask for a new one",
             Self::Expired => "the ticket has expired; ask for a new one",
-            Self::Spent => "the ticket was for one session and has been used; ask for a new one",
-            Self::Full => "the server has as many sessions as it takes; try again later",
-            Self::TooManyLanes => "the session has as many streams as the server allows; ask for fewer",
-            Self::Closing => "the server is about to end",
+            Self::Spent => "the ticket allowed one session, which has ended or is active; ask for a new one",
+            Self::Full => "the server has reached its limit of sessions; try again later",
+            Self::TooManyLanes => "the session has reached the server's limit of streams; use fewer --streams",
+            Self::Closing => "the server is shutting down",
             Self::OtherVersion => {
-                "the two ends are of versions that don't understand each other; bring both up to date"
+                "incompatible versions of haul; install the same version on both hosts"
             }
             Self::OtherEncryption => {
-                "one end asks for encryption and the other for none; both must ask for the same"
+                "one host uses encryption and the other does not; use --plain on both hosts or on neither"
             }
         })
     }
@@ -114,9 +114,9 @@ impl fmt::Display for Verdict {
 /// A hello that cannot be accepted, detected before anything is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadHello {
-    #[error("it does not begin as haul does")]
+    #[error("it is not haul")]
     NotHaul,
-    #[error("it is of version {0}")]
+    #[error("its version is {0}")]
     Version(u8),
     #[error("its encryption is {0}")]
     Encryption(u8),
@@ -245,13 +245,13 @@ fn read_answer(bytes: &[u8; ANSWER_BYTES]) -> Result<(Verdict, u16), BadAnswer> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
     /// The bytes do not start like an answer.
-    #[error("what answers there is not haul")]
+    #[error("the answer is not from haul")]
     NotHaul,
     /// The verdict is of another version.
-    #[error("it gives a verdict ({0}) that this version does not know; bring this end up to date")]
+    #[error("unknown answer of the server ({0}); update haul on this host")]
     Unknown(u8),
     /// The peer admits the lane but does not know the secret.
-    #[error("it says welcome but does not know the ticket's secret: this is not the server that issued it")]
+    #[error("the server accepted the connection but does not know the secret of the ticket: it did not issue this ticket")]
     Unproven,
 }
 
@@ -298,7 +298,7 @@ fn nonces_binding(client: &[u8], server: &[u8]) -> Binding {
 /// Error when two ends without encryption cannot establish a lane.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetingError {
-    #[error("the other end does not begin as haul without encryption does")]
+    #[error("the peer does not use haul without encryption")]
     NotPlain,
     #[error(transparent)]
     Lane(#[from] LaneError),

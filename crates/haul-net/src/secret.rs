@@ -126,7 +126,7 @@ impl SessionId {
 
 /// Error when the random number generator of the system fails, so that no secret can be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the system's generator of random numbers failed; no secret can be made on this machine")]
+#[error("cannot create a secret: the random number generator of the system failed")]
 pub struct NoRandomness;
 
 /// Returns bytes from the random number generator of the system.

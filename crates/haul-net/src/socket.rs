@@ -95,7 +95,7 @@ pub struct SocketFacts {
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// This kernel lacks the algorithm, or the user may not select it.
-    #[error("congestion control '{name}' cannot be used here: {source}; this kernel offers: {available}")]
+    #[error("cannot use congestion control '{name}': {source}; this kernel offers: {available}")]
     Congestion {
         /// The requested algorithm.
         name: String,
@@ -220,9 +220,9 @@ pub(crate) fn listen(
 pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) -> SocketFacts {
     let mut notes = Vec::new();
     // Linux inherits these options from the listener, except for some kernels with MPTCP.
-    note(&mut notes, "sending small messages at once", sockopt::set_tcp_nodelay(socket, true));
+    note(&mut notes, "immediate sending of small messages", sockopt::set_tcp_nodelay(socket, true));
     if let Some(rate) = settings.pace {
-        note(&mut notes, "the kernel's pacing", haul_sys::socket::set_max_pacing_rate(socket, rate));
+        note(&mut notes, "pacing by the kernel", haul_sys::socket::set_max_pacing_rate(socket, rate));
     }
     facts(socket, settings, &mut notes)
 }
@@ -231,7 +231,7 @@ pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) 
 fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<String>), SocketError> {
     let mut notes = Vec::new();
     let socket = bare(address, settings.multipath, &mut notes)?;
-    note(&mut notes, "sending small messages at once", sockopt::set_tcp_nodelay(&socket, true));
+    note(&mut notes, "immediate sending of small messages", sockopt::set_tcp_nodelay(&socket, true));
     if let Some(name) = &settings.congestion {
         sockopt::set_tcp_congestion(&socket, name).map_err(|errno| SocketError::Congestion {
             name: name.escape_debug().collect(),
@@ -245,10 +245,10 @@ fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<
     }
     if let Some(timeout) = settings.user_timeout {
         let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        note(&mut notes, "TCP's user timeout", sockopt::set_tcp_user_timeout(&socket, millis));
+        note(&mut notes, "TCP user timeout", sockopt::set_tcp_user_timeout(&socket, millis));
     }
     if let Some(rate) = settings.pace {
-        note(&mut notes, "the kernel's pacing", haul_sys::socket::set_max_pacing_rate(&socket, rate));
+        note(&mut notes, "pacing by the kernel", haul_sys::socket::set_max_pacing_rate(&socket, rate));
     }
     Ok((socket, notes))
 }
@@ -264,13 +264,13 @@ fn bare(address: SocketAddr, multipath: bool, notes: &mut Vec<String>) -> Result
             Ok(made) => return Ok(made),
             Err(Errno::PROTONOSUPPORT) => notes.push("no MPTCP: this kernel is built without it".into()),
             Err(Errno::NOPROTOOPT) => {
-                notes.push("no MPTCP: it is off here (sysctl net.mptcp.enabled)".into());
+                notes.push("no MPTCP: it is disabled on this host; set sysctl net.mptcp.enabled=1".into());
             }
             Err(errno) => notes.push(format!("no MPTCP: {errno}")),
         }
     }
     socket(ipproto::TCP)
-        .map_err(|errno| SocketError::Io { doing: "cannot make a socket", source: errno.into() })
+        .map_err(|errno| SocketError::Io { doing: "cannot create a socket", source: errno.into() })
 }
 
 fn set_keepalive(socket: BorrowedFd<'_>, keepalive: Keepalive) -> Result<(), Errno> {
@@ -337,7 +337,7 @@ fn set_buffers(socket: BorrowedFd<'_>, buffers: Buffers, notes: &mut Vec<String>
             let allowed = last_number(&format!("/proc/sys/net/core/{letter}mem_max"));
             if !buffers.is_better(bytes, allowed, tuned_max) {
                 notes.push(format!(
-                    "the {name} buffer is left to the kernel, and the path has use for {bytes} bytes: raise sysctl \
+                    "the kernel sets the {name} buffer, which may be less than the {bytes} bytes that the path needs; raise sysctl \
                      net.core.{letter}mem_max"
                 ));
                 continue;
@@ -370,7 +370,7 @@ fn last_number(path: &str) -> u64 {
 fn note_smaller(notes: &mut Vec<String>, which: &str, asked: usize, given: usize, sysctl: &str) {
     if given / 2 < asked {
         notes.push(format!(
-            "the {which} buffer holds {} bytes, not {asked}: raise sysctl {sysctl}",
+            "the {which} buffer has {} bytes instead of {asked}; raise sysctl {sysctl}",
             given / 2
         ));
     }
@@ -388,12 +388,12 @@ fn facts(socket: BorrowedFd<'_>, settings: &SocketSettings, notes: &mut Vec<Stri
             Ok(Some(_)) => true,
             Ok(None) => {
                 if notes.is_empty() {
-                    notes.push("no MPTCP: the other end, or something on the way, does not speak it".into());
+                    notes.push("no MPTCP: the remote host or the network path does not support it".into());
                 }
                 false
             }
             Err(error) => {
-                notes.push(format!("whether MPTCP is used is not known: {error}"));
+                notes.push(format!("cannot determine if MPTCP is in use: {error}"));
                 false
             }
         };
@@ -410,7 +410,7 @@ fn facts(socket: BorrowedFd<'_>, settings: &SocketSettings, notes: &mut Vec<Stri
 pub fn available_congestion() -> String {
     let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
     let list = list.trim();
-    if list.is_empty() { "(it does not tell)".into() } else { list.into() }
+    if list.is_empty() { "(unknown)".into() } else { list.into() }
 }
 
 #[cfg(test)]

@@ -281,7 +281,7 @@ const ALGORITHMS: [Algorithm; 27] = [
 fn code_of_algorithm(algorithm: Algorithm) -> u8 {
     let full = if let Algorithm::Blake2bOf(_) = algorithm { Algorithm::Blake2b } else { algorithm };
     let place = ALGORITHMS.iter().position(|known| *known == full);
-    let place = place.expect("every algorithm has a code: a test holds the table against the registry");
+    let place = place.expect("every algorithm has a code: a test compares the table with the registry");
     u8::try_from(place + 1).expect("fewer than 255 algorithms")
 }
 

@@ -22,8 +22,8 @@ const NAME: &str = "haul fetch";
 
 /// Fetch files and trees from another host, and compare every object here.
 ///
-/// HOST:PATH uses ssh, which starts haul there and only transfers the keys. The data takes
-/// encrypted connections of its own, or goes inside ssh if no port is reachable. DIR is a directory
+/// HOST:PATH uses ssh, which starts haul there and only transfers the keys. The data uses
+/// separate encrypted connections, or goes through ssh if no port is reachable. DIR is a directory
 /// and is created if it is missing. A directory is copied under its name; with a trailing slash,
 /// only its contents are copied.
 ///
@@ -45,7 +45,7 @@ struct Args {
     #[command(flatten)]
     host: HostArgs,
     /// Keep setuid and setgid bits. Use it only with a host that you trust as much as this host.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     setuid: bool,
     #[command(flatten)]
     pick: PickArgs,
@@ -76,12 +76,12 @@ impl Args {
         if !self.setuid {
             job.options.keep = Keep(job.options.keep.0 & !Keep::SETUID.0);
         }
-        let (last, sources) = self.operands.split_last().ok_or("nothing to fetch")?;
+        let (last, sources) = self.operands.split_last().ok_or("missing HOST:PATH; write HOST:PATH... DIR")?;
         self.host.shares_no_stdin_with(&self.pick)?;
         let listed = self.pick.listed()?;
         let sources: Vec<&OsString> = sources.iter().chain(&listed).collect();
         if sources.is_empty() {
-            return Err("say where to: HOST:PATH... DIR".to_owned());
+            return Err("missing HOST:PATH or DIR; write HOST:PATH... DIR".to_owned());
         }
         let Place::Local(into) = Place::parse(last).map_err(|error| error.to_string())? else {
             return Err(typed::not_local(last));
@@ -92,12 +92,12 @@ impl Args {
             if paths.is_empty() {
                 login = of;
             } else if login != of {
-                return Err(format!("{}: all that is fetched at once is of one host", quote(operand)));
+                return Err(format!("{} is on another host; fetch from one host at a time", quote(operand)));
             }
             paths.push(path);
         }
         if login.is_none() && (job.rate.is_some() || job.link.congestion.is_some()) {
-            return Err("--rate and --cc are for the side that sends: 'haul serve' has them, too".to_owned());
+            return Err("--rate and --cc apply to the sender; set them on 'haul serve' instead".to_owned());
         }
         let host = self.host.resolve(login)?;
         Ok(Meant { paths, host, into, rules, job })
@@ -137,7 +137,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
     let (other, told) = host.reach(&run, &job, paths.clone(), &output)?;
     if let Some((path, _)) = paths.iter().zip(&told).find(|(path, told)| !is_answer(path, told)) {
         let path = quote(OsStr::from_bytes(path));
-        return Err(format!("{path}: haul there answers with another path; nothing is taken from it").into());
+        return Err(format!("{path}: the remote haul answered with a different path; nothing was fetched").into());
     }
     let fetch = FetchJob {
         paths: told,

@@ -53,7 +53,7 @@ enum Word {
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if !args.is_empty() || io::stdin().is_terminal() {
         eprintln!(
-            "{NAME}: this is what 'haul send' and 'haul fetch' start on the other host; it is of no use by itself"
+            "{NAME}: internal command, started on the remote host by 'haul send' and 'haul fetch'; use one of these"
         );
         return ExitCode::FAILURE;
     }
@@ -110,10 +110,10 @@ fn start() -> Result<bool, String> {
 /// Reads the client's request. The error is for the client.
 fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
     let read = words::read_line(line, || stop.load(Ordering::Relaxed));
-    let text = read.map_err(|error| format!("no request came: {error}"))?.ok_or("no request came")?;
+    let text = read.map_err(|error| format!("cannot read the request: {error}"))?.ok_or("no request received")?;
     let not_known = || {
         format!(
-            "haul {} does not understand this request; bring both sides to one version",
+            "haul {} does not understand this request; install the same version on both hosts",
             env!("CARGO_PKG_VERSION")
         )
     };
@@ -123,15 +123,15 @@ fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
 /// Returns the requested paths, as typed. The error is for the client.
 fn paths_of(request: &Request, line: &OwnedFd, stop: &AtomicBool) -> Result<Vec<Vec<u8>>, String> {
     let told = words::paths_told(&request.paths, request.listed, line, || stop.load(Ordering::Relaxed));
-    let told = told.map_err(|error| format!("the list of paths did not come: {error}"))?;
-    told.ok_or_else(|| "a path of the request is damaged".to_owned())
+    let told = told.map_err(|error| format!("cannot read the list of paths: {error}"))?;
+    told.ok_or_else(|| "invalid path in the request".to_owned())
 }
 
 fn root_of(request: &Request, paths: &[Vec<u8>]) -> Result<Root, String> {
     let home = std::env::var_os("HOME");
     let root = match (request.way, paths) {
         (Way::Send, [path]) => Root::to_send_to(path, home.as_deref()),
-        (Way::Send, _) => return Err("there is one directory to send to".to_owned()),
+        (Way::Send, _) => return Err("invalid request: exactly one destination directory is required".to_owned()),
         (Way::Fetch, _) => Root::to_fetch_from(paths, home.as_deref()),
     };
     root.map_err(|error| error.to_string())
@@ -142,7 +142,7 @@ fn root_of(request: &Request, paths: &[Vec<u8>]) -> Result<Root, String> {
 fn receipt_of(request: &Request) -> Result<Option<Receipt>, String> {
     let Some(word) = &request.waybill else { return Ok(None) };
     let path = words::from_words(std::slice::from_ref(word)).and_then(|mut paths| paths.pop());
-    let path = path.ok_or("the waybill's path in the request is damaged")?;
+    let path = path.ok_or("invalid waybill path in the request")?;
     let asked = match request.way {
         Way::Send => "haul send",
         Way::Fetch => "haul fetch",
@@ -275,7 +275,7 @@ fn first_lane(
         match heard.try_recv() {
             Ok(Word::Inside) => return Ok(First::Inside),
             Ok(Word::Done | Word::Gone) | Err(TryRecvError::Disconnected) => {
-                return Err("the other side is gone".to_owned());
+                return Err("the client disconnected".to_owned());
             }
             Ok(Word::Outside) | Err(TryRecvError::Empty) => {}
         }
@@ -290,7 +290,7 @@ fn first_lane(
             std::thread::sleep(LOOK_EVERY);
         }
     }
-    Err("the other side opened no lane".to_owned())
+    Err("the client opened no connection".to_owned())
 }
 
 fn answer(

@@ -20,7 +20,7 @@ pub(super) struct Root {
 #[derive(Debug, Error)]
 pub(super) enum RootError {
     /// The path cannot be inspected.
-    #[error("{path}: {}", reason(source))]
+    #[error("cannot open {path}: {}", reason(source))]
     Unusable {
         /// The requested path, safe to print.
         path: String,
@@ -28,7 +28,7 @@ pub(super) enum RootError {
         source: io::Error,
     },
     /// The path is not a directory.
-    #[error("{0} is not a directory")]
+    #[error("cannot use {0}: it is not a directory")]
     NotADirectory(String),
 }
 

@@ -22,16 +22,16 @@ const BUFFERS_MIN: u64 = 8 << 20;
 /// Options for verification, kept metadata and the network.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArgs {
-    /// Set how received data is verified: stream (hashed on both sides in transit), reread (and
-    /// read back from the device), hybrid (read back files that are larger than free memory there),
-    /// none; or, for comparison, the slower sequential, file-pipeline, block-pipeline, which read
-    /// everything twice.
+    /// Set how received data is verified: stream (both sides hash the data during the transfer),
+    /// reread (the receiver also reads it back from the device), hybrid (read back only files larger
+    /// than the free memory of the receiver), none. For benchmarks: sequential, file-pipeline,
+    /// block-pipeline; these are slower and read everything twice.
     #[arg(long, value_name = "HOW", default_value = "stream", help_heading = "Verification")]
     verify: String,
-    /// Compare and resend this unit: each object, or each file as a whole.
+    /// Set the unit that is compared and resent: object, or file.
     #[arg(long, value_name = "object|file", help_heading = "Verification")]
     granularity: Option<String>,
-    /// Compare by the digest ALGO; 'haul sum --help' lists all of them.
+    /// Compare by the digest algorithm ALGO; 'haul sum --help' lists the algorithms.
     #[arg(
         short = 'a',
         long = "hash",
@@ -44,96 +44,96 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Verification")]
     object_size: Option<String>,
 
-    /// Skip files that the sink has already, by RULE: size-time (the default), newer (skip unless
-    /// the source has a later time), missing (skip every existing name), digest (of the whole
-    /// file), object (send only objects that differ).
+    /// Skip files that the receiver already has, by RULE: size-time (same size and time; the default
+    /// RULE), newer (skip unless the sender's file is newer), missing (skip every existing name),
+    /// digest (same digest of the file), object (send only objects that differ).
     #[arg(long, value_name = "RULE", num_args = 0..=1, require_equals = true, default_missing_value = "size-time",
-          help_heading = "What is sent")]
+          help_heading = "File selection")]
     update: Option<String>,
     /// Same as --update=digest.
-    #[arg(short = 'c', long, conflicts_with = "update", help_heading = "What is sent")]
+    #[arg(short = 'c', long, conflicts_with = "update", help_heading = "File selection")]
     checksum: bool,
-    /// Delete files at the sink, in the sent directories, that the source does not have; delete
-    /// nothing after any read error of the source.
-    #[arg(long, help_heading = "What is sent")]
+    /// In the sent directories, delete files of the receiver that the sender does not have. If the
+    /// sender cannot read some entry, delete nothing.
+    #[arg(long, help_heading = "File selection")]
     delete: bool,
-    /// Print only what would be sent and deleted.
-    #[arg(short = 'n', long, help_heading = "What is sent")]
+    /// Only print the names that would be sent and deleted.
+    #[arg(short = 'n', long, help_heading = "File selection")]
     pub(crate) dry_run: bool,
 
     /// Write files under their final names immediately, without temporary files; an interrupted
     /// file stays incomplete.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     inplace: bool,
-    /// Keep owners by number, whatever names the numbers have at the sink.
-    #[arg(long, conflicts_with = "no_owner", help_heading = "What is kept")]
+    /// Keep owners by number, not by name.
+    #[arg(long, conflicts_with = "no_owner", help_heading = "Metadata options")]
     numeric_ids: bool,
     /// Do not keep owners and groups.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_owner: bool,
     /// Do not keep permissions.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_mode: bool,
     /// Do not keep times.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_times: bool,
     /// Do not keep extended attributes.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_xattrs: bool,
     /// Do not keep access control lists.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_acls: bool,
     /// Send each name of a hard-linked file as a separate file.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_hard_links: bool,
     /// Skip pipes, sockets and devices.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_specials: bool,
 
-    /// Set the number of connections for data [default: chosen by the round-trip time, 4 to 16].
-    #[arg(long, value_name = "N", help_heading = "The way")]
+    /// Set the number of data connections [default: 4 to 16, by the round-trip time].
+    #[arg(long, value_name = "N", help_heading = "Network options")]
     streams: Option<u32>,
-    /// Limit the rate to RATE bytes per second: 50M, 1GB, ...
-    #[arg(long, value_name = "RATE", help_heading = "The way")]
+    /// Limit the rate to RATE bytes per second, for example 50M or 1GB.
+    #[arg(long, value_name = "RATE", help_heading = "Network options")]
     rate: Option<String>,
-    /// Compress the sent data: auto (without HOW; only while the link is slower than the
-    /// compression), zstd, zstd:LEVEL from -7 to 19, or none.
+    /// Compress the sent data: auto (the default HOW; only while the network is slower than the
+    /// compression), zstd, zstd:LEVEL (-7 to 19), or none.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
-          allow_hyphen_values = true, help_heading = "The way")]
+          allow_hyphen_values = true, help_heading = "Network options")]
     compress: Option<String>,
-    /// Set the congestion control of the connections: bbr, cubic, ... as the kernel offers them.
-    #[arg(long, value_name = "NAME", help_heading = "The way")]
+    /// Set the congestion control of the connections, for example bbr or cubic, if the kernel has it.
+    #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
-    /// Use several paths concurrently by Multipath TCP, if both hosts support it.
-    #[arg(long, help_heading = "The way")]
+    /// Use several network paths concurrently with Multipath TCP, if both hosts support it.
+    #[arg(long, help_heading = "Network options")]
     mptcp: bool,
-    /// Do not encrypt the data: anyone on the network path can read and change it. The remote host
+    /// Do not encrypt the data: anyone on the network path can read and modify it. The remote host
     /// needs the same option.
-    #[arg(long, help_heading = "The way")]
+    #[arg(long, help_heading = "Network options")]
     plain: bool,
-    /// Set the memory for bytes in flight, on each side.
-    #[arg(long, value_name = "SIZE", help_heading = "The way")]
+    /// Set the memory for data in flight on each side.
+    #[arg(long, value_name = "SIZE", help_heading = "Network options")]
     buffers: Option<String>,
 
     #[command(flatten)]
     log: LogArgs,
 
-    /// Write a waybill to FILE on this host: each name that arrived, with the digests of its
-    /// objects and its verification level at the sink. 'haul verify' re-reads the files of either
-    /// side against it. An existing FILE gets another section.
-    #[arg(long, value_name = "FILE", help_heading = "What is told")]
+    /// Write a waybill to FILE on this host: each transferred name, with the digests of its objects
+    /// and its verification level at the receiver. 'haul verify' checks the files of either side
+    /// against it. If FILE exists, append a section.
+    #[arg(long, value_name = "FILE", help_heading = "Output options")]
     pub(crate) waybill: Option<OsString>,
     /// Do not print the summary.
-    #[arg(short, long, help_heading = "What is told")]
+    #[arg(short, long, help_heading = "Output options")]
     pub(crate) quiet: bool,
-    /// Print the name of each file that arrived.
-    #[arg(short, long, conflicts_with = "quiet", help_heading = "What is told")]
+    /// Print the name of each transferred file.
+    #[arg(short, long, conflicts_with = "quiet", help_heading = "Output options")]
     pub(crate) verbose: bool,
     /// Print one JSON event per line.
-    #[arg(long, help_heading = "What is told")]
+    #[arg(long, help_heading = "Output options")]
     pub(crate) json: bool,
     /// Show a progress bar on a terminal even if lines are printed.
-    #[arg(long, help_heading = "What is told")]
+    #[arg(long, help_heading = "Output options")]
     pub(crate) progress: bool,
 }
 
@@ -161,7 +161,7 @@ impl JobMeant {
             buffers: BUFFERS_DEFAULT,
             rate,
             link: Link::default(),
-            log: Err("it keeps no log".to_owned()),
+            log: Err("this job keeps no log".to_owned()),
         }
     }
 
@@ -235,11 +235,11 @@ impl JobArgs {
             budget: 0,
         };
         if matches!(options.verify, Verify::Reread | Verify::Hybrid) && options.unit == Unit::File {
-            return Err("--verify=reread and --verify=hybrid compare objects: leave --granularity=file out"
+            return Err("--verify=reread and --verify=hybrid compare objects; omit --granularity=file"
                 .to_owned());
         }
         if let Some(sentence) = options.contradiction() {
-            return Err(format!("these options contradict each other: {sentence}"));
+            return Err(format!("conflicting options: {sentence}"));
         }
         let rate = self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?;
         Ok(JobMeant {
@@ -262,7 +262,7 @@ impl JobArgs {
         match self.streams {
             None => Ok(None),
             Some(lanes) if (1..=LANES_MAX).contains(&lanes) => Ok(Some(lanes)),
-            Some(_) => Err(format!("--streams: 1 to {LANES_MAX} are possible")),
+            Some(_) => Err(format!("--streams: must be from 1 to {LANES_MAX}")),
         }
     }
 
@@ -301,7 +301,7 @@ impl Link {
 pub(crate) fn buffers(typed: Option<&str>) -> Result<u64, String> {
     let Some(text) = typed else { return Ok(BUFFERS_DEFAULT) };
     let bytes = values::bytes("--buffers", text)?;
-    if bytes < BUFFERS_MIN { Err("--buffers: 8M is the least that serves".to_owned()) } else { Ok(bytes) }
+    if bytes < BUFFERS_MIN { Err("--buffers: must be at least 8M".to_owned()) } else { Ok(bytes) }
 }
 
 const VERIFY: [(&str, Verify); 7] = [
@@ -328,7 +328,7 @@ fn one_of<T: Copy>(option: &str, all: &[(&str, T)], word: &str) -> Result<T, Str
     let found = all.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("{option}: one of {}, not '{}'", names.join(", "), word.escape_default())
+        format!("{option}: must be one of {}, not '{}'", names.join(", "), word.escape_default())
     })
 }
 

@@ -83,7 +83,7 @@ impl Run<'_> {
             status = status.max(FAILED);
         }
         if status == 0 && self.has_waybill_there && !is_there_fine {
-            output.failure(&"the other side did not end well: its waybill may not be complete");
+            output.failure(&"the remote haul exited with an error; its waybill may be incomplete");
             status = FAILED;
         }
         // A job that finished before the stop is not interrupted.

@@ -17,8 +17,9 @@ use std::ffi::{OsStr, OsString};
 /// Options that select the remote host.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HostArgs {
-    /// Read the ticket of 'haul serve' from FILE, which only you may read; - is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh", "waybill_there"], help_heading = "The other host")]
+    /// Read the ticket of 'haul serve' from FILE, which must be readable only by you; - is standard
+    /// input.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ssh", "remote_haul", "ports", "inside_ssh", "waybill_there"], help_heading = "Remote host")]
     ticket_file: Option<OsString>,
     #[command(flatten)]
     ssh: SshArgs,
@@ -50,7 +51,7 @@ impl HostArgs {
     /// error is a message.
     pub(crate) fn shares_no_stdin_with(&self, pick: &PickArgs) -> Result<(), String> {
         if self.ticket_file.as_deref() == Some(OsStr::new("-")) && pick.reads_stdin() {
-            return Err("the ticket and --files-from can't both come by standard input".to_owned());
+            return Err("cannot read both the ticket and --files-from from standard input; use a file for one of them".to_owned());
         }
         Ok(())
     }
@@ -71,7 +72,7 @@ impl HostArgs {
         match (login, &self.ticket_file) {
             (Some(login), _) => Ok(OtherHost::Ssh { ssh: self.ssh.resolve()?, login }),
             (None, Some(file)) => Ok(OtherHost::Server(Box::new(ticket::read(file)?))),
-            (None, None) => Err("say HOST:PATH, or --ticket-file FILE".to_owned()),
+            (None, None) => Err("no remote host given; write HOST:PATH, or use --ticket-file FILE".to_owned()),
         }
     }
 }

@@ -49,7 +49,7 @@ impl Report for Told<'_> {
 
     fn lane_lost(&self, lane: u32, why: &str) {
         if !self.quiet {
-            say(self.tool, &format_args!("session {}: connection {lane} was lost: {why}", self.session));
+            say(self.tool, &format_args!("session {}: lost connection {lane}: {why}", self.session));
         }
     }
 }
@@ -200,7 +200,7 @@ impl Report for Output<'_> {
     }
 
     fn lane_lost(&self, lane: u32, why: &str) {
-        Output::note(self, &format!("connection {lane} was lost: {why}"));
+        Output::note(self, &format!("lost connection {lane}: {why}"));
     }
 
     fn deleted(&self, path: &[u8]) {
@@ -242,7 +242,7 @@ fn seconds_of(spent: &Spent) -> Value {
 /// Returns the summary in one line.
 pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: bool) -> String {
     let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
-    let arrived = if dry_run { (would, "would be sent") } else { (done, "arrived") };
+    let arrived = if dry_run { (would, "would be sent") } else { (done, "transferred") };
     let (gone, left) = if dry_run {
         ("would be deleted", "could not be deleted")
     } else {
@@ -250,12 +250,12 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     };
     let counts = [
         arrived,
-        (same, "the same"),
+        (same, "unchanged"),
         (failed, "failed"),
         (unread, "could not be read"),
         (deleted, gone),
         (undeleted, left),
-        (again, "objects sent again"),
+        (again, "objects resent"),
     ];
     let told = counts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
     let mut line: Vec<String> = told.map(|(_, (count, word))| format!("{count} {word}")).collect();
@@ -273,7 +273,7 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
         }
         line.push(moved);
         if outcome.spared > 0 {
-            line.push(format!("{} were there from an earlier run", format_size(outcome.spared)));
+            line.push(format!("{} already transferred by an earlier run", format_size(outcome.spared)));
         }
     }
     let mut line = line.join(", ");
@@ -283,23 +283,23 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     if let Some(reason) = &outcome.broken {
         line.push_str(&format!("; {}", unfinished(reason)));
     } else if let Some((what, share)) = held_back(outcome, side).filter(|_| !dry_run && bytes > 0) {
-        line.push_str(&format!("; held back by {what} ({share} % of the time)"));
+        line.push_str(&format!("; limited by {} ({share}% of the time)", in_words(what)));
     }
     line
 }
 
 /// Message for deletions that did not start.
-const WITHHELD: &str = "nothing was deleted, because not all of the source could be read";
+const WITHHELD: &str = "deletions skipped: some source entries could not be read";
 
 /// Returns the message for a session that broke.
 fn unfinished(reason: &Reason) -> String {
-    format!("not finished: {reason}")
+    format!("incomplete: {reason}")
 }
 
 /// Returns the command that resumes a broken session, as the end of its message.
 fn advice(outcome: &Outcome) -> String {
     match outcome.broken {
-        Some(_) => format!("; to resume, run: {}", this_command()),
+        Some(_) => format!("; to resume: {}", this_command()),
         None => String::new(),
     }
 }
@@ -329,6 +329,29 @@ fn held_back(outcome: &Outcome, side: Side) -> Option<(&'static str, u64)> {
         return None;
     }
     Some((what, (most.as_secs_f64() / all.as_secs_f64() * 100.0).round() as u64))
+}
+
+/// Returns the words of the summary for a bottleneck, which JSON names by its key.
+fn in_words(what: &'static str) -> &'static str {
+    match what {
+        "the storage of the source" => "the sender's storage",
+        "hashing at the source" => "hashing at the sender",
+        "compression at the source" => "compression at the sender",
+        "encryption at the source" => "encryption at the sender",
+        "the processors of the source" => "the sender's CPU",
+        "the processors of the sink" => "the receiver's CPU",
+        "encryption at the sink" => "encryption at the receiver",
+        "compression at the sink" => "compression at the receiver",
+        "hashing at the sink" => "hashing at the receiver",
+        "the storage of the sink" => "the receiver's storage",
+        "the storage of this side" => "local storage",
+        "hashing on this side" => "local hashing",
+        "compression on this side" => "local compression",
+        "encryption on this side" => "local encryption",
+        "the processors of this side" => "the local CPU",
+        "the network or the other side" => "the network or the remote host",
+        other => other,
+    }
 }
 
 /// Returns the times along the path of the data. The time that one side waits for the other is left
@@ -392,7 +415,7 @@ mod tests {
     fn the_summary_names_what_there_is_and_what_held_it_back() {
         let summary = Summary { done: 3, failed: 1, bytes: 4 << 20, ..Summary::default() };
         let line = sentence(&outcome(summary), Side::Source, Duration::from_secs(2), false);
-        let expected = "3 arrived, 1 failed, 4.0 MiB in 2.0 s (2.0 MiB/s); held back by the storage of this side (75 % of the time)";
+        let expected = "3 transferred, 1 failed, 4.0 MiB in 2.0 s (2.0 MiB/s); limited by local storage (75% of the time)";
         assert_eq!(line, expected);
     }
 
@@ -454,7 +477,7 @@ mod tests {
         let none = || outcome(Summary::default());
         assert_eq!(why_not_whole(&none(), false), None);
         let broken = Outcome { broken: Some(Reason::new(Why::NoSpace, "sda")), ..none() };
-        assert!(why_not_whole(&broken, true).unwrap().starts_with("not finished: no space left"));
+        assert!(why_not_whole(&broken, true).unwrap().starts_with("incomplete: no space left"));
         let withheld = Outcome { delete_withheld: true, ..none() };
         assert_eq!(why_not_whole(&withheld, true).as_deref(), Some(WITHHELD));
         let counted = outcome(Summary { failed: 2, unread: 3, undeleted: 4, ..Summary::default() });
@@ -470,7 +493,7 @@ mod tests {
         outcome.delete_withheld = true;
         let line = sentence(&outcome, Side::Sink, Duration::from_secs(1), false);
         assert!(
-            line.contains("; nothing was deleted") && line.contains("not finished: no space left"),
+            line.contains("; deletions skipped") && line.contains("incomplete: no space left"),
             "{line}"
         );
         assert!(!line.contains('\u{1b}'));

@@ -36,14 +36,14 @@ pub(crate) struct Login {
 pub(crate) enum BadPlace {
     /// The part before the colon is not a host name.
     #[error(
-        "{0}: what stands before the colon is no host's name; for a file of this host put ./ in front of the name"
+        "{0}: invalid host name before the colon; for a local file, put ./ in front of the name"
     )]
     Host(String),
     /// An opening bracket without the closing bracket and a colon.
-    #[error("{0}: an address in brackets is written [ADDRESS]:PATH")]
+    #[error("{0}: invalid address in brackets; write [ADDRESS]:PATH")]
     Bracket(String),
     /// The part before the @ is not a valid user name.
-    #[error("{0}: what stands before the @ is no user's name")]
+    #[error("{0}: invalid user name before the @")]
     User(String),
 }
 

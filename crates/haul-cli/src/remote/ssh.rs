@@ -34,9 +34,9 @@ const SSH_FAILED: i32 = 255;
 pub(crate) struct SshArgs {
     #[command(flatten)]
     login: LoginArgs,
-    /// Write a waybill to FILE on the remote host as well; a FILE without a leading slash is
+    /// Write a waybill also to FILE on the remote host; a FILE without a leading slash is
     /// relative to the home directory.
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    #[arg(long, value_name = "FILE", help_heading = "Remote host")]
     waybill_there: Option<OsString>,
 }
 
@@ -49,17 +49,17 @@ pub(crate) struct LoginArgs {
         long = "ssh",
         value_name = "COMMAND",
         default_value = "ssh",
-        help_heading = "The other host"
+        help_heading = "Remote host"
     )]
     ssh: String,
-    /// Call haul there as COMMAND, if haul is not in the PATH of the remote shell.
-    #[arg(long, value_name = "COMMAND", default_value = "haul", help_heading = "The other host")]
+    /// Run haul on the remote host as COMMAND, for example if it is not in the PATH there.
+    #[arg(long, value_name = "COMMAND", default_value = "haul", help_heading = "Remote host")]
     remote_haul: String,
-    /// Use only these ports of the remote host for lanes, such as 50000-50100 [default: any].
-    #[arg(long, value_name = "FIRST-LAST", help_heading = "The other host")]
+    /// Use only these ports of the remote host, for example 50000-50100 [default: any].
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Remote host")]
     ports: Option<String>,
-    /// Send all data inside ssh, over one lane.
-    #[arg(long, conflicts_with = "ports", help_heading = "The other host")]
+    /// Transfer all data through ssh, over one connection.
+    #[arg(long, conflicts_with = "ports", help_heading = "Remote host")]
     inside_ssh: bool,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Met {
 #[derive(Debug, Error)]
 pub(crate) enum MeetError {
     /// The command could not be started.
-    #[error("cannot start {command}: {}; say by --ssh what logs in", reason(source))]
+    #[error("cannot start {command}: {}; specify another ssh command with --ssh", reason(source))]
     Start {
         /// First word of the command.
         command: String,
@@ -98,7 +98,7 @@ pub(crate) enum MeetError {
         source: io::Error,
     },
     /// The remote shell finds no haul.
-    #[error("{host} has no command '{command}'; say by --remote-haul where haul is there")]
+    #[error("cannot start '{command}' on {host}: command not found; specify its path with --remote-haul")]
     NotFound {
         /// The remote host.
         host: String,
@@ -106,13 +106,13 @@ pub(crate) enum MeetError {
         command: String,
     },
     /// The login failed; ssh prints the reason.
-    #[error("ssh could not log in to {host}")]
+    #[error("cannot log in to {host} with ssh")]
     Login {
         /// The remote host.
         host: String,
     },
     /// The command ended without an answer.
-    #[error("haul on {host} ended without an answer ({status}); is it as new as this one?")]
+    #[error("no answer from haul on {host} ({status}); install the same version on both hosts")]
     NoAnswer {
         /// The remote host.
         host: String,
@@ -120,7 +120,7 @@ pub(crate) enum MeetError {
         status: String,
     },
     /// The received data is not an answer of haul.
-    #[error("what answered on {host} is not haul, or of another version; its login may print too much")]
+    #[error("unexpected answer from {host}: not haul, or an incompatible version; check that the login shell prints nothing")]
     NotHaul {
         /// The remote host.
         host: String,
@@ -134,7 +134,7 @@ pub(crate) enum MeetError {
         why: String,
     },
     /// The pipe between both sides failed.
-    #[error("the connection through ssh to {host} failed: {}", reason(source))]
+    #[error("lost the ssh connection to {host}: {}", reason(source))]
     Pipe {
         /// The remote host.
         host: String,
@@ -145,7 +145,7 @@ pub(crate) enum MeetError {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// The user interrupted the command.
-    #[error("interrupted before the other side answered")]
+    #[error("interrupted before the remote host answered")]
     Interrupted,
 }
 
@@ -158,7 +158,7 @@ impl SshArgs {
     /// Resolves the options. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         if self.waybill_there.as_ref().is_some_and(|file| file.is_empty()) {
-            return Err("--waybill-there: name a file".to_owned());
+            return Err("--waybill-there: empty file name; specify a file".to_owned());
         }
         Ok(Ssh { waybill_there: self.waybill_there.clone(), ..self.login.resolve()? })
     }
@@ -168,9 +168,9 @@ impl LoginArgs {
     /// Resolves the options. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         let words = shlex::split(&self.ssh).filter(|words| !words.is_empty());
-        let words = words.ok_or_else(|| format!("--ssh: {} is no command", quote(OsStr::new(&self.ssh))))?;
+        let words = words.ok_or_else(|| format!("--ssh: {} is not a command", quote(OsStr::new(&self.ssh))))?;
         if self.remote_haul.trim().is_empty() || self.remote_haul.contains(['\n', '\0']) {
-            return Err("--remote-haul: this is no command".to_owned());
+            return Err("--remote-haul: not a command; specify the path of haul on the remote host".to_owned());
         }
         let ports = self.ports.as_deref().map(super::values::ports).transpose()?;
         Ok(Ssh {
@@ -276,7 +276,7 @@ impl Ssh {
             }
         }
         if meant.link.plain && !self.inside {
-            note = note.map(|note| format!("{note}; inside ssh it is encrypted"));
+            note = note.map(|note| format!("{note}; ssh encrypts the data"));
         }
         say(&mut line, INSIDE).map_err(failed)?;
         let mut lane =

@@ -31,19 +31,19 @@ pub(crate) fn read(file: &OsStr) -> Result<Ticket, String> {
             take(&mut io::stdin().lock(), &mut text)
                 .map_err(|error| format!("cannot read the ticket: {}", reason(&error)))?;
         }
-        return Ticket::parse(&text).map_err(|error| format!("standard input: {error}"));
+        return Ticket::parse(&text).map_err(|error| format!("cannot use the ticket from standard input: {error}"));
     }
     let failed = |error: io::Error| format!("cannot read the ticket in {}: {}", quote(file), reason(&error));
     let mut opened = File::open(file).map_err(failed)?;
     let facts = opened.metadata().map_err(failed)?;
     if facts.mode() & 0o077 != 0 && facts.is_file() {
         return Err(format!(
-            "others may read the ticket in {}: whoever has it can come in. Make it yours: chmod 600",
+            "refusing to use the ticket in {}: other users can read it; run 'chmod 600' on it",
             quote(file)
         ));
     }
     take(&mut opened, &mut text).map_err(failed)?;
-    Ticket::parse(&text).map_err(|error| format!("{}: {error}", quote(file)))
+    Ticket::parse(&text).map_err(|error| format!("cannot use the ticket in {}: {error}", quote(file)))
 }
 
 fn take(from: &mut dyn Read, text: &mut Zeroizing<String>) -> io::Result<()> {

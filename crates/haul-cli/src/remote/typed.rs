@@ -72,15 +72,15 @@ pub(crate) fn wrong_target(operand: &OsStr, place: &Place, has_ticket: bool, loc
     match place {
         _ if looks_like_ticket(operand) => secret_in_argv(),
         Place::Local(_) if has_ticket => {
-            format!("{shown} is a path of this host; with a ticket the other side's is written :PATH")
+            format!("{shown} is a local path; with a ticket, write the remote path as :PATH")
         }
         Place::Local(_) => {
             format!(
-                "{shown} is a path of this host, and the other side's is written HOST:PATH; within one host use '{local_tool}'"
+                "{shown} is a local path; write the remote path as HOST:PATH, or use '{local_tool}' within one host"
             )
         }
-        Place::Ssh { .. } => format!("{shown}: a ticket says which host it is for; write :PATH"),
-        Place::Ticket(_) => format!("{shown} names no host; say HOST:PATH, or --ticket-file FILE"),
+        Place::Ssh { .. } => format!("{shown}: the ticket already names the host; write :PATH"),
+        Place::Ticket(_) => format!("{shown} names no host; write HOST:PATH, or use --ticket-file FILE"),
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn not_local(operand: &OsStr) -> String {
         return secret_in_argv();
     }
     format!(
-        "{} is at another host, where a path of this host is needed; for a file of this name put ./ in front of it",
+        "{} is a remote path, but a local path is required; for a local file of this name, put ./ in front of it",
         quote(operand)
     )
 }
@@ -102,8 +102,8 @@ pub(crate) fn looks_like_ticket(operand: &OsStr) -> bool {
 }
 
 fn secret_in_argv() -> String {
-    "a ticket is a secret, and all users of this host can see the arguments of commands: put it in a file of mode 600 and \
-     say --ticket-file FILE. Have this one withdrawn"
+    "refusing a ticket on the command line: all users of this host can see it there; have this ticket withdrawn, write \
+     the new one to a file of mode 600, and use --ticket-file FILE"
         .to_owned()
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn not_met(output: &Output<'_>, error: &MeetError, interrupt: &Interr
 pub(crate) fn tell_way(output: &Output<'_>, met: &Met, quiet: bool) {
     if let Some(why) = met.note.as_ref().filter(|_| !quiet) {
         output.note(&format!(
-            "the data goes inside ssh, by one lane, because no way beside it was found: {why}"
+            "no direct connection, so the data goes through ssh over one connection: {why}"
         ));
     }
 }

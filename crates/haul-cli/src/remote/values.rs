@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Parses a number of bytes, at least one.
 pub(crate) fn bytes(option: &str, text: &str) -> Result<u64, String> {
     match parse_size(text, 1) {
-        Ok(0) => Err(format!("{option}: at least one byte is needed")),
+        Ok(0) => Err(format!("{option}: must be at least one byte")),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(format!("{option}: {error}")),
     }
@@ -24,7 +24,7 @@ pub(crate) fn rate(option: &str, text: &str) -> Result<u64, String> {
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
     if is_bare && rate < 1024 {
         return Err(format!(
-            "{option}: {text} is {rate} bytes a second; write {text}M for {text} MiB a second, or {text}B if it is meant"
+            "{option}: {text} means {rate} bytes per second; write {text}M for {text} MiB per second, or {text}B to confirm"
         ));
     }
     Ok(rate)
@@ -43,18 +43,18 @@ pub(crate) fn compression(text: &str) -> Result<Compression, String> {
             let level = level.parse().ok().filter(|level| LEVELS.contains(level));
             level
                 .map(Compression::Zstd)
-                .ok_or_else(|| format!("--compress: levels go from {} to {}", LEVELS.start(), LEVELS.end()))
+                .ok_or_else(|| format!("--compress: the level must be from {} to {}", LEVELS.start(), LEVELS.end()))
         }
         _ => {
             let shown = quote(OsStr::new(text));
-            Err(format!("--compress: one of auto, zstd, zstd:LEVEL, none, not {shown}"))
+            Err(format!("--compress: must be auto, zstd, zstd:LEVEL or none, not {shown}"))
         }
     }
 }
 
 /// Parses a range of ports, `50000-50100`, or one port.
 pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
-    let wrong = || format!("--ports: {} is no range of ports, as 50000-50100", quote(OsStr::new(text)));
+    let wrong = || format!("--ports: {} is not a range of ports such as 50000-50100", quote(OsStr::new(text)));
     let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
     let (first, last) = match text.split_once('-') {
         Some((first, last)) => (number(first)?, number(last)?),
@@ -66,7 +66,7 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
 /// Parses a duration, such as `90s`, `30m`, `2h`, `7d`, `2w`; at most a hundred years.
 pub(crate) fn time(option: &str, text: &str) -> Result<Duration, String> {
     duration(text).ok_or_else(|| {
-        format!("{option}: {} is no length of time, as 90s, 30m, 2h or 7d", quote(OsStr::new(text)))
+        format!("{option}: {} is not a duration such as 90s, 30m, 2h or 7d", quote(OsStr::new(text)))
     })
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn end(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     let wrong = || {
         let shown = quote(OsStr::new(text));
         format!(
-            "--expires: {shown} is neither a time, as 90s, 30m, 2h or 7d, nor a date, as 2026-12-31 (UTC)"
+            "--expires: {shown} is neither a duration such as 90s, 30m, 2h or 7d, nor a date such as 2026-12-31 (UTC)"
         )
     };
     let end = match duration(text) {
@@ -89,7 +89,7 @@ pub(crate) fn end(text: &str, now: SystemTime) -> Result<SystemTime, String> {
         }
     };
     if end <= now {
-        return Err(format!("--expires: {} is over already", quote(OsStr::new(text))));
+        return Err(format!("--expires: {} is in the past", quote(OsStr::new(text))));
     }
     Ok(end)
 }
@@ -130,8 +130,8 @@ mod tests {
         for wrong in ["", "2", "h", "-2h", "2 h", "1.5h", "2001-13-01", "tomorrow", "99999999999w", "ä"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
-        assert!(seconds("0s").expect_err("over").contains("over already"));
-        assert!(seconds("1999-01-01").expect_err("over").contains("over already"));
+        assert!(seconds("0s").expect_err("over").contains("in the past"));
+        assert!(seconds("1999-01-01").expect_err("over").contains("in the past"));
     }
 
     #[test]

@@ -43,10 +43,10 @@ pub(crate) enum WayError {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// More lanes than one inside ssh.
-    #[error("inside ssh there is one lane only")]
+    #[error("only one connection is possible through ssh")]
     OneLane,
     /// The lane number is out of range.
-    #[error("a session has no lane {0}")]
+    #[error("lane number {0} is out of range")]
     Number(u32),
 }
 

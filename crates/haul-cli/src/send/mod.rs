@@ -19,8 +19,8 @@ const NAME: &str = "haul send";
 
 /// Send files and trees to another host, and compare every object there.
 ///
-/// HOST:DIR uses ssh, which starts haul there and only transfers the keys. The data takes encrypted
-/// connections of its own, or goes inside ssh if no port is reachable. DIR is a directory and is
+/// HOST:DIR uses ssh, which starts haul there and only transfers the keys. The data uses separate
+/// encrypted connections, or goes through ssh if no port is reachable. DIR is a directory and is
 /// created if it is missing. A SOURCE directory is copied under its name; with a trailing slash,
 /// only its contents are copied.
 ///
@@ -43,12 +43,12 @@ struct Args {
     host: HostArgs,
     #[command(flatten)]
     pick: PickArgs,
-    /// Stay in each SOURCE's file system.
-    #[arg(short = 'x', long, help_heading = "What is sent")]
+    /// Do not cross file systems below a SOURCE.
+    #[arg(short = 'x', long, help_heading = "File selection")]
     one_file_system: bool,
     /// Add up the sizes before the job starts and compare them with the free space of the remote
     /// host: warn, or refuse to send.
-    #[arg(long, value_name = "HOW", value_parser = ["warn", "refuse"], help_heading = "What is sent")]
+    #[arg(long, value_name = "HOW", value_parser = ["warn", "refuse"], help_heading = "File selection")]
     check_space: Option<String>,
     #[command(flatten)]
     job: JobArgs,
@@ -72,14 +72,14 @@ impl Args {
     fn resolve(&self, matches: &clap::ArgMatches) -> Result<Meant, String> {
         let job = self.job.resolve()?;
         let filter = self.pick.filter(matches)?;
-        let (last, sources) = self.operands.split_last().ok_or("nothing to send")?;
+        let (last, sources) = self.operands.split_last().ok_or("missing SOURCE; write SOURCE... HOST:DIR")?;
         self.host.shares_no_stdin_with(&self.pick)?;
         let mut sources = sources.iter().map(|operand| local(operand)).collect::<Result<Vec<_>, _>>()?;
         let (directory, login) = self.host.place(last)?;
         let host = self.host.resolve(login)?;
         sources.extend(self.pick.listed()?);
         if sources.is_empty() {
-            return Err("nothing to send: name a SOURCE before the HOST:DIR".to_owned());
+            return Err("missing SOURCE; write SOURCE... HOST:DIR".to_owned());
         }
         Ok(Meant { sources, filter, host, directory, job })
     }
@@ -105,7 +105,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
     }
     let is_missing_some = sources.len() < asked;
     if is_missing_some && job.options.delete {
-        output.note("nothing is deleted, because not all of the source is there");
+        output.note("deletions skipped: some sources cannot be read");
         job.options.delete = false;
     }
     let resume = job.resume(&[&host.told_apart_by(), &directory], |why| output.note(why));
@@ -142,7 +142,7 @@ fn present(sources: Vec<OsString>, output: &Output<'_>) -> Vec<OsString> {
     let is_there = |source: &OsString| match std::fs::symlink_metadata(source) {
         Ok(_) => true,
         Err(error) => {
-            output.failure(&format_args!("{}: {}", quote(source), haul_engine::sum::reason(&error)));
+            output.failure(&format_args!("cannot read {}: {}", quote(source), haul_engine::sum::reason(&error)));
             false
         }
     };

@@ -20,27 +20,27 @@ impl Config {
     pub(super) fn read(file: &Path) -> Result<Config, String> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| format!("cannot read {}: {}", quote(file.as_os_str()), reason(&error)))?;
-        Config::parse(&text).map_err(|why| format!("{}: {why}", quote(file.as_os_str())))
+        Config::parse(&text).map_err(|why| format!("cannot parse {}: {why}", quote(file.as_os_str())))
     }
 
     /// Resolves the configuration. The error is a message.
     pub(super) fn resolve(self) -> Result<Meant, String> {
         if self.share.is_empty() {
-            return Err("the configuration names no [[share]]: there is nothing to serve".to_owned());
+            return Err("the configuration has no [[share]]; add at least one".to_owned());
         }
         if !self.plain && self.identity.is_none() {
-            return Err("the configuration names no identity: without one its tickets end with this process"
+            return Err("the configuration has no identity; add one, because tickets without it are valid only until this process ends"
                 .to_owned());
         }
         if self.plain && self.identity.is_some() {
             return Err(
-                "plain and identity exclude each other: what is not encrypted has no certificate".to_owned()
+                "plain and identity exclude each other: an unencrypted server has no certificate; remove one of them".to_owned()
             );
         }
         let shares: Vec<Share> = self.share.iter().map(ShareConfig::resolve).collect::<Result<_, _>>()?;
         for (at, share) in shares.iter().enumerate() {
             if shares[..at].iter().any(|other| other.issue == share.issue) {
-                return Err(format!("{}: each share has a ticket of its own", share.name));
+                return Err(format!("{}: another share has the same ticket file; name a separate file for each share", share.name));
             }
         }
         let waybills = meant::waybills(self.waybills.as_deref(), &shares)?;
@@ -144,10 +144,10 @@ mod tests {
             ("identity = 'i'\n".to_owned(), "no [[share]]"),
             (share.clone(), "no identity"),
             ("plain = true\nidentity = 'i'\n".to_owned() + &share, "exclude"),
-            ("plain = true\nsessions = 0\n".to_owned() + &share, "begin at 1"),
+            ("plain = true\nsessions = 0\n".to_owned() + &share, "must be at least 1"),
             ("plain = true\nlog-age = '14'\n".to_owned() + &share, "log-age"),
             ("plain = true\nlisten = ['here']\n".to_owned() + &share, "listen"),
-            ("plain = true\n".to_owned() + &share + &share, "ticket of its own"),
+            ("plain = true\n".to_owned() + &share + &share, "has the same ticket file"),
             (format!("plain = true\n[[share]]\nroot = '{root}/no'\nticket = 't'\n"), "/no"),
         ] {
             let error = meant(&text).expect_err(named);

@@ -102,7 +102,7 @@ impl Hall {
                     break;
                 }
                 if standing.under_way.load(Ordering::Acquire) == 0 && self.is_expired() {
-                    say(NAME, &"every ticket has expired");
+                    say(NAME, &"all tickets have expired");
                     break;
                 }
                 if let Some(room) = self.room.as_deref().filter(|_| looked.elapsed() >= self.look_every) {
@@ -116,10 +116,10 @@ impl Hall {
                     thread::Builder::new().name("haul-session".into()).spawn_scoped(scope, move || {
                         let served = AssertUnwindSafe(|| self.session(session, stop));
                         let served = panic::catch_unwind(served);
-                        counted.end(served.unwrap_or_else(|_| Err("it panicked".to_owned())));
+                        counted.end(served.unwrap_or_else(|_| Err("internal error: the thread of the session panicked".to_owned())));
                     });
                 if let Err(error) = started {
-                    say(NAME, &format_args!("a session could not be started: {error}"));
+                    say(NAME, &format_args!("cannot start a thread for a session: {error}"));
                 }
             }
             listener.stop();
@@ -138,7 +138,7 @@ impl Hall {
                 // Without --quiet, the log has the reason already.
                 let why = standing.why.into_inner().unwrap_or_else(PoisonError::into_inner);
                 if let Some(why) = why.filter(|_| self.quiet) {
-                    say(NAME, &format_args!("the session is not complete: {why}"));
+                    say(NAME, &format_args!("session incomplete: {why}"));
                 }
                 FAILED
             }
@@ -174,12 +174,12 @@ impl Hall {
         let name = session.id().to_string();
         let found = self.served.iter().find(|served| served.id == session.ticket());
         let (Some(served), Some((_, first))) = (found, session.next_lane(LANE_WITHIN)) else {
-            let why = "its lane was lost before it began".to_owned();
+            let why = "connection lost before the session started".to_owned();
             self.log(&format_args!("session {name}: {why}"));
             return Err(why);
         };
         let share = &served.share;
-        self.log(&format_args!("session {name}: {} is open to {}", share.name, session.peer()));
+        self.log(&format_args!("session {name}: {} opened by {}", share.name, session.peer()));
         let offer = Offer {
             root: share.root.clone(),
             may_read: share.role.may_read() && session.role().may_read(),

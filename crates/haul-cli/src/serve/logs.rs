@@ -36,7 +36,7 @@ pub(super) fn open(meant: &Meant) -> Result<Option<Arc<Room>>, String> {
         Ok(room) => Ok(Some(Arc::new(room))),
         Err(why) if meant.logs.state.is_some() => Err(why),
         Err(why) => {
-            say(NAME, &format_args!("{why}; what is sent here and cut off begins anew"));
+            say(NAME, &format_args!("{why}; interrupted uploads will restart from the beginning"));
             Ok(None)
         }
     }
@@ -56,7 +56,7 @@ fn place(meant: &Meant) -> Result<PathBuf, String> {
         |share: &&Share| Path::new(&share.root).canonicalize().is_ok_and(|root| whole.starts_with(root));
     match meant.shares.iter().find(is_in) {
         Some(share) => Err(format!(
-            "the state directory {} lies in {}, which is open to clients; name one outside by --state-dir",
+            "cannot keep logs in {}: it is inside {}, which is open to clients; use --state-dir with a directory outside",
             quote(state.as_os_str()),
             share.name
         )),
@@ -73,7 +73,7 @@ pub(super) fn look_every(age: Duration) -> Duration {
 pub(super) fn clear(room: &Room, quiet: bool) {
     match room.expired().and_then(|jobs| forget_all(room, &jobs)) {
         Ok(jobs) if jobs > 0 && !quiet => {
-            say(NAME, &format_args!("jobs that nobody went on with are forgotten: {jobs}"));
+            say(NAME, &format_args!("deleted expired jobs: {jobs}"));
         }
         Ok(_) => {}
         Err(error) => say(NAME, &error),

@@ -93,7 +93,7 @@ pub(super) fn limits(
     usual: Limits,
 ) -> Result<Limits, String> {
     if sessions == Some(0) || per_peer == Some(0) || lanes == Some(0) {
-        return Err("limits of sessions and streams begin at 1".to_owned());
+        return Err("the limits of sessions and streams must be at least 1".to_owned());
     }
     let sessions = sessions.unwrap_or(usual.sessions);
     let lanes = lanes.unwrap_or(usual.lanes);
@@ -128,8 +128,8 @@ pub(super) fn logs(
 pub(super) fn check_root(root: &OsStr) -> Result<(), String> {
     match std::fs::metadata(root) {
         Ok(facts) if facts.is_dir() => Ok(()),
-        Ok(_) => Err(format!("{} is not a directory", quote(root))),
-        Err(error) => Err(format!("{}: {}", quote(root), reason(&error))),
+        Ok(_) => Err(format!("cannot serve {}: it is not a directory", quote(root))),
+        Err(error) => Err(format!("cannot serve {}: {}", quote(root), reason(&error))),
     }
 }
 
@@ -140,15 +140,15 @@ pub(super) fn waybills(dir: Option<&Path>, shares: &[Share]) -> Result<Option<Pa
     let shown = quote(dir.as_os_str());
     let whole = dir
         .canonicalize()
-        .map_err(|error| format!("waybills: {shown}: {}", haul_engine::sum::reason(&error)))?;
+        .map_err(|error| format!("cannot write waybills to {shown}: {}", haul_engine::sum::reason(&error)))?;
     if !whole.is_dir() {
-        return Err(format!("waybills: {shown} is not a directory"));
+        return Err(format!("cannot write waybills to {shown}: it is not a directory"));
     }
     let is_in =
         |share: &&Share| Path::new(&share.root).canonicalize().is_ok_and(|root| whole.starts_with(root));
     match shares.iter().find(is_in) {
         Some(share) => Err(format!(
-            "waybills: {shown} lies in {}, which is open to clients; name one outside",
+            "cannot write waybills to {shown}: it is inside {}, which is open to clients; name a directory outside",
             share.name
         )),
         None => Ok(Some(whole)),

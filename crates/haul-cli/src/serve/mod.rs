@@ -120,7 +120,7 @@ fn listen(
 fn made(share: &Share, addresses: &[Address], identity: Option<&Identity>) -> Result<Ticket, String> {
     let grant = Grant { role: share.role, uses: share.uses, expires: share.expires };
     Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint))
-        .map_err(|error| format!("{error}; say by --address how clients find this host"))
+        .map_err(|error| format!("cannot create a ticket: {error}; specify the address of this host with --address"))
 }
 
 /// Registers a ticket before handing it out, because its reader may connect immediately.
@@ -155,14 +155,14 @@ fn kept(share: &Share, identity: Option<&Identity>) -> Result<Option<Ticket>, St
         return Ok(None);
     }
     let ticket = ticket::read(file.as_os_str())?;
-    let anew =
-        format!("remove {} to have a new ticket made, and give that to its holder", quote(file.as_os_str()));
+    let hint =
+        format!("remove {} to create a new ticket, and hand it out", quote(file.as_os_str()));
     if ticket.fingerprint() != identity.map(Identity::fingerprint) {
-        return Err(format!("{}: its ticket is for another identity than this server's; {anew}", share.name));
+        return Err(format!("{}: the ticket belongs to another server identity; {hint}", share.name));
     }
     if ticket.grant().role != share.role || ticket.grant().uses != share.uses {
         return Err(format!(
-            "{}: its ticket allows something else than the configuration; {anew}",
+            "{}: the ticket grants other rights than the configuration; {hint}",
             share.name
         ));
     }
@@ -171,7 +171,7 @@ fn kept(share: &Share, identity: Option<&Identity>) -> Result<Option<Ticket>, St
 
 fn tell(meant: &Meant, listening: &[SocketAddr]) {
     let at: Vec<String> = listening.iter().map(ToString::to_string).collect();
-    say(NAME, &format_args!("listening at {}", at.join(", ")));
+    say(NAME, &format_args!("listening on {}", at.join(", ")));
     for share in &meant.shares {
         let may = match (share.role.may_read(), share.role.may_write()) {
             (true, true) => "fetch and send",
@@ -182,10 +182,10 @@ fn tell(meant: &Meant, listening: &[SocketAddr]) {
             Issue::Print => "the ticket above".to_owned(),
             Issue::New(file) | Issue::Kept(file) => format!("the ticket in {}", quote(file.as_os_str())),
         };
-        say(NAME, &format_args!("{}: who has {place} may {may}; it is a secret", share.name));
+        say(NAME, &format_args!("{}: {place} allows {may}; keep it secret", share.name));
     }
     if meant.plain {
-        say(NAME, &"nothing is encrypted: whoever is on the way can read and change it");
+        say(NAME, &"warning: encryption is off; anyone on the network path can read and modify the data");
     }
 }
 

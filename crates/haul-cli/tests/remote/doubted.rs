@@ -41,7 +41,7 @@ fn what_was_changed_since_is_found_beside_what_stands_under_the_name() {
             for name in ["a", "m/b", "z"] {
                 let place = play.sink().join(name);
                 fs::create_dir_all(place.parent().unwrap()).unwrap();
-                fs::write(place, "what stood there").unwrap();
+                fs::write(place, "an existing file").unwrap();
             }
         });
         change_what_is_left(&play);
@@ -110,8 +110,8 @@ fn bad_logs_are_told_of_and_not_trusted() {
         ("lost", |log| fs::remove_dir_all(log).unwrap(), ""),
         ("empty", |log| each(log, |bytes| bytes.clear()), ""),
         ("cut", |log| each(log, |bytes| bytes.truncate(bytes.len() * 2 / 3)), ""),
-        ("bent", |log| each(log, |bytes| bytes[20] ^= 4), "what it said is compared again"),
-        ("another job's", |log| each(log, |bytes| bytes[24..40].fill(9)), "what it said is compared again"),
+        ("bent", |log| each(log, |bytes| bytes[20] ^= 4), "its objects will be compared again"),
+        ("another job's", |log| each(log, |bytes| bytes[24..40].fill(9)), "its objects will be compared again"),
     ];
     for (what, spoil, words) in cases {
         let play = cut_in_the_middle(Way::Fetch, &[]);
@@ -141,7 +141,7 @@ fn what_a_damaged_log_lost_is_compared_after_a_clean_end_too() {
         fs::write(&path, bytes).unwrap();
     }
     let (summary, told) = play.finish(&[]);
-    assert!(told.contains("what it said is compared again"), "{told}");
+    assert!(told.contains("its objects will be compared again"), "{told}");
     play.assert_spared(&summary, (finished, logged), &told);
     play.assert_whole("damaged");
 }
@@ -191,11 +191,11 @@ fn where_it_is_not_known_when_a_job_ran_all_that_is_left_is_compared() {
         spoil(&play.jobs()[0].join("begun"));
         change_what_is_left(&play);
         let (summary, told) = play.finish(&["--verify-resume=none"]);
-        assert!(logged > 0 && told.contains("what its log says is compared again"), "{what}: {told}");
+        assert!(logged > 0 && told.contains("all logged objects will be compared again"), "{what}: {told}");
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
         assert!(
             finished > 0 && spared >= finished,
-            "{what}: of {finished} bytes of whole files {spared} were spared: {told}"
+            "{what}: of {finished} bytes of complete files {spared} were not resent: {told}"
         );
         play.assert_whole(what);
     }

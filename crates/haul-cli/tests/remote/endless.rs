@@ -81,7 +81,7 @@ fn lies() -> Vec<(Vec<Vec<u8>>, &'static str)> {
         (vec![frame(&file(MAX, "f", 5, Runs::default()))], "a file's number out of range"),
         (
             vec![bent(&file(0, "f", 5, holes.clone()), &[(RUN, MAX)])],
-            "the holes of a frame has no valid value",
+            "invalid holes in a frame",
         ),
         (vec![bent(&file(0, "f", 5, holes), &[(RUN + 8, MAX)])], "holes past the end of a file"),
         // Overwrites the number of runs and half of the first run.
@@ -89,16 +89,16 @@ fn lies() -> Vec<(Vec<Vec<u8>>, &'static str)> {
             vec![bent(&file(0, "f", 5, Runs::of(0, 1)), &[(RUN - 4, MAX)])],
             "holes: 4294967295 is more than 4096",
         ),
-        (vec![small(), with_bytes(bent(&raw, &[(16, MAX)]))], "the length of a frame has no valid value"),
-        (vec![small(), with_bytes(bent(&raw, &[(16, LONGEST)]))], "the length of a frame has no valid value"),
-        (vec![small(), with_bytes(bent(&raw, &[(24, MAX)]))], "the length of a frame has no valid value"),
+        (vec![small(), with_bytes(bent(&raw, &[(16, MAX)]))], "invalid length in a frame"),
+        (vec![small(), with_bytes(bent(&raw, &[(16, LONGEST)]))], "invalid length in a frame"),
+        (vec![small(), with_bytes(bent(&raw, &[(24, MAX)]))], "invalid length in a frame"),
         (vec![small(), with_bytes(bent(&raw, &[(8, MAX)]))], "an object past the end of its file"),
         (vec![small(), with_bytes(bent(&raw, &[(0, MAX)]))], "a block of a file that was never announced"),
         (vec![small(), digest(MAX, 0)], "a digest of a file that was never announced"),
         (vec![small(), with_bytes(frame(&raw)), digest(0, MAX)], "the end of another object"),
         (
             vec![small(), close(0, read(MAX))],
-            "f: changed while it was read: its size is not the one that was announced",
+            "f: changed while it was read: its size differs from the announced one",
         ),
         (vec![small(), close(MAX, read(5))], "the end of a file that was never announced"),
     ]
@@ -206,8 +206,8 @@ fn counts_as_large_as_they_can_be_are_told_as_they_are() {
     let summary = Summary { done: max, failed: max, bytes: max, again: max, ..Summary::default() };
     liar.say(&Message::Bye(Box::new(Bye { reason: None, summary, times: Some(times) })), &[]);
     liar.writer.finish().unwrap();
-    let told = server.says("arrived");
-    assert!(told.contains("3 arrived, 1 failed, 18446744073709551615 could not be read"), "{told}");
+    let told = server.says("transferred");
+    assert!(told.contains("3 transferred, 1 failed, 18446744073709551615 could not be read"), "{told}");
     for number in 0..3 {
         let path = root.join(format!("hole{number}"));
         assert_eq!(fs::metadata(&path).unwrap().len(), LONGEST);
@@ -239,7 +239,7 @@ fn a_file_that_nobody_lives_to_read_ends_with_its_session() {
     let is_long = |entry: fs::DirEntry| entry.metadata().is_ok_and(|facts| facts.len() == LONGEST);
     wait_until("the reading", || fs::read_dir(&root).unwrap().flatten().any(is_long));
     drop(liar);
-    server.says("not finished");
+    server.says("incomplete");
     goes_on(&bed, &root);
     assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "nothing of it is left");
     drop(server);

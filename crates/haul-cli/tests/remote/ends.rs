@@ -62,7 +62,7 @@ fn a_sink_that_is_full_names_each_file_it_lacks_and_is_filled_once_there_is_room
                     assert!(!path.exists(), "{name}");
                     lacking += 1;
                 }
-                many => panic!("{name} is told of {many} times: {ended:#?}"),
+                many => panic!("{name} is reported {many} times: {ended:#?}"),
             }
         }
         assert!((9..=16).contains(&lacking), "{way:?}: {lacking} of 16 files lack: {ended:#?}");
@@ -76,7 +76,7 @@ fn a_sink_that_is_full_names_each_file_it_lacks_and_is_filled_once_there_is_room
             let kept = kept.filter_map(|name| {
                 Some(name.into_string().unwrap()).filter(|name| name.starts_with(".haul-"))
             });
-            let lines = ended.err.lines().filter(|line| line.contains("may be removed to free them"));
+            let lines = ended.err.lines().filter(|line| line.contains("or remove its partial data"));
             let reported: Vec<&str> = lines.collect();
             let kept: Vec<String> = kept.collect();
             assert!(
@@ -286,7 +286,7 @@ fn names_that_a_sink_takes_for_the_same_are_refused_and_replace_nothing() {
                 assert_eq!(fs::read_link(&there).ok(), target, "{options:?}, run {run}");
                 assert!(target.is_some() || fs::read(there).unwrap() == fs::read(here).unwrap(), "run {run}");
             }
-            assert!(ended.err.contains("differs only in its case"), "{ended:#?}");
+            assert!(ended.err.contains("differs only in case"), "{ended:#?}");
         }
         view.close();
         assert_no_strays(&bed.path("store"));
@@ -319,7 +319,7 @@ fn names_that_a_sink_would_keep_without_their_dots_are_refused_and_replace_nothi
             assert_ended(&ended, 1);
             for name in dotted.iter().chain(&["data/link.", "data/d."]) {
                 let line = ended.err.lines().find(|line| line.contains(&format!("{name}: ")));
-                let is_told = line.is_some_and(|line| line.contains("leaves out the dots"));
+                let is_told = line.is_some_and(|line| line.contains("drops dots"));
                 assert!(is_told, "{options:?}, run {run}, {name}: {ended:#?}");
             }
             let mut stands = Vec::new();

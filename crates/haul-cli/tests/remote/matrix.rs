@@ -132,7 +132,7 @@ impl Row {
             if ended.status != Some(0) {
                 wrong.push(format!("{run}: {:?}", ended.status));
             }
-            if self.has("-q") && ended.err.contains("arrived") {
+            if self.has("-q") && ended.err.contains("transferred") {
                 wrong.push(format!("{run}: not quiet"));
             }
             if self.has("--json") {

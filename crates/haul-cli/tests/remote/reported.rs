@@ -145,7 +145,7 @@ fn a_quiet_job_that_does_not_finish_says_why() {
         let ended = child.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{told}");
-        assert!(told.contains("not finished"), "{word}: {told}");
+        assert!(told.contains("incomplete"), "{word}: {told}");
     }
 }
 

@@ -163,13 +163,13 @@ impl Play {
             let _ = kill_process(Pid::from_child(&child), Signal::KILL);
         }
         child.wait().unwrap();
-        wait_until("the end of the other side", || far_sides(&there).is_empty());
+        wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     }
 
     /// Waits until the side that ssh started has exited.
     pub(super) fn far_side_is_gone(&self) {
         let there = self.bed.path("there").canonicalize().unwrap();
-        wait_until("the end of the other side", || far_sides(&there).is_empty());
+        wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     }
 
     /// Returns the job directories of the sink that contain a log.
@@ -493,7 +493,7 @@ fn what_is_left_of_a_link_under_way_goes_as_well() {
     assert!(!killed.status.success(), "{killed:?}");
     assert!(files_beneath(&bed.path("in")).iter().any(|path| is_temporary(path)), "{killed:?}");
     let there = bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     assert_ended(&bed.run(&words), 0);
     assert_no_strays(&bed.path("in"));
     assert_eq!(fs::read_link(bed.path("in/data/link")).unwrap(), Path::new("nowhere"));
@@ -505,7 +505,7 @@ fn without_a_place_for_its_log_a_job_is_done_all_the_same() {
         let play = Play::new(way, &[]);
         fs::write(play.bed.path("state"), "a file").unwrap();
         let (_, told) = play.finish(&[]);
-        assert!(told.contains("can't be gone on with if it is cut off"), "{told}");
+        assert!(told.contains("cannot be resumed if it is interrupted"), "{told}");
         assert_alike(&play.source(), &play.sink());
     }
 }
@@ -518,7 +518,7 @@ fn a_second_process_waits_for_the_first_or_says_who_it_is() {
     wait_until("the job", || sink.exists());
     let second = play.run(&[]);
     assert_ended(&second, 2);
-    assert!(second.err.contains("is at this job") && second.err.contains("process "), "{second:#?}");
+    assert!(second.err.contains("the job is held by") && second.err.contains("process "), "{second:#?}");
     let third = play.start(&[]);
     std::thread::sleep(Duration::from_millis(300));
     first.kill().unwrap();
@@ -576,7 +576,7 @@ fn what_was_there_before_the_job_is_sent_whatever_its_times_say() {
     child.kill().unwrap();
     child.wait().unwrap();
     let there = play.bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     assert!(fs::read(&old).unwrap() == before, "the file that comes last was not reached");
     play.finish(&[]);
     play.assert_whole("old files");

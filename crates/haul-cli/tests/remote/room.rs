@@ -11,12 +11,12 @@ fn a_ticket_that_left_more_than_its_share_gives_way_to_another() {
     desk.cut_off("one.ticket", ":x");
     let first = desk.jobs().remove(0);
     // Waits until the session has released its slot.
-    server.says("not finished");
+    server.says("incomplete");
     desk.cut_off("one.ticket", ":y");
-    server.says("not finished");
+    server.says("incomplete");
     let second = desk.jobs().into_iter().find(|job| *job != first).unwrap();
     desk.cut_off("other.ticket", ":z");
-    server.says("not finished");
+    server.says("incomplete");
     let jobs = desk.jobs();
     assert!(jobs.len() == 2 && jobs.contains(&second) && !jobs.contains(&first), "{jobs:?}");
     assert_no_strays(&desk.bed.path("in/x"));

@@ -26,7 +26,7 @@ fn identity_and_tickets_outlive_the_process() {
     configured(&bed, own_port());
     for run in ["first", "second"] {
         let server = bed.serve_config("serve.toml");
-        server.says("listening at");
+        server.says("listening on");
         server.says("'out'");
         for secret in ["identity.pem", "in.ticket", "out.ticket"] {
             assert_eq!(fs::metadata(bed.path(secret)).unwrap().mode() & 0o777, 0o600, "{secret}");
@@ -71,7 +71,7 @@ fn each_share_has_its_own_quota_and_end() {
         assert!(matches!(sent.status, Some(0 | 2)), "{sent:#?}");
         sent.status == Some(2)
     });
-    assert!(!bed.path("brief").join(runs.to_string()).exists(), "nothing was begun");
+    assert!(!bed.path("brief").join(runs.to_string()).exists(), "no job was started");
     assert_ended(&bed.run(&["fetch", "--ticket-file=brief.ticket", ":", "out"]), 2);
     assert_ended(&send("wide.ticket", ":in"), 0);
     assert_alike(&bed.path("data"), &bed.path("wide/in/data"));
@@ -92,7 +92,7 @@ fn the_unit_file_starts_a_server_by_its_own_example() {
     fs::write(bed.path("serve.toml"), format!("listen = ['127.0.0.1:0']\n{example}\n")).unwrap();
     let words: Vec<&str> = command.split(' ').chain(["serve.toml"]).collect();
     let server = Server::new(bed.haul(&words).stderr(std::process::Stdio::piped()).spawn().unwrap());
-    server.says("listening at");
+    server.says("listening on");
     let ended = bed.run(&["send", "--ticket-file", "lib/srv.ticket", "data", ":in"]);
     assert_ended(&ended, 0);
     assert_alike(&bed.path("data"), &bed.path("there/in/data"));
@@ -112,13 +112,13 @@ fn what_no_longer_fits_the_configuration_is_named() {
         assert_ended(&ended, 2);
         assert!(ended.err.contains(words), "{words}: {ended:#?}");
     };
-    expect(&text.replace("access = 'write'", "access = 'both'"), "allows something else");
+    expect(&text.replace("access = 'write'", "access = 'both'"), "grants other rights");
     expect(&text.replace("sessions", "sesions"), "sesions");
     expect(&text.replace("root = 'in'", "root = 'nowhere'"), "nowhere");
     fs::set_permissions(bed.path("identity.pem"), fs::Permissions::from_mode(0o644)).unwrap();
     expect(&text, "chmod 600");
     fs::remove_file(bed.path("identity.pem")).unwrap();
-    expect(&text, "another identity");
+    expect(&text, "another server identity");
 }
 
 #[test]
@@ -156,8 +156,8 @@ fn patient(bed: &Bed, args: &[&str]) -> bool {
         if ended.status == Some(0) {
             return tries > 0;
         }
-        assert!(ended.err.contains("as many sessions as it takes"), "{ended:#?}");
-        assert_eq!(ended.status, Some(2), "nothing was begun: {ended:#?}");
+        assert!(ended.err.contains("reached its limit of sessions"), "{ended:#?}");
+        assert_eq!(ended.status, Some(2), "no job was started: {ended:#?}");
         assert!(tries < 2000, "it never had a turn");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -218,11 +218,11 @@ fn a_crowd_is_served_within_the_limits_of_the_server() {
     assert_no_strays(&bed.path("there"));
     let (mut open, mut most, mut ended) = (0_usize, 0, 0);
     while ended < CROWD {
-        let line = server.log.recv_timeout(PATIENCE).expect("each session is told of");
-        if line.contains(" is open to ") {
+        let line = server.log.recv_timeout(PATIENCE).expect("the server logs each session");
+        if line.contains(" opened by ") {
             open += 1;
             most = most.max(open);
-        } else if line.contains(": session ") && !line.contains(" by ticket ") {
+        } else if line.contains(": session ") && !line.contains(" with ticket ") {
             open -= 1;
             ended += 1;
         }
@@ -237,10 +237,10 @@ fn one_client_does_not_take_all_places() {
     let server = bed.serve(&["--root", "there", "--sessions", "8", "--sessions-per-peer", "1"]);
     let mut slow =
         bed.haul(&["send", "-q", "--rate=50K", "--ticket-file", "ticket", "data", ":slow"]).spawn().unwrap();
-    server.says(" is open to ");
+    server.says(" opened by ");
     let ended = bed.run(&["send", "--ticket-file", "ticket", "data", ":second"]);
     assert_ended(&ended, 2);
-    assert!(ended.err.contains("as many sessions as it takes"), "{ended:#?}");
+    assert!(ended.err.contains("reached its limit of sessions"), "{ended:#?}");
     slow.kill().unwrap();
     slow.wait().unwrap();
     // The slot of the client is free as soon as the server has noticed the disconnect.

@@ -69,12 +69,12 @@ fn a_job_that_has_no_room_is_found_before_it_begins() {
     let is_empty = || fs::read_dir(small.path()).unwrap().next().is_none();
     let [tree, one, two] =
         ["tree", "tree/one", "tree/two"].map(|name| bed.path(name).to_str().unwrap().to_owned());
-    let warning = "the job has 10.0 MiB, and the sink has room for 8.0 MiB";
+    let warning = "the job has 10.0 MiB, and the receiver has 8.0 MiB of free space";
 
     // The sizes of file operands are known.
     let ended = bed.over_ssh("send", &["--check-space=refuse", &one, &two, &there]);
     assert_ended(&ended, 2);
-    assert!(ended.err.contains(warning) && ended.err.contains("nothing is sent") && is_empty(), "{ended:#?}");
+    assert!(ended.err.contains(warning) && ended.err.contains("nothing sent") && is_empty(), "{ended:#?}");
     let ended = bed.over_ssh("send", &["-n", &one, &two, &there]);
     assert_ended(&ended, 0);
     assert!(ended.err.contains(warning) && is_empty(), "{ended:#?}");
@@ -92,7 +92,7 @@ fn a_job_that_has_no_room_is_found_before_it_begins() {
     assert_ended(&ended, 0);
     let ended = bed.over_ssh("send", &["--check-space=refuse", &one, &there]);
     assert_ended(&ended, 0);
-    assert!(!ended.err.contains("room"), "{ended:#?}");
+    assert!(!ended.err.contains("free space"), "{ended:#?}");
     small.close().unwrap();
 }
 
@@ -105,9 +105,9 @@ fn a_job_beyond_the_quota_is_found_before_it_begins() {
     let server = bed.serve(&["--root", "there", "--quota", "8K"]);
     let ended = bed.run(&["send", "--ticket-file", "ticket", "--check-space=refuse", "one", "two", ":"]);
     assert_ended(&ended, 2);
-    assert!(ended.err.contains("the job has 9.8 KiB, and the sink has room for 8.0 KiB"), "{ended:#?}");
+    assert!(ended.err.contains("the job has 9.8 KiB, and the receiver has 8.0 KiB of free space"), "{ended:#?}");
     // Its session has ended at the server, too.
-    server.says("not finished");
+    server.says("incomplete");
     assert!(fs::read_dir(bed.path("there")).unwrap().next().is_none());
     let ended = bed.run(&["send", "--ticket-file", "ticket", "--check-space=refuse", "one", ":"]);
     assert_ended(&ended, 0);

@@ -13,8 +13,8 @@ fn a_tree_is_sent_and_fetched_beside_ssh() {
     bed.tree("data");
     let sent = bed.over_ssh("send", &["--object-size=64K", "data", "localhost:in"]);
     assert_ended(&sent, 0);
-    assert!(!sent.err.contains("inside ssh"), "{sent:#?}");
-    assert!(sent.err.contains("arrived"), "{sent:#?}");
+    assert!(!sent.err.contains("through ssh"), "{sent:#?}");
+    assert!(sent.err.contains("transferred"), "{sent:#?}");
     assert_alike(&bed.path("data"), &bed.path("there/in/data"));
     let fetched = bed.over_ssh("fetch", &["localhost:in/data/", "back"]);
     assert_ended(&fetched, 0);
@@ -28,11 +28,11 @@ fn where_no_port_can_be_reached_all_goes_inside_ssh() {
     bed.tree("data");
     let sent = bed.over_ssh("send", &["data", "nowhere.invalid:"]);
     assert_ended(&sent, 0);
-    assert!(sent.err.contains("inside ssh, by one lane"), "the reason is told: {sent:#?}");
+    assert!(sent.err.contains("through ssh over one connection"), "the reason is printed: {sent:#?}");
     assert_alike(&bed.path("data"), &bed.path("there/data"));
     let fetched = bed.over_ssh("fetch", &["--inside-ssh", "me@nowhere.invalid:data", "back"]);
     assert_ended(&fetched, 0);
-    assert!(!fetched.err.contains("inside ssh"), "what was asked for is not told: {fetched:#?}");
+    assert!(!fetched.err.contains("through ssh"), "the requested connection is not reported: {fetched:#?}");
     assert_alike(&bed.path("data"), &bed.path("back/data"));
     let argv = fs::read_to_string(bed.path("argv")).unwrap();
     assert!(argv.starts_with("nowhere.invalid\n") && argv.contains("me@nowhere.invalid\n"), "{argv}");
@@ -61,14 +61,14 @@ fn where_a_wall_refuses_or_swallows_what_goes_beside_ssh_all_goes_inside() {
         assert_alike(&bed.path("data"), &bed.path("there").join(to).join("data"));
         told
     };
-    assert!(!send(End::Far, "beside").contains("inside ssh"));
+    assert!(!send(End::Far, "beside").contains("through ssh"));
     // No process listens at the address of this side.
-    assert!(send(End::Near, "refused").contains("inside ssh, by one lane"));
+    assert!(send(End::Near, "refused").contains("through ssh over one connection"));
     let (namespace, near) = (link.namespace(End::Far), End::Near.address());
     let walled =
         Command::new("ip").args(["-n", &namespace, "route", "replace", "blackhole", near]).status().unwrap();
     assert!(walled.success());
-    assert!(send(End::Far, "swallowed").contains("inside ssh, by one lane"));
+    assert!(send(End::Far, "swallowed").contains("through ssh over one connection"));
     assert_no_strays(&bed.path("there"));
     link.close().unwrap();
 }
@@ -92,7 +92,7 @@ fn ports_and_plain_text_are_as_asked_for() {
         &["--plain", "--ports=47100-47199", "--streams=2", "--rate=1G", "data", "localhost:in"],
     );
     assert_ended(&sent, 0);
-    assert!(!sent.err.contains("inside ssh"), "{sent:#?}");
+    assert!(!sent.err.contains("through ssh"), "{sent:#?}");
     assert_alike(&bed.path("data"), &bed.path("there/in/data"));
 }
 
@@ -102,7 +102,7 @@ fn congestion_control_and_multipath_are_as_asked_for_or_told() {
     bed.tree("data");
     let sent = bed.over_ssh("send", &["--cc=reno", "--mptcp", "data", "localhost:in"]);
     assert_ended(&sent, 0);
-    assert!(!sent.err.contains("inside ssh"), "{sent:#?}");
+    assert!(!sent.err.contains("through ssh"), "{sent:#?}");
     assert_alike(&bed.path("data"), &bed.path("there/in/data"));
     let has_multipath =
         fs::read_to_string("/proc/sys/net/mptcp/enabled").is_ok_and(|text| text.trim() == "1");
@@ -114,7 +114,7 @@ fn congestion_control_and_multipath_are_as_asked_for_or_told() {
     assert!(sent.err.contains("no MPTCP: "), "{sent:#?}");
     let sent = bed.run(&["send", "--cc=nosuch", "--ticket-file", "ticket", "data", ":never"]);
     assert_ended(&sent, 2);
-    assert!(sent.err.contains("'nosuch'") && sent.err.contains("reno"), "what there is is named: {sent:#?}");
+    assert!(sent.err.contains("'nosuch'") && sent.err.contains("reno"), "the available algorithms are named: {sent:#?}");
     assert!(!bed.path("there/never").exists());
 }
 
@@ -134,11 +134,11 @@ fn who_does_not_meet_says_why_and_what_next() {
     bed.tree("data");
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
     for (args, words) in [
-        (&["send", "-e", "no-such-command", "data", "host:"][..], "say by --ssh what logs in"),
-        (&["send", "-e", &ssh, "--remote-haul", "no-such-haul", "data", "host:"], "say by --remote-haul"),
-        (&["send", "-e", &ssh, "--remote-haul", "echo", "data", "host:"], "ended without an answer"),
-        (&["send", "-e", "sh -c 'exit 255'", "data", "host:"], "ssh could not log in to host"),
-        (&["send", "-e", "yes", "data", "host:"], "is not haul"),
+        (&["send", "-e", "no-such-command", "data", "host:"][..], "specify another ssh command with --ssh"),
+        (&["send", "-e", &ssh, "--remote-haul", "no-such-haul", "data", "host:"], "specify its path with --remote-haul"),
+        (&["send", "-e", &ssh, "--remote-haul", "echo", "data", "host:"], "no answer from haul on host"),
+        (&["send", "-e", "sh -c 'exit 255'", "data", "host:"], "cannot log in to host with ssh"),
+        (&["send", "-e", "yes", "data", "host:"], "unexpected answer from host"),
     ] {
         let ended = bed.run(args);
         assert_ended(&ended, 2);
@@ -147,7 +147,7 @@ fn who_does_not_meet_says_why_and_what_next() {
     let ended = bed.over_ssh("fetch", &["host:no/such", "back"]);
     assert_ended(&ended, 2);
     assert!(ended.err.contains("no/such") && ended.err.contains("host: "), "{ended:#?}");
-    assert!(!bed.path("back").exists(), "nothing was begun");
+    assert!(!bed.path("back").exists(), "no job was started");
 }
 
 /// scp could once be made to write other files than the requested ones, into a directory from which
@@ -164,9 +164,9 @@ fn another_path_than_the_one_that_was_asked_for_is_not_taken() {
     for way in [&[][..], &["--inside-ssh"]] {
         let fetched = bed.over_ssh("fetch", &[way, &["localhost:data/small", "back"]].concat());
         assert_ended(&fetched, 2);
-        assert!(fetched.err.contains("answers with another path"), "{fetched:#?}");
+        assert!(fetched.err.contains("answered with a different path"), "{fetched:#?}");
     }
-    assert_eq!(fs::read_dir(bed.path("back")).unwrap().count(), 1, "only what came at first is there");
+    assert_eq!(fs::read_dir(bed.path("back")).unwrap().count(), 1, "only the files of the first fetch exist");
 }
 
 #[test]

@@ -31,14 +31,14 @@ fn a_fetching_is_done_without_a_log_where_none_can_be_written() {
     fs::create_dir(play.bed.path("locked")).unwrap();
     let locked = Mounted::bind(&play.bed.path("locked"), Access::ReadOnly).unwrap();
     let (_, told) = play.finish(&[&format!("--state-dir={}", locked.path().display())]);
-    assert!(told.contains("Read-only file system") && told.contains("can't be gone on with"), "{told}");
+    assert!(told.contains("Read-only file system") && told.contains("cannot be resumed"), "{told}");
     play.assert_whole("read-only");
     locked.close().unwrap();
     let full = Mounted::tmpfs(1).unwrap();
     fill(&full.path(), 0);
     fs::remove_dir_all(play.sink()).unwrap();
     let (_, told) = play.finish(&[&format!("--state-dir={}", full.path().display())]);
-    assert!(told.contains("No space left") && told.contains("can't be gone on with"), "{told}");
+    assert!(told.contains("No space left") && told.contains("cannot be resumed"), "{told}");
     play.assert_whole("full");
     full.close().unwrap();
 }
@@ -94,7 +94,7 @@ fn a_job_that_is_killed_after_its_log_found_no_room_goes_on() {
         // haul reports the error while the job continues.
         let told = said.by_ref().lines().map_while(Result::ok).find(|line| line.contains("No space left"));
         assert!(
-            told.as_ref().is_some_and(|told| told.contains("sent again if the job is cut off")),
+            told.as_ref().is_some_and(|told| told.contains("sent again if the job is interrupted")),
             "{what}: {told:?}"
         );
         let came = bytes_beneath(&play.sink());
@@ -107,7 +107,7 @@ fn a_job_that_is_killed_after_its_log_found_no_room_goes_on() {
         if !is_freed {
             let (_, told) = play.finish(&[]);
             assert!(
-                told.contains("No space left") && told.contains("can't be gone on with"),
+                told.contains("No space left") && told.contains("cannot be resumed"),
                 "{what}: {told}"
             );
             play.far_side_is_gone();
@@ -135,7 +135,7 @@ fn a_job_whose_log_turned_read_only_begins_anew_and_goes_on_when_it_can_be_writt
     let state = play.bed.path("state/haul");
     let locked = Mounted::bind(&state, Access::ReadOnly).unwrap();
     let (summary, told) = play.finish(&[&format!("--state-dir={}", locked.path().display())]);
-    assert!(told.contains("can't be gone on with"), "{told}");
+    assert!(told.contains("cannot be resumed"), "{told}");
     assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
     assert_same_but_for_what_was_left(&play);
     locked.close().unwrap();
@@ -154,7 +154,7 @@ fn a_log_of_a_newer_program_is_left_as_it_is_and_the_job_done_without_one() {
     newer::log(&mut left, 2);
     fs::write(&index, &left).unwrap();
     let (summary, told) = play.finish(&[]);
-    assert!(told.contains("version 2") && told.contains("can't be gone on with"), "{told}");
+    assert!(told.contains("version 2") && told.contains("cannot be resumed"), "{told}");
     assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
     assert_same_but_for_what_was_left(&play);
     assert!(fs::read(&index).unwrap() == left);
@@ -199,7 +199,7 @@ fn a_server_without_room_for_logs_says_so_and_takes_what_is_sent() {
         }
         let server = bed.serve(&["--root", "there", "--state-dir", place.path().to_str().unwrap()]);
         assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", &format!(":{name}")]), 0);
-        let line = server.says("can't be gone on with");
+        let line = server.says("cannot be resumed");
         assert!(line.contains(words), "{line}");
         assert_alike(&bed.path("data"), &bed.path("there").join(name).join("data"));
         assert_no_strays(&bed.path("there"));

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what} did not come");
+        assert!(begun.elapsed() < PATIENCE, "timeout: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -54,11 +54,11 @@ fn interrupted(way: &[&str]) {
     let ended = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(130), "{told}");
-    assert!(told.contains("stopped") || told.contains("not finished"), "{told}");
+    assert!(told.contains("stopped") || told.contains("incomplete"), "{told}");
     let there = bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
     assert!(!bed.path("there/in/data/big").exists());
-    let (_, advice) = told.split_once("to resume, run: ").expect(&told);
+    let (_, advice) = told.split_once("to resume: ").expect(&told);
     // A higher rate limit makes the resumed job faster.
     assert!(advice.starts_with("haul send ") && advice.contains(" '--rate=500K' "), "{advice}");
     pasted(bed.path(""), &advice.replace("--rate=500K", "--rate=500M"));
@@ -98,7 +98,7 @@ fn the_command_that_an_interrupted_fetch_advises_finishes_it() {
     let ended = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(130), "{said}");
-    let (_, advice) = said.split_once("to resume, run: ").expect(&said);
+    let (_, advice) = said.split_once("to resume: ").expect(&said);
     assert!(advice.starts_with("haul fetch ") && advice.contains(" '--rate=500K' "), "{advice}");
     pasted(bed.path(""), &advice.replace("--rate=500K", "--rate=500M"));
     assert_alike(&bed.path("there/data"), &bed.path("in/data"));
@@ -112,7 +112,7 @@ fn the_other_side_ends_when_this_one_is_killed() {
         child.kill().unwrap();
         child.wait().unwrap();
         let there = bed.path("there").canonicalize().unwrap();
-        wait_until("the end of the other side", || far_sides(&there).is_empty());
+        wait_until("the exit of the remote haul", || far_sides(&there).is_empty());
         assert!(!bed.path("there/in/data/big").exists());
     }
 }

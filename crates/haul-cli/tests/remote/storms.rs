@@ -150,7 +150,7 @@ fn what_came_before_the_network_was_lost_is_not_sent_again() {
         let storm = Storm::new(ends::Way::Send, vec![fate], false);
         let ended = storm.bring();
         assert_ended(&ended, 1);
-        storm.server.says("not finished");
+        storm.server.says("incomplete");
         wait_until("the end of the session", || storm.jobs().iter().all(|job| is_let_go(job)));
         let sink = storm.bed.path("there/data");
         let came =

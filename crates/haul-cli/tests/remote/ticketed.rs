@@ -66,7 +66,7 @@ impl Desk {
 
     pub(super) fn serve(&self) -> Server {
         let server = self.bed.serve_config("serve.toml");
-        server.says("listening at");
+        server.says("listening on");
         server.says("'out'");
         server
     }
@@ -192,7 +192,7 @@ fn a_sending_goes_on_when_its_server_was_killed_and_is_back() {
     let ended = client.wait_with_output().unwrap();
     assert!(!ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let jobs = desk.jobs();
-    assert!(jobs.len() == 1 && !is_let_go(&jobs[0]), "nobody let go of it: {jobs:?}");
+    assert!(jobs.len() == 1 && !is_let_go(&jobs[0]), "the job is still locked: {jobs:?}");
     let durable = desk.durable(&jobs[0], &desk.bed.path("in/x/data"));
     assert!(durable >= LOGGED * OBJECT);
     let _server = desk.serve();
@@ -253,14 +253,14 @@ fn nobody_goes_on_with_the_job_of_another_ticket_or_learns_of_it() {
     // session.
     let other = desk.bed.run(&desk.sending("other.ticket", ":x", &[]));
     assert_eq!(whole(&other)["bytes_of_earlier_runs"], 0, "{other:#?}");
-    assert!(!other.err.contains("at this job"), "{other:#?}");
+    assert!(!other.err.contains("is held by"), "{other:#?}");
     wait_until("the end of the other job", || desk.jobs() == jobs);
     let left = files_beneath(&desk.bed.path("in/x")).iter().filter(|path| is_temporary(path)).count();
     assert!(left > 0, "nothing of it was touched");
     // With the same ticket it is the same job, and the client learns nothing else.
     let same = desk.bed.run(&desk.sending("one.ticket", ":x", &[]));
     assert_ended(&same, 2);
-    assert!(same.err.contains("another session is at this job"), "{same:#?}");
+    assert!(same.err.contains("the job is held by another session"), "{same:#?}");
     assert!(!same.err.contains("state") && !same.err.contains("process"), "{same:#?}");
     kill(halted);
     wait_until("the end of the session", || desk.jobs().iter().all(|job| is_let_go(job)));
@@ -279,13 +279,13 @@ fn more_jobs_than_may_be_kept_begin_anew_and_the_log_says_so() {
     let slowly = format!("--rate={SLOWLY}");
     let child = desk.start(&desk.sending("other.ticket", ":y", &[&slowly]));
     let line = server.says("as many jobs that were cut off are kept as may be, 1");
-    assert!(line.contains("session ") && line.contains("can't be gone on with"), "{line}");
+    assert!(line.contains("session ") && line.contains("cannot be resumed"), "{line}");
     let unfinished = || files_beneath(&desk.bed.path("in/y")).iter().any(|path| is_temporary(path));
     wait_until("a file", unfinished);
     kill(child);
     let session = line.split(": ").nth(1).unwrap();
-    while !server.says(session).contains("not finished") {}
-    assert!(!unfinished(), "what can't be gone on with does not stay");
+    while !server.says(session).contains("incomplete") {}
+    assert!(!unfinished(), "data of a job that cannot be resumed is removed");
     assert_eq!(desk.jobs().len(), 1);
     let summary = whole(&desk.bed.run(&desk.sending("other.ticket", ":y", &[])));
     assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
@@ -322,10 +322,10 @@ fn jobs_with_which_nobody_goes_on_are_forgotten_with_what_came_of_them() {
         age(job, if young.contains(job) { DAY * 13 } else { DAY * 15 });
     }
     let server = desk.bed.serve_config("serve.toml");
-    server.says("nobody went on with are forgotten: 1");
+    server.says("deleted expired jobs: 1");
     assert_eq!(desk.jobs(), young);
     assert_no_strays(&desk.bed.path("in/y"));
-    server.says("listening at");
+    server.says("listening on");
     let durable = desk.durable(&young[0], &desk.bed.path("in/x/data"));
     desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
     desk.assert_whole("x", 0);
@@ -339,7 +339,7 @@ fn a_server_looks_for_old_jobs_while_it_serves() {
     let desk = Desk::new("log-age = '1s'");
     let server = desk.serve();
     desk.cut_off("one.ticket", ":x");
-    server.says("nobody went on with are forgotten: 1");
+    server.says("deleted expired jobs: 1");
     assert!(desk.jobs().is_empty());
     assert_no_strays(&desk.bed.path("in"));
 }
@@ -372,7 +372,7 @@ fn no_log_is_kept_where_clients_could_write_it() {
     assert!(named.err.contains("open to clients") && named.err.contains("--state-dir"), "{named:#?}");
     assert_eq!(named.out, "", "no ticket is printed for what does not serve");
     let server = desk.bed.serve(&["--root", "."]);
-    assert!(server.says("open to clients").contains("begins anew"));
+    assert!(server.says("open to clients").contains("restart from the beginning"));
     whole(&desk.bed.run(&desk.sending("ticket", ":in/x", &[])));
     desk.assert_whole("x", 0);
     assert!(!desk.bed.path("state/haul/serve").exists());

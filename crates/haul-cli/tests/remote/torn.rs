@@ -53,7 +53,7 @@ fn a_source_that_another_file_replaces_is_reported_by_its_sender() {
         running.join().unwrap()
     });
     assert_ended(&ended, 0);
-    assert!(ended.err.contains("f' names another file, or none, since it was sent"), "{ended:?}");
+    assert!(ended.err.contains("f' was replaced or removed since it was sent"), "{ended:?}");
     assert!(fs::read(into.join("f")).unwrap() == before);
     view.close();
 }

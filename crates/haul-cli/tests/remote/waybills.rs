@@ -116,7 +116,7 @@ fn a_server_keeps_a_receipt_of_each_session() {
     fs::create_dir(bed.path("bills")).unwrap();
     let server = bed.serve(&["--root", "srv", "--waybills", "bills"]);
     assert_ended(&bed.run(&["send", "--ticket-file=ticket", "--waybill=sent", "data", ":in"]), 0);
-    server.says("arrived");
+    server.says("transferred");
     let of_server = only_waybill_in(&bed.path("bills"));
     assert_eq!(entries(&bed.path("sent")), entries(&of_server));
     verifies(&bed, &of_server, &bed.path("srv/in"));
@@ -129,7 +129,7 @@ fn a_server_keeps_a_receipt_of_each_session() {
     server.says("would be sent");
     assert_eq!(fs::read_dir(bed.path("bills")).unwrap().count(), 0);
     assert_ended(&bed.run(&["fetch", "--ticket-file=ticket", "--waybill=got", ":in/data", "out"]), 0);
-    server.says("arrived");
+    server.says("transferred");
     let of_server = only_waybill_in(&bed.path("bills"));
     assert_eq!(entries(&bed.path("got")), entries(&of_server));
     let name = of_server.file_name().unwrap().to_str().unwrap().to_owned();
@@ -163,7 +163,7 @@ fn a_configuration_names_the_folder_of_receipts() {
     server.says("listening");
     let sent = bed.run(&["send", "--plain", "--ticket-file=ticket", "data", ":"]);
     assert_ended(&sent, 0);
-    server.says("arrived");
+    server.says("transferred");
     verifies(&bed, &only_waybill_in(&bed.path("bills")), &bed.path("srv"));
 }
 
@@ -177,11 +177,11 @@ fn where_no_receipt_can_be_written_nothing_is_moved() {
     assert!(ended.err.contains("cannot append to the waybill 'precious'"), "{ended:#?}");
     let ended = bed.over_ssh("send", &["--waybill-there=no/such/place", "data", "localhost:in"]);
     assert_ended(&ended, 2);
-    assert!(ended.err.contains("no waybill can be written there"), "{ended:#?}");
-    assert!(ended.err.contains("cannot open the waybill 'no/such/place'"), "haul there says why: {ended:#?}");
+    assert!(ended.err.contains("cannot write its waybill"), "{ended:#?}");
+    assert!(ended.err.contains("cannot open the waybill 'no/such/place'"), "the remote haul prints the reason: {ended:#?}");
     let ended = bed.over_ssh("fetch", &["--delete", "--waybill=in/w", "localhost:.", "in/"]);
     assert_ended(&ended, 2);
-    assert!(ended.err.contains("name a file outside it"), "{ended:#?}");
+    assert!(ended.err.contains("name a file outside this directory"), "{ended:#?}");
     assert!(!bed.path("there/in/data").exists() && !bed.path("in/w").exists());
     assert_eq!(fs::read(bed.path("precious")).unwrap(), b"not a waybill\n");
     bed.secret("ticket", "haul1x");

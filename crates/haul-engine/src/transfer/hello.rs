@@ -121,21 +121,21 @@ pub struct Offer {
 #[derive(Debug, Error)]
 pub enum TransferError {
     /// A lane could not be opened.
-    #[error("cannot reach the other side: {0}")]
+    #[error("cannot connect to the remote host: {0}")]
     Dial(#[source] BoxError),
     /// The first lane failed.
-    #[error("the connection failed before the job began: {0}")]
+    #[error("connection failed before the job started: {0}")]
     Lane(#[from] LaneError),
     /// The received message is not an answer.
-    #[error("the other side does not speak haul's protocol: {0}")]
+    #[error("unexpected message from the remote host: {0}; install the same version on both hosts")]
     NotUnderstood(String),
     /// The peer refused the job.
-    #[error("the other side refuses: {0}")]
+    #[error("refused by the remote host: {0}")]
     Refused(Reason),
     /// The peer runs a version that does not accept long lists.
     #[error(
-        "the haul of the other side takes {most} paths at once at most, and {asked} are asked for; bring it to this version, or \
-         ask in several jobs",
+        "cannot request {asked} paths in one job: the haul of the remote host accepts at most {most}; update it, or use \
+         several jobs",
         most = limits::OPERANDS_MAX
     )]
     TooMany {
@@ -146,7 +146,7 @@ pub enum TransferError {
     #[error("refused: {0}")]
     Denied(Reason),
     /// The peer's answer changes the job.
-    #[error("the other side wants to change {0}, which it may not; nothing was begun")]
+    #[error("job not started: the remote host changed {0} of the request; install the same version on both hosts")]
     Changed(&'static str),
     /// A local file or directory cannot be opened or created.
     #[error("cannot {doing} '{}': {}", haul_model::Percent(path), crate::sum::reason(source))]
@@ -166,7 +166,7 @@ pub enum TransferError {
     Held(LogError),
     /// The sink has less space than the job needs.
     #[error(
-        "the job has {}, and the sink has room for {}; nothing is sent: free space there, or send without --check-space=refuse",
+        "nothing sent: the job has {}, and the receiver has {} of free space; free space there, or omit --check-space=refuse",
         format_size(*announced),
         format_size(*room)
     )]
@@ -177,7 +177,7 @@ pub enum TransferError {
         room: u64,
     },
     /// No random bytes for the session token are available.
-    #[error("the system gives no random bytes")]
+    #[error("cannot read random bytes from the system")]
     NoRandomness,
 }
 
@@ -219,7 +219,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome
 /// Same as [`send`].
 pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
     if !job.options.dry_run {
-        make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
+        make_if_missing(&job.into).map_err(|error| here("create", job.into.as_bytes(), error))?;
     }
     let watch = &begin_receipt(watch, &job.options, || job.into.clone(), true)?;
     let wanted = Wanted::new(&job.paths)?;
@@ -277,7 +277,7 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
     };
     let owners = [&job.options, &accept.options].map(|options| options.keep.has(Keep::OWNER));
     if owners == [true, false] && process::effective_user() == 0 {
-        watch.report.note("the peer does not send the owners of files (a server needs --keep-owner): all files are this user's");
+        watch.report.note("the remote host does not send file owners: all files belong to this user; a server needs --keep-owner");
     }
     let store = match store {
         Some(store) => store,
@@ -304,7 +304,7 @@ pub fn answer(
     first.frames.within(Some(HELLO_WITHIN));
     let asked = match read(&mut first.frames)? {
         Message::Connect(connect) => *connect,
-        other => return Err(TransferError::NotUnderstood(format!("{} came first", other.name()))),
+        other => return Err(TransferError::NotUnderstood(format!("{} as the first message", other.name()))),
     };
     first.frames.within(None);
     let token = random_token()?;
@@ -337,7 +337,7 @@ pub fn answer(
         let into = asked.operands.first().filter(|_| is_sink);
         let root = || beneath(&offer.root, into.map_or(&b""[..], |into| into));
         // The peer must not learn details of a failure with a local file.
-        let told = Reason::new(Why::Io, "no waybill can be written there");
+        let told = Reason::new(Why::Io, "cannot write its waybill");
         let watch = begin_receipt(watch, &accept.options, root, is_sink).map_err(|error| (told, error))?;
         let log = match &part {
             Part::Sink(store, into) => {

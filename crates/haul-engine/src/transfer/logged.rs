@@ -54,7 +54,7 @@ impl Logs {
             (Logs::Own(_), TransferError::Held(LogError::Held { holder, .. })) => holder.to_string(),
             _ => "another session".to_owned(),
         };
-        Reason::new(Why::Busy, &format!("{who} is at this job; wait until it has ended, or end it"))
+        Reason::new(Why::Busy, &format!("the job is held by {who}; wait for it to finish, or stop it"))
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) fn keeping(
         Ok(log) => Ok(Some(log)),
         Err(error @ LogError::Held { .. }) => Err(TransferError::Held(error)),
         Err(error) => {
-            watch.report.note(&format!("{error}; this job can't be gone on with if it is cut off"));
+            watch.report.note(&format!("{error}; this job cannot be resumed if it is interrupted"));
             Ok(None)
         }
     }

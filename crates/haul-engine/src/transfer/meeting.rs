@@ -320,7 +320,7 @@ mod tests {
                 let until = *until.get_or_insert(now + PATIENCE);
                 match shop.take(lane) {
                     Some(taken) => {
-                        assert!(now < until, "nobody woke lane {lane} for what it could take");
+                        assert!(now < until, "no thread woke lane {lane} for its work");
                         Asked::Answer(Some(taken))
                     }
                     None if shop.is_over => Asked::Answer(None),

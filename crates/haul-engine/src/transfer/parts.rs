@@ -126,10 +126,10 @@ mod tests {
         parts.add(&RelPath::new(b"a/b").unwrap(), &ranges);
         let have = |len| parts.unwanted(b"a/b", geometry(len)).map(|have| have.iter().collect::<Vec<_>>());
         assert_eq!(have(700_000), Some(vec![(0, 1), (2, 10)]));
-        assert_eq!(have(100_000), Some(vec![(0, 1)]), "a file that is cut off has what it has");
+        assert_eq!(have(100_000), Some(vec![(0, 1)]), "a truncated file has the objects up to its end");
         assert_eq!(have(70_000), None, "it ends before all of them");
         assert_eq!(have(0), None);
-        assert_eq!(parts.unwanted(b"a", geometry(700_000)), None, "it was not asked for");
+        assert_eq!(parts.unwanted(b"a", geometry(700_000)), None, "this file was not requested");
         assert_eq!((parts.files(), parts.bytes()), (1, 44_642));
     }
 

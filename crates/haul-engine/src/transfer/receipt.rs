@@ -30,7 +30,7 @@ pub enum ReceiptError {
     Bill(#[from] BillError),
     /// The job would delete its own waybill.
     #[error(
-        "the waybill {} lies in the directory where the job deletes what the source does not have; name a file outside it",
+        "cannot write the waybill {}: it is inside the directory in which --delete deletes files; name a file outside this directory",
         crate::copy::quote(path)
     )]
     WouldBeDeleted {
@@ -156,7 +156,7 @@ mod tests {
         std::fs::create_dir_all(root.join("sub")).unwrap();
         let receipt = Receipt::new(path.clone().into(), Job::default());
         let error = receipt.begin(root.as_os_str(), true).unwrap_err();
-        assert!(error.to_string().contains("name a file outside it"), "{error}");
+        assert!(error.to_string().contains("name a file outside this directory"), "{error}");
         assert!(!path.exists() && receipt.close().unwrap().is_none());
         receipt.begin(root.as_os_str(), false).unwrap();
         assert_eq!(receipt.close().unwrap().map(|end| end.entries), Some(0));

@@ -39,7 +39,7 @@ pub struct Failure {
 impl fmt::Display for Failure {
     /// Formats the failure without terminal control characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = if self.here { "" } else { " (at the other side)" };
+        let side = if self.here { "" } else { " (on the remote host)" };
         write!(f, "{}: {}{side}", Percent(&self.path), self.reason)
     }
 }

@@ -87,8 +87,8 @@ impl<'a> Rereader<'a> {
             let got = transfer::read_at(file, at, &mut self.block[..len]);
             let is_read = Instant::now();
             self.spent.storage.add(is_read - begin);
-            if got.map_err(|error| reason(&format!("cannot read again at byte {at}"), &error))? < len {
-                return Err(Reason::new(Why::Changed, "shorter than it was"));
+            if got.map_err(|error| reason(&format!("cannot re-read at byte {at}"), &error))? < len {
+                return Err(Reason::new(Why::Changed, "it became shorter"));
             }
             each(&self.block[..len]);
             self.spent.hashing.add(is_read.elapsed());

@@ -165,7 +165,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// Runs `work` on this thread. If it panics, the session fails.
     pub(super) fn guard(&self, work: impl FnOnce()) {
         if panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
-            self.fail(Reason::new(Why::Internal, "a thread of this side panicked"));
+            self.fail(Reason::new(Why::Internal, "a thread panicked"));
         }
     }
 
@@ -266,7 +266,7 @@ impl<'a, M: Machine> Session<'a, M> {
             self.tell_lost();
             let stops = self.is_stopping() && !is_stopped;
             is_stopped |= stops;
-            tick(stops.then(|| Reason::new(Why::Stopped, "the job was stopped")));
+            tick(stops.then(|| Reason::new(Why::Stopped, "the job was interrupted")));
         }
         self.tell_lost_at_end();
         // The peer closes its ends as well. If it does not, abort the lanes.

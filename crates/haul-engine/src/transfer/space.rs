@@ -83,7 +83,7 @@ pub(super) fn check(
         return Err(TransferError::NoRoom { announced, room });
     }
     watch.report.note(&format!(
-        "the job has {}, and the sink has room for {}: files without room fail",
+        "the job has {}, and the receiver has {} of free space; files that do not fit will fail",
         format_size(announced),
         format_size(room)
     ));

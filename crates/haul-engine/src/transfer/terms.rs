@@ -18,9 +18,9 @@ pub(super) fn agree(
     token: [u8; SESSION_TOKEN_BYTES],
 ) -> Result<Accept, Reason> {
     match asked.role {
-        Role::Source if !offer.may_write => return Err(Reason::new(Why::Denied, "nothing may be sent here")),
+        Role::Source if !offer.may_write => return Err(Reason::new(Why::Denied, "sending files to this host")),
         Role::Sink if !offer.may_read => {
-            return Err(Reason::new(Why::Denied, "nothing may be fetched from here"));
+            return Err(Reason::new(Why::Denied, "fetching files from this host"));
         }
         Role::Source | Role::Sink => {}
     }
@@ -42,7 +42,7 @@ pub(super) fn hold(asked: &JobOptions, accepted: &JobOptions) -> Result<(), &'st
         return Err("the compression");
     }
     if !asked.keep.has(accepted.keep) {
-        return Err("what is kept");
+        return Err("the kept metadata");
     }
     let free = |options: &JobOptions| JobOptions {
         compression: Compression::Off,
@@ -50,7 +50,7 @@ pub(super) fn hold(asked: &JobOptions, accepted: &JobOptions) -> Result<(), &'st
         budget: 0,
         ..options.clone()
     };
-    if free(asked) == free(accepted) { Ok(()) } else { Err("the job's options") }
+    if free(asked) == free(accepted) { Ok(()) } else { Err("the options") }
 }
 
 #[cfg(test)]

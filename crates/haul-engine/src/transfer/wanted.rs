@@ -84,7 +84,7 @@ pub(super) fn root(offer: &Offer) -> Result<Arc<OwnedFd>, Reason> {
 /// Returns a reason for the peer.
 pub(super) fn named(root: &Arc<OwnedFd>, paths: &[Box<[u8]>]) -> Result<Vec<Operand>, Reason> {
     if paths.is_empty() {
-        return Err(Reason::new(Why::Name, "no path was asked for"));
+        return Err(Reason::new(Why::Name, "no path requested"));
     }
     let operands = paths.iter().map(|path| operand(root, path)).collect::<Result<Vec<_>, _>>()?;
     operands.iter().try_for_each(|operand| operand.check().map_err(cannot_open))?;
@@ -125,7 +125,7 @@ pub(super) fn heard(
 fn named_or_not(root: &Arc<OwnedFd>, list: OperandList) -> Result<Vec<Operand>, Reason> {
     let paths = list.into_paths();
     if paths.is_empty() {
-        return Err(Reason::new(Why::Name, "no path was asked for"));
+        return Err(Reason::new(Why::Name, "no path requested"));
     }
     // Free each path before the next one is converted, because a list may be long.
     paths.into_iter().map(|path| operand(root, &path)).collect()

@@ -40,7 +40,7 @@ impl LaneWriter {
     /// # Panics
     /// Panics after [`finish`](Self::finish).
     pub fn write_all_vectored(&mut self, parts: &[&[u8]]) -> Result<(), LaneError> {
-        assert!(!self.finished, "a finished lane takes no more");
+        assert!(!self.finished, "a finished lane accepts no data");
         let shared = &*self.halves.shared;
         let mut slices = Slices::new(parts);
         while !slices.is_empty() {

@@ -37,9 +37,9 @@ enum Outside {
     Lane(#[from] LaneError),
     #[error("{0}")]
     Greeting(#[from] GreetingError),
-    #[error("the hello cannot be taken: {0}")]
+    #[error("invalid hello: {0}")]
     Hello(BadHello),
-    #[error("it speaks TLS, but not haul inside")]
+    #[error("TLS without the protocol of haul")]
     NotHaul,
     #[error("{0}")]
     Refused(Verdict),

@@ -171,14 +171,14 @@ impl fmt::Display for DoorEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arrived { session, ticket, peer } => {
-                write!(f, "session {session} from {peer} by ticket {ticket}")
+                write!(f, "session {session} from {peer} with ticket {ticket}")
             }
             Self::Refused { peer, verdict } => write!(f, "refused {peer}: {verdict}"),
-            Self::Failed { peer, why } => write!(f, "no session with {peer}: {why}"),
+            Self::Failed { peer, why } => write!(f, "cannot open a session with {peer}: {why}"),
             Self::Crowded { peer, count, why } => {
-                write!(f, "closed {count} connections unheard, the last of {peer}: {why}")
+                write!(f, "closed {count} connections without an answer, the last from {peer}: {why}")
             }
-            Self::AcceptFailed { source } => write!(f, "a connection could not be accepted: {source}"),
+            Self::AcceptFailed { source } => write!(f, "cannot accept a connection: {source}"),
         }
     }
 }
@@ -186,10 +186,10 @@ impl fmt::Display for DoorEvent {
 impl fmt::Display for Crowd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Strangers => "too many that have not proved themselves",
-            Self::OfPeer => "too many from there that have not proved themselves",
-            Self::WrongProofs => "too many wrong proofs from there",
-            Self::NoThread => "no thread could be started",
+            Self::Strangers => "too many unauthenticated connections",
+            Self::OfPeer => "too many unauthenticated connections from this address",
+            Self::WrongProofs => "too many failed authentications from this address",
+            Self::NoThread => "cannot start a thread",
         })
     }
 }
@@ -198,7 +198,7 @@ impl fmt::Display for Crowd {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// One of the addresses cannot be used.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen on {address}: {source}")]
     Address {
         /// The address.
         address: SocketAddr,
@@ -206,7 +206,7 @@ pub enum ListenError {
         source: SocketError,
     },
     /// The certificate and the key cannot be used.
-    #[error("the certificate cannot be used: {0}")]
+    #[error("cannot use the certificate: {0}")]
     Identity(#[source] rustls::Error),
     /// A descriptor or a thread could not be created.
     #[error("cannot listen: {0}")]

@@ -214,7 +214,7 @@ impl Inlet {
     /// Takes encrypted bytes from the socket once all earlier ones are used. Returns 0 at the end
     /// of the connection.
     fn refill(&mut self, wire: &Wire, patience: Patience) -> Result<usize, LaneError> {
-        assert!(self.is_empty(), "what is not decrypted yet is not overwritten");
+        assert!(self.is_empty(), "bytes that are not decrypted yet are not overwritten");
         if self.bytes.len() != self.wanted {
             self.bytes = vec![0; self.wanted];
         }

@@ -110,11 +110,11 @@ impl fmt::Debug for Identity {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// The key or the certificate could not be created.
-    #[error("cannot make a certificate: {0}")]
+    #[error("cannot create a certificate: {0}")]
     NotMade(String),
     /// The stored data is damaged or belongs to two identities.
     #[error(
-        "the stored certificate and key do not belong together ({0}); remove both to have new ones made, and issue new tickets"
+        "the stored certificate and key do not match ({0}); remove both to create new ones, and issue new tickets"
     )]
     NotAPair(String),
 }

@@ -51,7 +51,7 @@ fn handshakes_cut_anywhere_end_only_themselves() {
         stream.write_all(&hello[..cut]).expect("writes");
         stream.shutdown(Shutdown::Write).expect("finishes");
         assert_closed(stream);
-        world.said("no session");
+        world.said("cannot open a session");
     }
     world.meet(&world.ticket(Uses::Once));
 }
@@ -75,7 +75,7 @@ fn garbage_ends_only_itself() {
             let _ = stream.write_all(&bytes);
             let _ = stream.shutdown(Shutdown::Write);
             assert_closed(stream);
-            world.said("no session");
+            world.said("cannot open a session");
         }
         world.meet(&world.ticket(Uses::Once));
     }
@@ -99,7 +99,7 @@ fn a_slow_handshake_is_ended_in_time_and_its_place_is_free() {
         }
         assert!(sent < hello.len(), "the server waited for all of it");
         assert_closed(stream);
-        world.said("nothing moved");
+        world.said("timeout: no data");
         world.meets_at_last();
     }
 }
@@ -111,7 +111,7 @@ fn a_silent_client_after_the_handshake_is_ended_too() {
     stream.write_all(b"HAULPLN1").expect("writes");
     stream.write_all(&[9; 32]).expect("writes");
     assert_closed(stream);
-    world.said("nothing moved");
+    world.said("timeout: no data");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_flood_of_strangers_is_bounded_and_passes() {
     let (_dialer, _session, mut near, mut far) = world.meets_at_last();
     let mut flood: Vec<_> =
         (0..100).map(|_| TcpStream::connect(world.address()).expect("the kernel takes it")).collect();
-    world.said("closed 1 connections unheard");
+    world.said("closed 1 connections without an answer");
     wait_until("all strangers above the limit are closed", || {
         flood.retain(is_open);
         flood.len() <= limits.strangers
@@ -206,7 +206,7 @@ fn a_recorded_hello_is_of_no_use() {
     assert_eq!(recorded.len(), 40 + 64, "a greeting and a hello");
     let mut stream = TcpStream::connect(world.address()).expect("connects");
     stream.write_all(&recorded).expect("writes");
-    world.said("not valid here");
+    world.said("invalid ticket");
     let mut said = Vec::new();
     stream.shutdown(Shutdown::Write).expect("finishes");
     stream.read_to_end(&mut said).expect("reads");
@@ -263,5 +263,5 @@ fn other_versions_and_unknown_fields_are_told() {
     world.said("its encryption is 9");
     hello[..4].copy_from_slice(b"HTTP");
     assert!(hear(&hello).is_empty());
-    world.said("does not begin as haul does");
+    world.said("it is not haul");
 }

@@ -162,7 +162,7 @@ fn a_silent_peer_is_a_stall() {
     for kind in KINDS {
         let (mut near, _far, _world) = lane(kind);
         near.set_stall(Some(Duration::from_millis(30)));
-        let error = near.read_exact(&mut [0]).expect_err("nobody writes");
+        let error = near.read_exact(&mut [0]).expect_err("no thread writes");
         assert!(matches!(error, LaneError::Stalled { .. }), "{error}");
         let error = loop {
             if let Err(error) = near.write_all(&[0; 1 << 16]) {

@@ -82,7 +82,7 @@ fn a_wrong_secret_and_an_unknown_ticket_get_the_same_answer() {
         let world = World::new(encryption);
         let (_dialer, _session, mut near, mut far) = world.meet(&world.ticket(Uses::Lasting));
         assert_refused(&refusal(&world.strange_ticket(Uses::Lasting, None)), Verdict::Unproven);
-        world.said("not valid here");
+        world.said("invalid ticket");
         // A known name with another secret. The name is in bytes 1 to 9 of a ticket, before the
         // secret.
         let wrong = with_another_secret(&world.ticket(Uses::Lasting));
@@ -136,7 +136,7 @@ fn wrong_proofs_shut_a_peer_out_and_leave_his_sessions() {
     }
     let error = refusal(&ticket);
     assert!(matches!(error, DialError::Handshake(_)), "{error:?}");
-    world.said("too many wrong proofs");
+    world.said("too many failed authentications");
     near.write_all(b"x").expect("writes");
     far.read_exact(&mut [0]).expect("reads");
 }
@@ -154,7 +154,7 @@ fn a_one_time_ticket_is_not_replayed() {
         drop((session, second));
         let error = first.lane(2).expect_err("the session has ended");
         assert_refused(&error, Verdict::Spent);
-        world.said("has been used");
+        world.said("allowed one session");
     }
 }
 
@@ -196,7 +196,7 @@ fn another_certificate_is_refused_by_the_client() {
         }
         error => panic!("{error:?}"),
     }
-    world.said("no session");
+    world.said("cannot open a session");
 }
 
 #[test]
@@ -213,13 +213,13 @@ fn ends_that_ask_for_different_encryption_never_meet() {
     // The ticket and the server disagree.
     world.book.insert(plain.clone());
     assert!(matches!(refusal(&plain), DialError::NotPlain));
-    world.said("no session");
+    world.said("cannot open a session");
     let plain_world = World::new(Encryption::Plain);
     let fingerprint = world.identity.as_ref().map(Identity::fingerprint);
     let tls = Ticket::issue(grant, vec![plain_world.address().into()], fingerprint).expect("a ticket");
     plain_world.book.insert(tls.clone());
     assert!(matches!(refusal(&tls), DialError::NotTls { .. }));
-    plain_world.said("does not begin as haul without encryption");
+    plain_world.said("does not use haul without encryption");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_stopped_listener_lets_nobody_in_and_ends_nothing() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| world.listener.next_session().is_none());
         world.listener.stop();
-        assert!(waiting.join().expect("no panic"), "who waits is told");
+        assert!(waiting.join().expect("no panic"), "the waiting thread is notified");
     });
     world.listener.stop();
     let error = dialer.lane(1).expect_err("closed");
@@ -303,7 +303,7 @@ fn given_up(ticket: Ticket, is_under_way: impl FnOnce()) -> [DialError; 2] {
     };
     let dialer = Dialer::new(ticket, settings).expect("they ask for the same");
     let ended = thread::scope(|scope| {
-        let dialing = scope.spawn(|| dialer.lane(1).expect_err("nobody answers"));
+        let dialing = scope.spawn(|| dialer.lane(1).expect_err("no server answers"));
         is_under_way();
         dialer.give_up();
         dialing.join().expect("no panic")

@@ -175,7 +175,7 @@ impl Connect {
     ) -> Result<Accept, Reason> {
         let (lowest, highest) = self.versions;
         if lowest > limits::VERSION || highest < limits::VERSION {
-            let text = format!("asked for {lowest} to {highest}, this side speaks {}", limits::VERSION);
+            let text = format!("the peer supports {lowest} to {highest}, this side {}", limits::VERSION);
             return Err(Reason::new(Why::Version, &text));
         }
         let missing = self.needs.0 & !can.0;

@@ -82,7 +82,7 @@ impl OperandList {
     /// # Panics
     /// Panics if the list is complete already.
     pub fn take(&mut self, operands: Operands) -> Result<bool, Reason> {
-        assert!(!self.is_whole, "nothing is taken after the last");
+        assert!(!self.is_whole, "nothing is accepted after the last list");
         self.bytes += bytes_of(&operands.paths);
         self.is_whole = operands.last;
         self.paths.extend(operands.paths);
@@ -105,7 +105,7 @@ pub fn check_list(paths: usize, bytes: usize) -> Result<(), Reason> {
         [("paths", paths, OPERANDS_ALL_MAX), ("bytes of paths", bytes, OPERANDS_ALL_BYTES_MAX)]
     {
         if len > most {
-            let text = format!("a job names at most {most} {what}; ask for directories, or in several jobs");
+            let text = format!("a job can request at most {most} {what}; request directories, or use several jobs");
             return Err(Reason::new(Why::TooLarge, &text));
         }
     }

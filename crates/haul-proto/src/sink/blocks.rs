@@ -21,7 +21,7 @@ impl Sink {
         let receiving = match receiving {
             Some(going) if going.file == block.number && going.object == block.object => {
                 if going.at != block.range.start.0 || going.attempt != block.attempt {
-                    return Err("a block that does not follow the one before");
+                    return Err("a block that does not follow the previous one");
                 }
                 going
             }
@@ -74,10 +74,10 @@ impl Sink {
             return Err("an object past the end of its file");
         };
         if object.range.start != block.range.start {
-            return Err("an object that does not begin at its beginning");
+            return Err("an object that does not start at its first byte");
         }
         if block.encoding == Encoding::Same && file.digests_told <= block.object.0 {
-            return Err("an object called the same whose digest was not told");
+            return Err("an object reported as unchanged whose digest was not sent");
         }
         match file.stage {
             // The block arrived on a lane that the source has closed and this side has not.
@@ -95,13 +95,13 @@ impl Sink {
             return Ok(unwanted);
         }
         if block.encoding != Encoding::Same && file.samples.contains(index) {
-            self.restart(block.number, Reason::new(Why::Differs, "what an earlier run left"), out);
+            self.restart(block.number, Reason::new(Why::Differs, "data of an earlier run"), out);
             return Ok(unwanted);
         }
         if in_order && (file.done.first_gap(0) != index || !file.writing.is_empty()) {
             // A lane was lost, and another lane brings its objects, while the running hash is at
             // another offset.
-            self.restart(block.number, Reason::new(Why::LanesLost, "its objects came out of order"), out);
+            self.restart(block.number, Reason::new(Why::LanesLost, "its objects arrived out of order"), out);
             return Ok(unwanted);
         }
         if block.encoding != Encoding::Same {
@@ -161,7 +161,7 @@ impl Sink {
             return Ok(());
         }
         if !whole {
-            return Err("an object that ends before its end");
+            return Err("an object that ends too early");
         }
         self.arrived(end, found, out)
     }
@@ -213,7 +213,7 @@ impl Sink {
         let Some(file) = self.files.get_mut(&number) else { return };
         file.done.insert(object.0);
         if file.is_scattered() {
-            return self.fail(number, Reason::new(Why::Protocol, "its objects came too scattered"), out);
+            return self.fail(number, Reason::new(Why::Protocol, "its objects arrived in too many ranges"), out);
         }
         let attempt = file.attempt;
         match file.object(object) {
@@ -272,7 +272,7 @@ impl Sink {
         let file = self.files.get_mut(&end.number).filter(|file| file.attempt == end.attempt);
         let Some(file) = file else { return Ok(()) };
         let Stated::Digest(stated) = end.stated else {
-            return Err("the end of an object that did not begin");
+            return Err("the end of an object that did not start");
         };
         let Some(pair) = file.pairs.get_mut(&end.object.0).filter(|pair| pair.stated.is_none()) else {
             return Ok(());
@@ -338,7 +338,7 @@ impl Sink {
                 for runs in file.syncs.values_mut() {
                     runs.remove(object.0);
                 }
-                self.reject(number, object, Reason::new(Why::Differs, "read back from the device"), out);
+                self.reject(number, object, Reason::new(Why::Differs, "the read-back from the device differs"), out);
             }
         }
     }

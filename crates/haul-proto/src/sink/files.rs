@@ -195,7 +195,7 @@ impl Sink {
     pub(super) fn own_digests(&mut self, number: FileNumber, digests: Vec<Option<Digest>>) {
         let wanted = self.digests_wanted(number);
         let Some(file) = self.files.get_mut(&number) else { return };
-        assert!(digests.len() as u64 <= wanted, "the engine tells as many digests as are wanted");
+        assert!(digests.len() as u64 <= wanted, "the engine sends the requested number of digests");
         let first = ObjectIndex(file.digests_told);
         file.digests_told += digests.len() as u64;
         let lane = file.home;
@@ -219,12 +219,12 @@ impl Sink {
                 return Ok(());
             }
             Close::Read { size, .. } if size != file.geometry.len() => {
-                let reason = Reason::new(Why::Changed, "its size is not the one that was announced");
+                let reason = Reason::new(Why::Changed, "its size differs from the announced one");
                 self.fail(number, reason, out);
                 return Ok(());
             }
             Close::Same if !matches!(file.verdict, Some(Verdict::Unless(_))) => {
-                return Err("a file called the same that was not asked for so");
+                return Err("a file reported as unchanged without a request to compare");
             }
             close => {
                 if let Close::Read { root, .. } = &close {
@@ -263,7 +263,7 @@ impl Sink {
                 Some(false) => return self.restart(number, Why::Differs.into(), out),
                 None if file.whole_pair.stated.is_some() => return,
                 None => {
-                    let reason = Reason::new(Why::Protocol, "the source told no digest of the whole file");
+                    let reason = Reason::new(Why::Protocol, "the sender sent no digest of the whole file");
                     return self.fail(number, reason, out);
                 }
             }
@@ -294,7 +294,7 @@ impl Sink {
     ) {
         let Some(file) = self.files.get(&number) else { return };
         let may = file.stage == Stage::Finishing || !file.is_regular;
-        assert!(may, "the engine finishes what it was told to finish");
+        assert!(may, "the engine finishes only requested files");
         match result {
             Ok(outcome) => self.finish(number, outcome),
             Err(Unfinished::Failed(reason)) => self.fail(number, reason, out),

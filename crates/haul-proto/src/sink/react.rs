@@ -101,7 +101,7 @@ impl Sink {
                 Ok(())
             }
             Message::Bye(bye) => self.bye(*bye, out),
-            _ => Err("a message that only a sink sends, or in no place for it"),
+            _ => Err("a message that only a sink sends, or at the wrong time"),
         };
         self.judge(heard, out);
     }
@@ -133,7 +133,7 @@ impl Sink {
     fn bound_outboxes(&mut self, out: &mut Vec<Command>) {
         let most = 4 * self.settings.window.files as usize + RUNS_HELD_MAX;
         if self.lanes.values().any(|lane| lane.outbox.len() > most) {
-            self.break_off(Reason::new(Why::Protocol, "it does not listen"), false, out);
+            self.break_off(Reason::new(Why::Protocol, "the peer ignores messages"), false, out);
         }
     }
 }

@@ -61,7 +61,7 @@ impl Sink {
         if self.phase != Phase::Sweeping {
             return;
         }
-        assert!(self.may_list() && names.len() <= NAMES_PER_LIST, "the engine lists what may be listed");
+        assert!(self.may_list() && names.len() <= NAMES_PER_LIST, "the engine sends at most the allowed names");
         let batch = self.sweep.next_batch;
         self.sweep.next_batch += 1;
         self.sweep.asked.insert(batch, (directory.clone(), names.clone()));
@@ -70,10 +70,10 @@ impl Sink {
 
     pub(super) fn delete(&mut self, delete: Delete, out: &mut Vec<Command>) -> Result<(), Breach> {
         let Some((directory, names)) = self.sweep.asked.remove(&delete.batch) else {
-            return Err("a DELETE that was not asked for");
+            return Err("a DELETE that was not requested");
         };
         if names.len() != delete.gone.len() {
-            return Err("a DELETE of other names than were asked for");
+            return Err("a DELETE of names that were not requested");
         }
         let gone = names.into_iter().zip(delete.gone).filter(|(_, gone)| *gone);
         let names: Vec<Box<[u8]>> = gone.map(|(name, _)| name).collect();

@@ -158,8 +158,8 @@ impl Source {
             }
             return Err(flaw);
         }
-        let Message::NewFile(facts) = message else { unreachable!("it was made so above") };
-        assert!(self.room() > 0 || self.phase == Phase::Over, "files are offered while there is room");
+        let Message::NewFile(facts) = message else { unreachable!("the message was created above") };
+        assert!(self.room() > 0 || self.phase == Phase::Over, "files are offered while the window has space");
         self.next_number += 1;
         self.walk.offered += 1;
         self.facts += facts.facts_len();

@@ -222,7 +222,7 @@ impl Source {
             return Ok(());
         };
         if id.attempt < file.attempt {
-            return Err("an earlier try of a file");
+            return Err("an earlier attempt of a file");
         }
         if id.attempt > file.attempt {
             self.flying -= file.restart(id.attempt);
@@ -328,7 +328,7 @@ impl Source {
             return Err("digests out of order");
         }
         if file.theirs.len() + digests.digests.len() > 2 * DIGESTS_PER_MESSAGE {
-            return Err("more digests than are waited for");
+            return Err("more digests than requested");
         }
         file.theirs.extend(digests.digests);
         self.queues.ready.push_back(digests.number);
@@ -369,10 +369,10 @@ impl Source {
     fn list(&mut self, list: List, out: &mut Vec<Command>) -> Result<(), Breach> {
         let may = self.phase == Phase::Ending && self.settings.options.delete && self.walk.errors == 0;
         if !may {
-            return Err("a LIST without leave to delete");
+            return Err("a LIST without permission to delete");
         }
         if self.judging as usize >= LISTS_AHEAD {
-            return Err("more LISTs than are waited for");
+            return Err("more LISTs than requested");
         }
         self.judging += 1;
         out.push(Command::Judge { batch: list.batch, directory: list.directory, names: list.names });

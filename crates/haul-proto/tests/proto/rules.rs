@@ -391,7 +391,7 @@ fn what_is_read_back_and_differs_is_asked_for_again() {
         sink::Event::SettleFailed { file: FileNumber(0), attempt: 0, object: ObjectIndex(0), reason: None };
     sink.handle(failed, NOW, &mut Vec::new());
     let sink::Outgoing::Send(Message::BlockReject(reject)) = sink.next(CONTROL, NOW) else {
-        panic!("it is asked for again")
+        panic!("it is requested again")
     };
     assert_eq!((reject.object, reject.reason.why), (Some(ObjectIndex(0)), Why::Differs));
 }

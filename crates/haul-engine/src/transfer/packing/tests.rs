@@ -97,7 +97,7 @@ fn bytes_without_a_pattern_go_as_they_are() {
 fn a_bomb_is_refused() {
     let bomb = zstd::stream::encode_all(std::io::repeat(0).take(128 << 20), 19).unwrap();
     assert!(bomb.len() < 16 << 10);
-    let refusal = unpack(&bomb, 1 << 20).expect_err("it stands for more");
+    let refusal = unpack(&bomb, 1 << 20).expect_err("it decompresses to more bytes");
     assert!(refusal.to_string().contains("too long"), "{refusal}");
     let mut claims = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
     claims.extend((1_u64 << 62).to_le_bytes());

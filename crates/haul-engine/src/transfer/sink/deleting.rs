@@ -145,7 +145,7 @@ impl Side<'_> {
                     self.session.report.deleted(&path);
                 }
                 Ok(false) => self.session.report.note(&format!(
-                    "{}: this directory is not deleted, because it is not empty: what is left out of the job stays",
+                    "{}: directory not deleted: it contains files that this job excludes",
                     quote(OsStr::from_bytes(&path))
                 )),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}

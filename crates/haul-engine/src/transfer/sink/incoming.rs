@@ -300,7 +300,7 @@ impl Incoming {
             }
             Arriving::beside(spot, &self.tag, self.room(), spelling)
         });
-        let made = Arc::new(made.map_err(|error| reason("cannot make", &error))?);
+        let made = Arc::new(made.map_err(|error| reason("cannot create", &error))?);
         self.is_kept.store(false, Ordering::Relaxed);
         tries.made.push((attempt, Arc::clone(&made)));
         Ok(made)
@@ -361,7 +361,7 @@ impl Incoming {
         while at < range.end.0 {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let got = transfer::read_at(&base, at, &mut block[..len]);
-            if got.map_err(|error| reason("cannot read what is there", &error))? < len {
+            if got.map_err(|error| reason("cannot read the existing file", &error))? < len {
                 return Err(Why::Changed.into());
             }
             see(&block[..len]);
@@ -435,7 +435,7 @@ impl Incoming {
         settle: Level,
     ) -> Result<Outcome, Unfinished> {
         let Some(arriving) = self.prepare(places, keeper, close)? else { return Ok(Outcome::Same) };
-        arriving.take_name().map_err(failed("cannot name"))?;
+        arriving.take_name().map_err(failed("cannot rename to the final name"))?;
         Ok(Outcome::Done(settle))
     }
 
@@ -484,7 +484,7 @@ impl Incoming {
         if !root.is_compared() {
             return Ok(());
         }
-        let untold = || Reason::new(Why::Protocol, "the source told no digest of the whole file");
+        let untold = || Reason::new(Why::Protocol, "the sender sent no digest of the whole file");
         let stated = stated.ok_or_else(|| Unfinished::Failed(untold()))?;
         let found = root.finish(size).ok_or_else(|| Unfinished::Failed(Why::Internal.into()))?;
         if found == stated { Ok(()) } else { Err(Unfinished::Differs) }

@@ -159,12 +159,12 @@ impl Keeping {
         };
         let job = Job { id, object: opening.options.object };
         let (keeper, found) = take(opening, job)?;
-        found.flaws.iter().for_each(|flaw| report.note(&format!("{flaw}; what it said is compared again")));
+        found.flaws.iter().for_each(|flaw| report.note(&format!("{flaw}; its objects will be compared again")));
         let mut begun = Begun::read(keeper.home(), found.files > 0)?;
         if begun.is_lost() {
             let home = keeper.home().display();
             report.note(&format!(
-                "{home}: when the job ran is damaged or lost; what its log says is compared again"
+                "{home}: run history missing or damaged; all logged objects will be compared again"
             ));
         }
         let was_begun = begun.is_some();
@@ -445,7 +445,7 @@ impl Keeping {
     pub(super) fn trouble(&self, report: &dyn Report, error: &LogError) {
         let text = error.to_string();
         if lock(&self.troubles).insert(text.clone()) {
-            report.note(&format!("{text}; what can't be logged is sent again if the job is cut off"));
+            report.note(&format!("{text}; objects that are not logged will be sent again if the job is interrupted"));
         }
     }
 

@@ -227,7 +227,7 @@ impl Side<'_> {
                 return Some(Event::Finished { file: facts.number, result });
             }
             Command::Write { .. } | Command::Discard { .. } => {
-                unreachable!("the machine says so to the worker whose lane brought the bytes")
+                unreachable!("the state machine reports this to the worker whose lane received the bytes")
             }
             Command::Proved { file, attempt, object } => self.proved(file, attempt, object),
             Command::Settle { file, attempt, object, to, digest } => {
@@ -312,7 +312,7 @@ impl Side<'_> {
             (Some(have), _) => Some(Verdict::Take { have }),
             (None, Update::Always) => self.always(&incoming),
             (None, rule) => match incoming.stands(&self.store.places) {
-                Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
+                Err(error) => Some(Verdict::Refused(reason("cannot stat the existing file", &error))),
                 Ok(None) => take(),
                 Ok(Some(standing)) => match decide(rule, &incoming.facts, &standing) {
                     Decision::CompareWhole | Decision::CompareObjects
@@ -516,10 +516,10 @@ fn bytes_of(objects: &Runs, geometry: Geometry) -> u64 {
 
 /// Reason for rejecting a name that the fetch did not request.
 fn not_asked_for() -> Reason {
-    Reason::new(Why::Denied, "it was not asked for")
+    Reason::new(Why::Denied, "this name was not requested")
 }
 
 /// Reason for refusing to replace the waybill.
 fn waybill_in_the_way() -> Reason {
-    Reason::new(Why::InTheWay, "the waybill of this job has its name")
+    Reason::new(Why::InTheWay, "the waybill of this job has this name")
 }

@@ -30,14 +30,14 @@ pub(super) fn make(
 ) -> Result<(), Reason> {
     if facts.kind == Kind::Directory {
         let place =
-            places.open(path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
+            places.open(path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot create", &error))?;
         return keeper.apply(Place::file(&place), facts, None);
     }
     let (place, name) =
-        spot(places, path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
+        spot(places, path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot create", &error))?;
     let standing = stat::stat_at(&place, name.as_c_str(), Follow::No).ok();
     if standing.is_some_and(|standing| standing.kind == FileKind::Directory) {
-        return Err(Reason::new(Why::InTheWay, "a directory has its name"));
+        return Err(Reason::new(Why::InTheWay, "a directory has this name"));
     }
     let temporary = tag.name();
     // A killed session with the same tag may have left this name.
@@ -47,7 +47,7 @@ pub(super) fn make(
             keeper.apply(Place::name(&place, &temporary), facts, None)?;
         }
         let (from, to) = (temporary.as_c_str(), name.as_c_str());
-        places.spelling().rename(&place, from, to).map_err(|error| reason("cannot name", &error))
+        places.spelling().rename(&place, from, to).map_err(|error| reason("cannot rename to the final name", &error))
     });
     if made.is_err() || first.is_some() {
         // `rename` does nothing if both names belong to one file, so the temporary name may still
@@ -80,5 +80,5 @@ fn make_under(
         Kind::BlockDevice { major, minor } => node(FileKind::BlockDevice, stat::device_of(*major, *minor)),
         Kind::File { .. } | Kind::Directory => return Err(Why::Internal.into()),
     };
-    made.map_err(|error| reason("cannot make", &error))
+    made.map_err(|error| reason("cannot create", &error))
 }

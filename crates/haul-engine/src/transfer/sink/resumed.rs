@@ -241,7 +241,7 @@ impl Side<'_> {
         {
             let blocks = stat::stat_fd(kept.fd()).map_or(0, |facts| facts.blocks);
             self.session.report.note(&format!(
-                "{}: the same command completes this file; until then {} stay beside it in {}, which may be removed to free them",
+                "{}: incomplete; run the same command again to complete it, or remove its partial data ({} in {})",
                 quote(OsStr::from_bytes(incoming.path.as_bytes())),
                 format_size(blocks.saturating_mul(512)),
                 name.to_string_lossy()

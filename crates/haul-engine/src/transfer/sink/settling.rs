@@ -133,7 +133,7 @@ impl Side<'_> {
         if !self.told_cached.swap(true, Ordering::Relaxed) {
             let name = quote(OsStr::from_bytes(&synced.incoming.facts.path));
             self.session.report.note(&format!(
-                "{name} is durable and not told as re-read: what is read back may come from memory ({why}). Other files may be like it"
+                "{name} is synced, but its read-back may come from the page cache ({why}), so it is not reported as re-read; this may apply to other files"
             ));
         }
     }
@@ -148,7 +148,7 @@ impl Side<'_> {
                 (Some(source), Level::Reread) => {
                     rereader.object(source, object, size).map_err(Some).and_then(|(found, _)| {
                         let untold = || {
-                            let text = "an object without a digest was to be read back";
+                            let text = "no digest for an object to be read back";
                             Some(Reason::new(Why::Internal, text))
                         };
                         if found == digest.ok_or_else(untold)? { Ok(()) } else { Err(None) }
@@ -203,7 +203,7 @@ impl Side<'_> {
             let taken = synced.map_err(Unfinished::Failed).and_then(|()| {
                 storage
                     .time(|| arriving.take_name())
-                    .map_err(|error| Unfinished::Failed(reason("cannot name", &error)))
+                    .map_err(|error| Unfinished::Failed(reason("cannot rename to the final name", &error)))
             });
             match taken {
                 Ok(()) if settle >= Level::Durable => named.push((file, arriving, settle)),
@@ -229,7 +229,7 @@ impl Side<'_> {
             && places.values().all(|(file, _)| lies_there(file))
             && self.syncs_as_a_whole();
         for (file, failed) in places.values_mut().filter(|_| !is_synced) {
-            *failed = file.sync_name().err().map(|error| reason("cannot make its name durable", &error));
+            *failed = file.sync_name().err().map(|error| reason("cannot sync its directory", &error));
         }
         let failed = |file: &&Arriving| places[&Arc::as_ptr(file.place())].1.clone();
         files.iter().map(|file| failed(file).map_or(Ok(()), Err)).collect()
@@ -275,7 +275,7 @@ impl Side<'_> {
             shares.iter().filter(|shares| **shares).count() >= FILES_FOR_ONE_SYNC && self.syncs_as_a_whole();
         let synced = files.iter().zip(shares).map(|((_, arriving), shares)| {
             let synced = if shares && is_synced { Ok(()) } else { one(arriving.fd()) };
-            synced.map_err(|error| reason("cannot make durable", &error))
+            synced.map_err(|error| reason("cannot sync", &error))
         });
         let synced = synced.collect();
         self.session.spent.storage.add(begin.elapsed());

@@ -151,14 +151,14 @@ fn is_spelled(place: &OwnedFd, name: &CStr) -> io::Result<bool> {
 
 fn clash() -> io::Error {
     let text =
-        "a name that differs only in its case stands there, and this file system takes them for the same";
+        "a name that differs only in case exists, and this file system ignores case";
     io::Error::new(io::ErrorKind::AlreadyExists, text)
 }
 
 fn trimmed() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidFilename,
-        "this file system leaves out the dots at the end of a name",
+        "this file system drops dots at the end of a name",
     )
 }
 

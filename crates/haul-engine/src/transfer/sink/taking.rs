@@ -274,7 +274,7 @@ impl<'a> Taker<'a> {
             // A hole at the end does not extend the file, which must be long enough to be read
             // back.
             let made = arriving.clear(range).and_then(|()| arriving.grow_to(file.facts.size()));
-            made.map_err(|error| reason("cannot make a hole", &error))
+            made.map_err(|error| reason("cannot punch a hole", &error))
         })
     }
 

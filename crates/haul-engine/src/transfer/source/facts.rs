@@ -127,7 +127,7 @@ fn kind_of(item: &Item, options: &JobOptions) -> io::Result<Kind> {
             let (major, minor) = device();
             Kind::BlockDevice { major, minor }
         }
-        FileKind::Unknown => return Err(io::Error::other("not a kind of file that can be sent")),
+        FileKind::Unknown => return Err(io::Error::other("this kind of file cannot be sent")),
     })
 }
 

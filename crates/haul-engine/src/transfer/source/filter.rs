@@ -24,7 +24,7 @@ pub enum Rule {
 
 /// Error for an invalid pattern.
 #[derive(Debug, Error)]
-#[error("pattern '{pattern}' can't be understood: {reason}")]
+#[error("invalid pattern '{pattern}': {reason}")]
 pub struct FilterError {
     /// The pattern as given.
     pub pattern: String,
@@ -52,7 +52,7 @@ impl Filter {
         let rule = |rule: &NameRule| {
             let pattern = String::from_utf8(rule.pattern.to_vec()).map_err(|error| FilterError {
                 pattern: String::from_utf8_lossy(error.as_bytes()).into_owned(),
-                reason: "it is no UTF-8".to_owned(),
+                reason: "it is not UTF-8".to_owned(),
             })?;
             Ok(if rule.takes { Rule::Include(pattern) } else { Rule::Exclude(pattern) })
         };

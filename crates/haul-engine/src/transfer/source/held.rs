@@ -88,9 +88,9 @@ impl Held {
         }
         let opened = open::open_entry_at(&self.item.place, self.item.name.as_c_str())
             .map_err(|error| reason("cannot open", &error))?;
-        let now = stat::stat_fd(&opened).map_err(|error| reason("cannot look at", &error))?;
+        let now = stat::stat_fd(&opened).map_err(|error| reason("cannot stat", &error))?;
         if now.kind != FileKind::Regular || now.identity() != self.item.facts.identity() {
-            return Err(Reason::new(Why::Changed, "another file has its name by now"));
+            return Err(Reason::new(Why::Changed, "another file has this name now"));
         }
         if now.contents_since(&self.item.facts) == Contents::Changed {
             return Err(Why::Changed.into());
@@ -122,7 +122,7 @@ impl Held {
     /// # Errors
     /// Returns [`Why::Changed`] if the file changed, and otherwise the error of fstat(2).
     pub(super) fn look(&self, file: &OwnedFd) -> Result<Stat, Reason> {
-        let now = stat::stat_fd(file).map_err(|error| reason("cannot look at", &error))?;
+        let now = stat::stat_fd(file).map_err(|error| reason("cannot stat", &error))?;
         match now.contents_since(&self.item.facts) {
             Contents::Changed => Err(Why::Changed.into()),
             Contents::Unchanged | Contents::Unknown => Ok(now),

@@ -307,7 +307,7 @@ impl Side<'_> {
             if ctime == held.ctime() && !held.has_its_name() {
                 let shown = quote(&held.item.shown);
                 self.session.report.note(&format!(
-                    "{shown} names another file, or none, since it was sent: what arrived has the bytes of the file that was there before"
+                    "{shown} was replaced or removed since it was sent: the receiver has the contents of the previous file"
                 ));
             }
             ctime = now.ctime;

@@ -62,7 +62,7 @@ impl Told {
         let outcome = self.ended.as_ref().expect("a session");
         assert!(outcome.broken.is_none(), "{outcome:?}");
         assert_eq!(outcome.summary.failed, count, "{:#?}", self.failed);
-        assert_eq!(self.failed.len() as u64, count, "each is told of, once: {:#?}", self.failed);
+        assert_eq!(self.failed.len() as u64, count, "each failure is reported once: {:#?}", self.failed);
     }
 }
 
@@ -275,7 +275,7 @@ fn a_frame_that_says_it_is_endless_ends_its_session_with_a_reason() {
         });
         let broken = told.ended.expect("a session").broken.expect("it broke");
         assert_eq!(broken.why, Why::LanesLost, "{broken}");
-        assert!(told.lost.iter().any(|why| why.contains("not understood")), "{:?}", told.lost);
+        assert!(told.lost.iter().any(|why| why.contains("invalid message received")), "{:?}", told.lost);
         assert_eq!(names_in(&pair.sink()), [""; 0]);
     }
 }
@@ -337,7 +337,7 @@ fn a_fetch_takes_what_it_asked_for_and_nothing_else() {
         liar.part(10);
     });
     told.assert_failures(8);
-    assert!(told.failed.iter().any(|line| line.contains("not asked for")), "{:?}", told.failed);
+    assert!(told.failed.iter().any(|line| line.contains("not requested")), "{:?}", told.failed);
     assert_eq!(names_in(&pair.sink()), [".profile", "data"]);
     assert_eq!(names_in(&pair.sink().join("data")), ["f"]);
     assert_eq!(fs::read(pair.sink().join(".profile")).unwrap(), b"own");
@@ -425,11 +425,11 @@ fn what_fails_midway_is_named_at_the_sink() {
     });
     told.assert_failures(2);
     assert!(
-        told.failed[0].starts_with("broken: ") && told.failed[0].contains("other side"),
+        told.failed[0].starts_with("broken: ") && told.failed[0].contains("remote host"),
         "{:?}",
         told.failed
     );
-    assert!(told.failed[1].starts_with("damaged: ") && !told.failed[1].contains("other side"));
+    assert!(told.failed[1].starts_with("damaged: ") && !told.failed[1].contains("remote host"));
     pair.nothing_is_left_over();
 }
 

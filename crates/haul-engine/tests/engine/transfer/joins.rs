@@ -78,7 +78,7 @@ fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
         let mut liar = Liar::at(ours);
         liar.say(&Message::Connect(Box::new(connect(&JobOptions::default()))), &[]);
         let Message::Accept(accept) = liar.hear() else { panic!("it is accepted") };
-        assert_eq!(asked_again.recv_timeout(LONG), Ok(true), "nobody waited for the silent lane");
+        assert_eq!(asked_again.recv_timeout(LONG), Ok(true), "no thread waits for the silent lane");
         // A later lane is accepted: the answer for its file arrives there.
         let (joins, theirs) = Lane::pair().unwrap();
         give.send(theirs).unwrap();

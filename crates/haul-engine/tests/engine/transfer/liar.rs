@@ -104,7 +104,7 @@ fn a_block_that_inflates_past_its_length_is_refused() {
     let stated = of(&vec![b'A'; announced]);
     let (outcome, went) = send_packed(&pair, &options(Verify::Stream), announced as u64, &[&bomb], stated);
     assert_eq!(outcome, Outcome::Failed(Why::Differs.into()));
-    assert_eq!(went, 6, "asked for again five times");
+    assert_eq!(went, 6, "requested again five times");
     assert_eq!(fs::read_dir(pair.sink()).unwrap().count(), 0);
 }
 

@@ -76,7 +76,7 @@ fn what_never_comes_back_right_fails_and_is_in_no_waybill() {
         let name = size.to_string();
         fs::write(pair.source().join(&name), vec![7; size]).unwrap();
         let options = JobOptions { verify: Verify::Reread, settle: Level::Reread, ..small_objects() };
-        assert!(pair.send(&[&name], &options, 2).failures() > 0, "{name} is told of");
+        assert!(pair.send(&[&name], &options, 2).failures() > 0, "{name} is reported");
         assert!(!store.join(&name).exists());
         for started in [true, false] {
             assert!(!fs::read_to_string(pair.waybill(started)).unwrap().contains("\nfile "), "{name}");

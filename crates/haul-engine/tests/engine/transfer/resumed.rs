@@ -172,7 +172,7 @@ fn two_files_of_one_path_do_not_share_a_temporary_name() {
         pair.send(&["x/f", "y/f"], &small_objects(), 4).is_fine();
         let arrived = fs::read(pair.sink().join("f")).unwrap();
         let is_one = ["x/f", "y/f"].iter().any(|name| fs::read(pair.source().join(name)).unwrap() == arrived);
-        assert!(is_one, "a mixture of both stands there");
+        assert!(is_one, "the file is a mixture of both");
         pair.nothing_is_left_over();
     }
 }

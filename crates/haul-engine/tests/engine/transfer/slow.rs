@@ -59,7 +59,7 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
             // The objects of the file arrive in order.
             arriving = arriving.or_else(|| only_file(&store));
             let arrived = arriving.as_ref().map_or(0, |file| file.metadata().unwrap().len());
-            assert!(done <= arrived, "{done} bytes are told as done, and {arrived} are there");
+            assert!(done <= arrived, "{done} bytes are reported as done, and {arrived} exist");
             ahead = ahead.max(sent.saturating_sub(arrived));
             std::thread::sleep(Duration::from_millis(2));
         }

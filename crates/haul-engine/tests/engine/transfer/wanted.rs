@@ -190,9 +190,9 @@ fn an_older_side_is_asked_as_ever_and_says_when_it_knows_no_lists() {
     assert!(matches!(ended, Err(TransferError::Refused(reason)) if reason.why == Why::Feature));
     let (connect, ended) = asked_of_an_older_side(OPERANDS_MAX + 1, refused(Why::Feature));
     assert_eq!((connect.needs, connect.operands.len()), (Features::OPERANDS, 0));
-    let error = ended.expect_err("it can't be had");
+    let error = ended.expect_err("it cannot be fetched");
     assert!(matches!(error, TransferError::TooMany { asked: 257 }), "{error:?}");
-    assert!(error.to_string().contains("256 paths at once"), "{error}");
+    assert!(error.to_string().contains("accepts at most 256"), "{error}");
     let (_, ended) = asked_of_an_older_side(OPERANDS_MAX + 1, refused(Why::Denied));
     assert!(matches!(ended, Err(TransferError::Refused(_))), "other reasons stay what they are");
 }

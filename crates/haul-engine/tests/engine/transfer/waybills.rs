@@ -40,7 +40,7 @@ fn read(path: &Path) -> BTreeMap<String, Said> {
             Record::Entry(entry) => {
                 last = entry.path.to_string();
                 let new = Said { entry, objects: Vec::new(), proven: Vec::new() };
-                assert!(said.insert(last.clone(), new).is_none(), "{last} stands there twice");
+                assert!(said.insert(last.clone(), new).is_none(), "{last} is listed twice");
             }
             Record::Object(object) => said.get_mut(&last).unwrap().objects.push(object),
             Record::Proven(proven) => said.get_mut(&last).unwrap().proven.push(proven),
@@ -221,7 +221,7 @@ fn a_job_that_is_stopped_leaves_waybills_of_what_had_arrived() {
     let [source, sink] = [true, false].map(|started| read(&pair.waybill(started)));
     assert!(!source.is_empty() && sink.len() < 401, "it was stopped in the middle: {}", sink.len());
     for (name, said) in &source {
-        assert_eq!(sink.get(name), Some(said), "what the source was told of, the sink has");
+        assert_eq!(sink.get(name), Some(said), "the sink has each entry reported to the source");
     }
     for (name, said) in &sink {
         let bytes = fs::read(pair.sink().join(name)).unwrap();

@@ -62,7 +62,7 @@ fn a_session_is_told_about_with_its_first_lane() {
     let (first, _near) = client.enter(&ticket, 1);
     let (again, _near) = client.enter(&ticket, 1);
     assert!(first && !again);
-    let session = client.sessions.try_recv().expect("told");
+    let session = client.sessions.try_recv().expect("reported");
     assert_eq!((session.id(), session.role(), session.peer()), (SessionId([1; 16]), Role::Read, peer()));
     assert!(session.next_lane(SOON).is_some() && session.next_lane(SOON).is_some());
     assert!(client.sessions.try_recv().is_err(), "once");
@@ -83,7 +83,7 @@ fn a_session_outlives_its_lanes_and_ends_when_dropped() {
     let client = hall(Limits::default());
     let ticket = client.ticket(Uses::Once);
     let (_, near) = client.enter(&ticket, 1);
-    let session = client.sessions.try_recv().expect("told");
+    let session = client.sessions.try_recv().expect("reported");
     drop((near, session.next_lane(SOON).expect("the lane")));
     let (first, _near) = client.enter(&ticket, 1);
     assert!(!first, "a lane for one that was lost");
@@ -105,7 +105,7 @@ fn lanes_of_an_earlier_session_of_the_name_don_t_count() {
     let client = hall(Limits { lanes: 1, ..Limits::default() });
     let ticket = client.ticket(Uses::Lasting);
     let (_, _near) = client.enter(&ticket, 1);
-    let earlier = client.sessions.try_recv().expect("told");
+    let earlier = client.sessions.try_recv().expect("reported");
     let (_, old_lane) = earlier.next_lane(SOON).expect("its lane");
     drop(earlier);
     let (first, _near) = client.enter(&ticket, 1);

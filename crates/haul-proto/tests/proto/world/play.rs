@@ -397,7 +397,7 @@ impl World {
         let holds = self.sink.holds(path, range, level, |cell| file.cell(cell));
         assert!(
             holds,
-            "object {object} of {file:?} is not {level} at the sink, as it was told: {:?}",
+            "object {object} of {file:?} is not {level} at the sink, as reported: {:?}",
             self.plan
         );
     }
