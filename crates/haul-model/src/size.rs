@@ -6,9 +6,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SizeError {
     /// The text has no digits, or contains something that is neither a digit nor a unit.
-    #[error(
-        "'{0}' is not a size: write a whole number, optionally followed by K, M, G, T, P, KiB, MB, ..."
-    )]
+    #[error("'{0}' is not a size: write a whole number, optionally followed by K, M, G, T, P, KiB, MB, ...")]
     Malformed(String),
     /// The size is more than 2^64 - 1 bytes.
     #[error("'{0}' exceeds 2^64 - 1 bytes")]

@@ -270,9 +270,7 @@ pub enum DialError {
     #[error("the ticket is for a server without encryption; use --plain here too, if this is intended")]
     TicketIsPlain,
     /// The server of the ticket encrypts.
-    #[error(
-        "the ticket is for a server with encryption; omit --plain"
-    )]
+    #[error("the ticket is for a server with encryption; omit --plain")]
     TicketIsTls,
     /// No address accepted a connection.
     #[error("cannot connect to any address of the ticket: {tried}")]
@@ -303,17 +301,13 @@ pub enum DialError {
         peer: SocketAddr,
     },
     /// The peer does not speak TLS.
-    #[error(
-        "the server at {peer} does not use TLS; use --plain on both hosts or on neither"
-    )]
+    #[error("the server at {peer} does not use TLS; use --plain on both hosts or on neither")]
     NotTls {
         /// Address of the peer.
         peer: SocketAddr,
     },
     /// The peer does not speak the unencrypted protocol of haul.
-    #[error(
-        "the server does not use haul without encryption; use --plain on both hosts or on neither"
-    )]
+    #[error("the server does not use haul without encryption; use --plain on both hosts or on neither")]
     NotPlain,
     /// The server refuses the lane.
     #[error("refused by the server: {verdict}")]

@@ -99,11 +99,11 @@ impl fmt::Display for Verdict {
             Self::Expired => "the ticket has expired; ask for a new one",
             Self::Spent => "the ticket allowed one session, which has ended or is active; ask for a new one",
             Self::Full => "the server has reached its limit of sessions; try again later",
-            Self::TooManyLanes => "the session has reached the server's limit of streams; use fewer --streams",
-            Self::Closing => "the server is shutting down",
-            Self::OtherVersion => {
-                "incompatible versions of haul; install the same version on both hosts"
+            Self::TooManyLanes => {
+                "the session has reached the server's limit of streams; use fewer --streams"
             }
+            Self::Closing => "the server is shutting down",
+            Self::OtherVersion => "incompatible versions of haul; install the same version on both hosts",
             Self::OtherEncryption => {
                 "one host uses encryption and the other does not; use --plain on both hosts or on neither"
             }
@@ -251,7 +251,9 @@ pub enum BadAnswer {
     #[error("unknown answer of the server ({0}); update haul on this host")]
     Unknown(u8),
     /// The peer admits the lane but does not know the secret.
-    #[error("the server accepted the connection but does not know the secret of the ticket: it did not issue this ticket")]
+    #[error(
+        "the server accepted the connection but does not know the secret of the ticket: it did not issue this ticket"
+    )]
     Unproven,
 }
 

@@ -79,9 +79,7 @@ pub(super) enum UsageError {
         "cannot combine --waybill with --offset, --length, --dst-offset or --read-stdin: a waybill lists complete files"
     )]
     PartAndWaybill,
-    #[error(
-        "cannot combine --waybill with --link, which copies no data; use 'haul sum --waybill'"
-    )]
+    #[error("cannot combine --waybill with --link, which copies no data; use 'haul sum --waybill'")]
     LinksAndWaybill,
     #[error("--waybill-digests needs --waybill")]
     DigestsAlone,

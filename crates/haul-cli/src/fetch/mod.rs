@@ -76,7 +76,8 @@ impl Args {
         if !self.setuid {
             job.options.keep = Keep(job.options.keep.0 & !Keep::SETUID.0);
         }
-        let (last, sources) = self.operands.split_last().ok_or("missing HOST:PATH; write HOST:PATH... DIR")?;
+        let (last, sources) =
+            self.operands.split_last().ok_or("missing HOST:PATH; write HOST:PATH... DIR")?;
         self.host.shares_no_stdin_with(&self.pick)?;
         let listed = self.pick.listed()?;
         let sources: Vec<&OsString> = sources.iter().chain(&listed).collect();
@@ -137,7 +138,9 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
     let (other, told) = host.reach(&run, &job, paths.clone(), &output)?;
     if let Some((path, _)) = paths.iter().zip(&told).find(|(path, told)| !is_answer(path, told)) {
         let path = quote(OsStr::from_bytes(path));
-        return Err(format!("{path}: the remote haul answered with a different path; nothing was fetched").into());
+        return Err(
+            format!("{path}: the remote haul answered with a different path; nothing was fetched").into()
+        );
     }
     let fetch = FetchJob {
         paths: told,

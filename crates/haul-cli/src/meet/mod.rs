@@ -110,7 +110,8 @@ fn start() -> Result<bool, String> {
 /// Reads the client's request. The error is for the client.
 fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
     let read = words::read_line(line, || stop.load(Ordering::Relaxed));
-    let text = read.map_err(|error| format!("cannot read the request: {error}"))?.ok_or("no request received")?;
+    let text =
+        read.map_err(|error| format!("cannot read the request: {error}"))?.ok_or("no request received")?;
     let not_known = || {
         format!(
             "haul {} does not understand this request; install the same version on both hosts",
@@ -131,7 +132,9 @@ fn root_of(request: &Request, paths: &[Vec<u8>]) -> Result<Root, String> {
     let home = std::env::var_os("HOME");
     let root = match (request.way, paths) {
         (Way::Send, [path]) => Root::to_send_to(path, home.as_deref()),
-        (Way::Send, _) => return Err("invalid request: exactly one destination directory is required".to_owned()),
+        (Way::Send, _) => {
+            return Err("invalid request: exactly one destination directory is required".to_owned());
+        }
         (Way::Fetch, _) => Root::to_fetch_from(paths, home.as_deref()),
     };
     root.map_err(|error| error.to_string())

@@ -235,8 +235,9 @@ impl JobArgs {
             budget: 0,
         };
         if matches!(options.verify, Verify::Reread | Verify::Hybrid) && options.unit == Unit::File {
-            return Err("--verify=reread and --verify=hybrid compare objects; omit --granularity=file"
-                .to_owned());
+            return Err(
+                "--verify=reread and --verify=hybrid compare objects; omit --granularity=file".to_owned()
+            );
         }
         if let Some(sentence) = options.contradiction() {
             return Err(format!("conflicting options: {sentence}"));

@@ -72,7 +72,9 @@ impl HostArgs {
         match (login, &self.ticket_file) {
             (Some(login), _) => Ok(OtherHost::Ssh { ssh: self.ssh.resolve()?, login }),
             (None, Some(file)) => Ok(OtherHost::Server(Box::new(ticket::read(file)?))),
-            (None, None) => Err("no remote host given; write HOST:PATH, or use --ticket-file FILE".to_owned()),
+            (None, None) => {
+                Err("no remote host given; write HOST:PATH, or use --ticket-file FILE".to_owned())
+            }
         }
     }
 }

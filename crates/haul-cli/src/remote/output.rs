@@ -492,10 +492,7 @@ mod tests {
         outcome.broken = Some(Reason::new(Why::NoSpace, "sda\u{1b}"));
         outcome.delete_withheld = true;
         let line = sentence(&outcome, Side::Sink, Duration::from_secs(1), false);
-        assert!(
-            line.contains("; deletions skipped") && line.contains("incomplete: no space left"),
-            "{line}"
-        );
+        assert!(line.contains("; deletions skipped") && line.contains("incomplete: no space left"), "{line}");
         assert!(!line.contains('\u{1b}'));
         let dry = sentence(&outcome, Side::Sink, Duration::from_secs(1), true);
         assert!(dry.starts_with("0 would be sent;"), "{dry}");

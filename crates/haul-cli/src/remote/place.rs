@@ -35,9 +35,7 @@ pub(crate) struct Login {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum BadPlace {
     /// The part before the colon is not a host name.
-    #[error(
-        "{0}: invalid host name before the colon; for a local file, put ./ in front of the name"
-    )]
+    #[error("{0}: invalid host name before the colon; for a local file, put ./ in front of the name")]
     Host(String),
     /// An opening bracket without the closing bracket and a colon.
     #[error("{0}: invalid address in brackets; write [ADDRESS]:PATH")]

@@ -120,7 +120,9 @@ pub(crate) enum MeetError {
         status: String,
     },
     /// The received data is not an answer of haul.
-    #[error("unexpected answer from {host}: not haul, or an incompatible version; check that the login shell prints nothing")]
+    #[error(
+        "unexpected answer from {host}: not haul, or an incompatible version; check that the login shell prints nothing"
+    )]
     NotHaul {
         /// The remote host.
         host: String,
@@ -168,9 +170,12 @@ impl LoginArgs {
     /// Resolves the options. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         let words = shlex::split(&self.ssh).filter(|words| !words.is_empty());
-        let words = words.ok_or_else(|| format!("--ssh: {} is not a command", quote(OsStr::new(&self.ssh))))?;
+        let words =
+            words.ok_or_else(|| format!("--ssh: {} is not a command", quote(OsStr::new(&self.ssh))))?;
         if self.remote_haul.trim().is_empty() || self.remote_haul.contains(['\n', '\0']) {
-            return Err("--remote-haul: not a command; specify the path of haul on the remote host".to_owned());
+            return Err(
+                "--remote-haul: not a command; specify the path of haul on the remote host".to_owned()
+            );
         }
         let ports = self.ports.as_deref().map(super::values::ports).transpose()?;
         Ok(Ssh {

@@ -31,7 +31,8 @@ pub(crate) fn read(file: &OsStr) -> Result<Ticket, String> {
             take(&mut io::stdin().lock(), &mut text)
                 .map_err(|error| format!("cannot read the ticket: {}", reason(&error)))?;
         }
-        return Ticket::parse(&text).map_err(|error| format!("cannot use the ticket from standard input: {error}"));
+        return Ticket::parse(&text)
+            .map_err(|error| format!("cannot use the ticket from standard input: {error}"));
     }
     let failed = |error: io::Error| format!("cannot read the ticket in {}: {}", quote(file), reason(&error));
     let mut opened = File::open(file).map_err(failed)?;

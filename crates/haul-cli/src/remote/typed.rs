@@ -138,9 +138,8 @@ pub(crate) fn not_met(output: &Output<'_>, error: &MeetError, interrupt: &Interr
 /// Reports why the data goes inside ssh.
 pub(crate) fn tell_way(output: &Output<'_>, met: &Met, quiet: bool) {
     if let Some(why) = met.note.as_ref().filter(|_| !quiet) {
-        output.note(&format!(
-            "no direct connection, so the data goes through ssh over one connection: {why}"
-        ));
+        output
+            .note(&format!("no direct connection, so the data goes through ssh over one connection: {why}"));
     }
 }
 

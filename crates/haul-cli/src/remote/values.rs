@@ -41,9 +41,9 @@ pub(crate) fn compression(text: &str) -> Result<Compression, String> {
         None if text == "zstd" => Ok(Compression::Zstd(ZSTD_LEVEL)),
         Some(("zstd", level)) => {
             let level = level.parse().ok().filter(|level| LEVELS.contains(level));
-            level
-                .map(Compression::Zstd)
-                .ok_or_else(|| format!("--compress: the level must be from {} to {}", LEVELS.start(), LEVELS.end()))
+            level.map(Compression::Zstd).ok_or_else(|| {
+                format!("--compress: the level must be from {} to {}", LEVELS.start(), LEVELS.end())
+            })
         }
         _ => {
             let shown = quote(OsStr::new(text));
@@ -54,7 +54,8 @@ pub(crate) fn compression(text: &str) -> Result<Compression, String> {
 
 /// Parses a range of ports, `50000-50100`, or one port.
 pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
-    let wrong = || format!("--ports: {} is not a range of ports such as 50000-50100", quote(OsStr::new(text)));
+    let wrong =
+        || format!("--ports: {} is not a range of ports such as 50000-50100", quote(OsStr::new(text)));
     let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
     let (first, last) = match text.split_once('-') {
         Some((first, last)) => (number(first)?, number(last)?),

@@ -142,7 +142,11 @@ fn present(sources: Vec<OsString>, output: &Output<'_>) -> Vec<OsString> {
     let is_there = |source: &OsString| match std::fs::symlink_metadata(source) {
         Ok(_) => true,
         Err(error) => {
-            output.failure(&format_args!("cannot read {}: {}", quote(source), haul_engine::sum::reason(&error)));
+            output.failure(&format_args!(
+                "cannot read {}: {}",
+                quote(source),
+                haul_engine::sum::reason(&error)
+            ));
             false
         }
     };

@@ -40,7 +40,10 @@ impl Config {
         let shares: Vec<Share> = self.share.iter().map(ShareConfig::resolve).collect::<Result<_, _>>()?;
         for (at, share) in shares.iter().enumerate() {
             if shares[..at].iter().any(|other| other.issue == share.issue) {
-                return Err(format!("{}: another share has the same ticket file; name a separate file for each share", share.name));
+                return Err(format!(
+                    "{}: another share has the same ticket file; name a separate file for each share",
+                    share.name
+                ));
             }
         }
         let waybills = meant::waybills(self.waybills.as_deref(), &shares)?;

@@ -116,7 +116,9 @@ impl Hall {
                     thread::Builder::new().name("haul-session".into()).spawn_scoped(scope, move || {
                         let served = AssertUnwindSafe(|| self.session(session, stop));
                         let served = panic::catch_unwind(served);
-                        counted.end(served.unwrap_or_else(|_| Err("internal error: the thread of the session panicked".to_owned())));
+                        counted.end(served.unwrap_or_else(|_| {
+                            Err("internal error: the thread of the session panicked".to_owned())
+                        }));
                     });
                 if let Err(error) = started {
                     say(NAME, &format_args!("cannot start a thread for a session: {error}"));

@@ -36,7 +36,8 @@ pub(super) fn load(file: &Path) -> Result<Identity, String> {
             }
             let mut text = Zeroizing::new(String::new());
             Read::by_ref(&mut opened).take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-            parse(&text).map_err(|why| format!("cannot use the identity in {}: {why}", quote(file.as_os_str())))
+            parse(&text)
+                .map_err(|why| format!("cannot use the identity in {}: {why}", quote(file.as_os_str())))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let identity = Identity::generate().map_err(|error| error.to_string())?;

@@ -119,8 +119,9 @@ fn listen(
 /// Creates a ticket of a share. The error is a message.
 fn made(share: &Share, addresses: &[Address], identity: Option<&Identity>) -> Result<Ticket, String> {
     let grant = Grant { role: share.role, uses: share.uses, expires: share.expires };
-    Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint))
-        .map_err(|error| format!("cannot create a ticket: {error}; specify the address of this host with --address"))
+    Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint)).map_err(|error| {
+        format!("cannot create a ticket: {error}; specify the address of this host with --address")
+    })
 }
 
 /// Registers a ticket before handing it out, because its reader may connect immediately.
@@ -155,16 +156,12 @@ fn kept(share: &Share, identity: Option<&Identity>) -> Result<Option<Ticket>, St
         return Ok(None);
     }
     let ticket = ticket::read(file.as_os_str())?;
-    let hint =
-        format!("remove {} to create a new ticket, and hand it out", quote(file.as_os_str()));
+    let hint = format!("remove {} to create a new ticket, and hand it out", quote(file.as_os_str()));
     if ticket.fingerprint() != identity.map(Identity::fingerprint) {
         return Err(format!("{}: the ticket belongs to another server identity; {hint}", share.name));
     }
     if ticket.grant().role != share.role || ticket.grant().uses != share.uses {
-        return Err(format!(
-            "{}: the ticket grants other rights than the configuration; {hint}",
-            share.name
-        ));
+        return Err(format!("{}: the ticket grants other rights than the configuration; {hint}", share.name));
     }
     Ok(Some(ticket))
 }

@@ -191,18 +191,18 @@ fn leaf(text: &str, object: ObjectSize) -> Result<LeafSize, String> {
 }
 
 pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
-    let mut settings = match &args.threads {
-        Some(text) => {
-            let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
-            let most = limits::WORKERS_MAX;
-            Settings::for_workers(
-                wanted
-                    .ok_or_else(|| format!("invalid number of threads '{text}': valid values are 1 to {most}"))?,
-            )
-        }
-        None if is_one_small_file(args) => Settings::for_workers(1),
-        None => Settings::new(),
-    };
+    let mut settings =
+        match &args.threads {
+            Some(text) => {
+                let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
+                let most = limits::WORKERS_MAX;
+                Settings::for_workers(wanted.ok_or_else(|| {
+                    format!("invalid number of threads '{text}': valid values are 1 to {most}")
+                })?)
+            }
+            None if is_one_small_file(args) => Settings::for_workers(1),
+            None => Settings::new(),
+        };
     if let Some(text) = &args.buffer_size {
         let bytes = size(text, 1 << 20)?.clamp(4096, limits::BLOCK_BYTES_MAX as u64);
         settings.block_bytes = (bytes as usize).next_multiple_of(4096);

@@ -62,7 +62,8 @@ impl StoreOrder {
         }
         if is_part {
             return Err(
-                "cannot combine --store with --offset or --length: it stores digests of complete files".to_owned()
+                "cannot combine --store with --offset or --length: it stores digests of complete files"
+                    .to_owned(),
             );
         }
         let root = match files {

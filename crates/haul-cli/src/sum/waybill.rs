@@ -46,9 +46,8 @@ impl WaybillOrder {
             return Err("cannot combine --waybill with hash trees: a waybill holds plain digests".to_owned());
         }
         if is_part {
-            return Err(
-                "cannot combine --waybill with --offset or --length: a waybill lists complete files".to_owned()
-            );
+            return Err("cannot combine --waybill with --offset or --length: a waybill lists complete files"
+                .to_owned());
         }
         let root = match files {
             Files::Given(paths) if paths.iter().any(|path| path == "-") => {

@@ -112,10 +112,7 @@ fn what_is_no_bag_is_refused() {
     assert_eq!(err, "haul check: .: Is a directory, but not a bag: it has no bagit.txt\n");
     write(dir.path(), "bagit.txt", "BagIt-Version: 1.0\n");
     let (status, _, err) = check(dir.path(), &["."]);
-    assert_eq!(
-        (status, err.as_str()),
-        (Some(1), "haul check: .: the bag has no manifest-ALGORITHM.txt\n")
-    );
+    assert_eq!((status, err.as_str()), (Some(1), "haul check: .: the bag has no manifest-ALGORITHM.txt\n"));
 }
 
 #[test]

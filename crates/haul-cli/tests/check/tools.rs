@@ -70,10 +70,7 @@ fn sum_of_bsd_and_system_v() {
             write(dir.path(), "list", list);
             let (status, out, _) = check(dir.path(), &["list"]);
             assert_eq!((status, out.lines().count()), (Some(1), 3));
-            assert!(
-                out.lines().all(|line| line.ends_with(": NOT CHECKED, sum is not supported")),
-                "{out}"
-            );
+            assert!(out.lines().all(|line| line.ends_with(": NOT CHECKED, sum is not supported")), "{out}");
         }
     }
 }

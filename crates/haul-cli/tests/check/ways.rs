@@ -60,7 +60,10 @@ fn lists_that_are_none_are_told() {
     write(dir, "md5", format!("{}  digits\n", hex(Algorithm::Md5)));
     let (status, _, err) = check(dir, &["-a", "sha1", "md5"]);
     assert_eq!(status, Some(1));
-    assert!(err.starts_with("haul check: md5: no checksum lines of the requested algorithms found\n"), "{err}");
+    assert!(
+        err.starts_with("haul check: md5: no checksum lines of the requested algorithms found\n"),
+        "{err}"
+    );
 }
 
 #[test]

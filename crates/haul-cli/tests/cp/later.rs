@@ -72,7 +72,10 @@ fn debug_tells_how_each_file_went() {
     assert_eq!(told[0], "'a' -> 'b' (backup: 'b.~1~')");
     assert!(told[1].starts_with("copy offload: ") && told[1].contains(", reflink: "), "{told:?}");
     let told = lines("cp --debug --verify --reflink=never a z");
-    assert_eq!(told[1], "copy offload: avoided, reflink: no, sparse detection: no", "bytes were searched for zeros");
+    assert_eq!(
+        told[1], "copy offload: avoided, reflink: no, sparse detection: no",
+        "bytes were searched for zeros"
+    );
     assert_eq!(lines("cp --debug --attributes-only a z"), ["'a' -> 'z'"], "no bytes went");
     assert_eq!(lines("cp --debug -l a z"), ["'a' -> 'z'"]);
 }

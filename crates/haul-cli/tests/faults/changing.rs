@@ -117,7 +117,10 @@ fn a_part_of_a_file_that_shrinks_is_no_success_either() {
     bed.let_go();
     running.end().failed_with(&["view/victim", "changed"]);
     assert_unfinished(&sink);
-    assert!(fs::read(&sink).unwrap()[5 << 20..] == noise(7 * MIB)[5 << 20..], "bytes outside the range are unchanged");
+    assert!(
+        fs::read(&sink).unwrap()[5 << 20..] == noise(7 * MIB)[5 << 20..],
+        "bytes outside the range are unchanged"
+    );
 }
 
 #[test]

@@ -111,7 +111,11 @@ fn bad_logs_are_told_of_and_not_trusted() {
         ("empty", |log| each(log, |bytes| bytes.clear()), ""),
         ("cut", |log| each(log, |bytes| bytes.truncate(bytes.len() * 2 / 3)), ""),
         ("bent", |log| each(log, |bytes| bytes[20] ^= 4), "its objects will be compared again"),
-        ("another job's", |log| each(log, |bytes| bytes[24..40].fill(9)), "its objects will be compared again"),
+        (
+            "another job's",
+            |log| each(log, |bytes| bytes[24..40].fill(9)),
+            "its objects will be compared again",
+        ),
     ];
     for (what, spoil, words) in cases {
         let play = cut_in_the_middle(Way::Fetch, &[]);

@@ -79,10 +79,7 @@ fn lies() -> Vec<(Vec<Vec<u8>>, &'static str)> {
             "size: 18446744073709551615 is more than 9223372036854775807",
         ),
         (vec![frame(&file(MAX, "f", 5, Runs::default()))], "a file's number out of range"),
-        (
-            vec![bent(&file(0, "f", 5, holes.clone()), &[(RUN, MAX)])],
-            "invalid holes in a frame",
-        ),
+        (vec![bent(&file(0, "f", 5, holes.clone()), &[(RUN, MAX)])], "invalid holes in a frame"),
         (vec![bent(&file(0, "f", 5, holes), &[(RUN + 8, MAX)])], "holes past the end of a file"),
         // Overwrites the number of runs and half of the first run.
         (

@@ -330,7 +330,10 @@ fn command_lines_that_mean_nothing_are_refused_with_the_next_step() {
             &["send", "--files-from=nowhere", "data", "h:"],
             "cannot read 'nowhere': No such file or directory\n",
         ),
-        (&["send", "--ssh=/no/such/ssh", "data", "h:"], "No such file or directory; specify another ssh command with --ssh"),
+        (
+            &["send", "--ssh=/no/such/ssh", "data", "h:"],
+            "No such file or directory; specify another ssh command with --ssh",
+        ),
         (&["fetch", "host:a"], "missing HOST:PATH or DIR"),
         (&["fetch", "host:a", "other:b", "."], "from one host at a time"),
         (&["fetch", "a", "."], "within one host"),

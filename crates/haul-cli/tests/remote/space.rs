@@ -105,7 +105,10 @@ fn a_job_beyond_the_quota_is_found_before_it_begins() {
     let server = bed.serve(&["--root", "there", "--quota", "8K"]);
     let ended = bed.run(&["send", "--ticket-file", "ticket", "--check-space=refuse", "one", "two", ":"]);
     assert_ended(&ended, 2);
-    assert!(ended.err.contains("the job has 9.8 KiB, and the receiver has 8.0 KiB of free space"), "{ended:#?}");
+    assert!(
+        ended.err.contains("the job has 9.8 KiB, and the receiver has 8.0 KiB of free space"),
+        "{ended:#?}"
+    );
     // Its session has ended at the server, too.
     server.says("incomplete");
     assert!(fs::read_dir(bed.path("there")).unwrap().next().is_none());

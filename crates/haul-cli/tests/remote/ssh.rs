@@ -114,7 +114,10 @@ fn congestion_control_and_multipath_are_as_asked_for_or_told() {
     assert!(sent.err.contains("no MPTCP: "), "{sent:#?}");
     let sent = bed.run(&["send", "--cc=nosuch", "--ticket-file", "ticket", "data", ":never"]);
     assert_ended(&sent, 2);
-    assert!(sent.err.contains("'nosuch'") && sent.err.contains("reno"), "the available algorithms are named: {sent:#?}");
+    assert!(
+        sent.err.contains("'nosuch'") && sent.err.contains("reno"),
+        "the available algorithms are named: {sent:#?}"
+    );
     assert!(!bed.path("there/never").exists());
 }
 
@@ -135,7 +138,10 @@ fn who_does_not_meet_says_why_and_what_next() {
     let ssh = format!("sh {}", bed.path("fake-ssh").display());
     for (args, words) in [
         (&["send", "-e", "no-such-command", "data", "host:"][..], "specify another ssh command with --ssh"),
-        (&["send", "-e", &ssh, "--remote-haul", "no-such-haul", "data", "host:"], "specify its path with --remote-haul"),
+        (
+            &["send", "-e", &ssh, "--remote-haul", "no-such-haul", "data", "host:"],
+            "specify its path with --remote-haul",
+        ),
         (&["send", "-e", &ssh, "--remote-haul", "echo", "data", "host:"], "no answer from haul on host"),
         (&["send", "-e", "sh -c 'exit 255'", "data", "host:"], "cannot log in to host with ssh"),
         (&["send", "-e", "yes", "data", "host:"], "unexpected answer from host"),

@@ -106,10 +106,7 @@ fn a_job_that_is_killed_after_its_log_found_no_room_goes_on() {
         let durable = play.durable();
         if !is_freed {
             let (_, told) = play.finish(&[]);
-            assert!(
-                told.contains("No space left") && told.contains("cannot be resumed"),
-                "{what}: {told}"
-            );
+            assert!(told.contains("No space left") && told.contains("cannot be resumed"), "{what}: {told}");
             play.far_side_is_gone();
             assert_same_but_for_what_was_left(&play);
         }

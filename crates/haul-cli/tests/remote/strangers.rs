@@ -120,7 +120,12 @@ fn a_flood_of_one_peer_is_closed_unheard_and_keeps_nobody_else_out() {
     let (memory, threads) = (status(&server, "RssAnon"), status(&server, "Threads"));
     let other = Ipv4Addr::new(127, 0, 0, 2);
     let flood: Vec<OwnedFd> = (0..400).map(|_| from(other, address)).collect();
-    says_all(&server, &["connections without an answer, the last from 127.0.0.2: too many unauthenticated connections from this address"]);
+    says_all(
+        &server,
+        &[
+            "connections without an answer, the last from 127.0.0.2: too many unauthenticated connections from this address",
+        ],
+    );
     assert_ended(&bed.run(&["send", "--ticket-file=ticket", "data", ":meanwhile"]), 0);
     assert_alike(&bed.path("data"), &bed.path("there/meanwhile/data"));
     let most = threads + OF_ONE_PEER as u64 + 20;

@@ -34,7 +34,10 @@ fn what_a_fetch_asks_for_and_the_other_side_lacks_is_named_and_fails_the_job() {
     let fetched = bed.run(&["fetch", "--json", "--ticket-file", "ticket", ":data/big", ":nowhere", "back"]);
     assert_ended(&fetched, 1);
     assert_eq!(fs::read(bed.path("back/big")).unwrap(), fs::read(bed.path("there/data/big")).unwrap());
-    assert!(fetched.err.contains("nowhere: ") && fetched.err.contains("(on the remote host)"), "{fetched:#?}");
+    assert!(
+        fetched.err.contains("nowhere: ") && fetched.err.contains("(on the remote host)"),
+        "{fetched:#?}"
+    );
     assert!(fetched.out.contains("\"unread\":1"), "{fetched:#?}");
 }
 

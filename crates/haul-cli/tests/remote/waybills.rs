@@ -178,7 +178,10 @@ fn where_no_receipt_can_be_written_nothing_is_moved() {
     let ended = bed.over_ssh("send", &["--waybill-there=no/such/place", "data", "localhost:in"]);
     assert_ended(&ended, 2);
     assert!(ended.err.contains("cannot write its waybill"), "{ended:#?}");
-    assert!(ended.err.contains("cannot open the waybill 'no/such/place'"), "the remote haul prints the reason: {ended:#?}");
+    assert!(
+        ended.err.contains("cannot open the waybill 'no/such/place'"),
+        "the remote haul prints the reason: {ended:#?}"
+    );
     let ended = bed.over_ssh("fetch", &["--delete", "--waybill=in/w", "localhost:.", "in/"]);
     assert_ended(&ended, 2);
     assert!(ended.err.contains("name a file outside this directory"), "{ended:#?}");

@@ -165,7 +165,8 @@ fn a_sample_that_does_not_hold_fails_and_the_next_run_compares_all() {
     let ended = bed.ends(&["--sync=object", "--verify-resume=sample", "--threads=1"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(
-        ended.stderr.contains("differs from its log entry") && ended.stderr.contains("run the same command again"),
+        ended.stderr.contains("differs from its log entry")
+            && ended.stderr.contains("run the same command again"),
         "{ended:?}"
     );
     assert_eq!(bed.record().status, Status::Failed);

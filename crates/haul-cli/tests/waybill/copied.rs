@@ -233,7 +233,10 @@ fn what_is_written_through_a_link_verifies() {
     assert_eq!(names, ["l", "file"]);
     // No path beneath the root names a target outside the root.
     let ran = run(dir.path(), &["cp", "--waybill", "w2", "data/small", "to/out"]);
-    assert!(ran.status == Some(1) && ran.err.contains("a symbolic link in it leads out of the root directory"), "{ran:?}");
+    assert!(
+        ran.status == Some(1) && ran.err.contains("a symbolic link in it leads out of the root directory"),
+        "{ran:?}"
+    );
     assert!(entries(&at("w2")).is_empty());
 }
 

@@ -76,8 +76,9 @@ fn what_is_read_through_a_link_verifies() {
     good(dir.path(), &["verify", "-q", "w2"]);
     for (name, file) in [("out", "out"), ("far/version", "far/version")] {
         let ran = run(dir.path(), &["sum", "--waybill", "w3", "data/small", name]);
-        let said =
-            format!("haul sum: {file}: not added to the waybill: invalid path: a symbolic link in it leads out");
+        let said = format!(
+            "haul sum: {file}: not added to the waybill: invalid path: a symbolic link in it leads out"
+        );
         assert!(ran.status == Some(1) && ran.err.starts_with(&said), "{ran:?}");
         good(dir.path(), &["verify", "-q", "w3"]);
     }
@@ -141,7 +142,8 @@ fn two_sources_are_not_written_into_one_file_that_a_waybill_or_a_digest_vouches_
         fs::hard_link(dir.join(&sink).join("x"), dir.join(&sink).join("y")).unwrap();
         let sources = ["x", "y"].map(|name| format!("{source}/{name}"));
         let ran = run(dir, &["cp", "--threads=1", option, &sources[0], &sources[1], &sink]);
-        let told = format!("cannot copy '{source}/y' to '{sink}/y': the destination is the same file as '{sink}/x'");
+        let told =
+            format!("cannot copy '{source}/y' to '{sink}/y': the destination is the same file as '{sink}/x'");
         assert!(ran.status == Some(1) && ran.err.contains(&told), "{option}: {ran:?}");
         assert_eq!(fs::read(dir.join(&sink).join("x")).unwrap(), b"bytes of x", "{option}");
         if option == "--waybill=w" {

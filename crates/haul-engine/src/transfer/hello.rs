@@ -146,7 +146,9 @@ pub enum TransferError {
     #[error("refused: {0}")]
     Denied(Reason),
     /// The peer's answer changes the job.
-    #[error("job not started: the remote host changed {0} of the request; install the same version on both hosts")]
+    #[error(
+        "job not started: the remote host changed {0} of the request; install the same version on both hosts"
+    )]
     Changed(&'static str),
     /// A local file or directory cannot be opened or created.
     #[error("cannot {doing} '{}': {}", haul_model::Percent(path), crate::sum::reason(source))]

@@ -18,7 +18,9 @@ pub(super) fn agree(
     token: [u8; SESSION_TOKEN_BYTES],
 ) -> Result<Accept, Reason> {
     match asked.role {
-        Role::Source if !offer.may_write => return Err(Reason::new(Why::Denied, "sending files to this host")),
+        Role::Source if !offer.may_write => {
+            return Err(Reason::new(Why::Denied, "sending files to this host"));
+        }
         Role::Sink if !offer.may_read => {
             return Err(Reason::new(Why::Denied, "fetching files from this host"));
         }

@@ -107,7 +107,10 @@ fn whole_tickets_that_say_the_unknown_are_told_apart_from_damaged_ones() {
     assert_eq!(with(&|bytes| bytes.push(0)), Err(TicketError::Unknown("bytes after its end")));
     assert_eq!(with(&|bytes| bytes[66] = 5), Err(TicketError::Unknown("a kind of address")));
     assert_eq!(with(&|bytes| bytes[65] = 9), Err(TicketError::Unknown("its number of addresses")));
-    assert_eq!(with(&|bytes| bytes[57..65].fill(0xff)), Err(TicketError::Unknown("an expiry date out of range")));
+    assert_eq!(
+        with(&|bytes| bytes[57..65].fill(0xff)),
+        Err(TicketError::Unknown("an expiry date out of range"))
+    );
 }
 
 #[test]

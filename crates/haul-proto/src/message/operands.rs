@@ -105,7 +105,8 @@ pub fn check_list(paths: usize, bytes: usize) -> Result<(), Reason> {
         [("paths", paths, OPERANDS_ALL_MAX), ("bytes of paths", bytes, OPERANDS_ALL_BYTES_MAX)]
     {
         if len > most {
-            let text = format!("a job can request at most {most} {what}; request directories, or use several jobs");
+            let text =
+                format!("a job can request at most {most} {what}; request directories, or use several jobs");
             return Err(Reason::new(Why::TooLarge, &text));
         }
     }

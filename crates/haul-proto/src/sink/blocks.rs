@@ -213,7 +213,11 @@ impl Sink {
         let Some(file) = self.files.get_mut(&number) else { return };
         file.done.insert(object.0);
         if file.is_scattered() {
-            return self.fail(number, Reason::new(Why::Protocol, "its objects arrived in too many ranges"), out);
+            return self.fail(
+                number,
+                Reason::new(Why::Protocol, "its objects arrived in too many ranges"),
+                out,
+            );
         }
         let attempt = file.attempt;
         match file.object(object) {
@@ -338,7 +342,12 @@ impl Sink {
                 for runs in file.syncs.values_mut() {
                     runs.remove(object.0);
                 }
-                self.reject(number, object, Reason::new(Why::Differs, "the read-back from the device differs"), out);
+                self.reject(
+                    number,
+                    object,
+                    Reason::new(Why::Differs, "the read-back from the device differs"),
+                    out,
+                );
             }
         }
     }

@@ -61,7 +61,10 @@ impl Sink {
         if self.phase != Phase::Sweeping {
             return;
         }
-        assert!(self.may_list() && names.len() <= NAMES_PER_LIST, "the engine sends at most the allowed names");
+        assert!(
+            self.may_list() && names.len() <= NAMES_PER_LIST,
+            "the engine sends at most the allowed names"
+        );
         let batch = self.sweep.next_batch;
         self.sweep.next_batch += 1;
         self.sweep.asked.insert(batch, (directory.clone(), names.clone()));

@@ -159,7 +159,10 @@ impl Keeping {
         };
         let job = Job { id, object: opening.options.object };
         let (keeper, found) = take(opening, job)?;
-        found.flaws.iter().for_each(|flaw| report.note(&format!("{flaw}; its objects will be compared again")));
+        found
+            .flaws
+            .iter()
+            .for_each(|flaw| report.note(&format!("{flaw}; its objects will be compared again")));
         let mut begun = Begun::read(keeper.home(), found.files > 0)?;
         if begun.is_lost() {
             let home = keeper.home().display();
@@ -445,7 +448,9 @@ impl Keeping {
     pub(super) fn trouble(&self, report: &dyn Report, error: &LogError) {
         let text = error.to_string();
         if lock(&self.troubles).insert(text.clone()) {
-            report.note(&format!("{text}; objects that are not logged will be sent again if the job is interrupted"));
+            report.note(&format!(
+                "{text}; objects that are not logged will be sent again if the job is interrupted"
+            ));
         }
     }
 

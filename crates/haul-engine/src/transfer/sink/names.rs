@@ -47,7 +47,10 @@ pub(super) fn make(
             keeper.apply(Place::name(&place, &temporary), facts, None)?;
         }
         let (from, to) = (temporary.as_c_str(), name.as_c_str());
-        places.spelling().rename(&place, from, to).map_err(|error| reason("cannot rename to the final name", &error))
+        places
+            .spelling()
+            .rename(&place, from, to)
+            .map_err(|error| reason("cannot rename to the final name", &error))
     });
     if made.is_err() || first.is_some() {
         // `rename` does nothing if both names belong to one file, so the temporary name may still

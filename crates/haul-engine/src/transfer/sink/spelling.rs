@@ -150,16 +150,12 @@ fn is_spelled(place: &OwnedFd, name: &CStr) -> io::Result<bool> {
 }
 
 fn clash() -> io::Error {
-    let text =
-        "a name that differs only in case exists, and this file system ignores case";
+    let text = "a name that differs only in case exists, and this file system ignores case";
     io::Error::new(io::ErrorKind::AlreadyExists, text)
 }
 
 fn trimmed() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidFilename,
-        "this file system drops dots at the end of a name",
-    )
+    io::Error::new(io::ErrorKind::InvalidFilename, "this file system drops dots at the end of a name")
 }
 
 #[cfg(test)]
