@@ -17,11 +17,11 @@ pub(super) fn tables(figures: &[Measurement], algorithms: &[Algorithm]) -> Strin
     for (place, title) in [
         (
             Place::Warm,
-            "Warm: a file in the page cache. Seconds for 1 GB, and how many times reading alone that is",
+            "Warm: file in the page cache. Seconds per 1 GB, and the ratio to reading alone",
         ),
         (
             Place::Cold,
-            "Cold: a file from the device. Seconds for 1 GB, and how many times reading alone that is",
+            "Cold: file on the device. Seconds per 1 GB, and the ratio to reading alone",
         ),
     ] {
         if figures.iter().any(|figure| figure.place == place) {
