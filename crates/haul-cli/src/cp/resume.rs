@@ -243,17 +243,17 @@ fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
     }
     if earlier.is_void {
         say(
-            "an earlier run made nothing durable (--sync=none) and the machine was started again since, or nothing tells whether that is so: all is compared",
+            "an earlier run synced nothing (--sync=none), and the host was or may have been rebooted since; comparing all logged objects",
         );
     } else if earlier.record.is_some()
         && let Some(holder) = &earlier.found.left_by
         && earlier.recheck == Recheck::Sample
     {
         say(&format!(
-            "the earlier run ended without a word ({holder}): a sample of what it logged is compared again"
+            "the previous run ({holder}) did not exit cleanly; comparing a sample of the objects it logged"
         ));
     } else if !earlier.found.flaws.is_empty() && earlier.recheck == Recheck::Sample {
-        say("the log is damaged: a sample of what else it says is compared again");
+        say("the log is damaged; comparing a sample of the other objects it records");
     }
 }
 
@@ -277,5 +277,5 @@ pub(super) fn found_there(tally: &Tally, status: Status) -> Option<String> {
         return Some(format!("already complete: {files} files, {}", format_size(bytes)));
     }
     (bytes > 0 || files > 0)
-        .then(|| format!("went on: {files} files were finished, {} were there already", format_size(bytes)))
+        .then(|| format!("resumed: {files} files already complete, {} already copied", format_size(bytes)))
 }

@@ -24,7 +24,7 @@ fn a_job_that_is_run_again_copies_only_what_is_missing() {
         let ended = bed.ends(&["--sync=object"]);
         ended.is_fine("the second run");
         assert!(ended.moved() <= ended.count("bytes") - claimed && claimed > 0, "{claimed}: {ended:?}");
-        assert!(ended.stderr.contains("a sample of what it logged"), "{ended:?}");
+        assert!(ended.stderr.contains("a sample of the objects it logged"), "{ended:?}");
         bed.is_whole("the second run");
         ended.count("bytes_met")
     };
@@ -247,7 +247,7 @@ fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
         let ended = bed.ends(&["--sync=none", "--verify-resume=none"]);
         ended.is_fine("the second run");
         bed.is_whole("the second run");
-        assert_eq!(ended.stderr.contains("all is compared"), !lives, "{ended:?}");
+        assert_eq!(ended.stderr.contains("comparing all logged objects"), !lives, "{ended:?}");
         assert_eq!(ended.count("files_kept") > 0, lives, "{ended:?}");
     }
 }
@@ -277,7 +277,7 @@ fn what_was_never_synced_is_compared_in_another_life_whatever_later_runs_sync() 
         drop(sink);
         let ended = bed.ends(&["--sync=group", "--verify-resume=none"]);
         ended.is_fine("the last run");
-        assert!(ended.stderr.contains("all is compared"), "{was_run_again}, {is_damaged}: {ended:?}");
+        assert!(ended.stderr.contains("comparing all logged objects"), "{was_run_again}, {is_damaged}: {ended:?}");
         bed.is_whole("the last run");
         assert!(!job.join("begun").exists(), "it goes with the job");
     }

@@ -117,7 +117,7 @@ fn names_that_no_log_has_are_left_alone() {
     assert_eq!(found.facts, log.facts());
     assert_eq!((found.flaws.len(), found.names.len()), (5, 2));
     assert!(found.flaws.iter().all(|flaw| matches!(flaw, Flaw::Stranger { .. })), "{:?}", found.flaws);
-    assert!(found.flaws[0].to_string().contains("move it elsewhere"));
+    assert!(found.flaws[0].to_string().contains("move the file elsewhere"));
 }
 
 /// A write: file name, offset and bytes.
