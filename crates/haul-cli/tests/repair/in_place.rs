@@ -66,7 +66,7 @@ fn every_shape_of_damage_is_mended_in_the_file_itself() {
         ("zeroed", |bytes| bytes[100_000..140_000].fill(0), &[]),
         ("all of it", |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 1), &[]),
         ("two places", |bytes| (bytes[1], bytes[400_000]) = (!bytes[1], !bytes[400_000]), &[]),
-        ("cut off", |bytes| bytes.truncate(65_537), &["--modified"]),
+        ("truncated", |bytes| bytes.truncate(65_537), &["--modified"]),
         ("empty", Vec::clear, &["--modified"]),
         ("longer", |bytes| bytes.extend_from_slice(&[7; 200_001]), &["--modified"]),
     ];

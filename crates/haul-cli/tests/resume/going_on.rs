@@ -19,8 +19,8 @@ fn a_job_that_is_run_again_copies_only_what_is_missing() {
     let Some(bed) = Bed::to_cut_off(1) else { return };
     let total = {
         bed.cut_off(&["--sync=object", "--threads=1"]);
-        let claimed = bed.claimed("cut off");
-        assert_eq!(bed.record().status, Status::Running, "nobody was left to say otherwise");
+        let claimed = bed.claimed("interrupted");
+        assert_eq!(bed.record().status, Status::Running, "the killed process did not change the status");
         let ended = bed.ends(&["--sync=object"]);
         ended.is_fine("the second run");
         assert!(ended.moved() <= ended.count("bytes") - claimed && claimed > 0, "{claimed}: {ended:?}");
@@ -34,7 +34,7 @@ fn a_job_that_is_run_again_copies_only_what_is_missing() {
     assert!(record.progress.files_done == record.progress.files_found && record.ended.is_some());
     // A finished job starts again, and its durable files are kept.
     let again = bed.ends(&["--sync=object"]);
-    again.is_fine("anew");
+    again.is_fine("restarted");
     assert_eq!((again.count("files_kept") > 0, bed.record().runs), (true, 1), "{again:?}");
 }
 
@@ -206,7 +206,7 @@ fn a_sample_leaves_finished_files_untouched_and_finds_those_that_were_lost() {
     lost.set_modified(finished.modified().unwrap()).unwrap();
     cut_off();
     let none = bed.ends(&["--sync=object", "--verify-resume=none"]);
-    assert_eq!(none.is_fine("the log is believed").count("files_kept"), 2, "{none:?}");
+    assert_eq!(none.is_fine("the log is trusted").count("files_kept"), 2, "{none:?}");
     cut_off();
     let found = bed.ends(&["--sync=object", "--verify-resume=sample"]);
     assert!(found.code == Some(1) && found.stderr.contains("does not hold"), "{found:?}");

@@ -109,9 +109,9 @@ fn a_forgotten_job_begins_anew_and_one_that_runs_is_not_forgotten() {
     assert_eq!(jobs(&bed, &["forget", &id]), (Some(0), String::new(), String::new()));
     assert!(listed(&bed).is_empty() && fs::read_dir(bed.jobs()).unwrap().next().is_none());
     assert!(bed.path("sink").exists(), "what was copied stays");
-    bed.ends(&[]).is_fine("anew");
+    bed.ends(&[]).is_fine("restarted");
     assert_eq!(bed.record().runs, 1);
-    bed.is_whole("anew");
+    bed.is_whole("restarted");
 }
 
 #[test]

@@ -136,7 +136,7 @@ impl Bed {
     /// Returns the first logged file with one name, relative to the test directory, and the numbers
     /// of its logged objects.
     fn logged_file(&self) -> (String, Vec<u64>) {
-        logged_file(&self.facts()).expect("the job was cut off once a file was logged")
+        logged_file(&self.facts()).expect("the job was interrupted after a file was logged")
     }
 
     /// Panics unless the tree has arrived with everything that is kept.

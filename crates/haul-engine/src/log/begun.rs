@@ -426,7 +426,7 @@ mod tests {
                 begun.may_have_lost() && !begun.covers_in_this_life(at(150)) && !begun.is_lost(),
                 "{what}"
             );
-            assert!(begun.covers(at(99)), "{what}: it may have come by the runs that nobody knows");
+            assert!(begun.covers(at(99)), "{what}: the unknown runs may have created the file");
         }
     }
 
