@@ -78,8 +78,8 @@ mod tests {
     fn each_byte_behind_the_first_object_is_asked_for_once() {
         let (front, len, bytes) = (Front::default(), 10 * OBJECT, 4 * OBJECT);
         assert_eq!(front.next(object(0), len, bytes), between(1, 5));
-        assert_eq!(front.next(object(2), len, bytes), between(5, 7), "workers don't begin in order");
-        assert_eq!(front.next(object(1), len, bytes), None, "that was asked for");
+        assert_eq!(front.next(object(2), len, bytes), between(5, 7), "workers start out of order");
+        assert_eq!(front.next(object(1), len, bytes), None, "already requested");
         assert_eq!(front.next(object(3), len, bytes), between(7, 8));
         assert_eq!(front.next(object(7), len, bytes), between(8, 10), "no byte past the end");
         assert_eq!(front.next(object(9), len, bytes), None);
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn objects_that_lie_apart_are_read_alone() {
         let (front, len, bytes) = (Front::default(), 100 * OBJECT, 2 * OBJECT);
-        assert_eq!(front.next(object(20), len, bytes), None, "a job that goes on");
+        assert_eq!(front.next(object(20), len, bytes), None, "a resumed job");
         assert_eq!(front.next(object(50), len, bytes), None);
         assert_eq!(
             front.next(object(51), len, bytes),

@@ -49,10 +49,10 @@ pub(crate) fn clear(file: impl AsFd, range: ByteRange, patience: Patience) -> io
     };
     match filesystem::medium(file) {
         Medium::Storage => {}
-        Medium::Memory => return Ok(ReadPath::Cache("its file system is in memory")),
+        Medium::Memory => return Ok(ReadPath::Cache("the file system is in memory")),
         Medium::FileBelow => {
             drop_once(widened(range, cache::page_bytes()))?;
-            return Ok(ReadPath::Cache("overlayfs does not tell what the page cache holds"));
+            return Ok(ReadPath::Cache("overlayfs does not report cached pages"));
         }
     }
     let patient = if patience == Patience::Some { PATIENT_DROPS_MAX } else { 0 };
@@ -66,11 +66,11 @@ pub(crate) fn clear(file: impl AsFd, range: ByteRange, patience: Patience) -> io
             Ok(Some(found)) if found.cached == 0 => return Ok(ReadPath::Device),
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => {
-                return Ok(ReadPath::Cache("the kernel does not tell what the page cache holds"));
+                return Ok(ReadPath::Cache("the kernel does not report cached pages"));
             }
         }
     }
-    Ok(ReadPath::Cache("its pages stay in the page cache: another process may have mapped the file"))
+    Ok(ReadPath::Cache("the kernel does not drop cached pages; another process may have the file mapped"))
 }
 
 /// Widens a range to the next multiples of `border`, as far as offsets allow.

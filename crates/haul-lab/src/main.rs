@@ -66,7 +66,7 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         limit: usize,
     },
-    /// Do only the I/O of a job and compute nothing: the least time of the job on this machine.
+    /// Do only the I/O of a job, without computing digests, to measure the minimum time of the job.
     Bound {
         /// Bypass the page cache.
         #[arg(long, global = true)]
@@ -194,7 +194,7 @@ enum Job {
 fn block(text: &str) -> Result<usize, String> {
     let bytes = size(text).map_err(|error| error.to_string())?;
     let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(4096));
-    bytes.ok_or_else(|| "not a multiple of 4K".to_owned())
+    bytes.ok_or_else(|| "the block size must be a multiple of 4K".to_owned())
 }
 
 fn object(text: &str) -> Result<ObjectSize, String> {

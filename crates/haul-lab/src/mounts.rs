@@ -23,7 +23,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum MountError {
     /// A file or directory for the file system could not be created.
-    #[error("cannot make {}: {source}", path.display())]
+    #[error("cannot create {}: {source}", path.display())]
     Make {
         /// Path of the file or directory.
         path: PathBuf,

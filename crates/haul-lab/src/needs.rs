@@ -55,8 +55,8 @@ impl Need {
         };
         (!met).then(|| match self {
             Self::Root => "root".into(),
-            Self::Mount => "the right to mount".into(),
-            Self::DeviceNodes => "the right to make device nodes".into(),
+            Self::Mount => "permission to mount".into(),
+            Self::DeviceNodes => "permission to create device nodes".into(),
             Self::Fuse => "fuse".into(),
             Self::Loop => "loop devices".into(),
             Self::Links => "network namespaces and /dev/net/tun".into(),

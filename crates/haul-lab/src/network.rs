@@ -80,7 +80,9 @@ fn decimal(text: &str) -> Result<u64, String> {
         _ => (text, 1),
     };
     let found = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    found.filter(|rate| *rate > 0).ok_or_else(|| "not a number of bits, as 100M or 1G".to_owned())
+    found
+        .filter(|rate| *rate > 0)
+        .ok_or_else(|| "invalid number of bits; use for example 100M or 1G".to_owned())
 }
 
 pub(crate) fn run(command: Network, out: &mut impl Write) -> Result<(), Box<dyn Error>> {

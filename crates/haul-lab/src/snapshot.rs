@@ -266,7 +266,7 @@ impl Walk {
     /// Records one entry. Returns true if the entry is a directory to descend into.
     fn visit(&mut self, path: &Path, relative: &Path) -> Result<bool, SnapshotError> {
         let fail = |what| move |source| SnapshotError { what, path: path.to_owned(), source };
-        let meta = fs::symlink_metadata(path).map_err(fail("look at"))?;
+        let meta = fs::symlink_metadata(path).map_err(fail("check"))?;
         let kind = kind_of(path, &meta).map_err(fail("read"))?;
         let is_dir = kind == Kind::Dir;
         if !is_dir && meta.nlink() > 1 {

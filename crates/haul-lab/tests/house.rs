@@ -65,7 +65,7 @@ fn assert_none(what: &str, found: &[String]) {
 
 #[test]
 fn crates_depend_downwards_and_say_what_they_are_for() {
-    assert_none("breaches of the floors", &floors::breaches(&cargo_metadata(&["--no-deps"])));
+    assert_none("violations of the layers", &floors::breaches(&cargo_metadata(&["--no-deps"])));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn unsafe_stands_in_its_two_crates_only() {
             );
         }
     }
-    assert_none("unsafe outside its places", &found);
+    assert_none("unsafe code outside the allowed places", &found);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn files_are_short_or_have_a_reason() {
     let mut found: Vec<String> = texts.iter().filter_map(check).collect();
     let is_there = |name: &str| texts.iter().any(|(path, _)| path == Path::new(name));
     let gone = text::LONG_FILES.iter().filter(|(name, _)| !is_there(name));
-    found.extend(gone.map(|(name, _)| format!("{name} is on the list and not in the repository")));
+    found.extend(gone.map(|(name, _)| format!("{name} is on the list, but not in the repository")));
     assert_none("long files", &found);
 }
 
@@ -123,7 +123,7 @@ fn files_are_short_or_have_a_reason() {
 fn functions_that_are_linked_first_are_there() {
     let list = fs::read_to_string(root().join("crates/haul-cli/start-order")).expect("the order is there");
     assert!(list.lines().any(|line| line.starts_with("haul::")), "it names functions of the binary");
-    assert_none("functions to link first that are gone", &order::gone(&list, &texts()));
+    assert_none("missing functions in the link order", &order::gone(&list, &texts()));
 }
 
 #[test]

@@ -68,15 +68,13 @@ impl<'a> FileBench<'a> {
             // pages.
             None | Some(0.0) => {
                 self.can_see_cache = false;
-                self.note(
-                    "this system does not tell what is in the page cache: warm and cold are not checked",
-                );
+                self.note("cannot query the page cache on this system: warm and cold reads are not checked");
             }
             Some(share) if share < 1.0 - CACHED_SHARE_MAX => {
                 let percent = 100.0 * share;
                 self.note(&format!(
-                    "only {percent:.0} % of the file stayed in the page cache, so warm reads touch the device: \
-                     use less with --size"
+                    "only {percent:.0}% of the file stayed in the page cache, so warm reads access the device; \
+                     use a smaller --size"
                 ));
             }
             Some(_) => {}
@@ -96,8 +94,8 @@ impl<'a> FileBench<'a> {
         if let Some(share) = share.filter(|share| *share > CACHED_SHARE_MAX) {
             let percent = 100.0 * share;
             self.note(&format!(
-                "{percent:.0} % of the file could not be dropped from the page cache (a file system in memory, \
-                 or another process that uses it): nothing cold was measured"
+                "cannot drop {percent:.0}% of the file from the page cache (a file system in memory, \
+                 or another process that uses the file): no cold measurement"
             ));
             return Ok(None);
         }
@@ -202,11 +200,11 @@ impl<'a> FileBench<'a> {
         if let Some(share) = cached.filter(|share| *share > CACHED_SHARE_MAX) {
             let percent = 100.0 * share;
             self.note(&format!(
-                "{algorithm}: up to {percent:.0} % of a cold range was in the page cache again"
+                "{algorithm}: up to {percent:.0}% of a cold range was in the page cache again"
             ));
         }
         if runs.iter().flatten().any(|run| run.1 < RUN_TIME_MIN) {
-            self.note("the file is read in a moment, so that the figures are noisy: use a larger one");
+            self.note("each read of the file is very short, so the results are noisy; use a larger file");
         }
     }
 

@@ -147,8 +147,8 @@ fn busy_note() -> Option<String> {
     (load > 0.5).then(|| {
         let cores = cpu_count();
         format!(
-            "this machine was busy before (load average {load}, cores {cores}): \
-             the figures may be lower than it can do"
+            "this host was busy before the measurement (load average {load}, cores {cores}): \
+             the results may be too low"
         )
     })
 }

@@ -15,14 +15,8 @@ pub(super) enum Cell {
 pub(super) fn tables(figures: &[Measurement], algorithms: &[Algorithm]) -> String {
     let mut text = memory_table(figures, algorithms);
     for (place, title) in [
-        (
-            Place::Warm,
-            "Warm: a file in the page cache. Seconds for 1 GB, and how many times reading alone that is",
-        ),
-        (
-            Place::Cold,
-            "Cold: a file from the device. Seconds for 1 GB, and how many times reading alone that is",
-        ),
+        (Place::Warm, "Warm: file in the page cache. Seconds per 1 GB, and the ratio to reading alone"),
+        (Place::Cold, "Cold: file on the device. Seconds per 1 GB, and the ratio to reading alone"),
     ] {
         if figures.iter().any(|figure| figure.place == place) {
             text.push('\n');

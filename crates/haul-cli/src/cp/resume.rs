@@ -243,17 +243,17 @@ fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
     }
     if earlier.is_void {
         say(
-            "the earlier run synced nothing (--sync=none), and the machine has rebooted since or its boot is unknown; comparing everything",
+            "an earlier run synced nothing (--sync=none), and the host was or may have been rebooted since; comparing all logged objects",
         );
     } else if earlier.record.is_some()
         && let Some(holder) = &earlier.found.left_by
         && earlier.recheck == Recheck::Sample
     {
         say(&format!(
-            "the earlier run ({holder}) did not exit cleanly; comparing a sample of the objects it logged"
+            "the previous run ({holder}) did not exit cleanly; comparing a sample of the objects it logged"
         ));
     } else if !earlier.found.flaws.is_empty() && earlier.recheck == Recheck::Sample {
-        say("the log is damaged; comparing a sample of the other objects it holds");
+        say("the log is damaged; comparing a sample of the other objects it records");
     }
 }
 

@@ -8,19 +8,20 @@ use std::path::PathBuf;
 /// Format and location of a job's object log, for commands that clap parses.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogArgs {
-    /// Set the number of files that share an object log: file, transaction[:FILES], universal.
+    /// Set which files share an object log: each file has its own (file), FILES files share one
+    /// (transaction[:FILES]), all files share one (universal).
     #[arg(long, value_name = "MECHANISM", default_value_t = Style::DEFAULT.mechanism, help_heading = "Resume options")]
     log_mechanism: Mechanism,
     /// Set the encoding of object numbers: char, int, enc, binary, bit8, bit64.
     #[arg(long, value_name = "ENCODING", default_value_t = Style::DEFAULT.encoding, help_heading = "Resume options")]
     log_encoding: Encoding,
-    /// Set the data that is synced before it is logged: each object, groups of one second or 256
-    /// MiB, or nothing (none). Without syncs the log survives a killed process, but not a power
-    /// loss.
+    /// Sync objects before they are logged: after each object, after each group (every second or
+    /// 256 MiB), or never (none). With 'none', a job survives a killed process but not a power
+    /// failure.
     #[arg(long, value_name = "object|group|none", default_value_t = SyncPolicy::Group, help_heading = "Resume options")]
     sync: SyncPolicy,
-    /// Compare logged data again when the job resumes: none, sample, all (without HOW). Without the
-    /// option: a sample after an unclean end, else none.
+    /// Compare logged objects again when the job resumes: none, sample or all. Without HOW: all
+    /// [default: sample after an unclean exit, else none].
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "all",
           help_heading = "Resume options")]
     verify_resume: Option<Recheck>,
@@ -31,7 +32,7 @@ pub(crate) struct LogArgs {
 /// Location of the job directories.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StateArgs {
-    /// Keep jobs in DIR (default: haul in $XDG_STATE_HOME or in ~/.local/state).
+    /// Keep jobs in DIR [default: $XDG_STATE_HOME/haul, else ~/.local/state/haul].
     #[arg(long, value_name = "DIR", global = true, help_heading = "Resume options")]
     state_dir: Option<PathBuf>,
 }

@@ -69,7 +69,7 @@ impl OwnJob {
     pub(crate) fn end(&self, exit: u8, was_stopped: bool, counters: &Counters) {
         let Some(listing) = &self.listing else { return };
         if let Some(why) = listing.take_trouble() {
-            say(self.name, &format_args!("this run is not listed and can't be gone on with: {why}"));
+            say(self.name, &format_args!("this run is not listed and cannot be resumed: {why}"));
         }
         let status = match (was_stopped, exit) {
             (true, _) => Status::Stopped,

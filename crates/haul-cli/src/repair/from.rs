@@ -22,19 +22,19 @@ const NOTES_MAX: usize = 1000;
 /// Options that name replicas.
 #[derive(clap::Args, Debug)]
 pub(super) struct FromArgs {
-    /// Take correct bytes from REPLICA, a directory with the same paths: on this host, HOST:PATH
-    /// over ssh, or :PATH of a 'haul serve' with its ticket. May be given several times; another
-    /// host is asked only for damaged bytes that earlier replicas lack.
+    /// Read correct bytes from REPLICA, a directory with the same paths: a local PATH, HOST:PATH
+    /// over ssh, or :PATH of a 'haul serve' with --ticket-file. Repeat the option for several
+    /// replicas. A remote replica sends only damaged bytes that the replicas before it lack.
     #[arg(long, value_name = "REPLICA", required = true)]
     pub(super) from: Vec<OsString>,
     #[command(flatten)]
     login: LoginArgs,
     /// Read the ticket of 'haul serve' from FILE, which only you may read; - is standard input.
-    /// Give one for all --from :PATH, or one for each in their order.
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    /// Use one option for all --from :PATH, or one for each, in the same order.
+    #[arg(long, value_name = "FILE", help_heading = "Remote host")]
     ticket_file: Vec<OsString>,
-    /// Keep data of other hosts temporarily in DIR [default: in ROOT].
-    #[arg(long, value_name = "DIR", help_heading = "The other host")]
+    /// Store data received from other hosts temporarily in DIR [default: ROOT].
+    #[arg(long, value_name = "DIR", help_heading = "Remote host")]
     pub(super) staging: Option<OsString>,
 }
 
@@ -60,9 +60,9 @@ impl FromArgs {
         match (self.ticket_file.len(), served) {
             (given, served) if given == served || (given == 1 && served > 1) => {}
             (0, _) => {
-                return Err("--from :PATH names no host; say HOST:PATH, or --ticket-file FILE".to_owned());
+                return Err("--from :PATH names no host; use HOST:PATH, or --ticket-file FILE".to_owned());
             }
-            _ => return Err("--ticket-file: give one for all --from :PATH, or one for each".to_owned()),
+            _ => return Err("--ticket-file: use one for all --from :PATH, or one for each".to_owned()),
         }
         let tickets =
             self.ticket_file.iter().map(|file| ticket::read(file)).collect::<Result<Vec<_>, _>>()?;
@@ -77,7 +77,7 @@ impl FromArgs {
                 }
                 Place::Ssh { login, path } => (OtherHost::Ssh { ssh: ssh.clone(), login }, path),
                 Place::Ticket(path) => {
-                    let ticket = tickets.next().ok_or("say --ticket-file FILE")?;
+                    let ticket = tickets.next().ok_or("--from :PATH needs --ticket-file FILE")?;
                     (OtherHost::Server(Box::new(ticket.clone())), typed::beneath_root(&path))
                 }
             };
@@ -141,10 +141,10 @@ impl Reach<'_> {
                 let request = typed::request(meant, ssh, words::Way::Fetch, &[path]);
                 let met = ssh.meet(login, &request, meant, self.stop);
                 let mut met = met.map_err(|error| error.to_string())?;
-                let path = met.paths.pop().ok_or("haul there names no path")?;
+                let path = met.paths.pop().ok_or("the remote haul sent no path")?;
                 let note = met.note.take().map(|why| {
                     format!(
-                        "the data goes inside ssh, by one lane, because no way beside it was found: {why}"
+                        "sending the data through ssh in one connection: no direct connection possible: {why}"
                     )
                 });
                 Ok((Other::Met(Box::new(met)), path, note))
@@ -194,8 +194,7 @@ impl Heard {
     fn into_notes(self) -> Vec<String> {
         let mut notes = self.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
         if self.lacks_room.into_inner() {
-            let next =
-                "there is no room for what it sends: free some, or say --staging DIR for a place elsewhere";
+            let next = "no space for received data; free space, or use --staging DIR on another file system";
             notes.push(next.to_owned());
         }
         notes
@@ -215,6 +214,6 @@ impl Report for Heard {
     }
 
     fn lane_lost(&self, lane: u32, why: &str) {
-        self.add(format!("connection {lane} was lost: {why}"));
+        self.add(format!("connection {lane} lost: {why}"));
     }
 }

@@ -58,7 +58,10 @@ impl Output<'_> {
             let would = if self.dry_run { "would be " } else { "" };
             let end = match interrupted {
                 true => {
-                    format!("; interrupted: the rest stayed as it was; to resume, run: {}", this_command())
+                    format!(
+                        "; interrupted: the remaining files were not repaired; to resume: {}",
+                        this_command()
+                    )
                 }
                 false => String::new(),
             };
@@ -67,7 +70,7 @@ impl Output<'_> {
                 size = format!("{size} ({} over the network)", format_size(received));
             }
             eprintln!(
-                "{}: {intact} intact, {repaired} {would}repaired, {made} {would}made, {left} left as it was; \
+                "{}: {intact} intact, {repaired} {would}repaired, {made} {would}made, {left} not repaired; \
                  {size} from replicas{end}",
                 self.name
             );
@@ -126,9 +129,9 @@ impl RepairReport for Output<'_> {
             // A finished repair was reported when it finished.
             Done::Right | Done::Finished => return,
             Done::Left(why @ (Why::HalfDone(..) | Why::Foreign | Why::Journal(_))) => {
-                format!("{name}: half repaired: {why}")
+                format!("{name}: partly repaired: {why}")
             }
-            Done::Left(why) => format!("{name}: left as it was: {why}"),
+            Done::Left(why) => format!("{name}: not repaired: {why}"),
             Done::Repaired | Done::Made => format!("{name}: {would}{word}"),
             Done::RepairedInPlace => format!("{name}: {would}{word} in place"),
         };
@@ -166,7 +169,7 @@ impl RepairReport for Output<'_> {
         } else if !self.quiet {
             let (size, files) =
                 (format_size(bytes), if files == 1 { "1 file".to_owned() } else { format!("{files} files") });
-            say(self.name, &format_args!("asking {} for {size} of {files}", quote(from)));
+            say(self.name, &format_args!("requesting {size} of {files} from {}", quote(from)));
         }
     }
 
@@ -179,7 +182,7 @@ impl RepairReport for Output<'_> {
     }
 
     fn time_not_kept(&mut self, path: &RelPath, why: &io::Error) {
-        let message = format!("{}: cannot restore its modification time: {}", quoted(path), reason(why));
+        let message = format!("cannot restore the modification time of {}: {}", quoted(path), reason(why));
         say(self.name, &message);
         if self.json {
             self.line(&json!({ "event": "warning", "message": message }).to_string());
@@ -188,7 +191,7 @@ impl RepairReport for Output<'_> {
 
     fn not_tidied(&mut self, why: &io::Error) {
         let message = format!(
-            "what other hosts sent could not be removed, and the next repair does it: {}",
+            "cannot remove data received from other hosts: {}; the next repair removes it",
             reason(why)
         );
         say(self.name, &message);
@@ -207,7 +210,7 @@ impl RepairReport for Output<'_> {
             name_in(&mut event, path);
             self.line(&event.to_string());
         } else {
-            self.line(&format!("{}: a repair that was cut off is {word}", quoted(path)));
+            self.line(&format!("{}: interrupted repair {word}", quoted(path)));
         }
     }
 }

@@ -107,7 +107,7 @@ fn verify_as(
     let interrupted = interrupt.flag().load(Ordering::Relaxed) && !broken;
     let tallied = match tallied {
         Ok(tallied) => tallied,
-        Err(error @ VerifyError::Refused { .. }) => return Err(format!("{error}. Nothing was verified")),
+        Err(error @ VerifyError::Refused { .. }) => return Err(format!("{error}; nothing was verified")),
         Err(error) => return Err(error.to_string()),
     };
     // The waybill was read more than once: the signed bytes must be the ones that were used.
@@ -136,7 +136,7 @@ fn ask_for_root(settings: &VerifySettings) {
     let Some(Ok(Record::Section(section))) = first else { return };
     let (named, was) = (quote(&settings.root), quote(OsStr::from_bytes(&section.job.root)));
     eprintln!(
-        "{NAME}: none of the waybill's names is in {named}; they are relative to ROOT, which was {was} when it was written"
+        "{NAME}: no name of the waybill exists in {named}; names are relative to ROOT; the waybill was written with ROOT {was}"
     );
 }
 

@@ -174,8 +174,7 @@ impl<'a> Output<'a> {
             eprintln!("{}: the waybill has {} more flaws", self.name, self.flaws - FLAWS_TOLD);
         }
         if wanted {
-            let more =
-                if interrupted { format!("; to resume, run: {}", this_command()) } else { String::new() };
+            let more = if interrupted { format!("; to resume: {}", this_command()) } else { String::new() };
             eprintln!("{}: {}{more}", self.name, sentence(tallied, interrupted));
         }
     }
@@ -230,11 +229,11 @@ impl VerifyReport for Output<'_> {
             line.push_str(&ranges.join(", "));
         }
         if let Some(Located { leaf, whole: Some(why) }) = &verdict.located {
-            let which = if leaf.is_some() { "partly whole objects" } else { "whole objects" };
+            let which = if leaf.is_some() { "some whole objects" } else { "whole objects" };
             line.push_str(&format!(" ({which}: {why})"));
         }
         if half_repaired {
-            line.push_str("; a repair in place of it was cut off: haul repair finishes or undoes that");
+            line.push_str("; an in-place repair was interrupted; run haul repair to finish or undo it");
         }
         self.line(line.as_bytes());
     }
@@ -266,10 +265,10 @@ impl VerifyReport for Output<'_> {
 /// Returns the message about resuming.
 pub(crate) fn going_on(told: &Resumption) -> String {
     match told {
-        Resumption::GoesOn(done) => format!("goes on: {done} entries were verified before"),
-        Resumption::Anew(why) => format!("the state of an earlier run is not used: {why}"),
+        Resumption::GoesOn(done) => format!("resumed: {done} entries already verified"),
+        Resumption::Anew(why) => format!("ignoring the state of an earlier run: {why}"),
         Resumption::Unsaved(error) => {
-            format!("this run can't be gone on with: {}", haul_engine::sum::reason(error))
+            format!("this run cannot be resumed if it is interrupted: {}", haul_engine::sum::reason(error))
         }
     }
 }
@@ -277,13 +276,13 @@ pub(crate) fn going_on(told: &Resumption) -> String {
 fn words(kind: &VerdictKind) -> (&'static str, Option<String>) {
     match kind {
         VerdictKind::Intact { touched: false } => ("intact", None),
-        VerdictKind::Intact { touched: true } => ("intact", Some("its modification time moved".to_owned())),
+        VerdictKind::Intact { touched: true } => ("intact", Some("modification time differs".to_owned())),
         VerdictKind::Modified(change) => ("modified", Some(change.to_string())),
         VerdictKind::Rotted => ("rotted", None),
         VerdictKind::Missing => ("missing", None),
         VerdictKind::Extra => ("extra", None),
         VerdictKind::Unreadable(reason) => ("unreadable", Some(reason.clone())),
-        VerdictKind::NoDigest => ("unproven", Some("no digest of it was kept".to_owned())),
+        VerdictKind::NoDigest => ("unproven", Some("no recorded digest".to_owned())),
         VerdictKind::Passed => ("passed", Some("not in the sample".to_owned())),
         VerdictKind::Before => ("intact", Some("verified before".to_owned())),
     }
@@ -301,7 +300,7 @@ fn sentence(tallied: &Tallied, interrupted: bool) -> String {
     ];
     let told = counts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
     let told: Vec<String> = told.map(|(_, (count, word))| format!("{count} {word}")).collect();
-    let end = if interrupted { "; interrupted: the rest was not verified" } else { "" };
+    let end = if interrupted { "; interrupted: the remaining entries were not verified" } else { "" };
     format!("{}; {} read{end}", told.join(", "), format_size(tallied.bytes))
 }
 
@@ -313,7 +312,7 @@ mod tests {
     fn the_summary_names_what_there_is() {
         let tallied = Tallied { intact: 3, rotted: 1, bytes: 3 << 20, ..Tallied::default() };
         assert_eq!(sentence(&tallied, false), "3 intact, 1 rotted; 3.0 MiB read");
-        let end = "0 intact; 0 B read; interrupted: the rest was not verified";
+        let end = "0 intact; 0 B read; interrupted: the remaining entries were not verified";
         assert_eq!(sentence(&Tallied::default(), true), end);
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct SignerArgs {
     /// reads it, or a public key.
     #[arg(long, value_name = "FILE")]
     pub(super) signer: Option<OsString>,
-    /// Require the signature of ID in the file of allowed signers [default: any of them].
+    /// Require a signature of the signer ID in the file of allowed signers [default: any signer].
     #[arg(long, value_name = "ID", requires = "signer")]
     identity: Option<String>,
     /// Read the signature from FILE [default: WAYBILL.sig].
@@ -28,7 +28,7 @@ impl SignerArgs {
         // A clock before 1970 is outside every signer's validity period.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let now = i64::try_from(now).unwrap_or(i64::MAX);
-        check(waybill, &demand, now).map(Some).map_err(|error| format!("{error}. Nothing was verified"))
+        check(waybill, &demand, now).map(Some).map_err(|error| format!("{error}; nothing was verified"))
     }
 }
 

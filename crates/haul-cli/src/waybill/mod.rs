@@ -21,8 +21,8 @@ const NAME: &str = "haul waybill";
 /// Exit status if something could not be checked.
 const TROUBLE: u8 = 2;
 
-/// Show, check, sign or export a waybill, which --waybill writes. 'haul verify' verifies the data
-/// itself.
+/// Show, check, sign or export a waybill (a receipt that the option --waybill writes). To verify
+/// the data itself, use 'haul verify'.
 #[derive(Debug, Parser)]
 #[command(name = "haul waybill", disable_version_flag = true)]
 struct Args {
@@ -40,7 +40,7 @@ enum Command {
         #[arg(long)]
         digests: bool,
     },
-    /// Check the waybill itself: every line, the totals, and the consistency of its digests.
+    /// Check every line of the waybill, its totals, and the consistency of its digests.
     Check {
         /// Read this waybill.
         file: OsString,
@@ -126,7 +126,7 @@ fn sign(
 ) -> Result<bool, String> {
     let tallied = each(file, output, &mut |_, _| {})?;
     if tallied.flaws > 0 {
-        return Err(format!("{} has flaws and was not signed", quote(file)));
+        return Err(format!("cannot sign {}: the waybill has flaws", quote(file)));
     }
     let beside = signature::beside(file);
     let to = to.unwrap_or(&beside);
@@ -184,7 +184,7 @@ fn export(
         }
     }
     if without > 0 {
-        return Err(format!("{without} files have no {algorithm} digest in this waybill and were left out"));
+        return Err(format!("cannot export {without} files: the waybill has no {algorithm} digest of them"));
     }
     Ok(tallied.flaws == 0)
 }

@@ -57,7 +57,7 @@ fn goes_on(bed: &Bed, what: &str) -> Ran {
     assert_eq!(ran.summary("bytes_read"), (FILES as u64 - done) * BYTES as u64, "{what}");
     assert_eq!((ran.summary("repaired"), ran.summary("left")), (left, 0), "{what}");
     assert_eq!(wrong(bed), 0, "{what}");
-    assert_eq!(fs::read_dir(bed.path("data")).unwrap().count(), FILES, "{what}: nothing stands beside");
+    assert_eq!(fs::read_dir(bed.path("data")).unwrap().count(), FILES, "{what}: no other file is left");
     bed.aside(&["verify", "-q", "w"]);
     assert_eq!(bed.of_job("state"), None, "{what}");
     ran
@@ -92,10 +92,10 @@ fn killed_while_it_mends_it_goes_on_with_what_is_left() {
         let mut repair = traced::signalled(&bed.haul(&SLOWLY), "renameat", "STOP", "1+");
         let mut child =
             repair.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        assert!(traced::stops_where(&child, || wrong(&bed) == 30 - mended), "it came to its end");
+        assert!(traced::stops_where(&child, || wrong(&bed) == 30 - mended), "the repair finished");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(bed.state("next"), Some(FILES as u64), "nothing is mended before all was looked at");
+        assert_eq!(bed.state("next"), Some(FILES as u64), "no file is repaired before all are verified");
         assert_eq!(bed.state("done"), Some(FILES as u64 - 30));
         goes_on(&bed, &format!("seed {seed}"));
     }

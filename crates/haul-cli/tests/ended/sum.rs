@@ -84,7 +84,7 @@ fn goes_on(bed: &Bed, words: &[&str], expected: usize) {
     assert_eq!(bed.listed()["status"], "finished");
     let folder = &bed.jobs()[0];
     let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["record"], "there is nothing to resume");
+    assert_eq!(left, ["record"], "a finished job is not resumable");
     fs::rename(bed.path("w"), bed.path("w.resumed")).unwrap();
     if let Some(before) = before {
         fs::write(bed.path("w"), before).unwrap();
@@ -242,7 +242,7 @@ fn another_command_neither_goes_on_nor_writes_over_what_was_cut_off() {
     let cut_off = fs::read(bed.path("w")).unwrap();
     let ran = bed.run(&["sum", "--waybill", "w", "data/000"]);
     assert!(
-        ran.status == Some(1) && ran.err.contains("or was cut off; name a file that does not exist"),
+        ran.status == Some(1) && ran.err.contains("or truncated; name a file that does not exist"),
         "{ran:?}"
     );
     assert_eq!(fs::read(bed.path("w")).unwrap(), cut_off);

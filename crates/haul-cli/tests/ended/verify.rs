@@ -48,7 +48,7 @@ fn killed_at_any_point_it_goes_on_and_reads_nothing_twice() {
         assert_eq!((&job["status"], &job["kind"]), (&"stopped".into(), &"verify".into()), "{job}");
         let ran = bed.run(&SLOWLY);
         assert_eq!((ran.status, ran.err.as_str()), (Some(1), ""), "{seed}");
-        assert!(ran.out.lines().next().unwrap().contains(&format!("goes on: {done} entries")), "{ran:?}");
+        assert!(ran.out.lines().next().unwrap().contains(&format!("resumed: {done} entries")), "{ran:?}");
         assert_eq!(ran.summary("before"), done, "{seed}");
         assert_eq!(read(&ran), (FILES as u64 - done) * BYTES as u64, "{seed}");
         assert_eq!((ran.summary("intact"), ran.summary("rotted")), (FILES as u64 - 1, 1), "{seed}");
@@ -109,14 +109,12 @@ fn the_command_that_an_interrupted_verification_advises_finishes_it() {
     running.signal(Signal::INT);
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    let (_, advice) = ended.stderr.split_once("the rest was not verified; to resume, run: ").unwrap();
+    let (_, advice) =
+        ended.stderr.split_once("the remaining entries were not verified; to resume: ").unwrap();
     assert_eq!(advice, "haul verify '--threads=1' '--bwlimit=100K' w\n");
     let output = pasted(bed.path(""), advice);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        said.contains("entries were verified before") && said.contains(&format!("{FILES} intact")),
-        "{said}"
-    );
+    assert!(said.contains("entries already verified") && said.contains(&format!("{FILES} intact")), "{said}");
 }
 
 #[test]
@@ -154,7 +152,7 @@ fn a_short_one_leaves_nothing_and_one_without_a_place_is_not_listed() {
     let slowly = ["verify", "--threads=1", "--bwlimit=200K", "--state-dir=occupied", "w"];
     let ran = bed.run(&slowly);
     assert_eq!(ran.status, Some(0), "{ran:?}");
-    assert!(ran.err.contains("this run is not listed and can't be gone on with: "), "{ran:?}");
+    assert!(ran.err.contains("this run is not listed and cannot be resumed: "), "{ran:?}");
     let mut homeless = bed.haul(&["verify", "-q", "--threads=1", "--bwlimit=200K", "w"]);
     homeless.env_remove("XDG_STATE_HOME").env("HOME", "");
     let ran = Ran::of(homeless);

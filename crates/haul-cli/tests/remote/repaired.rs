@@ -242,7 +242,7 @@ fn a_rotten_replica_of_another_host_makes_nothing_worse() {
         let ended = repair(&bed, &[]);
         assert_ended(&ended, 1);
         assert!(
-            ended.out.contains("'data/big': left as it was: no replica has the right bytes"),
+            ended.out.contains("'data/big': not repaired: no replica has the correct bytes"),
             "{ended:#?}"
         );
         assert!(fs::read(bed.path("data/big")).unwrap() == before);
@@ -283,7 +283,7 @@ fn what_is_no_file_there_is_not_taken_and_led_nowhere() {
     }
     let ended = repair(&bed, &[]);
     assert_ended(&ended, 1);
-    assert_eq!(ended.out.matches("left as it was: no replica has the right bytes").count(), 3, "{ended:#?}");
+    assert_eq!(ended.out.matches("not repaired: no replica has the correct bytes").count(), 3, "{ended:#?}");
     assert_no_strays(bed.home.path());
 }
 
@@ -345,7 +345,7 @@ fn each_served_replica_has_its_ticket_or_all_have_one() {
     drop((one, other));
     let ticket = fs::read_to_string(bed.path("ticket")).unwrap();
     for (words, told) in [
-        (&["--from", ":replica"][..], "say HOST:PATH, or --ticket-file FILE"),
+        (&["--from", ":replica"][..], "use HOST:PATH, or --ticket-file FILE"),
         (&["--from", "a", "--ticket-file", "ticket"], "--ticket-file"),
         (&["--from", ":", "--ticket-file", "ticket", "--ticket-file", "ticket1"], "one for each"),
         (&["--from", ":", "--ticket-file", "nowhere"], "cannot read the ticket"),
@@ -376,8 +376,9 @@ fn a_dry_run_asks_nobody_and_says_so() {
     rot(&bed.path("data/big"), |bytes| bytes[70_000] ^= 1);
     let ended = repair(&bed, &["--dry-run"]);
     assert_ended(&ended, 1);
-    let words = "no replica of this host has the right bytes 65536-131072, and a dry run asks no other host";
-    assert_eq!(ended.out, format!("'data/big': left as it was: {words}\n"));
+    let words =
+        "no replica on this host has the correct bytes 65536-131072, and a dry run does not ask other hosts";
+    assert_eq!(ended.out, format!("'data/big': not repaired: {words}\n"));
     let ended = repair(&bed, &["--dry-run", "--from", "a"]);
     assert_ended(&ended, 0);
     assert_eq!(ended.out, "'data/big': would be repaired: bytes 65536-131072 from 'a'\n");
@@ -456,10 +457,7 @@ fn a_full_disk_is_told_with_the_next_step_and_leaves_everything() {
     small.leave(MIB).unwrap();
     let ended = bed.over_ssh("repair", &args);
     assert_ended(&ended, 1);
-    assert!(
-        ended.err.contains("there is no room for what it sends: free some, or say --staging DIR"),
-        "{ended:#?}"
-    );
+    assert!(ended.err.contains("no space for received data; free space, or use --staging DIR"), "{ended:#?}");
     assert!(fs::read(small.path().join("data/big")).unwrap() == before);
     assert_eq!(fs::read_dir(&data).unwrap().count(), 1, "nothing is left beside it");
     // If there is space for the journal alone, `--staging` stores the fetched data elsewhere.
@@ -475,7 +473,7 @@ fn a_full_disk_is_told_with_the_next_step_and_leaves_everything() {
     let ended = bed.over_ssh("repair", &["w", ".", "--from", "localhost:replica", "--staging", "nowhere"]);
     assert_ended(&ended, 2);
     assert!(
-        ended.err.contains("what it sends can't stand in 'nowhere': No such file or directory"),
+        ended.err.contains("cannot store received data in 'nowhere': No such file or directory"),
         "{ended:#?}"
     );
 }
@@ -561,7 +559,7 @@ fn interrupted_while_it_fetches_nothing_stays_and_two_at_once_keep_apart() {
     let ended = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(130), "{told}");
-    assert!(told.contains("interrupted: the rest stayed as it was"), "{told}");
+    assert!(told.contains("interrupted: the remaining files were not repaired"), "{told}");
     assert!(!bed.path("data/huge").exists());
     assert_no_strays(bed.home.path());
     let there = bed.path("there").canonicalize().unwrap();

@@ -23,7 +23,7 @@ fn a_ticket_that_left_more_than_its_share_gives_way_to_another() {
     // Each ticket has its half now, and evicts nothing of the other ticket.
     let anew = whole(&desk.bed.run(&desk.sending("one.ticket", ":x", &[])));
     assert_eq!(anew["bytes_of_earlier_runs"], 0, "{anew}");
-    server.says("as many jobs that were cut off are kept as may be, 2");
+    server.says("the logs of 2 interrupted jobs are kept");
     desk.assert_whole("x", 2);
     let third = jobs.into_iter().find(|job| *job != second).unwrap();
     for (ticket, to, job, left) in [("one.ticket", "y", second, 1), ("other.ticket", "z", third, 0)] {

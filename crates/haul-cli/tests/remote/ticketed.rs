@@ -278,7 +278,7 @@ fn more_jobs_than_may_be_kept_begin_anew_and_the_log_says_so() {
     // it, under either ticket.
     let slowly = format!("--rate={SLOWLY}");
     let child = desk.start(&desk.sending("other.ticket", ":y", &[&slowly]));
-    let line = server.says("as many jobs that were cut off are kept as may be, 1");
+    let line = server.says("the logs of 1 interrupted jobs are kept");
     assert!(line.contains("session ") && line.contains("cannot be resumed"), "{line}");
     let unfinished = || files_beneath(&desk.bed.path("in/y")).iter().any(|path| is_temporary(path));
     wait_until("a file", unfinished);
@@ -303,7 +303,7 @@ fn logs_that_would_take_more_than_they_may_are_not_kept() {
     let server = desk.serve();
     let summary = whole(&desk.bed.run(&desk.sending("one.ticket", ":x", &[])));
     assert_eq!(summary["bytes_of_earlier_runs"], 0);
-    server.says("take as much as they may, 20480 bytes");
+    server.says("use all of 20480 bytes");
     desk.assert_whole("x", 0);
 }
 

@@ -75,7 +75,7 @@ fn links_out_of_root_and_replica_are_not_followed() {
     fs::rename(dir.join("a/data/sub"), dir.join("right")).unwrap();
     symlink(dir.join("right"), dir.join("a/data/sub")).unwrap();
     let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
-    assert_eq!(ended.1, "'data/sub/x y': left as it was: no replica has the right bytes 0-5000\n");
+    assert_eq!(ended.1, "'data/sub/x y': not repaired: no replica has the correct bytes 0-5000\n");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn storage_that_flips_what_it_is_given_is_caught() {
     let faults = FaultFs::mount(&dir.join("store"), &dir.join("view"), rules.parse().unwrap()).unwrap();
     let ended = run(dir, &["repair", "w", "view", "--from", "a"]);
     assert_eq!(ended.0, Some(1), "{ended:?}");
-    assert!(ended.1.contains("not right when it was read back, in bytes 262144-327680"), "{ended:?}");
+    assert!(ended.1.contains("read-back of the repaired file differs in bytes 262144-327680"), "{ended:?}");
     assert!(fs::read(dir.join("store/data/big")).unwrap() == before);
     assert!(!faults.fired().is_empty(), "the fault is real");
     faults.set_rules("*haul-repair* write .. errno ENOSPC".parse().unwrap());

@@ -150,7 +150,7 @@ fn killed_at_any_step_in_place_it_is_finished_or_undone_by_the_next_repair() {
             assert!(verified.1.contains("\"half_repaired\":true"), "{step}: {verified:?}");
             let dry = bed.repair(&["--dry-run"]);
             assert!(
-                dry.0 == Some(1) && dry.1.contains("a repair in place of it was cut off"),
+                dry.0 == Some(1) && dry.1.contains("an in-place repair was interrupted"),
                 "{step}: {dry:?}"
             );
             assert!(fs::read(bed.big()).unwrap() == after, "{step}: a dry run does nothing");
@@ -204,7 +204,7 @@ fn ctrl_c_leaves_the_file_as_it_was_and_the_next_run_finishes() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(130), "{step}: {said}");
         let (_, advice) =
-            said.split_once("interrupted: the rest stayed as it was; to resume, run: ").expect(&said);
+            said.split_once("interrupted: the remaining files were not repaired; to resume: ").expect(&said);
         assert!(fs::read(bed.big()).unwrap() == before, "{step}");
         assert!(journals(&bed.dir().join("store/data")).is_empty(), "{step}");
         let verified = run(bed.dir(), &["verify", "-q", "w", "view"]);
@@ -221,29 +221,37 @@ fn ctrl_c_leaves_the_file_as_it_was_and_the_next_run_finishes() {
 fn a_step_that_fails_leaves_the_file_as_it_was_and_says_why() {
     let Some(bed) = Faulty::new() else { return };
     for (step, errno, words) in [
-        ("*big utimens", "EPERM", "cannot set its times, which writing moves: Operation not permitted"),
-        ("*haul-journal* create", "EACCES", "cannot write a journal of what is replaced: Permission denied"),
+        ("*big utimens", "EPERM", "cannot restore the times of the file: Operation not permitted"),
+        (
+            "*haul-journal* create",
+            "EACCES",
+            "cannot write the journal of the replaced bytes: Permission denied",
+        ),
         (
             "*haul-journal* write",
             "ENOSPC",
-            "cannot write a journal of what is replaced: No space left on device",
+            "cannot write the journal of the replaced bytes: No space left on device",
         ),
-        ("*haul-journal* fsync", "EIO", "cannot write a journal of what is replaced: Input/output error"),
+        ("*haul-journal* fsync", "EIO", "cannot write the journal of the replaced bytes: Input/output error"),
         (
             "*haul-journal* rename",
             "EROFS",
-            "cannot write a journal of what is replaced: Read-only file system",
+            "cannot write the journal of the replaced bytes: Read-only file system",
         ),
-        ("*big allocate", "ENOSPC", "cannot write into it: No space left on device"),
-        ("*big write", "EDQUOT", "cannot write into it: Disk quota exceeded"),
-        ("*big write .. after 3", "EIO", "cannot write into it: Input/output error"),
-        ("*big fsync .. last 3", "EIO", "cannot write into it: Input/output error"),
-        ("*big utimens .. after 1", "EPERM", "cannot give it its mode and times: Operation not permitted"),
+        ("*big allocate", "ENOSPC", "cannot write to the file: No space left on device"),
+        ("*big write", "EDQUOT", "cannot write to the file: Disk quota exceeded"),
+        ("*big write .. after 3", "EIO", "cannot write to the file: Input/output error"),
+        ("*big fsync .. last 3", "EIO", "cannot write to the file: Input/output error"),
+        (
+            "*big utimens .. after 1",
+            "EPERM",
+            "cannot set mode and times of the file: Operation not permitted",
+        ),
     ] {
         let before = bed.hurt();
         bed.faults.set_rules(bed.rule(step, &format!("errno {errno}")).parse().unwrap());
         let ended = bed.repair(&["--in-place"]);
-        let line = format!("'data/big': left as it was: {words}\n");
+        let line = format!("'data/big': not repaired: {words}\n");
         assert_eq!((ended.0, &*ended.1), (Some(1), &*line), "{step}: {ended:?}");
         assert!(fs::read(bed.big()).unwrap() == before, "{step}");
         assert!(journals(&bed.dir().join("store/data")).is_empty(), "{step}");
@@ -259,7 +267,7 @@ fn bytes_that_can_not_be_read_are_not_written_over() {
     bed.hurt();
     bed.faults.set_rules("data/big read 131072..135168 errno EIO".parse().unwrap());
     let ended = bed.repair(&["--in-place"]);
-    let line = "'data/big': left as it was: cannot read what would be replaced: Input/output error\n";
+    let line = "'data/big': not repaired: cannot read the bytes to replace: Input/output error\n";
     assert_eq!((ended.0, &*ended.1), (Some(1), line));
     // Without `--in-place`, a replica provides the data that cannot be read.
     assert_eq!(bed.repair(&[]).0, Some(0));
@@ -273,27 +281,29 @@ fn storage_that_does_not_keep_the_repair_is_undone_and_if_it_does_not_keep_that_
     bed.faults.set_rules("data/big write .. flip 131080.2 times 1".parse().unwrap());
     let ended = bed.repair(&["--in-place"]);
     assert_eq!(ended.0, Some(1));
-    assert!(
-        ended.1.contains("left as it was: the repaired file was not right when it was read back"),
-        "{ended:?}"
-    );
+    assert!(ended.1.contains("not repaired: read-back of the repaired file differs"), "{ended:?}");
     assert!(fs::read(bed.big()).unwrap() == before);
     bed.faults.set_rules("data/big write .. flip 131080.2".parse().unwrap());
     let ended = bed.repair(&["--in-place"]);
     assert_eq!(ended.0, Some(1));
-    assert!(ended.1.starts_with("'data/big': half repaired: the repaired file was not right"), "{ended:?}");
-    assert!(ended.1.contains("could not be put back: bytes 131072-196608 are other ones"), "{ended:?}");
+    assert!(
+        ended.1.starts_with("'data/big': partly repaired: read-back of the repaired file differs"),
+        "{ended:?}"
+    );
+    assert!(
+        ended.1.contains(
+            "cannot restore the previous bytes: read-back of the restored bytes 131072-196608 differs"
+        ),
+        "{ended:?}"
+    );
     assert_eq!(journals(&bed.dir().join("store/data")).len(), 1);
     bed.faults.set_rules("".parse().unwrap());
     let ended = bed.repair(&[]);
-    assert!(
-        ended.0 == Some(1) && ended.1.contains("neither those from before nor the repaired ones"),
-        "{ended:?}"
-    );
+    assert!(ended.0 == Some(1) && ended.1.contains("the file was modified since"), "{ended:?}");
     // The old byte, as if a user had restored it.
     fs::File::options().write(true).open(bed.big()).unwrap().write_all_at(&[7], 131_080).unwrap();
     let ended = bed.repair(&[]);
-    assert!(ended.1.starts_with("'data/big': a repair that was cut off is undone\n"), "{ended:?}");
+    assert!(ended.1.starts_with("'data/big': interrupted repair undone\n"), "{ended:?}");
     bed.is_whole("after all");
 }
 
@@ -308,7 +318,7 @@ fn what_somebody_wrote_to_a_half_repaired_file_is_left_alone() {
     for _ in 0..2 {
         let ended = bed.repair(&[]);
         assert_eq!(ended.0, Some(1));
-        assert!(ended.1.contains("somebody wrote to it since"), "{ended:?}");
+        assert!(ended.1.contains("the file was modified since"), "{ended:?}");
         assert!(fs::read(bed.big()).unwrap() == before);
     }
     // The journal does not describe another file with the same name.
@@ -316,7 +326,7 @@ fn what_somebody_wrote_to_a_half_repaired_file_is_left_alone() {
     fs::write(store.join("new"), &bed.right).unwrap();
     fs::rename(store.join("new"), bed.big()).unwrap();
     let ended = bed.repair(&[]);
-    assert!(ended.0 == Some(1) && ended.1.contains("is about another file"), "{ended:?}");
+    assert!(ended.0 == Some(1) && ended.1.contains("belongs to another file"), "{ended:?}");
     let [journal] = &journals(&store)[..] else { panic!("one journal") };
     fs::remove_file(store.join(journal)).unwrap();
     assert_eq!(bed.repair(&[]).0, Some(0));
@@ -347,7 +357,7 @@ fn a_damaged_journal_undoes_nothing() {
         let ended = bed.repair(&[]);
         assert_eq!(ended.0, Some(1));
         assert!(
-            ended.1.contains("half repaired: the journal of a repair in place that was cut off: it is"),
+            ended.1.contains("partly repaired: cannot read the journal of an interrupted in-place repair: "),
             "{ended:?}"
         );
         assert!(fs::read(bed.big()).unwrap() == before);

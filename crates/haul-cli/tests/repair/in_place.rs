@@ -50,7 +50,10 @@ fn a_modified_file_of_several_names_is_put_back_only_in_place_and_by_request() {
     let args = ["repair", "w", ".", "--from", "a", "--modified", "--keep-damaged", "kept"];
     let ended = run(dir, &args);
     assert_eq!(ended.0, Some(1));
-    assert!(ended.1.contains("it has 2 names, and would change under all of them; --in-place"), "{ended:?}");
+    assert!(
+        ended.1.contains("the file has 2 names and would change under all of them; use --in-place"),
+        "{ended:?}"
+    );
     assert!(fs::read(dir.join("second")).unwrap() == meant);
     assert_eq!(run(dir, &[&args[..], &["--in-place"]].concat()).0, Some(0));
     assert_whole(dir);
@@ -66,7 +69,7 @@ fn every_shape_of_damage_is_mended_in_the_file_itself() {
         ("zeroed", |bytes| bytes[100_000..140_000].fill(0), &[]),
         ("all of it", |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 1), &[]),
         ("two places", |bytes| (bytes[1], bytes[400_000]) = (!bytes[1], !bytes[400_000]), &[]),
-        ("cut off", |bytes| bytes.truncate(65_537), &["--modified"]),
+        ("truncated", |bytes| bytes.truncate(65_537), &["--modified"]),
         ("empty", Vec::clear, &["--modified"]),
         ("longer", |bytes| bytes.extend_from_slice(&[7; 200_001]), &["--modified"]),
     ];
@@ -180,7 +183,7 @@ fn killed_at_any_call_the_next_repair_finishes_or_undoes_it() {
             half += 1;
             let verified = run(dir, &["verify", "w", "."]);
             assert!(
-                verified.1.contains("; a repair in place of it was cut off: haul repair"),
+                verified.1.contains("; an in-place repair was interrupted; run haul repair"),
                 "{point}: {verified:?}"
             );
         }

@@ -149,7 +149,7 @@ fn modified_files_stay_unless_that_is_asked_for() {
         let args = ["repair", "w", ".", "--from", "a"];
         let (status, out, _) = run(dir, &args);
         assert_eq!(status, Some(1));
-        assert!(out.starts_with("'data/big': left as it was: ") && out.contains("--modified"), "{out}");
+        assert!(out.starts_with("'data/big': not repaired: ") && out.contains("--modified"), "{out}");
         assert!(fs::read(dir.join("data/big")).unwrap() == changed);
         assert_eq!(run(dir, &[&args[..], &["--modified"]].concat()).0, Some(2), "it needs --keep-damaged");
         let ended = run(dir, &[&args[..], &["--modified", "--keep-damaged", "kept"]].concat());
@@ -170,7 +170,7 @@ fn a_serial_digest_takes_a_replica_that_is_whole() {
     rot(&dir.join("a/data/big"), |bytes| bytes[600_000] ^= 1);
     let (status, out, _) = run(dir, &["repair", "w2", ".", "--from", "a"]);
     assert_eq!(status, Some(1));
-    assert_eq!(out, "'data/big': left as it was: no replica has the right bytes 0-700000\n");
+    assert_eq!(out, "'data/big': not repaired: no replica has the correct bytes 0-700000\n");
     let (status, out, _) = run(dir, &["repair", "w2", ".", "--from", "a", "--from", "b"]);
     assert_eq!((status, &*out), (Some(0), "'data/big': repaired: bytes 0-700000 from 'b'\n"));
     assert_whole(dir);

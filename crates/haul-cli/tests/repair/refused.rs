@@ -52,7 +52,7 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
     let before = fs::read(&big).unwrap();
     let left = |more: &[&str], words: &str| {
         let ended = repair_as_user(dir, more);
-        let line = format!("'data/big': left as it was: {words}\n");
+        let line = format!("'data/big': not repaired: {words}\n");
         assert_eq!((ended.code, &*ended.stdout), (Some(1), &*line), "{more:?}: {ended:?}");
         assert!(fs::read(&big).unwrap() == before);
         let names = fs::read_dir(dir.join("data")).unwrap().flatten();
@@ -61,26 +61,29 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
     // The directory is not writable: haul can create neither a file next to the damaged one nor a
     // journal.
     set_mode(&dir.join("data"), 0o555);
-    left(&[], "cannot make a file beside it: Permission denied");
-    left(&["--in-place"], "cannot write a journal of what is replaced: Permission denied");
+    left(&[], "cannot create a temporary file: Permission denied");
+    left(&["--in-place"], "cannot write the journal of the replaced bytes: Permission denied");
     set_mode(&dir.join("data"), 0o755);
     // The file is not writable.
     set_mode(&big, 0o444);
-    left(&["--in-place"], "cannot open it for writing: Permission denied");
+    left(&["--in-place"], "cannot open the file for writing: Permission denied");
     set_mode(&big, 0);
     let ended = repair_as_user(dir, &[]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stdout.starts_with("'data/big': left as it was: "), "{ended:?}");
+    assert!(ended.stdout.starts_with("'data/big': not repaired: "), "{ended:?}");
     assert!(ended.stdout.contains("Permission denied"), "{ended:?}");
     // The file belongs to another user and is writable for all: only its owner can set its times.
     set_mode(&big, 0o666);
     chown(&big, Some(0), Some(0)).unwrap();
-    left(&["--in-place"], "cannot set its times, which writing moves: Operation not permitted");
-    left(&[], "cannot give the repaired file its owner: Operation not permitted");
+    left(&["--in-place"], "cannot restore the times of the file: Operation not permitted");
+    left(&[], "cannot set the owner of the repaired file: Operation not permitted");
     chown(&big, Some(NOBODY), Some(NOBODY)).unwrap();
     // The replica is not readable.
     set_mode(&dir.join("a/data/big"), 0);
-    left(&[], "no replica has the right bytes 65536-131072; 'a' can't be read there: Permission denied");
+    left(
+        &[],
+        "no replica has the correct bytes 65536-131072; cannot read the file in 'a': Permission denied",
+    );
     set_mode(&dir.join("a/data/big"), 0o644);
     for more in [&[][..], &["--in-place"]] {
         rot(&big, |bytes| bytes[..100].fill(1));
@@ -104,7 +107,7 @@ fn a_journal_that_another_user_made_is_not_followed() {
     chown(store.join(&name), Some(NOBODY), Some(NOBODY)).unwrap();
     let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
     assert_eq!(ended.0, Some(1));
-    assert!(ended.1.contains("another user made it"), "{ended:?}");
+    assert!(ended.1.contains("created by another user"), "{ended:?}");
     fs::remove_file(store.join(&name)).unwrap();
     symlink(dir.join("w"), store.join(&name)).unwrap();
     let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
@@ -146,14 +149,14 @@ fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() 
         (
             8 * MIB,
             &[][..],
-            "no room for a repaired copy of 16.0 MiB beside it: No space left on device; free some, or repair it --in-place",
+            "cannot write a repaired copy of 16.0 MiB next to the file: No space left on device; free space, or use --in-place",
         ),
-        (MIB / 2, &["--in-place"], "cannot write a journal of what is replaced: No space left on device"),
+        (MIB / 2, &["--in-place"], "cannot write the journal of the replaced bytes: No space left on device"),
     ] {
         small.leave(left as u64).unwrap();
         let ended = repair(more);
         assert_eq!(ended.0, Some(1), "{ended:?}");
-        assert!(ended.1.starts_with(&format!("'big': left as it was: {words}")), "{ended:?}");
+        assert!(ended.1.starts_with(&format!("'big': not repaired: {words}")), "{ended:?}");
         assert!(fs::read(&big).unwrap() == before);
         assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "nothing is left beside it");
     }
@@ -171,15 +174,11 @@ fn a_read_only_disk_leaves_everything() {
     let before = fs::read(root.join("big")).unwrap();
     small.set_access(Access::ReadOnly).unwrap();
     for (more, words) in [
-        (&[][..], "cannot make a file beside it: Read-only file system"),
-        (&["--in-place"], "cannot open it for writing: Read-only file system"),
+        (&[][..], "cannot create a temporary file: Read-only file system"),
+        (&["--in-place"], "cannot open the file for writing: Read-only file system"),
     ] {
         let ended = run(dir, &[&["repair", "w", root.to_str().unwrap(), "--from", "a"], more].concat());
-        assert_eq!(
-            (ended.0, &*ended.1),
-            (Some(1), &*format!("'big': left as it was: {words}\n")),
-            "{ended:?}"
-        );
+        assert_eq!((ended.0, &*ended.1), (Some(1), &*format!("'big': not repaired: {words}\n")), "{ended:?}");
     }
     small.set_access(Access::ReadWrite).unwrap();
     assert!(fs::read(root.join("big")).unwrap() == before);
@@ -309,7 +308,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
         for way in ways {
             let ended = repair(path, way);
             assert_eq!(ended.0, Some(1), "{path}: {ended:?}");
-            assert!(ended.1.contains(": left as it was: "), "{path}: {ended:?}");
+            assert!(ended.1.contains(": not repaired: "), "{path}: {ended:?}");
         }
         before.assert_same(&surroundings(dir), Facets::ALL);
     }
@@ -325,7 +324,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
                 &[&["repair", waybill.to_str().unwrap(), "root", "--from", "replica"], way].concat(),
             );
             assert_eq!(ended.0, Some(1), "{entries:?}: {ended:?}");
-            assert!(ended.1.contains(": left as it was: "), "{entries:?}: {ended:?}");
+            assert!(ended.1.contains(": not repaired: "), "{entries:?}: {ended:?}");
         }
         before.assert_same(&surroundings(dir), Facets::ALL);
     }
@@ -361,7 +360,7 @@ fn links_of_a_replica_are_followed_only_within_it() {
         assert_eq!(ended.0, Some(i32::from(!comes)), "{path}: {ended:?}");
         assert_eq!(dir.join("root").join(path).exists(), comes, "{path}");
         if !comes {
-            assert!(ended.1.contains("no replica has the right bytes 0-8"), "{path}: {ended:?}");
+            assert!(ended.1.contains("no replica has the correct bytes 0-8"), "{path}: {ended:?}");
         }
     }
 }

@@ -16,7 +16,7 @@ fn a_wrong_root_is_refused_before_anything_is_created() {
     for more in [&[][..], &["--json"], &["-n"]] {
         let (status, out, err) = run(dir, &[&["repair", "w", "wrong", "--from", "a"], more].concat());
         assert_eq!((status, &*out), (Some(2), ""), "{more:?}: {err}");
-        let told = "haul repair: none of the waybill's names is in 'wrong'; they are relative to ROOT; nothing was repaired";
+        let told = "haul repair: no name of the waybill exists in 'wrong'; names are relative to ROOT; nothing was repaired";
         assert!(err.starts_with(told), "{more:?}: {err}");
         assert_eq!(fs::read_dir(dir.join("wrong")).unwrap().count(), 0, "{more:?}");
     }
@@ -138,5 +138,8 @@ fn a_dry_run_makes_nothing_that_the_repair_can_not_make() {
     let real = run(dir, &args);
     assert_eq!((dry.0, &dry.1), (Some(1), &real.1));
     assert!(!real.1.contains("made"), "{real:?}");
-    assert!(real.1.contains("'data/d/e/f': left as it was: cannot reach it: Not a directory"), "{real:?}");
+    assert!(
+        real.1.contains("'data/d/e/f': not repaired: cannot resolve the path: Not a directory"),
+        "{real:?}"
+    );
 }

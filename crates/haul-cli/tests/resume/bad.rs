@@ -129,7 +129,7 @@ fn what_a_newer_program_wrote_stops_before_anything_is_touched() {
     let before = super::Snapshot::take(&bed.path("sink")).unwrap();
     let ended = bed.ends(&[]);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("version 2") && ended.stderr.contains("forget the job"), "{ended:?}");
+    assert!(ended.stderr.contains("version 2") && ended.stderr.contains("haul jobs forget"), "{ended:?}");
     assert_eq!(super::Snapshot::take(&bed.path("sink")).unwrap(), before);
 }
 
@@ -187,7 +187,7 @@ fn the_second_process_at_a_job_says_who_has_it() {
     let second = bed.ends(&[]);
     assert_eq!(second.code, Some(1));
     let holder = format!("process {}", first.id());
-    assert!(second.stderr.contains(&holder) && second.stderr.contains("is at this job"), "{second:?}");
+    assert!(second.stderr.contains(&holder) && second.stderr.contains("cannot lock job "), "{second:?}");
     kill(&mut first);
     bed.ends(&[]).is_fine("when it is free");
     bed.is_whole("when it is free");

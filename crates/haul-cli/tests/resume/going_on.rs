@@ -19,12 +19,12 @@ fn a_job_that_is_run_again_copies_only_what_is_missing() {
     let Some(bed) = Bed::to_cut_off(1) else { return };
     let total = {
         bed.cut_off(&["--sync=object", "--threads=1"]);
-        let claimed = bed.claimed("cut off");
-        assert_eq!(bed.record().status, Status::Running, "no process was left to update the record");
+        let claimed = bed.claimed("interrupted");
+        assert_eq!(bed.record().status, Status::Running, "the killed process did not change the status");
         let ended = bed.ends(&["--sync=object"]);
         ended.is_fine("the second run");
         assert!(ended.moved() <= ended.count("bytes") - claimed && claimed > 0, "{claimed}: {ended:?}");
-        assert!(ended.stderr.contains("comparing a sample of the objects it logged"), "{ended:?}");
+        assert!(ended.stderr.contains("a sample of the objects it logged"), "{ended:?}");
         bed.is_whole("the second run");
         ended.count("bytes_met")
     };
@@ -34,7 +34,7 @@ fn a_job_that_is_run_again_copies_only_what_is_missing() {
     assert!(record.progress.files_done == record.progress.files_found && record.ended.is_some());
     // A finished job starts again, and its durable files are kept.
     let again = bed.ends(&["--sync=object"]);
-    again.is_fine("again");
+    again.is_fine("restarted");
     assert_eq!((again.count("files_kept") > 0, bed.record().runs), (true, 1), "{again:?}");
 }
 
@@ -248,7 +248,7 @@ fn what_was_not_synced_counts_as_long_as_the_machine_lives() {
         let ended = bed.ends(&["--sync=none", "--verify-resume=none"]);
         ended.is_fine("the second run");
         bed.is_whole("the second run");
-        assert_eq!(ended.stderr.contains("comparing everything"), !lives, "{ended:?}");
+        assert_eq!(ended.stderr.contains("comparing all logged objects"), !lives, "{ended:?}");
         assert_eq!(ended.count("files_kept") > 0, lives, "{ended:?}");
     }
 }
@@ -278,7 +278,10 @@ fn what_was_never_synced_is_compared_in_another_life_whatever_later_runs_sync() 
         drop(sink);
         let ended = bed.ends(&["--sync=group", "--verify-resume=none"]);
         ended.is_fine("the last run");
-        assert!(ended.stderr.contains("comparing everything"), "{was_run_again}, {is_damaged}: {ended:?}");
+        assert!(
+            ended.stderr.contains("comparing all logged objects"),
+            "{was_run_again}, {is_damaged}: {ended:?}"
+        );
         bed.is_whole("the last run");
         assert!(!job.join("begun").exists(), "it goes with the job");
     }

@@ -67,12 +67,12 @@ fn a_job_that_can_not_be_looked_at_hides_no_other_and_fails_none() {
     bed.ends(&[]).is_fine("beside it");
     let all = listed(&bed);
     let troubles: Vec<&str> = all.iter().filter_map(|job| job["trouble"].as_str()).collect();
-    assert!(matches!(troubles[..], [why] if why.contains("can't open the lock")), "{all:?}");
+    assert!(matches!(troubles[..], [why] if why.contains("cannot open lock")), "{all:?}");
     assert!(all.len() == 2 && all.iter().any(|job| job["status"] == "finished"), "{all:?}");
     let (code, table, _) = jobs(&bed, &[]);
-    assert!(code == Some(0) && table.contains("it can't be looked at"), "{table}");
+    assert!(code == Some(0) && table.contains("unusable: "), "{table}");
     let (code, _, said) = jobs(&bed, &["forget", "00112233"]);
-    assert!(code == Some(1) && said.contains("can't open the lock"), "{said}");
+    assert!(code == Some(1) && said.contains("cannot open lock"), "{said}");
     assert!(strange.join("lock").is_symlink());
 }
 
@@ -87,8 +87,8 @@ fn a_job_is_gone_on_with_from_anywhere_and_a_finished_one_is_not() {
     assert!(ended.count("bytes_kept") > 0, "{ended:?}");
     bed.is_whole("resumed");
     let (code, _, said) = jobs(&bed, &["resume", &id]);
-    assert!(code == Some(1) && said.contains("is finished"), "{said}");
-    for (words, part) in [(["show", "ffffff"], "is no job here"), (["resume", "xyz"], "is no ID")] {
+    assert!(code == Some(1) && said.contains("already finished"), "{said}");
+    for (words, part) in [(["show", "ffffff"], "no such job"), (["resume", "xyz"], "invalid job ID")] {
         let (code, _, said) = jobs(&bed, &words);
         assert!(code == Some(1) && said.contains(part), "{said}");
     }
@@ -109,9 +109,9 @@ fn a_forgotten_job_begins_anew_and_one_that_runs_is_not_forgotten() {
     assert_eq!(jobs(&bed, &["forget", &id]), (Some(0), String::new(), String::new()));
     assert!(listed(&bed).is_empty() && fs::read_dir(bed.jobs()).unwrap().next().is_none());
     assert!(bed.path("sink").exists(), "what was copied stays");
-    bed.ends(&[]).is_fine("anew");
+    bed.ends(&[]).is_fine("restarted");
     assert_eq!(bed.record().runs, 1);
-    bed.is_whole("anew");
+    bed.is_whole("restarted");
 }
 
 #[test]

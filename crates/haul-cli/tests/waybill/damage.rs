@@ -100,7 +100,7 @@ fn all_kinds_of_damage_have_their_names() {
         (
             "changed on purpose",
             |dir| fs::write(dir.join("data/small"), pattern(100, 7)).unwrap(),
-            "'data/small': modified: other bytes and another modification time: bytes 0-100\n",
+            "'data/small': modified: different bytes and modification time: bytes 0-100\n",
         ),
         (
             "grown",
@@ -119,7 +119,7 @@ fn all_kinds_of_damage_have_their_names() {
                 fs::remove_file(dir.join("data/empty")).unwrap();
                 fs::create_dir(dir.join("data/empty")).unwrap();
             },
-            "'data/empty': modified: it is another kind of file now\n",
+            "'data/empty': modified: different file type\n",
         ),
         (
             "a link in its place",
@@ -127,7 +127,7 @@ fn all_kinds_of_damage_have_their_names() {
                 fs::rename(dir.join("data/small"), dir.join("moved")).unwrap();
                 symlink("../moved", dir.join("data/small")).unwrap();
             },
-            "'data/small': modified: it is another kind of file now\n",
+            "'data/small': modified: different file type\n",
         ),
         (
             "touched",
@@ -170,7 +170,7 @@ fn swapped_files_are_found_both() {
     let (status, out) = after(swap, &[]);
     assert_eq!(status, Some(1));
     let line =
-        |name| format!("'data/{name}': modified: other bytes and another modification time: bytes 0-100\n");
+        |name| format!("'data/{name}': modified: different bytes and modification time: bytes 0-100\n");
     assert_eq!(out, line("other") + &line("small"));
 }
 
@@ -205,7 +205,7 @@ fn links_out_of_the_root_are_never_followed() {
         symlink(dir.join("outside"), dir.join("data/sub dir")).unwrap();
     };
     let (status, out) = after(out_of, &["."]);
-    let line = "modified: a link on the way leads out of the directory; it was not followed";
+    let line = "modified: a link in the path leads out of the directory and was not followed";
     let expected =
         format!("'data/sub dir/back\\slash 100%': {line}\n'data/sub dir/line'$'\\n''break': {line}\n");
     assert_eq!((status, out), (Some(1), expected));
@@ -242,21 +242,21 @@ fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
     fs::write(dir.path().join("w"), &hurt).unwrap();
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), "'data/big': rotted: bytes 65536-131072\n"));
-    assert!(ran.err.contains("the waybill: line 5: the line is damaged"), "{}", ran.err);
+    assert!(ran.err.contains("the waybill: line 5: checksum mismatch"), "{}", ran.err);
     let check = run(dir.path(), &["waybill", "check", "w"]);
     assert_eq!((check.status, check.out.as_str()), (Some(2), ""));
     let export = run(dir.path(), &["waybill", "export", "w"]);
-    assert!(export.status == Some(2) && export.err.contains("line 5: the line is damaged"), "{export:?}");
+    assert!(export.status == Some(2) && export.err.contains("line 5: checksum mismatch"), "{export:?}");
     // In a truncated waybill the remaining entries are verified, and the run is incomplete.
     fs::write(dir.path().join("w"), &whole[..whole.len() - 1]).unwrap();
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!(ran.status, Some(2));
-    assert!(ran.err.contains("it was cut off"), "{}", ran.err);
+    assert!(ran.err.contains("truncated"), "{}", ran.err);
     // A file that is not a waybill.
     fs::write(dir.path().join("w"), "a list\n").unwrap();
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
-    assert!(ran.err.contains("not a waybill") && ran.err.contains("Nothing was verified"), "{}", ran.err);
+    assert!(ran.err.contains("not a waybill") && ran.err.contains("nothing was verified"), "{}", ran.err);
 }
 
 /// Earlier versions reported these files as intact, although nothing of them had been read.
@@ -344,7 +344,7 @@ fn where_none_of_the_names_is_there_the_root_is_asked_for() {
     tree(dir);
     fs::create_dir(dir.join("else where")).unwrap();
     good(dir, &["sum", "-r", "--waybill", "w", "data"]);
-    let hint = "none of the waybill's names is in 'else where'; they are relative to ROOT, which was '.' when it was written";
+    let hint = "no name of the waybill exists in 'else where'; names are relative to ROOT; the waybill was written with ROOT '.'";
     let ran = run(dir, &["verify", "w", "else where"]);
     assert_eq!((ran.status, ran.out.lines().count()), (Some(1), 6), "{ran:?}");
     assert!(ran.err.contains(hint), "{ran:?}");
@@ -354,7 +354,7 @@ fn where_none_of_the_names_is_there_the_root_is_asked_for() {
     fs::create_dir_all(dir.join("else where/data")).unwrap();
     fs::copy(dir.join("data/small"), dir.join("else where/data/small")).unwrap();
     let ran = run(dir, &["verify", "w", "else where"]);
-    assert!(ran.status == Some(1) && !ran.err.contains("none of"), "{ran:?}");
+    assert!(ran.status == Some(1) && !ran.err.contains("no name of"), "{ran:?}");
 }
 
 /// The first pass would consume the data, and the second pass would find no error in an empty
@@ -368,7 +368,8 @@ fn a_waybill_that_can_be_read_only_once_is_refused() {
     fs::remove_file(dir.join("data/small")).unwrap();
     haul_sys::open::mknod_at(haul_sys::CWD, dir.join("pipe").as_os_str(), haul_sys::FileKind::Fifo, 0o600, 0)
         .unwrap();
-    let words = "it is no regular file, and a waybill is read more than once: save it as one first\n";
+    let words =
+        "not a regular file, but a waybill is read more than once; save the waybill to a file first\n";
     for command in [&["verify"][..], &["waybill", "check"], &["waybill", "export"]] {
         let script = format!("cat w | '{}' {} /dev/stdin", env!("CARGO_BIN_EXE_haul"), command.join(" "));
         let ran = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();

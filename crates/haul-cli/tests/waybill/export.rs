@@ -94,7 +94,7 @@ fn manifests_and_json_hold_every_name() {
     // omitted silently.
     let ran = run(dir.path(), &["waybill", "export", "-a", "md5", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
-    assert!(ran.err.contains("6 files have no md5 digest"), "{}", ran.err);
+    assert!(ran.err.contains("cannot export 6 files: the waybill has no md5 digest"), "{}", ran.err);
 }
 
 #[test]
@@ -146,7 +146,10 @@ fn further_names_of_a_file_have_lines_of_their_own() {
     let ran = run(dir, &["check", "bag"]);
     assert_eq!(ran.status, Some(0), "{ran:?}");
     let ran = run(dir, &["waybill", "export", "-a", "md5", "w"]);
-    assert!(ran.status == Some(2) && ran.err.contains("4 files have no md5 digest"), "{ran:?}");
+    assert!(
+        ran.status == Some(2) && ran.err.contains("cannot export 4 files: the waybill has no md5 digest"),
+        "{ran:?}"
+    );
 }
 
 /// A tree becomes a bag by a declaration and the manifest that its waybill exports.

@@ -174,7 +174,7 @@ fn a_replica_that_can_not_be_read_is_named_with_the_reason_and_others_are_asked(
         });
     }
     bed.rules(FAULTS);
-    let left = "left as it was: no replica has the right bytes";
+    let left = "not repaired: no replica has the correct bytes";
     let told = format!(
         "'closed': {left} 2048-3072; 'view' can't be read there: Input/output error\n\
          'fine': repaired: bytes 149504-150528 from 'view'\n\
@@ -195,9 +195,9 @@ fn what_can_not_be_read_is_repaired_where_it_can_be_opened() {
     let ran = run(&home(&bed), &["repair", "-q", "w", "view", "--from", "a"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     let told = [
-        "'closed': left as it was: cannot open it: Input/output error",
+        "'closed': not repaired: cannot open the file: Input/output error",
         "'hurt': repaired: bytes 199680-200704 from 'a'",
-        "'lost': left as it was: cannot open it: Input/output error",
+        "'lost': not repaired: cannot open the file: Input/output error",
     ];
     assert_eq!(sorted(&ran.out), told);
     bed.rules("");

@@ -108,7 +108,7 @@ fn nothing_outside_of_the_root_is_opened_whatever_a_waybill_names() {
     fs::write(dir.join("w"), forged(&[entry("here"), entry("linked/f")])).unwrap();
     let ran = run(dir, &["repair", "w", "root", "--from", "replica"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    assert!(ran.out.contains("no replica has the right bytes 0-8"), "{ran:?}");
+    assert!(ran.out.contains("no replica has the correct bytes 0-8"), "{ran:?}");
     assert_eq!(watch.seen(), 0);
     assert!(!dir.join("kept").exists() || fs::read_dir(dir.join("kept")).unwrap().count() == 0);
     // The watch does report accesses.
@@ -148,7 +148,7 @@ fn a_newer_version_is_refused_by_every_command_and_not_appended_to() {
     for (command, status) in commands {
         let ran = run(dir, command);
         assert_eq!((ran.status, &*ran.out), (Some(status), ""), "{command:?}: {ran:?}");
-        let told = "line 1: this waybill has version 2, and this program reads up to version 1";
+        let told = "line 1: unsupported waybill version 2 (this program supports up to 1)";
         assert!(ran.err.contains(told), "{command:?}: {ran:?}");
         assert_eq!(fs::read_to_string(dir.join("w")).unwrap(), newer, "{command:?}");
     }

@@ -118,12 +118,12 @@ fn a_waybill_without_leaves_says_so_and_tells_objects() {
     rot(&dir.path().join("data/big"), |bytes| bytes[100_000] ^= 1);
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
     let line =
-        "'data/big': rotted: bytes 65536-131072 (whole objects: the waybill keeps no leaves of this file)\n";
+        "'data/big': rotted: bytes 65536-131072 (whole objects: the waybill has no leaves of this file)\n";
     assert_eq!((ran.status, ran.out.as_str()), (Some(1), line), "{}", ran.err);
     let ran = run(dir.path(), &["verify", "--locate", "--json", "w"]);
     let big: serde_json::Value =
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).find(is_big).unwrap();
-    let why = "the waybill keeps no leaves of this file";
+    let why = "the waybill has no leaves of this file";
     assert_eq!((big.get("leaf"), &big["whole_objects"]), (None, &why.into()));
     // A later section with leaves takes precedence.
     good(dir.path(), &[&SUM[..], &["--leaf=2K", "data/big"]].concat());
@@ -161,7 +161,7 @@ fn damage_of_the_waybill_is_told_and_hides_none_of_the_data() {
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
     // The leaves of the second object are lost; those of the fifth are found after the damage.
     let expected = "'data/big': rotted: bytes 65536-131072, 299008-300032 \
-                    (partly whole objects: the waybill's leaves are damaged or don't make the object's digest)\n";
+                    (some whole objects: the leaves in the waybill do not match the digest of the object)\n";
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), expected), "{}", ran.err);
     let told = format!("the waybill: line {}: the line is damaged", line + 1);
     assert!(ran.err.contains(&told), "{}", ran.err);
@@ -176,7 +176,7 @@ fn a_newer_format_is_refused() {
     fs::write(dir.path().join("w"), sum("surehaul-waybill version=2 leaves=elsewhere")).unwrap();
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
-    assert!(ran.err.contains("has version 2") && ran.err.contains("Nothing was verified"), "{}", ran.err);
+    assert!(ran.err.contains("version 2") && ran.err.contains("nothing was verified"), "{}", ran.err);
 }
 
 /// Returns the CRC-32 of a line and the space after it.

@@ -71,7 +71,7 @@ fn number(out: &str, name: &str) -> usize {
 
 /// Returns the number of files that a run skips, from its first event.
 fn passed_over(out: &str) -> usize {
-    let said = out.lines().next().unwrap().split("goes on: ").nth(1).expect("it goes on");
+    let said = out.lines().next().unwrap().split("resumed: ").nth(1).expect("the verification resumes");
     said.split(' ').next().unwrap().parse().unwrap()
 }
 
@@ -112,7 +112,7 @@ fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
         assert!(!dir.join("s").exists());
         fs::write(dir.join("s"), &state).unwrap();
     };
-    let other = "it belongs to another waybill, directory, or way to verify";
+    let other = "belongs to another waybill, directory or set of options";
     anew(&["--cached", "w"], other);
     anew(&["--sample=100", "--seed=1", "w"], other);
     fs::create_dir(dir.join("twin")).unwrap();
@@ -123,12 +123,12 @@ fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
     anew(&["w2"], other);
     for cut in [1, 60, state.len() - 1] {
         fs::write(dir.join("s"), &state[..cut]).unwrap();
-        anew(&["w"], "damaged or cut off");
+        anew(&["w"], "damaged or truncated");
     }
     let mut flipped = state.clone();
     flipped[state.len() / 2] ^= 1;
     fs::write(dir.join("s"), flipped).unwrap();
-    anew(&["w"], "damaged or cut off");
+    anew(&["w"], "damaged or truncated");
 }
 
 /// In earlier versions a device was replaced by a file, and this file was removed.
@@ -145,7 +145,11 @@ fn a_pipe_or_a_device_is_neither_waited_for_nor_replaced_by_a_state() {
         make(kind, device).unwrap();
         let ran = run(dir, &["verify", "--resume=s", "w"]);
         assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""), "{ran:?}");
-        assert!(ran.err.contains("'s': it is no state of a verification and is left alone"), "{}", ran.err);
+        assert!(
+            ran.err.contains("'s': the file is not the state of a verification and stays unchanged"),
+            "{}",
+            ran.err
+        );
         let facts = statat(CWD, dir.join("s"), AtFlags::SYMLINK_NOFOLLOW).unwrap();
         assert_eq!((FileType::from_raw_mode(facts.st_mode), facts.st_rdev), (kind, device));
         fs::remove_file(dir.join("s")).unwrap();
@@ -158,18 +162,22 @@ fn what_is_no_state_is_left_alone() {
     fs::write(dir.path().join("s"), "my thesis").unwrap();
     let ran = run(dir.path(), &["verify", "--resume=s", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
-    assert!(ran.err.contains("'s': it is no state of a verification and is left alone"), "{}", ran.err);
+    assert!(
+        ran.err.contains("'s': the file is not the state of a verification and stays unchanged"),
+        "{}",
+        ran.err
+    );
     assert_eq!(fs::read(dir.path().join("s")).unwrap(), b"my thesis");
     // Files with the temporary names of a state are left alone, too.
     for name in ["u.new", "u.stamps"] {
         fs::write(dir.path().join(name), "my thesis").unwrap();
         let ran = run(dir.path(), &["verify", "--resume=u", "w"]);
-        let told = format!("the file of this name with {} behind it is no state", &name[1..]);
+        let told = format!("the file with {} appended to this name is not the state", &name[1..]);
         assert!(ran.status == Some(2) && ran.err.contains(&told), "{ran:?}");
         assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"my thesis");
         assert!(!dir.path().join("u").exists());
         fs::remove_file(dir.path().join(name)).unwrap();
     }
     let ran = run(dir.path(), &["verify", "--resume=t", "--sample=5", "w"]);
-    assert!(ran.status == Some(2) && ran.err.contains("name a --seed N"), "{ran:?}");
+    assert!(ran.status == Some(2) && ran.err.contains("needs --seed N"), "{ran:?}");
 }

@@ -70,7 +70,7 @@ fn damage_of_every_kind_is_told_by_attributes_and_by_files_on_every_file_system(
                 assert_eq!(kind, FsKind::Tmpfs);
                 let ran = run(dir, &["sum", "--store=xattr", "data/small"]);
                 assert_eq!(ran.status, Some(1));
-                assert!(ran.err.contains("this file system keeps no extended attributes"), "{}", ran.err);
+                assert!(ran.err.contains("this file system has no extended attributes"), "{}", ran.err);
                 continue;
             }
             let plain = good(dir, &["sum", "-r", "-a", "md5", "data"]);
@@ -88,8 +88,8 @@ fn damage_of_every_kind_is_told_by_attributes_and_by_files_on_every_file_system(
             let mut expected = vec![
                 "'big': rotted: bytes 196608-327680".to_owned(),
                 "'empty': modified: 0 bytes before, 9 now".to_owned(),
-                "'new': unproven: no digest of it was kept".to_owned(),
-                "'one-object': modified: other bytes and another modification time: bytes 0-65536".to_owned(),
+                "'new': unproven: no recorded digest".to_owned(),
+                "'one-object': modified: different bytes and modification time: bytes 0-65536".to_owned(),
                 "'small': rotted: bytes 0-100".to_owned(),
             ];
             expected.sort();
@@ -207,7 +207,7 @@ fn xrootds_and_eoss_checksums_are_written_as_they_do_and_theirs_are_read() {
     let (status, lines) = verify(dir);
     assert_eq!(status, Some(2));
     assert!(
-        lines[0].starts_with("'g': unreadable: user.eos.checksum: a checksum of type 'crc64'"),
+        lines[0].starts_with("'g': unreadable: user.eos.checksum: unsupported checksum type 'crc64'"),
         "{lines:?}"
     );
 }
@@ -226,7 +226,7 @@ fn stored_digests_that_are_damaged_themselves_prove_nothing() {
         fs::write(&kept, &damaged).unwrap();
         let (status, lines) = verify(dir);
         assert_eq!((status, lines.len()), (Some(2), 1), "{lines:?}");
-        assert!(lines[0].starts_with("'big': unreadable: its stored digests: they are"), "{lines:?}");
+        assert!(lines[0].starts_with("'big': unreadable: stored digests: "), "{lines:?}");
     }
     fs::write(&kept, &whole[..whole.len() - 1]).unwrap();
     assert_eq!(verify(dir).0, Some(2));
@@ -248,7 +248,7 @@ fn stored_digests_that_are_damaged_themselves_prove_nothing() {
         set_attribute(&file, "user.surehaul.sums", &damaged);
         let (status, lines) = verify(dir);
         assert_eq!((status, lines.len()), (Some(2), 1), "{lines:?}");
-        assert!(lines[0].starts_with("'big': unreadable: its stored digests: they are"), "{lines:?}");
+        assert!(lines[0].starts_with("'big': unreadable: stored digests: "), "{lines:?}");
     }
 }
 
@@ -261,7 +261,7 @@ fn links_in_the_place_of_the_store_are_neither_followed_nor_removed() {
     symlink("../elsewhere", dir.join("data/.haul")).unwrap();
     let ran = run(dir, &["sum", "-r", "--store=tree", "data"]);
     assert_eq!(ran.status, Some(1));
-    assert!(ran.err.contains("cannot make .haul in"), "{}", ran.err);
+    assert!(ran.err.contains("cannot create .haul in"), "{}", ran.err);
     assert_eq!(fs::read_dir(dir.join("elsewhere")).unwrap().count(), 0);
     assert!(fs::symlink_metadata(dir.join("data/.haul")).unwrap().is_symlink());
 }
@@ -324,7 +324,7 @@ fn where_one_form_is_damaged_the_other_counts_if_it_is_of_the_files_own_time() {
     OpenOptions::new().write(true).open(&file).unwrap().set_modified(later).unwrap();
     let (status, lines) = verify(dir);
     assert_eq!((status, lines.len()), (Some(2), 1), "{lines:?}");
-    assert!(lines[0].starts_with("'f': unreadable: its stored digests: they are damaged"), "{lines:?}");
+    assert!(lines[0].starts_with("'f': unreadable: stored digests: damaged"), "{lines:?}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn a_device_that_fails_under_a_waybill_fails_the_job_and_spares_its_work() {
         let ended = job(&["cp", "-rT", "--waybill"], &[&copied, &source, &sink]);
         ended.failed_with(&[words]);
         assert_eq!(ended.complaints(), 1, "{rule}: {ended:?}");
-        assert_eq!(sink.exists(), begins, "{rule}: what can't be told is not begun");
+        assert_eq!(sink.exists(), begins, "{rule}: a copy without a waybill does not start");
         bed.rules("");
         if begins {
             let [from, to] = [&source, &sink].map(|root| Snapshot::take(root).unwrap());
@@ -99,9 +99,9 @@ fn a_full_disk_under_a_waybill_is_told_with_its_name_and_leaves_nothing_that_loo
         is_not_whole(&at("summed"), home.path());
         is_not_whole(&at("copied"), home.path());
         // With free space, the same waybill is written under a new name.
-        job(&[&["sum", "-r"][..], more, &["--waybill"]].concat(), &[&at("anew"), &data]);
-        job(&["verify", "-q"], &[&at("anew"), &data]).is_fine();
-        for name in ["summed", "copied", "anew"] {
+        job(&[&["sum", "-r"][..], more, &["--waybill"]].concat(), &[&at("retried"), &data]);
+        job(&["verify", "-q"], &[&at("retried"), &data]).is_fine();
+        for name in ["summed", "copied", "retried"] {
             fs::remove_file(at(name)).unwrap();
         }
     }
@@ -156,7 +156,7 @@ fn the_waybill_of_a_copy_that_was_killed_is_cut_off_and_not_appended_to() {
     let ended = job(&["cp", "-auT", "--waybill"], &[&waybill, &source, &sink]);
     ended.failed_with(&[
         "cannot append to the waybill",
-        "was cut off",
+        "not a waybill, or truncated",
         "name a file that does not exist yet",
     ]);
     assert_eq!(fs::read(&waybill).unwrap(), left);

@@ -72,11 +72,11 @@ impl Begun {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(if has_run { Begun::lost() } else { Begun::default() });
             }
-            opened => opened.map_err(LogError::io("read when the job began in", &path))?,
+            opened => opened.map_err(LogError::io("read run history", &path))?,
         };
         let mut text = Vec::new();
         let got = file.take(BYTES_MAX).read_to_end(&mut text);
-        got.map_err(LogError::io("read when the job began in", &path))?;
+        got.map_err(LogError::io("read run history", &path))?;
         Ok(String::from_utf8(text).ok().and_then(|text| Begun::decode(&text)).unwrap_or_else(Begun::lost))
     }
 
@@ -134,7 +134,7 @@ impl Begun {
     fn write(&self, home: &Path, outlasts: bool) -> Result<(), LogError> {
         folder::make(home)?;
         let (path, draft) = (home.join(NAME), home.join("begun.new"));
-        let failed = || LogError::io("write when the job began into", &path);
+        let failed = || LogError::io("write run history", &path);
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
         let written = || {
@@ -426,7 +426,7 @@ mod tests {
                 begun.may_have_lost() && !begun.covers_in_this_life(at(150)) && !begun.is_lost(),
                 "{what}"
             );
-            assert!(begun.covers(at(99)), "{what}: it may have come by the runs that nobody knows");
+            assert!(begun.covers(at(99)), "{what}: the unknown runs may have created the file");
         }
     }
 

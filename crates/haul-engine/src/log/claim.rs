@@ -93,7 +93,7 @@ impl Claim {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) if wait => {
-                    file.lock().map_err(LogError::io("wait for the lock", path))?;
+                    file.lock().map_err(LogError::io("lock", path))?;
                 }
                 Err(TryLockError::WouldBlock) if tries > 0 => {
                     tries -= 1;
@@ -104,39 +104,37 @@ impl Claim {
                     let holder = read(&mut file).unwrap_or_default();
                     return Err(LogError::Held { path: path.clone(), holder });
                 }
-                Err(TryLockError::Error(error)) => return Err(LogError::io("lock it", path)(error)),
+                Err(TryLockError::Error(error)) => return Err(LogError::io("lock", path)(error)),
             }
             // The previous holder may have deleted the lock file and its directory after we opened
             // it.
-            if !is_there(path, &file).map_err(LogError::io("look at the lock", path))? {
+            if !is_there(path, &file).map_err(LogError::io("check lock", path))? {
                 continue;
             }
             let left_by = read(&mut file);
             let claim = Claim { path: path.clone(), file, left_by };
-            claim
-                .sign(&Holder::this().encode())
-                .map_err(LogError::io("write who holds the job into", path))?;
+            claim.sign(&Holder::this().encode()).map_err(LogError::io("write the holder to", path))?;
             return Ok(claim);
         }
     }
 
     /// Releases the job cleanly: the next process finds no holder.
     pub(super) fn release(self) -> Result<(), LogError> {
-        self.sign("").map_err(LogError::io("write that the job is let go into", &self.path))?;
+        self.sign("").map_err(LogError::io("clear the holder in", &self.path))?;
         self.unlock()
     }
 
     /// Restores the previous contents of the lock file, because nothing was done.
     pub(super) fn put_back(&self) -> Result<(), LogError> {
         let before = self.left_by.as_ref().map(Holder::encode).unwrap_or_default();
-        self.sign(&before).map_err(LogError::io("write who held the job into", &self.path))
+        self.sign(&before).map_err(LogError::io("restore the holder in", &self.path))
     }
 
     /// Removes the lock file and releases the lock: the job is finished.
     pub(super) fn remove(self) -> Result<(), LogError> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(LogError::io("remove the lock", &self.path)(error))
+                Err(LogError::io("remove lock", &self.path)(error))
             }
             _ => self.unlock(),
         }
@@ -145,7 +143,7 @@ impl Claim {
     /// Unlocks explicitly: a child process between fork and exec still has the file open, so
     /// closing would not release the lock.
     fn unlock(&self) -> Result<(), LogError> {
-        self.file.unlock().map_err(LogError::io("unlock it", &self.path))
+        self.file.unlock().map_err(LogError::io("unlock", &self.path))
     }
 
     /// Overwrites the holder record and never truncates first: an empty lock file means that the
@@ -166,7 +164,7 @@ fn open(home: &Path, path: &Path) -> Result<File, LogError> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     // Follow no link: a link could lead to another file of this user.
     options.custom_flags(haul_sys::open::NO_FOLLOW);
-    options.open(path).map_err(LogError::io("open the lock", path))
+    options.open(path).map_err(LogError::io("open lock", path))
 }
 
 /// Returns true if the directory disappeared between two calls: the previous holder finished the
@@ -182,13 +180,13 @@ fn went(error: &LogError) -> bool {
 pub(super) fn holder(path: &Path) -> Result<Option<Holder>, LogError> {
     let mut file = match folder::options().open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(LogError::io("open the lock", path))?,
+        opened => opened.map_err(LogError::io("open lock", path))?,
     };
     // A shared lock does not exclude other queries, and closing the file releases it.
     match file.try_lock_shared() {
         Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => Ok(Some(read(&mut file).unwrap_or_default())),
-        Err(TryLockError::Error(error)) => Err(LogError::io("look who holds", path)(error)),
+        Err(TryLockError::Error(error)) => Err(LogError::io("query lock", path)(error)),
     }
 }
 

@@ -79,7 +79,7 @@ impl Hold {
     /// Returns [`LogError::Io`] if a part of the job remains.
     pub fn forget(self) -> Result<(), LogError> {
         let Hold { home, claim } = self;
-        clear(&home).map_err(LogError::io("remove what is in the folder", &home))?;
+        clear(&home).map_err(LogError::io("empty directory", &home))?;
         claim.remove()?;
         remove_empty(&home)
     }
@@ -106,6 +106,6 @@ pub(super) fn remove_empty(path: &Path) -> Result<(), LogError> {
         Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound) => {
             Ok(())
         }
-        done => done.map_err(LogError::io("remove the folder", path)),
+        done => done.map_err(LogError::io("remove directory", path)),
     }
 }

@@ -151,8 +151,7 @@ impl Ledger {
     fn write(&self, state: &mut State, lasting: Lasting) -> Result<(), LogError> {
         state.written = Instant::now();
         let bytes = state.record.encode();
-        replace(&self.path, &bytes, lasting)
-            .map_err(LogError::io("write the record of the job", &self.path))?;
+        replace(&self.path, &bytes, lasting).map_err(LogError::io("write job record", &self.path))?;
         state.owes &= lasting != Lasting::Name;
         Ok(())
     }
@@ -191,7 +190,7 @@ fn as_told_now(mut record: JobRecord) -> JobRecord {
 
 /// Reads the record at `path`; returns `None` if there is none.
 pub(super) fn read(path: &Path) -> Result<Option<Result<JobRecord, RecordFlaw>>, LogError> {
-    let failed = || LogError::io("read the record of the job", path);
+    let failed = || LogError::io("read job record", path);
     let file = match folder::options().open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(failed())?,

@@ -136,7 +136,7 @@ fn with_logs(state: &Path, found: Vec<Listed>) -> Vec<Listed> {
 /// Returns the IDs of all jobs that have a directory.
 pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
     let folder = jobs_folder(state);
-    let failed = || LogError::io("read the folder of the jobs", &folder);
+    let failed = || LogError::io("list the jobs in", &folder);
     let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed())?,
@@ -183,7 +183,7 @@ fn since_1970(time: SystemTime) -> i128 {
 
 /// Returns the sizes of the files of a log, in bytes; empty if there is no log.
 pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
-    let failed = || LogError::io("look at the log", log);
+    let failed = || LogError::io("check log", log);
     let entries = match fs::read_dir(log) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed())?,

@@ -47,7 +47,7 @@ impl FromStr for SyncPolicy {
         let found = SyncPolicy::NAMES.into_iter().find(|(name, _)| *name == word);
         found
             .map(|(_, policy)| policy)
-            .ok_or_else(|| format!("{word:?} is no way to sync; choose object, group or none"))
+            .ok_or_else(|| format!("{word:?} is invalid; valid values are object, group, none"))
     }
 }
 
@@ -102,6 +102,6 @@ mod tests {
                 .into_iter()
                 .all(|(name, policy)| name.parse() == Ok(policy) && policy.to_string() == name)
         );
-        assert!("all".parse::<SyncPolicy>().is_err_and(|said| said.contains("object, group or none")));
+        assert!("all".parse::<SyncPolicy>().is_err_and(|said| said.contains("object, group, none")));
     }
 }

@@ -35,7 +35,7 @@ impl FromStr for Recheck {
         let found = Recheck::NAMES.into_iter().find(|(name, _)| *name == word);
         found
             .map(|(_, recheck)| recheck)
-            .ok_or_else(|| format!("{word:?} says not what to compare again; choose none, sample or all"))
+            .ok_or_else(|| format!("{word:?} is invalid; valid values are none, sample, all"))
     }
 }
 
@@ -55,6 +55,6 @@ mod tests {
         for (name, recheck) in Recheck::NAMES {
             assert_eq!((name.parse(), recheck.to_string()), (Ok(recheck), name.to_owned()));
         }
-        assert!("some".parse::<Recheck>().is_err_and(|said| said.contains("none, sample or all")));
+        assert!("some".parse::<Recheck>().is_err_and(|said| said.contains("none, sample, all")));
     }
 }

@@ -56,11 +56,11 @@ impl fmt::Display for RoomLimit {
             RoomLimit::Bytes(bytes) => {
                 write!(
                     f,
-                    "the logs of jobs that were cut off take as much as they may, {bytes} bytes; raise --log-quota"
+                    "log quota exceeded: logs of interrupted jobs use all of {bytes} bytes; raise --log-quota"
                 )
             }
             RoomLimit::Jobs(jobs) => {
-                write!(f, "as many jobs that were cut off are kept as may be, {jobs}; raise --log-jobs")
+                write!(f, "job limit reached: the logs of {jobs} interrupted jobs are kept; raise --log-jobs")
             }
         }
     }

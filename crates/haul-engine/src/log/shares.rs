@@ -121,14 +121,14 @@ mod tests {
         ];
         let six = jobs(&six);
         assert_eq!(few(&six, (7, 3, 1), &[]), Answer::Without(id(2)));
-        assert_eq!(few(&six, (7, 3, 1), &[2]), Answer::Without(id(3)), "what can't be forgotten stays");
-        assert_eq!(few(&six, (7, 3, 1), &[1, 2, 3]), full, "who has no more than a share gives nothing up");
-        assert_eq!(few(&six, (7, 2, 1), &[]), Answer::Without(id(2)), "of two guests each has three");
-        assert_eq!(few(&six, (7, 1, 1), &[]), full, "nobody takes from those who have less");
-        assert_eq!(few(&six, (5, 2, 10), &[]), Answer::Room, "a job that is there takes no further place");
+        assert_eq!(few(&six, (7, 3, 1), &[2]), Answer::Without(id(3)), "a job in use is not evicted");
+        assert_eq!(few(&six, (7, 3, 1), &[1, 2, 3]), full, "a client within its share keeps its jobs");
+        assert_eq!(few(&six, (7, 2, 1), &[]), Answer::Without(id(2)), "of two clients each has three");
+        assert_eq!(few(&six, (7, 1, 1), &[]), full, "no client evicts jobs of a client with less");
+        assert_eq!(few(&six, (5, 2, 10), &[]), Answer::Room, "an existing job needs no additional space");
         let mut ended = six.clone();
         ended.get_mut(&id(5)).unwrap().bytes = 0;
-        assert_eq!(few(&ended, (7, 1, 1), &[]), Answer::Room, "what is over does not count");
+        assert_eq!(few(&ended, (7, 1, 1), &[]), Answer::Room, "a finished job does not count");
     }
 
     #[test]

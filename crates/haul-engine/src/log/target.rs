@@ -47,7 +47,7 @@ impl Target {
             return Ok(());
         }
         let (path, draft) = (home.join(NAME), home.join("target.new"));
-        let failed = || LogError::io("write where the job goes into", &path);
+        let failed = || LogError::io("write the destination of the job to", &path);
         let opened = folder::options().write(true).create(true).truncate(true).open(&draft);
         opened.and_then(|mut file| file.write_all(&bytes)).map_err(failed())?;
         fs::rename(&draft, &path).map_err(failed())
@@ -59,7 +59,7 @@ impl Target {
     /// Returns [`LogError::Io`] if the file cannot be read.
     pub(crate) fn read(home: &Path) -> Result<Option<Target>, LogError> {
         let path = home.join(NAME);
-        let failed = || LogError::io("read where the job goes from", &path);
+        let failed = || LogError::io("read the destination of the job from", &path);
         let file = match folder::options().open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed())?,

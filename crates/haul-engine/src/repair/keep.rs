@@ -48,7 +48,7 @@ impl Keeper {
                 copy(file, &kept, *range)?;
                 cache::sync_all(&kept)
             });
-            kept.map_err(Why::io("keep what is replaced"))?;
+            kept.map_err(Why::io("keep the replaced bytes"))?;
         }
         spot.sync()
     }

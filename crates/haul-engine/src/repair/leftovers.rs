@@ -71,14 +71,14 @@ impl Repair<'_> {
         if self.settings.dry_run {
             return Err(Why::CutOff);
         }
-        let (file, _) = spot.open().map_err(Why::io("open it"))?;
+        let (file, _) = spot.open().map_err(Why::io("open the file"))?;
         let became = inplace::recover(&Disk::hold(&spot, &file, claim, self.stop)?)?;
         let Some(became) = became else { return as_before() };
         report.recovered(path, became);
         if became == Recovered::Finished {
             return Ok(Judged::Done(Done::Finished));
         }
-        let facts = stat_fd(&file).map_err(Why::io("look at it"))?;
+        let facts = stat_fd(&file).map_err(Why::io("check the file"))?;
         let Moment { sec, nsec } = claim.entry.mtime;
         let kind = if facts.size != claim.size() {
             VerdictKind::Modified(Change::Size { was: claim.size(), is: facts.size })

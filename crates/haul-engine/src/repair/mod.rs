@@ -392,7 +392,7 @@ impl Repair<'_> {
             _ => return Ok(Done::Right),
         }
         let spot = Spot::of(self.root, &claim.entry.path).map_err(Why::place)?;
-        let old = spot.open().map_err(Why::io("open it"))?;
+        let old = spot.open().map_err(Why::io("open the file"))?;
         let (file, facts) = &old;
         if self.settings.dry_run && self.written.contains(&facts.identity()) {
             return Ok(Done::Right);

@@ -31,13 +31,13 @@ impl Repair<'_> {
         match &entry.kind {
             Kind::Directory => {
                 if !was_made {
-                    mkdir_at(place, name, 0o700).map_err(Why::io("make the directory"))?;
+                    mkdir_at(place, name, 0o700).map_err(Why::io("create the directory"))?;
                 }
                 metadata::set_mode_at(place, name, entry.mode).map_err(Why::io("set the mode"))?;
                 metadata::set_times_at(place, name, times).map_err(Why::io("set the times"))?;
             }
             Kind::Link { target } => {
-                symlink_at(OsStr::from_bytes(target), place, name).map_err(Why::io("make the link"))?;
+                symlink_at(OsStr::from_bytes(target), place, name).map_err(Why::io("create the link"))?;
                 metadata::set_times_at(place, name, times).map_err(Why::io("set the times"))?;
             }
             Kind::Same { first } => {
@@ -47,7 +47,7 @@ impl Repair<'_> {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                         return Err(Why::Modified(Change::NotSame));
                     }
-                    other => other.map_err(Why::io("link it to the file it is a further name of"))?,
+                    other => other.map_err(Why::io("create the hard link"))?,
                 }
             }
             Kind::File(_) | Kind::Special(_) => return Err(Why::Special),
@@ -71,7 +71,7 @@ impl Repair<'_> {
     fn first_name(&self, first: &RelPath) -> Result<Spot, Why> {
         let spot = Spot::of(self.root, first).map_err(Why::place)?;
         let facts = stat_at(&spot.place, spot.name.as_c_str(), Follow::No);
-        let facts = facts.map_err(Why::io("look at the file it is a further name of"))?;
+        let facts = facts.map_err(Why::io("check the target of the hard link"))?;
         if facts.kind == FileKind::Regular { Ok(spot) } else { Err(Why::Modified(Change::NotSame)) }
     }
 }

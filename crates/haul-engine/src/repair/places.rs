@@ -93,7 +93,7 @@ impl Spot {
 
     /// Syncs the names in the directory.
     pub(super) fn sync(&self) -> Result<(), Why> {
-        self.sync_names().map_err(Why::io("make the new name durable"))
+        self.sync_names().map_err(Why::io("sync the new name"))
     }
 
     /// Same as [`Spot::sync`], but returns the plain I/O error.
@@ -148,7 +148,7 @@ pub(super) fn spot_made(
                 made.insert(dir.as_bytes().to_vec());
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Why::io("make a directory")(error)),
+            Err(error) => return Err(Why::io("create a directory")(error)),
         }
     }
     Spot::of(root, path).map_err(Why::place)

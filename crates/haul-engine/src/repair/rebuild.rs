@@ -100,7 +100,8 @@ impl Rebuild<'_> {
         while at < range.end.0 {
             self.check_stop()?;
             let want = (buffer.len() as u64).min(range.end.0 - at) as usize;
-            let got = transfer::read_at(old, at, &mut buffer[..want]).map_err(Why::io("read it again"))?;
+            let got =
+                transfer::read_at(old, at, &mut buffer[..want]).map_err(Why::io("read the file again"))?;
             if got < want {
                 return Err(Why::ChangedMeanwhile);
             }
@@ -125,11 +126,11 @@ impl Rebuild<'_> {
         let times = match self.old {
             Some((old, facts)) => {
                 metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid))
-                    .map_err(Why::io("give the repaired file its owner"))?;
+                    .map_err(Why::io("set the owner of the repaired file"))?;
                 let (src, dst) = (Place::file(old), Place::file(new));
                 let is_no_list = |name: &std::ffi::CStr| !name.to_bytes().starts_with(b"system.posix_acl_");
                 let failures = metadata::copy_xattrs(src, dst, is_no_list)
-                    .map_err(Why::io("read its extended attributes"))?;
+                    .map_err(Why::io("read the extended attributes"))?;
                 if let Some(failure) = failures.into_iter().next() {
                     return Err(Why::Attribute(failure.to_string()));
                 }
@@ -142,11 +143,11 @@ impl Rebuild<'_> {
                 // Without the original owner, a setuid program must not run as the user who
                 // repaired it.
                 let mode = if self.has_replicas_owner(new) { mode } else { mode & 0o1777 };
-                metadata::set_mode_fd(new, mode).map_err(Why::io("give the new file its mode"))?;
+                metadata::set_mode_fd(new, mode).map_err(Why::io("set the mode of the new file"))?;
                 Times { atime: None, mtime }
             }
         };
-        metadata::set_times_fd(new, times).map_err(Why::io("give the repaired file its times"))
+        metadata::set_times_fd(new, times).map_err(Why::io("set the times of the repaired file"))
     }
 
     /// Gives a file that was missing the owner of the file in the replica, if this user may.
@@ -184,14 +185,14 @@ impl Rebuild<'_> {
             }
             other => other,
         };
-        renamed.map_err(Why::io("put the repaired file in place"))
+        renamed.map_err(Why::io("rename the repaired file"))
     }
 }
 
 impl<'a> Beside<'a> {
     /// Creates a new file; replaces one that a killed repair left.
     fn create(spot: &'a Spot) -> Result<Beside<'a>, Why> {
-        let failed = || Why::io("make a file beside it");
+        let failed = || Why::io("create a temporary file");
         let name = name_beside(spot)?;
         for _ in 0..ATTEMPTS {
             match create_new_at(&spot.place, name.as_c_str(), 0o600) {
@@ -212,7 +213,7 @@ impl<'a> Beside<'a> {
 
     /// Checks that the name still refers to the file: another repair has not removed it as stale.
     fn check_name(&self) -> Result<(), Why> {
-        let ours = stat_fd(&self.file).map_err(Why::io("look at the repaired file"))?;
+        let ours = stat_fd(&self.file).map_err(Why::io("check the repaired file"))?;
         match stat_at(&self.spot.place, self.name.as_c_str(), Follow::No) {
             Ok(found) if found.is_still(&ours) => Ok(()),
             _ => Err(Why::Busy),
@@ -242,7 +243,7 @@ pub(super) fn link_over(file: &Spot, name: &Spot) -> Result<(), Why> {
         // The first failure counts.
         renamed.inspect_err(|_| drop(unlink_at(place, beside)))
     });
-    renamed.map_err(Why::io("link a further name to the repaired file"))?;
+    renamed.map_err(Why::io("create a hard link to the repaired file"))?;
     name.sync()
 }
 
@@ -250,7 +251,7 @@ pub(super) fn link_over(file: &Spot, name: &Spot) -> Result<(), Why> {
 fn name_beside(spot: &Spot) -> Result<CString, Why> {
     let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, spot.name.as_bytes());
     let name = CString::new(format!(".haul-repair-{digest}"));
-    name.map_err(|error| Why::io("make a file beside it")(error.into()))
+    name.map_err(|error| Why::io("create a temporary file")(error.into()))
 }
 
 /// Removes a regular file of this user that no repair holds.
@@ -258,22 +259,22 @@ fn remove_stale(spot: &Spot, name: &CString) -> Result<(), Why> {
     let file = match open_entry_at(&spot.place, name.as_c_str()) {
         Ok(fd) => File::from(fd),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Why::io("look at what a repair before this one left")(error)),
+        Err(error) => return Err(Why::io("check the temporary file of an earlier repair")(error)),
     };
-    let facts = stat_fd(&file).map_err(Why::io("look at what a repair before this one left"))?;
+    let facts = stat_fd(&file).map_err(Why::io("check the temporary file of an earlier repair"))?;
     let is_ours = facts.kind == FileKind::Regular && facts.uid == process::effective_user();
     // A repair that was killed in its last steps may have changed the owner and other metadata
     // already.
     if file.try_lock().is_err() || !(is_ours || process::effective_user() == 0) {
         return Err(Why::Busy);
     }
-    unlink_at(&spot.place, name.as_c_str()).map_err(Why::io("remove what a repair before this one left"))
+    unlink_at(&spot.place, name.as_c_str()).map_err(Why::io("remove the temporary file of an earlier repair"))
 }
 
 /// Reads the repaired file again, past the page cache, and compares it with all recorded digests of
 /// its contents.
 pub(super) fn prove(new: &File, claim: &Claim, stop: &AtomicBool) -> Result<(), Why> {
-    let failed = || Why::io("read the repaired file back");
+    let failed = || Why::io("read back the repaired file");
     let size = claim.size();
     cache::drop_range(new, ByteRange::between(0, size)).map_err(failed())?;
     let file = reopen_source(new, false).map_err(failed())?;

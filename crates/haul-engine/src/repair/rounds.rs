@@ -69,7 +69,7 @@ pub trait Remotes {
 /// Reaches no host.
 impl Remotes for () {
     fn fetch(&self, _: usize, _: &Asked<'_>) -> Answered {
-        Answered { broken: Some("no other host can be reached".to_owned()), ..Answered::default() }
+        Answered { broken: Some("cannot reach other hosts".to_owned()), ..Answered::default() }
     }
 }
 
@@ -217,7 +217,7 @@ impl Repair<'_> {
             Err(error) => {
                 let reason = reason(&error);
                 let why =
-                    format!("what it sends can't stand in {}: {reason}; say --staging DIR", quote(base));
+                    format!("cannot store received data in {}: {reason}; use --staging DIR", quote(base));
                 report.unreached(number, &why);
                 tally.unreached += 1;
                 return Ok(later.wanted);

@@ -154,8 +154,9 @@ impl Staging {
 /// empty directory. The marker contains the inode number, so that a copy in a user's data is not
 /// treated as a staging directory.
 fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
-    let text =
-        format!("What 'haul repair' fetched from other hosts. The next repair removes it.\ninode {ino}\n");
+    let text = format!(
+        "Data that 'haul repair' received from other hosts. The next repair removes it.\ninode {ino}\n"
+    );
     let found = match open_entry_at(dir, MARK) {
         Ok(mark) if stat_fd(&mark)?.kind == FileKind::Regular => {
             let mut found = vec![0; MARK_BYTES];

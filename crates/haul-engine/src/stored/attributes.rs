@@ -140,7 +140,7 @@ fn c_name(name: &str) -> CString {
 /// used only if there are no others. The error is a message for the user.
 pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>, String> {
     let unread =
-        |error: io::Error| format!("its stored checksum can't be read: {}", crate::sum::reason(&error));
+        |error: io::Error| format!("cannot read the stored checksum: {}", crate::sum::reason(&error));
     let mut found: Option<Stored> = None;
     for algorithm in xrootd::algorithms() {
         let named = xrootd::name_of(algorithm).unwrap_or_default();

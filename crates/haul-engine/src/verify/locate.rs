@@ -56,14 +56,14 @@ pub enum WhyWhole {
 impl fmt::Display for WhyWhole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WhyWhole::NoLeaves => f.write_str("the waybill keeps no leaves of this file"),
+            WhyWhole::NoLeaves => f.write_str("the waybill has no leaves of this file"),
             WhyWhole::BadLeaves => {
-                f.write_str("the waybill's leaves are damaged or don't make the object's digest")
+                f.write_str("the leaves in the waybill do not match the digest of the object")
             }
-            WhyWhole::RightAgain => f.write_str("all of it was right when it was read again"),
-            WhyWhole::Changed => f.write_str("the file changed meanwhile"),
-            WhyWhole::Unreadable(reason) => write!(f, "it can't be read again: {reason}"),
-            WhyWhole::TooMany => write!(f, "more than {RANGES_MAX} ranges of it are damaged"),
+            WhyWhole::RightAgain => f.write_str("no difference in the second read"),
+            WhyWhole::Changed => f.write_str("the file changed since the first read"),
+            WhyWhole::Unreadable(reason) => write!(f, "cannot read the object again: {reason}"),
+            WhyWhole::TooMany => write!(f, "more than {RANGES_MAX} damaged ranges"),
             WhyWhole::Stopped => f.write_str("interrupted"),
         }
     }

@@ -136,7 +136,7 @@ pub enum VerifyError {
     #[error("cannot open {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     Root(OsString, #[source] io::Error),
     /// The state of an earlier run cannot be read.
-    #[error("going on: {}: {}", crate::copy::quote(.0), sum::reason(.1))]
+    #[error("cannot resume from {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     State(OsString, #[source] io::Error),
     /// The root cannot be listed.
     #[error("cannot list {}: {}", crate::copy::quote(.0), sum::reason(.1))]
@@ -272,7 +272,9 @@ fn open_log(
     let Some(file) = &settings.resume else { return Ok(None) };
     let Some(closing) = summary.closing.filter(|_| tallied.flaws == 0) else {
         if file.is_there() {
-            report.resumption(&Resumption::Anew("the waybill has flaws, so nothing is passed over or kept"));
+            report.resumption(&Resumption::Anew(
+                "the waybill has flaws; every entry is verified and no state is kept",
+            ));
         }
         return Ok(None);
     };
@@ -366,7 +368,8 @@ fn look_through(
 /// second pass would find no entries and thus no damage.
 fn read(path: &OsStr) -> Result<Reader<BufReader<File>>, ReadError> {
     if !std::fs::metadata(path)?.is_file() {
-        let why = "it is no regular file, and a waybill is read more than once: save it as one first";
+        let why =
+            "not a regular file, but a waybill is read more than once; save the waybill to a file first";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
     }
     Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(path)?)))

@@ -139,7 +139,7 @@ impl Place {
     /// Decodes the output of [`encode`](Place::encode) for the same job, or returns the reason for
     /// the refusal.
     fn decode(text: &str, bound: &str) -> Result<Place, &'static str> {
-        const TORN: &str = "it is damaged or cut off";
+        const TORN: &str = "damaged or truncated";
         let (body, sum) = text.rfind("blake3=").map(|at| text.split_at(at)).ok_or(TORN)?;
         if sum != format!("blake3={}\n", digest(Algorithm::Blake3, body.as_bytes())) {
             return Err(TORN);
@@ -147,10 +147,10 @@ impl Place {
         let lines: Vec<&str> = body.lines().collect();
         let [head, found, place, again] = lines[..] else { return Err(TORN) };
         if head != format!("{MAGIC}version=2") {
-            return Err("it is of another version");
+            return Err("unsupported version");
         }
         if found != format!("bound={bound}") {
-            return Err("it belongs to another waybill, directory, or way to verify");
+            return Err("belongs to another waybill, directory or set of options");
         }
         let mut fields = place.split(' ');
         let mut text_of = |name| fields.next()?.strip_prefix(name)?.strip_prefix('=');
@@ -225,16 +225,16 @@ impl Log {
         report: &mut dyn VerifyReport,
     ) -> io::Result<Log> {
         let bound = digest(Algorithm::Blake3, bound).to_string();
-        let text = file.path().map_or_else(|| Ok(Vec::new()), |path| read(&path, "it"))?;
+        let text = file.path().map_or_else(|| Ok(Vec::new()), |path| read(&path, "the file"))?;
         if let StateFile::Named(path) = &file {
             let (draft, stamps) = (draft_of(Path::new(path)), stamps_of(Path::new(path)));
-            read(&draft, "the file of this name with .new behind it")?;
+            read(&draft, "the file with .new appended to this name")?;
             let [is_draft, are_stamps] = [draft, stamps].map(|path| fs::symlink_metadata(path).is_ok());
             if text.is_empty() && are_stamps && !is_draft {
-                return Err(not_ours("the file of this name with .stamps behind it"));
+                return Err(not_ours("the file with .stamps appended to this name"));
             }
         }
-        let found = std::str::from_utf8(&text).map_err(|_| "it is damaged or cut off");
+        let found = std::str::from_utf8(&text).map_err(|_| "damaged or truncated");
         let anew = Place { seed, ..Place::default() };
         let place = match found.and_then(|text| Place::decode(text, &bound)) {
             _ if text.is_empty() => anew,
@@ -379,7 +379,7 @@ fn read(path: &Path, what: &str) -> io::Result<Vec<u8>> {
 }
 
 fn not_ours(what: &str) -> io::Error {
-    let why = format!("{what} is no state of a verification and is left alone; name another file");
+    let why = format!("{what} is not the state of a verification and stays unchanged; use another file");
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

@@ -15,13 +15,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum RootError {
     /// The waybill cannot be read.
-    #[error("cannot read the root that the waybill recorded: {0}; name ROOT")]
+    #[error("cannot read the root that the waybill records: {0}; specify ROOT")]
     Unread(#[from] ReadError),
     /// The waybill has no section.
-    #[error("the waybill records no root; name ROOT")]
+    #[error("the waybill records no root; specify ROOT")]
     None,
     /// The sections have different roots.
-    #[error("the sections of the waybill record different roots; name ROOT")]
+    #[error("the sections of the waybill record different roots; specify ROOT")]
     Several,
 }
 

@@ -99,7 +99,7 @@ impl StoredFiles {
         let (path, fault) = match named {
             Ok(path) => (path, None),
             // The path is too long for any record: report its last component.
-            Err(fault) => (last_name(found), Some(format!("its path is refused: {fault}"))),
+            Err(fault) => (last_name(found), Some(format!("invalid path: {fault}"))),
         };
         let mut expected = Expected {
             number: 0,

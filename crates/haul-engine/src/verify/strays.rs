@@ -116,7 +116,7 @@ impl Strays<'_> {
             Ok(path) => (path, kind),
             // The path is too long for any waybill: report its last component.
             Err(fault) => {
-                let why = format!("its path is refused: {fault}");
+                let why = format!("invalid path: {fault}");
                 (last_name(OsStr::from_bytes(path)), VerdictKind::Unreadable(why))
             }
         };

@@ -330,7 +330,7 @@ fn leaves_that_do_not_make_their_object_are_refused() {
     hurt(&root.join("f"), [OBJECT + 9000, 2 * OBJECT + 9000]);
     let told = verified(&waybill, &root, 1, false);
     assert_eq!(told.flaws.len(), 1);
-    assert!(told.flaws[0].contains("does not follow from the digests of its leaves"), "{:?}", told.flaws);
+    assert!(told.flaws[0].contains("does not match the digests of its leaves"), "{:?}", told.flaws);
     let verdict = &told.verdicts[0];
     // All bytes of the object with bad leaves, and the damaged leaf of the other object.
     let leaf_at = |at: u64| ByteRange::between(at / 1024 * 1024, at / 1024 * 1024 + 1024);

@@ -123,7 +123,7 @@ fn the_second_process_at_a_job_is_told_who_has_it_or_waits() {
     assert_eq!(holder.pid, Some(std::process::id()));
     let host = Command::new("uname").arg("-n").output().unwrap().stdout;
     assert_eq!(holder.host, String::from_utf8(host).unwrap().trim());
-    assert!(error.to_string().contains("wait until it has ended"), "{error}");
+    assert!(error.to_string().contains("wait for it to finish"), "{error}");
     // Another job is not locked.
     let other = Job { id: Identity::of(b"cp c d"), ..job() };
     assert!(Keeper::open(dir.path(), other, settings(SyncPolicy::Group)).is_ok());
@@ -199,7 +199,7 @@ fn a_lock_that_can_not_be_written_goes_on_saying_who_was_killed() {
     let faults = FaultFs::mount(&store, &view, rules).unwrap();
     drop(take(&view).unwrap());
     let error = take(&view).unwrap_err();
-    assert!(error.to_string().contains("make room there"), "{error}");
+    assert!(error.to_string().contains("free space"), "{error}");
     faults.close();
     let hold = take(&store).unwrap();
     assert_eq!(hold.left_by().and_then(|holder| holder.pid), Some(std::process::id()));
@@ -290,7 +290,7 @@ fn logs_of_newer_programs_and_folders_of_others_stop_before_anything_is_touched(
     symlink(dir.path().join("mine"), home.join("lock")).unwrap();
     assert!(matches!(
         Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)),
-        Err(LogError::Io { what: "open the lock", .. })
+        Err(LogError::Io { what: "open lock", .. })
     ));
     assert_eq!(fs::read(dir.path().join("mine")).unwrap(), b"precious");
     fs::remove_file(home.join("lock")).unwrap();
@@ -407,7 +407,7 @@ fn what_is_taken_out_of_a_record_stays_out_though_the_disk_was_full_at_first() {
     let range = |from| Kept { dev: 1, from, until: from + 5 };
     ledger.keep(&[range(10)], true).unwrap();
     let error = ledger.keep(&[], true).unwrap_err();
-    assert!(error.to_string().contains("make room there"), "{error}");
+    assert!(error.to_string().contains("free space"), "{error}");
     let error = ledger.keep(&[range(20)], true).unwrap_err();
     assert!(error.to_string().contains("Input/output error"), "the folder is synced: {error}");
     drop((ledger, hold));

@@ -44,7 +44,7 @@ pub struct Way {
 #[derive(Debug, Error)]
 pub enum BoundError {
     /// A system call failed.
-    #[error("{}: {doing}: {source}", path.display())]
+    #[error("cannot {doing} {}: {source}", path.display())]
     Failed {
         /// Description of the attempted step.
         doing: &'static str,
@@ -54,10 +54,10 @@ pub enum BoundError {
         source: io::Error,
     },
     /// The file system has no direct I/O.
-    #[error("{}: its file system has no direct I/O; leave --direct out", .0.display())]
+    #[error("cannot use direct I/O on {}: not supported by its file system; omit --direct", .0.display())]
     NoDirect(PathBuf),
     /// The source became shorter.
-    #[error("{}: it ended at byte {at}, before its length", path.display())]
+    #[error("cannot read {}: end of file at byte {at}, before its length", path.display())]
     Shrank {
         /// Path of the source.
         path: PathBuf,
@@ -106,7 +106,8 @@ impl<'p> End<'p> {
     fn of(path: &'p Path, file: File, way: &Way) -> Result<End<'p>, BoundError> {
         let mut end = End { path, file, direct: None };
         if way.direct {
-            let alignment = direct::alignment(&end.file).map_err(|source| end.failed("ask", source))?;
+            let alignment = direct::alignment(&end.file)
+                .map_err(|source| end.failed("query direct I/O alignment of", source))?;
             let set = alignment.filter(|_| direct::set_direct(&end.file, true).is_ok());
             end.direct = Some(set.ok_or_else(|| BoundError::NoDirect(path.to_owned()))?);
         }
@@ -114,7 +115,7 @@ impl<'p> End<'p> {
     }
 
     fn block(&self, bytes: usize) -> Result<AlignedBuffer, BoundError> {
-        AlignedBuffer::new(bytes).map_err(|source| self.failed("buffer", source))
+        AlignedBuffer::new(bytes).map_err(|source| self.failed("allocate a buffer for", source))
     }
 
     /// Reads a whole object, block by block.

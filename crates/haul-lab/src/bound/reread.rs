@@ -98,7 +98,8 @@ fn read_back(sink: &End<'_>, to_prove: &Mutex<Receiver<Object>>, way: &Way) -> R
         let waited = cache::wait_writeback(&sink.file, object.range);
         waited.map_err(|error| sink.failed("write back", error))?;
         for advice in [Advice::DontNeed, Advice::WillNeed] {
-            cache::advise(&sink.file, object.range, advice).map_err(|error| sink.failed("advise", error))?;
+            cache::advise(&sink.file, object.range, advice)
+                .map_err(|error| sink.failed("set cache advice for", error))?;
         }
         sink.read(object, &mut block)?;
     }

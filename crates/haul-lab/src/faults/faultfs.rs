@@ -253,7 +253,7 @@ impl Control {
     pub(super) fn meet(&mut self, op: Op, path: &Path, from: u64, to: u64) -> Vec<Action> {
         match self.file.as_mut().map(RulesFile::changed) {
             Some(Ok(Some(rules))) => self.rules = rules,
-            Some(Err(error)) => eprintln!("faultfs: {error}; the rules stay as they were"),
+            Some(Err(error)) => eprintln!("faultfs: {error}; keeping the previous rules"),
             Some(Ok(None)) | None => {}
         }
         let actions = self.rules.meet(op, path.as_os_str().as_bytes(), from, to);

@@ -278,11 +278,11 @@ fn attributes_that_lag_are_shown_anew_when_a_file_is_opened() {
     let len = |name| fs::metadata(bed.view(name)).unwrap().len();
     assert_eq!(len("f"), 3);
     fs::write(bed.source("f"), b"three").unwrap();
-    assert_eq!(len("f"), 3, "somebody else wrote it");
+    assert_eq!(len("f"), 3, "another process wrote the file");
     assert_eq!(fs::read(bed.view("f")).unwrap(), b"three");
-    assert_eq!(len("f"), 5, "it was opened since");
+    assert_eq!(len("f"), 5, "the file was opened since");
     fs::write(bed.view("f"), b"changed").unwrap();
-    assert_eq!(len("f"), 7, "it was written here");
+    assert_eq!(len("f"), 7, "the file was written here");
     fs::remove_file(bed.view("f")).unwrap();
     fs::create_dir(bed.source("f")).unwrap();
     assert!(fs::metadata(bed.view("f")).unwrap().is_dir(), "another one, whatever its number");

@@ -26,7 +26,7 @@ pub fn refused(metadata: &Value, allowed: &[String]) -> Vec<String> {
                 Some(licence) => match is_met(licence, allowed) {
                     Some(true) => None,
                     Some(false) => Some(format!("{name}: {licence}")),
-                    None => Some(format!("{name}: '{licence}' is no licence expression")),
+                    None => Some(format!("{name}: invalid licence expression '{licence}'")),
                 },
             }
         })
@@ -132,7 +132,11 @@ mod tests {
         let refused = refused(&data, &["MIT".to_owned()]);
         assert_eq!(
             refused,
-            ["copyleft: GPL-3.0-only", "silent states no licence", "odd: 'MIT OR' is no licence expression"]
+            [
+                "copyleft: GPL-3.0-only",
+                "silent states no licence",
+                "odd: invalid licence expression 'MIT OR'"
+            ]
         );
     }
 

@@ -79,12 +79,12 @@ fn check(rows: Vec<Row<'_>>, options: &BTreeSet<String>, is_there: impl Fn(&str)
             // The value of the option is not part of its name.
             let name = option.split(['=', '[', ' ']).next().unwrap_or(option);
             if !options.contains(name) {
-                found.push(format!("line {line}: {name} is no option of this tool"));
+                found.push(format!("line {line}: {name} is not an option of this tool"));
             }
             named.insert(name.to_owned());
         }
         if does.is_empty() || difference.contains(&"") {
-            found.push(format!("line {line} leaves a column empty"));
+            found.push(format!("line {line} has an empty column"));
         }
         let mut tests = quoted(tests).peekable();
         if tests.peek().is_none() {
@@ -182,10 +182,10 @@ mod tests {
             ["line 3: no test cp/table.rs::gone"]
         );
         assert_eq!(row("| `-l` | links | | none |"), ["line 3 names no test"]);
-        assert_eq!(row("| `-l` | links | `cp/table.rs::links` | |"), ["line 3 leaves a column empty"]);
+        assert_eq!(row("| `-l` | links | `cp/table.rs::links` | |"), ["line 3 has an empty column"]);
         assert_eq!(
             row("| `-l` `-k` | links | `cp/table.rs::links` | none |"),
-            ["line 3: -k is no option of this tool"]
+            ["line 3: -k is not an option of this tool"]
         );
     }
 

@@ -225,6 +225,6 @@ mod tests {
             ("compiled", "libc", Value::Null),
         ]);
         assert_eq!(impure_packages(&data, "haul-plan"), Ok(vec![]));
-        assert!(impure_packages(&data, "nobody").is_err());
+        assert!(impure_packages(&data, "unknown").is_err());
     }
 }

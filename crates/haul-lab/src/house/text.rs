@@ -82,9 +82,9 @@ pub fn length_breach(path: &Path, text: &str, reasoned: &[(&str, &str)]) -> Opti
     let reason = reasoned.iter().find(|(name, _)| path == Path::new(name)).map(|(_, reason)| *reason);
     let shown = path.display();
     match (is_source(path) && lines > LINES_MAX, reason) {
-        (true, None) => Some(format!("{shown} has {lines} lines; {LINES_MAX} is the most without a reason")),
+        (true, None) => Some(format!("{shown} has {lines} lines; the limit without a reason is {LINES_MAX}")),
         (true, Some(reason)) if reason.trim().is_empty() => Some(format!("{shown} is long without a reason")),
-        (false, Some(_)) => Some(format!("{shown} has {lines} lines and needs no place on the list")),
+        (false, Some(_)) => Some(format!("{shown} has only {lines} lines; remove it from the list")),
         _ => None,
     }
 }

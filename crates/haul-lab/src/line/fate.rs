@@ -53,7 +53,9 @@ pub struct Fate {
 
 /// Error of parsing a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("'{0}' is not written as CONNECTION:WAY:BYTE:ILL, e.g. 2:up:1000:flip or all:down:5:stall=700ms")]
+#[error(
+    "invalid fault '{0}'; the format is CONNECTION:WAY:BYTE:ILL, for example 2:up:1000:flip or all:down:5:stall=700ms"
+)]
 pub struct FateError(String);
 
 impl Way {

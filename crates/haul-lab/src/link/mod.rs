@@ -52,7 +52,7 @@ pub enum LinkError {
     #[error(transparent)]
     Tool(#[from] ToolError),
     /// The TUN interface could not be created.
-    #[error("no TUN interface in {namespace}: {source}")]
+    #[error("cannot create a TUN interface in {namespace}: {source}")]
     Tunnel {
         /// Namespace of the interface.
         namespace: String,
@@ -60,7 +60,7 @@ pub enum LinkError {
         source: io::Error,
     },
     /// Forwarding of packets failed.
-    #[error("the link broke: {0}")]
+    #[error("cannot forward packets: {0}")]
     Carry(io::Error),
 }
 

@@ -43,7 +43,7 @@ pub struct Parts {
 #[derive(Debug, Error)]
 pub enum PartError {
     /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot use {}: {source}", path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -51,13 +51,13 @@ pub enum PartError {
         source: io::Error,
     },
     /// The connection failed.
-    #[error("the connection failed: {0}")]
+    #[error("cannot connect: {0}")]
     Wire(#[from] io::Error),
     /// TLS setup failed.
-    #[error("TLS failed: {0}")]
+    #[error("cannot use TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// The certificate could not be created.
-    #[error("no certificate: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
 }
 

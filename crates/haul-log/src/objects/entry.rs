@@ -138,7 +138,7 @@ impl Record {
 
     /// Decodes a record without its checksum.
     fn of(body: &[u8], len: usize) -> Result<Record, &'static str> {
-        const UNKNOWN: &str = "there is no such record";
+        const UNKNOWN: &str = "unknown record";
         let long = |at: usize| number(&body[at..at + 8]);
         let extent = |at: usize| Extent { offset: long(at), length: long(at + 8) };
         let serial = body.get(4..8).map(|serial| number(serial) as u32).ok_or(UNKNOWN)?;
@@ -162,7 +162,7 @@ fn subject(body: &[u8]) -> Result<Subject, &'static str> {
     };
     let mtime = Moment { sec: number(&body[40..48]) as i64, nsec: number(&body[48..52]) as u32 };
     if mtime.nsec >= 1_000_000_000 {
-        return Err("a second has 1,000,000,000 nanoseconds");
+        return Err("nanoseconds out of range");
     }
     let path = RelPath::new(&body[BEFORE_PATH..]).map_err(|_| "a path leads out of the job's destination")?;
     let source = SourceVersion { size: number(&body[32..40]), mtime, identity: identity(52) };

@@ -63,7 +63,7 @@ impl Head {
             [Kind::File, Kind::Index, Kind::Shared].into_iter().find(|&kind| kind as u8 + 1 == bytes[10]);
         match (kind, Encoding::from_code(bytes[11])) {
             (Some(kind), Some(encoding)) => Ok(Head { kind, encoding, life }),
-            _ => Err(Flaw::Contradictory { name: name(), at: 10, what: "there is no such kind of log" }),
+            _ => Err(Flaw::Contradictory { name: name(), at: 10, what: "unknown kind of log" }),
         }
     }
 

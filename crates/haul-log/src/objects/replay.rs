@@ -89,12 +89,12 @@ impl Reading<'_> {
             Step::Record(Record::Begin { serial, blocks, extent, subject }, _) => {
                 (serial, self.member(head, blocks, extent, *subject).map_err(absurd)?)
             }
-            Step::Record(..) => return Err(absurd("it does not say which file it is about")),
+            Step::Record(..) => return Err(absurd("an object without a file")),
             Step::Absurd(what) => return Err(absurd(what)),
             Step::End | Step::Broken => return Err(Flaw::Torn { name: name.to_owned(), at }),
         };
         if member.extents[0].offset != sheet::region_at(&member.subject) {
-            return Err(absurd("objects lie where there is something else"));
+            return Err(absurd("objects overlap other data"));
         }
         self.objects(name, bytes, Seal { life: head.life, serial }, &member);
         Ok(())
@@ -108,7 +108,7 @@ impl Reading<'_> {
         };
         let shared = self.head(&log, data, Kind::Shared)?;
         if (shared.life, shared.encoding) != (head.life, head.encoding) {
-            let what = "it is not the log of the index that has its name";
+            let what = "the log does not belong to the index of this name";
             return Err(Flaw::Contradictory { name: log, at: 11, what });
         }
         let (members, ended) = self.members(name, bytes, head);
@@ -155,20 +155,20 @@ impl Reading<'_> {
                 let member = self.member(head, blocks, take(extent)?, *subject)?;
                 match members.insert(serial, member) {
                     None => Ok(()),
-                    Some(_) => Err("a file begins twice"),
+                    Some(_) => Err("a file is started twice"),
                 }
             }
             Record::More { serial, extent } => {
-                let member = members.get_mut(&serial).ok_or("a file goes on that has not begun")?;
+                let member = members.get_mut(&serial).ok_or("a file is continued that was not started")?;
                 let extent = take(extent)?;
                 if !member.form.allows(extent, member.extents.len()) {
-                    return Err("a bit vector has one region");
+                    return Err("a bit vector has more than one region");
                 }
                 member.extents.push(extent);
                 Ok(())
             }
             Record::End { serial } => {
-                members.remove(&serial).map(drop).ok_or("a file ends that has not begun")
+                members.remove(&serial).map(drop).ok_or("a file is ended that was not started")
             }
         }
     }
@@ -183,10 +183,10 @@ impl Reading<'_> {
         let form = Form { encoding: head.encoding, blocks };
         if blocks == 0 || blocks > head.encoding.objects_max() || blocks != subject.geometry(self.job).count()
         {
-            return Err("a file has another number of objects than its size makes");
+            return Err("the number of objects of a file does not match its size");
         }
         if !form.allows(extent, 0) {
-            return Err("a region has another size than its file makes");
+            return Err("the size of a region does not match its file");
         }
         Ok(Member { subject, form, extents: vec![extent] })
     }
@@ -196,7 +196,7 @@ impl Reading<'_> {
         if head.kind == kind {
             return Ok(head);
         }
-        let what = "it is another kind of file than its name says";
+        let what = "the kind of the file does not match its name";
         Err(Flaw::Contradictory { name: name.to_owned(), at: 10, what })
     }
 
@@ -209,7 +209,7 @@ impl Reading<'_> {
             self.found.flaws.extend(fault.map(|(at, fault)| match fault {
                 Fault::Torn => Flaw::Torn { name: name(), at },
                 Fault::Damaged => Flaw::Damaged { name: name(), at },
-                Fault::Beyond => Flaw::Contradictory { name: name(), at, what: "a file has no such object" },
+                Fault::Beyond => Flaw::Contradictory { name: name(), at, what: "object number out of range" },
             }));
         }
     }

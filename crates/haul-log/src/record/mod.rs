@@ -161,9 +161,9 @@ impl JobRecord {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RecordFlaw {
     /// A byte was changed, or the end is missing.
-    #[error("it is damaged or cut off")]
+    #[error("damaged or truncated")]
     Damaged,
     /// A newer version of the format.
-    #[error("it has version {0}, and this program reads up to version {VERSION}; use a newer haul")]
+    #[error("unsupported version {0} (this program supports up to {VERSION}); use a newer haul")]
     Newer(u16),
 }

@@ -235,7 +235,7 @@ fn a_waybill_is_small() {
     // The digests are invented, which the reader detects.
     let found = flaws(&bytes);
     assert!(
-        found.len() == 1 && found[0].1.contains("does not follow from the digests of its objects"),
+        found.len() == 1 && found[0].1.contains("does not match the digests of its objects"),
         "{found:?}"
     );
 }

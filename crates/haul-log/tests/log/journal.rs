@@ -60,7 +60,7 @@ fn every_bit_and_every_length_counts() {
             hurt[at] ^= 1 << bit;
             assert!(read(&hurt).is_err(), "bit {bit} of byte {at}");
         }
-        assert!(read(&whole[..at]).is_err(), "cut off at {at}");
+        assert!(read(&whole[..at]).is_err(), "truncated at {at}");
     }
     let longer = [&whole[..], b"x"].concat();
     assert!(matches!(read(&longer), Err(JournalFlaw::Damaged(_))));

@@ -70,5 +70,5 @@ fn appending_needs_a_closed_waybill() {
     assert!(Tail::of(b"").is_err() && Tail::of(b"\n\n").is_err() && Tail::of(b"some\ntext\n").is_err());
     let hurt = EXAMPLE.replace("entries=1", "entries=3");
     assert_ne!(hurt, EXAMPLE);
-    assert_eq!(Tail::of(hurt.as_bytes()).unwrap_err().to_string(), "its closing line is damaged");
+    assert_eq!(Tail::of(hurt.as_bytes()).unwrap_err().to_string(), "the closing line is damaged");
 }

@@ -12,32 +12,31 @@ use serde::Serialize;
 const MADE_ON_PURPOSE: [(Algorithm, &str); 2] = [
     (
         Algorithm::Md5,
-        "md5: sharp against accidents only. Files with equal md5 can be made on purpose (Wang and Yu 2005; with chosen \
-         beginnings Stevens, Lenstra and de Weger 2007).",
+        "md5: detects only accidental corruption. Files with equal md5 can be constructed (Wang and Yu 2005; with chosen \
+         prefixes Stevens, Lenstra and de Weger 2007).",
     ),
     (
         Algorithm::Sha1,
-        "sha1: sharp against accidents only. Files with equal sha1 can be made on purpose (Stevens and others 2017; with \
-         chosen beginnings Leurent and Peyrin 2020).",
+        "sha1: detects only accidental corruption. Files with equal sha1 can be constructed (Stevens and others 2017; with \
+         chosen prefixes Leurent and Peyrin 2020).",
     ),
 ];
 
 /// Formats all tables with their explanations.
 pub(super) fn tables(study: &Study) -> String {
     let mut text = format!(
-        "Which corruptions each checksum misses; all computed now, from seed {}\n\n\
-         Made for a weakness, in a file of {} (blocks of {} for xor and tree)\n",
+        "Corruptions that each checksum misses, computed with seed {}\n\n\
+         Constructed for a weakness, in a file of {} (blocks of {} for xor and tree)\n",
         study.seed,
         format_size(FILE_BYTES as u64),
         format_size(BLOCK_BYTES as u64)
     );
     text += &made(&study.constructed);
-    text += "\nDrawn at random: how many were missed, and how many must be expected\n";
+    text += "\nRandom corruptions: number missed, and number expected to be missed\n";
     text += &counted(&study.counted);
-    text +=
-        "\nA file damaged at random goes unnoticed once in so many; even odds after so many damaged files\n";
+    text += "\nRandom damage: number of damaged files of which one is missed, and number with even odds of a miss\n";
     text += &odds(&study.birthdays);
-    text += "\nRandom messages drawn until two have one value (expected in brackets)\n";
+    text += "\nNumber of random messages until two have the same value (expected number in parentheses)\n";
     text += &birthdays(&study.birthdays);
     for (algorithm, note) in MADE_ON_PURPOSE {
         if study.birthdays.iter().any(|birthday| birthday.judge == Judge::Whole(algorithm)) {

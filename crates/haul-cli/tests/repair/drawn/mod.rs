@@ -331,7 +331,7 @@ impl<'a> Case<'a> {
                 self.wrong.push(format!("{path:?}, {:?}: {why}: {}", verdicts[number], outcome.event));
             }
             if results.insert(number, outcome).is_some() || verdicts[number] == Verdict::Intact {
-                self.wrong.push(format!("{path:?}: told of although {:?}, or twice", verdicts[number]));
+                self.wrong.push(format!("{path:?}: reported although {:?}, or twice", verdicts[number]));
             }
         }
         for (number, verdict) in verdicts.iter().enumerate() {

@@ -31,7 +31,7 @@ fn sum(room: &Room) -> u64 {
 }
 
 fn keep(room: &Arc<Room>, number: u8) -> Result<Keeper, LogError> {
-    within(room, b"guest", number)
+    within(room, b"client", number)
 }
 
 fn within(room: &Arc<Room>, guest: &[u8], number: u8) -> Result<Keeper, LogError> {
@@ -79,18 +79,18 @@ fn fill(keeper: &Keeper, files: u64) -> u64 {
 fn jobs_are_counted_until_they_are_over() {
     let home = tempfile::tempdir().unwrap();
     let room = open(&home, limits(1 << 20, 2));
-    let (one, two) = (keep(&room, 1).unwrap(), keep_for(&room, b"guest", 2).unwrap());
+    let (one, two) = (keep(&room, 1).unwrap(), keep_for(&room, b"client", 2).unwrap());
     let full = keep(&room, 3).unwrap_err();
     assert!(matches!(full, LogError::Full { limit: RoomLimit::Jobs(2), .. }), "{full}");
     one.finish().unwrap();
-    let three = keep_for(&room, b"guest", 3).unwrap();
+    let three = keep_for(&room, b"client", 3).unwrap();
     two.close().unwrap();
     three.close().unwrap();
-    assert!(keep(&room, 4).is_err(), "jobs that wait to be gone on with count");
+    assert!(keep(&room, 4).is_err(), "resumable jobs count");
     assert!(keep(&open(&home, limits(1 << 20, 2)), 4).is_err(), "by the next process as well");
     finish(keep(&room, 2).unwrap());
     keep(&room, 4).unwrap().finish().unwrap();
-    assert_eq!(room.jobs_of(b"guest"), [id(3)]);
+    assert_eq!(room.jobs_of(b"client"), [id(3)]);
     assert!(room.jobs_of(b"stranger").is_empty());
 }
 
@@ -103,7 +103,7 @@ fn logs_grow_until_their_room_is_taken_and_what_stands_there_stays_true() {
     assert_eq!(fill(&one, 3), 3, "a file of a log takes a block");
     let two = keep(&room, 2).unwrap();
     assert_eq!(fill(&two, 9), 2, "what others take counts");
-    assert!(matches!(two.commit(), Ok(())), "what was refused is not asked for again");
+    assert!(matches!(two.commit(), Ok(())), "refused space is not requested again");
     assert!(matches!(two.file(&subject(50)), Err(LogError::Full { .. })));
     assert!(keep(&room, 3).is_err());
     assert_eq!(sum(&room), most);
@@ -148,7 +148,7 @@ fn who_has_more_than_a_share_gives_way_and_what_runs_does_not() {
         keep_for(&room, b"many", number).unwrap().close().unwrap();
     }
     let running = keep_for(&room, b"many", 4).unwrap();
-    assert!(keep_for(&room, b"many", 5).is_err(), "nobody gives way to himself");
+    assert!(keep_for(&room, b"many", 5).is_err(), "a client does not evict its own jobs");
     let first = keep_for(&room, b"few", 6).unwrap();
     assert!(!room.home(id(1)).exists(), "the oldest one is gone, from the disk as well");
     keep_for(&room, b"few", 7).unwrap().close().unwrap();
@@ -178,8 +178,8 @@ fn a_log_grows_into_what_others_have_beyond_their_share() {
     assert!(room.jobs_of(b"many").is_empty() && !room.home(id(1)).exists());
     assert_eq!(fill(&small, 3), 3);
     let other = keep_for(&room, b"many", 1).unwrap();
-    assert_eq!(fill(&other, 99), 13, "what nobody else has");
-    assert_eq!(fill(&small, 99), 3, "no further one: a job that somebody is at stays");
+    assert_eq!(fill(&other, 99), 13, "all space that no other client uses");
+    assert_eq!(fill(&small, 99), 3, "no more: a job in use is not evicted");
     assert_eq!(sum(&room), most);
 }
 

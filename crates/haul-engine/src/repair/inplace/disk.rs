@@ -59,10 +59,10 @@ impl<'a> Disk<'a> {
         claim: &'a Claim,
         stop: &'a AtomicBool,
     ) -> Result<Disk<'a>, Why> {
-        let failed = || Why::io("open it for writing");
+        let failed = || Why::io("open the file for writing");
         let file = File::from(reopen_for_update(open).map_err(failed())?);
         file.try_lock().map_err(|error| match error {
-            TryLockError::Error(error) => Why::io("lock it")(error),
+            TryLockError::Error(error) => Why::io("lock the file")(error),
             TryLockError::WouldBlock => Why::Busy,
         })?;
         let facts = stat_fd(&file).map_err(failed())?;
@@ -83,7 +83,7 @@ impl<'a> Disk<'a> {
             birth: now.btime.map(moment),
             name: self.spot.name.to_bytes().to_vec(),
             mode: now.mode,
-            capability: capability.map_err(Why::io("read its capabilities"))?.unwrap_or_default(),
+            capability: capability.map_err(Why::io("read the capabilities of the file"))?.unwrap_or_default(),
             before,
             after: Shape { size: self.claim.size(), mtime: self.claim.entry.mtime, ..before },
         })
@@ -181,7 +181,7 @@ impl Ground for Disk<'_> {
             || facts.uid != process::effective_user()
             || facts.mode & 0o022 != 0
         {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user made it"));
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "created by another user"));
         }
         cache::drop_range(&fd, ByteRange::between(0, facts.size))?;
         Ok(Some(Box::new(BufReader::with_capacity(BUFFER_BYTES, File::from(fd)))))

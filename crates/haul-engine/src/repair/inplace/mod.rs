@@ -94,7 +94,7 @@ pub(super) struct Replicas<'a> {
 pub(super) fn mend<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Result<(), Why> {
     // Set the final metadata once now, before anything is at risk: a user without the permission
     // fails here.
-    ground.set_facts(head, &head.before).map_err(Why::io("set its times, which writing moves"))?;
+    ground.set_facts(head, &head.before).map_err(Why::io("restore the times of the file"))?;
     let ranges = match write_down(ground, head, supply) {
         Ok(ranges) => ranges,
         Err(why) => {
@@ -105,7 +105,7 @@ pub(super) fn mend<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> 
         }
     };
     match write_over(ground, head, supply, &ranges) {
-        Ok(()) => ground.remove_journal().map_err(Why::io("remove the journal of its repair, which is done")),
+        Ok(()) => ground.remove_journal().map_err(Why::io("remove the journal of the finished repair")),
         Err(why) => Err(match put_back(ground, head) {
             Ok(()) => why,
             Err(trouble) => Why::HalfDone(Box::new(why), Box::new(trouble)),
@@ -116,7 +116,7 @@ pub(super) fn mend<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> 
 /// Writes the journal and returns the ranges to overwrite. The caller may overwrite them
 /// afterwards.
 fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Result<Vec<ByteRange>, Why> {
-    let failed = || Why::io("write a journal of what is replaced");
+    let failed = || Why::io("write the journal of the replaced bytes");
     let draft = ground.draft().map_err(failed())?;
     let mut writer = Writer::new(draft, head).map_err(failed())?;
     let mut ranges = Vec::new();
@@ -125,7 +125,7 @@ fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Resul
         let within = head.before.size.saturating_sub(at).min(len as u64) as usize;
         old.truncate(within);
         // Unreadable bytes could not be restored, so the file must not be overwritten.
-        let got = ground.read(at, &mut old).map_err(Why::io("read what would be replaced"))?;
+        let got = ground.read(at, &mut old).map_err(Why::io("read the bytes to replace"))?;
         if got < within {
             return Err(Why::ChangedMeanwhile);
         }
@@ -161,7 +161,7 @@ fn write_over<G: Ground>(
     supply: &impl Supply,
     ranges: &[ByteRange],
 ) -> Result<(), Why> {
-    let failed = || Why::io("write into it");
+    let failed = || Why::io("write to the file");
     let end = head.after.size;
     for range in ranges.iter().filter_map(|range| range.intersect(ByteRange::between(0, end))) {
         ground.reserve(range).map_err(failed())?;
@@ -188,19 +188,19 @@ fn write_over<G: Ground>(
 
 /// Completes a repair after all new bytes are in the file.
 fn finish<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
-    let failed = || Why::io("write into it");
+    let failed = || Why::io("write to the file");
     if ground.size().map_err(failed())? != head.after.size {
         ground.set_len(head.after.size).map_err(failed())?;
     }
     ground.sync().map_err(failed())?;
     ground.prove()?;
-    ground.set_facts(head, &head.after).map_err(Why::io("give it its mode and times"))?;
+    ground.set_facts(head, &head.after).map_err(Why::io("set mode and times of the file"))?;
     ground.sync().map_err(failed())
 }
 
 /// Restores the bytes of the journal, checks them, and removes the journal.
 fn put_back<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
-    let failed = || Why::io("write into it");
+    let failed = || Why::io("write to the file");
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
     each_chunk(ground, head, |chunk| {
         if chunk.standing(standing_bytes(ground, &chunk, &mut buffer)?) == Standing::Old {
@@ -216,20 +216,20 @@ fn put_back<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
     if ground.size().map_err(failed())? != head.before.size {
         ground.set_len(head.before.size).and_then(|()| ground.sync()).map_err(failed())?;
     }
-    ground.forget().map_err(Why::io("read back what was put back"))?;
+    ground.forget().map_err(Why::io("read back the restored bytes"))?;
     each_chunk(ground, head, |chunk| {
         let now = standing_bytes(ground, &chunk, &mut buffer)?;
         if now == chunk.old { Ok(()) } else { Err(Why::NotPutBack(chunk.range())) }
     })?;
-    ground.set_facts(head, &head.before).map_err(Why::io("give it its mode and times"))?;
+    ground.set_facts(head, &head.before).map_err(Why::io("set mode and times of the file"))?;
     ground.sync().map_err(failed())?;
-    ground.remove_journal().map_err(Why::io("remove the journal, which is undone"))
+    ground.remove_journal().map_err(Why::io("remove the journal of the undone repair"))
 }
 
 /// Reads the current bytes of the file in the range of a chunk.
 fn standing_bytes<'b>(ground: &impl Ground, chunk: &Chunk, buffer: &'b mut [u8]) -> Result<&'b [u8], Why> {
     let wanted = &mut buffer[..chunk.range().len() as usize];
-    let got = ground.read(chunk.at, wanted).map_err(Why::io("read it"))?;
+    let got = ground.read(chunk.at, wanted).map_err(Why::io("read the file"))?;
     Ok(&wanted[..got])
 }
 

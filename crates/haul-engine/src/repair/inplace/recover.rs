@@ -20,7 +20,7 @@ pub enum Recovered {
 /// Returns a [`Why`]. The journal stays, with everything that the next call needs.
 pub(in crate::repair) fn recover<G: Ground>(ground: &G) -> Result<Option<Recovered>, Why> {
     let Some(input) = ground.journal().map_err(|error| Why::Journal(error.into()))? else {
-        ground.remove_journal().map_err(Why::io("remove the beginnings of a journal"))?;
+        ground.remove_journal().map_err(Why::io("remove an incomplete journal"))?;
         return Ok(None);
     };
     let reader = Reader::new(input).map_err(Why::Journal)?;
@@ -28,14 +28,14 @@ pub(in crate::repair) fn recover<G: Ground>(ground: &G) -> Result<Option<Recover
     if !ground.is_for(&head) {
         return Err(Why::OthersJournal);
     }
-    let size = ground.size().map_err(Why::io("look at it"))?;
+    let size = ground.size().map_err(Why::io("check the file"))?;
     let (before, after) = (head.before.size, head.after.size);
     if size < before.min(after) || size > before.max(after) {
         return Err(Why::Foreign);
     }
     let is_done = all_new(ground, reader)? && finish_what_is_done(ground, &head)?;
     if is_done {
-        ground.remove_journal().map_err(Why::io("remove the journal of its repair, which is done"))?;
+        ground.remove_journal().map_err(Why::io("remove the journal of the finished repair"))?;
         return Ok(Some(Recovered::Finished));
     }
     put_back(ground, &head)?;

@@ -358,7 +358,7 @@ impl Case {
         assert_eq!(world.names, (false, false), "{what}: the journal stays");
         let is_new = world.file == new;
         assert!(is_new || world.file == old, "{what}: a mixture");
-        assert!(is_new || !is_done, "{what}: what was told as done is undone");
+        assert!(is_new || !is_done, "{what}: a finished repair is undone");
         match became {
             Some(Recovered::Finished) => assert!(is_new, "{what}"),
             Some(Recovered::Undone) => assert!(!is_new, "{what}"),
@@ -416,7 +416,7 @@ fn what_somebody_wrote_since_is_left_alone() {
     sim.0.borrow_mut().fuel = 15;
     case.run(&sim).unwrap_err();
     sim.0.borrow_mut().restart(End::Kill);
-    assert!(sim.0.borrow().names.1, "the journal stands");
+    assert!(sim.0.borrow().names.1, "the journal exists");
     let steps = sim.0.borrow().steps;
     for (at, len) in [(600, 0), (74_000, 0), (0, 10)] {
         let before = sim.0.borrow().file.bytes.clone();

@@ -72,15 +72,15 @@ fn what_is_no_list_is_refused_by_its_line() {
         ("alice", "neither a public key"),
         ("alice ssh-ed25519", "neither a public key"),
         ("alice ssh-ed25519 AAAAnonsense", "neither a public key"),
-        ("\"alice ssh-ed25519 AAAA", "a quote without its end"),
-        (&format!("\"\" {ALICE}"), "no names"),
+        ("\"alice ssh-ed25519 AAAA", "unterminated quote"),
+        (&format!("\"\" {ALICE}"), "no signer names"),
         (&format!("@revoked {ALICE}"), "'@revoked' is a marker"),
         (&format!("@cert-authority alice {ALICE}"), "'@cert-authority' is a marker"),
-        (&format!("a frobnicate {ALICE}"), "'frobnicate' is not known"),
-        (&format!("a namespaces=file {ALICE}"), "'namespaces=file' is not known"),
-        (&format!("a cert-authority,cert-authority {ALICE}"), "twice"),
-        (&format!("a valid-after=\"2026\" {ALICE}"), "'2026' is no date"),
-        (&format!("a valid-after=\"20260230\" {ALICE}"), "'20260230' is no date"),
+        (&format!("a frobnicate {ALICE}"), "unknown option 'frobnicate'"),
+        (&format!("a namespaces=file {ALICE}"), "unknown option 'namespaces=file'"),
+        (&format!("a cert-authority,cert-authority {ALICE}"), "duplicate"),
+        (&format!("a valid-after=\"2026\" {ALICE}"), "invalid date '2026'"),
+        (&format!("a valid-after=\"20260230\" {ALICE}"), "invalid date '20260230'"),
     ] {
         let fault = Signers::parse(format!("{ALICE}\n{line}\n").as_bytes()).unwrap_err();
         assert_eq!(fault.line, 2, "{line}");

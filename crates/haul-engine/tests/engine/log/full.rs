@@ -59,7 +59,7 @@ fn a_full_state_directory_is_told_and_the_log_goes_on_when_there_is_room() {
     for style in styles() {
         without_room(style, |keeper, _| {
             let error = keeper.commit().unwrap_err();
-            assert!(error.to_string().contains("make room there"), "{style:?}: {error}");
+            assert!(error.to_string().contains("free space"), "{style:?}: {error}");
         });
     }
 }

@@ -49,7 +49,7 @@ fn no_length_makes_an_object_count() {
             let mut hurt = medium.clone();
             for len in (0..bytes.len()).rev() {
                 hurt.files.get_mut(name).unwrap().truncate(len);
-                assert!(is_within(&plain(&read(&hurt).facts), &most), "{style:?}: {name} cut off at {len}");
+                assert!(is_within(&plain(&read(&hurt).facts), &most), "{style:?}: {name} truncated at {len}");
             }
             hurt.files.remove(name);
             let found = read(&hurt);
@@ -59,7 +59,7 @@ fn no_length_makes_an_object_count() {
             assert!(!(is_index_left && is_log_gone) || matches!(found.flaws[..], [Flaw::LogMissing { .. }]));
             let mut longer = medium.clone();
             longer.files.get_mut(name).unwrap().extend(b"more");
-            assert_eq!(read(&longer).facts, log.facts(), "{style:?}: behind {name} stands more");
+            assert_eq!(read(&longer).facts, log.facts(), "{style:?}: extra bytes after {name}");
         }
     }
 }
@@ -117,7 +117,7 @@ fn names_that_no_log_has_are_left_alone() {
     assert_eq!(found.facts, log.facts());
     assert_eq!((found.flaws.len(), found.names.len()), (5, 2));
     assert!(found.flaws.iter().all(|flaw| matches!(flaw, Flaw::Stranger { .. })), "{:?}", found.flaws);
-    assert!(found.flaws[0].to_string().contains("move it elsewhere"));
+    assert!(found.flaws[0].to_string().contains("move the file elsewhere"));
 }
 
 /// A write: file name, offset and bytes.

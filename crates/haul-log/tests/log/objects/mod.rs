@@ -175,7 +175,7 @@ fn other_versions_of_a_file_are_revoked_and_larger_files_refused() {
             largest.source.size = most * OBJECT + 1;
             let error = log.open(&largest).unwrap_err();
             assert_eq!((error.objects, error.encoding), (most + 1, style.encoding));
-            assert!(error.to_string().contains("take larger objects"));
+            assert!(error.to_string().contains("use larger objects"));
         }
     }
 }
