@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_it_is_linked_as_decides() {
+    fn the_program_name_selects_the_tool() {
         assert_eq!(called_as(OsStr::new("/usr/local/bin/md5sum")), Some(Tool::Sum("md5sum")));
         assert_eq!(called_as(OsStr::new("/bin/sum")), Some(Tool::Sum("sum")));
         assert_eq!(called_as(OsStr::new("mcp")), Some(Tool::Copy("mcp")));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_words_and_not_paths() {
+    fn subcommands_are_names_and_not_paths() {
         assert_eq!(command(OsStr::new("cp")), Some(Tool::Copy("haul cp")));
         assert_eq!(command(OsStr::new("sum")), Some(Tool::Sum("haul sum")));
         assert_eq!(command(OsStr::new("sha256sum")), Some(Tool::Sum("sha256sum")));
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_steer_no_terminal() {
+    fn control_characters_in_messages_are_escaped() {
         assert_eq!(without_controls("\u{1b}[2J\u{9b}ä\t\r"), "\\x1b[2J\\x9bä\\x09\\x0d");
         assert_eq!(without_controls("two lines,\nof the message's own"), "two lines,\nof the message's own");
     }
 
     #[test]
-    fn slips_are_forgiven_one_at_a_time() {
+    fn a_suggestion_needs_exactly_one_typing_error() {
         for slip in ["cpp", "c", "pc", "sumn", "usm", "bnch", "brnch"] {
             assert_ne!(suggestion(OsStr::new(slip)), "", "{slip}");
         }

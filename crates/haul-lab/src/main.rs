@@ -4,11 +4,11 @@
 mod network;
 
 use clap::{Parser, Subcommand};
-use haul_lab::bound::{self, Way};
+use haul_lab::bound::{self, BoundConfig};
 use haul_lab::dataset::{Built, DataSet};
 use haul_lab::faults::FaultFs;
-use haul_lab::house::{prose, text};
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};
+use haul_lab::repo_rules::{prose, text};
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_model::{ObjectSize, parse_size};
 use std::error::Error;
@@ -255,10 +255,10 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(u8::from(!found.is_empty())));
         }
         Command::Bound { direct, threads, block, object, ahead, job } => {
-            let way = Way { direct, threads, block, object, ahead };
+            let config = BoundConfig { direct, threads, block, object, ahead };
             let bytes = match job {
-                Job::Read { source } => bound::read(&source, &way)?,
-                Job::Reread { source, sink } => bound::reread(&source, &sink, &way)?,
+                Job::Read { source } => bound::read(&source, &config)?,
+                Job::Reread { source, sink } => bound::reread(&source, &sink, &config)?,
             };
             writeln!(out, "{bytes} bytes")?;
         }

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_sizes_are_named() {
+    fn malformed_sizes_are_reported() {
         for text in ["", "K", "-1", "1X", "1KiBx", "1 K", "0x10", "1.5G"] {
             assert_eq!(parse_size(text, 1), Err(SizeError::Malformed(text.to_owned())), "{text}");
         }

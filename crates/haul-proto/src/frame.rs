@@ -150,7 +150,7 @@ impl Message {
         assert!(body.len() <= BODY_BYTES_MAX, "a message is checked against the limits before it is sent");
         let header = Header {
             kind: self.kind(),
-            flags: if self.may_be_passed_over() { OPTIONAL } else { 0 },
+            flags: if self.is_ignorable() { OPTIONAL } else { 0 },
             body_len: u32::try_from(body.len()).expect("at most 1 MiB"),
             payload_len: self.payload_len(),
             body_crc: crc32fast::hash(body),

@@ -188,14 +188,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_come_back() {
+    fn reason_codes_round_trip() {
         for code in 0..=u16::MAX {
             assert_eq!(Why::of_code(code).code(), code);
         }
     }
 
     #[test]
-    fn no_text_steers_a_terminal() {
+    fn peer_text_is_escaped_and_truncated() {
         let text = PeerText(Box::from(&b"disk \x1b[2J full\n"[..]));
         assert_eq!(text.to_string(), "disk %1B[2J full%0A");
         assert_eq!(Reason::new(Why::NoSpace, "sda 1").to_string(), "no space left: sda 1");

@@ -268,7 +268,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_error_is_taken_for_what_it_means() {
+    fn each_errno_is_classified_as_documented() {
         for (errno, no_copy, no_clone, never) in MEANINGS {
             let error = io::Error::from(errno);
             assert_eq!(copying_is_unsupported(errno), no_copy, "{errno:?} of copy_file_range");

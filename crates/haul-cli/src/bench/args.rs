@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn blindness_goes_with_what_it_heeds_alone() {
+    fn blindness_conflicts_with_speed_options() {
         let task =
             |words: &[&str]| Args::try_parse_from(["haul bench"].iter().chain(words)).map(Args::resolve);
         let usual = task(&["--blindness", "--json"]).unwrap();
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_names_each_algorithm_once_and_in_its_order() {
+    fn algorithm_list_is_deduplicated_in_order() {
         let settings = parsed(&["-a", "md5,crc32", "-a", "MD5,b3"]).unwrap();
         assert_eq!(settings.algorithms, [Algorithm::Md5, Algorithm::Crc32, Algorithm::Blake3]);
         assert_eq!(parsed(&[]).unwrap().algorithms, Algorithm::ALL);
     }
 
     #[test]
-    fn quick_gives_way_to_what_is_asked() {
+    fn explicit_options_override_quick() {
         let settings = parsed(&["--quick", "--size", "1M", "--runs", "7"]).unwrap();
         assert!(matches!(settings.file, Some(FileChoice::Temporary { size: 1_048_576, .. })));
         assert_eq!(settings.runs, 7);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_and_conflicts_are_refused() {
         let senseless: [&[&str]; 6] = [
             &["--size", "0"],
             &["--block", "4095"],

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn declarations_are_read() {
+    fn bag_declaration_is_parsed() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Bag::of(dir.path()).unwrap_err().contains("not a bag"));
         fs::write(
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_one_with_and_without_a_dot_before_them() {
+    fn leading_dot_slash_does_not_change_the_key() {
         assert_eq!(key(b"./data/x"), key(b"data/x"));
         assert_ne!(key(b"data/x"), key(b"data/y"));
     }

@@ -146,11 +146,11 @@ pub(super) fn help(tool: &str) -> String {
 mod tests {
     use super::*;
     use crate::documented;
-    use crate::getopt::{Typed, parse, rules};
+    use crate::getopt::{ParsedArgs, parse, rules};
     use std::ffi::OsString;
 
     #[test]
-    fn options_are_apart_and_told_by_help() {
+    fn options_are_distinct_and_listed_in_help() {
         rules::hold(OPTIONS, &help("cp"));
     }
 
@@ -159,7 +159,7 @@ mod tests {
         documented::in_document("docs/options/cp.md", documented::typed_of(OPTIONS));
     }
 
-    fn typed(line: &str) -> Typed {
+    fn typed(line: &str) -> ParsedArgs {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         parse(OPTIONS, &words, false)
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn abbreviations_of_cp_keep_their_meaning_beside_options_it_lacks() {
+    fn abbreviations_of_gnu_cp_options_keep_their_meaning() {
         assert_eq!(names("--l"), [("link", None)]);
         assert_eq!(names("--pr"), [("preserve", None)]);
         assert_eq!(names("--dou"), [("double-buffer", None)]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn usage_errors_have_the_messages_of_getopt() {
         let message = |line: &str| typed(line).mistake.unwrap().to_string();
         assert_eq!(message("--x=3"), "unrecognized option '--x=3'");
         assert_eq!(

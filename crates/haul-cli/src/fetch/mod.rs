@@ -1,15 +1,15 @@
 //! `haul fetch`: fetches files from another host.
 
 use crate::interrupt::Interrupt;
-use crate::remote::args::{JobArgs, JobMeant};
+use crate::remote::args::{JobArgs, ResolvedJobArgs};
 use crate::remote::ending::Run;
 use crate::remote::entry;
-use crate::remote::host::{HostArgs, OtherHost};
+use crate::remote::host::{HostArgs, RemoteHost};
 use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
-use crate::remote::place::Place;
-use crate::remote::typed::{self, Unbegun};
-use crate::remote::words::Way;
+use crate::remote::place::Location;
+use crate::remote::typed::{self, StartError};
+use crate::remote::words::Direction;
 use clap::{ArgMatches, Parser};
 use haul_engine::copy::quote;
 use haul_engine::transfer::{self, FetchJob, Filter, Rule};
@@ -54,12 +54,12 @@ struct Args {
 }
 
 /// Resolved options of the command.
-struct Meant {
+struct ResolvedArgs {
     paths: Vec<Vec<u8>>,
-    host: OtherHost,
+    host: RemoteHost,
     into: OsString,
     rules: Vec<Rule>,
-    job: JobMeant,
+    job: ResolvedJobArgs,
 }
 
 /// Runs the command with `args`, which do not include the command's name.
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 impl Args {
-    fn resolve(&self, matches: &ArgMatches) -> Result<Meant, String> {
+    fn resolve(&self, matches: &ArgMatches) -> Result<ResolvedArgs, String> {
         let mut job = self.job.resolve()?;
         let rules = self.pick.rules(matches);
         // An invalid pattern is reported before any connection is opened.
@@ -84,7 +84,7 @@ impl Args {
         if sources.is_empty() {
             return Err("missing HOST:PATH or DIR; write HOST:PATH... DIR".to_owned());
         }
-        let Place::Local(into) = Place::parse(last).map_err(|error| error.to_string())? else {
+        let Location::Local(into) = Location::parse(last).map_err(|error| error.to_string())? else {
             return Err(typed::not_local(last));
         };
         let (mut paths, mut login) = (Vec::new(), None);
@@ -101,7 +101,7 @@ impl Args {
             return Err("--rate and --cc apply to the sender; set them on 'haul serve' instead".to_owned());
         }
         let host = self.host.resolve(login)?;
-        Ok(Meant { paths, host, into, rules, job })
+        Ok(ResolvedArgs { paths, host, into, rules, job })
     }
 }
 
@@ -114,12 +114,12 @@ fn is_answer(asked: &[u8], told: &[u8]) -> bool {
     asked == b"~" || matches!(&name[..], b"" | b"." | b"..") || name == last(told)
 }
 
-fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
+fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let (json, verbose, dry_run) = (args.job.json, args.job.verbose, args.job.dry_run);
     let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag());
-    let Meant { paths, host, into, rules, job } = meant;
-    let server = host.told_apart_by();
+    let ResolvedArgs { paths, host, into, rules, job } = resolved;
+    let server = host.identity_bytes();
     let words: Vec<&[u8]> = std::iter::once(&server).chain(&paths).map(Vec::as_slice).collect();
     let mut resume = job.resume(&words, |why| output.note(why));
     if let Some(resume) = resume.as_mut().filter(|_| !dry_run) {
@@ -131,7 +131,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
         tool: NAME,
         args: &args.job,
         interrupt: &interrupt,
-        way: Way::Fetch,
+        way: Direction::Fetch,
         has_waybill_there: args.host.has_waybill_there(),
         state: resume.as_ref().map(|resume| resume.state.clone()),
     };
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_believed_by_the_name_that_was_asked_for() {
+    fn a_path_from_the_server_must_end_in_the_requested_name() {
         for (asked, told) in [
             ("data", "data"),
             ("/a/b/data", "b/data"),

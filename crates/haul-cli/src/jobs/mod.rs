@@ -1,6 +1,6 @@
 //! `haul jobs`: lists jobs and their progress, resumes them and deletes their records.
 
-pub(crate) mod keeping;
+pub(crate) mod log_args;
 pub(crate) mod own;
 mod show;
 
@@ -8,7 +8,7 @@ use crate::console::{self, say};
 use clap::{Parser, Subcommand};
 use haul_engine::log::{Listed, LogError, job_folder, jobs};
 use haul_log::record::Status;
-use keeping::StateArgs;
+use log_args::StateArgs;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         Ok(args) => args,
         Err(status) => return status,
     };
-    match carry_out(&args) {
+    match execute(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(JobsError::Unwritten(error)) => ExitCode::from(console::unwritten(NAME, &error, 1)),
         Err(error) => {
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn carry_out(args: &Args) -> Result<(), JobsError> {
+fn execute(args: &Args) -> Result<(), JobsError> {
     let state = args.place.resolve()?;
     let all = jobs(&state)?;
     match &args.command {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_found_by_the_beginning_of_their_id() {
+    fn jobs_are_found_by_an_id_prefix() {
         let job = |first: u8, last: u8| {
             let mut id = [first; 16];
             id[15] = last;

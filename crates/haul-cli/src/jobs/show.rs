@@ -111,7 +111,7 @@ pub(super) fn all(job: &Listed, folder: &Path) -> String {
 pub(super) fn json(job: &Listed) -> String {
     let record = job.whole();
     let lossy = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-    let told = Told {
+    let told = JobJson {
         id: job.id.to_hex(),
         status: job.status().name(),
         held_by: job.holder.as_ref().map(ToString::to_string),
@@ -134,7 +134,7 @@ pub(super) fn json(job: &Listed) -> String {
 }
 
 #[derive(Serialize)]
-struct Told<'j> {
+struct JobJson<'j> {
     id: String,
     status: &'static str,
     held_by: Option<String>,

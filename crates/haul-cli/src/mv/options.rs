@@ -55,7 +55,7 @@ mod tests {
     use crate::getopt::rules;
 
     #[test]
-    fn options_are_apart_and_told_by_help() {
+    fn options_are_distinct_and_listed_in_help() {
         rules::hold(OPTIONS, &help("mv"));
     }
 

@@ -1,7 +1,7 @@
 //! Options that `haul send` and `haul fetch` share, as typed and resolved.
 
 use super::values;
-use crate::jobs::keeping::{LogArgs, LogMeant};
+use crate::jobs::log_args::{LogArgs, LogOptions};
 use clap::Args;
 use haul_digest::{Algebra, Algorithm};
 use haul_engine::transfer::Resume;
@@ -139,28 +139,28 @@ pub(crate) struct JobArgs {
 
 /// Resolved options of a job.
 #[derive(Clone, Debug)]
-pub(crate) struct JobMeant {
+pub(crate) struct ResolvedJobArgs {
     pub(crate) options: JobOptions,
     /// `None`: chosen by the round-trip time.
     pub(crate) lanes: Option<u32>,
     pub(crate) buffers: u64,
     /// Rate limit of the sending side in bytes per second.
     pub(crate) rate: Option<u64>,
-    pub(crate) link: Link,
+    pub(crate) link: ConnectionSettings,
     /// Log options of the sink, or the reason why there is no log.
-    log: Result<LogMeant, String>,
+    log: Result<LogOptions, String>,
 }
 
-impl JobMeant {
+impl ResolvedJobArgs {
     /// Returns a job without options, whose sending side keeps to `rate`. If interrupted, the job
     /// starts from the beginning.
-    pub(crate) fn plain(rate: Option<u64>) -> JobMeant {
-        JobMeant {
+    pub(crate) fn plain(rate: Option<u64>) -> ResolvedJobArgs {
+        ResolvedJobArgs {
             options: JobOptions::default(),
             lanes: None,
             buffers: BUFFERS_DEFAULT,
             rate,
-            link: Link::default(),
+            link: ConnectionSettings::default(),
             log: Err("this job keeps no log".to_owned()),
         }
     }
@@ -187,7 +187,7 @@ impl JobMeant {
 
 /// Settings of the connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct ConnectionSettings {
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
@@ -195,7 +195,7 @@ pub(crate) struct Link {
 
 impl JobArgs {
     /// Resolves the options. The error is a message.
-    pub(crate) fn resolve(&self) -> Result<JobMeant, String> {
+    pub(crate) fn resolve(&self) -> Result<ResolvedJobArgs, String> {
         let verify = one_of("--verify", &VERIFY, &self.verify)?;
         let by_file = matches!(verify, Verify::Sequential | Verify::FilePipeline);
         let unit = match &self.granularity {
@@ -243,12 +243,16 @@ impl JobArgs {
             return Err(format!("conflicting options: {sentence}"));
         }
         let rate = self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?;
-        Ok(JobMeant {
+        Ok(ResolvedJobArgs {
             options,
             lanes: self.lanes()?,
             buffers: self.buffers()?,
             rate,
-            link: Link { congestion: self.cc.clone(), multipath: self.mptcp, plain: self.plain },
+            link: ConnectionSettings {
+                congestion: self.cc.clone(),
+                multipath: self.mptcp,
+                plain: self.plain,
+            },
             log: self.log.resolve().map_err(|error| error.to_string()),
         })
     }
@@ -287,7 +291,7 @@ impl JobArgs {
     }
 }
 
-impl Link {
+impl ConnectionSettings {
     /// Returns the settings of each socket.
     pub(crate) fn socket(&self) -> SocketSettings {
         SocketSettings {
@@ -344,24 +348,24 @@ mod tests {
         job: JobArgs,
     }
 
-    fn meant(words: &[&str]) -> Result<JobMeant, String> {
+    fn resolved(words: &[&str]) -> Result<ResolvedJobArgs, String> {
         let words = ["haul"].iter().chain(words);
         Typed::try_parse_from(words).map_err(|error| error.to_string())?.job.resolve()
     }
 
     #[test]
-    fn without_options_everything_is_kept_and_compared() {
-        let meant = meant(&[]).expect("nothing is wrong");
-        let JobOptions { verify, unit, settle, update, keep, in_order, .. } = meant.options;
+    fn defaults_preserve_all_metadata_and_verify_the_stream() {
+        let resolved = resolved(&[]).expect("nothing is wrong");
+        let JobOptions { verify, unit, settle, update, keep, in_order, .. } = resolved.options;
         assert_eq!((verify, unit, settle), (Verify::Stream, Unit::Object, Level::Verified));
         assert_eq!((update, in_order), (Update::Always, false));
         assert!(keep.has(Keep::OWNER.with(Keep::XATTRS).with(Keep::HARD_LINKS).with(Keep::SETUID)));
         assert!(!keep.has(Keep::NUMERIC));
-        assert_eq!(meant.link, Link::default());
+        assert_eq!(resolved.link, ConnectionSettings::default());
     }
 
     #[test]
-    fn each_way_to_compare_settles_at_its_level() {
+    fn each_verify_method_settles_at_its_level() {
         for (word, level, unit) in [
             ("none", Level::Received, Unit::Object),
             ("reread", Level::Reread, Unit::Object),
@@ -370,37 +374,37 @@ mod tests {
             ("file-pipeline", Level::Verified, Unit::File),
             ("block-pipeline", Level::Verified, Unit::Object),
         ] {
-            let options = meant(&["--verify", word]).expect(word).options;
+            let options = resolved(&["--verify", word]).expect(word).options;
             assert_eq!((options.settle, options.unit), (level, unit), "{word}");
         }
-        assert!(meant(&["--verify=sequential", "--granularity=object"]).is_err());
-        assert!(meant(&["--verify=block-pipeline", "--granularity=file"]).is_err());
-        assert!(meant(&["--verify=reread", "--granularity=file"]).is_err());
-        assert!(meant(&["--verify=hybrid", "--granularity=file"]).is_err());
-        assert!(meant(&["--verify=some"]).expect_err("unknown").contains("one of none, stream"));
+        assert!(resolved(&["--verify=sequential", "--granularity=object"]).is_err());
+        assert!(resolved(&["--verify=block-pipeline", "--granularity=file"]).is_err());
+        assert!(resolved(&["--verify=reread", "--granularity=file"]).is_err());
+        assert!(resolved(&["--verify=hybrid", "--granularity=file"]).is_err());
+        assert!(resolved(&["--verify=some"]).expect_err("unknown").contains("one of none, stream"));
     }
 
     #[test]
-    fn a_serial_digest_of_whole_files_keeps_them_in_order() {
-        let in_order = |words: &[&str]| meant(words).expect("fine").options.in_order;
+    fn a_serial_digest_of_whole_files_requires_object_order() {
+        let in_order = |words: &[&str]| resolved(words).expect("fine").options.in_order;
         assert!(in_order(&["--hash=md5", "--granularity=file"]));
         assert!(!in_order(&["--hash=md5"]));
         assert!(!in_order(&["--hash=blake3", "--granularity=file"]));
     }
 
     #[test]
-    fn switches_say_what_is_not_kept() {
-        let keep = meant(&["--no-owner", "--no-mode", "--no-specials"]).expect("fine").options.keep;
+    fn no_options_disable_preservation() {
+        let keep = resolved(&["--no-owner", "--no-mode", "--no-specials"]).expect("fine").options.keep;
         for gone in [Keep::OWNER, Keep::MODE, Keep::SETUID, Keep::SPECIALS] {
             assert!(!keep.has(gone));
         }
         assert!(keep.has(Keep::TIMES));
-        assert!(meant(&["--numeric-ids"]).expect("fine").options.keep.has(Keep::NUMERIC));
-        assert!(meant(&["--numeric-ids", "--no-owner"]).is_err());
+        assert!(resolved(&["--numeric-ids"]).expect("fine").options.keep.has(Keep::NUMERIC));
+        assert!(resolved(&["--numeric-ids", "--no-owner"]).is_err());
     }
 
     #[test]
-    fn values_out_of_range_are_named() {
+    fn values_out_of_range_are_refused_by_option_name() {
         for (words, named) in [
             ("--streams=0", "--streams"),
             ("--streams=65", "--streams"),
@@ -412,11 +416,11 @@ mod tests {
             ("--compress=gzip", "--compress"),
             ("--hash=nosuch", "--hash"),
         ] {
-            let error = meant(&[words]).expect_err(words);
+            let error = resolved(&[words]).expect_err(words);
             assert!(error.contains(named), "{words}: {error}");
         }
-        assert_eq!(meant(&["--checksum"]).expect("fine").options.update, Update::Digest);
-        assert_eq!(meant(&["--compress"]).expect("fine").options.compression, Compression::Auto);
-        assert_eq!(meant(&["--update"]).expect("fine").options.update, Update::SizeTime);
+        assert_eq!(resolved(&["--checksum"]).expect("fine").options.update, Update::Digest);
+        assert_eq!(resolved(&["--compress"]).expect("fine").options.compression, Compression::Auto);
+        assert_eq!(resolved(&["--update"]).expect("fine").options.update, Update::SizeTime);
     }
 }

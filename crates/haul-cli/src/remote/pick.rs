@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_list_end_by_lines_or_nul() {
+    fn names_in_a_list_end_with_newline_or_nul() {
         assert_eq!(names(b"a\n b \n\nc", b'\n'), ["a", " b ", "c"]);
         assert_eq!(names(b"a\nb\0c\0", 0), ["a\nb", "c"]);
         assert!(names(b"\n", b'\n').is_empty());

@@ -1,9 +1,9 @@
 //! Client side of a session over ssh: ssh starts haul on the remote host. The lanes use connections
 //! of their own, or the pipe of ssh if no port is reachable.
 
-use super::args::JobMeant;
-use super::place::Login;
-use super::way::{STALL, Way, dialer, first_lane};
+use super::args::ResolvedJobArgs;
+use super::place::SshDestination;
+use super::way::{Connector, STALL_TIMEOUT, dialer, first_lane};
 use super::words::{self, DONE, INSIDE, OUTSIDE, Reply, Request};
 use clap::Args;
 use haul_engine::copy::quote;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Timeout for the exit of the remote haul after the session.
-const END_WITHIN: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Exit status of the remote shell for an unknown command.
 const NOT_FOUND: i32 = 127;
@@ -74,12 +74,12 @@ pub(crate) struct Ssh {
 }
 
 /// The remote haul, which ssh started.
-pub(crate) struct Met {
+pub(crate) struct SshPeer {
     child: Child,
     /// Open pipe to the remote haul while lanes have their own connections. Closing the pipe ends
     /// the remote haul.
     line: Option<ChildStdin>,
-    pub(crate) way: Way,
+    pub(crate) way: Connector,
     /// Paths of the operands below the root that the remote haul opens.
     pub(crate) paths: Vec<Vec<u8>>,
     /// Reason why the lanes have no connections of their own, if these were tried.
@@ -107,7 +107,7 @@ pub(crate) enum MeetError {
     },
     /// The login failed; ssh prints the reason.
     #[error("cannot log in to {host} with ssh")]
-    Login {
+    SshDestination {
         /// The remote host.
         host: String,
     },
@@ -195,17 +195,17 @@ impl Ssh {
     /// Returns [`MeetError`]; ssh has then ended.
     pub(crate) fn meet(
         &self,
-        login: &Login,
+        login: &SshDestination,
         request: &(Request, Vec<u8>),
-        meant: &JobMeant,
+        resolved: &ResolvedJobArgs,
         stop: &AtomicBool,
-    ) -> Result<Met, MeetError> {
+    ) -> Result<SshPeer, MeetError> {
         // Only the sender keeps the rate.
-        let rate = meant.rate.filter(|_| request.0.way == words::Way::Send);
+        let rate = resolved.rate.filter(|_| request.0.way == words::Direction::Send);
         let mut child = self.start(login)?;
-        let opened = self.talk(&mut child, login, request, (meant, rate), stop);
+        let opened = self.negotiate(&mut child, login, request, (resolved, rate), stop);
         match opened {
-            Ok((way, line, paths, note)) => Ok(Met { child, line, way, paths, note }),
+            Ok((way, line, paths, note)) => Ok(SshPeer { child, line, way, paths, note }),
             Err(error) => {
                 let ended = end(&mut child);
                 Err(why(error, ended, login, &self.remote_haul, stop))
@@ -213,7 +213,7 @@ impl Ssh {
         }
     }
 
-    fn start(&self, login: &Login) -> Result<Child, MeetError> {
+    fn start(&self, login: &SshDestination) -> Result<Child, MeetError> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).arg(login.argument()).arg(self.remote_command());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -228,14 +228,14 @@ impl Ssh {
         OsString::from(format!("{} meet", self.remote_haul))
     }
 
-    fn talk(
+    fn negotiate(
         &self,
         child: &mut Child,
-        login: &Login,
+        login: &SshDestination,
         (request, behind): &(Request, Vec<u8>),
-        (meant, rate): (&JobMeant, Option<u64>),
+        (resolved, rate): (&ResolvedJobArgs, Option<u64>),
         stop: &AtomicBool,
-    ) -> Result<Opened, MeetError> {
+    ) -> Result<OpenedConnection, MeetError> {
         let host = login.host.clone();
         let failed = |source: io::Error| MeetError::Pipe { host: host.clone(), source };
         let missing = || failed(io::ErrorKind::BrokenPipe.into());
@@ -259,7 +259,7 @@ impl Ssh {
                 (ticket, closed, address, paths, listed)
             }
         };
-        let told = words::paths_told(&paths, listed, &from, || stop.load(Ordering::Relaxed));
+        let told = words::receive_paths(&paths, listed, &from, || stop.load(Ordering::Relaxed));
         let told = told.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => MeetError::NotHaul { host: host.clone() },
             io::ErrorKind::Interrupted => MeetError::Interrupted,
@@ -271,7 +271,7 @@ impl Ssh {
         let mut note = closed.map(|why| shown(&why));
         if let (Some(text), false) = (ticket, self.inside) {
             let ticket = Ticket::parse(&text).map_err(|_| MeetError::NotHaul { host: host.clone() })?;
-            match beside(ticket, login, address.as_deref(), (meant, rate), stop) {
+            match beside(ticket, login, address.as_deref(), (resolved, rate), stop) {
                 Ok(way) => {
                     say(&mut line, OUTSIDE).map_err(failed)?;
                     return Ok((way, Some(line), paths, None));
@@ -280,28 +280,28 @@ impl Ssh {
                 Err(error) => note = Some(error.to_string()),
             }
         }
-        if meant.link.plain && !self.inside {
+        if resolved.link.plain && !self.inside {
             note = note.map(|note| format!("{note}; ssh encrypts the data"));
         }
         say(&mut line, INSIDE).map_err(failed)?;
-        let mut lane =
-            Lane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL)).map_err(failed)?;
+        let mut lane = Lane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL_TIMEOUT))
+            .map_err(failed)?;
         lane.set_pacer(rate.map(|rate| Arc::new(Pacer::new(rate))));
-        Ok((Way::inside(lane), None, paths, note.filter(|_| !self.inside)))
+        Ok((Connector::inside(lane), None, paths, note.filter(|_| !self.inside)))
     }
 }
 
-type Opened = (Way, Option<ChildStdin>, Vec<Vec<u8>>, Option<String>);
+type OpenedConnection = (Connector, Option<ChildStdin>, Vec<Vec<u8>>, Option<String>);
 
 /// Opens the first lane outside ssh. The host is reached by its name or by the address that it
 /// reports.
 fn beside(
     ticket: Ticket,
-    login: &Login,
+    login: &SshDestination,
     address: Option<&str>,
-    (meant, rate): (&JobMeant, Option<u64>),
+    (resolved, rate): (&ResolvedJobArgs, Option<u64>),
     stop: &AtomicBool,
-) -> Result<Way, DialError> {
+) -> Result<Connector, DialError> {
     let port = ticket.addresses().first().map_or(0, |address| address.port);
     let hosts = [Some(login.host.as_str()), address].into_iter().flatten();
     let mut addresses: Vec<Address> = Vec::new();
@@ -313,12 +313,12 @@ fn beside(
     }
     let own = ticket.clone();
     let ticket = ticket.with_addresses(addresses).unwrap_or(own);
-    let dialer = dialer(ticket, &meant.link, (rate, meant.lanes), true)?;
+    let dialer = dialer(ticket, &resolved.link, (rate, resolved.lanes), true)?;
     let first = first_lane(&dialer, stop)?;
-    Ok(Way::outside(dialer, Some(first)))
+    Ok(Connector::outside(dialer, Some(first)))
 }
 
-impl Met {
+impl SshPeer {
     /// Sends the end of the session and waits for the remote haul to exit. Returns true if it
     /// succeeded.
     pub(crate) fn part(mut self) -> bool {
@@ -339,7 +339,7 @@ fn say(line: &mut ChildStdin, word: &str) -> io::Result<()> {
 fn end(child: &mut Child) -> Option<ExitStatus> {
     drop(child.stdin.take());
     let begun = Instant::now();
-    while begun.elapsed() < END_WITHIN {
+    while begun.elapsed() < EXIT_TIMEOUT {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
             Ok(None) => std::thread::sleep(Duration::from_millis(5)),
@@ -355,7 +355,7 @@ fn end(child: &mut Child) -> Option<ExitStatus> {
 fn why(
     error: MeetError,
     ended: Option<ExitStatus>,
-    login: &Login,
+    login: &SshDestination,
     command: &str,
     stop: &AtomicBool,
 ) -> MeetError {
@@ -368,7 +368,7 @@ fn why(
             (Some(NOT_FOUND), _) => {
                 return MeetError::NotFound { host, command: command.escape_debug().to_string() };
             }
-            (Some(SSH_FAILED), _) => return MeetError::Login { host: login.host.clone() },
+            (Some(SSH_FAILED), _) => return MeetError::SshDestination { host: login.host.clone() },
             (Some(code), _) => format!("status {code}"),
             (None, Some(signal)) => format!("signal {signal}"),
             (None, None) => "no status".to_owned(),
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_that_logs_in_is_a_list_of_words() {
+    fn ssh_command_is_split_into_words() {
         let ssh = args("ssh -i 'my key' -p 2222").resolve().expect("words");
         assert_eq!(ssh.words, ["ssh", "-i", "my key", "-p", "2222"]);
         assert!(args("ssh 'open").resolve().is_err());
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_other_side_steer_no_terminal() {
+    fn peer_messages_are_escaped_and_truncated() {
         assert_eq!(shown("a\u{1b}[2J\nb"), "a\\x1b[2J b");
         assert_eq!(shown(&"x".repeat(5000)).len(), 1000);
     }

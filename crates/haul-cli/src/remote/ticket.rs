@@ -89,7 +89,7 @@ pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns the identity of a server, for any of its tickets: its key, or its addresses.
-pub(crate) fn told_apart_by(ticket: &Ticket) -> Vec<u8> {
+pub(crate) fn identity_bytes(ticket: &Ticket) -> Vec<u8> {
     match ticket.fingerprint() {
         Some(fingerprint) => format!("{fingerprint:?}").into_bytes(),
         None => format!("{:?}", ticket.addresses()).into_bytes(),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_secret_and_read_back() {
+    fn a_written_ticket_is_private_and_reads_back_equal() {
         let home = tempfile::tempdir().expect("a folder");
         let (file, ticket) = (home.path().join("t"), ticket());
         write(&file, &ticket).expect("written");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_replaced() {
+    fn a_symlink_is_not_replaced_by_a_ticket() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("t");
         std::os::unix::fs::symlink("elsewhere", &file).expect("linked");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_read_is_refused_and_nothing_of_it_told() {
+    fn a_ticket_file_readable_by_others_is_refused_without_its_text() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("t");
         write(&file, &ticket()).expect("written");

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_times_from_now_or_dates() {
+    fn expiry_is_a_duration_or_a_date() {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let seconds =
             |text: &str| end(text, now).map(|end| end.duration_since(now).expect("later").as_secs());
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_one_or_a_range() {
+    fn ports_are_a_number_or_a_range() {
         assert_eq!(ports("50000-50100"), Ok((50_000, 50_100)));
         assert_eq!(ports("7433"), Ok((7433, 7433)));
         for wrong in ["", "0", "2-1", "1-", "-1", "65536", "a"] {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_has_levels_of_zstd_alone() {
+    fn only_zstd_compression_takes_a_level() {
         assert_eq!(compression("auto"), Ok(Compression::Auto));
         assert_eq!(compression("none"), Ok(Compression::Off));
         assert_eq!(compression("zstd"), Ok(Compression::Zstd(3)));
@@ -159,19 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_time_have_a_unit() {
+    fn durations_need_a_unit() {
         assert_eq!(time("--log-age", "14d"), Ok(Duration::from_secs(14 * 86_400)));
         assert!(time("--log-age", "14").expect_err("no unit").starts_with("--log-age: "));
     }
 
     #[test]
-    fn no_size_is_nothing() {
+    fn a_rate_of_zero_is_refused() {
         assert_eq!(bytes("--rate", "10M"), Ok(10 << 20));
         assert!(bytes("--rate", "0").expect_err("nothing").starts_with("--rate: "));
     }
 
     #[test]
-    fn a_rate_without_a_unit_is_refused_where_it_is_hardly_meant() {
+    fn a_rate_below_1024_without_a_unit_is_refused() {
         for (text, expected) in [("10M", 10 << 20), ("1024", 1024), ("5B", 5), ("1k", 1024)] {
             assert_eq!(rate("--rate", text), Ok(expected));
         }

@@ -1,7 +1,7 @@
 //! Options of `haul repair`, as typed and resolved.
 
 use super::from::{FromArgs, Hosts};
-use crate::jobs::keeping::StateArgs;
+use crate::jobs::log_args::StateArgs;
 use crate::remote::values;
 use crate::verify::{keep_pace, root_of};
 use clap::Parser;

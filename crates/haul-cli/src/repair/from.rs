@@ -1,15 +1,15 @@
 //! Replicas of a repair: parsing, and connections to other hosts.
 
-use crate::remote::args::JobMeant;
-use crate::remote::host::{Other, OtherHost};
-use crate::remote::place::Place;
+use crate::remote::args::ResolvedJobArgs;
+use crate::remote::host::{Peer, RemoteHost};
+use crate::remote::place::Location;
 use crate::remote::ssh::LoginArgs;
 use crate::remote::ticket;
 use crate::remote::typed;
-use crate::remote::way::{self, Way};
+use crate::remote::way::{self, Connector};
 use crate::remote::words;
-use haul_engine::repair::{Answered, Asked, Remotes, ReplicaAt};
-use haul_engine::transfer::{self, BoxError, Dial, Failure, FetchJob, Report, Watch};
+use haul_engine::repair::{Remotes, ReplicaAt, ReplicaRequest, ReplicaResponse};
+use haul_engine::transfer::{self, BoxError, Dial, Failure, FetchJob, Report, RunContext};
 use haul_net::{Lane, Ticket};
 use haul_proto::Why;
 use std::ffi::{OsStr, OsString};
@@ -41,12 +41,12 @@ pub(super) struct FromArgs {
 /// Replicas on other hosts, by their numbers.
 pub(super) struct Hosts {
     origins: Vec<Option<Origin>>,
-    meant: JobMeant,
+    resolved: ResolvedJobArgs,
 }
 
 /// A directory on another host.
 struct Origin {
-    host: OtherHost,
+    host: RemoteHost,
     path: Vec<u8>,
 }
 
@@ -56,7 +56,7 @@ impl FromArgs {
     pub(super) fn resolve(&self, rate: Option<u64>) -> Result<(Vec<ReplicaAt>, Hosts), String> {
         let ssh = self.login.resolve()?;
         let places = self.from.iter().map(|from| place(from)).collect::<Result<Vec<_>, _>>()?;
-        let served = places.iter().filter(|place| matches!(place, Place::Ticket(_))).count();
+        let served = places.iter().filter(|place| matches!(place, Location::Ticket(_))).count();
         match (self.ticket_file.len(), served) {
             (given, served) if given == served || (given == 1 && served > 1) => {}
             (0, _) => {
@@ -70,52 +70,52 @@ impl FromArgs {
         let (mut replicas, mut origins) = (Vec::new(), Vec::new());
         for place in places {
             let (host, path) = match place {
-                Place::Local(path) => {
+                Location::Local(path) => {
                     replicas.push(ReplicaAt::Here(path));
                     origins.push(None);
                     continue;
                 }
-                Place::Ssh { login, path } => (OtherHost::Ssh { ssh: ssh.clone(), login }, path),
-                Place::Ticket(path) => {
+                Location::Ssh { login, path } => (RemoteHost::Ssh { ssh: ssh.clone(), login }, path),
+                Location::Ticket(path) => {
                     let ticket = tickets.next().ok_or("--from :PATH needs --ticket-file FILE")?;
-                    (OtherHost::Server(Box::new(ticket.clone())), typed::beneath_root(&path))
+                    (RemoteHost::Server(Box::new(ticket.clone())), typed::beneath_root(&path))
                 }
             };
-            replicas.push(ReplicaAt::There([&host.told_apart_by()[..], &path].join(&0)));
+            replicas.push(ReplicaAt::There([&host.identity_bytes()[..], &path].join(&0)));
             origins.push(Some(Origin { host, path }));
         }
-        Ok((replicas, Hosts { origins, meant: JobMeant::plain(rate) }))
+        Ok((replicas, Hosts { origins, resolved: ResolvedJobArgs::plain(rate) }))
     }
 }
 
 /// Parses the place of a replica. The error is a message, which repeats no secret.
-fn place(from: &OsStr) -> Result<Place, String> {
+fn place(from: &OsStr) -> Result<Location, String> {
     if typed::looks_like_ticket(from) {
         return Err(typed::not_local(from));
     }
-    Place::parse(from).map_err(|error| error.to_string())
+    Location::parse(from).map_err(|error| error.to_string())
 }
 
 /// Connects to the hosts of replicas.
-pub(super) struct Reach<'a> {
+pub(super) struct HostConnector<'a> {
     pub(super) hosts: &'a Hosts,
     pub(super) stop: &'a AtomicBool,
 }
 
-impl Remotes for Reach<'_> {
-    fn fetch(&self, replica: usize, asked: &Asked<'_>) -> Answered {
+impl Remotes for HostConnector<'_> {
+    fn fetch(&self, replica: usize, asked: &ReplicaRequest<'_>) -> ReplicaResponse {
         let Some(Some(origin)) = self.hosts.origins.get(replica) else { return ().fetch(replica, asked) };
         let (other, path, note) = match self.meet(origin) {
             Ok(met) => met,
-            Err(why) => return Answered { broken: Some(why), ..Answered::default() },
+            Err(why) => return ReplicaResponse { broken: Some(why), ..ReplicaResponse::default() },
         };
         let (into, parts) = (asked.into.to_owned(), Arc::clone(&asked.parts));
-        let lanes = other.lanes(self.hosts.meant.lanes);
+        let lanes = other.lanes(self.hosts.resolved.lanes);
         let job = FetchJob { lanes, ..FetchJob::of_parts(path, into, asked.object, parts) };
-        let heard = Heard::default();
-        let watch = Watch { stop: self.stop, tally: asked.tally, report: &heard, receipt: None };
-        let ended = transfer::fetch(&Lanes { way: other.way(), stop: self.stop }, &job, &watch);
-        if let Other::Met(met) = other {
+        let heard = NoteCollector::default();
+        let run_context = RunContext { stop: self.stop, tally: asked.tally, report: &heard, receipt: None };
+        let ended = transfer::fetch(&LaneDialer { way: other.way(), stop: self.stop }, &job, &run_context);
+        if let Peer::SshPeer(met) = other {
             // The exit of the remote haul does not affect the received data.
             met.part();
         }
@@ -123,23 +123,23 @@ impl Remotes for Reach<'_> {
             Ok(outcome) => (outcome.broken.map(|reason| reason.to_string()), outcome.traffic.received),
             Err(error) => (Some(error.to_string()), 0),
         };
-        Answered { notes: note.into_iter().chain(heard.into_notes()).collect(), broken, received }
+        ReplicaResponse { notes: note.into_iter().chain(heard.into_notes()).collect(), broken, received }
     }
 }
 
-impl Reach<'_> {
+impl HostConnector<'_> {
     /// Connects to the host. Returns the peer, the replica's path there, and the reason if the data
     /// goes inside ssh.
-    fn meet(&self, origin: &Origin) -> Result<(Other, Vec<u8>, Option<String>), String> {
-        let meant = &self.hosts.meant;
+    fn meet(&self, origin: &Origin) -> Result<(Peer, Vec<u8>, Option<String>), String> {
+        let resolved = &self.hosts.resolved;
         match &origin.host {
-            OtherHost::Ssh { ssh, login } => {
+            RemoteHost::Ssh { ssh, login } => {
                 let mut path = origin.path.clone();
                 if !path.is_empty() && !path.ends_with(b"/") {
                     path.push(b'/');
                 }
-                let request = typed::request(meant, ssh, words::Way::Fetch, &[path]);
-                let met = ssh.meet(login, &request, meant, self.stop);
+                let request = typed::request(resolved, ssh, words::Direction::Fetch, &[path]);
+                let met = ssh.meet(login, &request, resolved, self.stop);
                 let mut met = met.map_err(|error| error.to_string())?;
                 let path = met.paths.pop().ok_or("the remote haul sent no path")?;
                 let note = met.note.take().map(|why| {
@@ -147,25 +147,25 @@ impl Reach<'_> {
                         "sending the data through ssh in one connection: no direct connection possible: {why}"
                     )
                 });
-                Ok((Other::Met(Box::new(met)), path, note))
+                Ok((Peer::SshPeer(Box::new(met)), path, note))
             }
-            OtherHost::Server(ticket) => {
+            RemoteHost::Server(ticket) => {
                 let ticket = Ticket::clone(ticket);
-                let dialer = way::dialer(ticket, &meant.link, (None, meant.lanes), false);
+                let dialer = way::dialer(ticket, &resolved.link, (None, resolved.lanes), false);
                 let dialer = dialer.map_err(|error| error.to_string())?;
-                Ok((Other::Server(Way::outside(dialer, None)), origin.path.clone(), None))
+                Ok((Peer::Server(Connector::outside(dialer, None)), origin.path.clone(), None))
             }
         }
     }
 }
 
 /// Opens the lanes to one host.
-struct Lanes<'a> {
-    way: &'a Way,
+struct LaneDialer<'a> {
+    way: &'a Connector,
     stop: &'a AtomicBool,
 }
 
-impl Dial for Lanes<'_> {
+impl Dial for LaneDialer<'_> {
     fn lane(&self, number: u32) -> Result<Lane, BoxError> {
         Ok(self.way.lane(number, self.stop)?)
     }
@@ -177,13 +177,13 @@ impl Dial for Lanes<'_> {
 
 /// Collects notes on files that were not received, for the end of the session.
 #[derive(Default)]
-struct Heard {
+struct NoteCollector {
     notes: Mutex<Vec<String>>,
     /// True if this side has no free space for the files.
     lacks_room: AtomicBool,
 }
 
-impl Heard {
+impl NoteCollector {
     fn add(&self, note: String) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.len() < NOTES_MAX {
@@ -201,7 +201,7 @@ impl Heard {
     }
 }
 
-impl Report for Heard {
+impl Report for NoteCollector {
     fn failed(&self, failure: &Failure) {
         if failure.here && matches!(failure.reason.why, Why::NoSpace | Why::Quota) {
             self.lacks_room.store(true, Ordering::Relaxed);

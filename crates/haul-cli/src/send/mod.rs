@@ -1,14 +1,14 @@
 //! `haul send`: sends files of this host to another host.
 
 use crate::interrupt::Interrupt;
-use crate::remote::args::{JobArgs, JobMeant};
-use crate::remote::ending::{FAILED, Run};
-use crate::remote::host::{HostArgs, OtherHost};
+use crate::remote::args::{JobArgs, ResolvedJobArgs};
+use crate::remote::ending::{EXIT_FAILED, Run};
+use crate::remote::host::{HostArgs, RemoteHost};
 use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
-use crate::remote::place::Place;
-use crate::remote::typed::{self, TROUBLE, Unbegun};
-use crate::remote::words::Way;
+use crate::remote::place::Location;
+use crate::remote::typed::{self, EXIT_ERROR, StartError};
+use crate::remote::words::Direction;
 use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::transfer::{self, CheckSpace, Filter, SendJob};
@@ -55,12 +55,12 @@ struct Args {
 }
 
 /// Resolved options of the command.
-struct Meant {
+struct ResolvedArgs {
     sources: Vec<OsString>,
     filter: Filter,
-    host: OtherHost,
+    host: RemoteHost,
     directory: Vec<u8>,
-    job: JobMeant,
+    job: ResolvedJobArgs,
 }
 
 /// Runs the command with `args`, which do not include the command's name.
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 impl Args {
-    fn resolve(&self, matches: &clap::ArgMatches) -> Result<Meant, String> {
+    fn resolve(&self, matches: &clap::ArgMatches) -> Result<ResolvedArgs, String> {
         let job = self.job.resolve()?;
         let filter = self.pick.filter(matches)?;
         let (last, sources) = self.operands.split_last().ok_or("missing SOURCE; write SOURCE... HOST:DIR")?;
@@ -81,39 +81,39 @@ impl Args {
         if sources.is_empty() {
             return Err("missing SOURCE; write SOURCE... HOST:DIR".to_owned());
         }
-        Ok(Meant { sources, filter, host, directory, job })
+        Ok(ResolvedArgs { sources, filter, host, directory, job })
     }
 }
 
 /// Returns a source operand, which must be on this host.
 fn local(operand: &OsStr) -> Result<OsString, String> {
-    match Place::parse(operand).map_err(|error| error.to_string())? {
-        Place::Local(path) => Ok(path),
-        Place::Ssh { .. } | Place::Ticket(_) => Err(typed::not_local(operand)),
+    match Location::parse(operand).map_err(|error| error.to_string())? {
+        Location::Local(path) => Ok(path),
+        Location::Ssh { .. } | Location::Ticket(_) => Err(typed::not_local(operand)),
     }
 }
 
-fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
+fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let (json, verbose, dry_run) = (args.job.json, args.job.verbose, args.job.dry_run);
     let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag());
-    let Meant { sources, filter, host, directory, mut job } = meant;
+    let ResolvedArgs { sources, filter, host, directory, mut job } = resolved;
     let asked = sources.len();
     let sources = present(sources, &output);
     if sources.is_empty() {
-        return Ok(TROUBLE);
+        return Ok(EXIT_ERROR);
     }
     let is_missing_some = sources.len() < asked;
     if is_missing_some && job.options.delete {
         output.note("deletions skipped: some sources cannot be read");
         job.options.delete = false;
     }
-    let resume = job.resume(&[&host.told_apart_by(), &directory], |why| output.note(why));
+    let resume = job.resume(&[&host.identity_bytes(), &directory], |why| output.note(why));
     let run = Run {
         tool: NAME,
         args: &args.job,
         interrupt: &interrupt,
-        way: Way::Send,
+        way: Direction::Send,
         has_waybill_there: args.host.has_waybill_there(),
         state: resume.as_ref().map(|resume| resume.state.clone()),
     };
@@ -134,7 +134,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
         },
     };
     let status = run.go(other, output, |dial, watch| transfer::send(dial, &send, watch));
-    Ok(if status == 0 && is_missing_some { FAILED } else { status })
+    Ok(if status == 0 && is_missing_some { EXIT_FAILED } else { status })
 }
 
 /// Returns the existing sources and reports the others.

@@ -1,8 +1,8 @@
 //! Options of `haul serve`, as typed and resolved.
 
 use super::config::Config;
-use super::meant::{Issue, Meant, Share};
-use super::{addresses, meant};
+use super::resolved::{Issue, ResolvedArgs, Share};
+use super::{addresses, resolved};
 use crate::remote::args::buffers;
 use crate::remote::values;
 use clap::Parser;
@@ -128,12 +128,12 @@ pub(super) struct Args {
 
 impl Args {
     /// Resolves the options. The error is a message.
-    pub(super) fn resolve(&self) -> Result<Meant, String> {
+    pub(super) fn resolve(&self) -> Result<ResolvedArgs, String> {
         if let Some(file) = &self.config {
             return Config::read(file)?.resolve();
         }
         let root = self.root.clone().ok_or("missing --root; specify the directory to serve")?;
-        meant::check_root(&root)?;
+        resolved::check_root(&root)?;
         let expires = self.expires.as_deref().map(|text| values::end(text, SystemTime::now())).transpose()?;
         let share = Share {
             name: quote(&root).to_string(),
@@ -144,14 +144,14 @@ impl Args {
                 _ => Role::Both,
             },
             quota: self.quota.as_deref().map(|text| values::bytes("--quota", text)).transpose()?,
-            keep: meant::keep(self.keep_owner, self.keep_setuid),
+            keep: resolved::keep(self.keep_owner, self.keep_setuid),
             expires,
             uses: if self.once { Uses::Once } else { Uses::Lasting },
             issue: self.ticket_file.clone().map_or(Issue::Print, Issue::New),
         };
         let shares = vec![share];
-        Ok(Meant {
-            waybills: meant::waybills(self.waybills.as_deref(), &shares)?,
+        Ok(ResolvedArgs {
+            waybills: resolved::waybills(self.waybills.as_deref(), &shares)?,
             shares,
             listen: self.listen.clone(),
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,
@@ -160,9 +160,9 @@ impl Args {
             rate: self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?,
             congestion: self.cc.clone(),
             multipath: self.mptcp,
-            limits: meant::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
+            limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
             buffers: buffers(self.buffers.as_deref())?,
-            logs: meant::logs(
+            logs: resolved::logs(
                 self.state_dir.clone(),
                 self.log_quota.as_deref(),
                 self.log_jobs,

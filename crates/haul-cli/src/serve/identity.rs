@@ -91,7 +91,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn an_identity_is_made_once_and_kept_secret() {
+    fn an_identity_is_created_once_and_private() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("identity.pem");
         let made = load(&file).expect("made");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_identity_is_named_and_not_replaced() {
+    fn a_damaged_identity_is_refused_and_not_replaced() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("identity.pem");
         load(&file).expect("made");

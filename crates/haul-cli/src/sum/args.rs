@@ -141,7 +141,7 @@ pub(crate) enum Stop {
     /// Answer to a question such as `--help`: print it and succeed.
     Answer(String),
     /// Usage error in the tool's wording, with a hint at its help.
-    Mistake(String),
+    UsageError(String),
     /// Usage error without that hint; the tool's name precedes each line.
     Failure(String),
     /// The hint alone.
@@ -197,7 +197,7 @@ fn explain(error: &clap::Error, args: &[OsString], command: &clap::Command) -> S
         }
         _ => error.to_string().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned(),
     };
-    Stop::Mistake(text)
+    Stop::UsageError(text)
 }
 
 fn unknown(option: &str, args: &[OsString], command: &clap::Command) -> String {

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_ranges_are_read() {
+    fn lines_with_ranges_are_parsed() {
         let path = |text: &str| OsString::from(text);
         assert_eq!(split_ranges(b"a%20b"), Some((path("a b"), vec![])));
         let two = vec![ByteRange::between(1, 3), ByteRange::between(10, 12)];
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_skipped_and_the_next_is_read() {
+    fn a_line_that_is_too_long_is_skipped() {
         let long = vec![b'x'; limits::LIST_LINE_BYTES_MAX + 10];
         let bytes = [b"one\n".as_slice(), &long, b"\ntwo"].concat();
         let (mut reader, mut piece) = (io::Cursor::new(bytes), Vec::new());

@@ -1,15 +1,15 @@
 //! Resolution of the options of `haul sum`.
 
 use super::args::Args;
-use super::check::{CheckJob, Manner, Reading};
+use super::check::{CheckJob, ListTool, OutputOptions};
 use super::combine::CombineJob;
 use super::format::{Format, Shape};
 use super::keyed::KeyedJob;
 use super::line::LineRules;
 use super::list::ListKind;
 use super::personality::{Family, Personality};
-use super::store::StoreOrder;
-use super::waybill::WaybillOrder;
+use super::store::StoreRequest;
+use super::waybill::WaybillRequest;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Settings};
 use haul_model::{ByteLen, ByteOffset, LeafSize, ObjectSize, limits, parse_size};
@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 /// Resolved job of the command.
-pub(crate) enum Meaning {
+pub(crate) enum SumJob {
     /// Print digests.
     Print(PrintJob),
     /// Check lists.
@@ -28,17 +28,17 @@ pub(crate) enum Meaning {
     Keyed(KeyedJob),
 }
 
-impl Meaning {
+impl SumJob {
     /// Returns true if standard input is read, for names, lists or bytes.
     pub(crate) fn reads_stdin(&self) -> bool {
         let dash = |paths: &[OsString]| paths.iter().any(|path| path == "-");
         match self {
-            Meaning::Print(PrintJob { files: Files::Given(paths), .. }) => dash(paths),
-            Meaning::Print(PrintJob { files: Files::Listed(lists, _), .. }) => dash(lists),
-            Meaning::Check(job) => dash(&job.lists),
-            Meaning::Combine(job) => job.parts.is_empty(),
+            SumJob::Print(PrintJob { files: Files::Given(paths), .. }) => dash(paths),
+            SumJob::Print(PrintJob { files: Files::Listed(lists, _), .. }) => dash(lists),
+            SumJob::Check(job) => dash(&job.lists),
+            SumJob::Combine(job) => job.parts.is_empty(),
             // Files are read one after the other, without polling the stop flag.
-            Meaning::Keyed(_) => true,
+            SumJob::Keyed(_) => true,
         }
     }
 }
@@ -56,9 +56,9 @@ pub(crate) struct PrintJob {
     pub(crate) named: bool,
     pub(crate) progress: bool,
     /// Waybill to write.
-    pub(crate) waybill: Option<WaybillOrder>,
+    pub(crate) waybill: Option<WaybillRequest>,
     /// Store of digests with the files.
-    pub(crate) store: Option<StoreOrder>,
+    pub(crate) store: Option<StoreRequest>,
 }
 
 /// Source of the names of files.
@@ -76,16 +76,16 @@ const DEFAULT_LEAF: u64 = limits::OBJECT_BYTES_DEFAULT;
 const MSUM_LEAF: u64 = 1 << 30;
 
 /// Resolves the arguments. The error is a message in the tool's wording.
-pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> {
+pub(crate) fn resolve(tool: Personality, args: Args) -> Result<SumJob, String> {
     complain_of_contradictions(&args)?;
     let algorithms = algorithms(tool, &args)?;
     if args.combine {
-        return Ok(Meaning::Combine(combine_job(tool, &args, &algorithms)?));
+        return Ok(SumJob::Combine(combine_job(tool, &args, &algorithms)?));
     }
     let settings = settings_of(&args)?;
     let form = form(tool, &args)?;
     if args.check {
-        return Ok(Meaning::Check(check_job(tool, args, algorithms, form, settings)?));
+        return Ok(SumJob::Check(check_job(tool, args, algorithms, form, settings)?));
     }
     let format = format(tool, &args, algorithms.len())?;
     let (offset, length) = range(&args)?;
@@ -117,11 +117,11 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
     }
     let waybill = args
         .waybill
-        .map(|path| WaybillOrder::resolve((path, leaf), &files, is_part, settings.object, &mut recipe))
+        .map(|path| WaybillRequest::resolve((path, leaf), &files, is_part, settings.object, &mut recipe))
         .transpose()?;
     let store = args.store.filter(|form| form != "waybill");
     let store = store
-        .map(|form| StoreOrder::resolve(&form, &files, is_part, settings.object, &asked, &mut recipe))
+        .map(|form| StoreRequest::resolve(&form, &files, is_part, settings.object, &asked, &mut recipe))
         .transpose()?;
     let recipe = Arc::new(recipe);
     let (recurse, progress) = (args.recursive, args.progress);
@@ -138,7 +138,7 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
         waybill,
         store,
     };
-    Ok(Meaning::Print(shown))
+    Ok(SumJob::Print(shown))
 }
 
 /// Reports the contradictions that the coreutils refuse, in their wording.
@@ -301,8 +301,8 @@ fn check_job(
     let guess = !asked && tool.family == Family::Haul;
     let others = Algorithm::ALL.iter().filter(|other| guess && other.is_cryptographic());
     let untagged: Vec<Algorithm> = algorithms.into_iter().chain(others.copied()).collect();
-    let reading = Reading::Field(LineRules { untagged, guess, tagged, mutil: tool.reads_mutil_lines() });
-    let manner = Manner {
+    let reading = ListTool::Field(LineRules { untagged, guess, tagged, mutil: tool.reads_mutil_lines() });
+    let output_options = OutputOptions {
         quiet: args.quiet,
         status: args.status,
         strict: args.strict,
@@ -315,7 +315,7 @@ fn check_job(
         Form::Tree { leaf, subtree } => (leaf, subtree.unwrap_or(leaf)),
         Form::Plain | Form::Objects { .. } => (ByteLen(DEFAULT_LEAF), ByteLen(DEFAULT_LEAF)),
     };
-    Ok(CheckJob { settings, reading, manner, lists, leaf, subtree, progress: args.progress })
+    Ok(CheckJob { settings, reading, output_options, lists, leaf, subtree, progress: args.progress })
 }
 
 fn combine_job(tool: Personality, args: &Args, algorithms: &[Algorithm]) -> Result<CombineJob, String> {

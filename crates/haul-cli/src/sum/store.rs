@@ -2,10 +2,10 @@
 
 use super::resolve::Files;
 use haul_digest::{Algorithm, Digest};
-use haul_engine::stored::{Form as Stored, HIDDEN, Known, Store, StoreError};
+use haul_engine::stored::{Form as Stored, HIDDEN, Store, StoreError, StoredFileInfo};
 use haul_engine::sum::{Form, Recipe, Sums};
 use haul_engine::waybill::{ObjectSums, Root};
-use haul_log::waybill::PathFault;
+use haul_log::waybill::PathError;
 use haul_model::ObjectSize;
 use haul_sys::Stat;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use thiserror::Error;
 
 /// Store of the digests, and the digests that are also printed.
 #[derive(Debug)]
-pub(crate) struct StoreOrder {
+pub(crate) struct StoreRequest {
     form: Stored,
     root: Root,
     /// Requested digests; the store may keep one more.
@@ -23,7 +23,7 @@ pub(crate) struct StoreOrder {
 }
 
 /// Digests of a file for the store, saved before other consumers take parts of them.
-pub(super) struct SetAside {
+pub(super) struct SavedDigests {
     facts: Option<Box<Stat>>,
     digests: Vec<Digest>,
     objects: Option<ObjectSums>,
@@ -31,16 +31,16 @@ pub(super) struct SetAside {
 
 /// Error that prevents storing a file's digests.
 #[derive(Debug, Error)]
-pub(super) enum NotKept {
+pub(super) enum StoreFailure {
     #[error("no digests were stored: invalid path: {0}")]
-    Path(#[from] PathFault),
+    Path(#[from] PathError),
     #[error("no digests were stored: not a regular file")]
     Stream,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl StoreOrder {
+impl StoreRequest {
     /// Resolves the option, and makes the recipe compute the needed digests. `asked` holds the
     /// printed ones.
     pub(super) fn resolve(
@@ -50,7 +50,7 @@ impl StoreOrder {
         object: ObjectSize,
         asked: &[Algorithm],
         recipe: &mut Recipe,
-    ) -> Result<StoreOrder, String> {
+    ) -> Result<StoreRequest, String> {
         let known = Stored::ALL.iter().find(|(_, known)| *known == name);
         let &(form, _) = known.ok_or_else(|| {
             format!(
@@ -93,7 +93,7 @@ impl StoreOrder {
             recipe.algorithms.insert(0, Algorithm::Blake3);
             recipe.form = Form::Objects { size: object, sample: None };
         }
-        Ok(StoreOrder { form, root, shown: asked.to_vec() })
+        Ok(StoreRequest { form, root, shown: asked.to_vec() })
     }
 
     pub(super) fn open(&self) -> Result<Store, StoreError> {
@@ -107,20 +107,21 @@ impl StoreOrder {
     }
 
     /// Saves the digests for the store, and leaves only the requested digests in `sums`.
-    pub(super) fn set_aside(&self, sums: &mut Sums) -> SetAside {
+    pub(super) fn set_aside(&self, sums: &mut Sums) -> SavedDigests {
         let digests = sums.digests.clone();
         sums.digests.retain(|digest| self.shown.contains(&digest.algorithm()));
         sums.digests.sort_by_key(|digest| self.shown.iter().position(|asked| *asked == digest.algorithm()));
-        SetAside { facts: sums.facts.clone(), digests, objects: sums.objects.clone() }
+        SavedDigests { facts: sums.facts.clone(), digests, objects: sums.objects.clone() }
     }
 
     /// Stores the saved digests of a file.
-    pub(super) fn keep(&self, store: &Store, path: &OsStr, aside: SetAside) -> Result<(), NotKept> {
-        let facts = aside.facts.ok_or(NotKept::Stream)?;
+    pub(super) fn keep(&self, store: &Store, path: &OsStr, aside: SavedDigests) -> Result<(), StoreFailure> {
+        let facts = aside.facts.ok_or(StoreFailure::Stream)?;
         let rel = self.root.path_of(path)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-        let known = Known { facts: &facts, digests: &aside.digests, objects: aside.objects.as_ref(), now };
+        let known =
+            StoredFileInfo { facts: &facts, digests: &aside.digests, objects: aside.objects.as_ref(), now };
         Ok(store.put(path, &rel, &known)?)
     }
 }

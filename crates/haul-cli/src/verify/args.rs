@@ -1,12 +1,14 @@
 //! Options of `haul verify`, as typed and resolved.
 
 use super::signer::SignerArgs;
-use crate::jobs::keeping::StateArgs;
+use crate::jobs::log_args::StateArgs;
 use crate::remote::values;
 use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::sum::Settings;
-use haul_engine::verify::{RootError, StateFile, StoredSettings, VerifySettings, meant_root, recorded_root};
+use haul_engine::verify::{
+    RootError, StateFile, StoredSettings, VerifySettings, recorded_root, resolve_root,
+};
 use haul_model::limits;
 use haul_plan::Pace;
 use std::ffi::{OsStr, OsString};
@@ -79,7 +81,7 @@ pub(super) struct Args {
 
 /// Reference of the verification.
 #[derive(Debug)]
-pub(super) enum Against {
+pub(super) enum Reference {
     /// A waybill.
     Waybill(VerifySettings),
     /// Digests that are stored with each file.
@@ -88,11 +90,11 @@ pub(super) enum Against {
 
 impl Args {
     /// Resolves the options: a directory means the digests stored in it. The error is a message.
-    pub(super) fn meaning(&self) -> Result<Against, String> {
+    pub(super) fn meaning(&self) -> Result<Reference, String> {
         let mut all = self.resolve()?;
         if !std::fs::metadata(&self.waybill).is_ok_and(|facts| facts.is_dir()) {
             all.root = root_of(&self.waybill, self.root.as_deref())?;
-            return Ok(Against::Waybill(all));
+            return Ok(Reference::Waybill(all));
         }
         if self.root.is_some() {
             return Err(
@@ -112,7 +114,7 @@ impl Args {
             return Err("--signer and --resume need a waybill; they do not support stored digests".to_owned());
         }
         let (root, reading, sample) = (self.waybill.clone(), all.reading, all.sample);
-        Ok(Against::Stored(StoredSettings { root, reading, sample }))
+        Ok(Reference::Stored(StoredSettings { root, reading, sample }))
     }
 
     /// Returns the settings of the verification, except for the root. The error is a message.
@@ -158,7 +160,7 @@ impl Args {
 /// that the waybill recorded. The error is a message.
 pub(crate) fn root_of(waybill: &OsStr, typed: Option<&OsStr>) -> Result<OsString, String> {
     match typed {
-        Some(typed) => Ok(meant_root(waybill, typed)),
+        Some(typed) => Ok(resolve_root(waybill, typed)),
         None => recorded_root(waybill).or_else(|error| match error {
             RootError::Several => Err(format!("{}: {error}", quote(waybill))),
             // The job itself reports the flaws of the waybill.
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn low_rates_read_little_at_a_time() {
+    fn low_rates_use_small_blocks() {
         let block = |rate: &str| {
             let args = Args::try_parse_from(["haul verify", "w", "--bwlimit", rate]).unwrap();
             args.resolve().map(|settings| settings.reading.block_bytes)

@@ -6,7 +6,7 @@ use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::repair::was_cut_off;
 use haul_engine::signature::Proof;
-use haul_engine::verify::{Located, Resumption, Tallied, Verdict, VerdictKind, VerifyReport};
+use haul_engine::verify::{Located, Resumption, Verdict, VerdictKind, VerifyObserver, VerifyTotals};
 use haul_log::waybill::ReadError;
 use haul_model::{LeafSize, format_size};
 use serde::Serialize;
@@ -145,11 +145,21 @@ impl<'a> Output<'a> {
     }
 
     /// Reports the totals, on standard error if `wanted`, or as an event.
-    pub(super) fn summary(&mut self, tallied: &Tallied, wanted: bool, interrupted: bool) {
+    pub(super) fn summary(&mut self, totals: &VerifyTotals, wanted: bool, interrupted: bool) {
         if self.json {
-            let Tallied { intact, before, modified, rotted, missing, extra, unproven, passed, flaws, .. } =
-                *tallied;
-            let Tallied { bytes, bytes_before, .. } = *tallied;
+            let VerifyTotals {
+                intact,
+                before,
+                modified,
+                rotted,
+                missing,
+                extra,
+                unproven,
+                passed,
+                flaws,
+                ..
+            } = *totals;
+            let VerifyTotals { bytes, bytes_before, .. } = *totals;
             return self.event(&Event::Summary {
                 intact,
                 before,
@@ -175,7 +185,7 @@ impl<'a> Output<'a> {
         }
         if wanted {
             let more = if interrupted { format!("; to resume: {}", this_command()) } else { String::new() };
-            eprintln!("{}: {}{more}", self.name, sentence(tallied, interrupted));
+            eprintln!("{}: {}{more}", self.name, sentence(totals, interrupted));
         }
     }
 
@@ -187,7 +197,7 @@ impl<'a> Output<'a> {
     }
 }
 
-impl VerifyReport for Output<'_> {
+impl VerifyObserver for Output<'_> {
     fn judged(&mut self, verdict: &Verdict) {
         let is_quiet = matches!(verdict.kind, VerdictKind::Intact { .. } | VerdictKind::Passed);
         if is_quiet && !self.verbose {
@@ -248,7 +258,7 @@ impl VerifyReport for Output<'_> {
     }
 
     fn resumption(&mut self, told: &Resumption) {
-        let message = going_on(told);
+        let message = resume_message(told);
         if self.json {
             self.event(&Event::Resume { message });
         } else {
@@ -263,7 +273,7 @@ impl VerifyReport for Output<'_> {
 }
 
 /// Returns the message about resuming.
-pub(crate) fn going_on(told: &Resumption) -> String {
+pub(crate) fn resume_message(told: &Resumption) -> String {
     match told {
         Resumption::GoesOn(done) => format!("resumed: {done} entries already verified"),
         Resumption::Anew(why) => format!("ignoring the state of an earlier run: {why}"),
@@ -288,20 +298,20 @@ fn words(kind: &VerdictKind) -> (&'static str, Option<String>) {
     }
 }
 
-fn sentence(tallied: &Tallied, interrupted: bool) -> String {
+fn sentence(totals: &VerifyTotals, interrupted: bool) -> String {
     let counts = [
-        (tallied.intact, "intact"),
-        (tallied.modified, "modified"),
-        (tallied.rotted, "rotted"),
-        (tallied.missing, "missing"),
-        (tallied.extra, "extra"),
-        (tallied.unproven, "unproven"),
-        (tallied.passed, "not in the sample"),
+        (totals.intact, "intact"),
+        (totals.modified, "modified"),
+        (totals.rotted, "rotted"),
+        (totals.missing, "missing"),
+        (totals.extra, "extra"),
+        (totals.unproven, "unproven"),
+        (totals.passed, "not in the sample"),
     ];
     let told = counts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
     let told: Vec<String> = told.map(|(_, (count, word))| format!("{count} {word}")).collect();
     let end = if interrupted { "; interrupted: the remaining entries were not verified" } else { "" };
-    format!("{}; {} read{end}", told.join(", "), format_size(tallied.bytes))
+    format!("{}; {} read{end}", told.join(", "), format_size(totals.bytes))
 }
 
 #[cfg(test)]
@@ -309,10 +319,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_names_what_there_is() {
-        let tallied = Tallied { intact: 3, rotted: 1, bytes: 3 << 20, ..Tallied::default() };
-        assert_eq!(sentence(&tallied, false), "3 intact, 1 rotted; 3.0 MiB read");
+    fn summary_lists_nonzero_counts() {
+        let totals = VerifyTotals { intact: 3, rotted: 1, bytes: 3 << 20, ..VerifyTotals::default() };
+        assert_eq!(sentence(&totals, false), "3 intact, 1 rotted; 3.0 MiB read");
         let end = "0 intact; 0 B read; interrupted: the remaining entries were not verified";
-        assert_eq!(sentence(&Tallied::default(), true), end);
+        assert_eq!(sentence(&VerifyTotals::default(), true), end);
     }
 }

@@ -1,7 +1,7 @@
 //! Required signature of a waybill.
 
 use clap::Args;
-use haul_engine::signature::{Demand, Proof, check};
+use haul_engine::signature::{Proof, SignatureRequirements, check};
 use std::ffi::{OsStr, OsString};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,11 @@ impl SignerArgs {
     /// Verifies the signature; returns `None` if no signature is required. The error is a message.
     pub(crate) fn check(&self, waybill: &OsStr) -> Result<Option<Proof>, String> {
         let Some(signers) = self.signer.clone() else { return Ok(None) };
-        let demand = Demand { signers, identity: self.identity.clone(), signature: self.signature.clone() };
+        let demand = SignatureRequirements {
+            signers,
+            identity: self.identity.clone(),
+            signature: self.signature.clone(),
+        };
         // A clock before 1970 is outside every signer's validity period.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let now = i64::try_from(now).unwrap_or(i64::MAX);

@@ -43,7 +43,7 @@ const FILES: [(&str, &str); 5] = [
 const BOTH: [(&str, Algorithm); 2] = [("sha256", Algorithm::Sha256), ("sha512", Algorithm::Sha512)];
 
 #[test]
-fn a_whole_bag_is_checked() {
+fn a_complete_bag_passes() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("bag");
     for version in ["1.0", "0.97"] {
@@ -62,7 +62,7 @@ fn a_whole_bag_is_checked() {
 }
 
 #[test]
-fn files_no_manifest_lists_are_told() {
+fn unlisted_files_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("bag");
     bag(&root, "1.0", &BOTH, &FILES);
@@ -90,7 +90,7 @@ fn files_no_manifest_lists_are_told() {
 }
 
 #[test]
-fn missing_and_damaged_files_are_told() {
+fn missing_and_damaged_files_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("bag");
     bag(&root, "1.0", &BOTH[..1], &FILES);
@@ -105,7 +105,7 @@ fn missing_and_damaged_files_are_told() {
 }
 
 #[test]
-fn what_is_no_bag_is_refused() {
+fn a_directory_that_is_not_a_bag_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (status, _, err) = check(dir.path(), &["."]);
     assert_eq!(status, Some(1));
@@ -116,7 +116,7 @@ fn what_is_no_bag_is_refused() {
 }
 
 #[test]
-fn paths_that_leave_the_bag_are_not_followed() {
+fn paths_out_of_the_bag_are_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("bag");
     bag(&root, "1.0", &BOTH[..1], &FILES);
@@ -130,7 +130,7 @@ fn paths_that_leave_the_bag_are_not_followed() {
 }
 
 #[test]
-fn manifests_of_unknown_kinds_are_named() {
+fn manifests_of_unsupported_algorithms_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("bag");
     bag(&root, "1.0", &[("whirlpool", Algorithm::Sha512)], &FILES[..1]);
@@ -142,7 +142,7 @@ fn manifests_of_unknown_kinds_are_named() {
 
 /// The output of bagit.py 1.9 for these files.
 #[test]
-fn a_bag_of_the_python_library_is_read() {
+fn a_bag_written_by_bagit_py_passes() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
     fs::create_dir(root.join("data")).unwrap();

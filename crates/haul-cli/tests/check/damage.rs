@@ -6,7 +6,7 @@ use haul_lab::random::Random;
 use std::fs;
 
 #[test]
-fn a_flipped_digit_is_always_found() {
+fn a_changed_digit_in_any_digest_is_detected() {
     let dir = folder();
     let dir = dir.path();
     let mut random = Random::from_seed(11);
@@ -29,7 +29,7 @@ fn a_flipped_digit_is_always_found() {
 }
 
 #[test]
-fn a_changed_file_is_found_among_many() {
+fn changed_files_are_detected_among_many() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let mut list = String::new();
@@ -56,7 +56,7 @@ fn a_changed_file_is_found_among_many() {
 }
 
 #[test]
-fn bad_lines_are_counted_and_named_with_their_numbers() {
+fn bad_lines_are_counted_and_reported_with_line_numbers() {
     let dir = folder();
     let dir = dir.path();
     let md5 = hex(Algorithm::Md5);
@@ -82,7 +82,7 @@ fn bad_lines_are_counted_and_named_with_their_numbers() {
 }
 
 #[test]
-fn one_of_several_digests_that_differs_is_named() {
+fn the_differing_digest_of_several_is_named() {
     let dir = folder();
     let dir = dir.path();
     let (md5, sha256) = (digest(Algorithm::Md5, DIGITS), digest(Algorithm::Sha256, b"other"));
@@ -98,7 +98,7 @@ fn one_of_several_digests_that_differs_is_named() {
 /// A list may have any contents: lines that are not checksums are reported, and the program ends
 /// only with its own result.
 #[test]
-fn any_bytes_are_taken_as_a_list() {
+fn a_list_of_arbitrary_bytes_fails_without_panic() {
     let dir = folder();
     let heads: [&[u8]; 8] = [
         b"",

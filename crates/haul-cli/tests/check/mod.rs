@@ -3,9 +3,9 @@
 
 mod bags;
 mod damage;
+mod options;
 mod samples;
 mod tools;
-mod ways;
 
 use haul_digest::{Algorithm, digest};
 use std::ffi::OsStr;

@@ -3,7 +3,7 @@
 use super::compare_all;
 
 #[test]
-fn files() {
+fn files_match_gnu() {
     compare_all(&[
         ("to a name", "install a z; install x y; install suid w; install ro v"),
         ("over a file", "install a b; install a ro; install -v a x"),
@@ -51,7 +51,7 @@ fn files() {
 }
 
 #[test]
-fn owners_and_permissions() {
+fn owners_and_permissions_match_gnu() {
     compare_all(&[
         (
             "octal",
@@ -106,7 +106,7 @@ fn owners_and_permissions() {
 }
 
 #[test]
-fn directories() {
+fn directories_match_gnu() {
     compare_all(&[
         ("-d", "install -d z; install -d q/r/s; install -d q/r t e; install -d"),
         (
@@ -142,7 +142,7 @@ fn directories() {
 }
 
 #[test]
-fn existing_destinations() {
+fn existing_destinations_match_gnu() {
     compare_all(&[
         (
             "-C",
@@ -185,7 +185,7 @@ fn existing_destinations() {
 }
 
 #[test]
-fn usage() {
+fn usage_errors_match_gnu() {
     compare_all(&[
         ("nothing", "install; install a; install -T a; install -t d; install -D a; install --"),
         ("unknown", "install --x a b; install -y a b; install -r a b; install --mode a"),

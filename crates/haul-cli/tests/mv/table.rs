@@ -3,7 +3,7 @@
 use super::compare_all;
 
 #[test]
-fn names() {
+fn names_match_gnu() {
     compare_all(&[
         ("to a new name", "mv a z"),
         ("over a file", "mv a b"),
@@ -45,7 +45,7 @@ fn names() {
 }
 
 #[test]
-fn existing_sinks() {
+fn existing_sinks_match_gnu() {
     compare_all(&[
         ("-n", "mv -n a b; mv -n a z; mv -nv b c d; mv -n no b; mv -n no z; mv -n t full"),
         ("-i no", "mv -i a b; echo n | mv -i a b; mv -i t full"),
@@ -80,7 +80,7 @@ fn existing_sinks() {
 }
 
 #[test]
-fn told() {
+fn output_matches_gnu() {
     compare_all(&[
         ("-v", "mv -v a z; mv -v t d; mv -v b c d; mv -vT e zz; mv -v la 'two words' \"it's\" d"),
         ("-v over", "mv -v a b; mv -vb c b; mv -vf x ro"),
@@ -97,7 +97,7 @@ fn told() {
 }
 
 #[test]
-fn usage() {
+fn usage_errors_match_gnu() {
     compare_all(&[
         ("nothing", "mv; mv a; mv -T a; mv -t d; mv -t d -T a; mv -T a b c; mv --"),
         ("unknown", "mv --x a b; mv --x=3 a b; mv -y a b; mv -fy a b; mv -r a b"),

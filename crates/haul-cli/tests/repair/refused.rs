@@ -2,7 +2,7 @@
 //! Each file stays unchanged, and haul names it with the reason.
 
 use super::{BIG, bytes, rot, run};
-use crate::faults::bed::{Ended, Running, copy_haul};
+use crate::faults::fixture::{RunResult, Running, copy_haul};
 use haul_lab::mounts::{Access, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
@@ -18,11 +18,11 @@ const NOBODY: u32 = 65534;
 
 /// Creates the usual test directory with a copy of the binary, accessible to all users. The user
 /// owns `data`, two of its files, and `data/sub`.
-fn bed_of_user() -> Option<tempfile::TempDir> {
+fn user_fixture() -> Option<tempfile::TempDir> {
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
         return None;
     }
-    let home = super::bed();
+    let home = super::fixture();
     set_mode(home.path(), 0o755);
     copy_haul(&home.path().join("haul"));
     for name in ["data", "data/big", "data/sub", "data/sub/x y"] {
@@ -36,7 +36,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 /// Runs `haul repair` as that user.
-fn repair_as_user(dir: &Path, more: &[&str]) -> Ended {
+fn repair_as_user(dir: &Path, more: &[&str]) -> RunResult {
     let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
     let mut command = Command::new("setpriv");
     command.args([&*user, &*group, "--clear-groups", "--"]).arg(dir.join("haul"));
@@ -44,8 +44,8 @@ fn repair_as_user(dir: &Path, more: &[&str]) -> Ended {
 }
 
 #[test]
-fn what_a_user_may_not_write_or_read_is_named_and_stays() {
-    let Some(home) = bed_of_user() else { return };
+fn files_without_permission_are_reported_and_unchanged() {
+    let Some(home) = user_fixture() else { return };
     let dir = home.path();
     let big = dir.join("data/big");
     rot(&big, |bytes| bytes[70_000] ^= 1);
@@ -97,8 +97,8 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
 /// A user who may write in a directory could leave a journal there that makes root write into one
 /// of root's files.
 #[test]
-fn a_journal_that_another_user_made_is_not_followed() {
-    let Some(home) = bed_of_user() else { return };
+fn a_journal_of_another_user_is_not_replayed() {
+    let Some(home) = user_fixture() else { return };
     let dir = home.path();
     let store = dir.join("data");
     rot(&store.join("big"), |bytes| bytes[0] ^= 1);
@@ -138,7 +138,7 @@ fn nearly_full() -> Option<(SmallFs, tempfile::TempDir)> {
 }
 
 #[test]
-fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() {
+fn a_full_disk_leaves_the_file_unchanged_and_in_place_succeeds() {
     let Some((small, home)) = nearly_full() else { return };
     let (dir, root) = (home.path(), small.path().join("data"));
     let big = root.join("big");
@@ -168,7 +168,7 @@ fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() 
 }
 
 #[test]
-fn a_read_only_disk_leaves_everything() {
+fn a_read_only_disk_is_reported_and_unchanged() {
     let Some((small, home)) = nearly_full() else { return };
     let (dir, root) = (home.path(), small.path().join("data"));
     let before = fs::read(root.join("big")).unwrap();
@@ -246,7 +246,7 @@ fn surroundings(dir: &Path) -> Snapshot {
 }
 
 #[test]
-fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
+fn malicious_waybills_neither_read_nor_write_outside_the_root() {
     let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (dir, waybill) = (home.path(), elsewhere.path().join("w"));
     let kept = elsewhere.path().join("kept");
@@ -341,7 +341,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
 /// A link of a replica may lead to a secret of the user who runs the repair. The secret would be
 /// copied into a file that other users can read.
 #[test]
-fn links_of_a_replica_are_followed_only_within_it() {
+fn replica_links_are_followed_only_within_the_replica() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     for name in ["root", "replica/inside", "outside"] {
@@ -366,8 +366,8 @@ fn links_of_a_replica_are_followed_only_within_it() {
 }
 
 #[test]
-fn swapped_files_and_swapped_objects_are_put_right_each_by_its_own_bytes() {
-    let home = super::bed();
+fn swapped_files_and_objects_are_repaired() {
+    let home = super::fixture();
     let dir = home.path();
     let data = dir.join("data");
     fs::write(data.join("other"), bytes(BIG, 99)).unwrap();

@@ -19,14 +19,14 @@ fn after(change: impl FnOnce(&Path), args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn untouched_data_is_intact_past_and_through_the_cache() {
+fn unchanged_data_is_intact_with_and_without_the_page_cache() {
     for args in [&[][..], &["--cached"], &["--threads", "1"], &["--threads", "5"], &["--extra", "data/.."]] {
         assert_eq!(after(|_| (), args), (Some(0), String::new()), "{args:?}");
     }
 }
 
 #[test]
-fn the_receipt_its_signature_and_stored_digests_are_not_extra_and_copies_are() {
+fn the_waybill_signature_and_stored_digests_are_not_extra() {
     let moved = |dir: &Path| {
         fs::rename(dir.join("w"), dir.join("data/w")).unwrap();
         symlink("data/w", dir.join("w")).unwrap();
@@ -49,7 +49,7 @@ fn the_receipt_its_signature_and_stored_digests_are_not_extra_and_copies_are() {
 }
 
 #[test]
-fn a_flipped_bit_in_any_object_is_rot_at_its_place() {
+fn a_flipped_bit_is_reported_as_rot_with_its_object() {
     for object in 0..11 {
         let at = (object * 65_536 + 1234).min(699_999);
         let (status, out) = after(|dir| rot(&dir.join("data/big"), |bytes| bytes[at] ^= 1), &[]);
@@ -63,7 +63,7 @@ fn a_flipped_bit_in_any_object_is_rot_at_its_place() {
 type Case = (&'static str, fn(&Path), &'static str);
 
 #[test]
-fn all_kinds_of_damage_have_their_names() {
+fn each_kind_of_damage_has_its_verdict() {
     let cases: [Case; 13] = [
         (
             "swapped objects",
@@ -156,7 +156,7 @@ fn all_kinds_of_damage_have_their_names() {
 }
 
 #[test]
-fn swapped_files_are_found_both() {
+fn both_swapped_files_are_reported() {
     let swap = |dir: &Path| {
         fs::write(dir.join("data/other"), pattern(100, 3)).unwrap();
         let other = fs::File::options().write(true).open(dir.join("data/other")).unwrap();
@@ -177,7 +177,7 @@ fn swapped_files_are_found_both() {
 /// The files have the same size and the same time, like two files of an archive: only their bytes
 /// differ.
 #[test]
-fn swapped_files_of_one_time_are_rot_of_both() {
+fn swapped_files_of_equal_size_and_time_are_reported_as_rot() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let names = ["data/one", "data/other", "data/sub/third"];
@@ -197,7 +197,7 @@ fn swapped_files_of_one_time_are_rot_of_both() {
 }
 
 #[test]
-fn links_out_of_the_root_are_never_followed() {
+fn links_out_of_the_root_are_not_followed() {
     let out_of = |dir: &Path| {
         // An identical copy is outside: a command that followed the link would find everything
         // intact.
@@ -229,7 +229,7 @@ fn later_sections_replace_earlier_ones() {
 }
 
 #[test]
-fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
+fn damage_to_a_waybill_is_reported_by_line_and_the_rest_verified() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &["sum", "-r", "--object-size", "64K", "--waybill", "w", "data"]);
@@ -261,7 +261,7 @@ fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
 
 /// Earlier versions reported these files as intact, although nothing of them had been read.
 #[test]
-fn files_of_which_no_object_was_picked_are_not_in_the_sample() {
+fn files_without_a_sampled_object_are_reported_as_passed() {
     let (status, out) = after(|_| (), &["--sample", "0.0001%", "--seed", "1", "--json", "-v"]);
     let count = |word: &str| out.matches(word).count();
     assert_eq!(status, Some(0), "{out}");
@@ -271,7 +271,7 @@ fn files_of_which_no_object_was_picked_are_not_in_the_sample() {
 }
 
 #[test]
-fn a_sample_reads_less_and_its_seed_repeats_it() {
+fn a_sample_is_reproducible_by_its_seed() {
     let rotten =
         |dir: &Path| rot(&dir.join("data/big"), |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 1));
     let found = |seed: &str| after(rotten, &["--sample", "30%", "--seed", seed, "--json"]).1;
@@ -286,7 +286,7 @@ fn a_sample_reads_less_and_its_seed_repeats_it() {
 }
 
 #[test]
-fn a_bar_and_no_summary_change_no_verdict() {
+fn progress_and_quiet_do_not_change_the_verdict() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &["sum", "-r", "--waybill", "w", "data"]);
@@ -306,7 +306,7 @@ fn a_bar_and_no_summary_change_no_verdict() {
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_reports_the_same_verdicts() {
     let (status, out) =
         after(|dir| rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1), &["--json", "--verbose"]);
     assert_eq!(status, Some(1));
@@ -327,7 +327,7 @@ fn json_says_the_same() {
 
 /// 766 kB at 500 kB per second take more than 1.5 seconds; a part of that is credit and rounding.
 #[test]
-fn a_rate_is_kept() {
+fn the_rate_limit_is_respected() {
     let begun = std::time::Instant::now();
     let (status, _) = after(|_| {}, &["--bwlimit", "500KB", "--cached"]);
     let took = begun.elapsed();
@@ -338,7 +338,7 @@ fn a_rate_is_kept() {
 /// The usual reason is a mistyped directory. After ten thousand missing files this hint would be
 /// the last line.
 #[test]
-fn where_none_of_the_names_is_there_the_root_is_asked_for() {
+fn a_hint_about_the_root_is_printed_if_no_name_exists() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     tree(dir);
@@ -360,7 +360,7 @@ fn where_none_of_the_names_is_there_the_root_is_asked_for() {
 /// The first pass would consume the data, and the second pass would find no error in an empty
 /// waybill.
 #[test]
-fn a_waybill_that_can_be_read_only_once_is_refused() {
+fn a_waybill_from_a_pipe_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     tree(dir);

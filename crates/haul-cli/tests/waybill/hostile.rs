@@ -39,7 +39,7 @@ impl Watch {
 }
 
 #[test]
-fn nothing_outside_of_the_root_is_opened_whatever_a_waybill_names() {
+fn no_name_in_a_waybill_opens_a_path_outside_the_root() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     for name in ["root/sub", "replica/absolute", "replica/relative", "replica/sub", "outside"] {

@@ -27,7 +27,7 @@ fn leaves(waybill: &Path) -> Vec<(String, Option<u64>, usize)> {
 const SUM: [&str; 6] = ["sum", "-r", "--object-size", "64K", "--waybill", "w"];
 
 #[test]
-fn sum_and_cp_keep_the_same_leaves_of_every_file_that_has_more_than_one() {
+fn sum_and_cp_record_the_same_leaves() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     for (option, leaf) in [("--leaf", 1024), ("--leaf=4K", 4096), ("--leaf=64K", 65_536)] {
@@ -77,7 +77,7 @@ fn leaf_lines(waybill: &Path) -> Vec<Record> {
 }
 
 #[test]
-fn damage_is_told_to_the_kilobyte() {
+fn locate_reports_damage_by_leaf() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &[&SUM[..], &["--leaf", "data"]].concat());
@@ -111,7 +111,7 @@ fn is_big(event: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn a_waybill_without_leaves_says_so_and_tells_objects() {
+fn locate_without_leaves_reports_objects_and_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &[&SUM[..], &["data"]].concat());
@@ -133,7 +133,7 @@ fn a_waybill_without_leaves_says_so_and_tells_objects() {
 }
 
 #[test]
-fn shorter_and_longer_files_are_told_by_their_size() {
+fn shorter_and_longer_files_are_reported_by_size() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &[&SUM[..], &["--leaf", "data"]].concat());
@@ -146,7 +146,7 @@ fn shorter_and_longer_files_are_told_by_their_size() {
 }
 
 #[test]
-fn damage_of_the_waybill_is_told_and_hides_none_of_the_data() {
+fn damage_to_the_waybill_does_not_hide_damage_to_the_data() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &[&SUM[..], &["--leaf", "data/big"]].concat());
@@ -186,7 +186,7 @@ fn crc32(text: &str) -> u32 {
 }
 
 #[test]
-fn leaves_that_make_no_sense_are_refused() {
+fn invalid_leaf_options_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     for (args, reason) in [
@@ -208,7 +208,7 @@ fn leaves_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn only_the_damaged_leaves_come_from_the_replica() {
+fn only_damaged_leaves_are_read_from_the_replica() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("data")).unwrap();
     let bytes = pattern(300_000, 4);

@@ -1,6 +1,6 @@
 //! Verifications that are interrupted and resumed.
 
-use super::{Ran, good, haul, pattern, rot, run};
+use super::{RunResult, good, haul, pattern, rot, run};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, makedev, mknodat, statat};
 use std::fs;
@@ -14,7 +14,7 @@ const FILES: usize = 40;
 const FILE_BYTES: usize = 65_536;
 
 /// Returns a directory with forty files, the first of them damaged, and their waybill.
-fn bed() -> tempfile::TempDir {
+fn fixture() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("data")).unwrap();
     for number in 0..FILES {
@@ -76,9 +76,9 @@ fn passed_over(out: &str) -> usize {
 }
 
 #[test]
-fn a_killed_verification_goes_on_and_tells_its_damage_again() {
+fn a_killed_verify_resumes_and_reports_its_damage_again() {
     for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
-        let dir = bed();
+        let dir = fixture();
         let dir = dir.path();
         assert_eq!(ended(dir, signal), "'data/00': rotted: bytes 0-65536\n");
         let ran = run(dir, &["verify", "--json", "--verbose", "--resume=s", "w"]);
@@ -98,13 +98,13 @@ fn a_killed_verification_goes_on_and_tells_its_damage_again() {
 }
 
 #[test]
-fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
-    let dir = bed();
+fn a_mismatching_state_is_reported_and_all_is_verified() {
+    let dir = fixture();
     let dir = dir.path();
     ended(dir, rustix::process::Signal::KILL);
     let state = fs::read(dir.join("s")).unwrap();
     let anew = |args: &[&str], why: &str| {
-        let Ran { status, out, err } =
+        let RunResult { status, out, err } =
             run(dir, &[&["verify", "--json", "--verbose", "--resume=s"], args].concat());
         assert_eq!((status, err.as_str()), (Some(1), ""), "{args:?}");
         assert!(out.lines().next().unwrap().contains(why), "{args:?}: {out}");
@@ -133,8 +133,8 @@ fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
 
 /// In earlier versions a device was replaced by a file, and this file was removed.
 #[test]
-fn a_pipe_or_a_device_is_neither_waited_for_nor_replaced_by_a_state() {
-    let dir = bed();
+fn a_pipe_or_device_as_state_file_is_refused_and_kept() {
+    let dir = fixture();
     let dir = dir.path();
     let make = |kind: FileType, device| mknodat(CWD, dir.join("s"), kind, Mode::from_raw_mode(0o666), device);
     for (kind, device) in [(FileType::Fifo, 0), (FileType::CharacterDevice, makedev(1, 3))] {
@@ -157,8 +157,8 @@ fn a_pipe_or_a_device_is_neither_waited_for_nor_replaced_by_a_state() {
 }
 
 #[test]
-fn what_is_no_state_is_left_alone() {
-    let dir = bed();
+fn a_file_that_is_not_a_state_is_not_modified() {
+    let dir = fixture();
     fs::write(dir.path().join("s"), "my thesis").unwrap();
     let ran = run(dir.path(), &["verify", "--resume=s", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));

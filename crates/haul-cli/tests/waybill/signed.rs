@@ -1,7 +1,7 @@
 //! Signatures: `ssh-keygen -Y verify` accepts those of haul, haul accepts those of ssh-keygen, and
 //! invalid ones are refused.
 
-use super::{Ran, good, run, tree};
+use super::{RunResult, good, run, tree};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Returns a directory with data and its waybill, or `None` without OpenSSH's tool.
-fn bed() -> Option<tempfile::TempDir> {
+fn fixture() -> Option<tempfile::TempDir> {
     if !met_or_skip(&[Need::Program("ssh-keygen")]) {
         return None;
     }
@@ -58,15 +58,15 @@ fn ssh_accepts(dir: &Path, signers: &str, identity: &str) -> bool {
 /// have output.
 #[track_caller]
 fn refused(dir: &Path, args: &[&str], reason: &str) {
-    let Ran { status, out, err } = run(dir, &[&["verify", "w"], args].concat());
+    let RunResult { status, out, err } = run(dir, &[&["verify", "w"], args].concat());
     assert_eq!((status, out.as_str()), (Some(2), ""), "{args:?}: {err}");
     assert!(err.contains(reason), "{args:?}: {err}");
     assert!(err.ends_with("nothing was verified\n"), "{err}");
 }
 
 #[test]
-fn each_accepts_the_others_signatures() {
-    let Some(dir) = bed() else { return };
+fn haul_and_ssh_keygen_accept_each_others_signatures() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     let kinds: [&[&str]; 5] =
         [&["ed25519"], &["ecdsa", "-b", "256"], &["ecdsa", "-b", "384"], &["ecdsa", "-b", "521"], &["rsa"]];
@@ -104,8 +104,8 @@ fn each_accepts_the_others_signatures() {
 }
 
 #[test]
-fn ed25519_signatures_are_ssh_keygens_byte_for_byte() {
-    let Some(dir) = bed() else { return };
+fn ed25519_signatures_equal_those_of_ssh_keygen() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     good(dir, &["waybill", "sign", "--key", "k", "--signature", "ours", "w"]);
@@ -117,8 +117,8 @@ fn ed25519_signatures_are_ssh_keygens_byte_for_byte() {
 }
 
 #[test]
-fn lists_of_signers_are_read_as_ssh_keygen_reads_them() {
-    let Some(dir) = bed() else { return };
+fn signer_lists_are_parsed_as_by_ssh_keygen() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     key(dir, "other", &["ed25519"], "");
@@ -148,8 +148,8 @@ fn lists_of_signers_are_read_as_ssh_keygen_reads_them() {
 }
 
 #[test]
-fn what_does_not_count_is_told_with_the_file_and_the_next_step() {
-    let Some(dir) = bed() else { return };
+fn rejected_signatures_are_reported_with_file_and_hint() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     key(dir, "other", &["ed25519"], "");
@@ -168,8 +168,8 @@ fn what_does_not_count_is_told_with_the_file_and_the_next_step() {
 }
 
 #[test]
-fn a_key_that_is_marked_as_revoked_does_not_count_without_an_identity_either() {
-    let Some(dir) = bed() else { return };
+fn a_revoked_key_is_rejected_without_an_identity() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     good(dir, &["waybill", "sign", "--key", "k", "w"]);
@@ -179,8 +179,8 @@ fn a_key_that_is_marked_as_revoked_does_not_count_without_an_identity_either() {
 }
 
 #[test]
-fn a_signature_by_a_certificate_is_told_as_that() {
-    let Some(dir) = bed() else { return };
+fn a_signature_by_a_certificate_is_refused() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     for name in ["k", "authority"] {
         key(dir, name, &["ed25519"], "");
@@ -195,8 +195,8 @@ fn a_signature_by_a_certificate_is_told_as_that() {
 }
 
 #[test]
-fn a_changed_or_longer_waybill_is_not_what_was_signed() {
-    let Some(dir) = bed() else { return };
+fn a_changed_or_extended_waybill_fails_the_signature_check() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     good(dir, &["waybill", "sign", "--key", "k", "w"]);
@@ -230,8 +230,8 @@ fn a_changed_or_longer_waybill_is_not_what_was_signed() {
 }
 
 #[test]
-fn keys_that_do_not_sign_here_name_the_command_that_does() {
-    let Some(dir) = bed() else { return };
+fn unsupported_keys_are_refused_with_the_ssh_keygen_command() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "locked", &["ed25519"], "a passphrase");
     key(dir, "rsa", &["rsa"], "");
@@ -254,8 +254,8 @@ fn keys_that_do_not_sign_here_name_the_command_that_does() {
 }
 
 #[test]
-fn nothing_is_overwritten_and_no_flawed_waybill_signed() {
-    let Some(dir) = bed() else { return };
+fn sign_overwrites_nothing_and_refuses_damaged_waybills() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     good(dir, &["waybill", "sign", "--key", "k", "w"]);

@@ -16,7 +16,7 @@ fn paths(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_lines_of_sum_stay_as_they_are() {
+fn a_waybill_does_not_change_the_output_of_sum() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     for algorithms in ["blake3", "md5", "sha256,blake3", "crc32c,adler32"] {
@@ -38,7 +38,7 @@ fn the_lines_of_sum_stay_as_they_are() {
 }
 
 #[test]
-fn paths_are_relative_to_what_was_named() {
+fn waybill_paths_are_relative_to_the_operands() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     let base = dir.path().to_str().unwrap();
@@ -59,7 +59,7 @@ fn paths_are_relative_to_what_was_named() {
 /// In earlier versions a link had an entry as a file, and `haul verify` found another kind of file
 /// there.
 #[test]
-fn what_is_read_through_a_link_verifies() {
+fn a_file_read_through_a_link_verifies() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     for (target, name) in
@@ -85,7 +85,7 @@ fn what_is_read_through_a_link_verifies() {
 }
 
 #[test]
-fn objects_follow_the_size_that_was_asked_for() {
+fn objects_have_the_requested_size() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &["sum", "--object-size", "64K", "--waybill", "w", "data/big", "data/one-object"]);
@@ -97,7 +97,7 @@ fn objects_follow_the_size_that_was_asked_for() {
 }
 
 #[test]
-fn what_makes_no_receipt_is_refused_before_anything_is_read() {
+fn sum_options_without_a_waybill_are_refused_before_reading() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     std::fs::write(dir.path().join("precious"), "not a waybill\n").unwrap();
@@ -129,7 +129,7 @@ fn what_makes_no_receipt_is_refused_before_anything_is_read() {
 
 /// In earlier versions the waybill listed two files, and the bytes of the first one were lost.
 #[test]
-fn two_sources_are_not_written_into_one_file_that_a_waybill_or_a_digest_vouches_for() {
+fn two_sources_for_hard_linked_sinks_are_refused_if_verified() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     for (number, option) in ["--waybill=w", "--verify", "--verify=reread"].into_iter().enumerate() {

@@ -28,7 +28,7 @@ pub struct Claim {
     /// Format of the line.
     pub dialect: Dialect,
     /// The checksums, all of which must match. Never empty.
-    pub stated: Vec<Stated>,
+    pub stated: Vec<StatedChecksum>,
     /// Number of hashed bytes, if the line contains it.
     pub size: Option<u64>,
     /// Range of the file that the checksums cover.
@@ -37,24 +37,24 @@ pub struct Claim {
 
 /// One checksum of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stated {
+pub struct StatedChecksum {
     /// Possible meanings, the likeliest first; one of them must match. Never empty.
-    pub meanings: Vec<Meaning>,
+    pub meanings: Vec<Interpretation>,
 }
 
 /// One interpretation of a checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meaning {
+pub struct Interpretation {
     /// The digest, or one digest for each part of a tree. Never empty, and all of one algorithm.
     pub digests: Vec<Digest>,
     /// Size of the file as `sum` and `cksum` print it next to the value.
     pub blocks: Option<Blocks>,
 }
 
-impl Meaning {
+impl Interpretation {
     /// Returns a meaning with only a digest.
-    pub fn of(digest: Digest) -> Meaning {
-        Meaning { digests: vec![digest], blocks: None }
+    pub fn of(digest: Digest) -> Interpretation {
+        Interpretation { digests: vec![digest], blocks: None }
     }
 
     /// Returns the algorithm.

@@ -2,7 +2,7 @@
 
 use super::quote::{quote, quote_if_needed, quote_word};
 use crate::log::LogError;
-use haul_log::waybill::PathFault;
+use haul_log::waybill::PathError;
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::metadata::AclError;
 use std::ffi::OsString;
@@ -75,7 +75,7 @@ pub enum CopyError {
         /// The sink.
         path: OsString,
         /// The cause.
-        fault: PathFault,
+        fault: PathError,
     },
     /// The size or a timestamp of the source changed during the copy.
     #[error(

@@ -1,6 +1,6 @@
 //! Errors of the object log.
 
-use super::{Holder, RoomLimit};
+use super::{Holder, LogStoreLimit};
 use haul_log::objects::{Flaw, TooManyObjects};
 use haul_log::record::RecordFlaw;
 use std::io;
@@ -61,7 +61,7 @@ pub enum LogError {
         /// State directory that the jobs share.
         path: PathBuf,
         /// The limit that was reached.
-        limit: RoomLimit,
+        limit: LogStoreLimit,
     },
     /// A file has too many objects to be logged.
     #[error(transparent)]

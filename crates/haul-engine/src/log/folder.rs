@@ -16,7 +16,7 @@ const BYTES_MAX: u64 = 512 << 20;
 
 /// Directory of an object log, in which orders are executed.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct LogDir {
     path: PathBuf,
     /// Open directory, for syncs of its names.
     dir: File,
@@ -33,13 +33,13 @@ pub(super) struct Folder {
     made: Vec<String>,
 }
 
-impl Folder {
+impl LogDir {
     /// Opens a directory; creates it if it is missing. Only this user may have write access.
-    pub(super) fn open(path: PathBuf, syncs: bool) -> Result<Folder, LogError> {
+    pub(super) fn open(path: PathBuf, syncs: bool) -> Result<LogDir, LogError> {
         make(&path)?;
         let dir = File::open(&path).map_err(LogError::io("open log directory", &path))?;
         let (open, dirty, lengths, made) = Default::default();
-        Ok(Folder { path, dir, syncs, open, dirty, renamed: false, lengths, made })
+        Ok(LogDir { path, dir, syncs, open, dirty, renamed: false, lengths, made })
     }
 
     pub(super) fn path(&self) -> &Path {

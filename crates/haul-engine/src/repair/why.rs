@@ -13,7 +13,7 @@ use thiserror::Error;
 
 /// Reason why a name was left unchanged.
 #[derive(Debug, Error)]
-pub enum Why {
+pub enum LeftReason {
     /// The entry has visible changes, which may be intended.
     #[error("{0}{hint}", hint = hint(*.0))]
     Modified(Change),
@@ -53,7 +53,7 @@ pub enum Why {
         "{0}; cannot restore the previous bytes: {1}; the journal next to the file keeps them, and the next \
          repair restores them"
     )]
-    HalfDone(Box<Why>, Box<Why>),
+    HalfDone(Box<LeftReason>, Box<LeftReason>),
     /// The restored bytes differ when they are read back.
     #[error("read-back of the restored bytes {0} differs: the storage device corrupts data")]
     NotPutBack(ByteRange),
@@ -141,29 +141,29 @@ pub enum RepairError {
     Keep(OsString, #[source] io::Error),
 }
 
-impl Why {
+impl LeftReason {
     /// Returns a function that wraps the error of a failed action.
-    pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Why {
-        move |source| Why::Io { action, source }
+    pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> LeftReason {
+        move |source| LeftReason::Io { action, source }
     }
 
-    /// Converts an out-of-space error to [`Why::NoRoom`], for a file of `size` bytes.
-    pub(super) fn or_no_room(self, size: u64) -> Why {
+    /// Converts an out-of-space error to [`LeftReason::NoRoom`], for a file of `size` bytes.
+    pub(super) fn or_no_room(self, size: u64) -> LeftReason {
         const ENOSPC: i32 = 28;
         const EDQUOT: i32 = 122;
         match self {
-            Why::Io { source, .. } if matches!(source.raw_os_error(), Some(ENOSPC | EDQUOT)) => {
-                Why::NoRoom(size, source)
+            LeftReason::Io { source, .. } if matches!(source.raw_os_error(), Some(ENOSPC | EDQUOT)) => {
+                LeftReason::NoRoom(size, source)
             }
             why => why,
         }
     }
 
     /// Creates the error for a path that cannot be resolved.
-    pub(super) fn place(error: io::Error) -> Why {
+    pub(super) fn place(error: io::Error) -> LeftReason {
         const EXDEV: i32 = 18;
         const ELOOP: i32 = 40;
-        Why::Place(match error.raw_os_error() {
+        LeftReason::Place(match error.raw_os_error() {
             Some(EXDEV | ELOOP) => Change::LeadsOut.to_string(),
             _ => format!("cannot resolve the path: {}", reason(&error)),
         })

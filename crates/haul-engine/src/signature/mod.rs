@@ -39,7 +39,7 @@ const SIGNERS_BYTES_MAX: u64 = 16 << 20;
 
 /// Requirements for a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Demand {
+pub struct SignatureRequirements {
     /// List of allowed signers in the format of `ssh-keygen`, or a public key.
     pub signers: OsString,
     /// Required identity of the signer; `None` accepts every signer in the list.
@@ -273,7 +273,7 @@ pub fn write(path: &OsStr, text: &str, replace: bool) -> Result<(), SignatureErr
 ///
 /// # Errors
 /// Returns the [`SignatureError`] that describes why no signature is accepted.
-pub fn check(waybill: &OsStr, demand: &Demand, now: i64) -> Result<Proof, SignatureError> {
+pub fn check(waybill: &OsStr, demand: &SignatureRequirements, now: i64) -> Result<Proof, SignatureError> {
     let path = demand.signature.clone().unwrap_or_else(|| beside(waybill));
     let signature = open(&path, waybill)?;
     if signature.namespace() != NAMESPACE {
@@ -374,7 +374,7 @@ fn is_by_certificate(text: &[u8]) -> bool {
 ///
 /// # Errors
 /// Returns the reason why the text is not a signature.
-pub fn look_at(text: &[u8]) -> Result<String, String> {
+pub fn key_fingerprint(text: &[u8]) -> Result<String, String> {
     decode(text).map(|signature| named(signature.public_key()))
 }
 

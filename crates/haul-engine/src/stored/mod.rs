@@ -48,7 +48,7 @@ pub struct Store {
 
 /// Data about one file whose digests are stored.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct StoredFileInfo<'a> {
     /// Metadata before the first byte was read.
     pub facts: &'a Stat,
     /// Digests of the whole file.
@@ -135,7 +135,7 @@ impl Store {
     /// # Errors
     /// Returns a [`StoreError`] if the digests were not stored. The file then has neither new
     /// digests nor old ones that could be mistaken for new.
-    pub fn put(&self, found: &OsStr, path: &RelPath, known: &Known<'_>) -> Result<(), StoreError> {
+    pub fn put(&self, found: &OsStr, path: &RelPath, known: &StoredFileInfo<'_>) -> Result<(), StoreError> {
         let file = open_source_at(CWD, found, Follow::Yes, false).map_err(StoreError::Open)?;
         let now = stat_fd(&file).map_err(StoreError::Open)?;
         let same = now.identity() == known.facts.identity() && now.size == known.facts.size;
@@ -186,7 +186,7 @@ impl Store {
     }
 }
 
-impl Known<'_> {
+impl StoredFileInfo<'_> {
     fn stored(&self) -> Stored {
         let objects = self.objects.filter(|objects| objects.len() > 1).map(|objects| StoredObjects {
             size: objects.size(),

@@ -83,7 +83,7 @@ impl Tally {
 
 /// Stop flag, counters and event receiver that the caller passes to a transfer.
 #[derive(Clone, Copy)]
-pub struct Watch<'a> {
+pub struct RunContext<'a> {
     /// Set to `true` to stop the transfer.
     pub stop: &'a AtomicBool,
     /// Progress counters.

@@ -62,7 +62,7 @@ mod tests {
     use haul_proto::{Unit, Update, Verify};
 
     #[test]
-    fn an_answer_may_keep_less_and_pack_otherwise() {
+    fn answer_may_reduce_metadata_and_change_compression() {
         let asked = JobOptions {
             keep: Keep::MODE.with(Keep::TIMES),
             compression: Compression::Zstd(3),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_changes_the_job_is_not_taken() {
+    fn answer_that_changes_the_job_is_refused() {
         let asked = JobOptions { keep: Keep::MODE, ..JobOptions::default() };
         let changed = [
             JobOptions { delete: true, ..asked.clone() },

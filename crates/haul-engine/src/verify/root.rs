@@ -47,11 +47,11 @@ pub fn recorded_root(waybill: &OsStr) -> Result<OsString, RootError> {
 /// itself. Otherwise it is `typed`.
 ///
 /// An unreadable waybill has no effect here: the job that uses the waybill reports the error.
-pub fn meant_root(waybill: &OsStr, typed: &OsStr) -> OsString {
-    parent_meant(waybill, typed).unwrap_or_else(|| typed.to_owned())
+pub fn resolve_root(waybill: &OsStr, typed: &OsStr) -> OsString {
+    refers_to_parent(waybill, typed).unwrap_or_else(|| typed.to_owned())
 }
 
-fn parent_meant(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
+fn refers_to_parent(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
     let whole = std::fs::canonicalize(typed).ok()?;
     let (parent, component) = (whole.parent()?, whole.file_name()?);
     let root = open_root(typed).ok()?;

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_match_whole_paths() {
+    fn globs_match_complete_paths() {
         let yes: [(&str, &str); 9] = [
             ("*", ""),
             ("*", "a/b"),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_met_where_they_touch() {
+    fn rules_match_overlapping_ranges() {
         let mut rules = rules("f read 100..200 errno EIO");
         let mut hit = |from, to| !rules.meet(Op::Read, b"f", from, to).is_empty();
         assert!(!hit(0, 100) && !hit(200, 300));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_and_paths_are_told_apart() {
+    fn rules_match_by_operation_and_path() {
         let mut rules = rules("f fsync .. errno 5\n# nothing\n\ng fsync .. drop # says it is done");
         assert_eq!(rules.meet(Op::Fsync, b"f", 0, 0), [Action::Errno(Errno::IO)]);
         assert_eq!(rules.meet(Op::Fsync, b"g", 0, 0), [Action::Drop]);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flip_waits_for_its_byte() {
+    fn flip_applies_only_to_its_byte() {
         let mut rules = rules("* write .. flip 70000.3 times 1");
         assert_eq!(rules.meet(Op::Write, b"f", 0, 70_000), []);
         assert_eq!(rules.meet(Op::Write, b"f", 70_000, 70_001), [Action::Flip { at: 70_000, bit: 3 }]);
@@ -448,20 +448,20 @@ mod tests {
     }
 
     #[test]
-    fn after_and_times_are_counted() {
+    fn after_and_times_limit_the_matches() {
         let mut rules = rules("* write .. errno ENOSPC after 2 times 2");
         let met: Vec<bool> = (0..6).map(|_| !rules.meet(Op::Write, b"f", 0, 1).is_empty()).collect();
         assert_eq!(met, [false, false, true, true, false, false]);
     }
 
     #[test]
-    fn several_rules_apply_in_their_order() {
+    fn several_rules_apply_in_order() {
         let mut rules = rules("* read .. delay 0\nf read .. short 10");
         assert_eq!(rules.meet(Op::Read, b"f", 0, 100), [Action::Delay(0), Action::Short(10)]);
     }
 
     #[test]
-    fn bad_lines_are_named() {
+    fn malformed_rules_are_reported() {
         assert_eq!(error("\nf read"), "line 2 of the fault rules: a rule has the form GLOB OP BYTES ACTION");
         assert!(error("f fly .. drop").contains("unknown operation fly"));
         assert!(error("f read 1-2 errno EIO").contains("'1-2' is not FROM..TO"));
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_name_is_its_number() {
+    fn error_names_and_numbers_parse_equally() {
         for (name, expected) in ERRNOS {
             let text = expected.raw_os_error().to_string();
             assert_eq!(errno(name), Ok(expected));

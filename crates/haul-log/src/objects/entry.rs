@@ -17,7 +17,7 @@
 //!  +---+---+-----+--------+-----+
 //! ```
 
-use super::seal::{Seal, number};
+use super::seal::{ChecksumContext, number};
 use super::{Identity, SourceVersion, Subject};
 use haul_model::{Moment, RelPath};
 
@@ -80,7 +80,7 @@ impl Record {
     }
 
     /// Appends the record to `out`, whose first byte is at offset `at` of the file.
-    pub(super) fn encode(&self, seal: Seal, at: u64, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, seal: ChecksumContext, at: u64, out: &mut Vec<u8>) {
         let mut bytes = Vec::with_capacity(self.len());
         let tag = match self {
             Record::Begin { .. } => 1_u8,
@@ -121,7 +121,7 @@ impl Record {
     }
 
     /// Decodes the record at offset `at` of the bytes of a file.
-    pub(super) fn decode(seal: Seal, at: u64, bytes: &[u8]) -> Step {
+    pub(super) fn decode(seal: ChecksumContext, at: u64, bytes: &[u8]) -> Step {
         let Some(rest) = usize::try_from(at).ok().and_then(|at| bytes.get(at..)) else { return Step::End };
         if rest.iter().all(|&byte| byte == 0) {
             return Step::End;

@@ -10,7 +10,7 @@ use thiserror::Error;
 pub enum Flaw {
     /// A name that no log file has.
     #[error("{name}: ignored: not an object log file; move the file elsewhere")]
-    Stranger {
+    UnknownFile {
         /// Name of the file.
         name: String,
     },

@@ -2,8 +2,8 @@
 
 use super::entry::{Extent, Record, Step};
 use super::head::{HEAD_BYTES, Head, Kind};
-use super::region::{Fault, Form, Told};
-use super::seal::Seal;
+use super::region::{Fault, Form, RegionContents};
+use super::seal::ChecksumContext;
 use super::{Facts, Flaw, Job, Subject, sheet, volume};
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ pub fn replay(job: &Job, files: &BTreeMap<String, Vec<u8>>) -> Replay {
     let mut reading = Reading { job, files, found: Replay::default() };
     for (name, bytes) in files {
         let flaw = match sort(name) {
-            None => Err(Flaw::Stranger { name: name.clone() }),
-            Some(Sort::Beside) => Ok(()),
-            Some(Sort::Sheet) => reading.sheet(name, bytes),
-            Some(Sort::Index) => reading.index(name, bytes),
+            None => Err(Flaw::UnknownFile { name: name.clone() }),
+            Some(LogFileKind::Beside) => Ok(()),
+            Some(LogFileKind::Sheet) => reading.sheet(name, bytes),
+            Some(LogFileKind::Index) => reading.index(name, bytes),
         };
-        if !matches!(flaw, Err(Flaw::Stranger { .. } | Flaw::Newer { .. })) {
+        if !matches!(flaw, Err(Flaw::UnknownFile { .. } | Flaw::Newer { .. })) {
             reading.found.names.push(name.clone());
         }
         reading.found.flaws.extend(flaw.err());
@@ -48,21 +48,21 @@ pub fn newer(name: &str, beginning: &[u8]) -> Option<Flaw> {
 }
 
 /// Kind of a log file, derived from its name.
-enum Sort {
+enum LogFileKind {
     Sheet,
     Index,
     /// The log of an index, which is read with the index, or the temporary file of a replacement.
     Beside,
 }
 
-fn sort(name: &str) -> Option<Sort> {
+fn sort(name: &str) -> Option<LogFileKind> {
     let is_shared = ["universal", "transaction-"].iter().any(|stem| name.starts_with(stem));
     let is_sheet = name.starts_with(sheet::PREFIX);
     match name.rsplit_once('.')? {
-        (_, "new") if is_shared || is_sheet => Some(Sort::Beside),
-        (_, "log") if is_sheet => Some(Sort::Sheet),
-        (_, "log") if is_shared => Some(Sort::Beside),
-        (_, "index") if is_shared => Some(Sort::Index),
+        (_, "new") if is_shared || is_sheet => Some(LogFileKind::Beside),
+        (_, "log") if is_sheet => Some(LogFileKind::Sheet),
+        (_, "log") if is_shared => Some(LogFileKind::Beside),
+        (_, "index") if is_shared => Some(LogFileKind::Index),
         _ => None,
     }
 }
@@ -96,24 +96,24 @@ impl Reading<'_> {
         if member.extents[0].offset != sheet::region_at(&member.subject) {
             return Err(absurd("objects overlap other data"));
         }
-        self.objects(name, bytes, Seal { life: head.life, serial }, &member);
+        self.objects(name, bytes, ChecksumContext { log_id: head.log_id, serial }, &member);
         Ok(())
     }
 
     fn index(&mut self, name: &str, bytes: &[u8]) -> Result<(), Flaw> {
         let head = self.head(name, bytes, Kind::Index)?;
-        let log = volume::log_of_index(name, head.life).unwrap_or_default();
+        let log = volume::log_of_index(name, head.log_id).unwrap_or_default();
         let Some(data) = self.files.get(&log) else {
             return Err(Flaw::LogMissing { name: name.to_owned(), log });
         };
         let shared = self.head(&log, data, Kind::Shared)?;
-        if (shared.life, shared.encoding) != (head.life, head.encoding) {
+        if (shared.log_id, shared.encoding) != (head.log_id, head.encoding) {
             let what = "the log does not belong to the index of this name";
             return Err(Flaw::Contradictory { name: log, at: 11, what });
         }
         let (members, ended) = self.members(name, bytes, head);
         for (serial, member) in &members {
-            self.objects(&log, data, Seal { life: head.life, serial: *serial }, member);
+            self.objects(&log, data, ChecksumContext { log_id: head.log_id, serial: *serial }, member);
         }
         ended
     }
@@ -201,9 +201,9 @@ impl Reading<'_> {
     }
 
     /// Adds the objects of a file to the result.
-    fn objects(&mut self, name: &str, bytes: &[u8], seal: Seal, member: &Member) {
+    fn objects(&mut self, name: &str, bytes: &[u8], seal: ChecksumContext, member: &Member) {
         for &extent in &member.extents {
-            let Told { objects, fault } = member.form.read(seal, extent, bytes);
+            let RegionContents { objects, fault } = member.form.read(seal, extent, bytes);
             self.found.facts.add(member.subject.clone(), &objects);
             let name = || name.to_owned();
             self.found.flaws.extend(fault.map(|(at, fault)| match fault {

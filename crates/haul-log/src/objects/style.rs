@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn styles_are_read_as_they_are_written() {
+    fn styles_round_trip_and_unknown_words_are_refused() {
         for mechanism in Mechanism::ALL {
             assert_eq!(mechanism.to_string().parse(), Ok(mechanism));
         }

@@ -3,7 +3,7 @@
 use super::{LINE_BYTES_MAX, VERSION};
 use haul_digest::Algorithm;
 use haul_model::{ByteRange, ObjectIndex};
-use haul_model::{PathFault, RelPath};
+use haul_model::{PathError, RelPath};
 use std::io;
 use thiserror::Error;
 
@@ -83,7 +83,7 @@ pub enum FlawKind {
         /// Name of the field.
         field: &'static str,
         /// Fault of the path.
-        fault: PathFault,
+        fault: PathError,
     },
     /// The tag of the line is unknown.
     #[error("unknown kind of line")]

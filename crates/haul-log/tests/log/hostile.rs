@@ -37,7 +37,7 @@ fn said(line: &str) -> String {
 }
 
 #[test]
-fn paths_that_climb_out_are_refused_by_line_and_reason() {
+fn escaping_paths_are_refused_with_a_reason() {
     for (path, reason) in [
         ("/etc/passwd", "it is absolute"),
         ("%2Fetc/passwd", "it is absolute"),
@@ -59,7 +59,7 @@ fn paths_that_climb_out_are_refused_by_line_and_reason() {
 }
 
 #[test]
-fn values_that_mean_nothing_are_refused_by_field() {
+fn invalid_values_are_refused_by_field() {
     let facts = "path=a mode=0644 mtime=0.000000000";
     for (line, field) in [
         (format!("file {facts} size=-1"), "size"),
@@ -119,7 +119,7 @@ fn objects_that_contradict_their_file_are_found() {
 }
 
 #[test]
-fn newer_versions_are_refused_and_newer_fields_are_passed_over() {
+fn newer_versions_are_refused_and_newer_fields_are_skipped() {
     let newer = sealed(&["surehaul-waybill version=2 shape=unknown"]);
     let found = flaws(&newer);
     assert_eq!(found.len(), 1);
@@ -137,7 +137,7 @@ fn newer_versions_are_refused_and_newer_fields_are_passed_over() {
 }
 
 #[test]
-fn what_is_no_waybill_is_refused_at_once() {
+fn input_that_is_not_a_waybill_is_refused_with_one_flaw() {
     for bytes in [
         &b""[..],
         b"\n",
@@ -154,7 +154,7 @@ fn what_is_no_waybill_is_refused_at_once() {
 
 /// An endless line takes no more memory than the longest valid line.
 #[test]
-fn endless_lines_are_passed_over() {
+fn overlong_lines_are_skipped() {
     struct Endless(u64);
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

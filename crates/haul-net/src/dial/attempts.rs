@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_nobody_answers_for_is_waited_for_so_long_and_no_longer() {
+    fn unanswered_name_lookup_times_out() {
         let all = Attempts::default();
         let (never, silence) = channel::<()>();
         let error = all.look_up(Duration::from_millis(20), move || {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waits_for_no_name() {
+    fn giving_up_cancels_the_name_lookup() {
         let all = Attempts::default();
         let (never, silence) = channel::<()>();
         let (asked, is_asked) = channel();

@@ -28,7 +28,7 @@ pub enum LaneError {
     #[error("timeout: no data for {:.1} s while {doing}", after.as_secs_f64())]
     Stalled {
         /// Direction of the wait.
-        doing: Doing,
+        doing: Operation,
         /// Duration of the wait.
         after: Duration,
     },
@@ -43,7 +43,7 @@ pub enum LaneError {
     #[error("{doing} failed: {source}")]
     Io {
         /// Direction of the failed call.
-        doing: Doing,
+        doing: Operation,
         /// Error of the system.
         source: io::Error,
     },
@@ -51,20 +51,20 @@ pub enum LaneError {
 
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Operation {
     /// Reads bytes of the peer.
     Reading,
     /// Writes bytes for the peer.
     Writing,
 }
 
-impl Doing {
+impl Operation {
     pub(crate) fn failed(self, source: io::Error) -> LaneError {
         LaneError::Io { doing: self, source }
     }
 }
 
-impl fmt::Display for Doing {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Reading => "reading from the peer",

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_key_is_refused() {
+    fn key_of_another_certificate_is_refused() {
         let (one, two) = (Identity::generate().expect("one"), Identity::generate().expect("two"));
         let key = Zeroizing::new(two.key_der().to_vec());
         let mixed = Identity::from_stored(one.certificate_der().to_vec(), key);

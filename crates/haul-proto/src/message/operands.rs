@@ -36,7 +36,7 @@ impl Operands {
         let mut rest = Some(paths);
         std::iter::from_fn(move || {
             let left = rest.take()?;
-            let (now, later) = left.split_at(taken_at_once(left));
+            let (now, later) = left.split_at(paths_per_message(left));
             rest = (!later.is_empty()).then_some(later);
             Some(Operands { last: later.is_empty(), paths: now.to_vec() })
         })
@@ -118,7 +118,7 @@ fn bytes_of(paths: &[Box<[u8]>]) -> usize {
 }
 
 /// Returns the number of these paths that one message holds; at least one if there is any.
-fn taken_at_once(paths: &[Box<[u8]>]) -> usize {
+fn paths_per_message(paths: &[Box<[u8]>]) -> usize {
     let mut bytes = 0;
     let fitting = paths.iter().take(OPERANDS_PER_MESSAGE).take_while(|path| {
         bytes += path.len();

@@ -264,7 +264,7 @@ impl World {
             }
             9 => {
                 let (batch, gone) = self.source.judging.remove(0);
-                self.see(|world| world.source.handle(SourceEvent::Judged { batch, gone }, world.now));
+                self.see(|world| world.source.handle(SourceEvent::MissingFound { batch, gone }, world.now));
             }
             11 => self.sink.log_group(),
             _ => {
