@@ -124,7 +124,7 @@ fn in_repository(path: &str) -> std::path::PathBuf {
 const DECODERS: [(&str, &str); 22] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
-    ("haul-proto/src/names.rs: judge_name", "judge_name("),
+    ("haul-proto/src/names.rs: check_name", "check_name("),
     ("haul-net/src/address.rs: parse", "Host::parse("),
     ("haul-net/src/address.rs: from_str", ".parse::<Address>()"),
     ("haul-net/src/hello.rs: describe", "hello::describe("),
