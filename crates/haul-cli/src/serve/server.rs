@@ -192,6 +192,7 @@ impl SessionServer {
             buffers: self.buffers,
             quota: share.quota,
             keep: share.keep,
+            policy: share.policy,
             logs: self.logs_of(served),
         };
         let (tally, begun) = (Tally::default(), Instant::now());

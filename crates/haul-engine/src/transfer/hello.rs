@@ -6,7 +6,7 @@ use super::logged::{self, LogLocation, Logs, open_log};
 use super::parts::Parts;
 use super::report::RunContext;
 use super::resume::{self, Resume};
-use super::sink::{self, Destination, Missing, SinkLog, SinkLogConfig};
+use super::sink::{self, Destination, Missing, SinkLog, SinkLogConfig, SinkPolicy};
 use super::source::{self, Filter, Operand, Rule, Tree};
 use super::space::{self, CheckSpace};
 use super::terms::{agree, hold};
@@ -85,6 +85,8 @@ pub struct FetchJob {
     pub parts: Option<Arc<Parts>>,
     /// Options of the job.
     pub options: JobOptions,
+    /// Entries and metadata that this side accepts.
+    pub policy: SinkPolicy,
     /// Maximum number of lanes; `None` to choose by the round-trip time.
     pub lanes: Option<u32>,
     /// Maximum number of bytes of objects in flight.
@@ -110,6 +112,8 @@ pub struct Offer {
     pub quota: Option<u64>,
     /// Metadata that a job may preserve. Without [`Keep::SETUID`] no program gains rights by it.
     pub keep: Keep,
+    /// Entries and metadata that this side accepts if the peer sends.
+    pub policy: SinkPolicy,
     /// Location of the logs from which interrupted uploads resume.
     pub logs: Logs,
 }
@@ -160,6 +164,11 @@ pub fn fetch(
     }
     let run_context = &begin_receipt(run_context, &job.options, || job.into.clone(), true)?;
     let wanted = RequestedPaths::new(&job.paths)?;
+    // The peer applies the rules too, but this side does not rely on that.
+    // With parts, only requested parts are accepted anyway.
+    let rules = if job.parts.is_some() { &[][..] } else { &job.rules };
+    let filter = Filter::new(rules)
+        .map_err(|error| TransferError::Denied(Reason::new(Why::Unsupported, &error.to_string())))?;
     let number = session_number(&random_token()?);
     let opened = || {
         let destination = match Destination::open(&job.into, b"", Missing::Fail, number, None) {
@@ -169,8 +178,12 @@ pub fn fetch(
             }
             opened => opened,
         };
-        destination
-            .map(|destination| destination.restrict_to_paths(&job.paths).restrict_to_parts(job.parts.clone()))
+        destination.map(|destination| {
+            destination
+                .restrict_to_paths(&job.paths, filter.clone())
+                .restrict_to_parts(job.parts.clone())
+                .accepting(job.policy)
+        })
     };
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
     let (mut destination, mut log, mut name) = (None, None, [0; 16]);
@@ -261,7 +274,7 @@ pub fn answer(
                 let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
                 super::reason::reason(&doing, &error)
             })?;
-            Ok((accept, Part::Sink(Box::new(destination), into)))
+            Ok((accept, Part::Sink(Box::new(destination.accepting(offer.policy)), into)))
         }
         Role::Sink => {
             let root = wanted::root(offer)?;

@@ -5,7 +5,7 @@ use super::{Command, Phase, Sink, Unfinished, Verdict, Violation};
 use crate::limits::DIGESTS_PER_MESSAGE;
 use crate::{
     Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, LaneId, Message,
-    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window, check_name,
+    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window, judge_received,
 };
 use haul_digest::Digest;
 use haul_model::{Level, ObjectIndex};
@@ -63,10 +63,10 @@ impl Sink {
     /// Passes a new file to the engine, if its names are valid.
     fn open(&mut self, facts: NewFile, out: &mut Vec<Command>) {
         let first = match &facts.kind {
-            FileKind::HardLink { first } => Some(check_name(first)).transpose(),
+            FileKind::HardLink { first } => Some(judge_received(first)).transpose(),
             _ => Ok(None),
         };
-        match check_name(&facts.path).and_then(|path| Ok((path, first?))) {
+        match judge_received(&facts.path).and_then(|path| Ok((path, first?))) {
             Err(fault) => {
                 let reason = Reason::new(Why::Name, &fault.to_string());
                 self.finish(facts.number, Outcome::Failed(reason.clone()));
@@ -193,9 +193,10 @@ impl Sink {
     }
 
     pub(super) fn own_digests(&mut self, number: FileNumber, digests: Vec<Option<Digest>>) {
+        // A restarted file is sent in full. The peer can force a restart while the engine hashes.
         let wanted = self.digests_wanted(number);
-        let Some(file) = self.files.get_mut(&number) else { return };
-        assert!(digests.len() as u64 <= wanted, "the engine sends the requested number of digests");
+        let is_wanted = |file: &&mut File| file.attempt == 0 && digests.len() as u64 <= wanted;
+        let Some(file) = self.files.get_mut(&number).filter(is_wanted) else { return };
         let first = ObjectIndex(file.digests_sent);
         file.digests_sent += digests.len() as u64;
         let lane = file.home;
@@ -294,8 +295,9 @@ impl Sink {
     ) {
         let Some(file) = self.files.get(&number) else { return };
         let may = file.stage == Stage::Finishing || !file.is_regular;
-        assert!(may, "the engine finishes only requested files");
         match result {
+            // The peer made the file start again while the engine finished it.
+            _ if !may => self.fail(number, Why::Protocol.into(), out),
             Ok(outcome) => self.finish(number, outcome),
             Err(Unfinished::Failed(reason)) => self.fail(number, reason, out),
             Err(Unfinished::Differs) => self.restart(number, Why::Differs.into(), out),

@@ -14,6 +14,7 @@ mod name_folding;
 mod names;
 mod object_log;
 mod partial_file;
+mod policy;
 mod resumed;
 mod session_lock;
 mod settling;
@@ -44,6 +45,7 @@ pub use leftovers::forget;
 use metadata::MetadataWriter;
 pub(super) use object_log::{SinkLog, SinkLogConfig};
 use partial_file::{Tag, stat_existing};
+pub use policy::SinkPolicy;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -83,8 +85,8 @@ pub(super) fn run(
     let options = settings.options.clone();
     let context = SinkContext {
         session: Session::new(Sink::new(settings).with_quota(destination.quota), run_context),
+        metadata_writer: MetadataWriter::new(options.keep, destination.policy),
         destination,
-        metadata_writer: MetadataWriter::new(options.keep),
         files: Mutex::default(),
         tasks: Tasks::default(),
         hash_plan: HashPlan::of(&options, run_context.receipt.is_some()),
@@ -218,7 +220,9 @@ impl SinkContext<'_> {
                     self.failed(&incoming.facts.path, !by_source, &reason);
                 }
             }
-            Command::Open { facts, path } if !self.destination.expected.has(path.as_bytes()) => {
+            Command::Open { facts, path }
+                if !self.destination.expected.has(path.as_bytes(), haul_sys::FileKind::Regular) =>
+            {
                 return Some(self.refused(&facts, not_requested()));
             }
             Command::Open { facts, path } => return self.open(facts, path),
@@ -379,7 +383,8 @@ impl SinkContext<'_> {
             self.session.report.ended(path.as_bytes(), &Ended::Same);
             return Ok(Ended::Same);
         }
-        if self.options.dry_run {
+        let accepted = self.destination.policy.check(facts, path, self.destination.depth);
+        if self.options.dry_run && accepted.is_ok() {
             return Ok(Ended::DryRun);
         }
         if self.destination.parts.is_some() {
@@ -396,11 +401,12 @@ impl SinkContext<'_> {
         let log = self.log.as_ref().filter(|log| !is_directory && log.claim(path));
         let tag = Tag { session: self.destination.session, number: facts.number.0 };
         let tag = log.map_or(tag, |log| log.tag(path));
-        let is_expected = |path: &RelPath| self.destination.expected.has(path.as_bytes());
+        let kind = if is_directory { haul_sys::FileKind::Directory } else { haul_sys::FileKind::Regular };
+        let is_expected = |path: &RelPath| self.destination.expected.has(path.as_bytes(), kind);
         let made = match is_expected(path) && first.is_none_or(is_expected) {
             false => Err(not_requested()),
             true if self.is_receipt(path) => Err(would_replace_waybill()),
-            true => Ok(()),
+            true => accepted,
         };
         let storage = &self.session.spent.storage;
         let make = || names::make(&self.destination.dirs, &self.metadata_writer, &tag, facts, path, first);

@@ -2,11 +2,14 @@
 //! links, or never requested are refused. The user of this side sees the reason, and the session
 //! continues.
 
+mod policy;
+
 use super::pair::{Pair, offer};
 use super::small_objects;
 use haul_digest::{Algorithm, PartHasher, PartPlace, digest};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Outcome, Parts, Report, RunContext, Tally, TransferError, answer, fetch,
+    BoxError, Failure, FetchJob, Offer, Outcome, Parts, Report, RunContext, Tally, TransferError, answer,
+    fetch,
 };
 use haul_lab::misbehaving_peer::{
     MisbehavingPeer, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
@@ -68,10 +71,15 @@ impl Told {
 
 /// Lets a hostile source send to the sink of `pair`.
 fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
+    sent_to(&offer(&pair.sink()), options, lies)
+}
+
+/// Lets a hostile source send to a sink with this offer.
+fn sent_to(offer: &Offer, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
     let (ours, theirs) = Lane::pair().unwrap();
-    let (ears, offer) = (Ears::default(), offer(&pair.sink()));
+    let ears = Ears::default();
     let ended = std::thread::scope(|scope| {
-        let (ears, offer) = (&ears, &offer);
+        let ears = &ears;
         let answering = scope.spawn(move || {
             let (stop, tally) = (AtomicBool::new(false), Tally::default());
             let run_context = RunContext { stop: &stop, tally: &tally, report: ears, receipt: None };
