@@ -46,7 +46,7 @@ pub fn check_name(bytes: &[u8]) -> Result<RelPath, NameFault> {
 /// # Errors
 /// Same as [`check_name`]; also [`NameFault::Reserved`] for a name that haul reserves. The
 /// comparison ignores the case of ASCII letters, because some file systems ignore it too.
-pub fn judge_received(bytes: &[u8]) -> Result<RelPath, NameFault> {
+pub fn check_received(bytes: &[u8]) -> Result<RelPath, NameFault> {
     let path = check_name(bytes)?;
     let is_reserved =
         |part: &[u8]| part.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
@@ -61,11 +61,11 @@ mod tests {
     #[test]
     fn names_of_own_files_are_never_received() {
         for name in [".haul-0-1", "a/.haul-begun", ".Haul-x/y", ".haul-"] {
-            assert_eq!(judge_received(name.as_bytes()), Err(NameFault::Reserved), "{name}");
+            assert_eq!(check_received(name.as_bytes()), Err(NameFault::Reserved), "{name}");
             check_name(name.as_bytes()).expect("such a name may be requested");
         }
         for name in [".haul", "haul-x", "a.haul-x", ".haulier"] {
-            judge_received(name.as_bytes()).expect(name);
+            check_received(name.as_bytes()).expect(name);
         }
     }
 

@@ -5,7 +5,7 @@ use super::{Command, Phase, Sink, Unfinished, Verdict, Violation};
 use crate::limits::DIGESTS_PER_MESSAGE;
 use crate::{
     Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, LaneId, Message,
-    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window, judge_received,
+    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window, check_received,
 };
 use haul_digest::Digest;
 use haul_model::{Level, ObjectIndex};
@@ -63,10 +63,10 @@ impl Sink {
     /// Passes a new file to the engine, if its names are valid.
     fn open(&mut self, facts: NewFile, out: &mut Vec<Command>) {
         let first = match &facts.kind {
-            FileKind::HardLink { first } => Some(judge_received(first)).transpose(),
+            FileKind::HardLink { first } => Some(check_received(first)).transpose(),
             _ => Ok(None),
         };
-        match judge_received(&facts.path).and_then(|path| Ok((path, first?))) {
+        match check_received(&facts.path).and_then(|path| Ok((path, first?))) {
             Err(fault) => {
                 let reason = Reason::new(Why::Name, &fault.to_string());
                 self.finish(facts.number, Outcome::Failed(reason.clone()));
