@@ -94,6 +94,8 @@ fn start(accept: PolicyArgs) -> Result<bool, String> {
         root: root.directory.into_os_string(),
         may_read: request.way == Direction::Fetch,
         may_write: request.way == Direction::Send,
+        // The peer logged in as this user.
+        may_list: true,
         lanes: request.lanes,
         buffers: request.buffers,
         quota: None,

@@ -188,6 +188,7 @@ impl SessionServer {
             root: share.root.clone(),
             may_read: share.role.may_read() && session.role().may_read(),
             may_write: share.role.may_write() && session.role().may_write(),
+            may_list: share.role.may_read() && session.role().may_read(),
             lanes: self.lanes,
             buffers: self.buffers,
             quota: share.quota,

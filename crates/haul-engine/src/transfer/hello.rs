@@ -13,6 +13,7 @@ use super::terms::{agree, hold};
 use super::wanted::{self, RequestedPaths, relative};
 use super::{BoxError, Dial, Joined, Outcome, joining};
 use crate::copy::quote;
+use haul_digest::DigestKey;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogRequest, Message, PeerText,
@@ -104,6 +105,8 @@ pub struct Offer {
     pub may_read: bool,
     /// True if the peer may send files.
     pub may_write: bool,
+    /// True if a peer that sends files may learn which names exist, as a job that deletes requires.
+    pub may_list: bool,
     /// Maximum number of lanes.
     pub lanes: u32,
     /// Maximum number of bytes of objects in flight.
@@ -144,7 +147,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
     let window = window(job.buffers);
     let (accept, first) = connect(dial, &request, window)?;
     space::check(job, options.budget, accept.options.budget, run_context)?;
-    let settings = source_settings(accept.options.clone(), window.least(accept.window), accept.resumes);
+    let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
     let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
     Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, run_context)))
@@ -235,7 +238,7 @@ pub fn fetch(
         Some(destination) => destination,
         None => opened().map_err(|error| here("open", job.into.as_bytes(), error))?,
     };
-    let settings = sink_settings(accept.options.clone(), window.least(accept.window));
+    let settings = sink_settings(&accept, window.least(accept.window));
     let destination = (destination, log);
     let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
     Ok(beside(dial, &accept, lanes, |more| {
@@ -332,7 +335,7 @@ pub fn answer(
     let terms = joining::Terms { token, lanes: accept.lanes };
     match part {
         Part::Sink(destination, _) => {
-            let settings = sink_settings(accept.options, window);
+            let settings = sink_settings(&accept, window);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
                 sink::run(settings, vec![first], Some(more), (*destination, log), run_context)
             };
@@ -344,7 +347,7 @@ pub fn answer(
                 operands = wanted::receive_operands(&root, &mut first.frames, &mut first.outbox)?;
                 first.frames.within(None);
             }
-            let settings = source_settings(accept.options, window, request.resumes);
+            let settings = source_settings(&accept, window, request.resumes);
             let tree = Tree::new(operands, filter, false);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
                 source::run(settings, vec![first], Some(more), tree, run_context)
@@ -495,16 +498,20 @@ pub(super) fn read(frames: &mut Frames) -> Result<Message, TransferError> {
 }
 
 fn source_settings(
-    options: JobOptions,
+    accept: &Accept,
     window: Window,
     awaits_answers: bool,
-) -> haul_proto::source::Settings {
-    let (timing, retries) = (Timing::default(), limits::RETRIES_MAX);
-    haul_proto::source::Settings { options, window, timing, retries, awaits_answers }
+) -> (haul_proto::source::Settings, DigestKey) {
+    let (options, timing, retries) = (accept.options.clone(), Timing::default(), limits::RETRIES_MAX);
+    (
+        haul_proto::source::Settings { options, window, timing, retries, awaits_answers },
+        DigestKey::derive(&accept.token),
+    )
 }
 
-fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Settings {
-    haul_proto::sink::Settings { options, window, timing: Timing::default(), retries: limits::RETRIES_MAX }
+fn sink_settings(accept: &Accept, window: Window) -> (haul_proto::sink::Settings, DigestKey) {
+    let (options, timing, retries) = (accept.options.clone(), Timing::default(), limits::RETRIES_MAX);
+    (haul_proto::sink::Settings { options, window, timing, retries }, DigestKey::derive(&accept.token))
 }
 
 /// Returns the window: as many files as the descriptor limit allows, and `buffers` bytes.

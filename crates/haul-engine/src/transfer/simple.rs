@@ -100,6 +100,7 @@ impl Offer {
             root,
             may_read: false,
             may_write: false,
+            may_list: false,
             lanes: LANES,
             buffers: BUFFERS,
             quota: None,

@@ -31,6 +31,7 @@ use super::{Joined, More, Outcome};
 use crate::hybrid::HybridThreshold;
 pub(super) use destination::Destination;
 pub(super) use dirs::Missing;
+use haul_digest::DigestKey;
 use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
@@ -76,7 +77,7 @@ pub(super) struct SinkContext<'a> {
 
 /// Receives all data of these lanes into `destination`. Returns the outcome.
 pub(super) fn run(
-    settings: Settings,
+    (settings, key): (Settings, DigestKey),
     joined: Vec<Joined>,
     more: More<'_>,
     (destination, log): (Destination, Option<SinkLog>),
@@ -89,7 +90,7 @@ pub(super) fn run(
         destination,
         files: Mutex::default(),
         tasks: Tasks::default(),
-        hash_plan: HashPlan::of(&options, run_context.receipt.is_some()),
+        hash_plan: HashPlan::of(&options, key, run_context.receipt.is_some()),
         hybrid: HybridThreshold::default(),
         cache_warning_printed: AtomicBool::new(false),
         log,
@@ -248,9 +249,9 @@ impl SinkContext<'_> {
             Command::Finish { file, close, settle } => {
                 // If data must be read or synced, do not block the lane.
                 let takes_long = settle >= Level::Durable
-                    || self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close));
+                    || self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(close.as_ref()));
                 if !takes_long {
-                    return Some(self.finish(file, &close, settle));
+                    return Some(self.finish(file, close.as_ref(), settle));
                 }
                 self.tasks.settling.push(Settle::Finish { file, close, settle });
             }
@@ -272,7 +273,7 @@ impl SinkContext<'_> {
     }
 
     /// Finishes a file.
-    fn finish(&self, file: FileNumber, close: &Close, settle: Level) -> Event {
+    fn finish(&self, file: FileNumber, close: Option<&Close>, settle: Level) -> Event {
         let storage = &self.session.spent.storage;
         let result = match self.incoming(file) {
             Some(incoming) => {
@@ -319,7 +320,7 @@ impl SinkContext<'_> {
             (None, rule) => match incoming.stat_existing(&self.destination.dirs) {
                 Err(error) => Some(Verdict::Refused(reason("cannot stat the existing file", &error))),
                 Ok(None) => take(),
-                Ok(Some(existing)) => match decide(rule, &incoming.facts, &existing) {
+                Ok(Some(existing)) => match decide(rule, self.options.in_order, &incoming.facts, &existing) {
                     Decision::CompareWhole | Decision::CompareObjects
                         if !self.destination.may_compare(&existing) =>
                     {
@@ -329,7 +330,7 @@ impl SinkContext<'_> {
                     Decision::Keep => Some(Verdict::Same),
                     Decision::CompareWhole => {
                         self.tasks.comparing.push(Compare::Whole { file: number });
-                        None
+                        Some(Verdict::Unless)
                     }
                     Decision::CompareObjects => {
                         self.resume_from_existing(&incoming);
@@ -431,7 +432,8 @@ impl SinkContext<'_> {
     /// data.
     fn keeps_existing(&self, facts: &NewFile, path: &RelPath) -> bool {
         let existing = self.stat_entry(path);
-        existing.is_some_and(|existing| decide(self.options.update, facts, &existing) == Decision::Keep)
+        existing
+            .is_some_and(|existing| decide(self.options.update, false, facts, &existing) == Decision::Keep)
     }
 
     fn finished(&self, number: FileNumber, result: &Result<Ended, Unfinished>) {

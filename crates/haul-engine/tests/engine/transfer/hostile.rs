@@ -44,8 +44,8 @@ impl Report for Ears {
 }
 
 /// Result of a session with a hostile peer.
-struct Told {
-    ended: Result<Outcome, TransferError>,
+pub(super) struct Told {
+    pub(super) ended: Result<Outcome, TransferError>,
     failed: Vec<String>,
     lost: Vec<String>,
 }
@@ -61,7 +61,7 @@ impl Told {
 
     /// Checks that the job ended and that `count` names failed.
     #[track_caller]
-    fn assert_failures(&self, count: u64) {
+    pub(super) fn assert_failures(&self, count: u64) {
         let outcome = self.ended.as_ref().expect("a session");
         assert!(outcome.broken.is_none(), "{outcome:?}");
         assert_eq!(outcome.summary.failed, count, "{:#?}", self.failed);
@@ -70,7 +70,7 @@ impl Told {
 }
 
 /// Lets a hostile source send to the sink of `pair`.
-fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
+pub(super) fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
     sent_to(&offer(&pair.sink()), options, lies)
 }
 
@@ -96,7 +96,7 @@ fn sent_to(offer: &Offer, options: &JobOptions, lies: impl FnOnce(&mut Misbehavi
 }
 
 /// Fetches `paths` from a hostile source into the sink of `pair`.
-fn fetched(
+pub(super) fn fetched(
     pair: &Pair,
     options: &JobOptions,
     paths: &[&str],

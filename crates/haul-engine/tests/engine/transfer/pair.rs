@@ -41,6 +41,7 @@ pub(super) fn offer(root: &Path) -> Offer {
     Offer {
         root: root.into(),
         may_read: true,
+        may_list: true,
         may_write: true,
         lanes: 8,
         buffers: 64 << 20,
