@@ -21,8 +21,8 @@ lint:
     cargo clippy --workspace --all-targets -- -D warnings
 
 # Only the rules of the house.
-house:
-    cargo test -p haul-lab --test house
+repo-rules:
+    cargo test -p haul-lab --test repo_rules
 
 # The table of speeds against other tools; `just bench --quick` tries the script.
 bench *ARGS:

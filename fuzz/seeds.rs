@@ -5,7 +5,7 @@ use super::newer;
 use super::targets::{log_job, regular};
 use haul_digest::{Algorithm, digest};
 use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
-use haul_log::record::{JobRecord, Kept, Progress, Status};
+use haul_log::record::{JobRecord, Progress, Status, SyncedRange};
 use haul_log::stored::{Stored, StoredObjects, xrootd};
 use haul_log::{journal, waybill};
 use haul_model::{ByteLen, ByteRange, Geometry, Level, Moment, ObjectIndex, ObjectSize, RelPath};
@@ -75,7 +75,7 @@ fn begins() -> Vec<Message> {
     vec![
         Message::Connect(Box::new(connect)),
         Message::Accept(Box::new(accept)),
-        Message::Refuse(Reason::new(Why::Denied, "nothing may be fetched")),
+        Message::Refuse(Reason::new(Why::Denied, "fetching files from this host")),
     ]
 }
 
@@ -155,7 +155,7 @@ fn sink_says() -> Vec<Message> {
         reject(None),
         sync(large, 4),
         done(large),
-        id(Answer::Unless(blake3)),
+        id(Answer::UnlessDigest(blake3)),
         id(Answer::Differing { have: Runs::of(0, 1) }),
         Message::ObjectDigests(Box::new(ObjectDigests {
             number: large,
@@ -219,7 +219,7 @@ fn a_record() -> Vec<u8> {
         ended: Some(Moment { sec: 7, nsec: 8 }),
         exit: Some(1),
         boot: "b".into(),
-        kept: vec![Kept { dev: 1, from: -5, until: 9 }],
+        kept: vec![SyncedRange { dev: 1, from: -5, until: 9 }],
     };
     record.encode()
 }
@@ -246,7 +246,7 @@ fn a_waybill() -> Vec<u8> {
     let content = waybill::Content {
         size: 3,
         digests: vec![digest(Algorithm::Blake3, b"abc"), digest(Algorithm::Md5, b"abc")],
-        way: Some(waybill::Way::ReadWrite),
+        way: Some(waybill::CopyMethod::ReadWrite),
         level: Some(Level::Durable),
         objects: None,
     };

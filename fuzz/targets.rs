@@ -16,7 +16,7 @@ use haul_net::{Address, Host, Ticket};
 use haul_proto::source::Work;
 use haul_proto::{
     CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NewFile, OperandList,
-    Outcome, Runs, Sink, Source, Timing, Update, Window, check_list, judge_name, sink, source,
+    Outcome, Runs, Sink, Source, Timing, Update, Window, check_list, check_name, sink, source,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -132,7 +132,7 @@ fn window() -> Window {
 pub fn sink_machine(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else { return };
     let settings =
-        sink::Settings { options: options(first), window: window(), timing: Timing::default(), tries: 2 };
+        sink::Settings { options: options(first), window: window(), timing: Timing::default(), retries: 2 };
     let mut machine = Sink::new(settings);
     let (mut now, mut out) = (Duration::ZERO, Vec::new());
     for lane in [CONTROL, LaneId(1)] {
@@ -190,8 +190,8 @@ pub fn source_machine(data: &[u8]) {
         options: options(first),
         window: window(),
         timing: Timing::default(),
-        tries: 2,
-        asks: false,
+        retries: 2,
+        awaits_answers: false,
     };
     let mut machine = Source::new(settings);
     let (mut now, mut out) = (Duration::ZERO, Vec::new());
@@ -208,9 +208,9 @@ pub fn source_machine(data: &[u8]) {
         worked(&mut machine, lane, now, &mut out);
         machine.handle(source::Event::Message(lane, message), now, &mut out);
         while let Some(command) = out.pop() {
-            if let source::Command::Judge { batch, names, .. } = command {
+            if let source::Command::FindMissing { batch, names, .. } = command {
                 let gone = vec![true; names.len()];
-                machine.handle(source::Event::Judged { batch, gone }, now, &mut out);
+                machine.handle(source::Event::MissingFound { batch, gone }, now, &mut out);
             }
         }
         assert!(machine.open_files() <= 64);
@@ -271,7 +271,7 @@ fn worked(machine: &mut Source, lane: LaneId, now: Duration, out: &mut Vec<sourc
 
 /// Checks that an accepted name leads to a path below the root, and nowhere else.
 pub fn names(data: &[u8]) {
-    if let Ok(path) = judge_name(data) {
+    if let Ok(path) = check_name(data) {
         let parts = path.as_bytes().split(|byte| *byte == b'/');
         assert!(parts.into_iter().all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0)));
     }
@@ -413,7 +413,7 @@ pub fn read_journal(data: &[u8]) {
         let ByteRange { start, end: after } = chunk.range();
         assert!(start.0 >= end && after > start, "chunks are in order");
         end = after.0;
-        assert_ne!(chunk.standing(&chunk.old), journal::Standing::Foreign);
+        assert_ne!(chunk.state(&chunk.old), journal::ChunkState::Foreign);
     }
 }
 
@@ -462,7 +462,7 @@ pub fn stored(data: &[u8]) {
 
 /// Decodes a signature of a waybill, and a list of allowed signers.
 pub fn signature(data: &[u8]) {
-    let understood = haul_engine::signature::look_at(data);
+    let understood = haul_engine::signature::key_fingerprint(data);
     let lines = haul_engine::signature::count_signers(data);
     // No input is both.
     assert!(understood.is_err() || lines.is_err());

@@ -28,14 +28,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # Test executables whose tests run as threads of one process. The tests of every other executable have a process each.
-PURE = {"haul_model", "haul_digest", "haul_plan", "haul_proto", "haul_log", "digests", "proto", "house"}
+PURE = {"haul_model", "haul_digest", "haul_plan", "haul_proto", "haul_log", "digests", "proto", "repo_rules"}
 FILE_SYSTEM = {"haul_engine", "engine", "haul_lab", "haul_net", "haul_sys", "log", "net", "system"}
 # Tests of programs that share file systems of every kind, by the beginning of their name.
 SHARED_FILE_SYSTEMS = (
     "cli::filesystems::",
     "cli::matrix::",
     "cli::remote::matrix::",
-    "cli::repair::drawn::",
+    "cli::repair::generated::",
     "cli::repair::shared::",
     "cli::waybill::copied::",
     "cli::waybill::stored::",
@@ -45,7 +45,7 @@ SHARED_FILE_SYSTEMS = (
 OWN_PROCESS = (
     "engine::log::",
     "engine::transfer::",
-    "haul_engine::transfer::sink::mark::",
+    "haul_engine::transfer::sink::session_lock::",
     "haul_engine::log::",
     "haul_lab::mounts::",
 )
@@ -53,7 +53,7 @@ OWN_PROCESS = (
 EXCLUSIVE = (
     "cli::faults::memory::",
     "cli::bench::",
-    "cli::remote::slow::processors_that_others_keep_busy",
+    "cli::remote::slow::busy_processors_are_named_as_the_bottleneck",
 )
 
 GROUPS = ("pure", "file system", "process", "exclusive")

@@ -3,7 +3,7 @@
 
 use crate::getopt::Opt;
 use clap::CommandFactory;
-use haul_lab::house::options;
+use haul_lab::repo_rules::options;
 
 /// Asserts that every option has a row in the document and an existing test in `tests/options.tsv`,
 /// and that every row and every line of that list is about an option.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Signals that request the end of a process: Ctrl-C, kill(1), and the loss of a terminal or a
 /// remote login.
-const ASKING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+const TERMINATION_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Termination request of the process, with the signal that made it.
 #[derive(Debug, Default)]
@@ -48,11 +48,11 @@ impl Interrupt {
     /// Registers the handlers with the signals blocked. A signal between two steps would find only
     /// half of the handlers, and would not stop the job.
     fn watching(self) -> io::Result<Interrupt> {
-        signals::blocking(&ASKING, || self.registered())?
+        signals::blocking(&TERMINATION_SIGNALS, || self.registered())?
     }
 
     fn registered(self) -> io::Result<Interrupt> {
-        for signal in ASKING {
+        for signal in TERMINATION_SIGNALS {
             if signals::is_ignored(signal)? {
                 continue;
             }
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_is_the_one_that_shells_report() {
-        assert_eq!(ASKING.map(status_of), [130, 143, 129]);
+    fn exit_status_is_128_plus_the_signal_number() {
+        assert_eq!(TERMINATION_SIGNALS.map(status_of), [130, 143, 129]);
         assert_eq!(Interrupt::default().status(), 130);
     }
 }

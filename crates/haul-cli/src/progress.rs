@@ -12,14 +12,14 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Delay before the progress bar appears.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SHOW_AFTER: Duration = Duration::from_secs(1);
 
 /// Polling interval for the counters.
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// Progress snapshot of a job: files and bytes found and done. All fields but `walked` only grow.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct ProgressSnapshot {
     pub(crate) files_found: u64,
     pub(crate) files_done: u64,
     pub(crate) bytes_found: u64,
@@ -28,11 +28,11 @@ pub(crate) struct Standing {
     pub(crate) walked: bool,
 }
 
-impl From<&copy::Tally> for Standing {
+impl From<&copy::Tally> for ProgressSnapshot {
     /// Reads the counters of a copy or a move.
-    fn from(tally: &copy::Tally) -> Standing {
+    fn from(tally: &copy::Tally) -> ProgressSnapshot {
         let get = copy::Tally::get;
-        Standing {
+        ProgressSnapshot {
             files_found: get(&tally.files_found),
             files_done: get(&tally.files_done),
             bytes_found: get(&tally.bytes_found),
@@ -42,11 +42,11 @@ impl From<&copy::Tally> for Standing {
     }
 }
 
-impl From<&transfer::Tally> for Standing {
+impl From<&transfer::Tally> for ProgressSnapshot {
     /// Reads the counters of a transfer.
-    fn from(tally: &transfer::Tally) -> Standing {
+    fn from(tally: &transfer::Tally) -> ProgressSnapshot {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Standing {
+        ProgressSnapshot {
             files_found: get(&tally.files_found),
             files_done: get(&tally.files_done),
             bytes_found: get(&tally.bytes_found),
@@ -56,10 +56,10 @@ impl From<&transfer::Tally> for Standing {
     }
 }
 
-impl From<&Counters> for Standing {
+impl From<&Counters> for ProgressSnapshot {
     /// Reads the counters of a job that reads files and compares them.
-    fn from(counters: &Counters) -> Standing {
-        Standing {
+    fn from(counters: &Counters) -> ProgressSnapshot {
+        ProgressSnapshot {
             files_found: counters.files_found(),
             files_done: counters.files_done(),
             bytes_found: counters.bytes_found(),
@@ -69,42 +69,46 @@ impl From<&Counters> for Standing {
     }
 }
 
-impl From<Standing> for Progress {
-    fn from(standing: Standing) -> Progress {
-        let Standing { files_found, files_done, bytes_found, bytes_done, walked: _ } = standing;
+impl From<ProgressSnapshot> for Progress {
+    fn from(snapshot: ProgressSnapshot) -> Progress {
+        let ProgressSnapshot { files_found, files_done, bytes_found, bytes_done, walked: _ } = snapshot;
         Progress { files_done, files_found, bytes_done, bytes_found }
     }
 }
 
 /// Returns true if a bar is drawn by default: under haul's own names, whose users expect a bar. The
 /// exception is a command that prints lines to the same terminal, because they would break the bar.
-pub(crate) fn is_drawn_unasked(tool: &str, prints_lines: bool) -> bool {
+pub(crate) fn is_shown_by_default(tool: &str, prints_lines: bool) -> bool {
     tool::is_own_name(tool) && !(prints_lines && std::io::stdout().is_terminal())
 }
 
 /// Runs `work` and draws its progress meanwhile, if `wanted` and standard error is a terminal.
-pub(crate) fn watch<T>(wanted: bool, standing: impl Fn() -> Standing + Sync, work: impl FnOnce() -> T) -> T {
+pub(crate) fn watch<T>(
+    wanted: bool,
+    snapshot: impl Fn() -> ProgressSnapshot + Sync,
+    work: impl FnOnce() -> T,
+) -> T {
     if !wanted || !std::io::stderr().is_terminal() {
         return work();
     }
-    let over = Over::default();
+    let end_signal = EndSignal::default();
     std::thread::scope(|scope| {
         // If no thread can be created, the work runs without a bar.
-        let _drawing = std::thread::Builder::new().spawn_scoped(scope, || draw(&over, &standing));
-        let _end = EndsDrawing(&over);
+        let _drawing = std::thread::Builder::new().spawn_scoped(scope, || draw(&end_signal, &snapshot));
+        let _end = EndDrawingGuard(&end_signal);
         work()
     })
 }
 
 /// Signals the end of the work to the drawing thread without waiting for a tick.
 #[derive(Default)]
-struct Over {
+struct EndSignal {
     flag: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
 }
 
-impl Over {
+impl EndSignal {
     /// Waits for at most `time`; returns true if the work has finished.
     fn within(&self, time: Duration) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,9 +120,9 @@ impl Over {
 
 /// Ends the drawing even if the work panics; otherwise the scope would wait for the drawing thread
 /// indefinitely.
-struct EndsDrawing<'a>(&'a Over);
+struct EndDrawingGuard<'a>(&'a EndSignal);
 
-impl Drop for EndsDrawing<'_> {
+impl Drop for EndDrawingGuard<'_> {
     fn drop(&mut self) {
         let _lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.flag.store(true, Ordering::Release);
@@ -126,17 +130,17 @@ impl Drop for EndsDrawing<'_> {
     }
 }
 
-fn draw(over: &Over, standing: &impl Fn() -> Standing) {
+fn draw(end_signal: &EndSignal, snapshot: &impl Fn() -> ProgressSnapshot) {
     let begun = Instant::now();
-    if over.within(PATIENCE) {
+    if end_signal.within(SHOW_AFTER) {
         return;
     }
     let bar = ProgressBar::with_draw_target(Some(100), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("[{bar:24}] {msg}") {
         bar.set_style(style.progress_chars("=> "));
     }
-    while !over.within(REFRESH) {
-        let now = standing();
+    while !end_signal.within(REFRESH) {
+        let now = snapshot();
         bar.set_position(percent(&now));
         bar.set_message(line(&now, begun.elapsed()));
     }
@@ -145,13 +149,13 @@ fn draw(over: &Over, standing: &impl Fn() -> Standing) {
 
 /// Returns the percentage done, 0 to 100. Bytes and files count equally, so that a million empty
 /// files move the bar as much as one large file.
-fn percent(now: &Standing) -> u64 {
+fn percent(now: &ProgressSnapshot) -> u64 {
     let share = |done: u64, found: u64| if found == 0 { 1.0 } else { done as f64 / found as f64 };
     let both = (share(now.bytes_done, now.bytes_found) + share(now.files_done, now.files_found)) / 2.0;
     (both.clamp(0.0, 1.0) * 100.0) as u64
 }
 
-fn line(now: &Standing, took: Duration) -> String {
+fn line(now: &ProgressSnapshot, took: Duration) -> String {
     let rate = now.bytes_done as f64 / took.as_secs_f64();
     let more = if now.walked { "" } else { "+" };
     let (done, found) = (format_size(now.bytes_done), format_size(now.bytes_found));
@@ -162,7 +166,7 @@ fn line(now: &Standing, took: Duration) -> String {
 
 /// Returns the estimated time left at the average rate of files and of bytes: the larger of both
 /// estimates.
-fn time_left(now: &Standing, took: Duration) -> String {
+fn time_left(now: &ProgressSnapshot, took: Duration) -> String {
     let left = |done: u64, found: u64| {
         if done == 0 { 0.0 } else { took.as_secs_f64() * (found.saturating_sub(done)) as f64 / done as f64 }
     };
@@ -180,23 +184,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_empty_files_move_the_bar() {
-        let now =
-            Standing { files_found: 1_000_000, files_done: 500_000, walked: true, ..Standing::default() };
+    fn empty_files_advance_the_progress_bar() {
+        let now = ProgressSnapshot {
+            files_found: 1_000_000,
+            files_done: 500_000,
+            walked: true,
+            ..ProgressSnapshot::default()
+        };
         assert_eq!(percent(&now), 75);
         assert!(line(&now, Duration::from_secs(10)).contains("10 s left"));
     }
 
     #[test]
-    fn nothing_is_promised_while_counting() {
-        let now =
-            Standing { files_found: 10, files_done: 5, bytes_found: 100, bytes_done: 50, walked: false };
+    fn progress_line_shows_counting_until_the_walk_ends() {
+        let now = ProgressSnapshot {
+            files_found: 10,
+            files_done: 5,
+            bytes_found: 100,
+            bytes_done: 50,
+            walked: false,
+        };
         assert!(line(&now, Duration::from_secs(10)).ends_with("counting"));
     }
 
     #[test]
-    fn work_returns_its_result_with_and_without_a_bar() {
-        assert_eq!(watch(true, Standing::default, || 7), 7);
-        assert_eq!(watch(false, Standing::default, || 7), 7);
+    fn watch_returns_the_result_with_and_without_a_progress_bar() {
+        assert_eq!(watch(true, ProgressSnapshot::default, || 7), 7);
+        assert_eq!(watch(false, ProgressSnapshot::default, || 7), 7);
     }
 }

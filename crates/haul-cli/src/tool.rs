@@ -10,14 +10,14 @@ haul moves very large data and proves that it arrived.
 Usage: haul COMMAND [OPTION]... [FILE]...
 
 Commands:
-  cp      copy files and trees by every core, with cp's options; --verify reads the copy back
-  mv      move files and trees, with mv's options; across file systems nothing goes before its copy is proved
-  install copy files with install's options
+  cp      copy files and trees, using all cores (GNU cp options); --verify reads the copy back
+  mv      move files and trees (GNU mv options); across file systems, verify the copy before removing the source
+  install copy files and set owner and permissions (GNU install options)
   send    files and trees to another host, by ssh or a ticket; every object is compared there
   fetch   files and trees of another host to this one
   serve   let the holders of tickets send and fetch beneath a directory
-  sum     checksums of files, several kinds from one read; -c checks a list
-  check   files against lists of checksums in any form; says what each list was taken for
+  sum     print checksums of files, several algorithms from one read; -c checks a list
+  check   check files against lists of checksums in any format, which is detected
   verify  re-read data and hold it against a waybill: intact, modified, rotted, missing
   repair  replace damaged bytes, and make missing files, from replicas that verify
   waybill show, check or export a waybill
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_it_is_linked_as_decides() {
+    fn the_program_name_selects_the_tool() {
         assert_eq!(called_as(OsStr::new("/usr/local/bin/md5sum")), Some(Tool::Sum("md5sum")));
         assert_eq!(called_as(OsStr::new("/bin/sum")), Some(Tool::Sum("sum")));
         assert_eq!(called_as(OsStr::new("mcp")), Some(Tool::Copy("mcp")));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_words_and_not_paths() {
+    fn subcommands_are_names_and_not_paths() {
         assert_eq!(command(OsStr::new("cp")), Some(Tool::Copy("haul cp")));
         assert_eq!(command(OsStr::new("sum")), Some(Tool::Sum("haul sum")));
         assert_eq!(command(OsStr::new("sha256sum")), Some(Tool::Sum("sha256sum")));
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_steer_no_terminal() {
+    fn control_characters_in_messages_are_escaped() {
         assert_eq!(without_controls("\u{1b}[2J\u{9b}ä\t\r"), "\\x1b[2J\\x9bä\\x09\\x0d");
         assert_eq!(without_controls("two lines,\nof the message's own"), "two lines,\nof the message's own");
     }
 
     #[test]
-    fn slips_are_forgiven_one_at_a_time() {
+    fn a_suggestion_needs_exactly_one_typing_error() {
         for slip in ["cpp", "c", "pc", "sumn", "usm", "bnch", "brnch"] {
             assert_ne!(suggestion(OsStr::new(slip)), "", "{slip}");
         }

@@ -82,7 +82,7 @@ pub enum Algebra {
 
 /// Error for a text that is not the name of an algorithm.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("unknown checksum '{name}'; known are {known}", known = KnownNames)]
+#[error("unknown checksum '{name}'; valid names are {known}", known = KnownNames)]
 pub struct UnknownAlgorithm {
     /// The given text.
     pub name: String,
@@ -336,7 +336,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn no_name_means_two_algorithms() {
+    fn each_name_denotes_one_algorithm() {
         let mut seen = BTreeMap::new();
         for &algorithm in Algorithm::ALL {
             let row = algorithm.entry();
@@ -357,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn the_list_holds_each_algorithm_once_in_order() {
+    fn algorithm_list_is_sorted_without_duplicates() {
         assert_eq!(Algorithm::ALL.len(), 27);
         assert!(Algorithm::ALL.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
     #[test]
-    fn lanes_and_registry_agree() {
+    fn lane_algorithms_match_the_registry() {
         for lanes in LaneAlgorithm::ALL {
             let algorithm = Algorithm::from(lanes);
             assert_eq!(algorithm.lanes(), Some(lanes));
@@ -374,16 +374,16 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn unknown_name_error_lists_known_names() {
         let error = Algorithm::parse("sha3-84").unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("unknown checksum 'sha3-84'; known are adler32, crc32, "), "{text}");
+        assert!(text.starts_with("unknown checksum 'sha3-84'; valid names are adler32, crc32, "), "{text}");
         assert!(text.ends_with(", xxh3-64, xxh3-128"), "{text}");
         assert!(Algorithm::parse("").is_err());
     }
 
     #[test]
-    fn names_that_differ_between_tools_are_told_apart() {
+    fn tool_specific_names_map_to_their_algorithm() {
         assert_eq!(Algorithm::parse("crc"), Ok(Algorithm::Cksum));
         assert_eq!(Algorithm::parse("ZCRC32"), Ok(Algorithm::Crc32));
         assert_eq!(Algorithm::parse("crc64"), Ok(Algorithm::Crc64Xz));

@@ -32,12 +32,12 @@ pub enum AssemblyError {
     #[error("bytes {0} were hashed twice")]
     Overlap(ByteRange),
     /// Parts extend past the length passed to [`Assembly::finish`].
-    #[error("bytes {0} were hashed, but lie past the end of the file")]
+    #[error("bytes {0} were hashed, but are past the end of the file")]
     Beyond(ByteRange),
     /// A BLAKE3 part covers the complete file, but was hashed as a part of a larger file, or vice
     /// versa.
     #[error(
-        "bytes {0} were hashed as if the file had another length: a BLAKE3 file of one object ends otherwise"
+        "bytes {0} were hashed for another file length: BLAKE3 finalizes a file of one object differently"
     )]
     WrongEnd(ByteRange),
 }

@@ -94,7 +94,7 @@ mod tests {
     use crate::Algorithm;
 
     #[test]
-    fn names_and_tags_tell_bits_and_come_back() {
+    fn blake2b_names_and_tags_state_bits_and_round_trip() {
         for bytes in 1..64 {
             let len = Blake2bLen::new(bytes).unwrap();
             let algorithm = Algorithm::Blake2bOf(len);

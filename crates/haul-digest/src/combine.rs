@@ -9,18 +9,18 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum CombineError {
     /// The algorithm must process the bytes in order.
-    #[error("{0} values of blocks can't be joined: {0} must read the file from start to end")]
+    #[error("cannot combine {0} values of blocks: {0} must read the file from start to end")]
     Serial(Algorithm),
     /// A BLAKE3 digest finalizes the tree of its own block and is not a node of a larger tree.
     #[error(
-        "blake3 digests of blocks can't be joined: each was ended as a file of its own; \
+        "cannot combine blake3 digests of blocks: each was finalized as a separate file; \
          hash the blocks as parts of one file instead"
     )]
     Ended,
     /// System V's sum is folded to 16 bits at its end, which loses the number of overflows of 32
     /// bits.
     #[error(
-        "sysv values of blocks can't be joined: each was folded to 16 bits; hash the blocks as parts of one file instead"
+        "cannot combine sysv values of blocks: each was folded to 16 bits; hash the blocks as parts of one file instead"
     )]
     Folded,
     /// A part has a value of another algorithm.
@@ -34,7 +34,7 @@ pub enum CombineError {
         found: Algorithm,
     },
     /// The total length exceeds 2^64 - 1 bytes.
-    #[error("the parts are longer than 2^64 - 1 bytes together")]
+    #[error("the total length of the parts exceeds 2^64 - 1 bytes")]
     TooLong,
 }
 

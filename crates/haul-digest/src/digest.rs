@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn leading_zeros_stay() {
+    fn leading_zeros_are_kept() {
         let digest = Digest::from_value(Algorithm::Adler32, 0x1a);
         assert_eq!(digest.to_string(), "0000001a");
         assert_eq!(digest.value(), Some(0x1a));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_digest_is_refused() {
+    fn malformed_digests_are_refused() {
         let algorithm = Algorithm::Crc32;
         assert_eq!(
             Digest::from_bytes(algorithm, &[0; 5]),

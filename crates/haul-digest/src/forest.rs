@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_order_makes_the_same_tree(order in (1usize..200).prop_flat_map(|count| {
+        fn insertion_order_does_not_change_the_root(order in (1usize..200).prop_flat_map(|count| {
             Just((0..count as u64).collect::<Vec<_>>()).prop_shuffle()
         })) {
             let mut forest = Forest::new();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn in_order_leaves_keep_few_nodes() {
+    fn leaves_in_order_keep_at_most_14_nodes() {
         let mut forest = Forest::new();
         for leaf in 0..10_000 {
             forest.insert(leaf, (leaf, leaf + 1), span).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_named() {
+    fn missing_and_surplus_leaves_are_reported() {
         let with = |leaves: &[u64]| {
             let mut forest = Forest::new();
             for &leaf in leaves {

@@ -1,6 +1,6 @@
 //! Takes what one sender sends into a directory, over loopback: `receive DIR` prints a ticket, `send PATH... < TICKET` uses it.
 
-use haul_engine::transfer::{BoxError, Offer, Onlooker, Outcome, answer};
+use haul_engine::transfer::{BoxError, Offer, Outcome, SimpleObserver, answer};
 use haul_net::{Grant, Listener, Role, Uses};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) fn receive(into: OsString, tell: impl FnOnce(&str)) -> Result<Outcome
     let session = listener.next_session().ok_or("the listener was stopped")?;
     let (_, first) = session.next_lane(Duration::from_secs(10)).ok_or("the sender is gone")?;
     let mut more = || session.try_next_lane().map(|(_, lane)| lane);
-    Ok(answer(first, &mut more, &Offer::to_take(into), &Onlooker::default().watch())?)
+    Ok(answer(first, &mut more, &Offer::writable(into), &SimpleObserver::default().run_context())?)
 }
 
 fn main() -> Result<(), BoxError> {

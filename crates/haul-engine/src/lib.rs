@@ -1,8 +1,8 @@
 //! Layer 4: the jobs with their walk, plan, run and settle steps: copy, move, sum, verify, repair,
 //! and transfers to another host.
 
-mod border;
 mod descent;
+mod hybrid;
 mod pool;
 mod readahead;
 mod uncached;

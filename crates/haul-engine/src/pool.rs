@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Unit of work for a worker.
 #[derive(Debug)]
-pub(crate) enum Turn<D, F> {
+pub(crate) enum WorkItem<D, F> {
     /// Take entries from this walk, and return it by [`Pool::offer_walk`] if entries are left.
     Walk(D),
     /// Take objects from this open file until none is left.
@@ -63,12 +63,12 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
         &self,
         workers: usize,
         begin: impl Fn() -> W + Sync,
-        turn: impl Fn(&mut W, Turn<D, F>) + Sync,
+        turn: impl Fn(&mut W, WorkItem<D, F>) + Sync,
     ) {
         let work = || {
             let mut worker = begin();
             while let Some(next) = self.take() {
-                let _turn = TurnGuard { pool: self };
+                let _turn = WorkItemGuard { pool: self };
                 turn(&mut worker, next);
             }
         };
@@ -84,7 +84,7 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
         });
     }
 
-    fn take(&self) -> Option<Turn<D, F>> {
+    fn take(&self) -> Option<WorkItem<D, F>> {
         let mut schedule = self.schedule();
         loop {
             if self.stopping() {
@@ -96,8 +96,8 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
                 return None;
             }
             match schedule.next_work() {
-                Next::Walk(walk) => return Some(Turn::Walk(walk)),
-                Next::Help(file) => return Some(Turn::Help(file)),
+                Next::Walk(walk) => return Some(WorkItem::Walk(walk)),
+                Next::Help(file) => return Some(WorkItem::Help(file)),
                 Next::Finished => return None,
                 Next::Wait => {
                     self.idle.fetch_add(1, Ordering::Relaxed);
@@ -121,11 +121,11 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
 }
 
 /// Reports the end of a turn, also on panic. Otherwise the other workers would wait for it forever.
-struct TurnGuard<'a, 'b, D: Send, F: Clone + PartialEq + Send> {
+struct WorkItemGuard<'a, 'b, D: Send, F: Clone + PartialEq + Send> {
     pool: &'a Pool<'b, D, F>,
 }
 
-impl<D: Send, F: Clone + PartialEq + Send> Drop for TurnGuard<'_, '_, D, F> {
+impl<D: Send, F: Clone + PartialEq + Send> Drop for WorkItemGuard<'_, '_, D, F> {
     fn drop(&mut self) {
         if self.pool.schedule().done() {
             self.pool.wake.notify_all();
@@ -147,7 +147,7 @@ mod tests {
             4,
             || (),
             |(), turn| {
-                let Turn::Walk(depth) = turn else { panic!("no file was offered") };
+                let WorkItem::Walk(depth) = turn else { panic!("no file was offered") };
                 seen.fetch_add(1, Ordering::Relaxed);
                 for _ in 0..2 {
                     if depth > 0 {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_pool_forgets_what_waits() {
+    fn stopped_pool_drops_queued_work() {
         let stop = AtomicBool::new(false);
         let pool: Pool<'_, u32, u8> = Pool::new(&stop);
         let seen = AtomicUsize::new(0);

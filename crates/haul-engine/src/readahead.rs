@@ -40,9 +40,9 @@ fn is_there(file: impl AsFd, range: ByteRange) -> bool {
 /// End of the requested part of a file whose readers do not know in advance which objects they will
 /// get.
 #[derive(Debug, Default)]
-pub(crate) struct Front(AtomicU64);
+pub(crate) struct ReadaheadCursor(AtomicU64);
 
-impl Front {
+impl ReadaheadCursor {
     /// Returns the range of a file of `len` bytes to request when `object` is about to be read: up
     /// to `bytes` bytes behind it. Returns `None` if the object does not follow the requested part.
     /// The bytes between them are then not read at all, and the same may hold for those that
@@ -75,11 +75,11 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_behind_the_first_object_is_asked_for_once() {
-        let (front, len, bytes) = (Front::default(), 10 * OBJECT, 4 * OBJECT);
+    fn each_byte_after_the_first_object_is_requested_once() {
+        let (front, len, bytes) = (ReadaheadCursor::default(), 10 * OBJECT, 4 * OBJECT);
         assert_eq!(front.next(object(0), len, bytes), between(1, 5));
-        assert_eq!(front.next(object(2), len, bytes), between(5, 7), "workers don't begin in order");
-        assert_eq!(front.next(object(1), len, bytes), None, "that was asked for");
+        assert_eq!(front.next(object(2), len, bytes), between(5, 7), "workers start out of order");
+        assert_eq!(front.next(object(1), len, bytes), None, "already requested");
         assert_eq!(front.next(object(3), len, bytes), between(7, 8));
         assert_eq!(front.next(object(7), len, bytes), between(8, 10), "no byte past the end");
         assert_eq!(front.next(object(9), len, bytes), None);
@@ -87,9 +87,9 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_lie_apart_are_read_alone() {
-        let (front, len, bytes) = (Front::default(), 100 * OBJECT, 2 * OBJECT);
-        assert_eq!(front.next(object(20), len, bytes), None, "a job that goes on");
+    fn non_adjacent_objects_get_no_readahead() {
+        let (front, len, bytes) = (ReadaheadCursor::default(), 100 * OBJECT, 2 * OBJECT);
+        assert_eq!(front.next(object(20), len, bytes), None, "a resumed job");
         assert_eq!(front.next(object(50), len, bytes), None);
         assert_eq!(
             front.next(object(51), len, bytes),
@@ -97,11 +97,11 @@ mod tests {
             "from here on they follow each other"
         );
         let last = ByteRange::between(0, u64::MAX);
-        assert_eq!(Front::default().next(last, u64::MAX, 1), None, "no length overflows");
+        assert_eq!(ReadaheadCursor::default().next(last, u64::MAX, 1), None, "no length overflows");
     }
 
     #[test]
-    fn what_is_in_memory_is_not_asked_for() {
+    fn cached_ranges_are_detected() {
         let path = std::env::temp_dir().join(format!("haul-readahead-{}", std::process::id()));
         std::fs::write(&path, [7; 1 << 16]).unwrap();
         let file = File::open(&path).unwrap();

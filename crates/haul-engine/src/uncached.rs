@@ -3,7 +3,7 @@
 
 use haul_model::ByteRange;
 use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
-use haul_sys::filesystem::{self, Medium};
+use haul_sys::filesystem::{self, Backing};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) enum ReadPath {
 
 /// Persistence in dropping pages from the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum DropRetries {
     /// Retries for as long as other workers may write nearby.
     Some,
     /// A few attempts only, because waiting did not help for this file before.
@@ -39,7 +39,7 @@ pub(crate) enum Patience {
 ///
 /// # Errors
 /// Returns an error if the device could not store the range.
-pub(crate) fn clear(file: impl AsFd, range: ByteRange, patience: Patience) -> io::Result<ReadPath> {
+pub(crate) fn clear(file: impl AsFd, range: ByteRange, retries: DropRetries) -> io::Result<ReadPath> {
     let file = file.as_fd();
     let drop_once = |range| {
         cache::wait_writeback(file, range)?;
@@ -47,34 +47,34 @@ pub(crate) fn clear(file: impl AsFd, range: ByteRange, patience: Patience) -> io
         let _ = cache::advise(file, range, Advice::DontNeed);
         Ok::<(), io::Error>(())
     };
-    match filesystem::medium(file) {
-        Medium::Storage => {}
-        Medium::Memory => return Ok(ReadPath::Cache("its file system lives in memory")),
-        Medium::FileBelow => {
+    match filesystem::backing(file) {
+        Backing::Storage => {}
+        Backing::Memory => return Ok(ReadPath::Cache("the file system is in memory")),
+        Backing::FileBelow => {
             drop_once(widened(range, cache::page_bytes()))?;
-            return Ok(ReadPath::Cache("overlayfs does not tell what the page cache holds"));
+            return Ok(ReadPath::Cache("overlayfs does not report cached pages"));
         }
     }
-    let patient = if patience == Patience::Some { PATIENT_DROPS_MAX } else { 0 };
+    let patient = if retries == DropRetries::Some { PATIENT_DROPS_MAX } else { 0 };
     for attempt in 0..DROPS_MAX + patient {
         if let Some(late) = attempt.checked_sub(DROPS_MAX - 1) {
             std::thread::sleep(Duration::from_millis(u64::from(late)));
         }
-        let border = if attempt == 0 { cache::page_bytes() } else { FOLIO_BYTES_MAX };
-        drop_once(widened(range, border))?;
+        let boundary = if attempt == 0 { cache::page_bytes() } else { FOLIO_BYTES_MAX };
+        drop_once(widened(range, boundary))?;
         match cache::residency(file, range) {
             Ok(Some(found)) if found.cached == 0 => return Ok(ReadPath::Device),
             Ok(Some(_)) => {}
             Ok(None) | Err(_) => {
-                return Ok(ReadPath::Cache("the kernel does not tell what the page cache holds"));
+                return Ok(ReadPath::Cache("the kernel does not report cached pages"));
             }
         }
     }
-    Ok(ReadPath::Cache("the page cache does not let go of it: another process may have it mapped"))
+    Ok(ReadPath::Cache("the kernel does not drop cached pages; another process may have the file mapped"))
 }
 
-/// Widens a range to the next multiples of `border`, as far as offsets allow.
-pub(crate) fn widened(range: ByteRange, border: u64) -> ByteRange {
-    let start = range.start.0 / border * border;
-    ByteRange::between(start, range.end.0.checked_next_multiple_of(border).unwrap_or(range.end.0))
+/// Widens a range to the next multiples of `boundary`, as far as offsets allow.
+pub(crate) fn widened(range: ByteRange, boundary: u64) -> ByteRange {
+    let start = range.start.0 / boundary * boundary;
+    ByteRange::between(start, range.end.0.checked_next_multiple_of(boundary).unwrap_or(range.end.0))
 }

@@ -15,7 +15,7 @@ const ATTEMPTS: u32 = 3;
 
 /// Longest time that a test waits for an event before it fails. The limit is far above the time of
 /// any event on a busy machine. Only a hang reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Time between two checks for an event that can only be polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -42,7 +42,7 @@ pub fn attempt<T>(body: impl FnMut() -> Result<T, Inconclusive>) -> T {
     // Unlike `eprintln!`, a write to standard error itself is not captured. A write error is
     // ignored: only the line is lost.
     let tell = |line: &str| drop(writeln!(io::stderr(), "{line}"));
-    conclude(attempt_telling(body, tell))
+    conclude(attempt_reporting(body, tell))
 }
 
 /// Returns the result of the attempt that reached its precondition; panics if there is none.
@@ -53,7 +53,7 @@ fn conclude<T>(result: Result<T, String>) -> T {
 
 /// Does the same as [`attempt`], but reports a repeat to `tell`. Returns the last reason if no
 /// attempt reached its precondition.
-fn attempt_telling<T>(
+fn attempt_reporting<T>(
     mut body: impl FnMut() -> Result<T, Inconclusive>,
     mut tell: impl FnMut(&str),
 ) -> Result<T, String> {
@@ -74,12 +74,12 @@ fn attempt_telling<T>(
 /// Polls until `holds` returns true.
 ///
 /// # Panics
-/// Panics if that takes longer than [`PATIENCE`]; the message names `what`.
+/// Panics if that takes longer than [`TEST_TIMEOUT`]; the message names `what`.
 #[track_caller]
 pub fn wait_until(what: impl fmt::Display, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not reached within {PATIENCE:?}");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "{what}: not reached within {TEST_TIMEOUT:?}");
         sleep(POLL_INTERVAL);
     }
 }
@@ -97,17 +97,17 @@ mod tests {
             ran += 1;
             if ran < number { Err(Inconclusive::new(format!("reason {ran}"))) } else { Ok(ran) }
         };
-        let result = attempt_telling(body, |line| lines.push(line.to_owned()));
+        let result = attempt_reporting(body, |line| lines.push(line.to_owned()));
         (result, lines, ran)
     }
 
     #[test]
-    fn a_body_that_reaches_its_precondition_runs_once_and_says_nothing() {
+    fn body_that_reaches_its_precondition_runs_once_silently() {
         assert_eq!(reached_at(1), (Ok(1), vec![], 1));
     }
 
     #[test]
-    fn each_repeat_is_told_with_its_number_the_test_and_the_reason() {
+    fn each_retry_is_reported_with_number_test_and_reason() {
         let name = thread::current().name().unwrap().to_owned();
         let second = format!("INCONCLUSIVE 2/3 {name}: reason 1");
         let third = format!("INCONCLUSIVE 3/3 {name}: reason 2");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_passed_on_and_not_repeated() {
+    fn panic_is_propagated_and_not_retried() {
         let mut ran = 0;
         let body = || -> Result<(), Inconclusive> {
             ran += 1;
@@ -135,13 +135,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "inconclusive 3 times, the last time because: it was over before")]
-    fn a_test_that_shows_nothing_fails() {
+    fn inconclusive_test_fails() {
         // Does not call `attempt`: the lines that `attempt` prints count in the report of a run.
-        conclude(attempt_telling(|| Err::<(), _>(Inconclusive::new("it was over before")), |_| ()));
+        conclude(attempt_reporting(|| Err::<(), _>(Inconclusive::new("it was over before")), |_| ()));
     }
 
     #[test]
-    fn an_event_is_waited_for() {
+    fn wait_until_polls_until_the_condition_holds() {
         let mut polls = 0;
         wait_until("the third poll", || {
             polls += 1;

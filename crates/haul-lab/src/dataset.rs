@@ -97,7 +97,7 @@ pub struct Built {
 /// A directory of a data set: its name below the root (empty for the root itself) and its files'
 /// lengths.
 #[derive(Clone, Debug)]
-struct Folder {
+struct DirectorySpec {
     name: String,
     first: u64,
     lens: Vec<u64>,
@@ -135,7 +135,7 @@ impl DataSet {
         })
     }
 
-    fn folders(&self, seed: u64) -> Result<Vec<Folder>, BuildError> {
+    fn folders(&self, seed: u64) -> Result<Vec<DirectorySpec>, BuildError> {
         let mut random = Random::from_seed(seed);
         let lens = match *self {
             Self::Uniform { files, bytes } => lens_of(&[(files, bytes)], 1)?,
@@ -155,7 +155,7 @@ impl DataSet {
                 lens
             }
         };
-        Ok(vec![Folder { name: String::new(), first: 0, lens }])
+        Ok(vec![DirectorySpec { name: String::new(), first: 0, lens }])
     }
 }
 
@@ -178,7 +178,7 @@ fn lens_of(groups: &[(u64, u64)], scale: u64) -> Result<Vec<u64>, BuildError> {
     Ok(groups.iter().flat_map(|&(count, bytes)| (0..count).map(move |_| bytes / scale)).collect())
 }
 
-fn small_folders(dirs: u64, files: u64, bytes: u64) -> Result<Vec<Folder>, BuildError> {
+fn small_folders(dirs: u64, files: u64, bytes: u64) -> Result<Vec<DirectorySpec>, BuildError> {
     if dirs == 0 {
         return Err(BuildError::Zero("the number of directories"));
     }
@@ -188,14 +188,18 @@ fn small_folders(dirs: u64, files: u64, bytes: u64) -> Result<Vec<Folder>, Build
     Ok((0..dirs)
         .map(|d| {
             let count = border(d + 1) - border(d);
-            Folder { name: format!("d{d:05}"), first: border(d), lens: (0..count).map(|_| bytes).collect() }
+            DirectorySpec {
+                name: format!("d{d:05}"),
+                first: border(d),
+                lens: (0..count).map(|_| bytes).collect(),
+            }
         })
         .collect())
 }
 
 fn build_folders<'a>(
     root: &Path,
-    folders: impl Iterator<Item = &'a Folder>,
+    folders: impl Iterator<Item = &'a DirectorySpec>,
     seed: u64,
 ) -> Result<Built, BuildError> {
     let mut built = Built::default();
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_alone_decides_the_bytes() {
+    fn bytes_depend_only_on_the_seed() {
         let set = DataSet::Small { dirs: 7, files: 50, bytes: 1000 };
         let (a, built) = build(&set, 11, 1);
         let (b, _) = build(&set, 11, 3);
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_spread_evenly_and_numbered_through() {
+    fn files_are_spread_evenly_and_numbered_consecutively() {
         let folders = small_folders(3, 10, 5).unwrap();
         let counts: Vec<usize> = folders.iter().map(|f| f.lens.len()).collect();
         assert_eq!(counts, [3, 3, 4]);
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn files_longer_than_one_chunk_are_whole() {
+    fn files_longer_than_one_chunk_have_full_length() {
         let (dir, built) = build(&DataSet::Uniform { files: 2, bytes: CHUNK_BYTES as u64 * 2 + 3 }, 1, 2);
         assert_eq!(built.files, 2);
         let one = fs::read(dir.path().join("f0000000")).unwrap();
@@ -276,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_esnet_set_is_the_papers() {
+    fn esnet_set_matches_the_paper() {
         let folders = DataSet::EsnetMixed { scale: 1 }.folders(4).unwrap();
         assert_eq!(folders[0].lens.len(), 271);
         assert_eq!(folders[0].lens.iter().sum::<u64>(), 165_500 * MB);

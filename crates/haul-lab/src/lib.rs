@@ -3,19 +3,19 @@
 pub mod attempt;
 pub mod bound;
 pub mod dataset;
+pub mod emulated_link;
+pub mod fault_proxy;
 pub mod faults;
-pub mod house;
-pub mod liar;
-pub mod line;
-pub mod link;
+pub mod misbehaving_peer;
 pub mod mounts;
 pub mod needs;
 pub mod newer;
 pub mod parts;
 pub mod random;
 pub mod random_tree;
+pub mod repo_rules;
 pub mod snapshot;
 pub mod tool;
 pub mod traced;
 
-pub use attempt::{PATIENCE, attempt, wait_until};
+pub use attempt::{TEST_TIMEOUT, attempt, wait_until};

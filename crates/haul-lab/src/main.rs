@@ -4,11 +4,11 @@
 mod network;
 
 use clap::{Parser, Subcommand};
-use haul_lab::bound::{self, Way};
+use haul_lab::bound::{self, BoundConfig};
 use haul_lab::dataset::{Built, DataSet};
 use haul_lab::faults::FaultFs;
-use haul_lab::house::{prose, text};
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};
+use haul_lab::repo_rules::{prose, text};
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_model::{ObjectSize, parse_size};
 use std::error::Error;
@@ -66,7 +66,7 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         limit: usize,
     },
-    /// Do only the I/O of a job and compute nothing: the least time of the job on this machine.
+    /// Do only the I/O of a job, without computing digests, to measure the minimum time of the job.
     Bound {
         /// Bypass the page cache.
         #[arg(long, global = true)]
@@ -194,7 +194,7 @@ enum Job {
 fn block(text: &str) -> Result<usize, String> {
     let bytes = size(text).map_err(|error| error.to_string())?;
     let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(4096));
-    bytes.ok_or_else(|| "not a multiple of 4K".to_owned())
+    bytes.ok_or_else(|| "the block size must be a multiple of 4K".to_owned())
 }
 
 fn object(text: &str) -> Result<ObjectSize, String> {
@@ -255,10 +255,10 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(u8::from(!found.is_empty())));
         }
         Command::Bound { direct, threads, block, object, ahead, job } => {
-            let way = Way { direct, threads, block, object, ahead };
+            let config = BoundConfig { direct, threads, block, object, ahead };
             let bytes = match job {
-                Job::Read { source } => bound::read(&source, &way)?,
-                Job::Reread { source, sink } => bound::reread(&source, &sink, &way)?,
+                Job::Read { source } => bound::read(&source, &config)?,
+                Job::Reread { source, sink } => bound::reread(&source, &sink, &config)?,
             };
             writeln!(out, "{bytes} bytes")?;
         }

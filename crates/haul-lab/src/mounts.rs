@@ -7,9 +7,9 @@ mod shared;
 
 pub use disk::{Format, SmallFs};
 pub use recorded::{RecordedDisk, Recording};
-pub use shared::{FsKind, shared_room};
+pub use shared::{FsKind, shared_dir};
 
-use crate::PATIENCE;
+use crate::TEST_TIMEOUT;
 use crate::tool::{self, ToolError};
 use std::fs;
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum MountError {
     /// A file or directory for the file system could not be created.
-    #[error("cannot make {}: {source}", path.display())]
+    #[error("cannot create {}: {source}", path.display())]
     Make {
         /// Path of the file or directory.
         path: PathBuf,
@@ -168,11 +168,11 @@ impl Drop for Mounted {
 ///
 /// # Errors
 /// Returns the error of `step`: at once if this process itself has something open below `dir`, and
-/// otherwise after [`PATIENCE`].
+/// otherwise after [`TEST_TIMEOUT`].
 fn while_busy(dir: &Path, step: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
     let begun = Instant::now();
     while let Err(error) = step() {
-        if has_open_below(dir) || begun.elapsed() > PATIENCE {
+        if has_open_below(dir) || begun.elapsed() > TEST_TIMEOUT {
             return Err(error);
         }
         thread::sleep(STEP);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_in_use_is_not_closed_silently() {
+    fn closing_a_busy_file_system_returns_an_error() {
         if !met_or_skip(&[Need::Mount]) {
             return;
         }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_bind_mounts_show_what_they_should() {
+    fn tmpfs_and_bind_mounts_show_the_expected_files() {
         if !met_or_skip(&[Need::Mount]) {
             return;
         }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_shows_its_lower_layer_and_writes_to_its_upper() {
+    fn overlay_shows_its_lower_layer_and_writes_to_its_upper() {
         if !met_or_skip(&[Need::Mount, Need::FileSystem("overlay")]) {
             return;
         }

@@ -55,8 +55,8 @@ impl Need {
         };
         (!met).then(|| match self {
             Self::Root => "root".into(),
-            Self::Mount => "the right to mount".into(),
-            Self::DeviceNodes => "the right to make device nodes".into(),
+            Self::Mount => "permission to mount".into(),
+            Self::DeviceNodes => "permission to create device nodes".into(),
             Self::Fuse => "fuse".into(),
             Self::Loop => "loop devices".into(),
             Self::Links => "network namespaces and /dev/net/tun".into(),
@@ -145,13 +145,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_not_missed() {
+    fn available_needs_are_not_missing() {
         assert_eq!(Need::Program("sh").missing(), None);
         assert_eq!(verdict([].into_iter(), true), None);
     }
 
     #[test]
-    fn paths_and_file_systems_are_looked_for() {
+    fn paths_and_file_systems_are_checked() {
         assert_eq!(Need::Path("/proc/self").missing(), None);
         assert_eq!(Need::Path("/no/such/path").missing().as_deref(), Some("/no/such/path"));
         assert_eq!(Need::FileSystem("proc").missing(), None);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_needs_are_named() {
         let missing = Need::Program("no-such-program-anywhere").missing();
         assert_eq!(missing.as_deref(), Some("the program no-such-program-anywhere"));
         let line = verdict(["root".to_owned(), "fuse".to_owned()].into_iter(), false);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "skipped: needs root, and HAUL_REQUIRE_ALL=1 forbids skipping")]
-    fn a_strict_run_fails_instead() {
+    fn strict_run_fails_on_missing_needs() {
         verdict(["root".to_owned()].into_iter(), true);
     }
 }

@@ -2,9 +2,9 @@
 
 use clap::Subcommand;
 use haul_digest::Algorithm;
-use haul_lab::line::{self, Fate, Line};
-use haul_lab::link::{End, Link, Way};
-use haul_lab::parts::{Encryption, Parts, Took};
+use haul_lab::emulated_link::{EmulatedLink, End, LinkProfile};
+use haul_lab::fault_proxy::{self, FaultProxy, InjectedFault};
+use haul_lab::parts::{Encryption, PartTime, Parts};
 use haul_model::parse_size;
 use serde_json::json;
 use std::error::Error;
@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Subcommand)]
 pub(crate) enum Network {
     /// Join two new network namespaces, NAME-a and NAME-b, by a link, until standard input ends.
-    Link {
+    EmulatedLink {
         /// Name prefix of the namespaces.
         name: String,
         /// Round-trip time; if it is not 0, this process forwards the packets.
@@ -41,7 +41,7 @@ pub(crate) enum Network {
         /// CONNECTION:WAY:BYTE:ILL, for example 2:up:1000:flip, all:down:5000:cut,
         /// 0:up:70:stall=700ms.
         #[arg(long)]
-        fate: Vec<Fate>,
+        fate: Vec<InjectedFault>,
         /// Number of additional bit flips, spread over --bytes towards the server.
         #[arg(long, default_value_t = 0, requires = "bytes")]
         flips: u64,
@@ -80,34 +80,35 @@ fn decimal(text: &str) -> Result<u64, String> {
         _ => (text, 1),
     };
     let found = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    found.filter(|rate| *rate > 0).ok_or_else(|| "not a number of bits, as 100M or 1G".to_owned())
+    found
+        .filter(|rate| *rate > 0)
+        .ok_or_else(|| "invalid number of bits; use for example 100M or 1G".to_owned())
 }
 
 pub(crate) fn run(command: Network, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     match command {
-        Network::Link { name, round_trip, rate, queue } => {
+        Network::EmulatedLink { name, round_trip, rate, queue } => {
             let delay = Duration::try_from_secs_f64(round_trip / 2000.0)?;
-            let link = Link::make(&name, Way { delay, rate, queue })?;
+            let emulated_link = EmulatedLink::make(&name, LinkProfile { delay, rate, queue })?;
             for end in [End::Near, End::Far] {
-                writeln!(out, "{} {}", link.namespace(end), end.address())?;
+                writeln!(out, "{} {}", emulated_link.namespace(end), end.address())?;
             }
             out.flush()?;
             wait_for_the_end()?;
-            link.close()?;
+            emulated_link.close()?;
         }
         Network::Proxy { listen, to, mut fate, flips, bytes, seed } => {
-            fate.extend(line::flips(flips, bytes.unwrap_or(0), seed));
-            let line = Line::between(TcpListener::bind(listen)?, to, fate)?;
-            writeln!(out, "{}", line.address())?;
+            fate.extend(fault_proxy::flips(flips, bytes.unwrap_or(0), seed));
+            let fault_proxy = FaultProxy::between(TcpListener::bind(listen)?, to, fate)?;
+            writeln!(out, "{}", fault_proxy.address())?;
             out.flush()?;
             wait_for_the_end()?;
-            writeln!(out, "{} befell", line.befallen())?;
+            writeln!(out, "{} befell", fault_proxy.injected())?;
         }
         Network::Parts { source, sink, hash, plain } => {
             let encryption = if plain { Encryption::Plain } else { Encryption::Tls };
             let parts = Parts::measure(&source, &sink, Algorithm::parse(&hash)?, encryption)?;
-            let shown =
-                |took: Took| json!({"wall": took.wall.as_secs_f64(), "cpu": took.processor.as_secs_f64()});
+            let shown = |took: PartTime| json!({"wall": took.wall.as_secs_f64(), "cpu": took.processor.as_secs_f64()});
             let Parts { bytes, wire, hash, files } = parts;
             let told = json!({
                 "bytes": bytes, "wire": shown(wire), "hash": shown(hash), "files": shown(files),
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_decimal() {
+    fn rates_use_decimal_suffixes() {
         assert_eq!(decimal("1G"), Ok(1_000_000_000));
         assert_eq!(decimal("250M"), Ok(250_000_000));
         assert_eq!(decimal("77"), Ok(77));

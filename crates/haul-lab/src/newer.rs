@@ -12,7 +12,7 @@ const HEAD_BYTES: usize = 44;
 const VERSION: usize = 8;
 
 /// Range of the log's unique number (`life`), which every checksum in its files covers.
-const LIFE: Range<usize> = 16..24;
+const LOG_ID: Range<usize> = 16..24;
 
 /// Length of a checksum.
 const SUM_BYTES: usize = 4;
@@ -33,7 +33,7 @@ pub fn log(file: &mut [u8], version: u8) {
 pub fn seal(file: &mut [u8], part: Range<usize>) {
     let (from, sum) = (part.start, part.end - SUM_BYTES);
     let mut hasher = Hasher::new(Algorithm::Crc32c);
-    hasher.update(&file[LIFE]);
+    hasher.update(&file[LOG_ID]);
     hasher.update(&0_u32.to_le_bytes());
     hasher.update(&(from as u64).to_le_bytes());
     hasher.update(&file[from..sum]);

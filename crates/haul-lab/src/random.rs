@@ -87,7 +87,7 @@ impl Random {
 
     /// Returns `bytes` with one to six mutations: flipped bits, bytes and numbers set to edge
     /// values, pieces removed, duplicated or refilled, and truncation.
-    pub fn bend(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub fn mutate(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bent = bytes.to_vec();
         for _ in 0..=self.below(6) {
             let at = self.index(bent.len() + 1);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_repeats_and_parts_differ() {
+    fn same_seed_repeats_and_parts_differ() {
         let mut a = [0; 37];
         let mut b = [0; 37];
         Random::from_seed(9).fill(&mut a);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn below_stays_below_and_reaches_every_value() {
+    fn index_stays_in_range_and_reaches_every_value() {
         let mut random = Random::from_seed(3);
         let mut seen = [0_u32; 7];
         for _ in 0..700 {
@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn bent_bytes_differ_and_a_seed_repeats_them() {
+    fn mutated_bytes_differ_and_repeat_by_seed() {
         let bytes: Vec<u8> = (0..200).collect();
-        let bent = |seed| Random::from_seed(seed).bend(&bytes);
+        let bent = |seed| Random::from_seed(seed).mutate(&bytes);
         assert!((0..100).filter(|seed| bent(*seed) != bytes).count() > 90);
         assert!((0..100).all(|seed| bent(seed) == bent(seed)));
         assert!((0..100).any(|seed| bent(seed).len() != bytes.len()));
-        assert!((0..100).all(|seed| Random::from_seed(seed).bend(&[]).len() < 100));
+        assert!((0..100).all(|seed| Random::from_seed(seed).mutate(&[]).len() < 100));
     }
 
     #[test]

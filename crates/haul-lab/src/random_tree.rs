@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_tree_again() {
+    fn same_seed_gives_the_same_tree() {
         let tree = RandomTree::default();
         // The owners depend on the user and the holes on the file system; everything else depends
         // on the seed.
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_entry_turns_up() {
+    fn every_kind_of_entry_occurs() {
         let snap = snapshot(&RandomTree { entries: 300, ..RandomTree::default() }, 1);
         let count = |test: fn(&Kind) -> bool| snap.entries().filter(|(_, e)| test(&e.kind)).count();
         assert_eq!(snap.entries().count(), 301);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_stays_out() {
+    fn disabled_kinds_do_not_occur() {
         let plain = RandomTree {
             entries: 200,
             fifos: false,
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_keep_to_the_edges_and_the_maximum() {
+    fn lengths_include_edges_and_respect_the_maximum() {
         let tree = RandomTree {
             entries: 200,
             file_bytes_max: 8192,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_set_when_asked_for() {
+    fn xattrs_are_set_if_enabled() {
         let tree = RandomTree { xattrs: true, entries: 60, ..RandomTree::default() };
         let snap = snapshot(&tree, 5);
         assert!(
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_stands_in_a_name() {
+    fn every_byte_occurs_in_a_name() {
         let dir = tempfile::tempdir().unwrap();
         every_byte_in_names(dir.path()).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 254);

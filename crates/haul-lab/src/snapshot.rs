@@ -266,7 +266,7 @@ impl Walk {
     /// Records one entry. Returns true if the entry is a directory to descend into.
     fn visit(&mut self, path: &Path, relative: &Path) -> Result<bool, SnapshotError> {
         let fail = |what| move |source| SnapshotError { what, path: path.to_owned(), source };
-        let meta = fs::symlink_metadata(path).map_err(fail("look at"))?;
+        let meta = fs::symlink_metadata(path).map_err(fail("check"))?;
         let kind = kind_of(path, &meta).map_err(fail("read"))?;
         let is_dir = kind == Kind::Dir;
         if !is_dir && meta.nlink() > 1 {
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_what_was_made() {
+    fn entries_match_the_created_tree() {
         let dir = tree();
         let snap = Snapshot::take(dir.path()).unwrap();
         let paths: Vec<&str> = snap.entries().map(|(p, _)| p.to_str().unwrap()).collect();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn each_facet_is_seen_and_only_when_asked_for() {
+    fn each_facet_is_compared_only_if_selected() {
         type Change = fn(&Path);
         let cases: [(Change, Facets, &str); 5] = [
             (
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn content_always_counts() {
+    fn content_differences_are_always_reported() {
         let flip = said_after(|d| fs::write(d.join("a"), b"onE").unwrap(), Facets::CONTENT);
         assert_eq!(flip.len(), 2, "both names of the file: {flip:?}");
         let gone = said_after(|d| fs::remove_file(d.join("fifo")).unwrap(), Facets::CONTENT);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_stops_at_its_limit() {
+    fn difference_list_stops_at_its_limit() {
         let dir = tree();
         let empty = tempfile::tempdir().unwrap();
         let [a, b] = [&dir, &empty].map(|d| Snapshot::take(d.path()).unwrap());

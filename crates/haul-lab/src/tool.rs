@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failing_program_says_why() {
+    fn failing_program_error_gives_the_cause() {
         let error = run("ls", &["/no/such/directory/here"]).unwrap_err();
         assert!(error.to_string().starts_with("ls /no/such/directory/here failed: "), "{error}");
         assert!(matches!(run::<&str>("no-such-program", &[]), Err(ToolError::Start { .. })));

@@ -43,7 +43,7 @@ pub fn signalled(command: &Command, calls: &str, signal: &str, when: &str) -> Co
 /// Waits until the child is stopped or has ended. Returns true if the child is stopped.
 ///
 /// # Panics
-/// Panics if that takes longer than [`PATIENCE`](crate::PATIENCE).
+/// Panics if that takes longer than [`TEST_TIMEOUT`](crate::PATIENCE).
 #[track_caller]
 pub fn is_stopped(child: &Child) -> bool {
     let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
@@ -56,7 +56,7 @@ pub fn is_stopped(child: &Child) -> bool {
 }
 
 /// Continues a stopped child and consumes that stop, so that [`is_stopped`] waits for the next one.
-pub fn run_on(child: &Child) {
+pub fn continue_child(child: &Child) {
     let pid = Pid::from_child(child);
     waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)
         .expect("a child of this process");
@@ -69,12 +69,12 @@ pub fn run_on(child: &Child) {
 /// # Panics
 /// Panics under the same condition as [`is_stopped`].
 #[track_caller]
-pub fn stops_where(child: &Child, mut holds: impl FnMut() -> bool) -> bool {
+pub fn stops_when(child: &Child, mut holds: impl FnMut() -> bool) -> bool {
     while is_stopped(child) {
         if holds() {
             return true;
         }
-        run_on(child);
+        continue_child(child);
     }
     false
 }
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_stopped_behind_each_call() {
+    fn program_is_stopped_after_each_call() {
         if !met_or_skip(&[NEED]) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
         let mut child = makes_three(dir.path(), "STOP", "2+");
         let mut seen = Vec::new();
-        let is_found = stops_where(&child, || {
+        let is_found = stops_when(&child, || {
             seen.push(count(dir.path()));
             false
         });
@@ -115,20 +115,20 @@ mod tests {
     }
 
     #[test]
-    fn a_program_stays_stopped_where_it_came_as_far_as_is_meant() {
+    fn program_stays_stopped_once_the_condition_holds() {
         if !met_or_skip(&[NEED]) {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
         let mut child = makes_three(dir.path(), "STOP", "1+");
-        assert!(stops_where(&child, || count(dir.path()) == 2));
+        assert!(stops_when(&child, || count(dir.path()) == 2));
         child.kill().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
         assert_eq!(count(dir.path()), 2);
     }
 
     #[test]
-    fn a_kill_comes_before_its_call() {
+    fn kill_happens_before_the_call() {
         if !met_or_skip(&[NEED]) {
             return;
         }

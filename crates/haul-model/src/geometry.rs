@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_2_to_the_63_bytes_is_cut_without_overflow() {
+    fn file_of_2_to_the_63_bytes_is_divided_without_overflow() {
         let cut = Geometry::new(ByteLen(1 << 63), ObjectSize::DEFAULT);
         let last = cut.object(ObjectIndex(cut.count() - 1)).unwrap();
         assert_eq!(last.range.end.0, 1 << 63);
     }
 
     #[test]
-    fn sizes_that_are_no_power_of_two_are_refused() {
+    fn object_sizes_must_be_powers_of_two_in_range() {
         assert_eq!(ObjectSize::new(3 << 20), Err(ObjectSizeError::NotAPowerOfTwo(3 << 20)));
         assert_eq!(ObjectSize::new(512), Err(ObjectSizeError::OutOfRange(512)));
         assert_eq!(ObjectSize::round_up(3 << 20).bytes(), 4 << 20);

@@ -16,7 +16,7 @@ mod size;
 pub use geometry::{Geometry, LeafSize, LeafSizeError, Object, ObjectIndex, ObjectSize, ObjectSizeError};
 pub use level::Level;
 pub use moment::Moment;
-pub use path::{PART_BYTES_MAX, PATH_BYTES_MAX, PathFault, RelPath};
+pub use path::{PART_BYTES_MAX, PATH_BYTES_MAX, PathError, RelPath};
 pub use percent::Percent;
 pub use range::{ByteLen, ByteOffset, ByteRange};
 pub use size::{SizeError, format_size, parse_size};

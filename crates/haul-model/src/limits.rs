@@ -33,16 +33,16 @@ pub const ENTRIES_PER_BATCH: usize = 128;
 /// Maximum number of directories that a copy keeps open, at both ends. When a descriptor table
 /// outgrows a power of two, every thread waits while the kernel moves the table. With this limit it
 /// stays within 1024.
-pub const OPEN_DIRECTORIES_MOST: usize = 400;
+pub const OPEN_DIRECTORIES_MAX: usize = 400;
 
 /// Descriptors that one worker has open concurrently, besides directories in progress: both ends of
 /// a file, its source for direct reads, its sink to read it back, and a ring. Calls by way of /proc
 /// also hold some for a moment.
-pub const OPEN_FILES_OF_A_WORKER: u64 = 12;
+pub const OPEN_FILES_PER_WORKER: u64 = 12;
 
 /// Descriptors of a process besides those of its workers: the standard streams, inherited ones,
 /// target directories.
-pub const OPEN_FILES_OF_THE_PROCESS: u64 = 32;
+pub const OPEN_FILES_RESERVED: u64 = 32;
 
 /// Maximum size in bytes of one line in a list of files or checksums: a name of `PATH_MAX` bytes,
 /// each escaped, a digest of 64 bytes in hex, and some reserve.
@@ -51,5 +51,5 @@ pub const LIST_LINE_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(OBJECT_BYTES_DEFAULT.is_power_of_two() && OBJECT_BYTES_MIN.is_power_of_two());
 const _: () = assert!(LEAF_BYTES_MIN.is_power_of_two() && LEAF_BYTES_MIN <= OBJECT_BYTES_MIN);
 const _: () = assert!(OBJECT_BYTES_MIN <= OBJECT_BYTES_DEFAULT && OBJECT_BYTES_DEFAULT <= OBJECT_BYTES_MAX);
-const _: () = assert!(2 * OPEN_DIRECTORIES_MOST + OPEN_FILES_OF_THE_PROCESS as usize <= 1024);
+const _: () = assert!(2 * OPEN_DIRECTORIES_MAX + OPEN_FILES_RESERVED as usize <= 1024);
 const _: () = assert!(BLOCK_BYTES_DEFAULT <= BLOCK_BYTES_MAX);

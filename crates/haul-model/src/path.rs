@@ -21,7 +21,7 @@ pub struct RelPath(Box<[u8]>);
 
 /// Reason for bytes that are not a path beneath a root.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum PathFault {
+pub enum PathError {
     /// No bytes, or, for [`RelPath::clean`], only components that are removed.
     #[error("it is empty")]
     Empty,
@@ -29,20 +29,20 @@ pub enum PathFault {
     #[error("it is absolute")]
     Absolute,
     /// A component is `..`.
-    #[error("it climbs out by '..'")]
+    #[error("it contains '..'")]
     Climbs,
     /// A component is `.` or empty.
-    #[error("a part of it is empty or '.'")]
+    #[error("a component of it is empty or '.'")]
     EmptyPart,
     /// The path contains a NUL byte.
-    #[error("it holds a NUL byte")]
+    #[error("it contains a NUL byte")]
     Nul,
     /// The path is longer than [`PATH_BYTES_MAX`], or a component is longer than
     /// [`PART_BYTES_MAX`].
-    #[error("it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}")]
+    #[error("it exceeds {PATH_BYTES_MAX} bytes, or a component exceeds {PART_BYTES_MAX}")]
     TooLong,
     /// A symbolic link in it leads out of the root.
-    #[error("a link in it leads out of the directory that paths are relative to")]
+    #[error("a symbolic link in it leads out of the root directory")]
     LeadsOut,
 }
 
@@ -50,25 +50,25 @@ impl RelPath {
     /// Creates a path of exactly these bytes.
     ///
     /// # Errors
-    /// Returns a [`PathFault`] if the bytes are not a path beneath a root.
-    pub fn new(bytes: &[u8]) -> Result<RelPath, PathFault> {
+    /// Returns a [`PathError`] if the bytes are not a path beneath a root.
+    pub fn new(bytes: &[u8]) -> Result<RelPath, PathError> {
         if bytes.is_empty() {
-            return Err(PathFault::Empty);
+            return Err(PathError::Empty);
         }
         if bytes.len() > PATH_BYTES_MAX {
-            return Err(PathFault::TooLong);
+            return Err(PathError::TooLong);
         }
         if bytes[0] == b'/' {
-            return Err(PathFault::Absolute);
+            return Err(PathError::Absolute);
         }
         if bytes.contains(&0) {
-            return Err(PathFault::Nul);
+            return Err(PathError::Nul);
         }
         for part in bytes.split(|&byte| byte == b'/') {
             match part {
-                b".." => return Err(PathFault::Climbs),
-                b"" | b"." => return Err(PathFault::EmptyPart),
-                _ if part.len() > PART_BYTES_MAX => return Err(PathFault::TooLong),
+                b".." => return Err(PathError::Climbs),
+                b"" | b"." => return Err(PathError::EmptyPart),
+                _ if part.len() > PART_BYTES_MAX => return Err(PathError::TooLong),
                 _ => {}
             }
         }
@@ -79,10 +79,10 @@ impl RelPath {
     /// are `.`.
     ///
     /// # Errors
-    /// Returns a [`PathFault`] if the rest is not a path beneath a root.
-    pub fn clean(bytes: &[u8]) -> Result<RelPath, PathFault> {
+    /// Returns a [`PathError`] if the rest is not a path beneath a root.
+    pub fn clean(bytes: &[u8]) -> Result<RelPath, PathError> {
         if bytes.first() == Some(&b'/') {
-            return Err(PathFault::Absolute);
+            return Err(PathError::Absolute);
         }
         let parts = bytes.split(|&byte| byte == b'/');
         let kept: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && *part != b".").collect();
@@ -117,23 +117,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_out_are_refused() {
+    fn escaping_or_malformed_paths_are_refused() {
         let long = [b'x'; PART_BYTES_MAX + 1];
         let deep = "x/".repeat(PATH_BYTES_MAX / 2) + "xy";
-        let cases: [(&[u8], PathFault); 13] = [
-            (b"", PathFault::Empty),
-            (b"/", PathFault::Absolute),
-            (b"/etc/passwd", PathFault::Absolute),
-            (b"..", PathFault::Climbs),
-            (b"a/../b", PathFault::Climbs),
-            (b"a/..", PathFault::Climbs),
-            (b".", PathFault::EmptyPart),
-            (b"a//b", PathFault::EmptyPart),
-            (b"a/", PathFault::EmptyPart),
-            (b"a/./b", PathFault::EmptyPart),
-            (b"a\0b", PathFault::Nul),
-            (&long, PathFault::TooLong),
-            (deep.as_bytes(), PathFault::TooLong),
+        let cases: [(&[u8], PathError); 13] = [
+            (b"", PathError::Empty),
+            (b"/", PathError::Absolute),
+            (b"/etc/passwd", PathError::Absolute),
+            (b"..", PathError::Climbs),
+            (b"a/../b", PathError::Climbs),
+            (b"a/..", PathError::Climbs),
+            (b".", PathError::EmptyPart),
+            (b"a//b", PathError::EmptyPart),
+            (b"a/", PathError::EmptyPart),
+            (b"a/./b", PathError::EmptyPart),
+            (b"a\0b", PathError::Nul),
+            (&long, PathError::TooLong),
+            (deep.as_bytes(), PathError::TooLong),
         ];
         for (bytes, fault) in cases {
             assert_eq!(RelPath::new(bytes), Err(fault));
@@ -144,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn typed_paths_are_cleaned_and_still_may_not_climb() {
+    fn typed_paths_are_normalized_and_may_not_escape() {
         let clean = |text: &str| RelPath::clean(text.as_bytes()).map(|path| path.to_string());
         assert_eq!(clean("./a//b/./c/"), Ok("a/b/c".to_owned()));
-        assert_eq!(clean("."), Err(PathFault::Empty));
-        assert_eq!(clean("a/../b"), Err(PathFault::Climbs));
-        assert_eq!(clean("/a"), Err(PathFault::Absolute));
+        assert_eq!(clean("."), Err(PathError::Empty));
+        assert_eq!(clean("a/../b"), Err(PathError::Climbs));
+        assert_eq!(clean("/a"), Err(PathError::Absolute));
     }
 }

@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_come_back_and_steer_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_bytes_round_trip_without_control_characters(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let text = Percent(&bytes).to_string();
             prop_assert!(!text.contains(|c: char| c.is_control() || c.is_whitespace()), "{text:?}");
             prop_assert_eq!(Percent::decode(&text), Some(bytes));
@@ -75,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn letters_stay_and_traps_do_not() {
+    fn letters_stay_and_unsafe_characters_are_encoded() {
         assert_eq!(Percent("Zürich/数据.nc".as_bytes()).to_string(), "Zürich/数据.nc");
         assert_eq!(Percent(b"a b%\x1b[2J\xff").to_string(), "a%20b%25%1B[2J%FF");
         assert_eq!(Percent("\u{202e}cod.exe\u{9b}".as_bytes()).to_string(), "%E2%80%AEcod.exe%C2%9B");
     }
 
     #[test]
-    fn what_no_writer_wrote_is_refused() {
+    fn malformed_encodings_are_refused() {
         for bad in ["%", "%4", "%zz", "a b", "\u{1b}", "\u{202e}", "%+1"] {
             assert_eq!(Percent::decode(bad), None, "{bad:?}");
         }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_touch_share_nothing() {
+    fn adjacent_ranges_do_not_intersect() {
         assert_eq!(ByteRange::between(0, 4).intersect(ByteRange::between(4, 8)), None);
         assert_eq!(
             ByteRange::between(0, 5).intersect(ByteRange::between(4, 8)),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_at_the_end_of_the_address_space_is_cut_there() {
+    fn range_is_clamped_at_the_maximum_offset() {
         assert_eq!(ByteRange::from_len(ByteOffset(u64::MAX - 1), ByteLen(9)).len(), 1);
     }
 }

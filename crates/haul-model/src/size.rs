@@ -6,12 +6,10 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SizeError {
     /// The text has no digits, or contains something that is neither a digit nor a unit.
-    #[error(
-        "'{0}' is not a size: write a whole number, with K, M, G, T, P, KiB, MB, ... behind it if you like"
-    )]
+    #[error("'{0}' is not a size: write a whole number, optionally followed by K, M, G, T, P, KiB, MB, ...")]
     Malformed(String),
     /// The size is more than 2^64 - 1 bytes.
-    #[error("'{0}' is more than 2^64 - 1 bytes")]
+    #[error("'{0}' exceeds 2^64 - 1 bytes")]
     TooLarge(String),
 }
 
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_sizes_are_named() {
+    fn malformed_sizes_are_reported() {
         for text in ["", "K", "-1", "1X", "1KiBx", "1 K", "0x10", "1.5G"] {
             assert_eq!(parse_size(text, 1), Err(SizeError::Malformed(text.to_owned())), "{text}");
         }

@@ -3,7 +3,7 @@
 
 use haul_net::{
     DialSettings, Dialer, Encryption, Grant, Identity, Lane, ListenSettings, Listener, Role, Ticket,
-    TicketBook, Uses,
+    TicketTable, Uses,
 };
 use rustix::time::{ClockId, clock_gettime};
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
@@ -36,9 +36,9 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Wall time, and the processor time of each side.
-type Took = (Duration, Duration, Duration);
+type PartTime = (Duration, Duration, Duration);
 
-fn show(name: &str, bytes: usize, (wall, sender, receiver): Took) {
+fn show(name: &str, bytes: usize, (wall, sender, receiver): PartTime) {
     let gib = bytes as f64 / f64::from(1 << 30);
     let rate = bytes as f64 * 8.0 / wall.as_secs_f64() / 1e9;
     let (sender, receiver) = (sender.as_secs_f64() / gib, receiver.as_secs_f64() / gib);
@@ -54,7 +54,7 @@ fn processor_time() -> Duration {
 fn both(
     send: impl FnOnce() -> Result<(), Failure> + Send,
     receive: impl FnOnce() -> Result<(), Failure> + Send,
-) -> Result<Took, Failure> {
+) -> Result<PartTime, Failure> {
     let timed = |work: Box<dyn FnOnce() -> Result<(), Failure> + Send + '_>| {
         let before = processor_time();
         work()?;
@@ -101,7 +101,7 @@ fn receive_all(source: &mut impl Read, mut bytes: usize) -> Result<(), Failure> 
     Ok(())
 }
 
-fn bare_tcp(bytes: usize) -> Result<Took, Failure> {
+fn bare_tcp(bytes: usize) -> Result<PartTime, Failure> {
     let (mut near, mut far) = tcp_pair()?;
     both(|| send_all(&mut near, bytes), || receive_all(&mut far, bytes))
 }
@@ -130,7 +130,7 @@ impl Write for Buffered {
 }
 
 /// rustls by its own means, with the cipher that the lane takes.
-fn bare_rustls(bytes: usize) -> Result<Took, Failure> {
+fn bare_rustls(bytes: usize) -> Result<PartTime, Failure> {
     let identity = Identity::generate()?;
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites = vec![rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
@@ -161,19 +161,19 @@ fn bare_rustls(bytes: usize) -> Result<Took, Failure> {
     both(|| send_all(&mut near, bytes), || receive_all(&mut far, bytes))
 }
 
-fn lane(bytes: usize, encryption: Encryption) -> Result<Took, Failure> {
+fn lane(bytes: usize, encryption: Encryption) -> Result<PartTime, Failure> {
     let identity = match encryption {
         Encryption::Tls => Some(Identity::generate()?),
         Encryption::Plain => None,
     };
-    let book = Arc::new(TicketBook::default());
+    let tickets = Arc::new(TicketTable::default());
     let address = ["127.0.0.1:0".parse()?];
     let settings = ListenSettings::default();
-    let listener = Listener::start(&address, identity.as_ref(), book.clone(), settings, |_| ())?;
+    let listener = Listener::start(&address, identity.as_ref(), tickets.clone(), settings, |_| ())?;
     let grant = Grant { role: Role::Both, uses: Uses::Once, expires: None };
     let fingerprint = identity.as_ref().map(Identity::fingerprint);
     let ticket = Ticket::issue(grant, vec![listener.local_addresses()[0].into()], fingerprint)?;
-    book.insert(ticket.clone());
+    tickets.insert(ticket.clone());
     let dialer = Dialer::new(ticket, DialSettings { encryption, ..DialSettings::default() })?;
     let mut near = dialer.lane(0)?;
     let session = listener.next_session().ok_or("no session")?;

@@ -100,7 +100,7 @@ impl fmt::Display for Address {
 
 /// Error for a text that is not a host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a host and a port, as host.example:7433 or [::1]:7433")]
+#[error("'{0}' is not a host and a port, such as host.example:7433 or [::1]:7433")]
 pub struct BadAddress(String);
 
 impl FromStr for Address {
@@ -123,14 +123,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn addresses_are_written_as_they_are_read() {
+    fn addresses_round_trip() {
         for text in ["10.0.0.7:7433", "[fe80::1]:1", "dtn-1.example.org:65535", "host:0"] {
             assert_eq!(text.parse::<Address>().expect(text).to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn malformed_addresses_are_refused() {
         for text in
             ["", ":", "host", "host:", "host:65536", "::1:80", "-oProxyCommand=x:1", "a b:1", "h\u{1b}[2J:1"]
         {
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_an_address_that_comes_back_or_refused(
+        fn any_text_round_trips_as_an_address_or_is_refused(
             text in prop_oneof!["\\PC{0,40}", "[\\[\\]a-z0-9.:_-]{0,60}", "[a-z0-9.-]{1,20}:[0-9]{1,6}"],
         ) {
             match text.parse::<Address>() {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_counted_by_what_one_host_may_hold() {
+    fn peers_are_grouped_by_ipv4_host_or_ipv6_prefix() {
         let group = |text: &str| peer_group(text.parse().expect(text)).to_string();
         assert_eq!(group("::ffff:10.0.0.7"), "10.0.0.7");
         assert_eq!(group("10.0.0.7"), "10.0.0.7");

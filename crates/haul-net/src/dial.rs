@@ -5,7 +5,7 @@ mod attempts;
 use crate::Encryption;
 use crate::address::{Address, Host};
 use crate::hello::{ANSWER_BYTES, BadAnswer, GreetingError, Hello, Verdict, decode_answer, exchange_nonces};
-use crate::lane::{Lane, LaneError, Patience, Wire};
+use crate::lane::{Lane, LaneError, WaitTimeout, Wire};
 use crate::pace::Pacer;
 use crate::secret::{Binding, NoRandomness, SessionId};
 use crate::socket::{self, Buffers, SocketError, SocketFacts, SocketSettings};
@@ -37,7 +37,7 @@ pub struct Dialer {
 }
 
 /// An established connection.
-struct Reached<'a> {
+struct Connected<'a> {
     socket: OwnedFd,
     facts: SocketFacts,
     peer: SocketAddr,
@@ -139,7 +139,7 @@ impl Dialer {
     }
 
     fn open(&self, index: u16) -> Result<Lane, DialError> {
-        let Reached { socket, facts, peer, attempt: _under_way } = self.reach()?;
+        let Connected { socket, facts, peer, attempt: _under_way } = self.reach()?;
         let deadline = Instant::now() + self.settings.handshake;
         let (mut lane, binding) = self.begin(Wire::socket(socket), facts, peer, deadline)?;
         let hello = Hello {
@@ -157,8 +157,8 @@ impl Dialer {
                 if let Some(tcp) = lane.control().tcp() {
                     self.round_trip.get_or_init(|| tcp.shortest_round_trip);
                 }
-                lane.suit_path(&self.settings.socket);
-                Ok(lane.proven(self.settings.stall, self.settings.pacer.clone(), None))
+                lane.tune_for_path(&self.settings.socket);
+                Ok(lane.authenticated(self.settings.stall, self.settings.pacer.clone(), None))
             }
             (verdict, lanes_max) => Err(DialError::Refused { verdict, lanes_max }),
         }
@@ -173,24 +173,24 @@ impl Dialer {
         deadline: Instant,
     ) -> Result<(Lane, Binding), DialError> {
         let Some(config) = &self.tls else {
-            let mut lane = Lane::unproven(wire, None, peer, facts, deadline);
+            let mut lane = Lane::unauthenticated(wire, None, peer, facts, deadline);
             let binding = exchange_nonces(&mut lane, true)?;
             return Ok((lane, binding));
         };
         let name = ServerName::try_from("haul.invalid").expect("a well-formed name");
         let connection = ClientConnection::new(config.clone(), name)
             .map_err(|error| DialError::Handshake(LaneError::Tls(error)))?;
-        let (channel, inlet) = tls::handshake(connection.into(), &wire, Patience::until(deadline))
+        let (channel, inlet) = tls::handshake(connection.into(), &wire, WaitTimeout::until(deadline))
             .map_err(|error| DialError::in_handshake(error, peer))?;
         if !channel.is_haul() {
             return Err(DialError::NotHaul { peer });
         }
         let binding = channel.binding().map_err(DialError::Handshake)?;
-        Ok((Lane::unproven(wire, Some((channel, inlet)), peer, facts, deadline), binding))
+        Ok((Lane::unauthenticated(wire, Some((channel, inlet)), peer, facts, deadline), binding))
     }
 
     /// Connects to the first address that accepts. The address of the last success is tried first.
-    fn reach(&self) -> Result<Reached<'_>, DialError> {
+    fn reach(&self) -> Result<Connected<'_>, DialError> {
         let mut tried = Vec::new();
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(address) = known
@@ -213,7 +213,7 @@ impl Dialer {
                 }
             }
         }
-        Err(DialError::Unreachable { tried: Tried(tried) })
+        Err(DialError::Unreachable { tried: FailedAddresses(tried) })
     }
 
     /// Returns the current addresses of a host.
@@ -242,14 +242,14 @@ impl Dialer {
         &self,
         address: SocketAddr,
         tried: &mut Vec<(Address, io::Error)>,
-    ) -> Result<Option<Reached<'_>>, DialError> {
+    ) -> Result<Option<Connected<'_>>, DialError> {
         let deadline = Instant::now() + self.settings.connect;
         let settings = self.socket_settings();
         let connected = socket::connect(address, &settings).and_then(|connecting| {
             let attempt = self.attempts.begin(connecting.socket());
             let attempt = attempt.map_err(|source| SocketError::Io { doing: "cannot connect", source })?;
             let (socket, facts) = connecting.wait(&settings, deadline)?;
-            Ok(Reached { socket, facts, peer: address, attempt })
+            Ok(Connected { socket, facts, peer: address, attempt })
         });
         match connected {
             Ok(reached) => Ok(Some(reached)),
@@ -267,26 +267,24 @@ impl Dialer {
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The server of the ticket does not encrypt.
-    #[error("this ticket is for a server without encryption; ask for that here too, if both of you mean it")]
+    #[error("the ticket is for a server without encryption; use --plain here too, if this is intended")]
     TicketIsPlain,
     /// The server of the ticket encrypts.
-    #[error(
-        "this ticket is for a server with encryption, and this end asks for none; both must ask for the same"
-    )]
+    #[error("the ticket is for a server with encryption; omit --plain")]
     TicketIsTls,
     /// No address accepted a connection.
-    #[error("no address of the ticket can be reached: {tried}")]
+    #[error("cannot connect to any address of the ticket: {tried}")]
     Unreachable {
         /// Each address with its error.
-        tried: Tried,
+        tried: FailedAddresses,
     },
     /// A socket with the requested options cannot be created.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The peer is another server, or an attacker in between.
     #[error(
-        "{peer} is not the server of this ticket: its certificate's fingerprint is {found}, not {expected}; ask for a \
-         new ticket, and wonder who answered"
+        "{peer} is not the server of this ticket: the fingerprint of its certificate is {found}, not {expected}; check \
+         the server for tampering, or ask for a new ticket"
     )]
     WrongFingerprint {
         /// Address of the peer.
@@ -297,26 +295,22 @@ pub enum DialError {
         found: Fingerprint,
     },
     /// The peer speaks TLS, but not the protocol of haul.
-    #[error("what answers at {peer} is not haul")]
+    #[error("the server at {peer} is not haul")]
     NotHaul {
         /// Address of the peer.
         peer: SocketAddr,
     },
     /// The peer does not speak TLS.
-    #[error(
-        "what answers at {peer} does not speak TLS; a haul without encryption must be asked for at both ends"
-    )]
+    #[error("the server at {peer} does not use TLS; use --plain on both hosts or on neither")]
     NotTls {
         /// Address of the peer.
         peer: SocketAddr,
     },
     /// The peer does not speak the unencrypted protocol of haul.
-    #[error(
-        "what answers does not speak haul without encryption; one with encryption must be asked for at both ends"
-    )]
+    #[error("the server does not use haul without encryption; use --plain on both hosts or on neither")]
     NotPlain,
     /// The server refuses the lane.
-    #[error("the server refuses: {verdict}")]
+    #[error("refused by the server: {verdict}")]
     Refused {
         /// Reason for the refusal.
         verdict: Verdict,
@@ -327,13 +321,13 @@ pub enum DialError {
     #[error(transparent)]
     Answer(#[from] BadAnswer),
     /// The connection failed before the server admitted the lane.
-    #[error("the connection failed before the server said welcome: {0}")]
+    #[error("connection failed before the server accepted it: {0}")]
     Handshake(#[source] LaneError),
     /// The random number generator failed.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
     /// [`Dialer::give_up`] was called.
-    #[error("no more connections are wanted")]
+    #[error("no more connections are needed")]
     GivenUp,
 }
 
@@ -364,9 +358,9 @@ impl From<GreetingError> for DialError {
 
 /// Addresses that were tried, each with its error.
 #[derive(Debug)]
-pub struct Tried(pub Vec<(Address, io::Error)>);
+pub struct FailedAddresses(pub Vec<(Address, io::Error)>);
 
-impl fmt::Display for Tried {
+impl fmt::Display for FailedAddresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (address, error)) in self.0.iter().enumerate() {
             let comma = if at > 0 { "; " } else { "" };
@@ -382,7 +376,7 @@ mod tests {
     use crate::ticket::{Grant, Role, Uses};
 
     #[test]
-    fn buffers_follow_the_path_that_the_first_lane_found() {
+    fn buffers_use_the_round_trip_time_of_the_first_lane() {
         let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let ticket = Ticket::issue(grant, vec![address.into()], None).expect("a ticket");

@@ -37,12 +37,12 @@ const MAGIC: [u8; 4] = *b"HAUL";
 const PLAIN_MAGIC: [u8; 8] = *b"HAULPLN1";
 
 /// Size in bytes of a hello up to its proof, and with its proof.
-const SAID_BYTES: usize = 32;
-pub(crate) const HELLO_BYTES: usize = SAID_BYTES + PROOF_BYTES;
+const SIGNED_BYTES: usize = 32;
+pub(crate) const HELLO_BYTES: usize = SIGNED_BYTES + PROOF_BYTES;
 
 /// Size in bytes of an answer up to its proof, and with its proof.
-const JUDGED_BYTES: usize = 8;
-pub(crate) const ANSWER_BYTES: usize = JUDGED_BYTES + PROOF_BYTES;
+const VERDICT_BYTES: usize = 8;
+pub(crate) const ANSWER_BYTES: usize = VERDICT_BYTES + PROOF_BYTES;
 
 const NONCE_BYTES: usize = 32;
 const GREETING_BYTES: usize = PLAIN_MAGIC.len() + NONCE_BYTES;
@@ -66,7 +66,7 @@ pub enum Verdict {
     /// The ticket has expired.
     Expired,
     /// The ticket was for one session, and another session used it.
-    Spent,
+    Used,
     /// The server has reached its maximum number of sessions.
     Full,
     /// The session has reached its maximum number of lanes.
@@ -83,7 +83,7 @@ const VERDICTS: [Verdict; 9] = [
     Verdict::Welcome,
     Verdict::Unproven,
     Verdict::Expired,
-    Verdict::Spent,
+    Verdict::Used,
     Verdict::Full,
     Verdict::TooManyLanes,
     Verdict::Closing,
@@ -95,17 +95,17 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Welcome => "welcome",
-            Self::Unproven => "the ticket is not valid here: withdrawn, of another server, or wrong",
+            Self::Unproven => "invalid ticket: withdrawn, wrong, or of another server; ask for a new one",
             Self::Expired => "the ticket has expired; ask for a new one",
-            Self::Spent => "the ticket was for one session and has been used; ask for a new one",
-            Self::Full => "the server has as many sessions as it takes; try again later",
-            Self::TooManyLanes => "the session has as many streams as the server allows; ask for fewer",
-            Self::Closing => "the server is about to end",
-            Self::OtherVersion => {
-                "the two ends are of versions that don't understand each other; bring both up to date"
+            Self::Used => "the ticket allowed one session, which has ended or is active; ask for a new one",
+            Self::Full => "the server has reached its limit of sessions; try again later",
+            Self::TooManyLanes => {
+                "the session has reached the server's limit of streams; use fewer --streams"
             }
+            Self::Closing => "the server is shutting down",
+            Self::OtherVersion => "incompatible versions of haul; install the same version on both hosts",
             Self::OtherEncryption => {
-                "one end asks for encryption and the other for none; both must ask for the same"
+                "one host uses encryption and the other does not; use --plain on both hosts or on neither"
             }
         })
     }
@@ -114,9 +114,9 @@ impl fmt::Display for Verdict {
 /// A hello that cannot be accepted, detected before anything is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadHello {
-    #[error("it does not begin as haul does")]
+    #[error("it is not haul")]
     NotHaul,
-    #[error("it is of version {0}")]
+    #[error("its version is {0}")]
     Version(u8),
     #[error("its encryption is {0}")]
     Encryption(u8),
@@ -146,8 +146,8 @@ impl Hello {
         bytes[6..8].copy_from_slice(&self.lane.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.ticket.0);
         bytes[16..32].copy_from_slice(&self.session.0);
-        let proof = secret.prove(Prover::Client, binding, &[&bytes[..SAID_BYTES]]);
-        bytes[SAID_BYTES..].copy_from_slice(&proof);
+        let proof = secret.prove(Prover::Client, binding, &[&bytes[..SIGNED_BYTES]]);
+        bytes[SIGNED_BYTES..].copy_from_slice(&proof);
         bytes
     }
 
@@ -176,7 +176,7 @@ impl Hello {
 
     /// Returns true if the proof in `bytes` is that of `secret` for this connection.
     pub(crate) fn is_proven(bytes: &[u8; HELLO_BYTES], secret: &Secret, binding: &Binding) -> bool {
-        let (said, proof) = bytes.split_at(SAID_BYTES);
+        let (said, proof) = bytes.split_at(SIGNED_BYTES);
         secret.verify(Prover::Client, binding, &[said], proof)
     }
 }
@@ -194,8 +194,8 @@ pub(crate) fn encode_answer(
     bytes[5] = verdict as u8;
     bytes[6..8].copy_from_slice(&lanes_max.to_le_bytes());
     if let Some((secret, binding)) = proof {
-        let proof = secret.prove(Prover::Server, binding, &[hello, &bytes[..JUDGED_BYTES]]);
-        bytes[JUDGED_BYTES..].copy_from_slice(&proof);
+        let proof = secret.prove(Prover::Server, binding, &[hello, &bytes[..VERDICT_BYTES]]);
+        bytes[VERDICT_BYTES..].copy_from_slice(&proof);
     }
     bytes
 }
@@ -208,7 +208,7 @@ pub(crate) fn decode_answer(
     binding: &Binding,
 ) -> Result<(Verdict, u16), BadAnswer> {
     let (verdict, lanes_max) = read_answer(bytes)?;
-    let (judged, proof) = bytes.split_at(JUDGED_BYTES);
+    let (judged, proof) = bytes.split_at(VERDICT_BYTES);
     // A refusal needs no proof: at worst an attacker keeps the client out, which it can do anyway.
     if verdict == Verdict::Welcome && !secret.verify(Prover::Server, binding, &[hello, judged], proof) {
         return Err(BadAnswer::Unproven);
@@ -245,13 +245,15 @@ fn read_answer(bytes: &[u8; ANSWER_BYTES]) -> Result<(Verdict, u16), BadAnswer> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
     /// The bytes do not start like an answer.
-    #[error("what answers there is not haul")]
+    #[error("the answer is not from haul")]
     NotHaul,
     /// The verdict is of another version.
-    #[error("it gives a verdict ({0}) that this version does not know; bring this end up to date")]
+    #[error("unknown answer of the server ({0}); update haul on this host")]
     Unknown(u8),
     /// The peer admits the lane but does not know the secret.
-    #[error("it says welcome but does not know the ticket's secret: this is not the server that issued it")]
+    #[error(
+        "the server accepted the connection but does not know the secret of the ticket: it did not issue this ticket"
+    )]
     Unproven,
 }
 
@@ -298,7 +300,7 @@ fn nonces_binding(client: &[u8], server: &[u8]) -> Binding {
 /// Error when two ends without encryption cannot establish a lane.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetingError {
-    #[error("the other end does not begin as haul without encryption does")]
+    #[error("the peer does not use haul without encryption")]
     NotPlain,
     #[error(transparent)]
     Lane(#[from] LaneError),
@@ -327,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn every_verdict_has_its_number() {
+    fn verdict_numbers_match_the_table() {
         for (number, verdict) in VERDICTS.iter().enumerate() {
             assert_eq!(*verdict as usize, number);
         }
     }
 
     #[test]
-    fn both_nonces_and_their_order_make_the_binding() {
+    fn binding_depends_on_both_nonces_and_their_order() {
         let binding = |client: u8, server: u8| nonces_binding(&[client; 32], &[server; 32]).0;
         assert_ne!(binding(1, 2), binding(2, 1));
         assert_ne!(binding(1, 2), binding(1, 3));
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_cut_anywhere_is_none() {
+    fn truncated_greeting_is_refused() {
         let whole = [&PLAIN_MAGIC[..], &[7; NONCE_BYTES]].concat();
         for len in 0..GREETING_BYTES {
             assert!(matches!(greeted(&whole[..len]), Err(GreetingError::Lane(_))), "{len}");
@@ -360,7 +362,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_but_a_greeting_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn bytes_other_than_a_greeting_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if !bytes.starts_with(&PLAIN_MAGIC) {
                 let is_short = bytes.len() < PLAIN_MAGIC.len();
                 match greeted(&bytes) {
@@ -372,7 +374,7 @@ mod tests {
         }
 
         #[test]
-        fn hellos_come_back_and_hold_on_their_connection_only(hello in hellos(), binding: [u8; 32], other: [u8; 32]) {
+        fn hello_round_trips_and_is_valid_on_its_connection_only(hello in hellos(), binding: [u8; 32], other: [u8; 32]) {
             let bytes = hello.encode(&secret(), &Binding(binding));
             prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
             prop_assert!(Hello::is_proven(&bytes, &secret(), &Binding(binding)));
@@ -380,7 +382,7 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_breaks_the_proof(hello in hellos(), at in 0..HELLO_BYTES * 8) {
+        fn flipped_bit_invalidates_the_proof(hello in hellos(), at in 0..HELLO_BYTES * 8) {
             let binding = Binding([4; 32]);
             let mut bytes = hello.encode(&secret(), &binding);
             bytes[at / 8] ^= 1 << (at % 8);
@@ -388,7 +390,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_hello_or_an_error(bytes in prop::collection::vec(any::<u8>(), HELLO_BYTES)) {
+        fn arbitrary_bytes_are_never_a_proven_hello(bytes in prop::collection::vec(any::<u8>(), HELLO_BYTES)) {
             let mut bytes: [u8; HELLO_BYTES] = bytes.try_into().expect("of that length");
             prop_assert!(!Hello::is_proven(&bytes, &secret(), &Binding([0; 32])));
             let _ = Hello::decode(&bytes);
@@ -398,7 +400,7 @@ mod tests {
         }
 
         #[test]
-        fn welcomes_are_proved_and_refusals_are_taken(hello in hellos(), at in 0..VERDICTS.len(), lanes: u16) {
+        fn welcome_needs_a_proof_and_refusals_do_not(hello in hellos(), at in 0..VERDICTS.len(), lanes: u16) {
             let (binding, verdict) = (Binding([4; 32]), VERDICTS[at]);
             let said = hello.encode(&secret(), &binding);
             let proved = encode_answer(verdict, lanes, &said, Some((&secret(), &binding)));
@@ -409,7 +411,7 @@ mod tests {
         }
 
         #[test]
-        fn no_stranger_says_welcome(bytes in prop::collection::vec(any::<u8>(), ANSWER_BYTES), hello in hellos()) {
+        fn welcome_without_the_secret_is_unproven(bytes in prop::collection::vec(any::<u8>(), ANSWER_BYTES), hello in hellos()) {
             let binding = Binding([4; 32]);
             let said = hello.encode(&secret(), &binding);
             let mut bytes: [u8; ANSWER_BYTES] = bytes.try_into().expect("of that length");

@@ -12,7 +12,6 @@
 //! Lanes move bytes; other crates define the meaning of the bytes.
 
 pub mod address;
-pub mod book;
 pub mod dial;
 pub mod hello;
 pub mod lane;
@@ -21,18 +20,19 @@ pub mod pace;
 pub mod secret;
 pub mod socket;
 pub mod ticket;
+pub mod tickets;
 pub mod tls;
 
 pub use address::{Address, Host};
-pub use book::TicketBook;
 pub use dial::{DialError, DialSettings, Dialer};
 pub use hello::Verdict;
 pub use lane::{Kind, Lane, LaneControl, LaneError, LaneReader, LaneStats, LaneWriter};
-pub use listen::{DoorEvent, Limits, ListenError, ListenSettings, Listener, Session, TicketedError};
+pub use listen::{Limits, ListenError, ListenSettings, Listener, ListenerEvent, Session, TicketedError};
 pub use pace::Pacer;
 pub use secret::{Secret, SessionId, TicketId};
 pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings};
 pub use ticket::{Grant, Role, Ticket, TicketError, Uses};
+pub use tickets::TicketTable;
 pub use tls::{Fingerprint, Identity, IdentityError};
 
 /// Encryption of the connection. Both ends must request the same: neither falls back to the choice

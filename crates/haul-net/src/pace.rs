@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_is_not_saved_up() {
+    fn idle_time_is_not_accumulated() {
         let pacer = Pacer::new(1_000_000);
         let later = Instant::now() + Duration::from_secs(100);
         assert_eq!(pacer.reserve(10_000, later), Duration::ZERO);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_follow_the_rate() {
+    fn piece_size_depends_on_the_rate() {
         let pacer = Pacer::new(100_000);
         assert_eq!(pacer.piece(1 << 20), PIECE_BYTES_MIN);
         assert_eq!(pacer.piece(7), 7);
@@ -107,7 +107,7 @@ mod tests {
     /// Regression test: a piece of 4 KiB took minutes at such a rate, and the peer treated the lane
     /// as dead.
     #[test]
-    fn no_lane_is_silent_for_long_at_a_low_rate() {
+    fn every_lane_sends_within_15_seconds_at_a_low_rate() {
         for rate in [5, 1024, 20_000, 40_959] {
             let pacer = Pacer::new(rate);
             let mut now = Instant::now() + Duration::from_secs(1);

@@ -126,7 +126,7 @@ impl SessionId {
 
 /// Error when the random number generator of the system fails, so that no secret can be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the system's generator of random numbers failed; no secret can be made on this machine")]
+#[error("cannot create a secret: the random number generator of the system failed")]
 pub struct NoRandomness;
 
 /// Returns bytes from the random number generator of the system.
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_holds_for_its_prover_connection_words_and_secret_only() {
+    fn proof_depends_on_prover_connection_message_and_secret() {
         let secret = Secret::from_bytes([7; SECRET_BYTES]);
         let here = Binding([1; BINDING_BYTES]);
         let proof = secret.prove(Prover::Client, &here, &[b"hello"]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_printed_and_not_alike() {
+    fn secrets_are_unique_and_not_printed() {
         let one = Secret::generate().expect("random");
         assert_eq!(format!("{one:?}"), "Secret(..)");
         assert_ne!(one, Secret::generate().expect("random"));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sessions_name_is_printed_in_part() {
+    fn session_id_is_printed_abbreviated() {
         assert_eq!(SessionId([0xab; 16]).to_string(), "abababab");
         assert_eq!(format!("{:?}", TicketId([1; 8])), "TicketId(0101010101010101)");
     }

@@ -95,7 +95,7 @@ pub struct SocketFacts {
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// This kernel lacks the algorithm, or the user may not select it.
-    #[error("congestion control '{name}' cannot be used here: {source}; this kernel offers: {available}")]
+    #[error("cannot use congestion control '{name}': {source}; this kernel offers: {available}")]
     Congestion {
         /// The requested algorithm.
         name: String,
@@ -220,9 +220,9 @@ pub(crate) fn listen(
 pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) -> SocketFacts {
     let mut notes = Vec::new();
     // Linux inherits these options from the listener, except for some kernels with MPTCP.
-    note(&mut notes, "sending small messages at once", sockopt::set_tcp_nodelay(socket, true));
+    note(&mut notes, "immediate sending of small messages", sockopt::set_tcp_nodelay(socket, true));
     if let Some(rate) = settings.pace {
-        note(&mut notes, "the kernel's pacing", haul_sys::socket::set_max_pacing_rate(socket, rate));
+        note(&mut notes, "pacing by the kernel", haul_sys::socket::set_max_pacing_rate(socket, rate));
     }
     facts(socket, settings, &mut notes)
 }
@@ -231,7 +231,7 @@ pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) 
 fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<String>), SocketError> {
     let mut notes = Vec::new();
     let socket = bare(address, settings.multipath, &mut notes)?;
-    note(&mut notes, "sending small messages at once", sockopt::set_tcp_nodelay(&socket, true));
+    note(&mut notes, "immediate sending of small messages", sockopt::set_tcp_nodelay(&socket, true));
     if let Some(name) = &settings.congestion {
         sockopt::set_tcp_congestion(&socket, name).map_err(|errno| SocketError::Congestion {
             name: name.escape_debug().collect(),
@@ -245,10 +245,10 @@ fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<
     }
     if let Some(timeout) = settings.user_timeout {
         let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        note(&mut notes, "TCP's user timeout", sockopt::set_tcp_user_timeout(&socket, millis));
+        note(&mut notes, "TCP user timeout", sockopt::set_tcp_user_timeout(&socket, millis));
     }
     if let Some(rate) = settings.pace {
-        note(&mut notes, "the kernel's pacing", haul_sys::socket::set_max_pacing_rate(&socket, rate));
+        note(&mut notes, "pacing by the kernel", haul_sys::socket::set_max_pacing_rate(&socket, rate));
     }
     Ok((socket, notes))
 }
@@ -264,13 +264,13 @@ fn bare(address: SocketAddr, multipath: bool, notes: &mut Vec<String>) -> Result
             Ok(made) => return Ok(made),
             Err(Errno::PROTONOSUPPORT) => notes.push("no MPTCP: this kernel is built without it".into()),
             Err(Errno::NOPROTOOPT) => {
-                notes.push("no MPTCP: it is off here (sysctl net.mptcp.enabled)".into());
+                notes.push("no MPTCP: it is disabled on this host; set sysctl net.mptcp.enabled=1".into());
             }
             Err(errno) => notes.push(format!("no MPTCP: {errno}")),
         }
     }
     socket(ipproto::TCP)
-        .map_err(|errno| SocketError::Io { doing: "cannot make a socket", source: errno.into() })
+        .map_err(|errno| SocketError::Io { doing: "cannot create a socket", source: errno.into() })
 }
 
 fn set_keepalive(socket: BorrowedFd<'_>, keepalive: Keepalive) -> Result<(), Errno> {
@@ -318,7 +318,7 @@ impl Buffer {
         }
     }
 
-    fn given(self, socket: BorrowedFd<'_>) -> usize {
+    fn actual_bytes(self, socket: BorrowedFd<'_>) -> usize {
         match self {
             Self::Send => sockopt::socket_send_buffer_size(socket).unwrap_or(0),
             Self::Receive => sockopt::socket_recv_buffer_size(socket).unwrap_or(0),
@@ -337,20 +337,20 @@ fn set_buffers(socket: BorrowedFd<'_>, buffers: Buffers, notes: &mut Vec<String>
             let allowed = last_number(&format!("/proc/sys/net/core/{letter}mem_max"));
             if !buffers.is_better(bytes, allowed, tuned_max) {
                 notes.push(format!(
-                    "the {name} buffer is left to the kernel, and the path has use for {bytes} bytes: raise sysctl \
+                    "the kernel sets the {name} buffer, which may be less than the {bytes} bytes that the path needs; raise sysctl \
                      net.core.{letter}mem_max"
                 ));
                 continue;
             }
             note(notes, &format!("{name} buffer"), buffer.set(socket, wanted));
         }
-        note_smaller(notes, name, wanted, buffer.given(socket), &format!("net.core.{letter}mem_max"));
+        note_smaller(notes, name, wanted, buffer.actual_bytes(socket), &format!("net.core.{letter}mem_max"));
     }
 }
 
 /// Requests a send buffer for a short path, now that the path is known, unless a size was
 /// requested.
-pub(crate) fn suit_path(socket: BorrowedFd<'_>, settings: &SocketSettings, round_trip: Duration) {
+pub(crate) fn tune_for_path(socket: BorrowedFd<'_>, settings: &SocketSettings, round_trip: Duration) {
     // A path that is not known yet has a round trip of zero.
     let is_short = !round_trip.is_zero() && round_trip <= SHORT_ROUND_TRIP;
     if is_short && settings.buffers == Buffers::Kernel {
@@ -367,11 +367,11 @@ fn last_number(path: &str) -> u64 {
 
 /// Adds a note if the buffer is smaller than requested. The kernel grants twice the requested size,
 /// for its own overhead, and reduces it silently.
-fn note_smaller(notes: &mut Vec<String>, which: &str, asked: usize, given: usize, sysctl: &str) {
-    if given / 2 < asked {
+fn note_smaller(notes: &mut Vec<String>, which: &str, asked: usize, actual_bytes: usize, sysctl: &str) {
+    if actual_bytes / 2 < asked {
         notes.push(format!(
-            "the {which} buffer holds {} bytes, not {asked}: raise sysctl {sysctl}",
-            given / 2
+            "the {which} buffer has {} bytes instead of {asked}; raise sysctl {sysctl}",
+            actual_bytes / 2
         ));
     }
 }
@@ -388,12 +388,12 @@ fn facts(socket: BorrowedFd<'_>, settings: &SocketSettings, notes: &mut Vec<Stri
             Ok(Some(_)) => true,
             Ok(None) => {
                 if notes.is_empty() {
-                    notes.push("no MPTCP: the other end, or something on the way, does not speak it".into());
+                    notes.push("no MPTCP: the remote host or the network path does not support it".into());
                 }
                 false
             }
             Err(error) => {
-                notes.push(format!("whether MPTCP is used is not known: {error}"));
+                notes.push(format!("cannot determine if MPTCP is in use: {error}"));
                 false
             }
         };
@@ -410,7 +410,7 @@ fn facts(socket: BorrowedFd<'_>, settings: &SocketSettings, notes: &mut Vec<Stri
 pub fn available_congestion() -> String {
     let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
     let list = list.trim();
-    if list.is_empty() { "(it does not tell)".into() } else { list.into() }
+    if list.is_empty() { "(unknown)".into() } else { list.into() }
 }
 
 #[cfg(test)]
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_follow_the_path() {
+    fn buffer_size_follows_rate_and_round_trip_time() {
         let path = |rate, millis| Buffers::Path {
             bytes_per_second: rate,
             round_trip: Duration::from_millis(millis),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_gets_what_it_holds_or_a_note() {
+    fn long_path_gets_full_buffers_or_a_note() {
         let path = Buffers::Path { bytes_per_second: 125_000_000, round_trip: Duration::from_millis(100) };
         let (listener, _) = listen(loopback(), &SocketSettings::default()).expect("listens");
         let address = listener.local_addr().expect("an address");
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_is_given_or_noted() {
+    fn requested_options_are_set_or_noted() {
         let settings = SocketSettings {
             congestion: Some("reno".into()),
             buffers: Buffers::Bytes(128 << 10),
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_path_gets_a_small_send_buffer_unless_one_is_asked_for() {
+    fn short_path_gets_a_small_send_buffer_unless_requested() {
         let (listener, _) = listen(loopback(), &SocketSettings::default()).expect("listens");
         let address = listener.local_addr().expect("an address");
         let asked = SocketSettings { buffers: Buffers::Bytes(1 << 20), ..Default::default() };
@@ -510,13 +510,17 @@ mod tests {
         ] {
             let (near, facts) = connected(address, settings).expect("connects");
             assert_ne!(facts.send_buffer, short);
-            suit_path(near.as_fd(), settings, Duration::from_micros(micros));
-            assert_eq!(Buffer::Send.given(near.as_fd()) == short, is_small, "{settings:?}, {micros} us");
+            tune_for_path(near.as_fd(), settings, Duration::from_micros(micros));
+            assert_eq!(
+                Buffer::Send.actual_bytes(near.as_fd()) == short,
+                is_small,
+                "{settings:?}, {micros} us"
+            );
         }
     }
 
     #[test]
-    fn multipath_is_used_or_the_reason_is_said() {
+    fn multipath_is_used_or_noted() {
         let settings = SocketSettings { multipath: true, ..Default::default() };
         let (listener, listened) = listen(loopback(), &settings).expect("listens all the same");
         let address = listener.local_addr().expect("an address");
@@ -529,14 +533,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_algorithm_names_those_there_are() {
+    fn unknown_congestion_control_error_lists_the_available_ones() {
         let settings = SocketSettings { congestion: Some("no\u{1b}such".into()), ..Default::default() };
         let error = connected(loopback(), &settings).expect_err("no such").to_string();
         assert!(error.contains("reno") && !error.contains('\u{1b}'), "{error:?}");
     }
 
     #[test]
-    fn a_closed_port_is_told_at_once() {
+    fn closed_port_fails_with_connection_refused() {
         // The port stays reserved while its socket exists, and no process listens at it.
         let (socket, _) = open(loopback(), &SocketSettings::default()).expect("a socket");
         net::bind(&socket, &loopback()).expect("a port");

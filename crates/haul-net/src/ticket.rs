@@ -207,7 +207,7 @@ impl std::str::FromStr for Ticket {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
     /// No address, or too many.
-    #[error("a ticket carries 1 to {ADDRESSES_MAX} addresses, not {0}")]
+    #[error("a ticket holds 1 to {ADDRESSES_MAX} addresses, not {0}")]
     Addresses(usize),
     /// The random number generator failed.
     #[error(transparent)]
@@ -219,25 +219,25 @@ pub enum IssueError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
     /// The text lacks the prefix.
-    #[error("this is no ticket: one begins with {PREFIX}")]
+    #[error("not a ticket: a ticket starts with {PREFIX}")]
     NoTicket,
     /// The text has the prefix of a later version.
-    #[error("this ticket was made by a newer version of haul; bring this end up to date")]
+    #[error("the ticket was created by a newer version of haul; update haul on this host")]
     Newer,
     /// The text is longer than any ticket.
-    #[error("this is no ticket: it is longer than any can be")]
+    #[error("not a ticket: it is too long")]
     TooLong,
     /// A character is not one of base32.
-    #[error("character {at} of the ticket is none of a-z and 2-7; copy it again, whole")]
+    #[error("character {at} of the ticket is not in a-z or 2-7; copy the complete ticket again")]
     Character {
         /// Position, counted from 1, without white space.
         at: usize,
     },
     /// The checksum at the end differs, or the ticket is truncated.
-    #[error("the ticket is damaged or cut short; copy it again, whole")]
+    #[error("the ticket is damaged or truncated; copy the complete ticket again")]
     Damaged,
     /// The ticket is intact but has unknown contents.
-    #[error("the ticket holds something that this version does not know ({0}); bring this end up to date")]
+    #[error("the ticket holds data that this version does not know ({0}); update haul on this host")]
     Unknown(&'static str),
 }
 

@@ -3,5 +3,5 @@
 
 mod hostile;
 mod lanes;
-mod meeting;
+mod sessions;
 mod world;

@@ -8,5 +8,5 @@ mod plan;
 mod schedule;
 
 pub use pace::Pace;
-pub use plan::{FileFacts, Plan, Route, Wanted};
+pub use plan::{FileFacts, Plan, Requirements, Route};
 pub use schedule::{Next, Schedule};

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_without_bytes_is_one_byte() {
+    fn rate_of_zero_counts_as_one_byte_per_second() {
         assert_eq!(Pace::new(0).take(Duration::from_secs(5), 1), Duration::from_millis(900));
     }
 }

@@ -29,7 +29,7 @@ pub struct FileFacts {
 
 /// Requirements of the job for every file.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct Requirements {
     /// Size of an object.
     pub object: ObjectSize,
     /// True if a requested digest works only from the first byte to the last.
@@ -42,9 +42,9 @@ pub struct Wanted {
     pub sink_offset: Option<ByteOffset>,
 }
 
-impl Wanted {
+impl Requirements {
     /// Complete files, with objects of the default size, without a serial digest.
-    pub const ALL: Wanted = Wanted {
+    pub const ALL: Requirements = Requirements {
         object: ObjectSize::DEFAULT,
         serial_digest: false,
         offset: ByteOffset(0),
@@ -66,7 +66,7 @@ pub struct Plan {
 impl Plan {
     /// Plans one file. The objects of a partial copy start at its own first byte, as in mcp. A hash
     /// of the part therefore does not depend on the bytes before it.
-    pub fn new(file: FileFacts, wanted: &Wanted) -> Plan {
+    pub fn new(file: FileFacts, wanted: &Requirements) -> Plan {
         let start = wanted.offset.0.min(file.len.0);
         let left = file.len.0 - start;
         let len = wanted.length.map_or(left, |asked| asked.0.min(left));
@@ -119,21 +119,21 @@ mod tests {
     }
 
     #[test]
-    fn the_route_follows_size_and_digest() {
+    fn route_depends_on_size_digest_and_seekability() {
         let object = ObjectSize::DEFAULT.bytes();
-        let serial = Wanted { serial_digest: true, ..Wanted::ALL };
-        assert_eq!(Plan::new(file(object), &Wanted::ALL).route(), Route::Whole);
-        assert_eq!(Plan::new(file(object + 1), &Wanted::ALL).route(), Route::Objects);
+        let serial = Requirements { serial_digest: true, ..Requirements::ALL };
+        assert_eq!(Plan::new(file(object), &Requirements::ALL).route(), Route::Whole);
+        assert_eq!(Plan::new(file(object + 1), &Requirements::ALL).route(), Route::Objects);
         assert_eq!(Plan::new(file(object + 1), &serial).route(), Route::InOrder);
-        assert_eq!(Plan::new(file(0), &Wanted::ALL).route(), Route::Stream);
+        assert_eq!(Plan::new(file(0), &Requirements::ALL).route(), Route::Stream);
         let pipe = FileFacts { len: ByteLen(1 << 40), seekable: false };
-        assert_eq!(Plan::new(pipe, &Wanted::ALL).route(), Route::Stream);
+        assert_eq!(Plan::new(pipe, &Requirements::ALL).route(), Route::Stream);
     }
 
     proptest! {
         #[test]
-        fn a_part_never_leaves_the_file(len in 1u64..1 << 40, offset in 0u64..1 << 41, length in proptest::option::of(0u64..1 << 41), to in proptest::option::of(0u64..1 << 41)) {
-            let wanted = Wanted { offset: ByteOffset(offset), length: length.map(ByteLen), sink_offset: to.map(ByteOffset), ..Wanted::ALL };
+        fn part_stays_within_the_file(len in 1u64..1 << 40, offset in 0u64..1 << 41, length in proptest::option::of(0u64..1 << 41), to in proptest::option::of(0u64..1 << 41)) {
+            let wanted = Requirements { offset: ByteOffset(offset), length: length.map(ByteLen), sink_offset: to.map(ByteOffset), ..Requirements::ALL };
             let plan = Plan::new(file(len), &wanted);
             prop_assert!(plan.source().end.0 <= len);
             prop_assert_eq!(plan.geometry().len(), plan.source().len());

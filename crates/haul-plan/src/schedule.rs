@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn new_files_come_before_help_and_deeper_before_wider() {
+    fn walks_come_before_help_and_newer_walks_first() {
         let mut schedule = Schedule::new();
         schedule.offer_file("file");
         schedule.offer_walk("top");

@@ -281,7 +281,7 @@ const ALGORITHMS: [Algorithm; 27] = [
 fn code_of_algorithm(algorithm: Algorithm) -> u8 {
     let full = if let Algorithm::Blake2bOf(_) = algorithm { Algorithm::Blake2b } else { algorithm };
     let place = ALGORITHMS.iter().position(|known| *known == full);
-    let place = place.expect("every algorithm has a code: a test holds the table against the registry");
+    let place = place.expect("every algorithm has a code: a test compares the table with the registry");
     u8::try_from(place + 1).expect("fewer than 255 algorithms")
 }
 
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_algorithm_has_a_code_of_its_own() {
+    fn every_algorithm_has_its_own_code() {
         assert_eq!(ALGORITHMS.len(), Algorithm::ALL.len());
         let short = (1..64).filter_map(Blake2bLen::new).map(Algorithm::Blake2bOf);
         for algorithm in Algorithm::ALL.iter().copied().chain(short) {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_optional_fields_are_passed_over_and_mandatory_ones_refused() {
+    fn unknown_optional_fields_are_skipped_and_mandatory_ones_refused() {
         let mut body = Vec::new();
         let mut put = Body(&mut body);
         put.u16(77);

@@ -21,10 +21,10 @@ pub(crate) const OPTIONAL: u8 = 1;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Flaw {
     /// The check of the header differs.
-    #[error("the header of a frame is damaged, or this is no haul session")]
+    #[error("damaged frame header, or not a haul session")]
     HeaderDamaged,
     /// The checksum of the body differs.
-    #[error("the body of a frame is damaged")]
+    #[error("damaged frame body")]
     BodyDamaged,
     /// A length exceeds its limit.
     #[error("{what}: {len} is more than {most}")]
@@ -37,19 +37,19 @@ pub enum Flaw {
         most: u64,
     },
     /// The body ends within a field.
-    #[error("the body of a frame ends within its {0}")]
+    #[error("truncated frame body: it ends within its {0}")]
     Short(&'static str),
     /// A field has an invalid value.
-    #[error("the {0} of a frame has no valid value")]
+    #[error("invalid {0} in a frame")]
     Value(&'static str),
     /// The kind of the frame is unknown, and the frame is not optional.
-    #[error("frames of kind {0} are not known here: a newer haul is needed")]
+    #[error("unknown frame kind {0}; update haul on this host")]
     UnknownKind(u8),
     /// A field is unknown, and its tag is mandatory.
-    #[error("the field {0:#06x} of a frame is not known here: a newer haul is needed")]
+    #[error("unknown frame field {0:#06x}; update haul on this host")]
     MustUnderstand(u16),
     /// A payload is present where none is allowed, or it is missing, or its length is wrong.
-    #[error("a frame of kind {0} has the wrong payload")]
+    #[error("invalid payload in a frame of kind {0}")]
     Payload(u8),
 }
 
@@ -147,10 +147,10 @@ impl Message {
         out.extend_from_slice(&[0; HEADER_LEN]);
         self.encode_body(out);
         let body = &out[at + HEADER_LEN..];
-        assert!(body.len() <= BODY_BYTES_MAX, "a message is held against the limits before it is sent");
+        assert!(body.len() <= BODY_BYTES_MAX, "a message is checked against the limits before it is sent");
         let header = Header {
             kind: self.kind(),
-            flags: if self.may_be_passed_over() { OPTIONAL } else { 0 },
+            flags: if self.is_ignorable() { OPTIONAL } else { 0 },
             body_len: u32::try_from(body.len()).expect("at most 1 MiB"),
             payload_len: self.payload_len(),
             body_crc: crc32fast::hash(body),
@@ -168,7 +168,7 @@ impl Message {
     /// # Panics
     /// Panics if the length of `body` differs from that in the header, which is a caller error.
     pub fn decode(header: &Header, body: &[u8]) -> Result<Option<Message>, Flaw> {
-        assert_eq!(body.len(), header.body_len(), "the caller reads the body that the header tells of");
+        assert_eq!(body.len(), header.body_len(), "the caller reads the body that the header announces");
         if crc32fast::hash(body) != header.body_crc {
             return Err(Flaw::BodyDamaged);
         }

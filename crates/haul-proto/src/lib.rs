@@ -5,7 +5,7 @@
 //! - [`Source`] and [`Sink`] are the two ends of a session as state machines: events go in,
 //!   commands and work come out. The caller passes in the time, counted from any fixed moment.
 //!   Payload never passes through the machines, only descriptors.
-//! - [`judge_name`] checks the names that a peer requests.
+//! - [`check_name`] checks the names that a peer requests.
 //!
 //! This crate uses no clock, file, socket or thread.
 
@@ -25,11 +25,11 @@ pub use limits::{HEADER_LEN, VERSION};
 pub use message::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Compression, Connect, Delete,
     Encoding, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId,
-    LaneTimes, List, LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, OperandList, Operands,
+    LaneTimes, List, LogRequest, Message, NameRule, NewBlock, NewFile, ObjectDigests, OperandList, Operands,
     Outcome, Principal, Role, SESSION_TOKEN_BYTES, Stated, Summary, Times, Unit, Unread, Update, Verify,
     WalkEnd, Window, Xattr, check_list,
 };
-pub use names::{NAME_BYTES_MAX, NameFault, judge_name};
+pub use names::{NAME_BYTES_MAX, NameFault, check_name};
 pub use reason::{PeerText, Reason, Why};
 pub use runs::Runs;
 pub use sink::Sink;

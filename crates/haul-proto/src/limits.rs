@@ -94,7 +94,7 @@ pub const LANES_MAX: u32 = 256;
 pub const UNREAD_AHEAD: usize = 256;
 
 /// Maximum number of times that an object, or a file, is sent again because it arrived damaged.
-pub const TRIES_MAX: u8 = 5;
+pub const RETRIES_MAX: u8 = 5;
 
 const FILE_BYTES_MAX: usize = PATH_BYTES_MAX * 2 + XATTRS_BYTES_MAX + XATTRS_MAX * 8 + RUNS_MAX * 16;
 const _: () = assert!(FILE_BYTES_MAX + PRINCIPALS_MAX * (OWNER_BYTES_MAX + 9) + 4096 <= BODY_BYTES_MAX);

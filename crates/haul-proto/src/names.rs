@@ -1,6 +1,6 @@
 //! Validation of the names that a peer requests.
 
-use haul_model::{PathFault, RelPath};
+use haul_model::{PathError, RelPath};
 use thiserror::Error;
 
 /// Maximum size in bytes of one component of a path, as on Linux.
@@ -11,7 +11,7 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub enum NameFault {
     /// The name is not a path beneath a root.
     #[error(transparent)]
-    Path(#[from] PathFault),
+    Path(#[from] PathError),
     /// A component is longer than [`NAME_BYTES_MAX`].
     #[error("a part of it is longer than {NAME_BYTES_MAX} bytes")]
     PartTooLong,
@@ -28,7 +28,7 @@ pub enum NameFault {
 /// # Errors
 /// Returns [`NameFault::Path`] if the bytes are not a path beneath a root, and
 /// [`NameFault::PartTooLong`] if a component is too long.
-pub fn judge_name(bytes: &[u8]) -> Result<RelPath, NameFault> {
+pub fn check_name(bytes: &[u8]) -> Result<RelPath, NameFault> {
     let path = RelPath::new(bytes)?;
     let is_short = path.parts().all(|part| part.len() <= NAME_BYTES_MAX);
     if is_short { Ok(path) } else { Err(NameFault::PartTooLong) }
@@ -40,27 +40,27 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_leads_out_or_is_too_long_is_refused_and_nothing_else() {
+    fn only_invalid_or_overlong_names_are_refused() {
         let long = [b'x'; NAME_BYTES_MAX + 1];
         let deep = [b"a/", &long[..]].concat();
         for (bytes, fault) in [
-            (&b"../x"[..], NameFault::Path(PathFault::Climbs)),
-            (b"/x", NameFault::Path(PathFault::Absolute)),
-            (b"a\0b", NameFault::Path(PathFault::Nul)),
+            (&b"../x"[..], NameFault::Path(PathError::Climbs)),
+            (b"/x", NameFault::Path(PathError::Absolute)),
+            (b"a\0b", NameFault::Path(PathError::Nul)),
             (&long, NameFault::PartTooLong),
             (&deep, NameFault::PartTooLong),
         ] {
-            assert_eq!(judge_name(bytes), Err(fault), "{bytes:?}");
+            assert_eq!(check_name(bytes), Err(fault), "{bytes:?}");
         }
         for good in [&long[1..], b"a\x1b[2J", b"\xff", b"NUL.txt", b"com7", b"file:ads", b"a/b."] {
-            assert_eq!(judge_name(good).map(|path| path.as_bytes().to_vec()), Ok(good.to_vec()));
+            assert_eq!(check_name(good).map(|path| path.as_bytes().to_vec()), Ok(good.to_vec()));
         }
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            if let Ok(path) = judge_name(&bytes) {
+        fn accepted_names_keep_their_bytes_and_stay_inside(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(path) = check_name(&bytes) {
                 prop_assert_eq!(path.as_bytes(), &bytes[..]);
                 prop_assert!(path.parts().all(|part| part != b".." && part.len() <= NAME_BYTES_MAX));
             }

@@ -64,23 +64,23 @@ const CODES: [(Why, u16, &str); 22] = [
     (Why::Quota, 3, "quota exceeded"),
     (Why::ReadOnly, 4, "read-only file system"),
     (Why::Permission, 5, "permission denied"),
-    (Why::NotFound, 6, "no longer there"),
-    (Why::InTheWay, 7, "something else stands in its place"),
-    (Why::Name, 8, "the name is refused"),
+    (Why::NotFound, 6, "does not exist"),
+    (Why::InTheWay, 7, "a different file exists at the destination"),
+    (Why::Name, 8, "invalid name"),
     (Why::TooLarge, 9, "too large"),
-    (Why::Unsupported, 10, "not supported there"),
+    (Why::Unsupported, 10, "not supported"),
     (Why::Changed, 11, "changed while it was read"),
-    (Why::Differs, 12, "arrived damaged again and again"),
-    (Why::FirstNameFailed, 13, "its first name did not arrive"),
+    (Why::Differs, 12, "checksum mismatch after all retries"),
+    (Why::FirstNameFailed, 13, "the first name of the hard link failed"),
     (Why::Stopped, 14, "stopped"),
-    (Why::Silent, 15, "the other side was silent for too long"),
-    (Why::LanesLost, 16, "the connection was lost"),
-    (Why::Protocol, 17, "the other side broke the protocol"),
-    (Why::Version, 18, "no common version of the protocol"),
-    (Why::Feature, 19, "a needed feature is missing"),
+    (Why::Silent, 15, "no message received until the timeout"),
+    (Why::LanesLost, 16, "connection lost"),
+    (Why::Protocol, 17, "protocol violation"),
+    (Why::Version, 18, "no common protocol version"),
+    (Why::Feature, 19, "a required feature is missing"),
     (Why::Busy, 20, "busy"),
     (Why::Denied, 21, "not allowed"),
-    (Why::Internal, 22, "a defect of the program"),
+    (Why::Internal, 22, "internal error"),
 ];
 
 impl Why {
@@ -188,14 +188,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_come_back() {
+    fn reason_codes_round_trip() {
         for code in 0..=u16::MAX {
             assert_eq!(Why::of_code(code).code(), code);
         }
     }
 
     #[test]
-    fn no_text_steers_a_terminal() {
+    fn peer_text_is_escaped_and_truncated() {
         let text = PeerText(Box::from(&b"disk \x1b[2J full\n"[..]));
         assert_eq!(text.to_string(), "disk %1B[2J full%0A");
         assert_eq!(Reason::new(Why::NoSpace, "sda 1").to_string(), "no space left: sda 1");

@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_in_any_order_are_joined(parts in proptest::collection::vec((0u64..60, 0u64..8), 0..20)) {
+        fn runs_in_any_order_are_merged(parts in proptest::collection::vec((0u64..60, 0u64..8), 0..20)) {
             let runs: Runs = parts.iter().map(|(start, len)| (*start, start + len)).collect();
             let twin: BTreeSet<u64> = parts.iter().flat_map(|(start, len)| *start..start + len).collect();
             prop_assert!(runs.numbers().eq(twin.iter().copied()));
@@ -169,7 +169,7 @@ mod tests {
 
         /// Compares the runs with a plain set of numbers.
         #[test]
-        fn runs_are_a_set(steps in proptest::collection::vec((0u8..6, 0u64..40, 0u64..8), 0..120)) {
+        fn runs_match_a_plain_set(steps in proptest::collection::vec((0u8..6, 0u64..40, 0u64..8), 0..120)) {
             let mut runs = Runs::default();
             let mut twin = BTreeSet::new();
             for (what, number, more) in steps {

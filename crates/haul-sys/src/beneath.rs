@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_stay_beneath_are_followed_and_no_others() {
+    fn only_symlinks_that_stay_beneath_the_root_are_followed() {
         let outside = tempfile::tempdir().unwrap();
         std::fs::create_dir(outside.path().join("secret")).unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn places_deeper_than_one_call_takes_are_reached() {
+    fn directories_deeper_than_path_max_are_reached() {
         let dir = tempfile::tempdir().unwrap();
         let root = open_root(dir.path().as_os_str()).unwrap();
         let name = "d".repeat(200);

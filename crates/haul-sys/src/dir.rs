@@ -173,7 +173,7 @@ pub fn rewind(dir: impl AsFd) -> io::Result<()> {
 /// # Errors
 ///
 /// Returns the errors of statx(2).
-pub fn is_still(dir: impl AsFd, then: &Stat) -> io::Result<bool> {
+pub fn is_same_file(dir: impl AsFd, then: &Stat) -> io::Result<bool> {
     let now = stat_fd(&dir)?;
-    Ok(now.is_still(then) || (now.identity() == then.identity() && filesystem::is_overlay(&dir)))
+    Ok(now.is_same_file(then) || (now.identity() == then.identity() && filesystem::is_overlay(&dir)))
 }

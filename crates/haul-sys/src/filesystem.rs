@@ -30,7 +30,7 @@ const XFS: u32 = 0x5846_5342;
 
 /// Returns true if the file system of a file preallocates space for a writer that extends it, like
 /// XFS. If the writer then skips a range, the preallocated space stays in what should be a hole.
-pub fn takes_room_ahead(fd: impl AsFd) -> bool {
+pub fn preallocates(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == XFS)
 }
 
@@ -38,7 +38,7 @@ pub fn takes_room_ahead(fd: impl AsFd) -> bool {
 ///
 /// These are file systems of the kernel that never reported data as a hole. Other file systems did
 /// (OpenZFS issue 15526), or depend on a daemon or a server.
-pub fn tells_holes(fd: impl AsFd) -> bool {
+pub fn reports_holes(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| {
         let kind = found.f_type as u32;
         LOCAL.contains(&kind) || kind == IN_MEMORY[0]
@@ -95,7 +95,7 @@ pub fn is_local(fd: impl AsFd) -> bool {
 /// vfat, exFAT and many FUSE file systems treat `a` and `A` as the same name, or report success and
 /// keep the old mode. Servers may have users of their own.
 pub fn keeps_as_given(fd: impl AsFd) -> bool {
-    is_local(&fd) || medium(fd) != Medium::Storage
+    is_local(&fd) || backing(fd) != Backing::Storage
 }
 
 /// Returns true if syncfs(2) has the same effect for a file as fsync(2).
@@ -108,7 +108,7 @@ pub fn syncs_as_a_whole(fd: impl AsFd) -> bool {
 
 /// Backing of the page cache of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Medium {
+pub enum Backing {
     /// None: the file system is in memory, and at most in swap.
     Memory,
     /// A file of another file system. Residency queries through this file system say nothing about
@@ -123,15 +123,15 @@ const IN_MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// Returns the backing of the page cache of a file. A file system whose type cannot be queried is
 /// treated as storage.
-pub fn medium(fd: impl AsFd) -> Medium {
-    rustix::fs::fstatfs(fd).map_or(Medium::Storage, |found| medium_of(found.f_type as u32))
+pub fn backing(fd: impl AsFd) -> Backing {
+    rustix::fs::fstatfs(fd).map_or(Backing::Storage, |found| backing_of(found.f_type as u32))
 }
 
-fn medium_of(kind: u32) -> Medium {
+fn backing_of(kind: u32) -> Backing {
     match kind {
-        OVERLAY => Medium::FileBelow,
-        kind if IN_MEMORY.contains(&kind) => Medium::Memory,
-        _ => Medium::Storage,
+        OVERLAY => Backing::FileBelow,
+        kind if IN_MEMORY.contains(&kind) => Backing::Memory,
+        _ => Backing::Storage,
     }
 }
 
@@ -154,20 +154,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_file_is_copied_here() {
+    fn local_file_system_has_no_copy_offload() {
         assert!(!copies_by_itself(tempfile::tempfile().unwrap(), true));
     }
 
     #[test]
-    fn what_lives_in_memory_has_no_storage_under_it() {
-        assert_eq!(medium_of(0x0102_1994), Medium::Memory);
-        assert_eq!(medium_of(OVERLAY), Medium::FileBelow);
-        assert_eq!(medium_of(0xef53), Medium::Storage);
-        assert_eq!(medium(std::fs::File::open("/proc/self/stat").unwrap()), Medium::Storage);
+    fn tmpfs_is_memory_and_overlay_is_backed_by_another_file() {
+        assert_eq!(backing_of(0x0102_1994), Backing::Memory);
+        assert_eq!(backing_of(OVERLAY), Backing::FileBelow);
+        assert_eq!(backing_of(0xef53), Backing::Storage);
+        assert_eq!(backing(std::fs::File::open("/proc/self/stat").unwrap()), Backing::Storage);
     }
 
     #[test]
-    fn permissions_are_believed_where_the_file_system_is_known_to_keep_them() {
+    fn permissions_are_trusted_only_on_known_file_systems() {
         assert!(keeps_as_given(std::fs::File::open("/dev/shm").unwrap()), "tmpfs");
         assert!(
             !keeps_as_given(std::fs::File::open("/proc/self").unwrap()),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_copy_from_anywhere_and_fuse_from_its_own_files() {
+    fn network_file_systems_offload_and_fuse_only_its_own_files() {
         const EXT4: u32 = 0xef53;
         for (kind, from_itself, from_elsewhere) in [
             (0x6969, true, true),      // NFS

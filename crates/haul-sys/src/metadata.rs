@@ -177,7 +177,7 @@ mod tests {
     use crate::stat::{Follow, stat_at};
 
     #[test]
-    fn the_detour_sets_modes_and_refuses_links_as_the_call_does() {
+    fn set_mode_by_handle_sets_modes_and_refuses_symlinks() {
         let place = tempfile::tempdir().expect("a temporary folder");
         let dir = std::fs::File::open(place.path()).expect("opens");
         let file = crate::open::create_new_at(&dir, c"file", 0o600).expect("made");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_held_gets_owner_and_mode() {
+    fn owner_and_mode_are_set_through_a_path_descriptor() {
         let place = tempfile::tempdir().expect("a temporary folder");
         let held = crate::dir::open_place_at(rustix::fs::CWD, place.path(), Follow::No).expect("held");
         let found = crate::stat::stat_fd(&held).expect("found");

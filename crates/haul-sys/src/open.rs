@@ -335,7 +335,7 @@ mod tests {
     use crate::transfer::{read_at, write_all_at};
 
     #[test]
-    fn a_file_without_a_name_is_written_and_read_and_leaves_none() {
+    fn nameless_file_is_usable_and_leaves_no_name() {
         let dir = tempfile::tempdir().unwrap();
         for make in [create_nameless, create_and_unlink] {
             let files = [make(dir.path()).unwrap(), make(dir.path()).unwrap()];

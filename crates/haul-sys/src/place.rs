@@ -88,7 +88,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn files_lie_at_different_places_and_holes_nowhere() {
+    fn files_have_distinct_disk_positions_and_holes_have_none() {
         let dir = tempfile::tempdir().unwrap();
         let made = |name: &str, len: usize| {
             let file = File::create(dir.path().join(name)).unwrap();
@@ -104,12 +104,12 @@ mod tests {
                 assert_ne!(one, other);
                 assert_eq!(place_of(&hole).unwrap(), Place::Nowhere);
             }
-            told => assert_eq!(told, (Place::Untold, Place::Untold), "a map is told of both or of none"),
+            told => assert_eq!(told, (Place::Untold, Place::Untold), "a map has both or neither"),
         }
     }
 
     #[test]
-    fn what_has_no_map_says_so() {
+    fn file_without_an_extent_map_has_an_unknown_position() {
         assert_eq!(place_of(File::open("/proc/self/status").unwrap()).unwrap(), Place::Untold);
     }
 }

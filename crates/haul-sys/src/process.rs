@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_umask_is_found_among_other_lines() {
+    fn umask_is_parsed_from_the_status_file() {
         assert_eq!(umask_in_status("Name:\thaul\nUmask:\t0027\nState:\tR\n"), Some(0o027));
         assert_eq!(umask_in_status("Name:\tUmask: 7\n"), None);
         assert_eq!(umask_in_status("Umask:\tnone\n"), None);

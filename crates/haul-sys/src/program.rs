@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_status_is_told_by_its_number() {
+    fn exit_codes_map_to_their_numbers() {
         for number in [0, 1, 2, 101, 130, 255] {
             assert_eq!(status_of(ExitCode::from(number)), i32::from(number));
         }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_descriptor_is_told_from_an_open_one() {
+    fn closed_and_open_descriptors_are_distinguished() {
         assert!(is_closed(9_999));
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(!is_closed(std::os::fd::AsRawFd::as_raw_fd(&file)));

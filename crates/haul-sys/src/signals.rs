@@ -85,7 +85,7 @@ mod tests {
     use super::{blocking, empty_set, is_ignored};
 
     #[test]
-    fn what_the_runtime_ignores_is_told_from_what_it_leaves() {
+    fn ignored_and_default_signals_are_distinguished() {
         // Rust's runtime ignores SIGPIPE before main.
         assert!(is_ignored(libc::SIGPIPE).unwrap());
         assert!(!is_ignored(libc::SIGUSR2).unwrap());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn signals_are_blocked_meanwhile_and_as_they_were_afterwards() {
+    fn signals_are_blocked_within_the_call_and_restored_after() {
         let blocked = || {
             let mut now = empty_set();
             // SAFETY: a null set changes nothing, and `now` is valid for a write.

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_tells_its_state() {
+    fn connection_reports_tcp_facts() {
         let (mut near, _far) = pair();
         near.write_all(&[7; 1000]).expect("writes");
         let facts = tcp_facts(&near).expect("TCP");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_socket_says_so() {
+    fn descriptor_that_is_not_a_tcp_socket_returns_an_error() {
         let file = std::fs::File::open("/dev/null").expect("opens");
         assert!(tcp_facts(&file).is_err());
         assert!(unacknowledged_bytes(&file).is_err());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_unacknowledged_until_the_far_kernel_has_them() {
+    fn bytes_beyond_the_peer_buffers_are_unacknowledged() {
         let (mut near, far) = pair();
         near.set_nonblocking(true).expect("sets");
         // Exceeds both buffers: bytes that the peer's kernel cannot accept stay unacknowledged.
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_is_taken_and_tcp_has_no_second_path() {
+    fn pacing_rate_is_accepted_and_tcp_has_no_additional_paths() {
         let (near, _far) = pair();
         set_max_pacing_rate(&near, 12_500_000).expect("Linux takes it");
         assert_eq!(additional_paths(&near).expect("answers"), None);

@@ -104,7 +104,7 @@ impl Stat {
 
     /// Returns true if this is the same file as `then`: device and inode are equal, and so is the
     /// birth time if both are known. The birth time detects a reused inode number.
-    pub fn is_still(&self, then: &Stat) -> bool {
+    pub fn is_same_file(&self, then: &Stat) -> bool {
         let same_birth = self.btime.is_none() || then.btime.is_none() || self.btime == then.btime;
         self.identity() == then.identity() && same_birth
     }
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_older_call_says_the_same_but_for_birth_and_mounts() {
+    fn fstat_matches_statx_except_birth_time_and_mount_root() {
         for path in ["/", "/dev/null", "/proc/self/status", "Cargo.toml"] {
             let file = std::fs::File::open(path).expect("every one of these opens");
             let older = from_stat(&rustix::fs::fstat(&file).expect("found"));

@@ -268,12 +268,12 @@ mod tests {
     ];
 
     #[test]
-    fn each_error_is_taken_for_what_it_means() {
+    fn each_errno_is_classified_as_documented() {
         for (errno, no_copy, no_clone, never) in MEANINGS {
             let error = io::Error::from(errno);
             assert_eq!(copying_is_unsupported(errno), no_copy, "{errno:?} of copy_file_range");
             assert_eq!(clone_is_unsupported(&error), no_clone, "{errno:?} of FICLONE");
-            assert_eq!(clone_never_works_between(&error), never, "{errno:?} of FICLONE, for good");
+            assert_eq!(clone_never_works_between(&error), never, "{errno:?} of FICLONE, permanently");
         }
         let other = io::Error::other("no number");
         assert!(!clone_is_unsupported(&other) && !clone_never_works_between(&other));

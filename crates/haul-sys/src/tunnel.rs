@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_carries_name_and_flags_where_the_kernel_looks() {
+    fn request_has_name_and_flags_at_the_kernel_offsets() {
         let made = request("wan0", 0x5001).expect("a name");
         assert_eq!(&made[..5], b"wan0\0");
         assert_eq!(made[16..18], 0x5001_u16.to_ne_bytes());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_not_there_is_told() {
+    fn missing_namespace_returns_not_found() {
         let error =
             Tunnel::open(Some(Path::new("/no/such/namespace")), "wan0").expect_err("nothing is there");
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

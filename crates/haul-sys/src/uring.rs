@@ -39,7 +39,7 @@ pub struct CopyRing {
 #[derive(Debug, Error)]
 pub enum CopyError {
     /// The source could not be read. Every byte before `at` was passed to the callback and written.
-    #[error("reading at byte {at}: {source}")]
+    #[error("cannot read at byte {at}: {source}")]
     Read {
         /// Offset in the source.
         at: u64,
@@ -47,7 +47,7 @@ pub enum CopyError {
         source: io::Error,
     },
     /// The destination could not be written.
-    #[error("writing at byte {at}: {source}")]
+    #[error("cannot write at byte {at}: {source}")]
     Write {
         /// Offset in the destination of the first byte that was not written.
         at: u64,

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_number_0_and_nobody_has_no_name() {
+    fn root_has_id_0_and_unknown_names_return_none() {
         assert_eq!(user(OsStr::new("root")).unwrap(), Some(0));
         assert_eq!(group(OsStr::new("root")).unwrap(), Some(0));
         for name in ["", "no such name", "a\0b"] {

@@ -1,7 +1,7 @@
 //! Waits for pipes, terminals and similar files that end when a stop is requested.
 //!
 //! A signal whose handler sets a flag does not end a blocking read(2) or open(2): the kernel or the
-//! library restarts the call. Here no call blocks for longer than [`LOOK_EVERY`]. Between two calls
+//! library restarts the call. Here no call blocks for longer than [`POLL_INTERVAL`]. Between two calls
 //! the caller's `stopping` is called, and `true` from it ends the wait.
 
 use crate::open::no_follow;
@@ -15,7 +15,7 @@ use std::io;
 use std::time::Duration;
 
 /// Polling interval for the request to stop: short for a user at a keyboard, long for a CPU.
-pub const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Polling interval of a writer that waits for a reader of its pipe: no event reports a new reader.
 const READER_RETRY: Duration = Duration::from_millis(10);
@@ -59,7 +59,7 @@ fn ready(fd: impl AsFd, what: PollFlags, timeout: Duration) -> io::Result<bool> 
 ///
 /// Returns the errors of poll(2).
 pub fn until_readable(fd: impl AsFd, stopping: impl Fn() -> bool) -> io::Result<bool> {
-    until(|| readable(&fd, LOOK_EVERY), stopping)
+    until(|| readable(&fd, POLL_INTERVAL), stopping)
 }
 
 fn until(ready: impl Fn() -> io::Result<bool>, stopping: impl Fn() -> bool) -> io::Result<bool> {
@@ -161,7 +161,7 @@ pub fn read_stream(
 pub fn write_stream(fd: impl AsFd, bytes: &[u8], stopping: impl Fn() -> bool) -> io::Result<bool> {
     let mut done = 0;
     while done < bytes.len() {
-        if !until(|| writable(&fd, LOOK_EVERY), &stopping)? {
+        if !until(|| writable(&fd, POLL_INTERVAL), &stopping)? {
             return Ok(false);
         }
         match retry_on_intr(|| rustix::io::write(&fd, &bytes[done..])) {

@@ -9,29 +9,28 @@ use std::time::Duration;
 
 /// Measure the speed of each checksum: in memory, and while a file is read.
 ///
-/// Every algorithm is measured on one core; in the lanes of one register, if it supports them; with
-/// all workers, if its values combine; and with a file. The file is in the page cache (warm) or on
-/// the device (cold). It is read and hashed in turn by one thread (synchronous), and by two threads
-/// with a queue between them (pipelined). Reading alone is measured next to each, which shows the
-/// cost of the checksum. All numbers are medians, followed by the smallest and the largest; 1 GB is
-/// 10^9 bytes.
+/// Measures every algorithm in memory and with a file. In memory: on one core; with several streams
+/// in the SIMD lanes of one core, if the algorithm supports them; and with all workers, if its
+/// values can be combined. With a file: from the page cache (warm) and from the device (cold), read
+/// and hashed in turn by one thread (synchronous) or by two threads with a queue between them
+/// (pipelined). To show the cost of the checksum, each measurement is compared with reading alone.
+/// All numbers are medians, followed by the smallest and the largest value; 1 GB is 10^9 bytes.
 #[derive(Debug, Parser)]
 #[command(name = "haul bench", bin_name = "haul bench", version)]
 pub(super) struct Args {
     /// Measure only these algorithms, separated by commas [default: all]
     #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = Algorithm::parse)]
     algorithms: Vec<Algorithm>,
-    /// Read this file instead of a temporary one; at most its first --size bytes
+    /// Read at most the first --size bytes of FILE instead of a temporary file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "no_io"])]
     file: Option<PathBuf>,
-    /// Put the temporary file into DIR; it has no name if the file system allows that, and is
-    /// removed when haul ends
+    /// Create the temporary file in DIR. haul removes the file when it exits
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// Use SIZE bytes of the file [default: 1GiB; with --quick 64MiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// Read and hash blocks of this size, 4KiB to 64MiB
+    /// Read and hash blocks of SIZE bytes, 4KiB to 64MiB
     #[arg(long, value_name = "SIZE", value_parser = block, default_value = "256KiB")]
     block: usize,
     /// Measure each figure N times [default: 5; with --quick 3]
@@ -40,14 +39,14 @@ pub(super) struct Args {
     /// Measure in memory only
     #[arg(long)]
     no_io: bool,
-    /// Measure each figure only briefly: seconds in total, with more noise
+    /// Measure for some seconds in total, with more noise
     #[arg(long)]
     quick: bool,
     /// Show the corruptions that each checksum misses, instead of its speed
     ///
     /// Some corruptions are constructed for the weaknesses of Adler-32, of the CRCs and of XORed
-    /// block digests; others are random. The output shows the checksums that detect each
-    /// corruption, and the numbers of actual and expected misses.
+    /// block digests; others are random. The output shows which checksums detect each constructed
+    /// corruption, and how many random corruptions each checksum misses and is expected to miss.
     #[arg(long, conflicts_with_all = ["file", "dir", "size", "block", "runs", "no_io", "svg"])]
     blindness: bool,
     /// Generate the data for --blindness from this seed
@@ -56,7 +55,7 @@ pub(super) struct Args {
     /// Print one JSON object per measurement instead of tables
     #[arg(long)]
     json: bool,
-    /// Draw the rates as a plot into FILE (SVG)
+    /// Write a plot of the rates to FILE (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -159,7 +158,7 @@ fn each_once(asked: Vec<Algorithm>, usual: &[Algorithm]) -> Vec<Algorithm> {
 
 fn size(text: &str) -> Result<u64, String> {
     match parse_size(text, 1) {
-        Ok(0) => Err("there is nothing to read in 0 bytes".to_owned()),
+        Ok(0) => Err("0 bytes are not enough; the minimum is 1".to_owned()),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(error.to_string()),
     }
@@ -169,7 +168,7 @@ fn block(text: &str) -> Result<usize, String> {
     let bytes = parse_size(text, 1).map_err(|error| error.to_string())?;
     let bytes =
         usize::try_from(bytes).ok().filter(|bytes| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(bytes));
-    bytes.ok_or_else(|| "a block has 4KiB to 64MiB".to_owned())
+    bytes.ok_or_else(|| "valid values are 4KiB to 64MiB".to_owned())
 }
 
 #[cfg(test)]
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn blindness_goes_with_what_it_heeds_alone() {
+    fn blindness_conflicts_with_speed_options() {
         let task =
             |words: &[&str]| Args::try_parse_from(["haul bench"].iter().chain(words)).map(Args::resolve);
         let usual = task(&["--blindness", "--json"]).unwrap();
@@ -201,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_names_each_algorithm_once_and_in_its_order() {
+    fn algorithm_list_is_deduplicated_in_order() {
         let settings = parsed(&["-a", "md5,crc32", "-a", "MD5,b3"]).unwrap();
         assert_eq!(settings.algorithms, [Algorithm::Md5, Algorithm::Crc32, Algorithm::Blake3]);
         assert_eq!(parsed(&[]).unwrap().algorithms, Algorithm::ALL);
     }
 
     #[test]
-    fn quick_gives_way_to_what_is_asked() {
+    fn explicit_options_override_quick() {
         let settings = parsed(&["--quick", "--size", "1M", "--runs", "7"]).unwrap();
         assert!(matches!(settings.file, Some(FileChoice::Temporary { size: 1_048_576, .. })));
         assert_eq!(settings.runs, 7);
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_and_conflicts_are_refused() {
         let senseless: [&[&str]; 6] = [
             &["--size", "0"],
             &["--block", "4095"],

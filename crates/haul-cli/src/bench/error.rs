@@ -11,23 +11,23 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub(super) enum BenchError {
     /// The file to read cannot be opened.
-    #[error("cannot open {}: {}; name another file with --file", quoted(path), reason(source))]
+    #[error("cannot open {}: {}; use another --file", quoted(path), reason(source))]
     Open {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
     /// The file to read is a directory, a pipe or a device.
-    #[error("{} is not a regular file; name one with --file", quoted(.0))]
+    #[error("cannot measure {}: not a regular file; use another --file", quoted(.0))]
     NotRegular(PathBuf),
     /// The file to read is empty.
-    #[error("{} is empty; name a file with --file that takes a while to read", quoted(.0))]
+    #[error("cannot measure {}: the file is empty; use a larger --file", quoted(.0))]
     Empty(PathBuf),
     /// The file became shorter during the measurement.
-    #[error("{} became shorter while it was measured; name a file with --file that stays", quoted(.0))]
+    #[error("cannot measure {}: the file became shorter; use a --file that does not change", quoted(.0))]
     Shrank(PathBuf),
     /// A read failed.
-    #[error("error reading {} at byte {at}: {}; try another file with --file", quoted(path), reason(source))]
+    #[error("cannot read {} at byte {at}: {}; use another --file", quoted(path), reason(source))]
     Read {
         path: PathBuf,
         at: u64,
@@ -35,11 +35,7 @@ pub(super) enum BenchError {
         source: io::Error,
     },
     /// The kernel could not drop the file from the page cache, or report the cached part.
-    #[error(
-        "error dropping {} from the page cache: {}; try another file with --file",
-        quoted(path),
-        reason(source)
-    )]
+    #[error("cannot drop {} from the page cache: {}; use another --file", quoted(path), reason(source))]
     Cache {
         path: PathBuf,
         #[source]
@@ -47,8 +43,8 @@ pub(super) enum BenchError {
     },
     /// The temporary file cannot be created.
     #[error(
-        "cannot make a temporary file in {}: {}; \
-         choose another folder with --dir, a file to read with --file, or --no-io",
+        "cannot create a temporary file in {}: {}; \
+         use another --dir, an existing --file, or --no-io",
         quoted(dir),
         reason(source)
     )]
@@ -59,27 +55,27 @@ pub(super) enum BenchError {
     },
     /// The free space is too small for the temporary file.
     #[error(
-        "no room in {} for a temporary file: {} needed; \
-         choose another folder with --dir, less with --size, or a file to read with --file",
+        "cannot create a temporary file in {}: {} of free space needed; \
+         use another --dir, a smaller --size, or an existing --file",
         quoted(dir),
         format_size(*needed)
     )]
     NoRoom { dir: PathBuf, needed: u64 },
     /// There is no memory for buffers.
-    #[error("no memory for {count} buffers of {}; choose less with --block", format_size(*bytes as u64))]
+    #[error("cannot allocate {count} buffers of {}: out of memory; use a smaller --block", format_size(*bytes as u64))]
     NoMemory { count: usize, bytes: usize },
     /// The plot cannot be written.
-    #[error("cannot write the plot to {}: {}; choose another file with --svg", quoted(path), reason(source))]
+    #[error("cannot write the plot to {}: {}; use another --svg", quoted(path), reason(source))]
     Svg {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
     /// The plot cannot be drawn, which is a bug.
-    #[error("cannot draw the plot: {0}; do without --svg")]
+    #[error("cannot draw the plot: {0}; omit --svg")]
     Draw(String),
     /// Standard output is full or closed.
-    #[error("error writing to standard output: {}", reason(.0))]
+    #[error("cannot write to standard output: {}", reason(.0))]
     Output(#[source] io::Error),
 }
 

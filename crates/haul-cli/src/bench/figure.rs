@@ -9,8 +9,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(super) struct Measurement {
     pub(super) algorithm: Algorithm,
-    pub(super) place: Place,
-    pub(super) way: Way,
+    pub(super) place: DataLocation,
+    pub(super) method: Method,
     pub(super) rates: Rates,
     /// Block size of hashing or reading, in bytes.
     pub(super) block: usize,
@@ -26,7 +26,7 @@ pub(super) struct Measurement {
 /// Location of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Place {
+pub(super) enum DataLocation {
     /// Buffers that stay in the CPU caches.
     Memory,
     /// A file in the page cache.
@@ -37,7 +37,7 @@ pub(super) enum Place {
 
 /// Layout of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Method {
     /// One stream on one core.
     Stream,
     /// Several streams in the lanes of one core's registers.
@@ -52,22 +52,22 @@ pub(super) enum Way {
     Pipelined,
 }
 
-impl Way {
+impl Method {
     fn name(self) -> &'static str {
         match self {
-            Way::Stream => "stream",
-            Way::Lanes { .. } => "lanes",
-            Way::Workers { .. } => "workers",
-            Way::Reading => "reading",
-            Way::Synchronous => "synchronous",
-            Way::Pipelined => "pipelined",
+            Method::Stream => "stream",
+            Method::Lanes { .. } => "lanes",
+            Method::Workers { .. } => "workers",
+            Method::Reading => "reading",
+            Method::Synchronous => "synchronous",
+            Method::Pipelined => "pipelined",
         }
     }
 
     fn threads(self) -> usize {
         match self {
-            Way::Workers { threads } => threads,
-            Way::Pipelined => 2,
+            Method::Workers { threads } => threads,
+            Method::Pipelined => 2,
             _ => 1,
         }
     }
@@ -145,8 +145,9 @@ fn median_of_sorted(values: &[f64]) -> f64 {
 #[derive(Serialize)]
 struct Line {
     algorithm: &'static str,
-    place: Place,
-    way: &'static str,
+    place: DataLocation,
+    #[serde(rename = "way")]
+    method: &'static str,
     threads: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     streams: Option<usize>,
@@ -169,15 +170,15 @@ struct Line {
 impl Measurement {
     /// Returns one line of JSON, without its end.
     pub(super) fn to_json(&self) -> String {
-        let (streams, backend) = match self.way {
-            Way::Lanes { streams, backend } => (Some(streams), backend.map(backend_name)),
+        let (streams, backend) = match self.method {
+            Method::Lanes { streams, backend } => (Some(streams), backend.map(backend_name)),
             _ => (None, None),
         };
         let line = Line {
             algorithm: self.algorithm.name(),
             place: self.place,
-            way: self.way.name(),
-            threads: self.way.threads(),
+            method: self.method.name(),
+            threads: self.method.threads(),
             streams,
             backend,
             block_bytes: self.block,
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_lie_in_the_middle() {
+    fn median_of_rates_is_the_middle_value() {
         let odd = runs(&[60, 10, 20]);
         assert_eq!((odd.min(), odd.median(), odd.max()), (1.0, 3.0, 6.0));
         assert_eq!(runs(&[60, 20, 10, 30]).median(), 2.5);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_faster_than_the_clock_has_a_finite_rate() {
+    fn a_run_of_zero_duration_has_a_finite_rate() {
         assert_eq!(Rates::of(&[(5, Duration::ZERO)]).median(), 5.0);
     }
 }

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_words_of_a_seed_are_the_published_ones() {
+    fn generator_output_matches_the_published_values() {
         let mut bytes = [0; 20];
         fill_from_seed(&mut bytes, 0);
         assert_eq!(bytes[..8], 0xe220_a839_7b1d_cdaf_u64.to_le_bytes());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temporary_file_has_its_size_and_no_name() {
+    fn temporary_file_has_the_requested_size_and_no_name() {
         let folder = tempfile::tempdir().unwrap();
         for size in [1, WRITE_BYTES as u64, WRITE_BYTES as u64 + 1] {
             let file = TestFile::temporary(folder.path(), size).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_shorter_is_no_shorter_read() {
+    fn reading_a_truncated_file_returns_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         std::fs::write(&path, [7; 100]).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_too_large_for_any_disk_finds_no_room() {
+    fn a_file_larger_than_any_disk_is_refused_for_lack_of_space() {
         let folder = tempfile::tempdir().unwrap();
         let error = TestFile::temporary(folder.path(), 1 << 62).unwrap_err();
         assert!(matches!(error, BenchError::NoRoom { needed, .. } if needed == 1 << 62), "{error}");

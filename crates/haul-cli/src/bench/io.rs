@@ -2,7 +2,7 @@
 
 use super::args::Settings;
 use super::error::BenchError;
-use super::figure::{Measurement, Place, Rates, Way, median};
+use super::figure::{DataLocation, Measurement, Method, Rates, median};
 use super::file::TestFile;
 use super::pass::Passes;
 use haul_digest::Algorithm;
@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Steps of one round of a measurement, in order.
-const WAYS: [Way; 3] = [Way::Reading, Way::Synchronous, Way::Pipelined];
+const METHODS: [Method; 3] = [Method::Reading, Method::Synchronous, Method::Pipelined];
 
 /// Alignment of ranges in bytes. No piece of the page cache is larger, so that dropping one range
 /// does not affect the others.
@@ -68,20 +68,18 @@ impl<'a> FileBench<'a> {
             // pages.
             None | Some(0.0) => {
                 self.can_see_cache = false;
-                self.note(
-                    "this system does not tell what is in the page cache: warm and cold are not checked",
-                );
+                self.note("cannot query the page cache on this system: warm and cold reads are not checked");
             }
             Some(share) if share < 1.0 - CACHED_SHARE_MAX => {
                 let percent = 100.0 * share;
                 self.note(&format!(
-                    "only {percent:.0} % of the file stayed in the page cache, so warm reads touch the device: \
-                     use less with --size"
+                    "only {percent:.0}% of the file stayed in the page cache, so warm reads access the device; \
+                     use a smaller --size"
                 ));
             }
             Some(_) => {}
         }
-        self.trial(Place::Warm)
+        self.trial(DataLocation::Warm)
     }
 
     /// Drops the file from the page cache. Returns `None` if the file stays there, so that no cold
@@ -96,12 +94,12 @@ impl<'a> FileBench<'a> {
         if let Some(share) = share.filter(|share| *share > CACHED_SHARE_MAX) {
             let percent = 100.0 * share;
             self.note(&format!(
-                "{percent:.0} % of the file could not be dropped from the page cache (a file system in memory, \
-                 or another process that uses it): nothing cold was measured"
+                "cannot drop {percent:.0}% of the file from the page cache (a file system in memory, \
+                 or another process that uses the file): no cold measurement"
             ));
             return Ok(None);
         }
-        self.trial(Place::Cold).map(Some)
+        self.trial(DataLocation::Cold).map(Some)
     }
 
     /// Measures reading alone, synchronous and pipelined, in turn.
@@ -114,39 +112,39 @@ impl<'a> FileBench<'a> {
     pub(super) fn measure(
         &mut self,
         algorithm: Algorithm,
-        place: Place,
+        place: DataLocation,
         hashing: f64,
         reading: ReadingRate,
     ) -> Result<Vec<Measurement>, BenchError> {
-        assert_ne!(place, Place::Memory, "a file is warm or cold");
+        assert_ne!(place, DataLocation::Memory, "a file is warm or cold");
         let run_bytes = self.run_bytes(hashing, reading);
-        let mut runs = [const { Vec::new() }; WAYS.len()];
+        let mut runs = [const { Vec::new() }; METHODS.len()];
         let mut cached: Option<f64> = None;
         for _ in 0..self.settings.runs {
-            for (way, runs) in WAYS.into_iter().zip(&mut runs) {
+            for (method, runs) in METHODS.into_iter().zip(&mut runs) {
                 let range = self.next_range(run_bytes);
-                if place == Place::Cold {
+                if place == DataLocation::Cold {
                     self.file.drop_from_cache(range)?;
                     if let Some(share) = self.cached_share(range)? {
                         cached = Some(cached.map_or(share, |most| most.max(share)));
                     }
                 }
-                runs.push((run_bytes, self.timed(way, range, algorithm)?));
+                runs.push((run_bytes, self.timed(method, range, algorithm)?));
             }
         }
         self.judge(algorithm, &runs, cached);
         let alone = runs[0].clone();
-        let measured = |(way, runs): (Way, Vec<(u64, Duration)>)| Measurement {
+        let measured = |(method, runs): (Method, Vec<(u64, Duration)>)| Measurement {
             algorithm,
             place,
-            way,
+            method,
             rates: Rates::of(&runs),
             block: self.settings.block,
             run_bytes: Some(run_bytes),
-            times_reading: (way != Way::Reading).then(|| times_as_long(&runs, &alone)),
+            times_reading: (method != Method::Reading).then(|| times_as_long(&runs, &alone)),
             cached_share: cached,
         };
-        Ok(WAYS.into_iter().zip(runs).map(measured).collect())
+        Ok(METHODS.into_iter().zip(runs).map(measured).collect())
     }
 
     /// Returns the notes about the figures.
@@ -154,20 +152,25 @@ impl<'a> FileBench<'a> {
         self.notes
     }
 
-    fn timed(&mut self, way: Way, range: ByteRange, algorithm: Algorithm) -> Result<Duration, BenchError> {
+    fn timed(
+        &mut self,
+        method: Method,
+        range: ByteRange,
+        algorithm: Algorithm,
+    ) -> Result<Duration, BenchError> {
         let begun = Instant::now();
-        match way {
-            Way::Synchronous => drop(black_box(self.passes.synchronous(range, algorithm)?)),
-            Way::Pipelined => drop(black_box(self.passes.pipelined(range, algorithm)?)),
+        match method {
+            Method::Synchronous => drop(black_box(self.passes.synchronous(range, algorithm)?)),
+            Method::Pipelined => drop(black_box(self.passes.pipelined(range, algorithm)?)),
             _ => self.passes.reading(range)?,
         }
         Ok(begun.elapsed())
     }
 
     /// Reads a part of the file to estimate the rate.
-    fn trial(&mut self, place: Place) -> Result<ReadingRate, BenchError> {
+    fn trial(&mut self, place: DataLocation) -> Result<ReadingRate, BenchError> {
         let range = ByteRange::between(0, self.file.size().min(TRIAL_BYTES));
-        if place == Place::Cold {
+        if place == DataLocation::Cold {
             self.file.drop_from_cache(range)?;
         }
         let begun = Instant::now();
@@ -202,11 +205,11 @@ impl<'a> FileBench<'a> {
         if let Some(share) = cached.filter(|share| *share > CACHED_SHARE_MAX) {
             let percent = 100.0 * share;
             self.note(&format!(
-                "{algorithm}: up to {percent:.0} % of a cold range was in the page cache again"
+                "{algorithm}: up to {percent:.0}% of a cold range was in the page cache again"
             ));
         }
         if runs.iter().flatten().any(|run| run.1 < RUN_TIME_MIN) {
-            self.note("the file is read in a moment, so that the figures are noisy: use a larger one");
+            self.note("each read of the file is very short, so the results are noisy; use a larger file");
         }
     }
 
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_stay_within_the_file_and_go_round() {
+    fn ranges_stay_within_the_file_and_wrap_around() {
         let folder = tempfile::tempdir().unwrap();
         let (settings, file) = (settings(), file(&folder, (5 << 20) + 3));
         let mut bench = FileBench::new(&settings, &file).unwrap();
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_as_long_as_the_slower_half_allows() {
+    fn run_length_is_derived_from_the_slower_rate() {
         let folder = tempfile::tempdir().unwrap();
         let (settings, file) = (settings(), file(&folder, 64 << 20));
         let bench = FileBench::new(&settings, &file).unwrap();
@@ -260,21 +263,21 @@ mod tests {
     }
 
     #[test]
-    fn each_place_gives_three_figures_of_all_runs() {
+    fn each_cache_state_yields_three_results_over_all_runs() {
         let folder = tempfile::tempdir().unwrap();
         let (settings, file) = (settings(), file(&folder, 3 << 20));
         let mut bench = FileBench::new(&settings, &file).unwrap();
         let warm = bench.warm_up().unwrap();
-        let found = bench.measure(Algorithm::Crc32, Place::Warm, 1.0, warm).unwrap();
-        assert_eq!(found.iter().map(|figure| figure.way).collect::<Vec<_>>(), WAYS);
+        let found = bench.measure(Algorithm::Crc32, DataLocation::Warm, 1.0, warm).unwrap();
+        assert_eq!(found.iter().map(|figure| figure.method).collect::<Vec<_>>(), METHODS);
         for figure in found {
             assert_eq!((figure.rates.runs(), figure.run_bytes), (2, Some(3 << 20)));
-            assert_eq!(figure.times_reading.is_some(), figure.way != Way::Reading);
+            assert_eq!(figure.times_reading.is_some(), figure.method != Method::Reading);
         }
     }
 
     #[test]
-    fn ratios_are_taken_run_by_run() {
+    fn time_ratio_is_the_median_of_per_run_ratios() {
         let ms =
             |millis: &[u64]| -> Vec<_> { millis.iter().map(|&ms| (1, Duration::from_millis(ms))).collect() };
         assert_eq!(times_as_long(&ms(&[20, 400, 60]), &ms(&[10, 200, 20])), 2.0);

@@ -1,7 +1,7 @@
 //! Measurements of the algorithms alone, on data in the CPU caches.
 
 use super::args::Settings;
-use super::figure::{Measurement, Place, Rates, Way};
+use super::figure::{DataLocation, Measurement, Method, Rates};
 use super::file::fill_from_seed;
 use haul_digest::lanes::{Backend, LaneAlgorithm, Streams};
 use haul_digest::{Algebra, Algorithm, Assembly, Hasher, PartHasher, PartPlace};
@@ -22,25 +22,31 @@ const LANE_BYTES_MIN: usize = 8 << 10;
 /// Measures all computations of one algorithm without a file.
 pub(super) fn measure(settings: &Settings, algorithm: Algorithm) -> Vec<Measurement> {
     let mut found =
-        vec![measured(settings, algorithm, Way::Stream, settings.block, stream(settings, algorithm))];
+        vec![measured(settings, algorithm, Method::Stream, settings.block, stream(settings, algorithm))];
     if let Some(lanes) = algorithm.lanes() {
         let streams = Streams::new(lanes).width();
         let bytes = (settings.block / streams).max(LANE_BYTES_MIN);
-        let way = Way::Lanes { streams, backend: backend_of(lanes, streams) };
-        found.push(measured(settings, algorithm, way, bytes, many_streams(settings, lanes, bytes)));
+        let method = Method::Lanes { streams, backend: backend_of(lanes, streams) };
+        found.push(measured(settings, algorithm, method, bytes, many_streams(settings, lanes, bytes)));
     }
     if algorithm.algebra() == Algebra::Combines {
         let threads = cpu_count();
         let rates = workers(settings, algorithm, threads);
-        found.push(measured(settings, algorithm, Way::Workers { threads }, settings.block, rates));
+        found.push(measured(settings, algorithm, Method::Workers { threads }, settings.block, rates));
     }
     found
 }
 
-fn measured(settings: &Settings, algorithm: Algorithm, way: Way, block: usize, rates: Rates) -> Measurement {
+fn measured(
+    settings: &Settings,
+    algorithm: Algorithm,
+    method: Method,
+    block: usize,
+    rates: Rates,
+) -> Measurement {
     debug_assert_eq!(rates.runs(), settings.runs as usize);
-    let (place, run_bytes, times_reading, cached_share) = (Place::Memory, None, None, None);
-    Measurement { algorithm, place, way, rates, block, run_bytes, times_reading, cached_share }
+    let (place, run_bytes, times_reading, cached_share) = (DataLocation::Memory, None, None, None);
+    Measurement { algorithm, place, method, rates, block, run_bytes, times_reading, cached_share }
 }
 
 /// Returns the backend that the lanes use. Their number of slots is the lane count of their fastest
@@ -153,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_take_at_least_one_object_and_whole_ones_only() {
+    fn workers_hash_at_least_one_object_and_only_whole_objects() {
         for threads in [1, 3] {
             let (bytes, took) = shared_run(Algorithm::Blake3, &noise(4096), threads, Duration::ZERO);
             assert!(bytes >= OBJECT_BYTES && bytes.is_multiple_of(OBJECT_BYTES));
@@ -162,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_named_after_a_backend_of_this_machine() {
+    fn lane_backends_are_available_on_this_machine() {
         for lanes in LaneAlgorithm::ALL {
             let backend = backend_of(lanes, Streams::new(lanes).width()).expect("some backend was chosen");
             assert!(backend.is_available());

@@ -19,7 +19,7 @@ mod table;
 use crate::console;
 use args::{Args, Settings, Task};
 use error::BenchError;
-use figure::{Measurement, Place, Way};
+use figure::{DataLocation, Measurement, Method};
 use file::TestFile;
 use haul_model::format_size;
 use haul_sys::process::cpu_count;
@@ -95,16 +95,17 @@ fn on_file(
     progress: &Progress,
 ) -> Result<Vec<String>, BenchError> {
     let mut bench = io::FileBench::new(settings, file)?;
-    for (place, name) in [(Place::Warm, "warm"), (Place::Cold, "cold")] {
+    for (place, name) in [(DataLocation::Warm, "warm"), (DataLocation::Cold, "cold")] {
         progress.now("reading the file");
         let reading = match place {
-            Place::Cold => bench.cool_down()?,
+            DataLocation::Cold => bench.cool_down()?,
             _ => Some(bench.warm_up()?),
         };
         let Some(reading) = reading else { break };
         for &algorithm in &settings.algorithms {
             progress.now(&format!("{algorithm} on a file, {name}"));
-            let alone = table::find(figures, algorithm, Place::Memory, |way| way == Way::Stream);
+            let alone =
+                table::find(figures, algorithm, DataLocation::Memory, |method| method == Method::Stream);
             let hashing = alone.map_or(1.0, |figure| figure.rates.median());
             figures.extend(bench.measure(algorithm, place, hashing, reading)?);
             progress.done();
@@ -147,8 +148,8 @@ fn busy_note() -> Option<String> {
     (load > 0.5).then(|| {
         let cores = cpu_count();
         format!(
-            "this machine was busy before (load average {load}, cores {cores}): \
-             the figures may be lower than it can do"
+            "this host was busy before the measurement (load average {load}, cores {cores}): \
+             the results may be too low"
         )
     })
 }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_hash_exactly_the_range() {
+    fn synchronous_and_pipelined_passes_hash_exactly_the_range() {
         const BLOCK: usize = 4096;
         let folder = tempfile::tempdir().unwrap();
         let (file, bytes) = counted(&folder, 20 * BLOCK);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_read_ends_the_pipeline_and_loses_no_buffer() {
+    fn a_failed_read_stops_the_pipeline_and_loses_no_buffer() {
         let folder = tempfile::tempdir().unwrap();
         let (file, _) = counted(&folder, 10_000);
         let mut passes = Passes::new(&file, 4096).unwrap();

@@ -1,7 +1,7 @@
 //! Plot of the figures: bars in GB/s, one group per algorithm, on a logarithmic scale.
 
 use super::error::BenchError;
-use super::figure::{Measurement, Place, Rates, Way};
+use super::figure::{DataLocation, Measurement, Method, Rates};
 use super::table::{digits, find};
 use haul_digest::Algorithm;
 use plotters::coord::Shift;
@@ -13,8 +13,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 /// One kind of bar.
 struct Series {
     name: &'static str,
-    place: Place,
-    way: Way,
+    place: DataLocation,
+    method: Method,
     color: RGBColor,
 }
 
@@ -22,15 +22,15 @@ struct Series {
 /// darker one is the pipeline. All five also differ in lightness, for readers who cannot
 /// distinguish the hues.
 const SERIES: [Series; 5] = [
-    series("in memory", Place::Memory, Way::Stream, RGBColor(0x49, 0x50, 0x57)),
-    series("warm, synchronous", Place::Warm, Way::Synchronous, RGBColor(0xf7, 0xb2, 0x67)),
-    series("warm, pipelined", Place::Warm, Way::Pipelined, RGBColor(0xd9, 0x48, 0x0f)),
-    series("cold, synchronous", Place::Cold, Way::Synchronous, RGBColor(0x8e, 0xc5, 0xf4)),
-    series("cold, pipelined", Place::Cold, Way::Pipelined, RGBColor(0x18, 0x64, 0xab)),
+    series("in memory", DataLocation::Memory, Method::Stream, RGBColor(0x49, 0x50, 0x57)),
+    series("warm, synchronous", DataLocation::Warm, Method::Synchronous, RGBColor(0xf7, 0xb2, 0x67)),
+    series("warm, pipelined", DataLocation::Warm, Method::Pipelined, RGBColor(0xd9, 0x48, 0x0f)),
+    series("cold, synchronous", DataLocation::Cold, Method::Synchronous, RGBColor(0x8e, 0xc5, 0xf4)),
+    series("cold, pipelined", DataLocation::Cold, Method::Pipelined, RGBColor(0x18, 0x64, 0xab)),
 ];
 
-const fn series(name: &'static str, place: Place, way: Way, color: RGBColor) -> Series {
-    Series { name, place, way, color }
+const fn series(name: &'static str, place: DataLocation, method: Method, color: RGBColor) -> Series {
+    Series { name, place, method, color }
 }
 
 /// Width of the image, and the heights of its parts, in pixels.
@@ -89,7 +89,7 @@ fn draw(text: &mut String, figures: &[Measurement], algorithms: &[Algorithm], su
         .light_line_style(RGBColor(0xf1, 0xf3, 0xf5))
         .bold_line_style(RGBColor(0xce, 0xd4, 0xda))
         .draw()?;
-    for (place, color) in [(Place::Warm, SERIES[2].color), (Place::Cold, SERIES[4].color)] {
+    for (place, color) in [(DataLocation::Warm, SERIES[2].color), (DataLocation::Cold, SERIES[4].color)] {
         reading_line(&mut chart, &root, figures, place, color, count)?;
     }
     for (number, &algorithm) in algorithms.iter().enumerate() {
@@ -100,7 +100,7 @@ fn draw(text: &mut String, figures: &[Measurement], algorithms: &[Algorithm], su
 }
 
 fn is_measured(series: &Series, figures: &[Measurement]) -> bool {
-    figures.iter().any(|figure| figure.place == series.place && figure.way == series.way)
+    figures.iter().any(|figure| figure.place == series.place && figure.method == series.method)
 }
 
 /// Draws title, subtitle and the legend.
@@ -114,7 +114,7 @@ fn head(root: &Area<'_>, subtitle: &str, shown: &[&Series]) -> Drawn {
         root.draw_text(series.name, &font(12, BLACK, HPos::Left), (x + 17, 62))?;
         x += 17 + 7 * series.name.len() as i32 + 22;
     }
-    if shown.iter().any(|series| series.place != Place::Memory) {
+    if shown.iter().any(|series| series.place != DataLocation::Memory) {
         root.draw_text("dashed: reading alone", &font(12, grey, HPos::Left), (x, 62))?;
     }
     Ok(())
@@ -137,7 +137,9 @@ fn bars(
     let name_at = (middle.0 - 8, middle.1);
     root.draw_text(algorithm.name(), &font(13, BLACK, HPos::Right), name_at)?;
     for (number, series) in shown.iter().enumerate() {
-        let Some(figure) = find(figures, algorithm, series.place, |way| way == series.way) else { continue };
+        let Some(figure) = find(figures, algorithm, series.place, |method| method == series.method) else {
+            continue;
+        };
         let rate = figure.rates.median();
         let top = first + step * number as f64;
         let corners = [(low, top), (rate, top + step * 0.9)];
@@ -153,11 +155,11 @@ fn reading_line(
     chart: &mut Chart<'_, '_>,
     root: &Area<'_>,
     figures: &[Measurement],
-    place: Place,
+    place: DataLocation,
     color: RGBColor,
     count: f64,
 ) -> Drawn {
-    let alone = figures.iter().filter(|figure| figure.place == place && figure.way == Way::Reading);
+    let alone = figures.iter().filter(|figure| figure.place == place && figure.method == Method::Reading);
     let Some(rates) = Rates::pooled(alone.map(|figure| &figure.rates)) else { return Ok(()) };
     let rate = rates.median();
     let top = chart.backend_coord(&(rate, 0.0));
@@ -168,7 +170,7 @@ fn reading_line(
         root.draw(&PathElement::new(dash, color.stroke_width(1)))?;
         y += 9;
     }
-    let name = if place == Place::Warm { "warm" } else { "cold" };
+    let name = if place == DataLocation::Warm { "warm" } else { "cold" };
     root.draw_text(name, &font(10, color, HPos::Center), (top.0, top.1 - 5))?;
     Ok(())
 }
@@ -209,14 +211,14 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn figure(algorithm: Algorithm, place: Place, way: Way, ms: u64) -> Measurement {
+    fn figure(algorithm: Algorithm, place: DataLocation, method: Method, ms: u64) -> Measurement {
         let rates = Rates::of(&[(1_000_000_000, Duration::from_millis(ms))]);
         let (block, run_bytes, times_reading, cached_share) = (4096, None, None, None);
-        Measurement { algorithm, place, way, rates, block, run_bytes, times_reading, cached_share }
+        Measurement { algorithm, place, method, rates, block, run_bytes, times_reading, cached_share }
     }
 
     #[test]
-    fn scales_begin_and_end_at_round_numbers() {
+    fn scale_limits_are_round_numbers() {
         for (value, down, up) in [(0.3, 0.2, 0.5), (1.0, 1.0, 1.0), (7.0, 5.0, 10.0), (45.0, 20.0, 50.0)] {
             assert!((round_down(value) / down - 1.0).abs() < 1e-9, "{value}");
             assert!((round_up(value) / up - 1.0).abs() < 1e-9, "{value}");
@@ -225,11 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_no_key() {
+    fn legend_omits_unmeasured_methods() {
         let figures = [
-            figure(Algorithm::Md5, Place::Memory, Way::Stream, 1000),
-            figure(Algorithm::Md5, Place::Warm, Way::Reading, 100),
-            figure(Algorithm::Md5, Place::Warm, Way::Pipelined, 1100),
+            figure(Algorithm::Md5, DataLocation::Memory, Method::Stream, 1000),
+            figure(Algorithm::Md5, DataLocation::Warm, Method::Reading, 100),
+            figure(Algorithm::Md5, DataLocation::Warm, Method::Pipelined, 1100),
         ];
         let all = svg(&figures, &[Algorithm::Md5], "a < b & c").unwrap();
         for text in ["in memory", "warm, pipelined", "dashed: reading alone", "md5", "a &lt; b &amp; c"] {

@@ -1,6 +1,6 @@
 //! Readable tables of the figures.
 
-use super::figure::{Measurement, Place, Rates, Way, backend_name};
+use super::figure::{DataLocation, Measurement, Method, Rates, backend_name};
 use haul_digest::Algorithm;
 use std::fmt::Write;
 
@@ -16,13 +16,10 @@ pub(super) fn tables(figures: &[Measurement], algorithms: &[Algorithm]) -> Strin
     let mut text = memory_table(figures, algorithms);
     for (place, title) in [
         (
-            Place::Warm,
-            "Warm: a file in the page cache. Seconds for 1 GB, and how many times reading alone that is",
+            DataLocation::Warm,
+            "Warm: file in the page cache. Seconds per 1 GB, and the ratio to reading alone",
         ),
-        (
-            Place::Cold,
-            "Cold: a file from the device. Seconds for 1 GB, and how many times reading alone that is",
-        ),
+        (DataLocation::Cold, "Cold: file on the device. Seconds per 1 GB, and the ratio to reading alone"),
     ] {
         if figures.iter().any(|figure| figure.place == place) {
             text.push('\n');
@@ -36,18 +33,20 @@ pub(super) fn tables(figures: &[Measurement], algorithms: &[Algorithm]) -> Strin
 pub(super) fn find(
     figures: &[Measurement],
     algorithm: Algorithm,
-    place: Place,
-    fits: impl Fn(Way) -> bool,
+    place: DataLocation,
+    fits: impl Fn(Method) -> bool,
 ) -> Option<&Measurement> {
-    figures.iter().find(|figure| figure.algorithm == algorithm && figure.place == place && fits(figure.way))
+    figures
+        .iter()
+        .find(|figure| figure.algorithm == algorithm && figure.place == place && fits(figure.method))
 }
 
 fn memory_table(figures: &[Measurement], algorithms: &[Algorithm]) -> String {
-    let threads = figures.iter().find_map(|figure| match figure.way {
-        Way::Workers { threads } => Some(threads),
+    let threads = figures.iter().find_map(|figure| match figure.method {
+        Method::Workers { threads } => Some(threads),
         _ => None,
     });
-    let has_lanes = figures.iter().any(|figure| matches!(figure.way, Way::Lanes { .. }));
+    let has_lanes = figures.iter().any(|figure| matches!(figure.method, Method::Lanes { .. }));
     let mut header = vec![left("algorithm"), right("one stream"), left("")];
     if has_lanes {
         header.extend([right("many streams"), left(""), left("in lanes of")]);
@@ -60,23 +59,23 @@ fn memory_table(figures: &[Measurement], algorithms: &[Algorithm]) -> String {
     }
     let mut rows = vec![header];
     for &algorithm in algorithms {
-        let found = |fits: fn(Way) -> bool| find(figures, algorithm, Place::Memory, fits);
+        let found = |fits: fn(Method) -> bool| find(figures, algorithm, DataLocation::Memory, fits);
         let mut row = vec![left(algorithm.name())];
-        row.extend(rate_cells(found(|way| way == Way::Stream)));
+        row.extend(rate_cells(found(|method| method == Method::Stream)));
         if has_lanes {
-            let lanes = found(|way| matches!(way, Way::Lanes { .. }));
+            let lanes = found(|method| matches!(method, Method::Lanes { .. }));
             row.extend(rate_cells(lanes));
-            row.push(left(&lanes.map(|figure| lanes_named(figure.way)).unwrap_or_default()));
+            row.push(left(&lanes.map(|figure| lanes_named(figure.method)).unwrap_or_default()));
         }
         if threads.is_some() {
-            row.extend(rate_cells(found(|way| matches!(way, Way::Workers { .. }))));
+            row.extend(rate_cells(found(|method| matches!(method, Method::Workers { .. }))));
         }
         rows.push(row);
     }
     format!("In memory. GB/s\n{}", aligned(&rows))
 }
 
-fn file_table(figures: &[Measurement], algorithms: &[Algorithm], place: Place, title: &str) -> String {
+fn file_table(figures: &[Measurement], algorithms: &[Algorithm], place: DataLocation, title: &str) -> String {
     let mut rows = vec![vec![
         left("algorithm"),
         right("reading"),
@@ -90,9 +89,9 @@ fn file_table(figures: &[Measurement], algorithms: &[Algorithm], place: Place, t
     ]];
     for &algorithm in algorithms {
         let mut row = vec![left(algorithm.name())];
-        row.extend(time_cells(find(figures, algorithm, place, |way| way == Way::Reading)));
-        for wanted in [Way::Synchronous, Way::Pipelined] {
-            let figure = find(figures, algorithm, place, |way| way == wanted);
+        row.extend(time_cells(find(figures, algorithm, place, |method| method == Method::Reading)));
+        for wanted in [Method::Synchronous, Method::Pipelined] {
+            let figure = find(figures, algorithm, place, |method| method == wanted);
             row.extend(time_cells(figure));
             let times = figure.and_then(|figure| figure.times_reading);
             row.push(right(&times.map(|times| format!("{} x", digits(times))).unwrap_or_default()));
@@ -131,9 +130,9 @@ pub(super) fn digits(value: f64) -> String {
     }
 }
 
-fn lanes_named(way: Way) -> String {
-    match way {
-        Way::Lanes { streams, backend } => {
+fn lanes_named(method: Method) -> String {
+    match method {
+        Method::Lanes { streams, backend } => {
             let backend = backend.map_or("several", backend_name);
             format!("{streams} x {backend}")
         }
@@ -181,20 +180,20 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn figure(algorithm: Algorithm, place: Place, way: Way, seconds: u64) -> Measurement {
+    fn figure(algorithm: Algorithm, place: DataLocation, method: Method, seconds: u64) -> Measurement {
         let run = |ms: u64| (1_000_000_000, Duration::from_millis(ms));
         let rates = Rates::of(&[run(900 * seconds), run(1000 * seconds), run(2000 * seconds)]);
-        let times_reading = matches!(way, Way::Synchronous | Way::Pipelined).then_some(2.5);
+        let times_reading = matches!(method, Method::Synchronous | Method::Pipelined).then_some(2.5);
         let (block, run_bytes, cached_share) = (4096, None, None);
-        Measurement { algorithm, place, way, rates, block, run_bytes, times_reading, cached_share }
+        Measurement { algorithm, place, method, rates, block, run_bytes, times_reading, cached_share }
     }
 
     #[test]
-    fn tables_are_aligned_and_leave_out_what_was_not_measured() {
+    fn tables_are_aligned_and_omit_unmeasured_columns() {
         let figures = [
-            figure(Algorithm::Md5, Place::Memory, Way::Stream, 1),
-            figure(Algorithm::Crc32, Place::Memory, Way::Stream, 1),
-            figure(Algorithm::Crc32, Place::Memory, Way::Workers { threads: 2 }, 1),
+            figure(Algorithm::Md5, DataLocation::Memory, Method::Stream, 1),
+            figure(Algorithm::Crc32, DataLocation::Memory, Method::Stream, 1),
+            figure(Algorithm::Crc32, DataLocation::Memory, Method::Workers { threads: 2 }, 1),
         ];
         let text = tables(&figures, &[Algorithm::Md5, Algorithm::Crc32]);
         let expected = "\
@@ -207,12 +206,12 @@ crc32            1.00  (0.500-1.11)       1.00  (0.500-1.11)
     }
 
     #[test]
-    fn times_stand_beside_those_of_reading_alone() {
+    fn hashing_rates_show_their_ratio_to_reading_alone() {
         let figures = [
-            figure(Algorithm::Md5, Place::Memory, Way::Stream, 1),
-            figure(Algorithm::Md5, Place::Cold, Way::Reading, 1),
-            figure(Algorithm::Md5, Place::Cold, Way::Synchronous, 40),
-            figure(Algorithm::Md5, Place::Cold, Way::Pipelined, 100),
+            figure(Algorithm::Md5, DataLocation::Memory, Method::Stream, 1),
+            figure(Algorithm::Md5, DataLocation::Cold, Method::Reading, 1),
+            figure(Algorithm::Md5, DataLocation::Cold, Method::Synchronous, 40),
+            figure(Algorithm::Md5, DataLocation::Cold, Method::Pipelined, 100),
         ];
         let text = tables(&figures, &[Algorithm::Md5]);
         let last = text.lines().last().unwrap();
@@ -224,7 +223,7 @@ crc32            1.00  (0.500-1.11)       1.00  (0.500-1.11)
     }
 
     #[test]
-    fn numbers_have_three_digits() {
+    fn numbers_have_three_significant_digits() {
         let cases = [(1234.4, "1234"), (99.96, "100.0"), (12.34, "12.3"), (1.234, "1.23"), (0.1234, "0.123")];
         for (value, text) in cases {
             assert_eq!(digits(value), text);

@@ -13,8 +13,8 @@ pub(super) struct Args {
     /// Check these lists, manifests of bags, or directories of bags.
     #[arg(value_name = "LIST")]
     pub(super) lists: Vec<OsString>,
-    /// Check only the algorithms NAMES, separated by commas; digests without a tag are of these
-    /// algorithms.
+    /// Check only digests of the algorithms NAMES, separated by commas. Digests without a tag count as
+    /// digests of these algorithms.
     #[arg(short, long, value_name = "NAMES", action = ArgAction::Append)]
     pub(super) algorithm: Vec<String>,
     /// Find the files in DIR [default: the working directory, or the bag].
@@ -44,7 +44,7 @@ pub(super) struct Args {
     /// Set the leaf size of the trees in lines of mutil [default: tries 4M and 1G].
     #[arg(long, value_name = "SIZE")]
     pub(super) tree: Option<String>,
-    /// Set the size of the parts that such a line has one digest each for [default: a leaf].
+    /// Set the part size in lines of mutil, which have one digest per part [default: a leaf].
     #[arg(long, value_name = "SIZE")]
     pub(super) split_size: Option<String>,
     /// Check with N workers.

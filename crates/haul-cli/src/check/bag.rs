@@ -34,14 +34,14 @@ impl Bag {
     /// Returns the bag in this directory.
     pub(super) fn of(dir: &Path) -> Result<Bag, String> {
         let declaration = read_start(&dir.join(DECLARATION)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => format!("Is a directory, and no bag: it has no {DECLARATION}"),
+            io::ErrorKind::NotFound => format!("Is a directory, but not a bag: it has no {DECLARATION}"),
             _ => format!("{DECLARATION}: {}", reason(&error)),
         })?;
         let version = field(&declaration, "BagIt-Version").and_then(|text| {
             let (major, minor) = text.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))
         });
-        let version = version.ok_or_else(|| format!("{DECLARATION}: no line 'BagIt-Version: M.N' in it"))?;
+        let version = version.ok_or_else(|| format!("{DECLARATION}: no line 'BagIt-Version: M.N'"))?;
         Ok(Bag { root: dir.to_owned(), version })
     }
 
@@ -75,7 +75,7 @@ impl Bag {
         }
         names.sort();
         if !names.iter().any(|(is_payload, _)| *is_payload) {
-            return Err("is a bag without a manifest-ALGORITHM.txt".to_owned());
+            return Err("the bag has no manifest-ALGORITHM.txt".to_owned());
         }
         Ok(names.into_iter().map(|(_, name)| self.root.join(name)).collect())
     }
@@ -177,7 +177,7 @@ impl Payload {
     fn oxum_fault(&self) -> Option<Fault> {
         let info = read_start(&self.root.join("bag-info.txt")).ok()?;
         let (stated, found) = (field(&info, "Payload-Oxum")?, format!("{}.{}", self.bytes, self.files));
-        let text = format!("the payload is {found} (bytes.files), and bag-info.txt says {stated}");
+        let text = format!("the payload is {found} (bytes.files), but bag-info.txt says {stated}");
         (stated != found).then_some(Fault { name: None, text })
     }
 
@@ -220,9 +220,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn declarations_are_read() {
+    fn bag_declaration_is_parsed() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(Bag::of(dir.path()).unwrap_err().contains("no bag"));
+        assert!(Bag::of(dir.path()).unwrap_err().contains("not a bag"));
         fs::write(
             dir.path().join(DECLARATION),
             "BagIt-Version: 1.0\r\nTag-File-Character-Encoding: UTF-8\r\n",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_one_with_and_without_a_dot_before_them() {
+    fn leading_dot_slash_does_not_change_the_key() {
         assert_eq!(key(b"./data/x"), key(b"data/x"));
         assert_ne!(key(b"data/x"), key(b"data/y"));
     }

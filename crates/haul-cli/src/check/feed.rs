@@ -2,9 +2,9 @@
 //! one read.
 
 use super::bag::{Bag, Payload};
-use super::guess::{Settled, measure, tree};
+use super::guess::{DetectedAlgorithms, measure, tree};
+use super::list_reader::{List, ListReader, Next};
 use super::resolve::Job;
-use super::strand::{List, Next, Strand};
 use haul_digest::Algorithm;
 use haul_digest::list::{Claim, Flaw, Foreign, Hints, Line, Span};
 use haul_engine::sum::{
@@ -39,14 +39,14 @@ pub(super) struct Group {
     pub(super) name: Vec<u8>,
     pub(super) span: Span,
     /// Never empty.
-    pub(super) claims: Vec<Placed>,
+    pub(super) claims: Vec<PositionedClaim>,
     pub(super) task: Task,
     /// Result of the file, if it was hashed before its turn.
     pub(super) outcome: Option<Outcome>,
 }
 
 /// A claim and its position.
-pub(super) struct Placed {
+pub(super) struct PositionedClaim {
     pub(super) list: Arc<List>,
     pub(super) line: u64,
     pub(super) claim: Claim,
@@ -63,8 +63,8 @@ pub(super) struct Feed<'a> {
     leaf: Arc<AtomicU64>,
     waiting: std::slice::Iter<'a, OsString>,
     open: Option<Open>,
-    settled: Settled,
-    group: Vec<Placed>,
+    settled: DetectedAlgorithms,
+    group: Vec<PositionedClaim>,
     queue: VecDeque<Order<Ticket>>,
     stdin_taken: bool,
     /// True if a list is read from standard input. Standard input as a checked file is then read
@@ -75,7 +75,7 @@ pub(super) struct Feed<'a> {
 
 /// Lists that are read in turn, line by line: one list, or the manifests of a bag.
 struct Open {
-    strands: Vec<Strand>,
+    list_readers: Vec<ListReader>,
     turn: usize,
     /// Directory that names are relative to; empty for the working directory.
     base: PathBuf,
@@ -95,7 +95,7 @@ impl Orders for Feed<'_> {
                 Some(open) => self.open = self.step(open),
                 None => {
                     let path = self.waiting.next()?;
-                    self.settled = Settled::default();
+                    self.settled = DetectedAlgorithms::default();
                     self.begin(path);
                 }
             }
@@ -103,7 +103,7 @@ impl Orders for Feed<'_> {
     }
 
     fn ready(&self) -> bool {
-        let is_ready = |open: &Open| open.strands.get(open.turn).is_none_or(Strand::is_ready);
+        let is_ready = |open: &Open| open.list_readers.get(open.turn).is_none_or(ListReader::is_ready);
         !self.queue.is_empty() || !self.group.is_empty() || self.open.as_ref().is_none_or(is_ready)
     }
 }
@@ -116,7 +116,7 @@ impl<'a> Feed<'a> {
             leaf,
             waiting: job.lists.iter(),
             open: None,
-            settled: Settled::default(),
+            settled: DetectedAlgorithms::default(),
             group: Vec::new(),
             queue: VecDeque::new(),
             stdin_taken: false,
@@ -156,9 +156,9 @@ impl<'a> Feed<'a> {
         let told = Hints::of_name(told.as_deref().unwrap_or_default());
         let hints = Hints { forced: self.job.forced.clone(), zero: self.job.zero, ..told };
         let list = self.list(if is_stdin { OsStr::new("standard input") } else { path.as_os_str() }, false);
-        let strand = Strand::open(path, list, &hints).map_err(|error| reason(&error))?;
+        let list_reader = ListReader::open(path, list, &hints).map_err(|error| reason(&error))?;
         let base = self.job.directory.clone().unwrap_or_default();
-        Ok(Open { strands: vec![strand], turn: 0, base, bag: None })
+        Ok(Open { list_readers: vec![list_reader], turn: 0, base, bag: None })
     }
 
     fn open_bag(&mut self, dir: &Path) -> Result<Open, String> {
@@ -168,29 +168,29 @@ impl<'a> Feed<'a> {
     }
 
     fn open_manifests(&mut self, bag: &Bag, name: &OsStr, manifests: &[PathBuf]) -> Result<Open, String> {
-        let mut strands = Vec::with_capacity(manifests.len());
+        let mut list_readers = Vec::with_capacity(manifests.len());
         for path in manifests {
             let manifest = path.file_name().unwrap_or_default().to_string_lossy();
             let hints = Hints::of_manifest(&manifest, bag.encodes_percent()).unwrap_or_default();
             let hints = Hints { forced: self.job.forced.clone(), ..hints };
             let list = self.list(path.as_os_str(), false);
             let failed = |error| format!("{manifest}: {}", reason(&error));
-            strands.push(Strand::open(path, list, &hints).map_err(failed)?);
+            list_readers.push(ListReader::open(path, list, &hints).map_err(failed)?);
         }
         let base = self.job.directory.clone().unwrap_or_else(|| bag.root().to_owned());
-        let of_payload = |strand: &Strand| {
-            let name = Path::new(&strand.list.name).file_name().unwrap_or_default().as_bytes();
-            name.starts_with(b"manifest-").then(|| strand.list.number)
+        let of_payload = |list_reader: &ListReader| {
+            let name = Path::new(&list_reader.list.name).file_name().unwrap_or_default().as_bytes();
+            name.starts_with(b"manifest-").then(|| list_reader.list.number)
         };
-        let payload = Payload::new(&base, bag, strands.iter().filter_map(of_payload).collect());
+        let payload = Payload::new(&base, bag, list_readers.iter().filter_map(of_payload).collect());
         let whole = Arc::new(self.list(name, true));
-        Ok(Open { strands, turn: 0, base, bag: payload.map(|payload| (whole, payload)) })
+        Ok(Open { list_readers, turn: 0, base, bag: payload.map(|payload| (whole, payload)) })
     }
 
     /// Reads one line, or takes one step at the end of a bag; returns the lists while there is
     /// more.
     fn step(&mut self, mut open: Open) -> Option<Open> {
-        if open.strands.is_empty() {
+        if open.list_readers.is_empty() {
             self.flush(&open.base);
             let (list, payload) = open.bag.as_mut()?;
             return match payload.next(self.stop) {
@@ -206,14 +206,14 @@ impl<'a> Feed<'a> {
                 }
             };
         }
-        open.turn %= open.strands.len();
-        if !open.strands[open.turn].is_ready() {
+        open.turn %= open.list_readers.len();
+        if !open.list_readers[open.turn].is_ready() {
             // The writer of the list may wait for the results of earlier lines.
             self.flush(&open.base);
         }
-        let strand = &mut open.strands[open.turn];
-        let (list, next) = (Arc::clone(&strand.list), strand.next());
-        let line = strand.line;
+        let list_reader = &mut open.list_readers[open.turn];
+        let (list, next) = (Arc::clone(&list_reader.list), list_reader.next());
+        let line = list_reader.line;
         match next {
             Next::Line(read) => {
                 if let (Line::Claim(claim), Some((_, payload))) = (&read, &mut open.bag) {
@@ -229,7 +229,7 @@ impl<'a> Feed<'a> {
                 self.flush(&open.base);
                 let failure = if let Next::Failed(failure) = ended { Some(failure) } else { None };
                 self.push_end(list, failure, String::new());
-                open.strands.remove(open.turn);
+                open.list_readers.remove(open.turn);
             }
         }
         Some(open)
@@ -255,7 +255,7 @@ impl<'a> Feed<'a> {
         if !joins {
             self.flush(base);
         }
-        self.group.push(Placed { list, line, claim });
+        self.group.push(PositionedClaim { list, line, claim });
     }
 
     fn push(&mut self, ticket: Ticket) {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_lines_on_one_file_are_one_read() {
+    fn consecutive_lines_of_a_file_share_one_read() {
         let hex = |algorithm| haul_digest::digest(algorithm, b"").to_string();
         let (md5, sha1) = (hex(Algorithm::Md5), hex(Algorithm::Sha1));
         let lines = format!(
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_of_control_characters_are_read() {
+    fn control_picture_characters_are_decoded() {
         assert_eq!(from_pictures("new\u{240a}line\u{2421}".as_bytes()), Some(b"new\nline\x7f".to_vec()));
         assert_eq!(from_pictures(b"plain"), None);
         assert_eq!(from_pictures("\u{2400}".as_bytes()), None);

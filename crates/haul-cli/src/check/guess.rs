@@ -3,7 +3,7 @@
 
 use super::resolve::Trees;
 use haul_digest::Algorithm;
-use haul_digest::list::{Meaning, Span, Stated};
+use haul_digest::list::{Interpretation, Span, StatedChecksum};
 use haul_engine::sum::{
     Counters, Form, Order, Orders, Outcome, Recipe, Settings, SumError, Sums, Task, Work, run,
 };
@@ -18,7 +18,7 @@ const PROBES_MAX: u32 = 8;
 
 /// Detected algorithms of a list's digests.
 #[derive(Debug, Default)]
-pub(super) struct Settled {
+pub(super) struct DetectedAlgorithms {
     kinds: Vec<Kind>,
 }
 
@@ -30,26 +30,26 @@ struct Kind {
     probes: u32,
 }
 
-impl Settled {
+impl DetectedAlgorithms {
     /// Returns the algorithms to compute for this digest.
-    pub(super) fn choose(&mut self, stated: &Stated) -> Vec<Algorithm> {
+    pub(super) fn choose(&mut self, stated: &StatedChecksum) -> Vec<Algorithm> {
         let may_be = algorithms(stated);
         let is = self.kind(&may_be).and_then(|kind| kind.is);
         is.map_or(may_be, |is| vec![is])
     }
 
     /// Returns true if a file should be hashed first, to detect the algorithm.
-    pub(super) fn wants_probe(&mut self, stated: &Stated) -> bool {
+    pub(super) fn wants_probe(&mut self, stated: &StatedChecksum) -> bool {
         let kind = self.kind(&algorithms(stated));
         kind.is_some_and(|kind| kind.is.is_none() && kind.probes < PROBES_MAX)
     }
 
     /// Evaluates a file that was hashed for all candidates.
-    pub(super) fn learn(&mut self, stated: &Stated, sums: &Sums) {
+    pub(super) fn learn(&mut self, stated: &StatedChecksum, sums: &Sums) {
         let holds = stated.meanings.iter().find(|meaning| agrees(meaning, sums));
         if let Some(kind) = self.kind(&algorithms(stated)) {
             kind.probes += 1;
-            kind.is = kind.is.or(holds.map(Meaning::algorithm));
+            kind.is = kind.is.or(holds.map(Interpretation::algorithm));
         }
     }
 
@@ -68,9 +68,9 @@ impl Settled {
 }
 
 /// Returns the candidate algorithms of a digest, each once.
-pub(super) fn algorithms(stated: &Stated) -> Vec<Algorithm> {
+pub(super) fn algorithms(stated: &StatedChecksum) -> Vec<Algorithm> {
     let mut all: Vec<Algorithm> = Vec::with_capacity(stated.meanings.len());
-    for algorithm in stated.meanings.iter().map(Meaning::algorithm) {
+    for algorithm in stated.meanings.iter().map(Interpretation::algorithm) {
         if !all.contains(&algorithm) {
             all.push(algorithm);
         }
@@ -80,7 +80,7 @@ pub(super) fn algorithms(stated: &Stated) -> Vec<Algorithm> {
 
 /// Returns true if the file matches the meaning. A meaning whose algorithm was not computed does
 /// not match.
-pub(super) fn agrees(meaning: &Meaning, sums: &Sums) -> bool {
+pub(super) fn agrees(meaning: &Interpretation, sums: &Sums) -> bool {
     let of = |digests: &[haul_digest::Digest]| digests.first().map(|digest| digest.algorithm());
     let same = match meaning.digests.as_slice() {
         [one] => sums.digests.contains(one),
@@ -95,7 +95,7 @@ fn is_weak(algorithm: Algorithm) -> bool {
 }
 
 /// Hashes a file again if the first guess of the algorithm may have been wrong.
-pub(super) struct SecondLook<'a> {
+pub(super) struct AlgorithmRetry<'a> {
     pub(super) settings: &'a Settings,
     pub(super) trees: &'a Trees,
     /// Detected leaf size of trees, in bytes; shared with the feed.
@@ -103,10 +103,15 @@ pub(super) struct SecondLook<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-impl SecondLook<'_> {
+impl AlgorithmRetry<'_> {
     /// Returns another algorithm by which the file matches the digest. A digest first treated as
     /// strong is never accepted as a weak one of the same length.
-    pub(super) fn other_meaning(&self, task: &Task, span: Span, stated: &Stated) -> Option<Algorithm> {
+    pub(super) fn other_meaning(
+        &self,
+        task: &Task,
+        span: Span,
+        stated: &StatedChecksum,
+    ) -> Option<Algorithm> {
         let tried = &task.recipe.algorithms;
         let was_strong = tried.iter().all(|&algorithm| !is_weak(algorithm));
         let all = algorithms(stated);
@@ -138,7 +143,7 @@ impl SecondLook<'_> {
 }
 
 /// Returns the forms that a digest may have, the most likely first.
-fn forms(span: Span, trees: &Trees, stated: &Stated) -> Vec<Form> {
+fn forms(span: Span, trees: &Trees, stated: &StatedChecksum) -> Vec<Form> {
     if span == Span::File {
         return vec![Form::Plain];
     }
@@ -158,13 +163,13 @@ pub(super) fn tree(leaf: ByteLen, trees: &Trees, many: bool) -> Form {
 /// Hashes one file with all workers and waits for the result.
 pub(crate) fn measure(settings: &Settings, task: Task, stop: &AtomicBool) -> Outcome {
     let mut found = Outcome::Failed(SumError::Stopped);
-    run(settings, Once(Some(task)), &Counters::new(), stop, |(), outcome| found = outcome);
+    run(settings, SingleTask(Some(task)), &Counters::new(), stop, |(), outcome| found = outcome);
     found
 }
 
-struct Once(Option<Task>);
+struct SingleTask(Option<Task>);
 
-impl Orders for Once {
+impl Orders for SingleTask {
     type Ticket = ();
 
     fn next(&mut self) -> Option<Order<()>> {
@@ -178,11 +183,12 @@ mod tests {
     use haul_digest::digest;
     use haul_model::ByteRange;
 
-    fn stated(algorithms: &[Algorithm], of: Algorithm) -> Stated {
+    fn stated(algorithms: &[Algorithm], of: Algorithm) -> StatedChecksum {
         let bytes = digest(of, b"x").as_bytes().to_vec();
-        let meaning =
-            |&algorithm: &Algorithm| Meaning::of(haul_digest::Digest::from_bytes(algorithm, &bytes).unwrap());
-        Stated { meanings: algorithms.iter().map(meaning).collect() }
+        let meaning = |&algorithm: &Algorithm| {
+            Interpretation::of(haul_digest::Digest::from_bytes(algorithm, &bytes).unwrap())
+        };
+        StatedChecksum { meanings: algorithms.iter().map(meaning).collect() }
     }
 
     fn sums(algorithms: &[Algorithm]) -> Sums {
@@ -199,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn one_match_settles_what_a_list_holds() {
+    fn the_first_match_settles_the_algorithm_of_a_list() {
         let may_be = [Algorithm::Sha256, Algorithm::Blake3];
         let blake3 = stated(&may_be, Algorithm::Blake3);
-        let mut settled = Settled::default();
+        let mut settled = DetectedAlgorithms::default();
         assert_eq!(settled.choose(&blake3), may_be);
         assert!(settled.wants_probe(&blake3));
         settled.learn(&blake3, &sums(&may_be));
@@ -218,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn files_that_never_match_stop_holding_up_the_others() {
+    fn detection_stops_after_the_maximum_number_of_probes() {
         let may_be = [Algorithm::Sha256, Algorithm::Blake3];
         let wrong = stated(&may_be, Algorithm::Sha3_256);
-        let mut settled = Settled::default();
+        let mut settled = DetectedAlgorithms::default();
         for _ in 0..PROBES_MAX {
             assert!(settled.wants_probe(&wrong));
             settled.learn(&wrong, &sums(&may_be));
@@ -231,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn a_strong_digest_never_passes_for_a_weak_one() {
+    fn a_strong_digest_is_not_rechecked_as_a_weak_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         std::fs::write(&path, "x").unwrap();
         let stop = AtomicBool::new(false);
         let settings = Settings { workers: 1, ..Settings::new() };
         let trees = Trees { leaves: vec![ByteLen(4096)], part: None };
-        let look = SecondLook { settings: &settings, trees: &trees, leaf: Arc::default(), stop: &stop };
+        let look = AlgorithmRetry { settings: &settings, trees: &trees, leaf: Arc::default(), stop: &stop };
         let task = |algorithm| Task {
             source: haul_engine::sum::Source::Path(path.clone().into()),
             recipe: Arc::new(Recipe { algorithms: vec![algorithm], form: Form::Plain }),

@@ -1,7 +1,7 @@
 //! Records of `haul sum --json`: one object per line.
 
 use crate::sum::base64;
-use haul_digest::list::{Claim, Dialect, Flaw, Foreign, Line, Meaning, Span, Stated};
+use haul_digest::list::{Claim, Dialect, Flaw, Foreign, Interpretation, Line, Span, StatedChecksum};
 use haul_digest::{Algorithm, Digest, DigestError};
 use haul_model::ByteRange;
 use serde::Deserialize;
@@ -34,7 +34,7 @@ impl Record {
         let flaw = |text: &str| Flaw::Record(text.to_owned());
         let name = match (self.path, self.path_base64) {
             (Some(path), _) => path.into_bytes(),
-            (None, Some(text)) => base64::decode(&text).ok_or_else(|| flaw("path_base64 is no base64"))?,
+            (None, Some(text)) => base64::decode(&text).ok_or_else(|| flaw("path_base64 is not base64"))?,
             (None, None) => return Err(Flaw::NoName),
         };
         if name.is_empty() {
@@ -62,7 +62,7 @@ impl Record {
             let parts = self.subtrees.get(&kind).filter(|roots| !roots.is_empty());
             let texts = parts.map_or(std::slice::from_ref(&text), Vec::as_slice);
             let digests = texts.iter().map(|text| digest(algorithm, text)).collect::<Result<_, _>>()?;
-            stated.push(Stated { meanings: vec![Meaning { digests, blocks: None }] });
+            stated.push(StatedChecksum { meanings: vec![Interpretation { digests, blocks: None }] });
         }
         if stated.is_empty() {
             return match (foreign, excluded) {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_and_their_faults_told() {
+    fn records_are_parsed_and_malformed_records_are_detected() {
         let md5 = "d41d8cd98f00b204e9800998ecf8427e";
         let line = format!(r#"{{"path":"a","size":0,"digests":{{"md5":"{md5}","new":"00"}},"later":1}}"#);
         let Line::Claim(claim) = read(line.as_bytes(), None) else { panic!("a claim") };

@@ -10,14 +10,14 @@ mod bag;
 mod feed;
 mod guess;
 mod json;
+mod list_reader;
 mod report;
 mod resolve;
-mod strand;
 mod tally;
 
 use crate::console::this_command;
 use crate::interrupt::Interrupt;
-use crate::progress::{self, Standing};
+use crate::progress::{self, ProgressSnapshot};
 use crate::sum::output::Output;
 use crate::tool::without_controls;
 use args::Args;
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const NAME: &str = "haul check";
 
 /// Exit status of a usage error; a check that fails has 1.
-const MISTAKE: u8 = 2;
+const EXIT_USAGE: u8 = 2;
 
 /// Runs the command; `args` do not include its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn mistake(text: &str) -> ExitCode {
     eprintln!("{NAME}: {}\nTry '{NAME} --help' for more information.", without_controls(text));
-    ExitCode::from(MISTAKE)
+    ExitCode::from(EXIT_USAGE)
 }
 
 fn start(job: &Job) -> ExitCode {
@@ -79,7 +79,7 @@ fn start(job: &Job) -> ExitCode {
     let stop = interrupt.flag();
     let counters = Counters::new();
     let mut out = Output::new(NAME, stop);
-    let wanted = job.progress || progress::is_drawn_unasked(NAME, !job.manner.status);
+    let wanted = job.progress || progress::is_shown_by_default(NAME, !job.output_options.status);
     let well = watch(wanted, &counters, || {
         let mut report = Report::new(job, stop, &mut out);
         let feed = Feed::new(job, stop, report.leaf());
@@ -99,5 +99,5 @@ fn start(job: &Job) -> ExitCode {
 }
 
 fn watch<T>(wanted: bool, counters: &Counters, work: impl FnOnce() -> T) -> T {
-    progress::watch(wanted, || Standing::from(counters), work)
+    progress::watch(wanted, || ProgressSnapshot::from(counters), work)
 }

@@ -1,13 +1,13 @@
 //! Output of a check: a verdict for each line, and the detected format of each list.
 
-use super::feed::{Group, Placed, Ticket};
-use super::guess::{SecondLook, agrees, algorithms};
-use super::resolve::{Job, Manner};
-use super::strand::List;
+use super::feed::{Group, PositionedClaim, Ticket};
+use super::guess::{AlgorithmRetry, agrees, algorithms};
+use super::list_reader::List;
+use super::resolve::{Job, OutputOptions};
 use super::tally::Tally;
 use crate::sum::base64;
 use crate::sum::output::Output;
-use haul_digest::list::{Claim, Foreign, Meaning, Stated, escape};
+use haul_digest::list::{Claim, Foreign, Interpretation, StatedChecksum, escape};
 use haul_engine::copy::quote;
 use haul_engine::sum::{Outcome, SumError, Sums};
 use std::collections::BTreeMap;
@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 /// Receives results in the order of the lines.
 pub(super) struct Report<'a, 'o> {
     job: &'a Job,
-    manner: Manner,
+    output_options: OutputOptions,
     out: &'a mut Output<'o>,
-    look: SecondLook<'a>,
+    look: AlgorithmRetry<'a>,
     /// Tallies of the lists in progress, by their numbers.
     tallies: BTreeMap<u64, Tally>,
     well: bool,
@@ -44,9 +44,17 @@ struct Verdict<'t> {
 impl<'a, 'o> Report<'a, 'o> {
     pub(super) fn new(job: &'a Job, stop: &'a AtomicBool, out: &'a mut Output<'o>) -> Report<'a, 'o> {
         let leaf = Arc::new(AtomicU64::new(job.trees.leaves[0].0));
-        let look = SecondLook { settings: &job.settings, trees: &job.trees, leaf, stop };
+        let look = AlgorithmRetry { settings: &job.settings, trees: &job.trees, leaf, stop };
         let watched = io::stdout().is_terminal();
-        Report { job, manner: job.manner, out, look, tallies: BTreeMap::new(), well: true, watched }
+        Report {
+            job,
+            output_options: job.output_options,
+            out,
+            look,
+            tallies: BTreeMap::new(),
+            well: true,
+            watched,
+        }
     }
 
     /// Returns the detected leaf size of trees, shared with the feed.
@@ -68,7 +76,7 @@ impl<'a, 'o> Report<'a, 'o> {
             }
             Ticket::Malformed { list, line, flaw } => {
                 self.tally(&list).malformed += 1;
-                if self.manner.warn {
+                if self.output_options.warn {
                     let text = format!("{line}: improperly formatted checksum line: {flaw}");
                     self.out.complain_of(&list.name, &text);
                 }
@@ -98,7 +106,7 @@ impl<'a, 'o> Report<'a, 'o> {
 
     fn unreadable(&mut self, group: &Group, error: &SumError) {
         let missing = matches!(error, SumError::Open(error) if error.kind() == io::ErrorKind::NotFound);
-        let told = !(missing && self.manner.ignore_missing);
+        let told = !(missing && self.output_options.ignore_missing);
         if told {
             self.out.complain_of(OsStr::from_bytes(&group.name), &error.to_string());
         }
@@ -119,7 +127,7 @@ impl<'a, 'o> Report<'a, 'o> {
         }
     }
 
-    fn compare(&mut self, group: &Group, placed: &Placed, sums: &Sums) {
+    fn compare(&mut self, group: &Group, placed: &PositionedClaim, sums: &Sums) {
         let claim = &placed.claim;
         let mut found = Vec::with_capacity(claim.stated.len());
         let mut wrong = Vec::new();
@@ -137,7 +145,7 @@ impl<'a, 'o> Report<'a, 'o> {
         *tally.taken.entry((claim.dialect, label.clone())).or_default() += 1;
         if is_well {
             tally.matched += 1;
-            if !self.manner.quiet {
+            if !self.output_options.quiet {
                 let verdict = Verdict { text: "OK", word: "ok", detail: String::new() };
                 self.verdict(&group.name, Some(placed), Some(&label), &verdict);
             }
@@ -145,7 +153,7 @@ impl<'a, 'o> Report<'a, 'o> {
         }
         tally.mismatched += 1;
         let detail = match size {
-            Some(size) => format!("the list says {size} bytes, it has {}", sums.range.len()),
+            Some(size) => format!("the list says {size} bytes, the file has {}", sums.range.len()),
             None if claim.stated.len() > 1 => {
                 format!("differs in {}", names(&wrong.iter().map(String::as_str).collect::<Vec<_>>(), ", "))
             }
@@ -160,8 +168,9 @@ impl<'a, 'o> Report<'a, 'o> {
     }
 
     /// Returns the algorithm by which the file matches the digest.
-    fn holds(&self, group: &Group, stated: &Stated, sums: &Sums) -> Option<haul_digest::Algorithm> {
-        let at_once = stated.meanings.iter().find(|meaning| agrees(meaning, sums)).map(Meaning::algorithm);
+    fn holds(&self, group: &Group, stated: &StatedChecksum, sums: &Sums) -> Option<haul_digest::Algorithm> {
+        let at_once =
+            stated.meanings.iter().find(|meaning| agrees(meaning, sums)).map(Interpretation::algorithm);
         let can_be_read_again = group.name != b"-";
         at_once.or_else(|| {
             if can_be_read_again { self.look.other_meaning(&group.task, group.span, stated) } else { None }
@@ -170,7 +179,7 @@ impl<'a, 'o> Report<'a, 'o> {
 
     fn foreign(&mut self, list: &List, foreign: &Foreign) {
         self.tally(list).add_foreign(&foreign.algorithm);
-        let detail = format!("{} is not computed here", foreign.algorithm);
+        let detail = format!("{} is not supported", foreign.algorithm);
         let text = format!("NOT CHECKED, {detail}");
         self.verdict(
             &foreign.name,
@@ -187,7 +196,7 @@ impl<'a, 'o> Report<'a, 'o> {
                 let shown = text.to_uppercase();
                 self.verdict(name, None, None, &Verdict { text: &shown, word: "bag", detail: String::new() });
             }
-            None if !self.manner.status => self.out.complain_of(&bag.name, text),
+            None if !self.output_options.status => self.out.complain_of(&bag.name, text),
             None => {}
         }
     }
@@ -196,15 +205,15 @@ impl<'a, 'o> Report<'a, 'o> {
     fn verdict(
         &mut self,
         name: &[u8],
-        placed: Option<&Placed>,
+        placed: Option<&PositionedClaim>,
         algorithm: Option<&str>,
         verdict: &Verdict<'_>,
     ) {
-        if self.manner.status {
+        if self.output_options.status {
             return;
         }
         let mut line = Vec::with_capacity(name.len() + verdict.text.len() + verdict.detail.len() + 8);
-        if self.manner.json {
+        if self.output_options.json {
             let mut record = serde_json::json!({ "status": verdict.word });
             match std::str::from_utf8(name) {
                 Ok(text) => record["path"] = text.into(),
@@ -247,7 +256,7 @@ impl<'a, 'o> Report<'a, 'o> {
         let tally = self.tallies.remove(&list.number).unwrap_or_default();
         let well = match list.is_bag {
             true => tally.faults == 0,
-            false => failure.is_none() && tally.is_well(self.manner),
+            false => failure.is_none() && tally.is_well(self.output_options),
         };
         self.well &= well;
         if let Some(failure) = failure {
@@ -255,23 +264,23 @@ impl<'a, 'o> Report<'a, 'o> {
         } else if !list.is_bag && tally.claims + tally.foreign_lines() == 0 {
             let none = match tally.excluded {
                 0 => "no properly formatted checksum lines found",
-                _ => "no checksum lines of the kinds asked for found",
+                _ => "no checksum lines of the requested algorithms found",
             };
             self.out.complain_of(&list.name, none);
         }
-        if self.manner.json {
+        if self.output_options.json {
             let record = tally.json(list, failure, remark);
             return self.out.line(format!("{record}\n").as_bytes());
         }
-        if self.manner.status {
+        if self.output_options.status {
             return;
         }
-        let taken = if list.is_bag { remark.to_owned() } else { tally.taken_for() };
-        let is_silent = self.manner.quiet && well;
+        let taken = if list.is_bag { remark.to_owned() } else { tally.detected_format() };
+        let is_silent = self.output_options.quiet && well;
         if !(taken.is_empty() || is_silent) {
-            self.out.complain_of(&list.name, &format!("taken for {taken}"));
+            self.out.complain_of(&list.name, &format!("detected as {taken}"));
         }
-        for warning in tally.warnings(self.manner) {
+        for warning in tally.warnings(self.output_options) {
             self.out.complain(&warning);
         }
         self.advise(list, &tally);
@@ -285,7 +294,7 @@ impl<'a, 'o> Report<'a, 'o> {
         };
         let would_be_found = dir.join(OsStr::from_bytes(first)).exists();
         if tally.missing == tally.claims && would_be_found && self.job.directory.is_none() {
-            let text = format!("the files lie beside the list: add -C {}", quote(dir.as_os_str()));
+            let text = format!("the files are next to the list; add -C {}", quote(dir.as_os_str()));
             self.out.complain_of(&list.name, &text);
         }
     }
@@ -297,7 +306,8 @@ fn names(all: &[&str], between: &str) -> String {
 
 /// Returns the candidate algorithms of a line: `md5, sha256`, or `adler32 or crc32`.
 fn may_be(claim: &Claim) -> String {
-    let one =
-        |stated: &Stated| names(&algorithms(stated).iter().map(|a| a.name()).collect::<Vec<_>>(), " or ");
+    let one = |stated: &StatedChecksum| {
+        names(&algorithms(stated).iter().map(|a| a.name()).collect::<Vec<_>>(), " or ")
+    };
     claim.stated.iter().map(one).collect::<Vec<_>>().join(", ")
 }

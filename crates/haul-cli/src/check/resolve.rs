@@ -19,14 +19,14 @@ pub(super) struct Job {
     /// bag, its own directory.
     pub(super) directory: Option<PathBuf>,
     pub(super) zero: bool,
-    pub(super) manner: Manner,
+    pub(super) output_options: OutputOptions,
     pub(super) trees: Trees,
     pub(super) progress: bool,
 }
 
 /// Output options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Manner {
+pub(super) struct OutputOptions {
     pub(super) quiet: bool,
     pub(super) status: bool,
     pub(super) strict: bool,
@@ -46,18 +46,18 @@ pub(super) struct Trees {
 
 /// Usage error.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub(super) enum Mistake {
+pub(super) enum UsageError {
     #[error("{0}")]
     Algorithm(#[from] haul_digest::UnknownAlgorithm),
     #[error("{0}")]
     Size(String),
-    #[error("a leaf of a hash tree holds at least one byte")]
+    #[error("invalid leaf size 0: a leaf has at least one byte")]
     EmptyLeaf,
-    #[error("--split-size must be the leaf of --tree times a power of two")]
+    #[error("invalid split size: it must be the leaf size of --tree times a power of two")]
     Split,
-    #[error("invalid number of threads '{0}': 1 to {most} are possible", most = limits::WORKERS_MAX)]
+    #[error("invalid number of threads '{0}': valid values are 1 to {most}", most = limits::WORKERS_MAX)]
     Threads(String),
-    #[error("--json and --status exclude each other")]
+    #[error("cannot combine --json with --status")]
     SilentJson,
 }
 
@@ -65,11 +65,11 @@ pub(super) enum Mistake {
 const LEAVES: [ByteLen; 2] = [ByteLen(limits::OBJECT_BYTES_DEFAULT), ByteLen(1 << 30)];
 
 /// Resolves the arguments.
-pub(super) fn resolve(args: Args) -> Result<Job, Mistake> {
+pub(super) fn resolve(args: Args) -> Result<Job, UsageError> {
     if args.json && args.status {
-        return Err(Mistake::SilentJson);
+        return Err(UsageError::SilentJson);
     }
-    let manner = Manner {
+    let output_options = OutputOptions {
         quiet: args.quiet,
         status: args.status,
         strict: args.strict,
@@ -83,46 +83,48 @@ pub(super) fn resolve(args: Args) -> Result<Job, Mistake> {
         forced: forced(&args.algorithm)?,
         directory: args.directory.map(PathBuf::from),
         zero: args.zero,
-        manner,
+        output_options,
         trees: trees(args.tree.as_deref(), args.split_size.as_deref())?,
         progress: args.progress,
     })
 }
 
-fn forced(names: &[String]) -> Result<Option<Vec<Algorithm>>, Mistake> {
+fn forced(names: &[String]) -> Result<Option<Vec<Algorithm>>, UsageError> {
     let mut all = Vec::new();
     for name in names.iter().flat_map(|names| names.split(',')) {
         let name = name.trim();
         match list::forced(name) {
             Some(algorithms) => all.extend(algorithms),
-            None => return Err(Mistake::Algorithm(haul_digest::UnknownAlgorithm { name: name.to_owned() })),
+            None => {
+                return Err(UsageError::Algorithm(haul_digest::UnknownAlgorithm { name: name.to_owned() }));
+            }
         }
     }
     Ok((!all.is_empty()).then_some(all))
 }
 
-fn settings(threads: Option<&str>) -> Result<Settings, Mistake> {
+fn settings(threads: Option<&str>) -> Result<Settings, UsageError> {
     let mut settings = Settings::new();
     if let Some(text) = threads {
         let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
-        settings.workers = wanted.ok_or_else(|| Mistake::Threads(text.to_owned()))?;
+        settings.workers = wanted.ok_or_else(|| UsageError::Threads(text.to_owned()))?;
         settings.block_bytes = Settings::block_bytes_for(settings.workers);
     }
     Ok(settings)
 }
 
-fn trees(leaf: Option<&str>, part: Option<&str>) -> Result<Trees, Mistake> {
+fn trees(leaf: Option<&str>, part: Option<&str>) -> Result<Trees, UsageError> {
     let size =
-        |text: &str| parse_size(text, 1).map(ByteLen).map_err(|error| Mistake::Size(error.to_string()));
+        |text: &str| parse_size(text, 1).map(ByteLen).map_err(|error| UsageError::Size(error.to_string()));
     let (leaf, part) = (leaf.map(size).transpose()?, part.map(size).transpose()?);
     if leaf == Some(ByteLen(0)) {
-        return Err(Mistake::EmptyLeaf);
+        return Err(UsageError::EmptyLeaf);
     }
     let leaves = leaf.map_or(LEAVES.to_vec(), |leaf| vec![leaf]);
     if let Some(part) = part {
         let fits = |leaf: &ByteLen| part.0.is_multiple_of(leaf.0) && (part.0 / leaf.0).is_power_of_two();
         if !leaves.iter().any(fits) {
-            return Err(Mistake::Split);
+            return Err(UsageError::Split);
         }
         let leaves = leaves.into_iter().filter(fits).collect();
         return Ok(Trees { leaves, part: Some(part) });
@@ -135,21 +137,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_crc32_means_two_things_and_all_other_names_one() {
+    fn crc32_selects_two_algorithms_and_other_names_one() {
         let read = |name: &str| forced(&[name.to_owned()]);
         assert_eq!(read("crc32"), Ok(Some(vec![Algorithm::Crc32, Algorithm::Cksum])));
         assert_eq!(read("zcrc32,md5"), Ok(Some(vec![Algorithm::Crc32, Algorithm::Md5])));
         assert_eq!(forced(&[]), Ok(None));
-        assert!(matches!(read("md7"), Err(Mistake::Algorithm(_))));
+        assert!(matches!(read("md7"), Err(UsageError::Algorithm(_))));
     }
 
     #[test]
-    fn shapes_of_trees_are_held_to_their_rule() {
+    fn tree_leaf_and_part_sizes_are_validated() {
         assert_eq!(trees(None, None).unwrap().leaves, LEAVES);
         assert_eq!(trees(Some("100"), Some("400")).unwrap().part, Some(ByteLen(400)));
-        assert_eq!(trees(Some("0"), None), Err(Mistake::EmptyLeaf));
-        assert_eq!(trees(Some("100"), Some("300")), Err(Mistake::Split));
+        assert_eq!(trees(Some("0"), None), Err(UsageError::EmptyLeaf));
+        assert_eq!(trees(Some("100"), Some("300")), Err(UsageError::Split));
         assert_eq!(trees(None, Some("8M")).unwrap().leaves, [ByteLen(4 << 20)]);
-        assert!(matches!(trees(Some("x"), None), Err(Mistake::Size(_))));
+        assert!(matches!(trees(Some("x"), None), Err(UsageError::Size(_))));
     }
 }

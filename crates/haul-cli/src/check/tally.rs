@@ -1,7 +1,7 @@
 //! Counts of one list, and their summary.
 
-use super::resolve::Manner;
-use super::strand::List;
+use super::list_reader::List;
+use super::resolve::OutputOptions;
 use haul_digest::list::Dialect;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ const FOREIGN_NAMES_MAX: usize = 16;
 
 /// One format and algorithm of a list, in JSON.
 #[derive(Serialize)]
-struct Taken<'a> {
+struct DetectedFormat<'a> {
     format: &'static str,
     algorithm: &'a str,
     lines: u64,
@@ -53,15 +53,15 @@ impl Tally {
     }
 
     /// Returns true if the list verified without failure.
-    pub(super) fn is_well(&self, manner: Manner) -> bool {
-        let unverified = manner.ignore_missing && self.matched == 0;
-        let lax = self.malformed == 0 || !manner.strict;
+    pub(super) fn is_well(&self, output_options: OutputOptions) -> bool {
+        let unverified = output_options.ignore_missing && self.matched == 0;
+        let lax = self.malformed == 0 || !output_options.strict;
         let bad = self.mismatched + self.unreadable + self.faults + self.foreign_lines();
         self.claims > 0 && bad == 0 && lax && !unverified
     }
 
     /// Returns the warnings at the end of a list, in md5sum's wording if it has the same warning.
-    pub(super) fn warnings(&self, manner: Manner) -> Vec<String> {
+    pub(super) fn warnings(&self, output_options: OutputOptions) -> Vec<String> {
         let mut all = Vec::new();
         let mut warn = |count: u64, one: &str, many: &str| {
             if count > 0 {
@@ -72,12 +72,12 @@ impl Tally {
         warn(self.unreadable, "listed file could not be read", "listed files could not be read");
         warn(self.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
         for (name, count) in &self.foreign {
-            let one = format!("line has a checksum that is not computed here: {name}");
-            warn(*count, &one, &format!("lines have checksums that are not computed here: {name}"));
+            let one = format!("line has an unsupported checksum: {name}");
+            warn(*count, &one, &format!("lines have unsupported checksums: {name}"));
         }
-        warn(self.excluded, "line of another kind passed over", "lines of other kinds passed over");
+        warn(self.excluded, "line of another algorithm skipped", "lines of other algorithms skipped");
         warn(self.faults, "fault in the bag", "faults in the bag");
-        if manner.ignore_missing && self.claims > 0 && self.matched + self.mismatched == 0 {
+        if output_options.ignore_missing && self.claims > 0 && self.matched + self.mismatched == 0 {
             all.push("no file was verified".to_owned());
         }
         all
@@ -85,7 +85,7 @@ impl Tally {
 
     /// Returns `plain lines ...: sha256; BSD tags: md5, sha1`. Ambiguous names are left out if the
     /// format has definite ones.
-    pub(super) fn taken_for(&self) -> String {
+    pub(super) fn detected_format(&self) -> String {
         let mut by_dialect: BTreeMap<Dialect, Vec<&str>> = BTreeMap::new();
         for (dialect, algorithm) in self.taken.keys() {
             by_dialect.entry(*dialect).or_default().push(algorithm);
@@ -103,10 +103,14 @@ impl Tally {
 
     /// Returns the JSON record of a list's end.
     pub(super) fn json(&self, list: &List, failure: Option<&str>, remark: &str) -> serde_json::Value {
-        let taken: Vec<Taken<'_>> = self
+        let taken: Vec<DetectedFormat<'_>> = self
             .taken
             .iter()
-            .map(|((dialect, algorithm), lines)| Taken { format: dialect.name(), algorithm, lines: *lines })
+            .map(|((dialect, algorithm), lines)| DetectedFormat {
+                format: dialect.name(),
+                algorithm,
+                lines: *lines,
+            })
             .collect();
         let mut record = serde_json::json!({
             "list": list.name.to_string_lossy(),
@@ -135,10 +139,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_well_only_if_nothing_is_wrong() {
+    fn a_list_passes_only_without_faults() {
         let good = Tally { claims: 2, matched: 2, ..Tally::default() };
-        let strict = Manner { strict: true, ..Manner::default() };
-        let lenient = Manner { ignore_missing: true, ..Manner::default() };
+        let strict = OutputOptions { strict: true, ..OutputOptions::default() };
+        let lenient = OutputOptions { ignore_missing: true, ..OutputOptions::default() };
         assert!(good.is_well(strict));
         let one = |change: fn(&mut Tally)| {
             let mut tally = good.clone();
@@ -147,17 +151,17 @@ mod tests {
         };
         let foreign = one(|tally| tally.add_foreign("SHAKE128"));
         for bad in [one(|t| t.mismatched = 1), one(|t| t.unreadable = 1), one(|t| t.faults = 1), foreign] {
-            assert!(!bad.is_well(Manner::default()), "{bad:?}");
-            assert_eq!(bad.warnings(Manner::default()).len(), 1, "{bad:?}");
+            assert!(!bad.is_well(OutputOptions::default()), "{bad:?}");
+            assert_eq!(bad.warnings(OutputOptions::default()).len(), 1, "{bad:?}");
         }
         let malformed = one(|tally| tally.malformed = 1);
-        assert!(malformed.is_well(Manner::default()) && !malformed.is_well(strict));
+        assert!(malformed.is_well(OutputOptions::default()) && !malformed.is_well(strict));
         assert!(!Tally { claims: 1, missing: 1, ..Tally::default() }.is_well(lenient));
-        assert!(!Tally::default().is_well(Manner::default()));
+        assert!(!Tally::default().is_well(OutputOptions::default()));
     }
 
     #[test]
-    fn foreign_names_are_bounded() {
+    fn stored_unsupported_algorithm_names_are_bounded() {
         let mut tally = Tally::default();
         (0..100).for_each(|number| tally.add_foreign(&format!("X{number}")));
         assert_eq!((tally.foreign.len(), tally.foreign_lines()), (FOREIGN_NAMES_MAX + 1, 100));

@@ -5,12 +5,12 @@ mod prompt;
 use crate::tool::{is_own_name, without_controls};
 use haul_digest::Digest;
 use haul_engine::copy::{
-    CopyError, FileFigures, HashLine, Print, Question, Report, Tally, cause, quote_if_needed,
+    CopyError, CopyObserver, FileFigures, HashLine, Print, Question, Tally, cause, quote_if_needed,
 };
-use haul_engine::moving::{MoveError, MoveReport};
+use haul_engine::moving::{MoveError, MoveObserver};
 use haul_model::{Level, format_size};
 use haul_sys::{program, signals, transfer};
-use prompt::Answers;
+use prompt::AnswerReader;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -31,7 +31,7 @@ pub(crate) struct Console<'a> {
     source_name: bool,
     /// Set to `true` to cancel the wait for an answer.
     stop: &'a AtomicBool,
-    answers: Mutex<Answers<io::Stdin>>,
+    answers: Mutex<AnswerReader<io::Stdin>>,
     /// Number of files that arrived completely.
     copied: AtomicU64,
     /// First failed write to standard output or to a pipe that is a sink. Reported once, at the
@@ -51,7 +51,7 @@ impl<'a> Console<'a> {
             figures: print.stats,
             source_name: print.source_name,
             stop,
-            answers: Mutex::new(Answers::new(io::stdin())),
+            answers: Mutex::new(AnswerReader::new(io::stdin())),
             copied: AtomicU64::new(0),
             broken: Mutex::default(),
             is_broken: AtomicBool::new(false),
@@ -93,7 +93,7 @@ impl<'a> Console<'a> {
             let why = if program::was_closed(0) { format!(": {}", cause(error)) } else { String::new() };
             say(self.tool, &format_args!("error closing file{why}"));
         }
-        let failed = failed || (!is_own_name(self.tool) && (unread.is_some() || is_unheard()));
+        let failed = failed || (!is_own_name(self.tool) && (unread.is_some() || has_stderr_failed()));
         match self.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => ExitCode::from(unwritten(self.tool, &error, 1)),
             None if failed => ExitCode::FAILURE,
@@ -130,7 +130,7 @@ impl<'a> Console<'a> {
     }
 }
 
-impl Report for Console<'_> {
+impl CopyObserver for Console<'_> {
     fn failed(&self, error: &CopyError) {
         match error {
             // The sink is a pipe, such as /dev/stdout, and its reader has closed it.
@@ -184,7 +184,7 @@ impl Report for Console<'_> {
                 bytes: figures.bytes,
                 seconds,
                 proof: figures.level.to_string(),
-                passed: figures.passed.map(|digest| Passed {
+                passed: figures.passed.map(|digest| UncheckedDigest {
                     algorithm: digest.algorithm().name(),
                     digest: digest.to_string(),
                 }),
@@ -211,7 +211,7 @@ impl Report for Console<'_> {
     }
 }
 
-impl MoveReport for Console<'_> {
+impl MoveObserver for Console<'_> {
     fn not_moved(&self, error: &MoveError) {
         self.failure(error);
     }
@@ -287,7 +287,7 @@ fn proved(level: Level) -> String {
 
 /// Returns the digest of the copied bytes as the end of a file's line.
 fn passed(digest: &Digest) -> String {
-    format!(", {} of what passed by: {digest}", digest.algorithm().name())
+    format!(", {} of the copied bytes: {digest}", digest.algorithm().name())
 }
 
 /// Returns the command of this process, as it was typed and quoted for a shell.
@@ -306,20 +306,20 @@ pub(crate) fn say(tool: &str, message: &dyn std::fmt::Display) {
 }
 
 /// Set to `true` if a message could not be written.
-static UNHEARD: AtomicBool = AtomicBool::new(false);
+static STDERR_FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Writes to standard error without the library, which silently discards output to a closed
 /// descriptor.
 pub(crate) fn complain(text: &[u8]) {
     // If standard error is closed, the exit status alone can report it.
     if transfer::write_stream(io::stderr(), text).is_err() {
-        UNHEARD.store(true, Ordering::Relaxed);
+        STDERR_FAILED.store(true, Ordering::Relaxed);
     }
 }
 
 /// Returns true if a message could not be written: GNU's tools then fail.
-pub(crate) fn is_unheard() -> bool {
-    UNHEARD.load(Ordering::Relaxed)
+pub(crate) fn has_stderr_failed() -> bool {
+    STDERR_FAILED.load(Ordering::Relaxed)
 }
 
 /// Returns `HEX  NAME` as md5sum prints it, with mutil's marks for trees and parts.
@@ -366,7 +366,7 @@ enum Event<'a> {
         /// Digest of the bytes that were read and handed to the sink, if no higher level was
         /// verified.
         #[serde(skip_serializing_if = "Option::is_none")]
-        passed: Option<Passed<'a>>,
+        passed: Option<UncheckedDigest<'a>>,
     },
     /// A file's digest is known.
     Hash {
@@ -414,7 +414,7 @@ fn is_nothing(count: &u64) -> bool {
 
 /// A digest that was not compared with anything.
 #[derive(Serialize)]
-struct Passed<'a> {
+struct UncheckedDigest<'a> {
     algorithm: &'a str,
     digest: String,
 }
@@ -426,7 +426,7 @@ mod tests {
     use haul_model::ByteRange;
 
     #[test]
-    fn hash_lines_are_md5sums_and_mutils() {
+    fn hash_lines_use_the_formats_of_md5sum_and_mutil() {
         let digests = [digest(Algorithm::Md5, b"")];
         let line = |name: &str, tree, part| {
             let hash = HashLine { name: OsStr::new(name), digests: &digests, tree, part };

@@ -13,7 +13,7 @@ const READ_BYTES: usize = 4096;
 /// standard library's buffer cannot report whether it is empty, and a wait for the descriptor would
 /// miss buffered answers.
 #[derive(Debug)]
-pub(crate) struct Answers<F> {
+pub(crate) struct AnswerReader<F> {
     fd: F,
     unused: Vec<u8>,
     /// True after the end of the input. A terminal could return more, but a user who types Ctrl-D
@@ -23,9 +23,9 @@ pub(crate) struct Answers<F> {
     failure: Option<io::Error>,
 }
 
-impl<F: AsFd> Answers<F> {
-    pub(crate) fn new(fd: F) -> Answers<F> {
-        Answers { fd, unused: Vec::new(), is_over: false, failure: None }
+impl<F: AsFd> AnswerReader<F> {
+    pub(crate) fn new(fd: F) -> AnswerReader<F> {
+        AnswerReader { fd, unused: Vec::new(), is_over: false, failure: None }
     }
 
     /// Reads one line and returns true if the line starts as "yes" does. Returns false at the end
@@ -79,28 +79,28 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn each_question_takes_one_line() {
+    fn each_prompt_reads_one_line() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(b"y\nno\n\nYes\nlast words").unwrap();
         drop(writer);
         let stop = AtomicBool::new(false);
-        let mut answers = Answers::new(reader);
+        let mut answers = AnswerReader::new(reader);
         let given: Vec<bool> = (0..7).map(|_| answers.is_yes(&stop)).collect();
         assert_eq!(given, [true, false, false, true, false, false, false]);
     }
 
     #[test]
-    fn a_last_line_need_not_end() {
+    fn the_last_answer_needs_no_newline() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(b"y").unwrap();
         drop(writer);
-        assert!(Answers::new(reader).is_yes(&AtomicBool::new(false)));
+        assert!(AnswerReader::new(reader).is_yes(&AtomicBool::new(false)));
     }
 
     /// Regression: each further question at a terminal waited for another answer. GNU's tools take
     /// the end of the input as "no" to all further questions.
     #[test]
-    fn after_the_end_of_the_input_nothing_more_is_read() {
+    fn no_input_is_read_after_end_of_file() {
         let home = tempfile::tempdir().unwrap();
         let fifo = home.path().join("fifo");
         rustix::fs::mkfifoat(haul_sys::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
@@ -110,16 +110,16 @@ mod tests {
         let reader = std::fs::File::open(&fifo).unwrap();
         drop(held);
         let stop = AtomicBool::new(false);
-        let mut answers = Answers::new(reader);
+        let mut answers = AnswerReader::new(reader);
         assert!(!answers.is_yes(&stop));
         std::fs::File::options().read(true).write(true).open(&fifo).unwrap().write_all(b"y\n").unwrap();
         assert!(!answers.is_yes(&stop));
     }
 
     #[test]
-    fn who_is_told_to_stop_does_not_wait_for_an_answer() {
+    fn a_stop_request_prevents_reading_an_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         writer.write_all(b"y").unwrap();
-        assert!(!Answers::new(reader).is_yes(&AtomicBool::new(true)));
+        assert!(!AnswerReader::new(reader).is_yes(&AtomicBool::new(true)));
     }
 }

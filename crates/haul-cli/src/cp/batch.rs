@@ -49,11 +49,14 @@ pub(super) fn standard_input() -> io::Result<Lines<BufReader<File>>> {
 pub(super) enum BatchError {
     #[error("standard input: {0}")]
     Read(#[from] io::Error),
-    #[error("standard input, line {line}: two names were expected: SOURCE DEST [START-END,...]")]
+    #[error("standard input, line {line}: expected two names: SOURCE DEST [START-END,...]")]
     Names { line: u64 },
     #[error("standard input, line {line}: {} is not percent-encoded", quote(name))]
     Encoding { line: u64, name: OsString },
-    #[error("standard input, line {line}: {} is no range START-END with START below END", quote(range))]
+    #[error(
+        "standard input, line {line}: invalid range {}: expected START-END with START below END",
+        quote(range)
+    )]
     Range { line: u64, range: OsString },
     #[error("standard input, line {line}: longer than {} bytes", limits::LIST_LINE_BYTES_MAX)]
     TooLong { line: u64 },
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_give_names_and_ranges() {
+    fn lines_are_parsed_into_names_and_ranges() {
         let (items, errors) = read(b"a%20b c\n\nd e 0-5,7-9\n");
         assert_eq!(errors, [""; 0]);
         assert_eq!(items[0].source, "a b");
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_named_and_the_rest_goes_on() {
+    fn bad_lines_are_reported_and_the_other_lines_are_read() {
         let long = vec![b'x'; limits::LIST_LINE_BYTES_MAX * 2];
         let text = [&b"one\na%4 b\na b 5-5\na b c d\n"[..], &long, b"\na%00 b\nlast one"].concat();
         let (items, errors) = read(text.leak());
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_the_list() {
+    fn a_stop_request_ends_the_list() {
         let (reader, _writer) = io::pipe().unwrap();
         let mut lines = Lines::new(BufReader::new(File::from(OwnedFd::from(reader))));
         assert!(lines.next(&|| true).is_none());

@@ -10,28 +10,28 @@ pub(super) const OPTIONS: &[Opt] = &[
     gnu("attributes-only", "", No, "copy attributes, not data"),
     shared::BACKUP,
     shared::B,
-    gnu("copy-contents", "", No, "read special files like regular ones when recursive"),
+    gnu("copy-contents", "", No, "copy the contents of special files when recursive"),
     letter("d", "same as --no-dereference --preserve=links"),
     gnu("dereference", "L", No, "follow symbolic links in SOURCE"),
-    gnu("force", "f", No, "remove a destination that can't be opened and try again"),
+    gnu("force", "f", No, "remove a destination that cannot be opened and try again"),
     letter("H", "follow symbolic links named as SOURCE"),
     gnu("interactive", "i", No, "ask before overwriting (overrides an earlier -n)"),
     gnu("link", "l", No, "make hard links instead of copying"),
     gnu("no-clobber", "n", No, "leave existing files alone (overrides an earlier -i)"),
     gnu("no-dereference", "P", No, "copy symbolic links as links"),
     letter("p", "same as --preserve=mode,ownership,timestamps"),
-    gnu("no-preserve", "", Required("LIST"), "don't keep the attributes in LIST"),
+    gnu("no-preserve", "", Required("LIST"), "do not preserve the attributes in LIST"),
     shared::NO_TARGET_DIRECTORY,
     gnu("one-file-system", "x", No, "stay on this file system"),
-    gnu("parents", "", No, "rebuild the source's whole path under DIRECTORY"),
+    gnu("parents", "", No, "create the full path of each SOURCE under DIRECTORY"),
     older("path", "parents"),
     gnu(
         "preserve",
         "",
         Optional("LIST"),
-        "keep mode, ownership, timestamps, or what LIST says: mode, ownership, timestamps, links, context, xattr, all",
+        "preserve mode, ownership and timestamps, or the attributes in LIST: mode, ownership, timestamps, links, context, xattr, all",
     ),
-    gnu("recursive", "Rr", No, "copy directories with all they hold"),
+    gnu("recursive", "Rr", No, "copy directories with their contents"),
     gnu("remove-destination", "", No, "remove each existing destination before opening it"),
     gnu("sparse", "", Required("WHEN"), "make holes: auto, always, never"),
     gnu("reflink", "", Optional("WHEN"), "share blocks with the source: auto (default), always, never"),
@@ -41,80 +41,84 @@ pub(super) const OPTIONS: &[Opt] = &[
     gnu("target-directory", "t", Required("DIRECTORY"), "copy all SOURCEs into DIRECTORY"),
     shared::UPDATE,
     shared::VERBOSE,
-    gnu("context", "", Optional("CTX"), "give new files the SELinux context CTX; without CTX as -Z"),
-    letter("Z", "give copies the SELinux type that the policy has for their path"),
-    later("debug", No, "say how each file is copied; implies -v"),
-    later("keep-directory-symlink", No, "copy into directories that links at the destination lead to"),
-    own("threads", Required("N"), "use N worker threads (default: one a processor)"),
+    gnu("context", "", Optional("CTX"), "give new files the SELinux context CTX; without CTX like -Z"),
+    letter("Z", "give copies the SELinux type that the policy sets for their path"),
+    later("debug", No, "print how each file is copied; implies -v"),
+    later("keep-directory-symlink", No, "follow existing links to directories at the destination"),
+    own("threads", Required("N"), "use N worker threads (default: one per processor)"),
     shared::SPLIT_SIZE,
     shared::BUFFER_SIZE,
-    own("direct-read", No, "read past the page cache"),
-    own("direct-write", No, "write past the page cache"),
-    own("fadvise-read", No, "drop the source from the page cache once read"),
-    own("fadvise-write", No, "drop the copy from the page cache once written"),
-    own("double-buffer", No, "let reading overlap writing"),
+    own("direct-read", No, "read without the page cache"),
+    own("direct-write", No, "write without the page cache"),
+    own("fadvise-read", No, "drop the source from the page cache after reading"),
+    own("fadvise-write", No, "drop the copy from the page cache after writing"),
+    own("double-buffer", No, "overlap reading and writing"),
     own("print-hash", No, "print each file's checksum, computed from the same read"),
-    own("hash-type", Required("TYPE"), "the kind of checksum (default md5; see 'haul sum --help')"),
-    own("hash-leaf-size", Required("KIB"), "print hash trees with leaves of this size (default 1048576)"),
-    own("check-tree", No, "print the values of the tree's leaves"),
+    own("hash-type", Required("TYPE"), "use checksum TYPE (default md5; see 'haul sum --help')"),
+    own("hash-leaf-size", Required("KIB"), "print hash trees with leaves of KIB KiB (default 1048576)"),
+    own("check-tree", No, "print the digests of the leaves of the hash tree"),
     own("print-stats", No, "print size, time and rate of each file"),
-    own("print-src", No, "print the source's name with checksum and figures, not the copy's"),
-    own("offset", Required("POS"), "copy from this byte of each source on"),
-    own("length", Required("LEN"), "copy at most this many bytes of each source"),
-    own("dst-offset", Required("POS"), "write to this byte of each destination on"),
+    own("print-src", No, "with checksums and statistics, print the source's name instead of the copy's"),
+    own("offset", Required("POS"), "start at byte POS of each source"),
+    own("length", Required("LEN"), "copy at most LEN bytes of each source"),
+    own("dst-offset", Required("POS"), "start writing at byte POS of each destination"),
     own(
         "read-stdin",
         No,
-        "read lines 'SOURCE DEST [START-END,...]' from standard input, names percent-encoded",
+        "read lines 'SOURCE DEST [START-END,...]' with percent-encoded names from standard input",
     ),
-    own("skip-chmod", No, "leave files with the permissions they had while being written"),
+    own("skip-chmod", No, "keep the temporary permissions that files have while they are written"),
     own(
         "verify",
         Optional("HOW"),
-        "prove the copy: cached (default) reads it back and compares, reread does so from the device and mends, \
-         stream hashes what is written, hybrid rereads what is larger than free memory, none",
+        "verify the copy: cached (default) reads it back and compares, reread reads from the device and repairs, \
+         stream hashes the data as it is written, hybrid rereads only files larger than free memory, none",
     ),
     own(
         "waybill",
         Required("FILE"),
-        "write a receipt with the digests of all that was copied, for 'haul verify'",
+        "write a receipt with the digests of all copied files, for 'haul verify'",
     ),
     own(
         "leaf",
         Optional("SIZE"),
-        "keep digests of leaves of SIZE (1K; a power of two) in the waybill as well, for 'haul verify --locate'",
+        "also store digests of leaves of SIZE (default 1K; a power of two) in the waybill, for 'haul verify --locate'",
     ),
-    own("waybill-digests", Required("LIST"), "further digests for the waybill, which always has blake3"),
+    own(
+        "waybill-digests",
+        Required("LIST"),
+        "add the digests in LIST to the waybill, which always has blake3",
+    ),
     own(
         "resume",
         No,
-        "make a job of it: the same command run again goes on where it stopped; implies --preserve=mode,timestamps",
+        "make the copy resumable by running the same command again; implies --preserve=mode,timestamps",
     ),
-    own("restart", No, "forget the job: copy as if it had never run"),
+    own("restart", No, "delete the job's log and copy from the beginning"),
     own(
         "log-mechanism",
         Required("MECHANISM"),
-        "how files share the object log: file, transaction[:FILES], universal (default)",
+        "set how files share the object log: file, transaction[:FILES], universal (default)",
     ),
     own(
         "log-encoding",
         Required("ENCODING"),
-        "how objects are written in it: char, int, enc, binary, bit8 (default), bit64",
+        "set the encoding of the object log: char, int, enc, binary, bit8 (default), bit64",
     ),
     own(
         "sync",
         Required("WHAT"),
-        "what is made durable before it is logged: each object, groups of a second or 256 MiB (group, default), or none",
+        "sync data before logging it: each object, groups of 1 second or 256 MiB (group, default), or nothing (none)",
     ),
     own(
         "verify-resume",
         Optional("HOW"),
-        "compare again what is logged: none, sample (default after an end that was not clean), all (without HOW)",
+        "compare logged objects again on resume: none, sample (default after an unclean exit), all (without HOW)",
     ),
     own(
         "state-dir",
         Required("DIR"),
-        "keep jobs in DIR (default: haul in $XDG_STATE_HOME or ~/.local/state)",
+        "store jobs in DIR (default: haul in $XDG_STATE_HOME or ~/.local/state)",
     ),
     shared::PROGRESS,
     shared::JSON,
@@ -128,12 +132,12 @@ pub(super) fn help(tool: &str) -> String {
         "Usage: {tool} [OPTION]... [-T] SOURCE DEST\n\
          \x20 or:  {tool} [OPTION]... SOURCE... DIRECTORY\n\
          \x20 or:  {tool} [OPTION]... -t DIRECTORY SOURCE...\n\
-         Copy SOURCE to DEST, or several SOURCEs into DIRECTORY, by every core.\n\n"
+         Copy SOURCE to DEST, or several SOURCEs into DIRECTORY, using all cores.\n\n"
     );
     text.push_str(&help_lines(OPTIONS));
     text.push_str(
         "\nSizes take the suffixes K, M, G, T (powers of 1024) and KB, MB, ... (powers of 1000).\n\
-         Exit status: 0 if all was copied, 1 if anything failed, 128 + N if signal N interrupted it.\n",
+         Exit status: 0 if everything was copied, 1 if anything failed, 128 + N if signal N interrupted it.\n",
     );
     text
 }
@@ -142,11 +146,11 @@ pub(super) fn help(tool: &str) -> String {
 mod tests {
     use super::*;
     use crate::documented;
-    use crate::getopt::{Typed, parse, rules};
+    use crate::getopt::{ParsedArgs, parse, rules};
     use std::ffi::OsString;
 
     #[test]
-    fn options_are_apart_and_told_by_help() {
+    fn options_are_distinct_and_listed_in_help() {
         rules::hold(OPTIONS, &help("cp"));
     }
 
@@ -155,7 +159,7 @@ mod tests {
         documented::in_document("docs/options/cp.md", documented::typed_of(OPTIONS));
     }
 
-    fn typed(line: &str) -> Typed {
+    fn typed(line: &str) -> ParsedArgs {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         parse(OPTIONS, &words, false)
     }
@@ -168,23 +172,23 @@ mod tests {
     }
 
     #[test]
-    fn abbreviations_of_cp_keep_their_meaning_beside_options_it_lacks() {
+    fn abbreviations_of_gnu_cp_options_keep_their_meaning() {
         assert_eq!(names("--l"), [("link", None)]);
         assert_eq!(names("--pr"), [("preserve", None)]);
         assert_eq!(names("--dou"), [("double-buffer", None)]);
-        assert_eq!(names("--pa"), [("parents", None)], "an old name of the same option makes no doubt");
+        assert_eq!(names("--pa"), [("parents", None)], "an old name of the same option is not ambiguous");
         assert_eq!(names("--path"), [("parents", None)]);
         assert_eq!(
             names("--d"),
             [("dereference", None)],
-            "a name of a later release gives way to an older one"
+            "an older name has precedence over a name of a later release"
         );
         assert_eq!(names("--de"), [("dereference", None)]);
         assert_eq!(names("--deb"), [("debug", None)]);
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn usage_errors_have_the_messages_of_getopt() {
         let message = |line: &str| typed(line).mistake.unwrap().to_string();
         assert_eq!(message("--x=3"), "unrecognized option '--x=3'");
         assert_eq!(

@@ -4,15 +4,15 @@
 mod tests;
 
 use super::batch;
-use super::resume::{self, ResumeOrder};
-use super::waybill::{Asked, WaybillOrder};
-use crate::getopt::backup::{BackupEnvironment, BackupTyped};
+use super::resume::{self, ResumableJob};
+use super::waybill::{WaybillArgs, WaybillRequest};
+use crate::getopt::backup::{BackupArgs, BackupEnvironment};
 use crate::getopt::choice::{self, Choice, ChoiceError};
-use crate::getopt::context::{self, ContextError, ContextTyped};
+use crate::getopt::context::{self, ContextArgs, ContextError};
 use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{self, SizeOptionError, Sizes};
-use crate::getopt::update::Which;
-use crate::getopt::{ArgsError, Typed};
+use crate::getopt::update::ReplaceRule;
+use crate::getopt::{ArgsError, ParsedArgs};
 use haul_digest::{Algorithm, UnknownAlgorithm};
 use haul_engine::copy::{
     Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands, Preserve, Print, Reflink,
@@ -35,14 +35,14 @@ pub(super) struct Resolved {
     /// `--json`.
     pub(super) json: bool,
     /// `--waybill`.
-    pub(super) waybill: Option<WaybillOrder>,
+    pub(super) waybill: Option<WaybillRequest>,
     /// `--resume`.
-    pub(super) resume: Option<ResumeOrder>,
+    pub(super) resume: Option<ResumableJob>,
 }
 
 /// Request of a command line.
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum Invocation {
     Copy(Box<Resolved>),
     Help,
     Version,
@@ -76,16 +76,14 @@ pub(super) enum UsageError {
     #[error("cannot combine --attributes-only with {0}, which needs the data")]
     NoData(&'static str),
     #[error(
-        "--waybill is about whole files: it can't be combined with --offset, --length, --dst-offset or --read-stdin"
+        "cannot combine --waybill with --offset, --length, --dst-offset or --read-stdin: a waybill lists complete files"
     )]
     PartAndWaybill,
-    #[error(
-        "--waybill is about data that is copied: with --link there is none; haul sum --waybill writes one"
-    )]
+    #[error("cannot combine --waybill with --link, which copies no data; use 'haul sum --waybill'")]
     LinksAndWaybill,
     #[error("--waybill-digests needs --waybill")]
     DigestsAlone,
-    #[error("--leaf needs --waybill, which keeps the leaves")]
+    #[error("--leaf needs --waybill, which stores the leaf digests")]
     LeavesAlone,
     #[error("--leaf: {0}")]
     Leaf(#[from] LeafSizeError),
@@ -95,10 +93,10 @@ pub(super) enum UsageError {
     AskAndBatch,
     #[error("{option}: {why}")]
     LogOption { option: &'static str, why: String },
-    #[error("{0} is about the log of a job that can be gone on with: it needs --resume")]
+    #[error("{0} needs --resume: it applies only to the log of a resumable job")]
     NeedsResume(&'static str),
     #[error(
-        "cannot combine --resume with {0}: a job that goes on copies whole files, and must know its own by their metadata"
+        "cannot combine --resume with {0}: a resumable job copies complete files and identifies its copies by their metadata"
     )]
     NotWithResume(&'static str),
     #[error("standard input: {}", cause(.0))]
@@ -133,19 +131,19 @@ pub(super) struct Environment {
 
 /// Options read so far.
 #[derive(Debug, Default)]
-struct Reading {
-    resume: resume::Asked,
+struct ParsedOptions {
+    resume: resume::ResumeArgs,
     /// `--no-preserve` removed metadata that a resumable job needs.
     no_preserve: bool,
     rules: CopyRules,
     dereference: Option<Dereference>,
     /// `-Z`, `--context`, `--preserve=context`.
-    context: ContextTyped,
+    context: ContextArgs,
     /// `-n` or `-i`, the last one typed.
     clobber: Option<Existing>,
     /// `--update`.
-    which: Option<Which>,
-    backup: BackupTyped,
+    which: Option<ReplaceRule>,
+    backup: BackupArgs,
     hard_link: bool,
     symbolic_link: bool,
     parents: bool,
@@ -181,17 +179,20 @@ struct Flags {
 /// # Errors
 /// Returns [`UsageError`]: the first error, in the order in which cp finds them.
 pub(super) fn resolve(
-    typed: Typed,
+    typed: ParsedArgs,
     environment: &Environment,
     warn: &mut dyn FnMut(&str),
-) -> Result<Wish, UsageError> {
-    let typed_context = ContextTyped::with(environment.policy.clone());
-    let mut reading =
-        Reading { context: typed_context, resume: resume::Asked::of(&typed), ..Reading::default() };
+) -> Result<Invocation, UsageError> {
+    let typed_context = ContextArgs::with(environment.policy.clone());
+    let mut reading = ParsedOptions {
+        context: typed_context,
+        resume: resume::ResumeArgs::of(&typed),
+        ..ParsedOptions::default()
+    };
     for option in &typed.options {
         match (option.name, option.value.as_deref()) {
-            ("help", _) => return Ok(Wish::Help),
-            ("version", _) => return Ok(Wish::Version),
+            ("help", _) => return Ok(Invocation::Help),
+            ("version", _) => return Ok(Invocation::Version),
             ("context" | "Z", value) => reading.context.option(value, context::IGNORED, warn),
             (name, value) => reading.option(name, value)?,
         }
@@ -199,10 +200,10 @@ pub(super) fn resolve(
     if let Some(mistake) = typed.mistake {
         return Err(mistake.into());
     }
-    reading.finish(typed.operands, environment).map(|resolved| Wish::Copy(Box::new(resolved)))
+    reading.finish(typed.operands, environment).map(|resolved| Invocation::Copy(Box::new(resolved)))
 }
 
-impl Reading {
+impl ParsedOptions {
     fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
         let is_taken = self.backup.option(name, value) || self.destination.option(name, value)?;
         if is_taken || self.resume.option(name, value)? {
@@ -245,7 +246,7 @@ impl Reading {
                     .map_or(Ok(Reflink::Always), |value| choice::choose("--reflink", value, &REFLINK))?;
             }
             "symbolic-link" => self.symbolic_link = true,
-            "update" => self.which = Some(Which::typed(value)?),
+            "update" => self.which = Some(ReplaceRule::typed(value)?),
             "verbose" => rules.verbose = true,
             _ => return self.own_option(name, value),
         }
@@ -308,25 +309,25 @@ impl Reading {
     fn preserve(&mut self, option: &'static str, list: &OsStr, on: bool) -> Result<(), UsageError> {
         for word in list.as_bytes().split(|&byte| byte == b',') {
             let keep = &mut self.rules.preserve;
-            match choice::choose(option, OsStr::from_bytes(word), &KEPT)? {
-                Kept::Mode => {
+            match choice::choose(option, OsStr::from_bytes(word), &PRESERVED_ATTRIBUTES)? {
+                PreservedAttribute::Mode => {
                     keep.mode = on;
                     keep.explicit_no_mode = !on;
                     self.no_preserve |= !on;
                 }
-                Kept::Timestamps => {
+                PreservedAttribute::Timestamps => {
                     keep.timestamps = on;
                     self.no_preserve |= !on;
                 }
-                Kept::Ownership => keep.ownership = on,
-                Kept::Links => keep.links = on,
-                Kept::Context if on => self.context.require(),
-                Kept::Context => self.context.leave(),
-                Kept::Xattr => {
+                PreservedAttribute::Ownership => keep.ownership = on,
+                PreservedAttribute::Links => keep.links = on,
+                PreservedAttribute::Context if on => self.context.require(),
+                PreservedAttribute::Context => self.context.leave(),
+                PreservedAttribute::Xattr => {
                     keep.xattr = on;
                     keep.require_xattr = on;
                 }
-                Kept::All => {
+                PreservedAttribute::All => {
                     keep.mode = on;
                     keep.explicit_no_mode = !on;
                     keep.timestamps = on;
@@ -371,8 +372,8 @@ impl Reading {
         // The one before the target, if none is named by an option.
         let first = first.filter(|_| self.destination.directory().is_none());
         let resume = self.resume.resolve(&mut operands, first, &mut moving)?;
-        let asked = Asked { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
-        let waybill = WaybillOrder::resolve(asked, &self.rules, &operands, &moving)?;
+        let asked = WaybillArgs { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
+        let waybill = WaybillRequest::resolve(asked, &self.rules, &operands, &moving)?;
         let settings = CopySettings { operands, place: None, rules: self.rules, moving, print: self.print };
         Ok(Resolved { settings, progress: self.progress, json: self.json, waybill, resume })
     }
@@ -409,11 +410,11 @@ impl Reading {
     fn existing(&mut self) -> Result<(), UsageError> {
         let rules = &mut self.rules;
         // Files that `-n` skips are not recorded as targets of hard links.
-        rules.update = self.which == Some(Which::Older) && self.clobber != Some(Existing::Keep);
+        rules.update = self.which == Some(ReplaceRule::Older) && self.clobber != Some(Existing::Keep);
         let otherwise = self.clobber.unwrap_or(Existing::Overwrite);
         rules.existing = match self.which {
-            Some(Which::None) if otherwise != Existing::Keep => Existing::Keep,
-            Some(Which::NoneFail) if otherwise != Existing::Keep => Existing::Refuse,
+            Some(ReplaceRule::None) if otherwise != Existing::Keep => Existing::Keep,
+            Some(ReplaceRule::NoneFail) if otherwise != Existing::Keep => Existing::Refuse,
             _ => otherwise,
         };
         match (self.backup.is_asked_for(), self.clobber, rules.existing) {
@@ -505,7 +506,7 @@ fn target_among(operands: &mut Vec<OsString>) -> Result<Option<OsString>, UsageE
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum PreservedAttribute {
     Mode,
     Timestamps,
     Ownership,
@@ -515,14 +516,14 @@ enum Kept {
     All,
 }
 
-const KEPT: [Choice<Kept>; 7] = [
-    (&["mode"], Kept::Mode),
-    (&["timestamps"], Kept::Timestamps),
-    (&["ownership"], Kept::Ownership),
-    (&["links"], Kept::Links),
-    (&["context"], Kept::Context),
-    (&["xattr"], Kept::Xattr),
-    (&["all"], Kept::All),
+const PRESERVED_ATTRIBUTES: [Choice<PreservedAttribute>; 7] = [
+    (&["mode"], PreservedAttribute::Mode),
+    (&["timestamps"], PreservedAttribute::Timestamps),
+    (&["ownership"], PreservedAttribute::Ownership),
+    (&["links"], PreservedAttribute::Links),
+    (&["context"], PreservedAttribute::Context),
+    (&["xattr"], PreservedAttribute::Xattr),
+    (&["all"], PreservedAttribute::All),
 ];
 
 const SPARSE: [Choice<SparseRule>; 3] =

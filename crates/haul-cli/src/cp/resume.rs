@@ -1,10 +1,10 @@
 //! `haul cp --resume`: identity of the job, and settings of its log.
 
 use super::resolve::UsageError;
-use crate::getopt::Typed;
-use crate::jobs::keeping::state_of;
+use crate::getopt::ParsedArgs;
+use crate::jobs::log_args::state_of;
 use haul_engine::copy::{Earlier, JobLog, LogOrder, Moving, Operands, Tally};
-use haul_engine::log::{Call, LogError, Recheck, Settings, SyncPolicy, find, identity, prune};
+use haul_engine::log::{CommandLine, LogError, ResumeCheck, Settings, SyncPolicy, find, identity, prune};
 use haul_log::objects::{Encoding, Identity, Mechanism, Style};
 use haul_log::record::Status;
 use haul_model::{ObjectSize, format_size};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Resume options as typed.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct ResumeArgs {
     resume: bool,
     restart: bool,
     /// The first typed option that needs `--resume`.
@@ -22,7 +22,7 @@ pub(super) struct Asked {
     mechanism: Option<Mechanism>,
     encoding: Option<Encoding>,
     sync: SyncPolicy,
-    recheck: Option<Recheck>,
+    recheck: Option<ResumeCheck>,
     state: Option<PathBuf>,
     /// Options that are part of the job's identity.
     words: Vec<OsString>,
@@ -30,10 +30,10 @@ pub(super) struct Asked {
 
 /// A resumable job.
 #[derive(Debug)]
-pub(super) struct ResumeOrder {
+pub(super) struct ResumableJob {
     id: Identity,
     settings: Settings,
-    recheck: Option<Recheck>,
+    recheck: Option<ResumeCheck>,
     state: Option<PathBuf>,
     object: ObjectSize,
 }
@@ -64,18 +64,18 @@ const ASIDE: [&str; 21] = [
     "double-buffer",
 ];
 
-impl Asked {
+impl ResumeArgs {
     /// Collects the options that are part of the job's identity. A target directory counts as an
     /// operand.
-    pub(super) fn of(typed: &Typed) -> Asked {
+    pub(super) fn of(typed: &ParsedArgs) -> ResumeArgs {
         if !typed.options.iter().any(|option| option.name == "resume") {
-            return Asked::default();
+            return ResumeArgs::default();
         }
         let tells = |name: &str| !ASIDE.contains(&name) && name != "target-directory";
         let telling = typed.options.iter().filter(|option| tells(option.name));
         let words = telling
             .flat_map(|option| [OsString::from(option.name), option.value.clone().unwrap_or_default()]);
-        Asked { words: words.collect(), ..Asked::default() }
+        ResumeArgs { words: words.collect(), ..ResumeArgs::default() }
     }
 
     /// Handles an option, if it is one of these.
@@ -106,7 +106,7 @@ impl Asked {
                 "--sync"
             }
             "verify-resume" => {
-                let asked = value.map_or(Ok(Recheck::All), |_| text.parse());
+                let asked = value.map_or(Ok(ResumeCheck::All), |_| text.parse());
                 self.recheck = Some(asked.map_err(|why| wrong("--verify-resume", why))?);
                 "--verify-resume"
             }
@@ -148,7 +148,7 @@ impl Asked {
         operands: &mut Operands,
         first: Option<OsString>,
         moving: &mut Moving,
-    ) -> Result<Option<ResumeOrder>, UsageError> {
+    ) -> Result<Option<ResumableJob>, UsageError> {
         if !self.resume {
             return self.alone.map_or(Ok(None), |option| Err(UsageError::NeedsResume(option)));
         }
@@ -171,7 +171,7 @@ impl Asked {
             self.forget(id)?;
         }
         let object = moving.receipt_object();
-        Ok(Some(ResumeOrder { id, settings, recheck: self.recheck, state: self.state, object }))
+        Ok(Some(ResumableJob { id, settings, recheck: self.recheck, state: self.state, object }))
     }
 }
 
@@ -211,14 +211,14 @@ pub(super) fn without_restart(args: &[OsString]) -> impl Iterator<Item = &OsStri
 
 /// The log of a running job.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct OpenJobLog {
     pub(super) log: JobLog,
     pub(super) state: PathBuf,
 }
 
-impl ResumeOrder {
+impl ResumableJob {
     /// Locks the job. Reports the state of an earlier run to `say`.
-    pub(super) fn begin(&self, args: &[OsString], say: &mut dyn FnMut(&str)) -> Result<Begun, LogError> {
+    pub(super) fn begin(&self, args: &[OsString], say: &mut dyn FnMut(&str)) -> Result<OpenJobLog, LogError> {
         let state = state_of(self.state.clone())?;
         let words = std::iter::once(OsString::from("cp")).chain(without_restart(args).cloned()).collect();
         let cwd = std::env::current_dir().unwrap_or_default();
@@ -228,11 +228,11 @@ impl ResumeOrder {
             settings: self.settings,
             recheck: self.recheck,
             object: self.object,
-            call: Call { kind: "cp", words, cwd },
+            command_line: CommandLine { kind: "cp", words, cwd },
         };
         let (log, earlier) = JobLog::begin(order)?;
         tell(&earlier, say);
-        Ok(Begun { log, state })
+        Ok(OpenJobLog { log, state })
     }
 }
 
@@ -243,17 +243,17 @@ fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
     }
     if earlier.is_void {
         say(
-            "an earlier run made nothing durable (--sync=none) and the machine was started again since, or nothing tells whether that is so: all is compared",
+            "an earlier run synced nothing (--sync=none), and the host was or may have been rebooted since; comparing all logged objects",
         );
     } else if earlier.record.is_some()
-        && let Some(holder) = &earlier.found.left_by
-        && earlier.recheck == Recheck::Sample
+        && let Some(holder) = &earlier.found.unclean_holder
+        && earlier.recheck == ResumeCheck::Sample
     {
         say(&format!(
-            "the earlier run ended without a word ({holder}): a sample of what it logged is compared again"
+            "the previous run ({holder}) did not exit cleanly; comparing a sample of the objects it logged"
         ));
-    } else if !earlier.found.flaws.is_empty() && earlier.recheck == Recheck::Sample {
-        say("the log is damaged: a sample of what else it says is compared again");
+    } else if !earlier.found.flaws.is_empty() && earlier.recheck == ResumeCheck::Sample {
+        say("the log is damaged; comparing a sample of the other objects it records");
     }
 }
 
@@ -277,5 +277,5 @@ pub(super) fn found_there(tally: &Tally, status: Status) -> Option<String> {
         return Some(format!("already complete: {files} files, {}", format_size(bytes)));
     }
     (bytes > 0 || files > 0)
-        .then(|| format!("went on: {files} files were finished, {} were there already", format_size(bytes)))
+        .then(|| format!("resumed: {files} files already complete, {} already copied", format_size(bytes)))
 }

@@ -1,12 +1,12 @@
 //! Run of one copy, from the command line to the exit status.
 
 use super::options::{self, OPTIONS};
-use super::resolve::{Environment, Resolved, Wish, resolve};
+use super::resolve::{Environment, Invocation, Resolved, resolve};
 use super::resume;
 use crate::console::{Console, answer, refuse, say};
 use crate::getopt::{self, backup::BackupEnvironment};
 use crate::interrupt::Interrupt;
-use crate::progress::{self, Standing};
+use crate::progress::{self, ProgressSnapshot};
 use haul_engine::copy::{self, Existing, Operands, Outcome, Tally};
 use haul_log::record::Status;
 use haul_sys::selinux;
@@ -25,9 +25,11 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     match resolve(getopt::parse(OPTIONS, args, options_first), &environment, &mut |warning| {
         say(tool, &warning);
     }) {
-        Ok(Wish::Copy(resolved)) => copy(tool, args, &resolved),
-        Ok(Wish::Help) => answer(tool, &options::help(tool)),
-        Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Invocation::Copy(resolved)) => copy(tool, args, &resolved),
+        Ok(Invocation::Help) => answer(tool, &options::help(tool)),
+        Ok(Invocation::Version) => {
+            answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION")))
+        }
         Err(error) => refuse(tool, &error, error.has_hint()),
     }
 }
@@ -68,7 +70,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
         watched(tool, resolved, &tally, || copy::copy(&settings, &console, &tally, interrupt.flag()));
     drop(settings);
     console.summary(&tally, outcome.failures, outcome.interrupted);
-    let closed = receipt.map_or(Ok(()), |receipt| receipt.bill().close().map(drop));
+    let closed = receipt.map_or(Ok(()), |receipt| receipt.waybill_writer().close().map(drop));
     if let Err(error) = &closed {
         say(tool, error);
     }
@@ -99,8 +101,8 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
 fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -> Outcome) -> Outcome {
     let asks = resolved.settings.rules.existing == Existing::Ask;
     let prints_lines = resolved.json || resolved.settings.rules.verbose || resolved.settings.print.hash;
-    let unasked = progress::is_drawn_unasked(tool, prints_lines);
-    progress::watch((resolved.progress || unasked) && !asks, || Standing::from(tally), work)
+    let unasked = progress::is_shown_by_default(tool, prints_lines);
+    progress::watch((resolved.progress || unasked) && !asks, || ProgressSnapshot::from(tally), work)
 }
 
 /// Returns the command that completes an interrupted copy, quoted for a shell, with what it does.
@@ -116,16 +118,16 @@ fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
     let words: Vec<String> = words.map(|word| copy::quote_if_needed(word).to_string()).collect();
     let command = format!("{tool} {}", words.join(" "));
     match resolved.settings.operands {
-        _ if resumes => format!("to go on where it stopped, run: {command}"),
-        Operands::Batch(_) => format!("to copy what is missing, run with the same lines: {command}"),
-        _ => format!("to copy what is missing, run: {command}"),
+        _ if resumes => format!("to resume, run: {command}"),
+        Operands::Batch(_) => format!("to copy the missing files, run with the same lines: {command}"),
+        _ => format!("to copy the missing files, run: {command}"),
     }
 }
 
 /// Reports the incomplete files of an interrupted job and the command that resumes it.
 fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: &str) {
     for sink in &outcome.cut_off {
-        console.say(&format_args!("interrupted: {} is not complete", copy::quote(sink)));
+        console.say(&format_args!("interrupted: {} is incomplete", copy::quote(sink)));
     }
     console.say(&format_args!("interrupted: {advice}"));
 }

@@ -4,7 +4,7 @@ use super::resolve::UsageError;
 use crate::receipt;
 use haul_digest::Algorithm;
 use haul_engine::copy::{CopyRules, Existing, Make, Moving, Operands, Receipt};
-use haul_engine::waybill::{Bill, BillError, Root};
+use haul_engine::waybill::{Root, WaybillError, WaybillWriter};
 use haul_model::{LeafSize, ObjectSize};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// A requested waybill.
 #[derive(Debug)]
-pub(super) struct WaybillOrder {
+pub(super) struct WaybillRequest {
     path: OsString,
     root: Root,
     /// Digests besides BLAKE3.
@@ -25,7 +25,7 @@ pub(super) struct WaybillOrder {
 
 /// Waybill options as typed.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct WaybillArgs {
     /// `--waybill`.
     pub(super) path: Option<OsString>,
     /// `--waybill-digests`.
@@ -34,17 +34,17 @@ pub(super) struct Asked {
     pub(super) leaf: Option<u64>,
 }
 
-impl WaybillOrder {
+impl WaybillRequest {
     /// Resolves `--waybill`, `--waybill-digests` and `--leaf`.
     ///
     /// # Errors
     /// Returns [`UsageError`] if the job's other options allow no waybill.
     pub(super) fn resolve(
-        Asked { path, digests, leaf }: Asked,
+        WaybillArgs { path, digests, leaf }: WaybillArgs,
         rules: &CopyRules,
         operands: &Operands,
         moving: &Moving,
-    ) -> Result<Option<WaybillOrder>, UsageError> {
+    ) -> Result<Option<WaybillRequest>, UsageError> {
         let Some(path) = path else {
             return match (digests.is_empty(), leaf) {
                 (false, _) => Err(UsageError::DigestsAlone),
@@ -59,12 +59,12 @@ impl WaybillOrder {
             return Err(UsageError::LinksAndWaybill);
         }
         let is_part = moving.offset.0 > 0 || moving.length.is_some() || moving.sink_offset.is_some();
-        let root = WaybillOrder::root(operands).filter(|_| !is_part).ok_or(UsageError::PartAndWaybill)?;
+        let root = WaybillRequest::root(operands).filter(|_| !is_part).ok_or(UsageError::PartAndWaybill)?;
         let object = moving.receipt_object();
         let leaf = leaf.map(|bytes| LeafSize::new(bytes, object)).transpose()?;
         let leaves = leaf.map(|leaf| (leaf, object));
         let copies_all = rules.existing == Existing::Overwrite && !rules.update;
-        Ok(Some(WaybillOrder { path, root, digests, leaves, copies_all }))
+        Ok(Some(WaybillRequest { path, root, digests, leaves, copies_all }))
     }
 
     /// Returns the directory of all sinks; `None` for batches, which have no common one.
@@ -77,15 +77,15 @@ impl WaybillOrder {
     }
 
     /// Starts the waybill.
-    pub(super) fn begin(&self, tool: &str) -> Result<Arc<Receipt>, BillError> {
+    pub(super) fn begin(&self, tool: &str) -> Result<Arc<Receipt>, WaybillError> {
         let job = receipt::job(tool, &self.root);
         // The entries of a killed run are recorded again only if everything is copied again.
-        let bill = match self.copies_all {
-            true => Bill::begin_again(&self.path, &job),
-            false => Bill::begin(&self.path, &job),
+        let waybill_writer = match self.copies_all {
+            true => WaybillWriter::begin_again(&self.path, &job),
+            false => WaybillWriter::begin(&self.path, &job),
         }?;
-        let leaves = self.leaves.map(|(leaf, object)| bill.leaf_store(leaf, object)).transpose()?;
-        Ok(Arc::new(Receipt::new(bill, self.root.clone(), &self.digests, leaves)))
+        let leaves = self.leaves.map(|(leaf, object)| waybill_writer.leaf_store(leaf, object)).transpose()?;
+        Ok(Arc::new(Receipt::new(waybill_writer, self.root.clone(), &self.digests, leaves)))
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_in_their_parents() {
+    fn parent_of_a_typed_name_is_its_directory() {
         for (typed, expected) in [
             ("a", ""),
             ("a/", ""),

@@ -1,15 +1,15 @@
 //! `haul fetch`: fetches files from another host.
 
 use crate::interrupt::Interrupt;
-use crate::remote::args::{JobArgs, JobMeant};
+use crate::remote::args::{JobArgs, ResolvedJobArgs};
 use crate::remote::ending::Run;
 use crate::remote::entry;
-use crate::remote::host::{HostArgs, OtherHost};
+use crate::remote::host::{HostArgs, RemoteHost};
 use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
-use crate::remote::place::Place;
-use crate::remote::typed::{self, Unbegun};
-use crate::remote::words::Way;
+use crate::remote::place::Location;
+use crate::remote::typed::{self, StartError};
+use crate::remote::words::Direction;
 use clap::{ArgMatches, Parser};
 use haul_engine::copy::quote;
 use haul_engine::transfer::{self, FetchJob, Filter, Rule};
@@ -22,8 +22,8 @@ const NAME: &str = "haul fetch";
 
 /// Fetch files and trees from another host, and compare every object here.
 ///
-/// HOST:PATH uses ssh, which starts haul there and only transfers the keys. The data takes
-/// encrypted connections of its own, or goes inside ssh if no port is reachable. DIR is a directory
+/// HOST:PATH uses ssh, which starts haul there and only transfers the keys. The data uses
+/// separate encrypted connections, or goes through ssh if no port is reachable. DIR is a directory
 /// and is created if it is missing. A directory is copied under its name; with a trailing slash,
 /// only its contents are copied.
 ///
@@ -45,7 +45,7 @@ struct Args {
     #[command(flatten)]
     host: HostArgs,
     /// Keep setuid and setgid bits. Use it only with a host that you trust as much as this host.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     setuid: bool,
     #[command(flatten)]
     pick: PickArgs,
@@ -54,12 +54,12 @@ struct Args {
 }
 
 /// Resolved options of the command.
-struct Meant {
+struct ResolvedArgs {
     paths: Vec<Vec<u8>>,
-    host: OtherHost,
+    host: RemoteHost,
     into: OsString,
     rules: Vec<Rule>,
-    job: JobMeant,
+    job: ResolvedJobArgs,
 }
 
 /// Runs the command with `args`, which do not include the command's name.
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 impl Args {
-    fn resolve(&self, matches: &ArgMatches) -> Result<Meant, String> {
+    fn resolve(&self, matches: &ArgMatches) -> Result<ResolvedArgs, String> {
         let mut job = self.job.resolve()?;
         let rules = self.pick.rules(matches);
         // An invalid pattern is reported before any connection is opened.
@@ -76,14 +76,15 @@ impl Args {
         if !self.setuid {
             job.options.keep = Keep(job.options.keep.0 & !Keep::SETUID.0);
         }
-        let (last, sources) = self.operands.split_last().ok_or("nothing to fetch")?;
+        let (last, sources) =
+            self.operands.split_last().ok_or("missing HOST:PATH; write HOST:PATH... DIR")?;
         self.host.shares_no_stdin_with(&self.pick)?;
         let listed = self.pick.listed()?;
         let sources: Vec<&OsString> = sources.iter().chain(&listed).collect();
         if sources.is_empty() {
-            return Err("say where to: HOST:PATH... DIR".to_owned());
+            return Err("missing HOST:PATH or DIR; write HOST:PATH... DIR".to_owned());
         }
-        let Place::Local(into) = Place::parse(last).map_err(|error| error.to_string())? else {
+        let Location::Local(into) = Location::parse(last).map_err(|error| error.to_string())? else {
             return Err(typed::not_local(last));
         };
         let (mut paths, mut login) = (Vec::new(), None);
@@ -92,15 +93,15 @@ impl Args {
             if paths.is_empty() {
                 login = of;
             } else if login != of {
-                return Err(format!("{}: all that is fetched at once is of one host", quote(operand)));
+                return Err(format!("{} is on another host; fetch from one host at a time", quote(operand)));
             }
             paths.push(path);
         }
         if login.is_none() && (job.rate.is_some() || job.link.congestion.is_some()) {
-            return Err("--rate and --cc are for the side that sends: 'haul serve' has them, too".to_owned());
+            return Err("--rate and --cc apply to the sender; set them on 'haul serve' instead".to_owned());
         }
         let host = self.host.resolve(login)?;
-        Ok(Meant { paths, host, into, rules, job })
+        Ok(ResolvedArgs { paths, host, into, rules, job })
     }
 }
 
@@ -113,12 +114,12 @@ fn is_answer(asked: &[u8], told: &[u8]) -> bool {
     asked == b"~" || matches!(&name[..], b"" | b"." | b"..") || name == last(told)
 }
 
-fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
+fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let (json, verbose, dry_run) = (args.job.json, args.job.verbose, args.job.dry_run);
     let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag());
-    let Meant { paths, host, into, rules, job } = meant;
-    let server = host.told_apart_by();
+    let ResolvedArgs { paths, host, into, rules, job } = resolved;
+    let server = host.identity_bytes();
     let words: Vec<&[u8]> = std::iter::once(&server).chain(&paths).map(Vec::as_slice).collect();
     let mut resume = job.resume(&words, |why| output.note(why));
     if let Some(resume) = resume.as_mut().filter(|_| !dry_run) {
@@ -130,14 +131,16 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
         tool: NAME,
         args: &args.job,
         interrupt: &interrupt,
-        way: Way::Fetch,
+        way: Direction::Fetch,
         has_waybill_there: args.host.has_waybill_there(),
         state: resume.as_ref().map(|resume| resume.state.clone()),
     };
     let (other, told) = host.reach(&run, &job, paths.clone(), &output)?;
     if let Some((path, _)) = paths.iter().zip(&told).find(|(path, told)| !is_answer(path, told)) {
         let path = quote(OsStr::from_bytes(path));
-        return Err(format!("{path}: haul there answers with another path; nothing is taken from it").into());
+        return Err(
+            format!("{path}: the remote haul answered with a different path; nothing was fetched").into()
+        );
     }
     let fetch = FetchJob {
         paths: told,
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_believed_by_the_name_that_was_asked_for() {
+    fn a_path_from_the_server_must_end_in_the_requested_name() {
         for (asked, told) in [
             ("data", "data"),
             ("/a/b/data", "b/data"),

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Backup options as typed.
 #[derive(Debug, Default)]
-pub(crate) struct BackupTyped {
+pub(crate) struct BackupArgs {
     is_asked_for: bool,
     control: Option<OsString>,
     suffix: Option<OsString>,
@@ -32,7 +32,7 @@ impl BackupEnvironment {
     }
 }
 
-impl BackupTyped {
+impl BackupArgs {
     /// Handles a backup option; returns false for any other.
     pub(crate) fn option(&mut self, name: &str, value: Option<&OsStr>) -> bool {
         match name {
@@ -95,10 +95,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_option_goes_before_the_environment() {
+    fn backup_options_override_the_environment() {
         let environment =
             BackupEnvironment { version_control: Some("numbered".into()), suffix: Some(".old".into()) };
-        let mut typed = BackupTyped::default();
+        let mut typed = BackupArgs::default();
         assert_eq!(typed.rule(&environment).unwrap(), None);
         typed.ask(None);
         let numbered = Backup { method: BackupMethod::Numbered, suffix: ".old".into() };

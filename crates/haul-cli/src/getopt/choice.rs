@@ -55,7 +55,7 @@ mod tests {
     const CHOICES: [Choice<u8>; 3] = [(&["none", "off"], 0), (&["never", "no"], 1), (&["nowhere"], 2)];
 
     #[test]
-    fn words_may_be_cut_short_where_that_is_clear() {
+    fn unambiguous_abbreviations_of_values_are_accepted() {
         let choose = |word: &str| choose("--x", OsStr::new(word), &CHOICES);
         assert_eq!(choose("off"), Ok(0));
         assert_eq!(choose("o"), Ok(0));

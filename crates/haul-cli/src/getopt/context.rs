@@ -15,10 +15,10 @@ pub(crate) const NO_LIST: &str = "warning: security labeling handle failed";
 
 /// Context options as typed.
 #[derive(Debug, Default)]
-pub(crate) struct ContextTyped {
+pub(crate) struct ContextArgs {
     /// The kernel's policy; `None` if the kernel labels no files.
     policy: Option<Arc<dyn Policy>>,
-    keeps: Keeps,
+    keeps: ContextRule,
     /// `--preserve=context`: a failure to keep the context fails the file, whatever the other
     /// options.
     requires: bool,
@@ -32,7 +32,7 @@ pub(crate) struct ContextTyped {
 
 /// Rule for keeping the contexts of sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Keeps {
+enum ContextRule {
     #[default]
     No,
     /// Keep them unless another context is requested.
@@ -51,10 +51,10 @@ pub(crate) enum ContextError {
     Refused { context: OsString, source: io::Error },
 }
 
-impl ContextTyped {
+impl ContextArgs {
     /// Returns the state before any option, for the kernel's policy.
-    pub(crate) fn with(policy: Option<Arc<dyn Policy>>) -> ContextTyped {
-        ContextTyped { policy, ..ContextTyped::default() }
+    pub(crate) fn with(policy: Option<Arc<dyn Policy>>) -> ContextArgs {
+        ContextArgs { policy, ..ContextArgs::default() }
     }
 
     /// Handles `-Z`, `--context` and `--context=CTX`. Without SELinux only the last one gives a
@@ -74,8 +74,8 @@ impl ContextTyped {
 
     /// Keeps the contexts of sources if the kernel has contexts: `-a`, `--preserve=all`, mv.
     pub(crate) fn keep_by_default(&mut self) {
-        if self.policy.is_some() && self.keeps == Keeps::No {
-            self.keeps = Keeps::ByDefault;
+        if self.policy.is_some() && self.keeps == ContextRule::No {
+            self.keeps = ContextRule::ByDefault;
         }
     }
 
@@ -83,14 +83,14 @@ impl ContextTyped {
     pub(crate) fn keep_if_enabled(&mut self) -> bool {
         self.is_asked = true;
         if self.policy.is_some() {
-            self.keeps = Keeps::Asked;
+            self.keeps = ContextRule::Asked;
         }
         self.policy.is_some()
     }
 
     /// Handles `--preserve=context`.
     pub(crate) fn require(&mut self) {
-        self.keeps = Keeps::Asked;
+        self.keeps = ContextRule::Asked;
         self.requires = true;
     }
 
@@ -102,7 +102,7 @@ impl ContextTyped {
 
     /// Handles `--no-preserve=all`.
     pub(crate) fn leave_by_default(&mut self) {
-        self.keeps = Keeps::No;
+        self.keeps = ContextRule::No;
     }
 
     /// Returns the kernel's policy if no option is about contexts.
@@ -117,7 +117,7 @@ impl ContextTyped {
     /// [`ContextError`]
     pub(crate) fn rule(self) -> Result<Contexts, ContextError> {
         let sets = self.listed || self.said.is_some();
-        if sets && self.keeps == Keeps::Asked {
+        if sets && self.keeps == ContextRule::Asked {
             return Err(ContextError::Twice);
         }
         let Some(policy) = self.policy else {
@@ -125,15 +125,17 @@ impl ContextTyped {
         };
         if let Some(context) = &self.said {
             policy
-                .meant_by(context)
+                .parse_context(context)
                 .and_then(|meant| policy.label_new_files(Some(&meant)))
                 .map_err(|source| ContextError::Refused { context: context.clone(), source })?;
         }
         Ok(match self.keeps {
             _ if self.listed => Contexts::Listed(policy),
             _ if sets => Contexts::Said,
-            Keeps::No => Contexts::Kernels,
-            Keeps::ByDefault | Keeps::Asked => Contexts::Sources { policy, is_required: self.requires },
+            ContextRule::No => Contexts::Kernels,
+            ContextRule::ByDefault | ContextRule::Asked => {
+                Contexts::Sources { policy, is_required: self.requires }
+            }
         })
     }
 }
@@ -166,7 +168,7 @@ pub(crate) mod tests {
             Ok(directory.clone())
         }
 
-        fn meant_by(&self, typed: &OsStr) -> io::Result<Context> {
+        fn parse_context(&self, typed: &OsStr) -> io::Result<Context> {
             Ok(Context::written(typed.as_encoded_bytes()))
         }
 
@@ -177,9 +179,9 @@ pub(crate) mod tests {
         }
     }
 
-    fn rule_of(asked: impl FnOnce(&mut ContextTyped, &mut dyn FnMut(&str))) -> (String, Vec<String>, usize) {
+    fn rule_of(asked: impl FnOnce(&mut ContextArgs, &mut dyn FnMut(&str))) -> (String, Vec<String>, usize) {
         let policy = Arc::new(StandIn::default());
-        let mut typed = ContextTyped::with(Some(Arc::<StandIn>::clone(&policy)));
+        let mut typed = ContextArgs::with(Some(Arc::<StandIn>::clone(&policy)));
         let mut warnings = Vec::new();
         asked(&mut typed, &mut |text| warnings.push(text.to_owned()));
         let rule = match typed.rule() {
@@ -194,14 +196,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_goes_before_what_is_kept_by_default() {
-        let rule = |asked: fn(&mut ContextTyped)| rule_of(|typed, _| asked(typed)).0;
-        let given = |typed: &mut ContextTyped, context: Option<&str>| {
+    fn a_requested_context_overrides_preservation_by_default() {
+        let rule = |asked: fn(&mut ContextArgs)| rule_of(|typed, _| asked(typed)).0;
+        let given = |typed: &mut ContextArgs, context: Option<&str>| {
             typed.option(context.map(OsStr::new), IGNORED, &mut |_| ());
         };
         assert_eq!(rule(|_| ()), "the kernel's");
-        assert_eq!(rule(ContextTyped::keep_by_default), "kept false");
-        assert_eq!(rule(ContextTyped::require), "kept true");
+        assert_eq!(rule(ContextArgs::keep_by_default), "kept false");
+        assert_eq!(rule(ContextArgs::require), "kept true");
         let listed = rule_of(|typed, warn| {
             typed.keep_by_default();
             typed.option(None, IGNORED, warn);
@@ -224,19 +226,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn words_that_leave_contexts_take_back_what_kept_them() {
-        let rule = |asked: fn(&mut ContextTyped)| rule_of(|typed, _| asked(typed)).0;
-        let left = |typed: &mut ContextTyped| {
+    fn no_preserve_context_cancels_earlier_preservation() {
+        let rule = |asked: fn(&mut ContextArgs)| rule_of(|typed, _| asked(typed)).0;
+        let left = |typed: &mut ContextArgs| {
             typed.require();
             typed.leave();
         };
         assert_eq!(rule(left), "the kernel's");
-        let kept_again = |typed: &mut ContextTyped| {
+        let kept_again = |typed: &mut ContextArgs| {
             typed.require();
             typed.keep_by_default();
         };
         assert_eq!(rule(kept_again), "kept true");
-        let all_left = |typed: &mut ContextTyped| {
+        let all_left = |typed: &mut ContextArgs| {
             typed.require();
             typed.leave_by_default();
         };
@@ -244,9 +246,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_a_list_of_paths_z_is_ignored_and_told() {
+    fn without_file_contexts_z_is_ignored_with_a_warning() {
         let policy = Arc::new(StandIn { has_no_list: true, ..StandIn::default() });
-        let mut typed = ContextTyped::with(Some(policy));
+        let mut typed = ContextArgs::with(Some(policy));
         typed.keep_by_default();
         let mut warnings = Vec::new();
         typed.option(None, IGNORED, &mut |text| warnings.push(text.to_owned()));
@@ -255,8 +257,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_selinux_only_what_must_be_kept_is_refused() {
-        let mut typed = ContextTyped::default();
+    fn without_selinux_only_required_preservation_is_refused() {
+        let mut typed = ContextArgs::default();
         let mut warnings = 0;
         typed.option(None, IGNORED, &mut |_| warnings += 1);
         assert_eq!(warnings, 0);
@@ -266,7 +268,7 @@ pub(crate) mod tests {
         assert!(!typed.keep_if_enabled());
         assert!(typed.unasked().is_none());
         assert!(matches!(typed.rule(), Ok(Contexts::Kernels)));
-        let mut typed = ContextTyped::default();
+        let mut typed = ContextArgs::default();
         typed.require();
         assert!(matches!(typed.rule(), Err(ContextError::NoSelinux)));
     }

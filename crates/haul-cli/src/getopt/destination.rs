@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn operands_are_counted() {
+    fn operand_counts_are_validated() {
         let (plain, into) = (typed(&[]), typed(&[("target-directory", Some("d"))]));
         let onto = typed(&[("no-target-directory", None)]);
         assert_eq!(mistake(&plain, "", true), "missing file operand");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn slashes_are_stripped_where_that_is_asked_for() {
+    fn trailing_slashes_are_stripped_only_on_request() {
         let strips = typed(&[("strip-trailing-slashes", None)]);
         for (name, expected) in [("a//", "a"), ("/", "/"), ("//", "/"), ("", ""), ("a/b", "a/b")] {
             assert_eq!(strips.stripped(name.into()), expected);

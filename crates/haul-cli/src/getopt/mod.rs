@@ -26,9 +26,9 @@ use thiserror::Error;
 
 /// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Typed {
+pub(crate) struct ParsedArgs {
     /// Options in the order typed.
-    pub(crate) options: Vec<TypedOption>,
+    pub(crate) options: Vec<ParsedOption>,
     /// Everything else, in the order typed.
     pub(crate) operands: Vec<OsString>,
     /// The first invalid option. The arguments after it were not read.
@@ -37,7 +37,7 @@ pub(crate) struct Typed {
 
 /// One option as typed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TypedOption {
+pub(crate) struct ParsedOption {
     /// Its name in the table.
     pub(crate) name: &'static str,
     pub(crate) value: Option<OsString>,
@@ -79,8 +79,8 @@ fn shown(word: &OsStr) -> String {
 
 /// Parses a command line. With `options_first` (POSIXLY_CORRECT) the first operand ends the
 /// options.
-pub(crate) fn parse(table: &'static [Opt], args: &[OsString], options_first: bool) -> Typed {
-    let mut typed = Typed::default();
+pub(crate) fn parse(table: &'static [Opt], args: &[OsString], options_first: bool) -> ParsedArgs {
+    let mut typed = ParsedArgs::default();
     typed.mistake = read(table, args, options_first, &mut typed).err();
     typed
 }
@@ -89,7 +89,7 @@ fn read(
     table: &'static [Opt],
     args: &[OsString],
     options_first: bool,
-    typed: &mut Typed,
+    typed: &mut ParsedArgs,
 ) -> Result<(), ArgsError> {
     let mut rest = args.iter();
     while let Some(word) = rest.next() {
@@ -114,7 +114,7 @@ fn read(
 type Rest<'a> = std::slice::Iter<'a, OsString>;
 
 /// Parses `--name`, `--name=value` or `--name value`.
-fn long_option(table: &'static [Opt], word: &[u8], rest: &mut Rest<'_>) -> Result<TypedOption, ArgsError> {
+fn long_option(table: &'static [Opt], word: &[u8], rest: &mut Rest<'_>) -> Result<ParsedOption, ArgsError> {
     let (name, value) = match word.iter().position(|&byte| byte == b'=') {
         Some(at) => (&word[..at], Some(OsString::from_vec(word[at + 1..].to_vec()))),
         None => (word, None),
@@ -127,7 +127,7 @@ fn long_option(table: &'static [Opt], word: &[u8], rest: &mut Rest<'_>) -> Resul
         }
         (_, value) => value,
     };
-    Ok(TypedOption { name: option.means, value })
+    Ok(ParsedOption { name: option.means, value })
 }
 
 /// Returns the option with this name, or the only one that starts with it; GNU's own have priority.
@@ -162,13 +162,13 @@ fn short_options(
     table: &'static [Opt],
     letters: &[u8],
     rest: &mut Rest<'_>,
-    out: &mut Vec<TypedOption>,
+    out: &mut Vec<ParsedOption>,
 ) -> Result<(), ArgsError> {
     for (at, &letter) in letters.iter().enumerate() {
         let find = |option: &&Opt| option.shorts.as_bytes().contains(&letter);
         let option = table.iter().find(find).ok_or(ArgsError::Invalid(letter))?;
         if !matches!(option.value, Value::Required(_)) {
-            out.push(TypedOption { name: option.name, value: None });
+            out.push(ParsedOption { name: option.name, value: None });
             continue;
         }
         let behind = &letters[at + 1..];
@@ -177,7 +177,7 @@ fn short_options(
         } else {
             OsStr::from_bytes(behind).to_owned()
         };
-        out.push(TypedOption { name: option.name, value: Some(value) });
+        out.push(ParsedOption { name: option.name, value: Some(value) });
         break;
     }
     Ok(())
@@ -200,7 +200,7 @@ mod tests {
         own("threads", Value::Required("N"), ""),
     ];
 
-    fn typed(line: &str) -> Typed {
+    fn typed(line: &str) -> ParsedArgs {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         parse(TABLE, &words, false)
     }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn options_keep_their_order_and_operands_may_stand_between() {
+    fn options_keep_their_order_and_may_follow_operands() {
         let all = typed("a -rb c --suf=x -- -c");
         assert_eq!(all.operands, ["a", "c", "-c"]);
         let expected = [("recursive", None), ("b", None), ("suffix", Some("x".into()))];
@@ -221,31 +221,31 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_behind_or_next() {
+    fn option_values_are_attached_or_the_next_argument() {
         for line in ["-td", "-t d", "--target-directory=d", "--target-directory d", "--tar d"] {
             assert_eq!(names(line), [("target-directory", Some("d".into()))], "{line}");
         }
         assert_eq!(names("-S -x"), [("suffix", Some("-x".into()))]);
         assert_eq!(names("-t=d"), [("target-directory", Some("=d".into()))]);
-        assert_eq!(names("--backup x"), [("backup", None)], "an optional value never stands next");
+        assert_eq!(names("--backup x"), [("backup", None)], "an optional value is never the next word");
     }
 
     #[test]
-    fn abbreviations_keep_their_meaning_beside_own_options() {
+    fn abbreviations_prefer_gnu_options_to_own_options() {
         assert_eq!(names("--l"), [("link", None)]);
         assert_eq!(names("--le 3"), [("length", Some("3".into()))]);
         assert_eq!(names("--th 3"), [("threads", Some("3".into()))]);
     }
 
     #[test]
-    fn what_stands_before_a_mistake_is_read() {
+    fn arguments_before_a_usage_error_are_parsed() {
         let all = typed("-a --recu a -y b -r");
         assert_eq!(all.mistake, Some(ArgsError::Invalid(b'y')));
         assert_eq!((all.options.len(), all.operands.len()), (2, 1));
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn usage_errors_have_the_messages_of_getopt() {
         let message = |line: &str| typed(line).mistake.unwrap().to_string();
         assert_eq!(message("--x=3"), "unrecognized option '--x=3'");
         assert_eq!(message("--re"), "option '--re' is ambiguous; possibilities: '--recursive' '--reflink'");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_have_to_come_first() {
+    fn options_first_treats_options_after_operands_as_operands() {
         let words = ["a", "-r"].map(OsString::from);
         assert_eq!(parse(TABLE, &words, true).operands, ["a", "-r"]);
     }

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_numbers_are_in_mcps_units() {
+    fn numbers_without_a_unit_use_the_units_of_mcp() {
         let mut sizes = Sizes::default();
         for (option, value) in
             [("split-size", "3"), ("buffer-size", "2"), ("threads", "7"), ("offset", "1K"), ("length", "9")]
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_out_of_reach_are_named() {
+    fn numbers_out_of_range_are_refused() {
         let message =
             |option, value: &str| Sizes::default().set(option, OsStr::new(value)).unwrap_err().to_string();
         assert_eq!(message("threads", "0"), "--threads: 0 is outside 1 to 1024");

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 
 /// Existing files to replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum ReplaceRule {
     /// All files.
     All,
     /// No files.
@@ -16,19 +16,19 @@ pub(crate) enum Which {
     Older,
 }
 
-impl Which {
+impl ReplaceRule {
     /// Parses `-u` and `--update[=WHICH]`.
     ///
     /// # Errors
     /// Returns [`ChoiceError`] for an unknown word.
-    pub(crate) fn typed(word: Option<&OsStr>) -> Result<Which, ChoiceError> {
-        word.map_or(Ok(Which::Older), |word| choice::choose("--update", word, &WORDS))
+    pub(crate) fn typed(word: Option<&OsStr>) -> Result<ReplaceRule, ChoiceError> {
+        word.map_or(Ok(ReplaceRule::Older), |word| choice::choose("--update", word, &WORDS))
     }
 }
 
-const WORDS: [Choice<Which>; 4] = [
-    (&["all"], Which::All),
-    (&["none"], Which::None),
-    (&["none-fail"], Which::NoneFail),
-    (&["older"], Which::Older),
+const WORDS: [Choice<ReplaceRule>; 4] = [
+    (&["all"], ReplaceRule::All),
+    (&["none"], ReplaceRule::None),
+    (&["none-fail"], ReplaceRule::NoneFail),
+    (&["older"], ReplaceRule::Older),
 ];

@@ -1,6 +1,6 @@
 //! Creation of directories with all missing parents.
 
-use super::labels::{Asked, Maker};
+use super::labels::{DirectoryCreator, NamedByUser};
 use super::mode::{SETGID, SETUID, STICKY};
 use super::resolve::Properties;
 use haul_engine::copy::{cause, quote, quote_word};
@@ -14,20 +14,20 @@ use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
 /// Permissions of directories that the command line does not name.
-const ABOVE: u32 = 0o755;
+const PARENT_MODE: u32 = 0o755;
 
 /// Permissions that a new directory lacks until its owner is set.
-const FOR_OTHERS: u32 = 0o077;
+const OTHERS_MASK: u32 = 0o077;
 
 /// Permissions that a new directory lacks until its special bits are set.
-const WRITING_BY_OTHERS: u32 = 0o022;
+const OTHERS_WRITE_MASK: u32 = 0o022;
 
 /// Error of creating a directory or setting its properties.
 #[derive(Debug, Error)]
 pub(super) enum DirectoryError {
     /// A parent of a file.
     #[error("cannot create directory {}: {}", quote(path), cause(source))]
-    Above { path: OsString, source: io::Error },
+    ParentDirectory { path: OsString, source: io::Error },
     /// A named directory, or a parent of one.
     #[error("cannot create directory {}: {}", quote_word(path), cause(source))]
     Create { path: OsString, source: io::Error },
@@ -41,16 +41,16 @@ pub(super) enum DirectoryError {
 ///
 /// # Errors
 /// Returns the first directory that could not be created.
-pub(super) fn make_above(path: &OsStr, maker: &Maker<'_>) -> Result<(), DirectoryError> {
-    let failed = |(path, source)| DirectoryError::Above { path, source };
-    Above::make(path, maker).map(drop).map_err(failed)
+pub(super) fn make_above(path: &OsStr, maker: &DirectoryCreator<'_>) -> Result<(), DirectoryError> {
+    let failed = |(path, source)| DirectoryError::ParentDirectory { path, source };
+    ParentDirectory::make(path, maker).map(drop).map_err(failed)
 }
 
 /// `-D -t`: creates a directory and all its parents, with the permissions of unnamed directories.
 ///
 /// # Errors
 /// Same as [`make_above`].
-pub(super) fn make_all(path: &OsStr, maker: &Maker<'_>) -> Result<(), DirectoryError> {
+pub(super) fn make_all(path: &OsStr, maker: &DirectoryCreator<'_>) -> Result<(), DirectoryError> {
     let mut with_end = path.to_owned();
     with_end.push("/.");
     make_above(&with_end, maker)
@@ -63,21 +63,21 @@ pub(super) fn make_all(path: &OsStr, maker: &Maker<'_>) -> Result<(), DirectoryE
 pub(super) fn install(
     path: &OsStr,
     properties: &Properties,
-    maker: &Maker<'_>,
+    maker: &DirectoryCreator<'_>,
 ) -> Result<(), DirectoryError> {
     let create = |(path, source)| DirectoryError::Create { path, source };
-    let above = Above::make(path, maker).map_err(create)?;
+    let above = ParentDirectory::make(path, maker).map_err(create)?;
     let Properties { owner, group, mode } = *properties;
     let has_owner = owner.is_some() || group.is_some();
     let withheld = if has_owner {
-        FOR_OTHERS
+        OTHERS_MASK
     } else if mode.named & (SETUID | SETGID) | mode.directory & STICKY != 0 {
-        WRITING_BY_OTHERS
+        OTHERS_WRITE_MASK
     } else {
         0
     };
     let mode_made = mode.directory & !withheld;
-    let made = maker.make(above.dir(), (above.last, path), mode_made, Asked::Yes);
+    let made = maker.make(above.dir(), (above.last, path), mode_made, NamedByUser::Yes);
     let failed = |source| {
         let path = path.to_owned();
         if has_owner { DirectoryError::Owner { path, source } } else { DirectoryError::Mode { path, source } }
@@ -85,7 +85,7 @@ pub(super) fn install(
     // A newly created directory is not a link; an existing one may be a link to a directory.
     let follow = if made.is_ok() { Follow::No } else { Follow::Yes };
     let is_old = made.is_err();
-    let standing = match (Standing::open(&above, follow), made) {
+    let standing = match (OpenDirectory::open(&above, follow), made) {
         (Ok(standing), _) => standing,
         // The existing file cannot be inspected: install reports this error too.
         (Err(error), Ok(())) => return Err(failed(error)),
@@ -94,7 +94,7 @@ pub(super) fn install(
         }
         (Err(_), Err(made)) => return Err(create((path.to_owned(), made))),
     };
-    standing.dress(properties).map_err(failed)?;
+    standing.apply_properties(properties).map_err(failed)?;
     if is_old {
         maker.relabel(above.dir(), (above.last, path));
     }
@@ -102,15 +102,15 @@ pub(super) fn install(
 }
 
 /// An open directory that gets its properties, whatever happens to its name.
-struct Standing {
+struct OpenDirectory {
     fd: OwnedFd,
     /// True if the directory is open for reading; else the descriptor is `O_PATH`.
     is_open: bool,
     found: Stat,
 }
 
-impl Standing {
-    fn open(above: &Above<'_>, follow: Follow) -> io::Result<Standing> {
+impl OpenDirectory {
+    fn open(above: &ParentDirectory<'_>, follow: Follow) -> io::Result<OpenDirectory> {
         let (fd, is_open) = match open_dir_at(above.dir(), above.last, follow) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 (open_place_at(above.dir(), above.last, follow)?, false)
@@ -118,12 +118,12 @@ impl Standing {
             opened => (opened?, true),
         };
         let found = stat::stat_fd(&fd)?;
-        Ok(Standing { fd, is_open, found })
+        Ok(OpenDirectory { fd, is_open, found })
     }
 
     /// Sets owner and permissions if they differ. Unnamed properties keep their values, or those
     /// that the parent directory gave.
-    fn dress(&self, properties: &Properties) -> io::Result<()> {
+    fn apply_properties(&self, properties: &Properties) -> io::Result<()> {
         let Properties { owner, group, mode } = *properties;
         let differs = |wanted: Option<u32>, has: u32| wanted.is_some_and(|wanted| wanted != has);
         let changes_owner = differs(owner, self.found.uid) || differs(group, self.found.gid);
@@ -143,7 +143,7 @@ impl Standing {
 
 /// Open directory of a path's last component. The path is walked step by step, so that later
 /// changes to the path lead nowhere else.
-struct Above<'a> {
+struct ParentDirectory<'a> {
     /// `None` for the working directory.
     directory: Option<OwnedFd>,
     /// The last component with its trailing slashes; for an absolute name in the root, also with
@@ -151,13 +151,16 @@ struct Above<'a> {
     last: &'a OsStr,
 }
 
-impl<'a> Above<'a> {
+impl<'a> ParentDirectory<'a> {
     /// Creates the missing directories above the last component. Returns the directory that could
     /// not be created, and the error.
-    fn make(path: &'a OsStr, maker: &Maker<'_>) -> Result<Above<'a>, (OsString, io::Error)> {
+    fn make(
+        path: &'a OsStr,
+        maker: &DirectoryCreator<'_>,
+    ) -> Result<ParentDirectory<'a>, (OsString, io::Error)> {
         let bytes = path.as_bytes();
         let last = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
-        let mut above = Above { directory: None, last: path };
+        let mut above = ParentDirectory { directory: None, last: path };
         let mut start = 0;
         for end in (1..last).filter(|&at| bytes[at] == b'/' && bytes[at - 1] != b'/') {
             let so_far = OsStr::from_bytes(&bytes[..end]);
@@ -170,8 +173,8 @@ impl<'a> Above<'a> {
     }
 
     /// Enters a directory, and creates it first if it is missing.
-    fn enter(&mut self, (name, path): (&OsStr, &OsStr), maker: &Maker<'_>) -> io::Result<()> {
-        let missing = maker.make(self.dir(), (name, path), ABOVE, Asked::No).err();
+    fn enter(&mut self, (name, path): (&OsStr, &OsStr), maker: &DirectoryCreator<'_>) -> io::Result<()> {
+        let missing = maker.make(self.dir(), (name, path), PARENT_MODE, NamedByUser::No).err();
         let follow = if missing.is_none() { Follow::No } else { Follow::Yes };
         let entered = open_place_at(self.dir(), name, follow).and_then(|fd| {
             // A user without search permission cannot work in the directory.

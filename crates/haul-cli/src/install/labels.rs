@@ -34,13 +34,13 @@ pub(super) enum LabelError {
 /// `Yes` for a directory that `-d` names, which is checked again in any case; `No` for a parent of
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum NamedByUser {
     Yes,
     No,
 }
 
 /// Creation of directories: receivers of reports, and the policy for contexts.
-pub(super) struct Maker<'a> {
+pub(super) struct DirectoryCreator<'a> {
     /// Receives the path of each created directory.
     pub(super) tell: &'a dyn Fn(&OsStr),
     pub(super) warn: &'a dyn Fn(&dyn Display),
@@ -48,7 +48,7 @@ pub(super) struct Maker<'a> {
     pub(super) policy: Option<&'a dyn Policy>,
 }
 
-impl Maker<'_> {
+impl DirectoryCreator<'_> {
     /// Creates a directory and reports it.
     ///
     /// # Errors
@@ -58,10 +58,10 @@ impl Maker<'_> {
         dir: BorrowedFd<'_>,
         (name, path): (&OsStr, &OsStr),
         mode: u32,
-        asked: Asked,
+        asked: NamedByUser,
     ) -> io::Result<()> {
         let mut label = self.policy.map(|policy| announce(policy, dir, name));
-        if asked == Asked::No
+        if asked == NamedByUser::No
             && let Some(Err(source)) = label.take_if(|label| label.is_err())
             && !selinux::is_absence(&source)
         {
@@ -85,7 +85,7 @@ impl Maker<'_> {
         let Some(policy) = self.policy else { return };
         let set = with_place(dir, name, |place| {
             let standing = Context::of(place)?;
-            let wanted = selinux::of_standing_at(policy, dir, name, (FileKind::Directory, &standing))?;
+            let wanted = selinux::of_existing_at(policy, dir, name, (FileKind::Directory, &standing))?;
             if wanted == standing { Ok(()) } else { wanted.set(place) }
         });
         self.restored(set, path);

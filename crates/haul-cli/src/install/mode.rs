@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_read_as_chmod_reads_them() {
+    fn modes_are_parsed_as_by_chmod() {
         for (word, bits) in [
             ("644", 0o644),
             ("04755", 0o4755),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_keep_what_is_not_named() {
+    fn mode_bits_not_named_are_kept_on_directories() {
         let named = |word: &str| Mode::parse(OsStr::new(word)).unwrap().named;
         assert_eq!(named("755"), 0o1777);
         assert_eq!(named("2755"), 0o3777);

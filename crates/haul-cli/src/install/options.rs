@@ -12,30 +12,35 @@ pub(super) const OPTIONS: &[Opt] = &[
         "compare",
         "C",
         No,
-        "leave a destination alone that has the contents, owner and permissions asked for",
+        "leave a destination unchanged if it already has the right contents, owner and permissions",
     ),
-    gnu("context", "", Optional("CTX"), "give all that is made the SELinux context CTX; without CTX as -Z"),
-    letter("Z", "give all that is made the SELinux type that the policy has for its path"),
-    gnu("directory", "d", No, "make each operand as a directory, with all above it"),
-    letter("D", "make all directories above DEST, or all of DIRECTORY, first"),
-    gnu("group", "g", Required("GROUP"), "the group of what is installed"),
+    gnu(
+        "context",
+        "",
+        Optional("CTX"),
+        "give new files and directories the SELinux context CTX; without CTX like -Z",
+    ),
+    letter("Z", "give new files and directories the SELinux type that the policy sets for their path"),
+    gnu("directory", "d", No, "create each operand as a directory, with its missing parents"),
+    letter("D", "first create the missing parents of DEST, or DIRECTORY with its missing parents"),
+    gnu("group", "g", Required("GROUP"), "set the group of installed files to GROUP"),
     gnu(
         "mode",
         "m",
         Required("MODE"),
-        "the permissions of what is installed, as chmod takes them (default rwxr-xr-x)",
+        "set the permissions of installed files, in chmod's syntax (default rwxr-xr-x)",
     ),
     shared::NO_TARGET_DIRECTORY,
-    gnu("owner", "o", Required("OWNER"), "the owner of what is installed"),
+    gnu("owner", "o", Required("OWNER"), "set the owner of installed files to OWNER"),
     gnu("preserve-timestamps", "p", No, "keep the times of each SOURCE"),
     gnu("preserve-context", "", No, "keep the SELinux context of each SOURCE"),
     gnu("strip", "s", No, "strip symbol tables"),
-    gnu("strip-program", "", Required("PROGRAM"), "what strips them (default strip)"),
+    gnu("strip-program", "", Required("PROGRAM"), "strip with PROGRAM (default strip)"),
     shared::SUFFIX,
     gnu("target-directory", "t", Required("DIRECTORY"), "install all SOURCEs into DIRECTORY"),
     shared::VERBOSE,
     later("debug", No, "same as -v"),
-    own("threads", Required("N"), "copy large files by N worker threads (default: one a processor)"),
+    own("threads", Required("N"), "copy large files with N worker threads (default: one per processor)"),
     own("verify", No, "read each piece of the copy back and compare it"),
     shared::JSON,
     shared::HELP,
@@ -49,8 +54,8 @@ pub(super) fn help(tool: &str) -> String {
          \x20 or:  {tool} [OPTION]... SOURCE... DIRECTORY\n\
          \x20 or:  {tool} [OPTION]... -t DIRECTORY SOURCE...\n\
          \x20 or:  {tool} [OPTION]... -d DIRECTORY...\n\
-         Copy SOURCE to DEST, or SOURCEs into DIRECTORY, with owner and permissions set; or make DIRECTORYs.\n\n{}\n\
-         Exit status: 0 if all was installed, 1 if anything failed, 128 + N if signal N interrupted it.\n",
+         Copy SOURCE to DEST, or SOURCEs into DIRECTORY, and set owner and permissions; or create each DIRECTORY.\n\n{}\n\
+         Exit status: 0 if everything was installed, 1 if anything failed, 128 + N if signal N interrupted it.\n",
         help_lines(OPTIONS)
     )
 }
@@ -62,7 +67,7 @@ mod tests {
     use crate::getopt::rules;
 
     #[test]
-    fn options_are_apart_and_told_by_help() {
+    fn options_are_distinct_and_listed_in_help() {
         rules::hold(OPTIONS, &help("install"));
     }
 

@@ -2,9 +2,9 @@
 
 use super::mode::{ALL, Mode, ModeError};
 use super::options::OPTIONS;
-use crate::getopt::backup::{BackupEnvironment, BackupTyped};
+use crate::getopt::backup::{BackupArgs, BackupEnvironment};
 use crate::getopt::choice::ChoiceError;
-use crate::getopt::context::{self, ContextError, ContextTyped};
+use crate::getopt::context::{self, ContextArgs, ContextError};
 use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
 use crate::getopt::{self, ArgsError};
@@ -68,7 +68,7 @@ pub(super) struct Properties {
 
 /// Request of a command line.
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum Invocation {
     Install(Box<Resolved>),
     Help,
     Version,
@@ -124,9 +124,9 @@ type Warn<'a> = &'a mut dyn FnMut(&str);
 
 /// Options read so far.
 #[derive(Debug, Default)]
-struct Reading {
-    backup: BackupTyped,
-    context: ContextTyped,
+struct ParsedOptions {
+    backup: BackupArgs,
+    context: ContextArgs,
     compare: bool,
     directories: bool,
     makes_directories: bool,
@@ -154,23 +154,23 @@ pub(super) fn resolve(
     options_first: bool,
     (environment, policy): (&BackupEnvironment, Option<Arc<dyn Policy>>),
     warn: Warn<'_>,
-) -> Result<Wish, UsageError> {
+) -> Result<Invocation, UsageError> {
     let typed = getopt::parse(OPTIONS, args, options_first);
-    let mut reading = Reading { context: ContextTyped::with(policy), ..Reading::default() };
+    let mut reading = ParsedOptions { context: ContextArgs::with(policy), ..ParsedOptions::default() };
     for option in &typed.options {
         match option.name {
-            "help" => return Ok(Wish::Help),
-            "version" => return Ok(Wish::Version),
+            "help" => return Ok(Invocation::Help),
+            "version" => return Ok(Invocation::Version),
             name => reading.option(name, option.value.as_deref(), warn)?,
         }
     }
     if let Some(mistake) = typed.mistake {
         return Err(mistake.into());
     }
-    reading.finish(typed.operands, environment, warn).map(|resolved| Wish::Install(Box::new(resolved)))
+    reading.finish(typed.operands, environment, warn).map(|resolved| Invocation::Install(Box::new(resolved)))
 }
 
-impl Reading {
+impl ParsedOptions {
     fn option(&mut self, name: &str, value: Option<&OsStr>, warn: Warn<'_>) -> Result<(), UsageError> {
         if self.backup.option(name, value) || self.destination.option(name, value)? {
             return Ok(());
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_are_names_or_numbers_in_c() {
+    fn owners_are_names_or_c_style_numbers() {
         let id_of = |name: &str| id(OsStr::new(name), users::user);
         assert_eq!(id_of("root"), Some(0));
         for (name, expected) in

@@ -2,16 +2,16 @@
 
 use super::directories;
 use super::finish::{set_properties, set_times, strip};
-use super::labels::{self, Maker};
+use super::labels::{self, DirectoryCreator};
 use super::options;
-use super::resolve::{Properties, Resolved, Wish, Work, resolve};
+use super::resolve::{Invocation, Properties, Resolved, Work, resolve};
 use crate::console::{Console, answer, refuse, say, this_command};
 use crate::getopt::backup::BackupEnvironment;
 use crate::getopt::context;
 use crate::interrupt::Interrupt;
 use haul_engine::copy::{
-    self, Contexts, CopyRules, CopySettings, Operands, Place, Preserve, Print, Report, Tally, Workers, cause,
-    quote,
+    self, Contexts, CopyObserver, CopyRules, CopySettings, Operands, Place, Preserve, Print, Tally, Workers,
+    cause, quote,
 };
 use haul_sys::{CWD, FileKind, Follow, Stat, open, process, selinux, stat, transfer};
 use std::cell::{Cell, OnceCell};
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 /// Mode of a file until its owner is set: accessible only to its creator.
-const WHILE_WRITTEN: u32 = 0o600;
+const TEMPORARY_MODE: u32 = 0o600;
 
 /// Smaller files are copied by this thread alone, because other threads take longer to start.
 const LARGE_BYTES: u64 = 8 << 20;
@@ -39,14 +39,16 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let mut warn = |warning: &str| say(tool, &warning);
     let environment = (&BackupEnvironment::of_process(), selinux::policy());
     match resolve(args, options_first, environment, &mut warn) {
-        Ok(Wish::Install(resolved)) => carry_out(tool, &resolved),
-        Ok(Wish::Help) => answer(tool, &options::help(tool)),
-        Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Invocation::Install(resolved)) => execute(tool, &resolved),
+        Ok(Invocation::Help) => answer(tool, &options::help(tool)),
+        Ok(Invocation::Version) => {
+            answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION")))
+        }
         Err(error) => refuse(tool, &error, error.has_hint()),
     }
 }
 
-fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
+fn execute(tool: &str, resolved: &Resolved) -> ExitCode {
     let interrupt = match Interrupt::watch_as(tool) {
         Ok(interrupt) => interrupt,
         Err(error) => {
@@ -138,13 +140,13 @@ impl Job<'_> {
         }
     }
 
-    fn with_maker<T>(&self, act: impl FnOnce(&Maker<'_>) -> T) -> T {
+    fn with_maker<T>(&self, act: impl FnOnce(&DirectoryCreator<'_>) -> T) -> T {
         let policy = match &self.resolved.contexts {
             Contexts::Listed(policy) => Some(&**policy),
             _ => None,
         };
-        let tell = |path: &OsStr| self.tell_directory(path);
-        act(&Maker { tell: &tell, warn: &|warning| self.console.say(warning), policy })
+        let tell = |path: &OsStr| self.print_directory(path);
+        act(&DirectoryCreator { tell: &tell, warn: &|warning| self.console.say(warning), policy })
     }
 
     fn gather(&self, sources: &[OsString], directory: &OsStr, place: Option<&Place>) {
@@ -247,7 +249,7 @@ impl Job<'_> {
             remove_destination: true,
             backup: resolved.backup.clone(),
             verbose: resolved.verbose,
-            new_mode: Some(WHILE_WRITTEN),
+            new_mode: Some(TEMPORARY_MODE),
             ..CopyRules::default()
         };
         let operands = Operands::Onto { source: source.to_owned(), sink: sink.name.to_owned() };
@@ -311,7 +313,7 @@ impl Job<'_> {
             && has_same_bytes(source, sink)
     }
 
-    fn tell_directory(&self, path: &OsStr) {
+    fn print_directory(&self, path: &OsStr) {
         if self.resolved.verbose {
             let line = format!("{}: creating directory {}", self.tool, quote(path));
             self.console.made(OsStr::new(&line));

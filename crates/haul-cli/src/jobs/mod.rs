@@ -1,6 +1,6 @@
 //! `haul jobs`: lists jobs and their progress, resumes them and deletes their records.
 
-pub(crate) mod keeping;
+pub(crate) mod log_args;
 pub(crate) mod own;
 mod show;
 
@@ -8,7 +8,7 @@ use crate::console::{self, say};
 use clap::{Parser, Subcommand};
 use haul_engine::log::{Listed, LogError, job_folder, jobs};
 use haul_log::record::Status;
-use keeping::StateArgs;
+use log_args::StateArgs;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -24,13 +24,13 @@ const ID_DIGITS_MIN: usize = 4;
 
 /// List running, stopped, finished and failed jobs and their progress.
 ///
-/// Jobs are cp --resume, send and fetch; and verify, repair and sum --waybill after one second.
-/// Records of finished jobs are kept for 30 days, at most the last 100. Records of stopped and
-/// failed jobs are kept for 90 days after their last use; if there are more than 1,000, the oldest
-/// for 7 days.
+/// Lists each run of cp --resume, send and fetch, and each run of verify, repair and sum --waybill
+/// that took longer than one second. Records of the last 100 finished jobs are kept for 30 days.
+/// Records of stopped and failed jobs are kept for 90 days after their last run; beyond the newest
+/// 1,000, for 7 days.
 ///
-/// ID is an ID from the list, or as many of its first digits as identify the job, at least 4.
-/// Exit status: 0 success, 1 no such job, or the command failed.
+/// ID is an ID from the list, or its first digits: at least 4, and enough to identify the job.
+/// Exit status: 0 success, 1 failure or no such job.
 #[derive(Debug, Parser)]
 #[command(name = "haul jobs", disable_version_flag = true, args_conflicts_with_subcommands = false)]
 struct Args {
@@ -45,7 +45,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print everything that is known about a job.
+    /// Print all details of a job.
     Show {
         /// ID of the job.
         id: String,
@@ -68,19 +68,21 @@ enum Command {
 /// Error that prevents showing, resuming or deleting a job.
 #[derive(Debug, Error)]
 enum JobsError {
-    #[error("{0:?} is no job here; 'haul jobs' lists them")]
+    #[error("no such job: {0:?}; run 'haul jobs' for a list")]
     Unknown(String),
-    #[error("{0:?} is the beginning of several jobs; give more digits")]
+    #[error("ambiguous job ID: {0:?}; use more digits")]
     Ambiguous(String),
-    #[error("{0:?} is no ID: at least {ID_DIGITS_MIN} of the digits that 'haul jobs' shows")]
+    #[error("invalid job ID: {0:?}; use at least {ID_DIGITS_MIN} of the digits that 'haul jobs' prints")]
     NoId(String),
-    #[error("{id}: {holder} is at this job")]
+    #[error("cannot lock job {id}: held by {holder}; wait for it to finish, or stop it")]
     Runs { id: String, holder: String },
-    #[error("{id}: this job is finished; there is nothing to go on with")]
+    #[error("cannot resume job {id}: already finished")]
     Finished { id: String },
-    #[error("{id}: its record can't be used: {why}; run the command itself again, or forget the job")]
+    #[error(
+        "cannot resume job {id}: unusable record: {why}; run the command itself again, or delete the job with 'haul jobs forget'"
+    )]
     NoRecord { id: String, why: String },
-    #[error("{id}: can't run {command:?} in {cwd:?}: {source}")]
+    #[error("cannot resume job {id}: cannot run {command:?} in {cwd:?}: {source}")]
     NotRun { id: String, command: String, cwd: String, source: io::Error },
     #[error(transparent)]
     Log(#[from] LogError),
@@ -94,7 +96,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         Ok(args) => args,
         Err(status) => return status,
     };
-    match carry_out(&args) {
+    match execute(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(JobsError::Unwritten(error)) => ExitCode::from(console::unwritten(NAME, &error, 1)),
         Err(error) => {
@@ -104,7 +106,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn carry_out(args: &Args) -> Result<(), JobsError> {
+fn execute(args: &Args) -> Result<(), JobsError> {
     let state = args.place.resolve()?;
     let all = jobs(&state)?;
     match &args.command {
@@ -151,7 +153,7 @@ fn resume(job: &Listed) -> JobsError {
     let record = match &job.record {
         Some(Ok(record)) => record,
         Some(Err(flaw)) => return JobsError::NoRecord { id, why: flaw.to_string() },
-        None => return JobsError::NoRecord { id, why: "it was never written".to_owned() },
+        None => return JobsError::NoRecord { id, why: "never written".to_owned() },
     };
     if job.status() == Status::Finished {
         return JobsError::Finished { id };
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_found_by_the_beginning_of_their_id() {
+    fn jobs_are_found_by_an_id_prefix() {
         let job = |first: u8, last: u8| {
             let mut id = [first; 16];
             id[15] = last;

@@ -25,7 +25,7 @@ pub(super) fn table(jobs: &[Listed]) -> String {
     if jobs.is_empty() {
         return text;
     }
-    let head = ("ID", "STATUS", "DONE", "FILES", "BYTES", "BEGUN");
+    let head = ("ID", "STATUS", "DONE", "FILES", "BYTES", "STARTED");
     let _ = writeln!(
         text,
         "{:SHORT$}  {:8}  {:>5}  {:>17}  {:>21}  {:20}  COMMAND",
@@ -62,9 +62,9 @@ fn progress(progress: Progress, status: Status) -> (String, String, String) {
 /// Returns the reason why nothing is known about a job.
 fn why(job: &Listed) -> String {
     match (&job.trouble, &job.record) {
-        (Some(error), _) => format!("it can't be looked at: {error}"),
-        (None, Some(Err(flaw))) => format!("its record can't be used: {flaw}"),
-        _ => "it has no record: files that a transfer brings here".to_owned(),
+        (Some(error), _) => format!("unusable: {error}"),
+        (None, Some(Err(flaw))) => format!("unusable record: {flaw}"),
+        _ => "no record: files received by a transfer".to_owned(),
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn all(job: &Listed, folder: &Path) -> String {
     };
     line("command", &command(record));
     line("directory", &quote_if_needed(OsStr::from_bytes(&record.cwd)).to_string());
-    line("begun", &date(record.begun.sec));
+    line("started", &date(record.begun.sec));
     line("runs", &record.runs.to_string());
     if let Some(ended) = record.ended {
         line("ended", &date(ended.sec));
@@ -111,7 +111,7 @@ pub(super) fn all(job: &Listed, folder: &Path) -> String {
 pub(super) fn json(job: &Listed) -> String {
     let record = job.whole();
     let lossy = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
-    let told = Told {
+    let told = JobJson {
         id: job.id.to_hex(),
         status: job.status().name(),
         held_by: job.holder.as_ref().map(ToString::to_string),
@@ -134,7 +134,7 @@ pub(super) fn json(job: &Listed) -> String {
 }
 
 #[derive(Serialize)]
-struct Told<'j> {
+struct JobJson<'j> {
     id: String,
     status: &'static str,
     held_by: Option<String>,

@@ -4,13 +4,13 @@
 mod root;
 
 use crate::interrupt::Interrupt;
-use crate::remote::output::Answering;
-use crate::remote::way::STALL;
-use crate::remote::words::{self, DONE, INSIDE, MARK, OUTSIDE, Reply, Request, Told, Way};
-use haul_engine::transfer::{self, Logs, Offer, Receipt, Tally, Watch};
+use crate::remote::output::LocalNotesReporter;
+use crate::remote::way::STALL_TIMEOUT;
+use crate::remote::words::{self, DONE, Direction, EncodedPaths, INSIDE, MARK, OUTSIDE, Reply, Request};
+use haul_engine::transfer::{self, Logs, Offer, Receipt, RunContext, Tally};
 use haul_net::{
     Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings, Ticket,
-    TicketBook, Uses,
+    TicketTable, Uses,
 };
 use haul_proto::Keep;
 use root::Root;
@@ -28,20 +28,20 @@ use zeroize::Zeroizing;
 const NAME: &str = "haul meet";
 
 /// Time for the client to open its first lane, or to choose the lane inside ssh.
-const LANE_WITHIN: Duration = Duration::from_secs(120);
+const LANE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time for a session to end cleanly after the client has disconnected.
-const END_WITHIN: Duration = Duration::from_secs(30);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Polling interval for received lines.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Metadata that a user of ssh may keep: everything that this user can set.
 const KEEP_ALL: Keep = Keep(u32::MAX);
 
 /// Command received over the pipe of ssh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+enum PipeCommand {
     Inside,
     Outside,
     Done,
@@ -53,7 +53,7 @@ enum Word {
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if !args.is_empty() || io::stdin().is_terminal() {
         eprintln!(
-            "{NAME}: this is what 'haul send' and 'haul fetch' start on the other host; it is of no use by itself"
+            "{NAME}: internal command, started on the remote host by 'haul send' and 'haul fetch'; use one of these"
         );
         return ExitCode::FAILURE;
     }
@@ -84,18 +84,18 @@ fn start() -> Result<bool, String> {
         Ok((_, ticket)) => (Some(ticket.to_line()), None),
         Err(why) => (None, Some(why.clone())),
     };
-    let Told { in_line: paths, listed, behind } = Told::of(&root.paths);
+    let EncodedPaths { in_line: paths, listed, behind } = EncodedPaths::of(&root.paths);
     reply(&Reply::Ready { ticket, closed, address: reached_at(), paths, listed }, &behind)?;
     let offer = Offer {
         root: root.directory.into_os_string(),
-        may_read: request.way == Way::Fetch,
-        may_write: request.way == Way::Send,
+        may_read: request.way == Direction::Fetch,
+        may_write: request.way == Direction::Send,
         lanes: request.lanes,
         buffers: request.buffers,
         quota: None,
         keep: KEEP_ALL,
         // If this user has no home directory, interrupted jobs start from the beginning.
-        logs: crate::jobs::keeping::state_of(None).map_or(Logs::None, Logs::Own),
+        logs: crate::jobs::log_args::state_of(None).map_or(Logs::None, Logs::Own),
     };
     let listener = opened.ok().map(|(listener, _)| listener);
     let receipt = receipt_of(&request)?;
@@ -110,29 +110,32 @@ fn start() -> Result<bool, String> {
 /// Reads the client's request. The error is for the client.
 fn request(line: &OwnedFd, stop: &AtomicBool) -> Result<Request, String> {
     let read = words::read_line(line, || stop.load(Ordering::Relaxed));
-    let text = read.map_err(|error| format!("no request came: {error}"))?.ok_or("no request came")?;
+    let text =
+        read.map_err(|error| format!("cannot read the request: {error}"))?.ok_or("no request received")?;
     let not_known = || {
         format!(
-            "haul {} does not understand this request; bring both sides to one version",
+            "haul {} does not understand this request; install the same version on both hosts",
             env!("CARGO_PKG_VERSION")
         )
     };
-    Request::understood(&text).ok_or_else(not_known)
+    Request::parse_line(&text).ok_or_else(not_known)
 }
 
 /// Returns the requested paths, as typed. The error is for the client.
 fn paths_of(request: &Request, line: &OwnedFd, stop: &AtomicBool) -> Result<Vec<Vec<u8>>, String> {
-    let told = words::paths_told(&request.paths, request.listed, line, || stop.load(Ordering::Relaxed));
-    let told = told.map_err(|error| format!("the list of paths did not come: {error}"))?;
-    told.ok_or_else(|| "a path of the request is damaged".to_owned())
+    let told = words::receive_paths(&request.paths, request.listed, line, || stop.load(Ordering::Relaxed));
+    let told = told.map_err(|error| format!("cannot read the list of paths: {error}"))?;
+    told.ok_or_else(|| "invalid path in the request".to_owned())
 }
 
 fn root_of(request: &Request, paths: &[Vec<u8>]) -> Result<Root, String> {
     let home = std::env::var_os("HOME");
     let root = match (request.way, paths) {
-        (Way::Send, [path]) => Root::to_send_to(path, home.as_deref()),
-        (Way::Send, _) => return Err("there is one directory to send to".to_owned()),
-        (Way::Fetch, _) => Root::to_fetch_from(paths, home.as_deref()),
+        (Direction::Send, [path]) => Root::to_send_to(path, home.as_deref()),
+        (Direction::Send, _) => {
+            return Err("invalid request: exactly one destination directory is required".to_owned());
+        }
+        (Direction::Fetch, _) => Root::to_fetch_from(paths, home.as_deref()),
     };
     root.map_err(|error| error.to_string())
 }
@@ -142,10 +145,10 @@ fn root_of(request: &Request, paths: &[Vec<u8>]) -> Result<Root, String> {
 fn receipt_of(request: &Request) -> Result<Option<Receipt>, String> {
     let Some(word) = &request.waybill else { return Ok(None) };
     let path = words::from_words(std::slice::from_ref(word)).and_then(|mut paths| paths.pop());
-    let path = path.ok_or("the waybill's path in the request is damaged")?;
+    let path = path.ok_or("invalid waybill path in the request")?;
     let asked = match request.way {
-        Way::Send => "haul send",
-        Way::Fetch => "haul fetch",
+        Direction::Send => "haul send",
+        Direction::Fetch => "haul fetch",
     };
     let mut job = crate::receipt::job(NAME, &haul_engine::waybill::Root::new(OsString::new()));
     job.run = format!("{NAME} (for {asked} of another host)").into_bytes();
@@ -179,8 +182,8 @@ fn listen(request: &Request) -> Result<(Listener, Ticket), String> {
     let identity =
         if request.plain { None } else { Some(Identity::generate().map_err(|error| error.to_string())?) };
     let role = match request.way {
-        Way::Send => Role::Write,
-        Way::Fetch => Role::Read,
+        Direction::Send => Role::Write,
+        Direction::Fetch => Role::Read,
     };
     let grant = Grant { role, uses: Uses::Once, expires: None };
     let limits =
@@ -192,24 +195,24 @@ fn listen(request: &Request) -> Result<(Listener, Ticket), String> {
             ..SocketSettings::default()
         },
         limits,
-        stall: Some(STALL),
+        stall: Some(STALL_TIMEOUT),
         pacer: request.rate.map(|rate| Arc::new(Pacer::new(rate))),
     };
     let (first, last) = request.ports.unwrap_or((0, 0));
     let mut why = String::new();
     for port in first..=last {
         for host in [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)] {
-            let book = Arc::new(TicketBook::default());
+            let tickets = Arc::new(TicketTable::default());
             let at = SocketAddr::new(host, port);
             let listening =
-                Listener::start(&[at], identity.as_ref(), Arc::clone(&book), settings.clone(), |_| {});
+                Listener::start(&[at], identity.as_ref(), Arc::clone(&tickets), settings.clone(), |_| {});
             match listening {
                 Ok(listener) => {
                     let addresses = listener.local_addresses().iter().map(|&at| at.into()).collect();
                     let fingerprint = identity.as_ref().map(Identity::fingerprint);
                     let ticket =
                         Ticket::issue(grant, addresses, fingerprint).map_err(|error| error.to_string())?;
-                    book.insert(ticket.clone());
+                    tickets.insert(ticket.clone());
                     return Ok((listener, ticket));
                 }
                 Err(error) => why = error.to_string(),
@@ -234,19 +237,20 @@ fn serve(
         .spawn(move || listen_to_line(&line, &words))
         .map_err(|error| error.to_string())?;
     match first_lane(listener.as_ref(), &heard, stop)? {
-        First::Inside => {
+        FirstLane::Inside => {
             drop(listener);
             let output = io::stdout().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-            let mut lane = Lane::over_pipes(input, output, Some(STALL)).map_err(|error| error.to_string())?;
+            let mut lane =
+                Lane::over_pipes(input, output, Some(STALL_TIMEOUT)).map_err(|error| error.to_string())?;
             lane.set_pacer(request.rate.map(|rate| Arc::new(Pacer::new(rate))));
             answer(lane, &mut || None, offer, (receipt, stop))
         }
         // The listener stays open for additional lanes.
-        First::Outside(outside) => {
+        FirstLane::Outside(outside) => {
             let (lane, session) = *outside;
             let over = &AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let watching = scope.spawn(move || heed_line(&heard, stop, over));
+                let watching = scope.spawn(move || watch_pipe(&heard, stop, over));
                 let more = &mut || session.try_next_lane().map(|(_, lane)| lane);
                 let outcome = answer(lane, more, offer, (receipt, stop));
                 over.store(true, Ordering::Relaxed);
@@ -258,7 +262,7 @@ fn serve(
     }
 }
 
-enum First {
+enum FirstLane {
     Inside,
     Outside(Box<(Lane, Session)>),
 }
@@ -266,31 +270,31 @@ enum First {
 /// Returns the first lane of the session, or the choice of the lane inside ssh.
 fn first_lane(
     listener: Option<&Listener>,
-    heard: &Receiver<Word>,
+    heard: &Receiver<PipeCommand>,
     stop: &AtomicBool,
-) -> Result<First, String> {
+) -> Result<FirstLane, String> {
     let begun = Instant::now();
     let mut session: Option<Session> = None;
-    while begun.elapsed() < LANE_WITHIN && !stop.load(Ordering::Relaxed) {
+    while begun.elapsed() < LANE_TIMEOUT && !stop.load(Ordering::Relaxed) {
         match heard.try_recv() {
-            Ok(Word::Inside) => return Ok(First::Inside),
-            Ok(Word::Done | Word::Gone) | Err(TryRecvError::Disconnected) => {
-                return Err("the other side is gone".to_owned());
+            Ok(PipeCommand::Inside) => return Ok(FirstLane::Inside),
+            Ok(PipeCommand::Done | PipeCommand::Gone) | Err(TryRecvError::Disconnected) => {
+                return Err("the client disconnected".to_owned());
             }
-            Ok(Word::Outside) | Err(TryRecvError::Empty) => {}
+            Ok(PipeCommand::Outside) | Err(TryRecvError::Empty) => {}
         }
         if let Some(open) = session.take() {
-            match open.next_lane(LOOK_EVERY) {
-                Some((_, lane)) => return Ok(First::Outside(Box::new((lane, open)))),
+            match open.next_lane(POLL_INTERVAL) {
+                Some((_, lane)) => return Ok(FirstLane::Outside(Box::new((lane, open)))),
                 None => session = Some(open),
             }
         } else if let Some(listener) = listener {
-            session = listener.next_session_within(LOOK_EVERY);
+            session = listener.next_session_within(POLL_INTERVAL);
         } else {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
-    Err("the other side opened no lane".to_owned())
+    Err("the client opened no connection".to_owned())
 }
 
 fn answer(
@@ -300,34 +304,34 @@ fn answer(
     (receipt, stop): (Option<&Receipt>, &AtomicBool),
 ) -> Result<transfer::Outcome, String> {
     let tally = Tally::default();
-    let watch = Watch { stop, tally: &tally, report: &Answering { tool: NAME }, receipt };
-    transfer::answer(first, more, offer, &watch).map_err(|error| error.to_string())
+    let run_context = RunContext { stop, tally: &tally, report: &LocalNotesReporter { tool: NAME }, receipt };
+    transfer::answer(first, more, offer, &run_context).map_err(|error| error.to_string())
 }
 
 /// Forwards the commands of the pipe, up to the command after which the pipe belongs to a lane.
-fn listen_to_line(line: &OwnedFd, words: &Sender<Word>) {
+fn listen_to_line(line: &OwnedFd, words: &Sender<PipeCommand>) {
     loop {
         let word = match words::read_line(line, || false) {
-            Ok(Some(text)) if *text == INSIDE.as_bytes() => Word::Inside,
-            Ok(Some(text)) if *text == OUTSIDE.as_bytes() => Word::Outside,
-            Ok(Some(text)) if *text == DONE.as_bytes() => Word::Done,
-            _ => Word::Gone,
+            Ok(Some(text)) if *text == INSIDE.as_bytes() => PipeCommand::Inside,
+            Ok(Some(text)) if *text == OUTSIDE.as_bytes() => PipeCommand::Outside,
+            Ok(Some(text)) if *text == DONE.as_bytes() => PipeCommand::Done,
+            _ => PipeCommand::Gone,
         };
-        if words.send(word).is_err() || word != Word::Outside {
+        if words.send(word).is_err() || word != PipeCommand::Outside {
             return;
         }
     }
 }
 
 /// Stops the session if the pipe ends before the last command.
-fn heed_line(heard: &Receiver<Word>, stop: &AtomicBool, over: &AtomicBool) {
+fn watch_pipe(heard: &Receiver<PipeCommand>, stop: &AtomicBool, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
-        match heard.recv_timeout(LOOK_EVERY) {
-            Ok(Word::Outside) | Err(RecvTimeoutError::Timeout) => {}
-            Ok(Word::Done) => return,
-            Ok(Word::Inside | Word::Gone) | Err(RecvTimeoutError::Disconnected) => {
+        match heard.recv_timeout(POLL_INTERVAL) {
+            Ok(PipeCommand::Outside) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(PipeCommand::Done) => return,
+            Ok(PipeCommand::Inside | PipeCommand::Gone) | Err(RecvTimeoutError::Disconnected) => {
                 stop.store(true, Ordering::Relaxed);
-                return die_in_time(over);
+                return exit_after_timeout(over);
             }
         }
     }
@@ -335,12 +339,12 @@ fn heed_line(heard: &Receiver<Word>, stop: &AtomicBool, over: &AtomicBool) {
 
 /// Waits for a stopped session to end cleanly, and exits the process after a timeout, because no
 /// other process would end it.
-fn die_in_time(over: &AtomicBool) {
+fn exit_after_timeout(over: &AtomicBool) {
     let begun = Instant::now();
     while !over.load(Ordering::Relaxed) {
-        if begun.elapsed() > END_WITHIN {
+        if begun.elapsed() > EXIT_TIMEOUT {
             std::process::exit(1);
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

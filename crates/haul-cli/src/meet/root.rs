@@ -20,7 +20,7 @@ pub(super) struct Root {
 #[derive(Debug, Error)]
 pub(super) enum RootError {
     /// The path cannot be inspected.
-    #[error("{path}: {}", reason(source))]
+    #[error("cannot open {path}: {}", reason(source))]
     Unusable {
         /// The requested path, safe to print.
         path: String,
@@ -28,7 +28,7 @@ pub(super) enum RootError {
         source: io::Error,
     },
     /// The path is not a directory.
-    #[error("{0} is not a directory")]
+    #[error("cannot use {0}: it is not a directory")]
     NotADirectory(String),
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn bed() -> (tempfile::TempDir, PathBuf) {
+    fn fixture() -> (tempfile::TempDir, PathBuf) {
         let home = tempfile::tempdir().expect("a folder");
         let dir = home.path().canonicalize().expect("there");
         fs::create_dir_all(dir.join("a/b/c")).expect("made");
@@ -148,8 +148,8 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_to_send_to_may_be_missing_but_not_what_it_lies_in() {
-        let (_home, dir) = bed();
+    fn a_missing_destination_needs_an_existing_parent_directory() {
+        let (_home, dir) = fixture();
         let root = |path: &str| Root::to_send_to(&typed(&dir, path), None);
         let there = Root { directory: dir.join("a/b"), paths: vec![Vec::new()] };
         assert_eq!(root("a/b").expect("there"), there);
@@ -164,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn the_home_directory_is_found_without_a_shell() {
-        let (_home, dir) = bed();
+    fn a_tilde_is_expanded_to_the_home_directory() {
+        let (_home, dir) = fixture();
         for (path, expected) in [("~", "."), ("~/a", "a"), ("~/a/b", "a/b")] {
             let root = Root::to_send_to(path.as_bytes(), Some(dir.as_os_str())).expect(path);
             assert_eq!(root.directory, dir.join(expected).canonicalize().expect("there"));
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn sources_lie_beneath_the_lowest_directory_above_all() {
-        let (_home, dir) = bed();
+    fn sources_are_relative_to_their_lowest_common_directory() {
+        let (_home, dir) = fixture();
         assert_eq!(fetched(&dir, &["a/file"]), (dir.join("a"), vec!["file".into()]));
         assert_eq!(fetched(&dir, &["a/file", "a/b/c"]), (dir.join("a"), vec!["file".into(), "b/c".into()]));
         assert_eq!(fetched(&dir, &["a/b/"]), (dir.join("a"), vec!["b/".into()]));
@@ -183,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn links_on_the_way_are_followed_and_one_at_the_end_stays() {
-        let (_home, dir) = bed();
+    fn links_in_directories_are_followed_and_a_final_link_is_not() {
+        let (_home, dir) = fixture();
         assert_eq!(fetched(&dir, &["link/c"]), (dir.join("a/b"), vec!["c".into()]));
         assert_eq!(fetched(&dir, &["link"]), (dir.clone(), vec!["link".into()]));
         assert_eq!(fetched(&dir, &["link/"]), (dir.join("a"), vec!["b/".into()]));

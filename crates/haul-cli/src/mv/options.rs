@@ -7,23 +7,23 @@ use crate::getopt::{Opt, gnu, help_lines, later, own, shared};
 pub(super) const OPTIONS: &[Opt] = &[
     shared::BACKUP,
     shared::B,
-    gnu("context", "Z", No, "give what is moved the SELinux type that the policy has for its new path"),
+    gnu("context", "Z", No, "give moved files the SELinux type that the policy sets for their new path"),
     gnu("force", "f", No, "do not ask before overwriting"),
     gnu("interactive", "i", No, "ask before overwriting"),
-    gnu("no-clobber", "n", No, "leave existing files alone; of -f, -i and -n the last one holds"),
+    gnu("no-clobber", "n", No, "leave existing files alone; the last of -f, -i and -n takes effect"),
     shared::NO_TARGET_DIRECTORY,
     shared::STRIP_TRAILING_SLASHES,
     shared::SUFFIX,
     gnu("target-directory", "t", Required("DIRECTORY"), "move all SOURCEs into DIRECTORY"),
     shared::UPDATE,
     shared::VERBOSE,
-    later("debug", No, "same as -v: how a file is moved is said in any case"),
-    later("exchange", No, "let SOURCE and DEST change places"),
-    later("no-copy", No, "move nothing that can't be renamed"),
+    later("debug", No, "same as -v, which also prints how each file is moved"),
+    later("exchange", No, "exchange SOURCE and DEST"),
+    later("no-copy", No, "do not copy files that cannot be renamed"),
     own(
         "threads",
         Required("N"),
-        "copy with N worker threads where a rename can't be (default: one a processor)",
+        "copy with N worker threads if a rename is not possible (default: one per processor)",
     ),
     shared::SPLIT_SIZE,
     shared::BUFFER_SIZE,
@@ -40,10 +40,10 @@ pub(super) fn help(tool: &str) -> String {
         "Usage: {tool} [OPTION]... [-T] SOURCE DEST\n\
          \x20 or:  {tool} [OPTION]... SOURCE... DIRECTORY\n\
          \x20 or:  {tool} [OPTION]... -t DIRECTORY SOURCE...\n\
-         Rename SOURCE to DEST, or move SOURCEs into DIRECTORY. Across file systems every SOURCE is copied by every\n\
-         core, the copy is compared and made durable, and only then SOURCE is removed.\n\n{}\n\
+         Rename SOURCE to DEST, or move SOURCEs into DIRECTORY. Across file systems, copy every SOURCE using all\n\
+         cores, compare and sync the copy, and only then remove SOURCE.\n\n{}\n\
          Sizes take the suffixes K, M, G, T (powers of 1024) and KB, MB, ... (powers of 1000).\n\
-         Exit status: 0 if all was moved, 1 if anything failed, 128 + N if signal N interrupted it.\n",
+         Exit status: 0 if everything was moved, 1 if anything failed, 128 + N if signal N interrupted it.\n",
         help_lines(OPTIONS)
     )
 }
@@ -55,7 +55,7 @@ mod tests {
     use crate::getopt::rules;
 
     #[test]
-    fn options_are_apart_and_told_by_help() {
+    fn options_are_distinct_and_listed_in_help() {
         rules::hold(OPTIONS, &help("mv"));
     }
 

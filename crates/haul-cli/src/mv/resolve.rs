@@ -1,13 +1,13 @@
 //! Resolution of a command line of `mv`: from options in their order to [`MoveSettings`].
 
 use super::options::OPTIONS;
-use crate::getopt::backup::{BackupEnvironment, BackupTyped};
+use crate::getopt::backup::{BackupArgs, BackupEnvironment};
 use crate::getopt::choice::ChoiceError;
-use crate::getopt::context::{self, ContextError, ContextTyped};
+use crate::getopt::context::{self, ContextArgs, ContextError};
 use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{SizeOptionError, Sizes};
-use crate::getopt::update::Which;
-use crate::getopt::{self, ArgsError, Typed};
+use crate::getopt::update::ReplaceRule;
+use crate::getopt::{self, ArgsError, ParsedArgs};
 use haul_engine::copy::{Moving, Workers};
 use haul_engine::moving::{MoveExisting, MoveOperands, MoveRules, MoveSettings};
 use haul_sys::selinux::Policy;
@@ -30,7 +30,7 @@ pub(super) struct Resolved {
 
 /// Request of a command line.
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum Invocation {
     Move(Box<Resolved>),
     Help,
     Version,
@@ -68,12 +68,12 @@ impl UsageError {
 
 /// Options read so far.
 #[derive(Debug, Default)]
-struct Reading {
+struct ParsedOptions {
     rules: MoveRules,
     clobber: Option<MoveExisting>,
-    which: Option<Which>,
-    backup: BackupTyped,
-    context: ContextTyped,
+    which: Option<ReplaceRule>,
+    backup: BackupArgs,
+    context: ContextArgs,
     destination: Destination,
     sizes: Sizes,
     stats: bool,
@@ -90,14 +90,14 @@ pub(super) fn resolve(
     options_first: bool,
     (environment, policy): (&BackupEnvironment, Option<Arc<dyn Policy>>),
     warn: &mut dyn FnMut(&str),
-) -> Result<Wish, UsageError> {
-    let typed: Typed = getopt::parse(OPTIONS, args, options_first);
-    let mut reading = Reading { context: ContextTyped::with(policy), ..Reading::default() };
+) -> Result<Invocation, UsageError> {
+    let typed: ParsedArgs = getopt::parse(OPTIONS, args, options_first);
+    let mut reading = ParsedOptions { context: ContextArgs::with(policy), ..ParsedOptions::default() };
     reading.context.keep_by_default();
     for option in &typed.options {
         match option.name {
-            "help" => return Ok(Wish::Help),
-            "version" => return Ok(Wish::Version),
+            "help" => return Ok(Invocation::Help),
+            "version" => return Ok(Invocation::Version),
             "context" => reading.context.option(None, context::IGNORED, warn),
             name => reading.option(name, option.value.as_deref())?,
         }
@@ -105,10 +105,10 @@ pub(super) fn resolve(
     if let Some(mistake) = typed.mistake {
         return Err(mistake.into());
     }
-    reading.finish(typed.operands, environment).map(|resolved| Wish::Move(Box::new(resolved)))
+    reading.finish(typed.operands, environment).map(|resolved| Invocation::Move(Box::new(resolved)))
 }
 
-impl Reading {
+impl ParsedOptions {
     fn option(&mut self, name: &str, value: Option<&OsStr>) -> Result<(), UsageError> {
         if self.backup.option(name, value) || self.destination.option(name, value)? {
             return Ok(());
@@ -120,7 +120,7 @@ impl Reading {
             "interactive" => self.clobber = Some(MoveExisting::Ask),
             "no-clobber" => self.clobber = Some(MoveExisting::Keep),
             "no-copy" => self.rules.no_copy = true,
-            "update" => self.which = Some(Which::typed(value)?),
+            "update" => self.which = Some(ReplaceRule::typed(value)?),
             "print-stats" => self.stats = true,
             "progress" => self.progress = true,
             "json" => self.json = true,
@@ -171,10 +171,10 @@ impl Reading {
             if std::io::stdin().is_terminal() { MoveExisting::AskIfUnwritable } else { MoveExisting::Replace }
         };
         let otherwise = self.clobber.unwrap_or_else(unset);
-        self.rules.update = self.which == Some(Which::Older);
+        self.rules.update = self.which == Some(ReplaceRule::Older);
         self.rules.existing = match self.which {
-            Some(Which::None) if otherwise != MoveExisting::Keep => MoveExisting::Keep,
-            Some(Which::NoneFail) if otherwise != MoveExisting::Keep => MoveExisting::KeepAndFail,
+            Some(ReplaceRule::None) if otherwise != MoveExisting::Keep => MoveExisting::Keep,
+            Some(ReplaceRule::NoneFail) if otherwise != MoveExisting::Keep => MoveExisting::KeepAndFail,
             _ => otherwise,
         };
         match (self.backup.is_asked_for(), self.clobber, self.rules.existing) {
@@ -210,7 +210,7 @@ mod tests {
     fn resolved(line: &str) -> Result<MoveSettings, String> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         match resolve(&words, false, (&BackupEnvironment::default(), None), &mut |_| ()) {
-            Ok(Wish::Move(resolved)) => match resolved.contradiction {
+            Ok(Invocation::Move(resolved)) => match resolved.contradiction {
                 Some(contradiction) => Err(contradiction.to_string()),
                 None => Ok(resolved.settings),
             },
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_words_about_existing_files_the_last_holds() {
+    fn the_last_option_about_existing_files_wins() {
         let existing = |line: &str| {
             let rules = resolved(&format!("{line} a b")).unwrap().rules;
             (rules.existing, rules.update)
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn conflicting_and_invalid_arguments_are_refused() {
         assert!(resolved("-b -n a b").unwrap_err().contains("mutually exclusive"));
         assert!(resolved("-b --exchange a b").unwrap_err().starts_with("cannot combine --backup"));
         assert_eq!(resolved("-T a b c").unwrap_err(), "extra operand 'c'");

@@ -1,11 +1,11 @@
 //! Run of one move, from the command line to the exit status.
 
 use super::options;
-use super::resolve::{Resolved, Wish, resolve};
+use super::resolve::{Invocation, Resolved, resolve};
 use crate::console::{Console, answer, refuse, say};
 use crate::getopt::backup::BackupEnvironment;
 use crate::interrupt::Interrupt;
-use crate::progress::{self, Standing};
+use crate::progress::{self, ProgressSnapshot};
 use crate::tool::is_own_name;
 use haul_engine::copy::{Print, Tally, quote, quote_if_needed};
 use haul_engine::moving::{MoveExisting, MoveOperands, MoveSettings, Outcome, move_all};
@@ -19,14 +19,16 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
     let environment = (&BackupEnvironment::of_process(), selinux::policy());
     match resolve(args, options_first, environment, &mut |warning| say(tool, &warning)) {
-        Ok(Wish::Move(resolved)) => carry_out(tool, &resolved),
-        Ok(Wish::Help) => answer(tool, &options::help(tool)),
-        Ok(Wish::Version) => answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION"))),
+        Ok(Invocation::Move(resolved)) => execute(tool, &resolved),
+        Ok(Invocation::Help) => answer(tool, &options::help(tool)),
+        Ok(Invocation::Version) => {
+            answer(tool, &format!("{tool} (Surehaul) {}\n", env!("CARGO_PKG_VERSION")))
+        }
         Err(error) => refuse(tool, &error, error.has_hint()),
     }
 }
 
-fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
+fn execute(tool: &str, resolved: &Resolved) -> ExitCode {
     let settings = &resolved.settings;
     let interrupt = match Interrupt::watch_as(tool) {
         Ok(interrupt) => interrupt,
@@ -43,8 +45,9 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
     let into = into_directory(settings);
     let work = || move_all(settings, &console, &tally, interrupt.flag());
     let asks = settings.rules.existing == MoveExisting::Ask;
-    let unasked = progress::is_drawn_unasked(tool, resolved.json || settings.rules.verbose);
-    let outcome = progress::watch((resolved.progress || unasked) && !asks, || Standing::from(&tally), work);
+    let unasked = progress::is_shown_by_default(tool, resolved.json || settings.rules.verbose);
+    let outcome =
+        progress::watch((resolved.progress || unasked) && !asks, || ProgressSnapshot::from(&tally), work);
     if let (true, Some(contradiction)) = (outcome.is_refused, &resolved.contradiction) {
         return refuse(tool, contradiction, contradiction.has_hint());
     }
@@ -59,10 +62,10 @@ fn carry_out(tool: &str, resolved: &Resolved) -> ExitCode {
 /// Reports the incomplete files of an interrupted job and the command that completes it.
 fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: Option<&str>) {
     for sink in &outcome.cut_off {
-        console.say(&format_args!("interrupted: {} is not complete", quote(sink)));
+        console.say(&format_args!("interrupted: {} is incomplete", quote(sink)));
     }
-    let advice = advice.map(|command| format!("; to move it, run: {command}")).unwrap_or_default();
-    console.say(&format_args!("interrupted: what was not moved stands whole where it was{advice}"));
+    let advice = advice.map(|command| format!("; to move them, run: {command}")).unwrap_or_default();
+    console.say(&format_args!("interrupted: sources that were not moved are intact{advice}"));
 }
 
 /// Returns the directory that the operands go into, if they do. Call this before the move: after

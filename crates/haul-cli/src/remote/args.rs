@@ -1,7 +1,7 @@
 //! Options that `haul send` and `haul fetch` share, as typed and resolved.
 
 use super::values;
-use crate::jobs::keeping::{LogArgs, LogMeant};
+use crate::jobs::log_args::{LogArgs, LogOptions};
 use clap::Args;
 use haul_digest::{Algebra, Algorithm};
 use haul_engine::transfer::Resume;
@@ -22,16 +22,16 @@ const BUFFERS_MIN: u64 = 8 << 20;
 /// Options for verification, kept metadata and the network.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArgs {
-    /// Set how received data is verified: stream (hashed on both sides in transit), reread (and
-    /// read back from the device), hybrid (read back files that are larger than free memory there),
-    /// none; or, for comparison, the slower sequential, file-pipeline, block-pipeline, which read
-    /// everything twice.
+    /// Set how received data is verified: stream (both sides hash the data during the transfer),
+    /// reread (the receiver also reads it back from the device), hybrid (read back only files larger
+    /// than the free memory of the receiver), none. For benchmarks: sequential, file-pipeline,
+    /// block-pipeline; these are slower and read everything twice.
     #[arg(long, value_name = "HOW", default_value = "stream", help_heading = "Verification")]
     verify: String,
-    /// Compare and resend this unit: each object, or each file as a whole.
+    /// Set the unit that is compared and resent: object, or file.
     #[arg(long, value_name = "object|file", help_heading = "Verification")]
     granularity: Option<String>,
-    /// Compare by the digest ALGO; 'haul sum --help' lists all of them.
+    /// Compare by the digest algorithm ALGO; 'haul sum --help' lists the algorithms.
     #[arg(
         short = 'a',
         long = "hash",
@@ -44,124 +44,124 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Verification")]
     object_size: Option<String>,
 
-    /// Skip files that the sink has already, by RULE: size-time (the default), newer (skip unless
-    /// the source has a later time), missing (skip every existing name), digest (of the whole
-    /// file), object (send only objects that differ).
+    /// Skip files that the receiver already has, by RULE: size-time (same size and time; the default
+    /// RULE), newer (skip unless the sender's file is newer), missing (skip every existing name),
+    /// digest (same digest of the file), object (send only objects that differ).
     #[arg(long, value_name = "RULE", num_args = 0..=1, require_equals = true, default_missing_value = "size-time",
-          help_heading = "What is sent")]
+          help_heading = "File selection")]
     update: Option<String>,
     /// Same as --update=digest.
-    #[arg(short = 'c', long, conflicts_with = "update", help_heading = "What is sent")]
+    #[arg(short = 'c', long, conflicts_with = "update", help_heading = "File selection")]
     checksum: bool,
-    /// Delete files at the sink, in the sent directories, that the source does not have; delete
-    /// nothing after any read error of the source.
-    #[arg(long, help_heading = "What is sent")]
+    /// In the sent directories, delete files of the receiver that the sender does not have. If the
+    /// sender cannot read some entry, delete nothing.
+    #[arg(long, help_heading = "File selection")]
     delete: bool,
-    /// Print only what would be sent and deleted.
-    #[arg(short = 'n', long, help_heading = "What is sent")]
+    /// Only print the names that would be sent and deleted.
+    #[arg(short = 'n', long, help_heading = "File selection")]
     pub(crate) dry_run: bool,
 
     /// Write files under their final names immediately, without temporary files; an interrupted
     /// file stays incomplete.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     inplace: bool,
-    /// Keep owners by number, whatever names the numbers have at the sink.
-    #[arg(long, conflicts_with = "no_owner", help_heading = "What is kept")]
+    /// Keep owners by number, not by name.
+    #[arg(long, conflicts_with = "no_owner", help_heading = "Metadata options")]
     numeric_ids: bool,
     /// Do not keep owners and groups.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_owner: bool,
     /// Do not keep permissions.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_mode: bool,
     /// Do not keep times.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_times: bool,
     /// Do not keep extended attributes.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_xattrs: bool,
     /// Do not keep access control lists.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_acls: bool,
     /// Send each name of a hard-linked file as a separate file.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_hard_links: bool,
     /// Skip pipes, sockets and devices.
-    #[arg(long, help_heading = "What is kept")]
+    #[arg(long, help_heading = "Metadata options")]
     no_specials: bool,
 
-    /// Set the number of connections for data [default: chosen by the round-trip time, 4 to 16].
-    #[arg(long, value_name = "N", help_heading = "The way")]
+    /// Set the number of data connections [default: 4 to 16, by the round-trip time].
+    #[arg(long, value_name = "N", help_heading = "Network options")]
     streams: Option<u32>,
-    /// Limit the rate to RATE bytes per second: 50M, 1GB, ...
-    #[arg(long, value_name = "RATE", help_heading = "The way")]
+    /// Limit the rate to RATE bytes per second, for example 50M or 1GB.
+    #[arg(long, value_name = "RATE", help_heading = "Network options")]
     rate: Option<String>,
-    /// Compress the sent data: auto (without HOW; only while the link is slower than the
-    /// compression), zstd, zstd:LEVEL from -7 to 19, or none.
+    /// Compress the sent data: auto (the default HOW; only while the network is slower than the
+    /// compression), zstd, zstd:LEVEL (-7 to 19), or none.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
-          allow_hyphen_values = true, help_heading = "The way")]
+          allow_hyphen_values = true, help_heading = "Network options")]
     compress: Option<String>,
-    /// Set the congestion control of the connections: bbr, cubic, ... as the kernel offers them.
-    #[arg(long, value_name = "NAME", help_heading = "The way")]
+    /// Set the congestion control of the connections, for example bbr or cubic, if the kernel has it.
+    #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
-    /// Use several paths concurrently by Multipath TCP, if both hosts support it.
-    #[arg(long, help_heading = "The way")]
+    /// Use several network paths concurrently with Multipath TCP, if both hosts support it.
+    #[arg(long, help_heading = "Network options")]
     mptcp: bool,
-    /// Do not encrypt the data: anyone on the network path can read and change it. The remote host
+    /// Do not encrypt the data: anyone on the network path can read and modify it. The remote host
     /// needs the same option.
-    #[arg(long, help_heading = "The way")]
+    #[arg(long, help_heading = "Network options")]
     plain: bool,
-    /// Set the memory for bytes in flight, on each side.
-    #[arg(long, value_name = "SIZE", help_heading = "The way")]
+    /// Set the memory for data in flight on each side.
+    #[arg(long, value_name = "SIZE", help_heading = "Network options")]
     buffers: Option<String>,
 
     #[command(flatten)]
     log: LogArgs,
 
-    /// Write a waybill to FILE on this host: each name that arrived, with the digests of its
-    /// objects and its verification level at the sink. 'haul verify' re-reads the files of either
-    /// side against it. An existing FILE gets another section.
-    #[arg(long, value_name = "FILE", help_heading = "What is told")]
+    /// Write a waybill to FILE on this host: each transferred name, with the digests of its objects
+    /// and its verification level at the receiver. 'haul verify' checks the files of either side
+    /// against it. If FILE exists, append a section.
+    #[arg(long, value_name = "FILE", help_heading = "Output options")]
     pub(crate) waybill: Option<OsString>,
     /// Do not print the summary.
-    #[arg(short, long, help_heading = "What is told")]
+    #[arg(short, long, help_heading = "Output options")]
     pub(crate) quiet: bool,
-    /// Print the name of each file that arrived.
-    #[arg(short, long, conflicts_with = "quiet", help_heading = "What is told")]
+    /// Print the name of each transferred file.
+    #[arg(short, long, conflicts_with = "quiet", help_heading = "Output options")]
     pub(crate) verbose: bool,
     /// Print one JSON event per line.
-    #[arg(long, help_heading = "What is told")]
+    #[arg(long, help_heading = "Output options")]
     pub(crate) json: bool,
     /// Show a progress bar on a terminal even if lines are printed.
-    #[arg(long, help_heading = "What is told")]
+    #[arg(long, help_heading = "Output options")]
     pub(crate) progress: bool,
 }
 
 /// Resolved options of a job.
 #[derive(Clone, Debug)]
-pub(crate) struct JobMeant {
+pub(crate) struct ResolvedJobArgs {
     pub(crate) options: JobOptions,
     /// `None`: chosen by the round-trip time.
     pub(crate) lanes: Option<u32>,
     pub(crate) buffers: u64,
     /// Rate limit of the sending side in bytes per second.
     pub(crate) rate: Option<u64>,
-    pub(crate) link: Link,
+    pub(crate) link: ConnectionSettings,
     /// Log options of the sink, or the reason why there is no log.
-    log: Result<LogMeant, String>,
+    log: Result<LogOptions, String>,
 }
 
-impl JobMeant {
+impl ResolvedJobArgs {
     /// Returns a job without options, whose sending side keeps to `rate`. If interrupted, the job
     /// starts from the beginning.
-    pub(crate) fn plain(rate: Option<u64>) -> JobMeant {
-        JobMeant {
+    pub(crate) fn plain(rate: Option<u64>) -> ResolvedJobArgs {
+        ResolvedJobArgs {
             options: JobOptions::default(),
             lanes: None,
             buffers: BUFFERS_DEFAULT,
             rate,
-            link: Link::default(),
-            log: Err("it keeps no log".to_owned()),
+            link: ConnectionSettings::default(),
+            log: Err("this job keeps no log".to_owned()),
         }
     }
 
@@ -187,7 +187,7 @@ impl JobMeant {
 
 /// Settings of the connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct ConnectionSettings {
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
@@ -195,7 +195,7 @@ pub(crate) struct Link {
 
 impl JobArgs {
     /// Resolves the options. The error is a message.
-    pub(crate) fn resolve(&self) -> Result<JobMeant, String> {
+    pub(crate) fn resolve(&self) -> Result<ResolvedJobArgs, String> {
         let verify = one_of("--verify", &VERIFY, &self.verify)?;
         let by_file = matches!(verify, Verify::Sequential | Verify::FilePipeline);
         let unit = match &self.granularity {
@@ -235,19 +235,24 @@ impl JobArgs {
             budget: 0,
         };
         if matches!(options.verify, Verify::Reread | Verify::Hybrid) && options.unit == Unit::File {
-            return Err("--verify=reread and --verify=hybrid compare objects: leave --granularity=file out"
-                .to_owned());
+            return Err(
+                "--verify=reread and --verify=hybrid compare objects; omit --granularity=file".to_owned()
+            );
         }
         if let Some(sentence) = options.contradiction() {
-            return Err(format!("these options contradict each other: {sentence}"));
+            return Err(format!("conflicting options: {sentence}"));
         }
         let rate = self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?;
-        Ok(JobMeant {
+        Ok(ResolvedJobArgs {
             options,
             lanes: self.lanes()?,
             buffers: self.buffers()?,
             rate,
-            link: Link { congestion: self.cc.clone(), multipath: self.mptcp, plain: self.plain },
+            link: ConnectionSettings {
+                congestion: self.cc.clone(),
+                multipath: self.mptcp,
+                plain: self.plain,
+            },
             log: self.log.resolve().map_err(|error| error.to_string()),
         })
     }
@@ -262,7 +267,7 @@ impl JobArgs {
         match self.streams {
             None => Ok(None),
             Some(lanes) if (1..=LANES_MAX).contains(&lanes) => Ok(Some(lanes)),
-            Some(_) => Err(format!("--streams: 1 to {LANES_MAX} are possible")),
+            Some(_) => Err(format!("--streams: must be from 1 to {LANES_MAX}")),
         }
     }
 
@@ -286,7 +291,7 @@ impl JobArgs {
     }
 }
 
-impl Link {
+impl ConnectionSettings {
     /// Returns the settings of each socket.
     pub(crate) fn socket(&self) -> SocketSettings {
         SocketSettings {
@@ -301,7 +306,7 @@ impl Link {
 pub(crate) fn buffers(typed: Option<&str>) -> Result<u64, String> {
     let Some(text) = typed else { return Ok(BUFFERS_DEFAULT) };
     let bytes = values::bytes("--buffers", text)?;
-    if bytes < BUFFERS_MIN { Err("--buffers: 8M is the least that serves".to_owned()) } else { Ok(bytes) }
+    if bytes < BUFFERS_MIN { Err("--buffers: must be at least 8M".to_owned()) } else { Ok(bytes) }
 }
 
 const VERIFY: [(&str, Verify); 7] = [
@@ -328,7 +333,7 @@ fn one_of<T: Copy>(option: &str, all: &[(&str, T)], word: &str) -> Result<T, Str
     let found = all.iter().find(|(name, _)| *name == word).map(|(_, value)| *value);
     found.ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("{option}: one of {}, not '{}'", names.join(", "), word.escape_default())
+        format!("{option}: must be one of {}, not '{}'", names.join(", "), word.escape_default())
     })
 }
 
@@ -343,24 +348,24 @@ mod tests {
         job: JobArgs,
     }
 
-    fn meant(words: &[&str]) -> Result<JobMeant, String> {
+    fn resolved(words: &[&str]) -> Result<ResolvedJobArgs, String> {
         let words = ["haul"].iter().chain(words);
         Typed::try_parse_from(words).map_err(|error| error.to_string())?.job.resolve()
     }
 
     #[test]
-    fn without_options_everything_is_kept_and_compared() {
-        let meant = meant(&[]).expect("nothing is wrong");
-        let JobOptions { verify, unit, settle, update, keep, in_order, .. } = meant.options;
+    fn defaults_preserve_all_metadata_and_verify_the_stream() {
+        let resolved = resolved(&[]).expect("nothing is wrong");
+        let JobOptions { verify, unit, settle, update, keep, in_order, .. } = resolved.options;
         assert_eq!((verify, unit, settle), (Verify::Stream, Unit::Object, Level::Verified));
         assert_eq!((update, in_order), (Update::Always, false));
         assert!(keep.has(Keep::OWNER.with(Keep::XATTRS).with(Keep::HARD_LINKS).with(Keep::SETUID)));
         assert!(!keep.has(Keep::NUMERIC));
-        assert_eq!(meant.link, Link::default());
+        assert_eq!(resolved.link, ConnectionSettings::default());
     }
 
     #[test]
-    fn each_way_to_compare_settles_at_its_level() {
+    fn each_verify_method_settles_at_its_level() {
         for (word, level, unit) in [
             ("none", Level::Received, Unit::Object),
             ("reread", Level::Reread, Unit::Object),
@@ -369,37 +374,37 @@ mod tests {
             ("file-pipeline", Level::Verified, Unit::File),
             ("block-pipeline", Level::Verified, Unit::Object),
         ] {
-            let options = meant(&["--verify", word]).expect(word).options;
+            let options = resolved(&["--verify", word]).expect(word).options;
             assert_eq!((options.settle, options.unit), (level, unit), "{word}");
         }
-        assert!(meant(&["--verify=sequential", "--granularity=object"]).is_err());
-        assert!(meant(&["--verify=block-pipeline", "--granularity=file"]).is_err());
-        assert!(meant(&["--verify=reread", "--granularity=file"]).is_err());
-        assert!(meant(&["--verify=hybrid", "--granularity=file"]).is_err());
-        assert!(meant(&["--verify=some"]).expect_err("unknown").contains("one of none, stream"));
+        assert!(resolved(&["--verify=sequential", "--granularity=object"]).is_err());
+        assert!(resolved(&["--verify=block-pipeline", "--granularity=file"]).is_err());
+        assert!(resolved(&["--verify=reread", "--granularity=file"]).is_err());
+        assert!(resolved(&["--verify=hybrid", "--granularity=file"]).is_err());
+        assert!(resolved(&["--verify=some"]).expect_err("unknown").contains("one of none, stream"));
     }
 
     #[test]
-    fn a_serial_digest_of_whole_files_keeps_them_in_order() {
-        let in_order = |words: &[&str]| meant(words).expect("fine").options.in_order;
+    fn a_serial_digest_of_whole_files_requires_object_order() {
+        let in_order = |words: &[&str]| resolved(words).expect("fine").options.in_order;
         assert!(in_order(&["--hash=md5", "--granularity=file"]));
         assert!(!in_order(&["--hash=md5"]));
         assert!(!in_order(&["--hash=blake3", "--granularity=file"]));
     }
 
     #[test]
-    fn switches_say_what_is_not_kept() {
-        let keep = meant(&["--no-owner", "--no-mode", "--no-specials"]).expect("fine").options.keep;
+    fn no_options_disable_preservation() {
+        let keep = resolved(&["--no-owner", "--no-mode", "--no-specials"]).expect("fine").options.keep;
         for gone in [Keep::OWNER, Keep::MODE, Keep::SETUID, Keep::SPECIALS] {
             assert!(!keep.has(gone));
         }
         assert!(keep.has(Keep::TIMES));
-        assert!(meant(&["--numeric-ids"]).expect("fine").options.keep.has(Keep::NUMERIC));
-        assert!(meant(&["--numeric-ids", "--no-owner"]).is_err());
+        assert!(resolved(&["--numeric-ids"]).expect("fine").options.keep.has(Keep::NUMERIC));
+        assert!(resolved(&["--numeric-ids", "--no-owner"]).is_err());
     }
 
     #[test]
-    fn values_out_of_range_are_named() {
+    fn values_out_of_range_are_refused_by_option_name() {
         for (words, named) in [
             ("--streams=0", "--streams"),
             ("--streams=65", "--streams"),
@@ -411,11 +416,11 @@ mod tests {
             ("--compress=gzip", "--compress"),
             ("--hash=nosuch", "--hash"),
         ] {
-            let error = meant(&[words]).expect_err(words);
+            let error = resolved(&[words]).expect_err(words);
             assert!(error.contains(named), "{words}: {error}");
         }
-        assert_eq!(meant(&["--checksum"]).expect("fine").options.update, Update::Digest);
-        assert_eq!(meant(&["--compress"]).expect("fine").options.compression, Compression::Auto);
-        assert_eq!(meant(&["--update"]).expect("fine").options.update, Update::SizeTime);
+        assert_eq!(resolved(&["--checksum"]).expect("fine").options.update, Update::Digest);
+        assert_eq!(resolved(&["--compress"]).expect("fine").options.compression, Compression::Auto);
+        assert_eq!(resolved(&["--update"]).expect("fine").options.update, Update::SizeTime);
     }
 }

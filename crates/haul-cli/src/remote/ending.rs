@@ -2,15 +2,15 @@
 
 use super::args::JobArgs;
 use super::entry::Entry;
-use super::host::Other;
+use super::host::Peer;
 use super::output::{Output, Side};
 use super::ssh::MeetError;
-use super::typed::TROUBLE;
-use super::way::Way;
+use super::typed::EXIT_ERROR;
+use super::way::Connector;
 use super::words;
 use crate::interrupt::Interrupt;
-use crate::progress::{self, Standing};
-use haul_engine::transfer::{BoxError, Dial, Outcome, Receipt, Tally, TransferError, Watch};
+use crate::progress::{self, ProgressSnapshot};
+use haul_engine::transfer::{BoxError, Dial, Outcome, Receipt, RunContext, Tally, TransferError};
 use haul_engine::waybill::Root;
 use haul_log::record::Status;
 use haul_net::Lane;
@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Exit status if some files did not arrive.
-pub(crate) const FAILED: u8 = 1;
+pub(crate) const EXIT_FAILED: u8 = 1;
 
 /// Parameters of a transfer that runs once the remote host is reached.
 pub(crate) struct Run<'a> {
     pub(crate) tool: &'a str,
     pub(crate) args: &'a JobArgs,
     pub(crate) interrupt: &'a Interrupt,
-    pub(crate) way: words::Way,
+    pub(crate) way: words::Direction,
     /// True if the remote host was asked to write a waybill.
     pub(crate) has_waybill_there: bool,
     /// The state directory, if jobs can be kept.
@@ -38,53 +38,54 @@ impl Run<'_> {
     /// Runs `job` over the lanes of `other`, prints the result and returns the exit status.
     pub(crate) fn go(
         &self,
-        other: Other,
+        other: Peer,
         output: Output<'_>,
-        job: impl FnOnce(&dyn Dial, &Watch<'_>) -> Result<Outcome, TransferError>,
+        job: impl FnOnce(&dyn Dial, &RunContext<'_>) -> Result<Outcome, TransferError>,
     ) -> u8 {
         let stop = self.interrupt.flag();
         let (tally, begun) = (Tally::default(), Instant::now());
-        let dial = Noting { way: other.way(), output: &output, stop };
+        let dial = ReportingDialer { way: other.way(), output: &output, stop };
         let receipt = self.args.waybill.as_ref().map(|file| {
             // The engine sets the root that the paths are relative to.
             Receipt::new(file.clone(), crate::receipt::job(self.tool, &Root::new(OsString::new())))
         });
-        let watch = Watch { stop, tally: &tally, report: &output, receipt: receipt.as_ref() };
+        let run_context = RunContext { stop, tally: &tally, report: &output, receipt: receipt.as_ref() };
         let prints = self.args.verbose || self.args.json || self.args.dry_run;
-        let wanted = self.args.progress || progress::is_drawn_unasked(self.tool, prints);
+        let wanted = self.args.progress || progress::is_shown_by_default(self.tool, prints);
         let entry = self.entry(&output);
-        let watched = || progress::watch(wanted, || Standing::from(&tally), || job(&dial, &watch));
+        let watched =
+            || progress::watch(wanted, || ProgressSnapshot::from(&tally), || job(&dial, &run_context));
         let ended = match &entry {
             Some(entry) => entry.during(&tally, watched),
             None => watched(),
         };
         let took = begun.elapsed();
         let is_there_fine = match other {
-            Other::Met(met) => met.part(),
-            Other::Server(_) => true,
+            Peer::SshPeer(met) => met.part(),
+            Peer::Server(_) => true,
         };
         let mut status = match &ended {
             Ok(outcome) => {
                 output.summary(outcome, self.side(), took, !self.args.quiet);
-                if outcome.is_whole() { 0 } else { FAILED }
+                if outcome.is_whole() { 0 } else { EXIT_FAILED }
             }
             Err(error) => {
                 let is_stopped = stop.load(Ordering::Relaxed) && matches!(error, TransferError::Dial(_));
                 if is_stopped {
                     output.failure(&MeetError::Interrupted);
                 } else {
-                    output.failure(error);
+                    output.failure(&error);
                 }
-                TROUBLE
+                EXIT_ERROR
             }
         };
         if let Some(Err(error)) = receipt.map(|receipt| receipt.close()) {
             output.failure(&error);
-            status = status.max(FAILED);
+            status = status.max(EXIT_FAILED);
         }
         if status == 0 && self.has_waybill_there && !is_there_fine {
-            output.failure(&"the other side did not end well: its waybill may not be complete");
-            status = FAILED;
+            output.failure(&"the remote haul exited with an error; its waybill may be incomplete");
+            status = EXIT_FAILED;
         }
         // A job that finished before the stop is not interrupted.
         let interrupted = stop.load(Ordering::Relaxed) && status != 0;
@@ -100,7 +101,7 @@ impl Run<'_> {
             }
         }
         match output.into_failure() {
-            Some(error) => crate::console::unwritten(self.tool, &error, FAILED),
+            Some(error) => crate::console::unwritten(self.tool, &error, EXIT_FAILED),
             None if interrupted => self.interrupt.status(),
             None => status,
         }
@@ -110,8 +111,8 @@ impl Run<'_> {
 impl Run<'_> {
     fn side(&self) -> Side {
         match self.way {
-            words::Way::Send => Side::Source,
-            words::Way::Fetch => Side::Sink,
+            words::Direction::Send => Side::Source,
+            words::Direction::Fetch => Side::Sink,
         }
     }
 
@@ -119,8 +120,8 @@ impl Run<'_> {
     fn entry(&self, output: &Output<'_>) -> Option<Entry> {
         let state = self.state.as_ref().filter(|_| !self.args.dry_run)?;
         let kind = match self.way {
-            words::Way::Send => "send",
-            words::Way::Fetch => "fetch",
+            words::Direction::Send => "send",
+            words::Direction::Fetch => "fetch",
         };
         Entry::begin(kind, state).unwrap_or_else(|error| {
             output.note(&format!("{error}; 'haul jobs' will not list this job"));
@@ -130,13 +131,13 @@ impl Run<'_> {
 }
 
 /// Opens lanes, and reports settings of the first connection that are not available.
-struct Noting<'a> {
-    way: &'a Way,
+struct ReportingDialer<'a> {
+    way: &'a Connector,
     output: &'a Output<'a>,
     stop: &'a AtomicBool,
 }
 
-impl Dial for Noting<'_> {
+impl Dial for ReportingDialer<'_> {
     fn lane(&self, number: u32) -> Result<Lane, BoxError> {
         let lane = self.way.lane(number, self.stop)?;
         let control = lane.control();

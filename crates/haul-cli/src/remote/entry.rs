@@ -1,8 +1,8 @@
 //! Record of a transfer on the side that started it, for `haul jobs`. The log of the sink says
 //! which data arrived.
 
-use crate::progress::Standing;
-use haul_engine::log::{Call, Hold, Ledger, LogError, identity, prune};
+use crate::progress::ProgressSnapshot;
+use haul_engine::log::{CommandLine, LockedJob, LogError, RecordWriter, identity, prune};
 use haul_engine::transfer::Tally;
 use haul_log::objects::Identity;
 use haul_log::record::Status;
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Interval between two records of the progress.
-const EVERY: Duration = Duration::from_secs(2);
+const RECORD_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Options that affect only the speed and the output, and whether each takes a value in the next
 /// argument. They do not change the identity of the job.
@@ -62,8 +62,8 @@ pub(crate) fn job(kind: &str, words: &[OsString], cwd: &Path) -> Identity {
 /// Record of the running command.
 pub(crate) struct Entry {
     state: PathBuf,
-    hold: Hold,
-    ledger: Ledger,
+    locked_job: LockedJob,
+    record_writer: RecordWriter,
 }
 
 impl Entry {
@@ -75,12 +75,12 @@ impl Entry {
     pub(crate) fn begin(kind: &'static str, state: &Path) -> Result<Option<Entry>, LogError> {
         let (words, cwd) = (words(), std::env::current_dir().unwrap_or_default());
         let id = job(kind, &words, &cwd);
-        let hold = match Hold::take(state, id, false) {
+        let locked_job = match LockedJob::take(state, id, false) {
             Err(LogError::Held { .. }) => return Ok(None),
             taken => taken?,
         };
-        let (ledger, _) = Ledger::begin(&hold, Call { kind, words, cwd })?;
-        Ok(Some(Entry { state: state.to_path_buf(), hold, ledger }))
+        let (record_writer, _) = RecordWriter::begin(&locked_job, CommandLine { kind, words, cwd })?;
+        Ok(Some(Entry { state: state.to_path_buf(), locked_job, record_writer }))
     }
 
     /// Runs the job and records its progress meanwhile.
@@ -88,10 +88,10 @@ impl Entry {
         let (done, over) = channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
-                while over.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                while over.recv_timeout(RECORD_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     // An error is ignored: the older figure stays, and the end is recorded
                     // separately.
-                    let _ = self.ledger.progress(Standing::from(tally).into());
+                    let _ = self.record_writer.progress(ProgressSnapshot::from(tally).into());
                 }
             });
             let ended = job();
@@ -105,11 +105,11 @@ impl Entry {
     /// # Errors
     /// Returns [`LogError::Io`] if the end cannot be recorded.
     pub(crate) fn end(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
-        self.ledger.end(status, exit, Standing::from(tally).into())?;
+        self.record_writer.end(status, exit, ProgressSnapshot::from(tally).into())?;
         if status != Status::Finished {
-            return self.hold.release();
+            return self.locked_job.release();
         }
-        self.hold.finish()?;
+        self.locked_job.finish()?;
         prune(&self.state)
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_the_same_however_fast_it_goes_and_whatever_it_prints() {
+    fn speed_and_output_options_do_not_change_the_job_id() {
         let of = |words: &str| {
             let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
             job("send", &words, Path::new("/d"))

@@ -3,7 +3,7 @@
 use crate::console::{say, this_command};
 use base64::Engine;
 use haul_engine::copy::quote;
-use haul_engine::transfer::{Failure, Outcome, Report, Spent, Split, Traffic};
+use haul_engine::transfer::{Failure, Outcome, Report, TimeBreakdown, Traffic, TransferTimeBreakdown};
 use haul_model::format_size;
 use haul_proto::{Outcome as Ended, Reason, Summary};
 use serde_json::{Value, json};
@@ -15,11 +15,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Prints only the notes of this side; the peer prints the failures.
-pub(crate) struct Answering<'a> {
+pub(crate) struct LocalNotesReporter<'a> {
     pub(crate) tool: &'a str,
 }
 
-impl Report for Answering<'_> {
+impl Report for LocalNotesReporter<'_> {
     fn failed(&self, _: &Failure) {}
 
     fn note(&self, text: &str) {
@@ -28,13 +28,13 @@ impl Report for Answering<'_> {
 }
 
 /// Server log of one session: failures, and jobs that cannot be resumed.
-pub(crate) struct Told<'a> {
+pub(crate) struct SessionReporter<'a> {
     pub(crate) tool: &'a str,
     pub(crate) session: &'a str,
     pub(crate) quiet: bool,
 }
 
-impl Report for Told<'_> {
+impl Report for SessionReporter<'_> {
     fn failed(&self, failure: &Failure) {
         if !self.quiet {
             say(self.tool, &format_args!("session {}: {failure}", self.session));
@@ -49,7 +49,7 @@ impl Report for Told<'_> {
 
     fn lane_lost(&self, lane: u32, why: &str) {
         if !self.quiet {
-            say(self.tool, &format_args!("session {}: connection {lane} was lost: {why}", self.session));
+            say(self.tool, &format_args!("session {}: lost connection {lane}: {why}", self.session));
         }
     }
 }
@@ -185,7 +185,7 @@ impl Report for Output<'_> {
 
     fn ended(&self, path: &[u8], outcome: &Ended) {
         match outcome {
-            Ended::Would => self.entry("would be sent", path, None),
+            Ended::DryRun => self.entry("would be sent", path, None),
             Ended::Done(level) if self.verbose || self.json => {
                 self.entry("sent", path, Some(("proof", level.to_string())));
             }
@@ -200,7 +200,7 @@ impl Report for Output<'_> {
     }
 
     fn lane_lost(&self, lane: u32, why: &str) {
-        Output::note(self, &format!("connection {lane} was lost: {why}"));
+        Output::note(self, &format!("lost connection {lane}: {why}"));
     }
 
     fn deleted(&self, path: &[u8]) {
@@ -217,11 +217,11 @@ fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, i
     let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
     json!({
         "event": "summary", "sent": done, "same": same, "would": would, "failed": failed, "deleted": deleted,
-        "undeleted": undeleted, "bytes": bytes, "bytes_of_earlier_runs": outcome.spared, "objects_sent_again": again, "unread": unread,
+        "undeleted": undeleted, "bytes": bytes, "bytes_of_earlier_runs": outcome.reused_bytes, "objects_sent_again": again, "unread": unread,
         "delete_withheld": outcome.delete_withheld, "whole": outcome.is_whole(), "dry_run": dry_run,
         "interrupted": interrupted, "seconds": took.as_secs_f64(),
         "spent": seconds_of(&outcome.spent),
-        "split": outcome.split.map(|Split { source, sink, network }| json!({
+        "split": outcome.split.map(|TransferTimeBreakdown { source, sink, network }| json!({
             "source": seconds_of(&source), "network": network.as_secs_f64(), "sink": seconds_of(&sink),
         })),
         "held_back": held_back(outcome, side).map(|(what, share)| json!({ "by": what, "percent": share })),
@@ -230,8 +230,8 @@ fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, i
 }
 
 /// Returns the time of one side by activity, in seconds.
-fn seconds_of(spent: &Spent) -> Value {
-    let Spent { storage, hashing, packing, crypto, processor, sending, receiving } = *spent;
+fn seconds_of(spent: &TimeBreakdown) -> Value {
+    let TimeBreakdown { storage, hashing, packing, crypto, processor, sending, receiving } = *spent;
     json!({
         "storage": storage.as_secs_f64(), "hashing": hashing.as_secs_f64(), "compression": packing.as_secs_f64(),
         "crypto": crypto.as_secs_f64(), "processor": processor.as_secs_f64(),
@@ -242,7 +242,7 @@ fn seconds_of(spent: &Spent) -> Value {
 /// Returns the summary in one line.
 pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: bool) -> String {
     let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
-    let arrived = if dry_run { (would, "would be sent") } else { (done, "arrived") };
+    let arrived = if dry_run { (would, "would be sent") } else { (done, "transferred") };
     let (gone, left) = if dry_run {
         ("would be deleted", "could not be deleted")
     } else {
@@ -250,12 +250,12 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     };
     let counts = [
         arrived,
-        (same, "the same"),
+        (same, "unchanged"),
         (failed, "failed"),
         (unread, "could not be read"),
         (deleted, gone),
         (undeleted, left),
-        (again, "objects sent again"),
+        (again, "objects resent"),
     ];
     let told = counts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
     let mut line: Vec<String> = told.map(|(_, (count, word))| format!("{count} {word}")).collect();
@@ -272,8 +272,8 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
             moved.push_str(&format!(", {} over the network ({from} compressed to {to})", format_size(wire)));
         }
         line.push(moved);
-        if outcome.spared > 0 {
-            line.push(format!("{} were there from an earlier run", format_size(outcome.spared)));
+        if outcome.reused_bytes > 0 {
+            line.push(format!("{} already transferred by an earlier run", format_size(outcome.reused_bytes)));
         }
     }
     let mut line = line.join(", ");
@@ -283,23 +283,23 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
     if let Some(reason) = &outcome.broken {
         line.push_str(&format!("; {}", unfinished(reason)));
     } else if let Some((what, share)) = held_back(outcome, side).filter(|_| !dry_run && bytes > 0) {
-        line.push_str(&format!("; held back by {what} ({share} % of the time)"));
+        line.push_str(&format!("; limited by {} ({share}% of the time)", in_words(what)));
     }
     line
 }
 
 /// Message for deletions that did not start.
-const WITHHELD: &str = "nothing was deleted, because not all of the source could be read";
+const WITHHELD: &str = "deletions skipped: some source entries could not be read";
 
 /// Returns the message for a session that broke.
 fn unfinished(reason: &Reason) -> String {
-    format!("not finished: {reason}")
+    format!("incomplete: {reason}")
 }
 
 /// Returns the command that resumes a broken session, as the end of its message.
 fn advice(outcome: &Outcome) -> String {
     match outcome.broken {
-        Some(_) => format!("; to resume, run: {}", this_command()),
+        Some(_) => format!("; to resume: {}", this_command()),
         None => String::new(),
     }
 }
@@ -331,9 +331,34 @@ fn held_back(outcome: &Outcome, side: Side) -> Option<(&'static str, u64)> {
     Some((what, (most.as_secs_f64() / all.as_secs_f64() * 100.0).round() as u64))
 }
 
+/// Returns the words of the summary for a bottleneck, which JSON names by its key.
+fn in_words(what: &'static str) -> &'static str {
+    match what {
+        "the storage of the source" => "the sender's storage",
+        "hashing at the source" => "hashing at the sender",
+        "compression at the source" => "compression at the sender",
+        "encryption at the source" => "encryption at the sender",
+        "the processors of the source" => "the sender's CPU",
+        "the processors of the sink" => "the receiver's CPU",
+        "encryption at the sink" => "encryption at the receiver",
+        "compression at the sink" => "compression at the receiver",
+        "hashing at the sink" => "hashing at the receiver",
+        "the storage of the sink" => "the receiver's storage",
+        "the storage of this side" => "local storage",
+        "hashing on this side" => "local hashing",
+        "compression on this side" => "local compression",
+        "encryption on this side" => "local encryption",
+        "the processors of this side" => "the local CPU",
+        "the network or the other side" => "the network or the remote host",
+        other => other,
+    }
+}
+
 /// Returns the times along the path of the data. The time that one side waits for the other is left
 /// out, because the side that causes the wait already counts it by activity.
-fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'static str); 11] {
+fn parts_of_both(
+    TransferTimeBreakdown { source, sink, network }: &TransferTimeBreakdown,
+) -> [(Duration, &'static str); 11] {
     [
         (source.storage, "the storage of the source"),
         (source.hashing, "hashing at the source"),
@@ -351,7 +376,7 @@ fn parts_of_both(Split { source, sink, network }: &Split) -> [(Duration, &'stati
 
 /// Returns the times of a job whose peer reported none. Waiting for the other direction is not
 /// counted, because answers that a source waits for do not slow it down.
-fn parts_of_one(spent: &Spent, side: Side) -> [(Duration, &'static str); 6] {
+fn parts_of_one(spent: &TimeBreakdown, side: Side) -> [(Duration, &'static str); 6] {
     let network = match side {
         Side::Source => spent.sending,
         Side::Sink => spent.receiving,
@@ -375,8 +400,11 @@ mod tests {
     use haul_proto::Why;
 
     fn outcome(summary: Summary) -> Outcome {
-        let spent =
-            Spent { storage: Duration::from_secs(3), hashing: Duration::from_secs(1), ..Spent::default() };
+        let spent = TimeBreakdown {
+            storage: Duration::from_secs(3),
+            hashing: Duration::from_secs(1),
+            ..TimeBreakdown::default()
+        };
         Outcome {
             summary,
             broken: None,
@@ -384,20 +412,20 @@ mod tests {
             spent,
             split: None,
             traffic: Traffic { sent: summary.bytes, ..Traffic::default() },
-            spared: 0,
+            reused_bytes: 0,
         }
     }
 
     #[test]
-    fn the_summary_names_what_there_is_and_what_held_it_back() {
+    fn summary_line_has_nonzero_counts_and_the_bottleneck() {
         let summary = Summary { done: 3, failed: 1, bytes: 4 << 20, ..Summary::default() };
         let line = sentence(&outcome(summary), Side::Source, Duration::from_secs(2), false);
-        let expected = "3 arrived, 1 failed, 4.0 MiB in 2.0 s (2.0 MiB/s); held back by the storage of this side (75 % of the time)";
+        let expected = "3 transferred, 1 failed, 4.0 MiB in 2.0 s (2.0 MiB/s); limited by local storage (75% of the time)";
         assert_eq!(line, expected);
     }
 
     #[test]
-    fn what_was_compressed_is_told_with_what_went_over_the_network() {
+    fn summary_reports_compressed_and_network_bytes() {
         let summary = Summary { done: 1, bytes: 4 << 20, ..Summary::default() };
         let mut outcome = outcome(summary);
         outcome.traffic =
@@ -412,36 +440,40 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_answers_holds_no_source_back() {
+    fn waiting_for_answers_is_not_a_bottleneck_of_the_source() {
         let mut outcome = outcome(Summary::default());
-        outcome.spent =
-            Spent { receiving: Duration::from_secs(9), sending: Duration::from_secs(1), ..Spent::default() };
+        outcome.spent = TimeBreakdown {
+            receiving: Duration::from_secs(9),
+            sending: Duration::from_secs(1),
+            ..TimeBreakdown::default()
+        };
         assert_eq!(held_back(&outcome, Side::Source), Some(("the network or the other side", 100)));
-        outcome.spent = Spent { receiving: Duration::from_secs(9), ..Spent::default() };
+        outcome.spent = TimeBreakdown { receiving: Duration::from_secs(9), ..TimeBreakdown::default() };
         assert_eq!(held_back(&outcome, Side::Source), None);
         assert_eq!(held_back(&outcome, Side::Sink), Some(("the network or the other side", 100)));
     }
 
     #[test]
-    fn where_both_sides_told_their_time_the_slowest_part_of_either_is_named() {
+    fn bottleneck_is_the_slowest_part_of_both_sides() {
         let mut outcome = outcome(Summary::default());
         let seconds = Duration::from_secs;
-        let source = Spent { storage: seconds(2), sending: seconds(30), ..Spent::default() };
-        let sink = Spent { storage: seconds(6), receiving: seconds(90), ..Spent::default() };
+        let source = TimeBreakdown { storage: seconds(2), sending: seconds(30), ..TimeBreakdown::default() };
+        let sink = TimeBreakdown { storage: seconds(6), receiving: seconds(90), ..TimeBreakdown::default() };
         for (network, expected) in [(2, ("the storage of the sink", 60)), (8, ("the network", 50))] {
-            outcome.split = Some(Split { source, sink, network: seconds(network) });
+            outcome.split = Some(TransferTimeBreakdown { source, sink, network: seconds(network) });
             for side in [Side::Source, Side::Sink, Side::Server] {
                 assert_eq!(held_back(&outcome, side), Some(expected));
             }
         }
-        let source = Spent { processor: seconds(9), ..source };
-        outcome.split = Some(Split { source, sink, network: seconds(3) });
+        let source = TimeBreakdown { processor: seconds(9), ..source };
+        outcome.split = Some(TransferTimeBreakdown { source, sink, network: seconds(3) });
         assert_eq!(held_back(&outcome, Side::Sink), Some(("the processors of the source", 45)));
-        outcome.split = Some(Split { source, sink, network: seconds(8) });
+        outcome.split = Some(TransferTimeBreakdown { source, sink, network: seconds(8) });
         let event = summary_event(&outcome, Side::Sink, seconds(9), false, false);
         assert_eq!(event["split"]["source"]["processor"], 9.0);
         assert_eq!(event["held_back"]["by"], "the processors of the source");
-        outcome.split = Some(Split { source: Spent::default(), sink, network: seconds(8) });
+        outcome.split =
+            Some(TransferTimeBreakdown { source: TimeBreakdown::default(), sink, network: seconds(8) });
         let event = summary_event(&outcome, Side::Sink, seconds(9), false, false);
         assert_eq!(event["split"]["network"], 8.0);
         assert_eq!(event["split"]["sink"]["storage"], 6.0);
@@ -450,11 +482,11 @@ mod tests {
 
     /// Regression: with -q or --json no line gave the reason of a non-zero exit status.
     #[test]
-    fn what_is_not_whole_has_a_reason_without_a_summary() {
+    fn incomplete_transfers_have_a_reason_without_a_summary() {
         let none = || outcome(Summary::default());
         assert_eq!(why_not_whole(&none(), false), None);
         let broken = Outcome { broken: Some(Reason::new(Why::NoSpace, "sda")), ..none() };
-        assert!(why_not_whole(&broken, true).unwrap().starts_with("not finished: no space left"));
+        assert!(why_not_whole(&broken, true).unwrap().starts_with("incomplete: no space left"));
         let withheld = Outcome { delete_withheld: true, ..none() };
         assert_eq!(why_not_whole(&withheld, true).as_deref(), Some(WITHHELD));
         let counted = outcome(Summary { failed: 2, unread: 3, undeleted: 4, ..Summary::default() });
@@ -464,15 +496,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_says_why() {
+    fn summary_of_an_unfinished_transfer_gives_the_reason() {
         let mut outcome = outcome(Summary::default());
         outcome.broken = Some(Reason::new(Why::NoSpace, "sda\u{1b}"));
         outcome.delete_withheld = true;
         let line = sentence(&outcome, Side::Sink, Duration::from_secs(1), false);
-        assert!(
-            line.contains("; nothing was deleted") && line.contains("not finished: no space left"),
-            "{line}"
-        );
+        assert!(line.contains("; deletions skipped") && line.contains("incomplete: no space left"), "{line}");
         assert!(!line.contains('\u{1b}'));
         let dry = sentence(&outcome, Side::Sink, Duration::from_secs(1), true);
         assert!(dry.starts_with("0 would be sent;"), "{dry}");

@@ -13,19 +13,18 @@ use std::os::unix::ffi::OsStringExt;
 /// Options that select files at the source.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PickArgs {
-    /// Skip names that match PATTERN, in gitignore syntax; of several --exclude and --include the
-    /// last match decides.
-    #[arg(long, value_name = "PATTERN", help_heading = "What is sent")]
+    /// Skip names that match PATTERN, in gitignore syntax. If several --exclude and --include
+    /// patterns match, the last one decides.
+    #[arg(long, value_name = "PATTERN", help_heading = "File selection")]
     exclude: Vec<String>,
     /// Include names that match PATTERN, even if an earlier --exclude matches them.
-    #[arg(long, value_name = "PATTERN", help_heading = "What is sent")]
+    #[arg(long, value_name = "PATTERN", help_heading = "File selection")]
     include: Vec<String>,
-    /// Read additional operands from FILE, one per line, as they would be typed; - is standard
-    /// input.
-    #[arg(long, value_name = "FILE", help_heading = "What is sent")]
+    /// Read additional operands from FILE, one per line, unquoted; - is standard input.
+    #[arg(long, value_name = "FILE", help_heading = "File selection")]
     files_from: Option<OsString>,
     /// End names in --files-from with NUL instead of newline.
-    #[arg(short = '0', long, requires = "files_from", help_heading = "What is sent")]
+    #[arg(short = '0', long, requires = "files_from", help_heading = "File selection")]
     from0: bool,
 }
 
@@ -69,14 +68,14 @@ impl PickArgs {
         }
         if !self.from0 && text.contains(&0) {
             return Err(format!(
-                "--files-from: a NUL byte stands in {}; for names that NUL ends say -0",
+                "--files-from: {} contains a NUL byte; use -0 for names that end in NUL",
                 quote(list)
             ));
         }
         let separator = if self.from0 { 0 } else { b'\n' };
         let names: Vec<OsString> = names(&text, separator);
         if names.is_empty() {
-            Err(format!("--files-from: no name stands in {}", quote(list)))
+            Err(format!("--files-from: {} contains no names", quote(list)))
         } else {
             Ok(names)
         }
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_list_end_by_lines_or_nul() {
+    fn names_in_a_list_end_with_newline_or_nul() {
         assert_eq!(names(b"a\n b \n\nc", b'\n'), ["a", " b ", "c"]);
         assert_eq!(names(b"a\nb\0c\0", 0), ["a\nb", "c"]);
         assert!(names(b"\n", b'\n').is_empty());

@@ -1,9 +1,9 @@
 //! Client side of a session over ssh: ssh starts haul on the remote host. The lanes use connections
 //! of their own, or the pipe of ssh if no port is reachable.
 
-use super::args::JobMeant;
-use super::place::Login;
-use super::way::{STALL, Way, dialer, first_lane};
+use super::args::ResolvedJobArgs;
+use super::place::SshDestination;
+use super::way::{Connector, STALL_TIMEOUT, dialer, first_lane};
 use super::words::{self, DONE, INSIDE, OUTSIDE, Reply, Request};
 use clap::Args;
 use haul_engine::copy::quote;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Timeout for the exit of the remote haul after the session.
-const END_WITHIN: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Exit status of the remote shell for an unknown command.
 const NOT_FOUND: i32 = 127;
@@ -34,9 +34,9 @@ const SSH_FAILED: i32 = 255;
 pub(crate) struct SshArgs {
     #[command(flatten)]
     login: LoginArgs,
-    /// Write a waybill to FILE on the remote host as well; a FILE without a leading slash is
+    /// Write a waybill also to FILE on the remote host; a FILE without a leading slash is
     /// relative to the home directory.
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    #[arg(long, value_name = "FILE", help_heading = "Remote host")]
     waybill_there: Option<OsString>,
 }
 
@@ -49,17 +49,17 @@ pub(crate) struct LoginArgs {
         long = "ssh",
         value_name = "COMMAND",
         default_value = "ssh",
-        help_heading = "The other host"
+        help_heading = "Remote host"
     )]
     ssh: String,
-    /// Call haul there as COMMAND, if haul is not in the PATH of the remote shell.
-    #[arg(long, value_name = "COMMAND", default_value = "haul", help_heading = "The other host")]
+    /// Run haul on the remote host as COMMAND, for example if it is not in the PATH there.
+    #[arg(long, value_name = "COMMAND", default_value = "haul", help_heading = "Remote host")]
     remote_haul: String,
-    /// Use only these ports of the remote host for lanes, such as 50000-50100 [default: any].
-    #[arg(long, value_name = "FIRST-LAST", help_heading = "The other host")]
+    /// Use only these ports of the remote host, for example 50000-50100 [default: any].
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Remote host")]
     ports: Option<String>,
-    /// Send all data inside ssh, over one lane.
-    #[arg(long, conflicts_with = "ports", help_heading = "The other host")]
+    /// Transfer all data through ssh, over one connection.
+    #[arg(long, conflicts_with = "ports", help_heading = "Remote host")]
     inside_ssh: bool,
 }
 
@@ -74,12 +74,12 @@ pub(crate) struct Ssh {
 }
 
 /// The remote haul, which ssh started.
-pub(crate) struct Met {
+pub(crate) struct SshPeer {
     child: Child,
     /// Open pipe to the remote haul while lanes have their own connections. Closing the pipe ends
     /// the remote haul.
     line: Option<ChildStdin>,
-    pub(crate) way: Way,
+    pub(crate) way: Connector,
     /// Paths of the operands below the root that the remote haul opens.
     pub(crate) paths: Vec<Vec<u8>>,
     /// Reason why the lanes have no connections of their own, if these were tried.
@@ -90,7 +90,7 @@ pub(crate) struct Met {
 #[derive(Debug, Error)]
 pub(crate) enum MeetError {
     /// The command could not be started.
-    #[error("cannot start {command}: {}; say by --ssh what logs in", reason(source))]
+    #[error("cannot start {command}: {}; specify another ssh command with --ssh", reason(source))]
     Start {
         /// First word of the command.
         command: String,
@@ -98,7 +98,7 @@ pub(crate) enum MeetError {
         source: io::Error,
     },
     /// The remote shell finds no haul.
-    #[error("{host} has no command '{command}'; say by --remote-haul where haul is there")]
+    #[error("cannot start '{command}' on {host}: command not found; specify its path with --remote-haul")]
     NotFound {
         /// The remote host.
         host: String,
@@ -106,13 +106,13 @@ pub(crate) enum MeetError {
         command: String,
     },
     /// The login failed; ssh prints the reason.
-    #[error("ssh could not log in to {host}")]
-    Login {
+    #[error("cannot log in to {host} with ssh")]
+    SshDestination {
         /// The remote host.
         host: String,
     },
     /// The command ended without an answer.
-    #[error("haul on {host} ended without an answer ({status}); is it as new as this one?")]
+    #[error("no answer from haul on {host} ({status}); install the same version on both hosts")]
     NoAnswer {
         /// The remote host.
         host: String,
@@ -120,7 +120,9 @@ pub(crate) enum MeetError {
         status: String,
     },
     /// The received data is not an answer of haul.
-    #[error("what answered on {host} is not haul, or of another version; its login may print too much")]
+    #[error(
+        "unexpected answer from {host}: not haul, or an incompatible version; check that the login shell prints nothing"
+    )]
     NotHaul {
         /// The remote host.
         host: String,
@@ -134,7 +136,7 @@ pub(crate) enum MeetError {
         why: String,
     },
     /// The pipe between both sides failed.
-    #[error("the connection through ssh to {host} failed: {}", reason(source))]
+    #[error("lost the ssh connection to {host}: {}", reason(source))]
     Pipe {
         /// The remote host.
         host: String,
@@ -145,7 +147,7 @@ pub(crate) enum MeetError {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// The user interrupted the command.
-    #[error("interrupted before the other side answered")]
+    #[error("interrupted before the remote host answered")]
     Interrupted,
 }
 
@@ -158,7 +160,7 @@ impl SshArgs {
     /// Resolves the options. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         if self.waybill_there.as_ref().is_some_and(|file| file.is_empty()) {
-            return Err("--waybill-there: name a file".to_owned());
+            return Err("--waybill-there: empty file name; specify a file".to_owned());
         }
         Ok(Ssh { waybill_there: self.waybill_there.clone(), ..self.login.resolve()? })
     }
@@ -168,9 +170,12 @@ impl LoginArgs {
     /// Resolves the options. The error is a message.
     pub(crate) fn resolve(&self) -> Result<Ssh, String> {
         let words = shlex::split(&self.ssh).filter(|words| !words.is_empty());
-        let words = words.ok_or_else(|| format!("--ssh: {} is no command", quote(OsStr::new(&self.ssh))))?;
+        let words =
+            words.ok_or_else(|| format!("--ssh: {} is not a command", quote(OsStr::new(&self.ssh))))?;
         if self.remote_haul.trim().is_empty() || self.remote_haul.contains(['\n', '\0']) {
-            return Err("--remote-haul: this is no command".to_owned());
+            return Err(
+                "--remote-haul: not a command; specify the path of haul on the remote host".to_owned()
+            );
         }
         let ports = self.ports.as_deref().map(super::values::ports).transpose()?;
         Ok(Ssh {
@@ -190,17 +195,17 @@ impl Ssh {
     /// Returns [`MeetError`]; ssh has then ended.
     pub(crate) fn meet(
         &self,
-        login: &Login,
+        login: &SshDestination,
         request: &(Request, Vec<u8>),
-        meant: &JobMeant,
+        resolved: &ResolvedJobArgs,
         stop: &AtomicBool,
-    ) -> Result<Met, MeetError> {
+    ) -> Result<SshPeer, MeetError> {
         // Only the sender keeps the rate.
-        let rate = meant.rate.filter(|_| request.0.way == words::Way::Send);
+        let rate = resolved.rate.filter(|_| request.0.way == words::Direction::Send);
         let mut child = self.start(login)?;
-        let opened = self.talk(&mut child, login, request, (meant, rate), stop);
+        let opened = self.negotiate(&mut child, login, request, (resolved, rate), stop);
         match opened {
-            Ok((way, line, paths, note)) => Ok(Met { child, line, way, paths, note }),
+            Ok((way, line, paths, note)) => Ok(SshPeer { child, line, way, paths, note }),
             Err(error) => {
                 let ended = end(&mut child);
                 Err(why(error, ended, login, &self.remote_haul, stop))
@@ -208,7 +213,7 @@ impl Ssh {
         }
     }
 
-    fn start(&self, login: &Login) -> Result<Child, MeetError> {
+    fn start(&self, login: &SshDestination) -> Result<Child, MeetError> {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).arg(login.argument()).arg(self.remote_command());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -223,14 +228,14 @@ impl Ssh {
         OsString::from(format!("{} meet", self.remote_haul))
     }
 
-    fn talk(
+    fn negotiate(
         &self,
         child: &mut Child,
-        login: &Login,
+        login: &SshDestination,
         (request, behind): &(Request, Vec<u8>),
-        (meant, rate): (&JobMeant, Option<u64>),
+        (resolved, rate): (&ResolvedJobArgs, Option<u64>),
         stop: &AtomicBool,
-    ) -> Result<Opened, MeetError> {
+    ) -> Result<OpenedConnection, MeetError> {
         let host = login.host.clone();
         let failed = |source: io::Error| MeetError::Pipe { host: host.clone(), source };
         let missing = || failed(io::ErrorKind::BrokenPipe.into());
@@ -254,7 +259,7 @@ impl Ssh {
                 (ticket, closed, address, paths, listed)
             }
         };
-        let told = words::paths_told(&paths, listed, &from, || stop.load(Ordering::Relaxed));
+        let told = words::receive_paths(&paths, listed, &from, || stop.load(Ordering::Relaxed));
         let told = told.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => MeetError::NotHaul { host: host.clone() },
             io::ErrorKind::Interrupted => MeetError::Interrupted,
@@ -266,7 +271,7 @@ impl Ssh {
         let mut note = closed.map(|why| shown(&why));
         if let (Some(text), false) = (ticket, self.inside) {
             let ticket = Ticket::parse(&text).map_err(|_| MeetError::NotHaul { host: host.clone() })?;
-            match beside(ticket, login, address.as_deref(), (meant, rate), stop) {
+            match beside(ticket, login, address.as_deref(), (resolved, rate), stop) {
                 Ok(way) => {
                     say(&mut line, OUTSIDE).map_err(failed)?;
                     return Ok((way, Some(line), paths, None));
@@ -275,28 +280,28 @@ impl Ssh {
                 Err(error) => note = Some(error.to_string()),
             }
         }
-        if meant.link.plain && !self.inside {
-            note = note.map(|note| format!("{note}; inside ssh it is encrypted"));
+        if resolved.link.plain && !self.inside {
+            note = note.map(|note| format!("{note}; ssh encrypts the data"));
         }
         say(&mut line, INSIDE).map_err(failed)?;
-        let mut lane =
-            Lane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL)).map_err(failed)?;
+        let mut lane = Lane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL_TIMEOUT))
+            .map_err(failed)?;
         lane.set_pacer(rate.map(|rate| Arc::new(Pacer::new(rate))));
-        Ok((Way::inside(lane), None, paths, note.filter(|_| !self.inside)))
+        Ok((Connector::inside(lane), None, paths, note.filter(|_| !self.inside)))
     }
 }
 
-type Opened = (Way, Option<ChildStdin>, Vec<Vec<u8>>, Option<String>);
+type OpenedConnection = (Connector, Option<ChildStdin>, Vec<Vec<u8>>, Option<String>);
 
 /// Opens the first lane outside ssh. The host is reached by its name or by the address that it
 /// reports.
 fn beside(
     ticket: Ticket,
-    login: &Login,
+    login: &SshDestination,
     address: Option<&str>,
-    (meant, rate): (&JobMeant, Option<u64>),
+    (resolved, rate): (&ResolvedJobArgs, Option<u64>),
     stop: &AtomicBool,
-) -> Result<Way, DialError> {
+) -> Result<Connector, DialError> {
     let port = ticket.addresses().first().map_or(0, |address| address.port);
     let hosts = [Some(login.host.as_str()), address].into_iter().flatten();
     let mut addresses: Vec<Address> = Vec::new();
@@ -308,12 +313,12 @@ fn beside(
     }
     let own = ticket.clone();
     let ticket = ticket.with_addresses(addresses).unwrap_or(own);
-    let dialer = dialer(ticket, &meant.link, (rate, meant.lanes), true)?;
+    let dialer = dialer(ticket, &resolved.link, (rate, resolved.lanes), true)?;
     let first = first_lane(&dialer, stop)?;
-    Ok(Way::outside(dialer, Some(first)))
+    Ok(Connector::outside(dialer, Some(first)))
 }
 
-impl Met {
+impl SshPeer {
     /// Sends the end of the session and waits for the remote haul to exit. Returns true if it
     /// succeeded.
     pub(crate) fn part(mut self) -> bool {
@@ -334,7 +339,7 @@ fn say(line: &mut ChildStdin, word: &str) -> io::Result<()> {
 fn end(child: &mut Child) -> Option<ExitStatus> {
     drop(child.stdin.take());
     let begun = Instant::now();
-    while begun.elapsed() < END_WITHIN {
+    while begun.elapsed() < EXIT_TIMEOUT {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
             Ok(None) => std::thread::sleep(Duration::from_millis(5)),
@@ -350,7 +355,7 @@ fn end(child: &mut Child) -> Option<ExitStatus> {
 fn why(
     error: MeetError,
     ended: Option<ExitStatus>,
-    login: &Login,
+    login: &SshDestination,
     command: &str,
     stop: &AtomicBool,
 ) -> MeetError {
@@ -363,7 +368,7 @@ fn why(
             (Some(NOT_FOUND), _) => {
                 return MeetError::NotFound { host, command: command.escape_debug().to_string() };
             }
-            (Some(SSH_FAILED), _) => return MeetError::Login { host: login.host.clone() },
+            (Some(SSH_FAILED), _) => return MeetError::SshDestination { host: login.host.clone() },
             (Some(code), _) => format!("status {code}"),
             (None, Some(signal)) => format!("signal {signal}"),
             (None, None) => "no status".to_owned(),
@@ -388,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_that_logs_in_is_a_list_of_words() {
+    fn ssh_command_is_split_into_words() {
         let ssh = args("ssh -i 'my key' -p 2222").resolve().expect("words");
         assert_eq!(ssh.words, ["ssh", "-i", "my key", "-p", "2222"]);
         assert!(args("ssh 'open").resolve().is_err());
@@ -397,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_other_side_steer_no_terminal() {
+    fn peer_messages_are_escaped_and_truncated() {
         assert_eq!(shown("a\u{1b}[2J\nb"), "a\\x1b[2J b");
         assert_eq!(shown(&"x".repeat(5000)).len(), 1000);
     }

@@ -31,19 +31,20 @@ pub(crate) fn read(file: &OsStr) -> Result<Ticket, String> {
             take(&mut io::stdin().lock(), &mut text)
                 .map_err(|error| format!("cannot read the ticket: {}", reason(&error)))?;
         }
-        return Ticket::parse(&text).map_err(|error| format!("standard input: {error}"));
+        return Ticket::parse(&text)
+            .map_err(|error| format!("cannot use the ticket from standard input: {error}"));
     }
     let failed = |error: io::Error| format!("cannot read the ticket in {}: {}", quote(file), reason(&error));
     let mut opened = File::open(file).map_err(failed)?;
     let facts = opened.metadata().map_err(failed)?;
     if facts.mode() & 0o077 != 0 && facts.is_file() {
         return Err(format!(
-            "others may read the ticket in {}: whoever has it can come in. Make it yours: chmod 600",
+            "refusing to use the ticket in {}: other users can read it; run 'chmod 600' on it",
             quote(file)
         ));
     }
     take(&mut opened, &mut text).map_err(failed)?;
-    Ticket::parse(&text).map_err(|error| format!("{}: {error}", quote(file)))
+    Ticket::parse(&text).map_err(|error| format!("cannot use the ticket in {}: {error}", quote(file)))
 }
 
 fn take(from: &mut dyn Read, text: &mut Zeroizing<String>) -> io::Result<()> {
@@ -88,7 +89,7 @@ pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Returns the identity of a server, for any of its tickets: its key, or its addresses.
-pub(crate) fn told_apart_by(ticket: &Ticket) -> Vec<u8> {
+pub(crate) fn identity_bytes(ticket: &Ticket) -> Vec<u8> {
     match ticket.fingerprint() {
         Some(fingerprint) => format!("{fingerprint:?}").into_bytes(),
         None => format!("{:?}", ticket.addresses()).into_bytes(),
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_secret_and_read_back() {
+    fn a_written_ticket_is_private_and_reads_back_equal() {
         let home = tempfile::tempdir().expect("a folder");
         let (file, ticket) = (home.path().join("t"), ticket());
         write(&file, &ticket).expect("written");
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_replaced() {
+    fn a_symlink_is_not_replaced_by_a_ticket() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("t");
         std::os::unix::fs::symlink("elsewhere", &file).expect("linked");
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_read_is_refused_and_nothing_of_it_told() {
+    fn a_ticket_file_readable_by_others_is_refused_without_its_text() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("t");
         write(&file, &ticket()).expect("written");

@@ -1,34 +1,34 @@
 //! Steps of `haul send` and `haul fetch` before the job starts: from the command line to an exit
 //! status.
 
-use super::args::JobMeant;
+use super::args::ResolvedJobArgs;
 use super::output::Output;
-use super::place::Place;
-use super::ssh::{MeetError, Met, Ssh};
-use super::words::{MEET, MEET_LISTED, Request, Told, Way, to_words};
+use super::place::Location;
+use super::ssh::{MeetError, Ssh, SshPeer};
+use super::words::{Direction, EncodedPaths, MEET, MEET_LISTED, Request, to_words};
 use crate::console;
 use crate::interrupt::Interrupt;
 use crate::tool::without_controls;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use haul_engine::copy::quote;
-use haul_engine::transfer::LANES_UNASKED_MAX;
+use haul_engine::transfer::DEFAULT_LANES_MAX;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 /// Exit status if nothing was started.
-pub(crate) const TROUBLE: u8 = 2;
+pub(crate) const EXIT_ERROR: u8 = 2;
 
 /// Error before a job starts.
-pub(crate) enum Unbegun {
+pub(crate) enum StartError {
     /// Message for the user.
     Message(String),
     /// The message is printed already; the value is the exit status.
-    Told(u8),
+    Reported(u8),
 }
 
-impl From<String> for Unbegun {
-    fn from(message: String) -> Unbegun {
-        Unbegun::Message(message)
+impl From<String> for StartError {
+    fn from(message: String) -> StartError {
+        StartError::Message(message)
     }
 }
 
@@ -36,7 +36,7 @@ impl From<String> for Unbegun {
 pub(crate) fn run<A: CommandFactory + FromArgMatches>(
     name: &str,
     args: &[OsString],
-    start: impl FnOnce(&A, &ArgMatches) -> Result<u8, Unbegun>,
+    start: impl FnOnce(&A, &ArgMatches) -> Result<u8, StartError>,
 ) -> ExitCode {
     let words = std::iter::once(OsString::from(name)).chain(args.iter().cloned());
     let parsed = A::command().try_get_matches_from(words);
@@ -45,17 +45,17 @@ pub(crate) fn run<A: CommandFactory + FromArgMatches>(
         Ok(parsed) => parsed,
         Err(error) if error.use_stderr() => {
             eprint!("{}", without_controls(&error.to_string()));
-            return ExitCode::from(TROUBLE);
+            return ExitCode::from(EXIT_ERROR);
         }
         Err(answer) => {
             return console::answer(name, &answer.to_string());
         }
     };
     match start(&args, &matches) {
-        Ok(status) | Err(Unbegun::Told(status)) => ExitCode::from(status),
-        Err(Unbegun::Message(message)) => {
+        Ok(status) | Err(StartError::Reported(status)) => ExitCode::from(status),
+        Err(StartError::Message(message)) => {
             eprintln!("{name}: {}", without_controls(&message));
-            ExitCode::from(TROUBLE)
+            ExitCode::from(EXIT_ERROR)
         }
     }
 }
@@ -67,20 +67,20 @@ pub(crate) fn beneath_root(path: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the reason why `operand` cannot be the remote path.
-pub(crate) fn wrong_target(operand: &OsStr, place: &Place, has_ticket: bool, local_tool: &str) -> String {
+pub(crate) fn wrong_target(operand: &OsStr, place: &Location, has_ticket: bool, local_tool: &str) -> String {
     let shown = quote(operand);
     match place {
         _ if looks_like_ticket(operand) => secret_in_argv(),
-        Place::Local(_) if has_ticket => {
-            format!("{shown} is a path of this host; with a ticket the other side's is written :PATH")
+        Location::Local(_) if has_ticket => {
+            format!("{shown} is a local path; with a ticket, write the remote path as :PATH")
         }
-        Place::Local(_) => {
+        Location::Local(_) => {
             format!(
-                "{shown} is a path of this host, and the other side's is written HOST:PATH; within one host use '{local_tool}'"
+                "{shown} is a local path; write the remote path as HOST:PATH, or use '{local_tool}' within one host"
             )
         }
-        Place::Ssh { .. } => format!("{shown}: a ticket says which host it is for; write :PATH"),
-        Place::Ticket(_) => format!("{shown} names no host; say HOST:PATH, or --ticket-file FILE"),
+        Location::Ssh { .. } => format!("{shown}: the ticket already names the host; write :PATH"),
+        Location::Ticket(_) => format!("{shown} names no host; write HOST:PATH, or use --ticket-file FILE"),
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn not_local(operand: &OsStr) -> String {
         return secret_in_argv();
     }
     format!(
-        "{} is at another host, where a path of this host is needed; for a file of this name put ./ in front of it",
+        "{} is a remote path, but a local path is required; for a local file of this name, put ./ in front of it",
         quote(operand)
     )
 }
@@ -102,45 +102,49 @@ pub(crate) fn looks_like_ticket(operand: &OsStr) -> bool {
 }
 
 fn secret_in_argv() -> String {
-    "a ticket is a secret, and all users of this host can see the arguments of commands: put it in a file of mode 600 and \
-     say --ticket-file FILE. Have this one withdrawn"
+    "refusing a ticket on the command line: all users of this host can see it there; have this ticket withdrawn, write \
+     the new one to a file of mode 600, and use --ticket-file FILE"
         .to_owned()
 }
 
 /// Returns the request to the remote haul, and the data that follows its line.
-pub(crate) fn request(meant: &JobMeant, ssh: &Ssh, way: Way, paths: &[Vec<u8>]) -> (Request, Vec<u8>) {
-    let told = Told::of(paths);
+pub(crate) fn request(
+    resolved: &ResolvedJobArgs,
+    ssh: &Ssh,
+    way: Direction,
+    paths: &[Vec<u8>],
+) -> (Request, Vec<u8>) {
+    let told = EncodedPaths::of(paths);
     let request = Request {
         meet: if told.listed.is_some() { MEET_LISTED } else { MEET },
         way,
         paths: told.in_line,
         listed: told.listed,
         ports: ssh.ports,
-        lanes: meant.lanes.unwrap_or(LANES_UNASKED_MAX),
-        buffers: meant.buffers,
+        lanes: resolved.lanes.unwrap_or(DEFAULT_LANES_MAX),
+        buffers: resolved.buffers,
         // Only the sender keeps the rate.
-        rate: meant.rate.filter(|_| way == Way::Fetch),
-        congestion: meant.link.congestion.clone(),
-        multipath: meant.link.multipath,
-        plain: meant.link.plain,
+        rate: resolved.rate.filter(|_| way == Direction::Fetch),
+        congestion: resolved.link.congestion.clone(),
+        multipath: resolved.link.multipath,
+        plain: resolved.link.plain,
         waybill: ssh.waybill_there.as_ref().map(|file| to_words(&[file.as_encoded_bytes()]).concat()),
     };
     (request, told.behind)
 }
 
 /// Reports that the two sides did not connect.
-pub(crate) fn not_met(output: &Output<'_>, error: &MeetError, interrupt: &Interrupt) -> Unbegun {
+pub(crate) fn not_met(output: &Output<'_>, error: &MeetError, interrupt: &Interrupt) -> StartError {
     output.failure(error);
     let is_interrupted = matches!(error, MeetError::Interrupted);
-    Unbegun::Told(if is_interrupted { interrupt.status() } else { TROUBLE })
+    StartError::Reported(if is_interrupted { interrupt.status() } else { EXIT_ERROR })
 }
 
 /// Reports why the data goes inside ssh.
-pub(crate) fn tell_way(output: &Output<'_>, met: &Met, quiet: bool) {
+pub(crate) fn report_connection(output: &Output<'_>, met: &SshPeer, quiet: bool) {
     if let Some(why) = met.note.as_ref().filter(|_| !quiet) {
-        output.note(&format!(
-            "the data goes inside ssh, by one lane, because no way beside it was found: {why}"
-        ));
+        output
+            .note(&format!("no direct connection, so the data goes through ssh over one connection: {why}"));
     }
 }
 
@@ -149,19 +153,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_among_the_arguments_is_known_and_not_repeated() {
+    fn a_ticket_in_the_arguments_is_not_printed() {
         let ticket = format!("haul1{}", "a".repeat(90));
         assert!(looks_like_ticket(OsStr::new(&ticket)));
         assert!(!looks_like_ticket(OsStr::new("haul1.tar")));
         let message = not_local(OsStr::new(&ticket));
         assert!(!message.contains("aaaa") && message.contains("--ticket-file"), "{message}");
         let message =
-            wrong_target(OsStr::new(&ticket), &Place::Local(ticket.clone().into()), true, "haul cp");
+            wrong_target(OsStr::new(&ticket), &Location::Local(ticket.clone().into()), true, "haul cp");
         assert!(!message.contains("aaaa"), "{message}");
     }
 
     #[test]
-    fn paths_of_a_server_lie_beneath_its_root() {
+    fn server_paths_are_relative_to_its_root() {
         assert_eq!(beneath_root(b"/in/box"), b"in/box");
         assert_eq!(beneath_root(b"//"), b"");
         assert_eq!(beneath_root(b"a/"), b"a/");

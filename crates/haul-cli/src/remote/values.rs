@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Parses a number of bytes, at least one.
 pub(crate) fn bytes(option: &str, text: &str) -> Result<u64, String> {
     match parse_size(text, 1) {
-        Ok(0) => Err(format!("{option}: at least one byte is needed")),
+        Ok(0) => Err(format!("{option}: must be at least one byte")),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(format!("{option}: {error}")),
     }
@@ -24,7 +24,7 @@ pub(crate) fn rate(option: &str, text: &str) -> Result<u64, String> {
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
     if is_bare && rate < 1024 {
         return Err(format!(
-            "{option}: {text} is {rate} bytes a second; write {text}M for {text} MiB a second, or {text}B if it is meant"
+            "{option}: {text} means {rate} bytes per second; write {text}M for {text} MiB per second, or {text}B to confirm"
         ));
     }
     Ok(rate)
@@ -41,20 +41,21 @@ pub(crate) fn compression(text: &str) -> Result<Compression, String> {
         None if text == "zstd" => Ok(Compression::Zstd(ZSTD_LEVEL)),
         Some(("zstd", level)) => {
             let level = level.parse().ok().filter(|level| LEVELS.contains(level));
-            level
-                .map(Compression::Zstd)
-                .ok_or_else(|| format!("--compress: levels go from {} to {}", LEVELS.start(), LEVELS.end()))
+            level.map(Compression::Zstd).ok_or_else(|| {
+                format!("--compress: the level must be from {} to {}", LEVELS.start(), LEVELS.end())
+            })
         }
         _ => {
             let shown = quote(OsStr::new(text));
-            Err(format!("--compress: one of auto, zstd, zstd:LEVEL, none, not {shown}"))
+            Err(format!("--compress: must be auto, zstd, zstd:LEVEL or none, not {shown}"))
         }
     }
 }
 
 /// Parses a range of ports, `50000-50100`, or one port.
 pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
-    let wrong = || format!("--ports: {} is no range of ports, as 50000-50100", quote(OsStr::new(text)));
+    let wrong =
+        || format!("--ports: {} is not a range of ports such as 50000-50100", quote(OsStr::new(text)));
     let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
     let (first, last) = match text.split_once('-') {
         Some((first, last)) => (number(first)?, number(last)?),
@@ -66,7 +67,7 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
 /// Parses a duration, such as `90s`, `30m`, `2h`, `7d`, `2w`; at most a hundred years.
 pub(crate) fn time(option: &str, text: &str) -> Result<Duration, String> {
     duration(text).ok_or_else(|| {
-        format!("{option}: {} is no length of time, as 90s, 30m, 2h or 7d", quote(OsStr::new(text)))
+        format!("{option}: {} is not a duration such as 90s, 30m, 2h or 7d", quote(OsStr::new(text)))
     })
 }
 
@@ -76,7 +77,7 @@ pub(crate) fn end(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     let wrong = || {
         let shown = quote(OsStr::new(text));
         format!(
-            "--expires: {shown} is neither a time, as 90s, 30m, 2h or 7d, nor a date, as 2026-12-31 (UTC)"
+            "--expires: {shown} is neither a duration such as 90s, 30m, 2h or 7d, nor a date such as 2026-12-31 (UTC)"
         )
     };
     let end = match duration(text) {
@@ -89,7 +90,7 @@ pub(crate) fn end(text: &str, now: SystemTime) -> Result<SystemTime, String> {
         }
     };
     if end <= now {
-        return Err(format!("--expires: {} is over already", quote(OsStr::new(text))));
+        return Err(format!("--expires: {} is in the past", quote(OsStr::new(text))));
     }
     Ok(end)
 }
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_times_from_now_or_dates() {
+    fn expiry_is_a_duration_or_a_date() {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let seconds =
             |text: &str| end(text, now).map(|end| end.duration_since(now).expect("later").as_secs());
@@ -130,12 +131,12 @@ mod tests {
         for wrong in ["", "2", "h", "-2h", "2 h", "1.5h", "2001-13-01", "tomorrow", "99999999999w", "ä"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
-        assert!(seconds("0s").expect_err("over").contains("over already"));
-        assert!(seconds("1999-01-01").expect_err("over").contains("over already"));
+        assert!(seconds("0s").expect_err("over").contains("in the past"));
+        assert!(seconds("1999-01-01").expect_err("over").contains("in the past"));
     }
 
     #[test]
-    fn ports_are_one_or_a_range() {
+    fn ports_are_a_number_or_a_range() {
         assert_eq!(ports("50000-50100"), Ok((50_000, 50_100)));
         assert_eq!(ports("7433"), Ok((7433, 7433)));
         for wrong in ["", "0", "2-1", "1-", "-1", "65536", "a"] {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_has_levels_of_zstd_alone() {
+    fn only_zstd_compression_takes_a_level() {
         assert_eq!(compression("auto"), Ok(Compression::Auto));
         assert_eq!(compression("none"), Ok(Compression::Off));
         assert_eq!(compression("zstd"), Ok(Compression::Zstd(3)));
@@ -158,19 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_time_have_a_unit() {
+    fn durations_need_a_unit() {
         assert_eq!(time("--log-age", "14d"), Ok(Duration::from_secs(14 * 86_400)));
         assert!(time("--log-age", "14").expect_err("no unit").starts_with("--log-age: "));
     }
 
     #[test]
-    fn no_size_is_nothing() {
+    fn a_rate_of_zero_is_refused() {
         assert_eq!(bytes("--rate", "10M"), Ok(10 << 20));
         assert!(bytes("--rate", "0").expect_err("nothing").starts_with("--rate: "));
     }
 
     #[test]
-    fn a_rate_without_a_unit_is_refused_where_it_is_hardly_meant() {
+    fn a_rate_below_1024_without_a_unit_is_refused() {
         for (text, expected) in [("10M", 10 << 20), ("1024", 1024), ("5B", 5), ("1k", 1024)] {
             assert_eq!(rate("--rate", text), Ok(expected));
         }

@@ -1,8 +1,8 @@
 //! Connection to the peer: lanes outside ssh, one lane inside ssh, or lanes to a server with a
 //! ticket.
 
-use super::args::Link;
-use haul_engine::transfer::LANES_UNASKED_MIN;
+use super::args::ConnectionSettings;
+use haul_engine::transfer::DEFAULT_LANES_MIN;
 use haul_net::{DialError, DialSettings, Dialer, Encryption, Lane, Pacer, Ticket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -12,41 +12,41 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// Timeout per address for the first lane, if ssh can carry the data instead.
-const REACH_WITHIN: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Polling interval of the stop flag while the first lane opens.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stall timeout of a lane: time without any data.
-pub(crate) const STALL: Duration = Duration::from_secs(60);
+pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Opens the lanes of one session.
-pub(crate) enum Way {
+pub(crate) enum Connector {
     /// Lanes to a listener.
     Outside {
         /// Dialer that has the ticket.
         dialer: Box<Dialer>,
         /// The first lane, if it is open already.
-        first: Ready,
+        first: PendingLane,
     },
     /// One lane inside ssh.
-    Inside(Ready),
+    Inside(PendingLane),
 }
 
 /// An open lane until it is taken.
-type Ready = Mutex<Option<Box<Lane>>>;
+type PendingLane = Mutex<Option<Box<Lane>>>;
 
 /// Error of opening a lane.
 #[derive(Debug, Error)]
-pub(crate) enum WayError {
+pub(crate) enum ConnectError {
     /// Dialing failed.
     #[error(transparent)]
     Dial(#[from] DialError),
     /// More lanes than one inside ssh.
-    #[error("inside ssh there is one lane only")]
+    #[error("only one connection is possible through ssh")]
     OneLane,
     /// The lane number is out of range.
-    #[error("a session has no lane {0}")]
+    #[error("lane number {0} is out of range")]
     Number(u32),
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum WayError {
 /// Returns [`DialError`] if one side was asked to encrypt and the other not to.
 pub(crate) fn dialer(
     ticket: Ticket,
-    link: &Link,
+    link: &ConnectionSettings,
     (rate, lanes): (Option<u64>, Option<u32>),
     has_other_way: bool,
 ) -> Result<Dialer, DialError> {
@@ -65,11 +65,11 @@ pub(crate) fn dialer(
     let settings = DialSettings {
         encryption: if link.plain { Encryption::Plain } else { Encryption::Tls },
         socket: link.socket(),
-        connect: if has_other_way { REACH_WITHIN } else { defaults.connect },
-        stall: Some(STALL),
+        connect: if has_other_way { CONNECT_TIMEOUT } else { defaults.connect },
+        stall: Some(STALL_TIMEOUT),
         pacer: rate.map(|rate| Arc::new(Pacer::new(rate))),
         // The minimum number of lanes, so that each lane can have its share.
-        lane_rate: rate.map(|rate| rate / u64::from(lanes.unwrap_or(LANES_UNASKED_MIN).max(1))),
+        lane_rate: rate.map(|rate| rate / u64::from(lanes.unwrap_or(DEFAULT_LANES_MIN).max(1))),
         ..defaults
     };
     Dialer::new(ticket, settings)
@@ -84,7 +84,7 @@ pub(crate) fn first_lane(dialer: &Dialer, stop: &AtomicBool) -> Result<Lane, Dia
     let (stands, awaited) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
-            while awaited.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            while awaited.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if stop.load(Ordering::Relaxed) {
                     return dialer.give_up();
                 }
@@ -96,39 +96,39 @@ pub(crate) fn first_lane(dialer: &Dialer, stop: &AtomicBool) -> Result<Lane, Dia
     })
 }
 
-impl Way {
+impl Connector {
     /// Returns the connector for lanes outside ssh or to a server; the first lane may be open
     /// already.
-    pub(crate) fn outside(dialer: Dialer, first: Option<Lane>) -> Way {
-        Way::Outside { dialer: Box::new(dialer), first: Mutex::new(first.map(Box::new)) }
+    pub(crate) fn outside(dialer: Dialer, first: Option<Lane>) -> Connector {
+        Connector::Outside { dialer: Box::new(dialer), first: Mutex::new(first.map(Box::new)) }
     }
 
     /// Returns the connector for the lane inside ssh.
-    pub(crate) fn inside(lane: Lane) -> Way {
-        Way::Inside(Mutex::new(Some(Box::new(lane))))
+    pub(crate) fn inside(lane: Lane) -> Connector {
+        Connector::Inside(Mutex::new(Some(Box::new(lane))))
     }
 
     /// Opens lane `number`, from any thread. Inside ssh only the first lane exists. Setting `stop`
     /// cancels the wait for the first lane.
     ///
     /// # Errors
-    /// Returns [`WayError`] if the lane cannot be opened.
-    pub(crate) fn lane(&self, number: u32, stop: &AtomicBool) -> Result<Lane, WayError> {
+    /// Returns [`ConnectError`] if the lane cannot be opened.
+    pub(crate) fn lane(&self, number: u32, stop: &AtomicBool) -> Result<Lane, ConnectError> {
         match self {
-            Way::Outside { dialer, first } => {
+            Connector::Outside { dialer, first } => {
                 if number == 0 {
                     return taken(first).map_or_else(|| Ok(first_lane(dialer, stop)?), Ok);
                 }
-                let index = u16::try_from(number).map_err(|_| WayError::Number(number))?;
+                let index = u16::try_from(number).map_err(|_| ConnectError::Number(number))?;
                 Ok(dialer.lane(index)?)
             }
-            Way::Inside(lane) => taken(lane).ok_or(WayError::OneLane),
+            Connector::Inside(lane) => taken(lane).ok_or(ConnectError::OneLane),
         }
     }
 
     /// Cancels lanes that are being opened.
     pub(crate) fn give_up(&self) {
-        if let Way::Outside { dialer, .. } = self {
+        if let Connector::Outside { dialer, .. } = self {
             dialer.give_up();
         }
     }
@@ -136,12 +136,12 @@ impl Way {
     /// Returns the possible number of lanes, of `wanted`.
     pub(crate) fn lanes(&self, wanted: Option<u32>) -> Option<u32> {
         match self {
-            Way::Outside { .. } => wanted,
-            Way::Inside(_) => Some(1),
+            Connector::Outside { .. } => wanted,
+            Connector::Inside(_) => Some(1),
         }
     }
 }
 
-fn taken(ready: &Ready) -> Option<Lane> {
+fn taken(ready: &PendingLane) -> Option<Lane> {
     ready.lock().unwrap_or_else(PoisonError::into_inner).take().map(|lane| *lane)
 }

@@ -19,7 +19,9 @@
 pub(crate) mod line;
 
 use haul_sys::wait;
-pub(crate) use line::{Listed, MARK, MEET, MEET_LISTED, Reply, Request, Told, Way, from_words, to_words};
+pub(crate) use line::{
+    Direction, EncodedPaths, MARK, MEET, MEET_LISTED, PathListHeader, Reply, Request, from_words, to_words,
+};
 use rustix::io::{read, retry_on_intr};
 use std::io;
 use std::os::fd::AsFd;
@@ -48,14 +50,14 @@ const NOISE_BYTES_MAX: usize = 64 << 10;
 /// # Errors
 /// Returns the error of read(2), `InvalidData` if a job may not name this many paths, and
 /// `Interrupted` once `stopping` returns true.
-pub(crate) fn paths_told(
+pub(crate) fn receive_paths(
     in_line: &[String],
-    listed: Option<Listed>,
+    listed: Option<PathListHeader>,
     from: impl AsFd,
     stopping: impl Fn() -> bool,
 ) -> io::Result<Option<Vec<Vec<u8>>>> {
     let Some(listed) = listed else { return Ok(from_words(in_line)) };
-    if !listed.may_come() {
+    if !listed.is_within_limits() {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let bytes = listed.bytes;
@@ -117,7 +119,7 @@ pub(crate) fn read_reply(from: impl AsFd, stopping: impl Fn() -> bool) -> io::Re
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(error) => return Err(error),
         };
-        if let Some(reply) = Reply::understood(&line) {
+        if let Some(reply) = Reply::parse_line(&line) {
             return reply.map(Some).map_err(|_| io::ErrorKind::InvalidData.into());
         }
         noise += line.len() + 1;
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_found_behind_what_a_login_prints() {
+    fn the_reply_is_found_after_login_output() {
         let pipe = pipe_with(b"Welcome!\n\xff\xfe\nhaul-meet {\"failure\":\"no such directory\"}\nrest");
         let reply = read_reply(&pipe, || false).expect("read");
         assert!(matches!(reply, Some(Reply::Failure(why)) if why == "no such directory"));
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_and_a_bad_one_are_told_apart() {
+    fn a_missing_reply_and_a_bad_reply_are_distinguished() {
         assert!(read_reply(pipe_with(b"bash: haul: not found"), || false).expect("read").is_none());
         assert!(read_reply(pipe_with(b""), || false).expect("read").is_none());
         let bad = read_reply(pipe_with(b"haul-meet {]\n"), || false).err().map(|error| error.kind());
@@ -157,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_noise_is_not_read_for_ever() {
+    fn endless_output_before_a_reply_is_refused() {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let writing = std::thread::spawn(move || {
             while writer.write_all(&[b'x'; 99]).is_ok() && writer.write_all(b"\n").is_ok() {}
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_to_stop_does_not_wait_for_an_answer() {
+    fn a_stop_request_ends_the_wait_for_a_reply() {
         let (reader, _writer) = std::io::pipe().expect("a pipe");
         let kind = read_reply(&reader, || true).err().map(|error| error.kind());
         assert_eq!(kind, Some(io::ErrorKind::Interrupted));
@@ -177,16 +179,16 @@ mod tests {
     proptest! {
         /// Any user who may start haul by ssh can send anything: it is a request, or refused.
         #[test]
-        fn any_line_is_a_request_or_refused(
+        fn any_line_is_parsed_or_refused(
             changes in vec((any::<Index>(), prop_oneof![any::<u8>(), Just(b'"'), Just(b'['), Just(b'9'), Just(b',')]), 0..6),
             cut in any::<Index>(),
             repeated in 0usize..3,
         ) {
             let request = Request {
                 meet: MEET,
-                way: Way::Send,
+                way: Direction::Send,
                 paths: to_words(&[&b"/data"[..], b"x\xff"]),
-                listed: Some(Listed { paths: 3, bytes: 17 }),
+                listed: Some(PathListHeader { paths: 3, bytes: 17 }),
                 ports: Some((1, 2)),
                 lanes: 4,
                 buffers: 1 << 30,
@@ -205,7 +207,7 @@ mod tests {
             let part = line[..cut.index(line.len() + 1)].repeat(repeated);
             for bytes in [line, part] {
                 if let Ok(request) = serde_json::from_slice::<Request>(&bytes) {
-                    let told = paths_told(&request.paths, request.listed, pipe_with(b"a\0b\0c\0"), || false);
+                    let told = receive_paths(&request.paths, request.listed, pipe_with(b"a\0b\0c\0"), || false);
                     prop_assert!(!matches!(told, Ok(Some(paths)) if paths.len() > bytes.len()));
                     let paths = from_words(&request.paths).into_iter().flatten();
                     prop_assert!(paths.map(|path| path.len()).sum::<usize>() <= bytes.len());
@@ -221,31 +223,31 @@ mod tests {
 
     /// Same check as the fuzzer's, from mutated lines.
     #[test]
-    fn any_bytes_are_lines_or_refused() {
+    fn mutated_lines_are_parsed_or_refused() {
         let request = "{\"meet\":3,\"way\":\"fetch\",\"paths\":[],\"listed\":{\"paths\":2,\"bytes\":4},\"ports\":[7000,7010],\
                        \"lanes\":4,\"buffers\":1073741824,\"rate\":null,\"congestion\":\"bbr\",\"multipath\":false,\"plain\":true,\
                        \"waybill\":\"dw==\"}";
         let ready = "haul-meet {\"ready\":{\"ticket\":\"haul1\",\"closed\":null,\"address\":\"::1\",\"paths\":[\"YQ==\",\"Yg==\"]}}";
         let failure = "haul-meet {\"failure\":\"no such directory\"}";
-        assert!(Request::understood(request.as_bytes()).is_some());
+        assert!(Request::parse_line(request.as_bytes()).is_some());
         assert!(
-            [ready, failure].iter().all(|line| matches!(Reply::understood(line.as_bytes()), Some(Ok(_))))
+            [ready, failure].iter().all(|line| matches!(Reply::parse_line(line.as_bytes()), Some(Ok(_))))
         );
         let mut random = haul_lab::random::Random::from_seed(11);
         for line in [request, ready, failure] {
             let whole = [line.as_bytes(), b"\na\0b\0"].concat();
             line::any(&whole);
             for _ in 0..2000 {
-                line::any(&random.bend(&whole));
+                line::any(&random.mutate(&whole));
             }
         }
     }
 
     #[test]
-    fn many_paths_stand_behind_the_line_and_nothing_after_them_is_taken() {
+    fn many_paths_follow_the_line_and_later_bytes_stay_unread() {
         let paths: Vec<Vec<u8>> =
             (0..20_000).map(|number| format!("d\u{e9}/{number}").into_bytes()).collect();
-        let told = Told::of(&paths);
+        let told = EncodedPaths::of(&paths);
         assert!(told.in_line.is_empty());
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let behind = told.behind.clone();
@@ -253,19 +255,19 @@ mod tests {
             writer.write_all(&behind).expect("it is read");
             writer.write_all(b"next").expect("it fits");
         });
-        let heard = paths_told(&told.in_line, told.listed, &reader, || false).expect("read");
+        let heard = receive_paths(&told.in_line, told.listed, &reader, || false).expect("read");
         assert!(heard.is_some_and(|heard| heard == paths));
         let mut rest = [0; 4];
         assert_eq!(read(&reader, &mut rest), Ok(4), "what follows belongs to someone else");
         writing.join().expect("it ended");
-        let few = Told::of(&paths[..line::IN_LINE_MAX]);
+        let few = EncodedPaths::of(&paths[..line::IN_LINE_MAX]);
         assert!(few.listed.is_none() && few.in_line.len() == line::IN_LINE_MAX && few.behind.is_empty());
     }
 
     #[test]
-    fn a_list_that_is_not_what_was_announced_is_refused() {
+    fn a_path_list_that_differs_from_its_announcement_is_refused() {
         let told = |paths, bytes, behind: &[u8]| {
-            paths_told(&[], Some(Listed { paths, bytes }), pipe_with(behind), || false)
+            receive_paths(&[], Some(PathListHeader { paths, bytes }), pipe_with(behind), || false)
         };
         assert_eq!(told(2, 4, b"a\0b\0").expect("read"), Some(vec![b"a".to_vec(), b"b".to_vec()]));
         for (paths, bytes, behind) in
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_need_not_be_text() {
+    fn non_utf8_paths_survive_encoding() {
         let paths: [&[u8]; 3] = [b"/data", b"a\xff\nb", b""];
         assert_eq!(from_words(&to_words(&paths)).expect("the same"), paths);
         assert!(from_words(&["*".to_owned()]).is_none());

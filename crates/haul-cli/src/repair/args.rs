@@ -1,7 +1,7 @@
 //! Options of `haul repair`, as typed and resolved.
 
 use super::from::{FromArgs, Hosts};
-use crate::jobs::keeping::StateArgs;
+use crate::jobs::log_args::StateArgs;
 use crate::remote::values;
 use crate::verify::{keep_pace, root_of};
 use clap::Parser;
@@ -12,16 +12,15 @@ use std::ffi::OsString;
 
 /// Replace damaged bytes, and create missing files, from replicas that verify against a waybill.
 ///
-/// Only damaged objects are replaced, each from a replica whose bytes match the waybill. haul
-/// writes a repaired file to a temporary file, reads it back, and renames it over the damaged one:
-/// the file is either repaired or unchanged. A file with several names, and every file with
-/// --in-place, is repaired in place under a journal. If such a repair is interrupted, the next
-/// repair finishes or undoes it. An interrupted repair resumes when the same command is run again;
-/// 'haul jobs' lists it.
-/// A replica may be on another host: only damaged bytes are fetched, and all received bytes are
-/// checked against the waybill.
-/// Exit status: 0 all repaired or nothing to do, 1 something could not be repaired, 2 errors, also
-/// if damage is left because a host could not be reached.
+/// Replaces only damaged objects, each from a replica whose bytes match the waybill. haul writes
+/// the repaired file to a temporary file, reads it back, and renames it over the damaged file: the
+/// file is either repaired or unchanged. A file with several names, and every file with --in-place,
+/// is repaired in place with a journal. If such a repair is interrupted, the next repair finishes
+/// or undoes it. To resume an interrupted repair, run the same command again; 'haul jobs' lists it.
+/// A replica may be on another host: haul fetches only damaged bytes, and compares all received
+/// bytes with the waybill.
+/// Exit status: 0 all files intact or repaired, 1 some files not repaired, 2 errors, or some files
+/// not repaired because a host could not be reached.
 #[derive(Debug, Parser)]
 #[command(name = "haul repair", disable_version_flag = true)]
 pub(super) struct Args {
@@ -34,27 +33,28 @@ pub(super) struct Args {
     root: Option<OsString>,
     #[command(flatten)]
     pub(super) from: FromArgs,
-    /// Also restore files whose size or time shows that they were changed; needs --keep-damaged.
+    /// Also repair files whose size or modification time differs from the waybill; needs
+    /// --keep-damaged.
     #[arg(long, requires = "keep_damaged")]
     modified: bool,
-    /// Write into the damaged files instead of replacing them: they stay the same files, and only
-    /// the damaged bytes need space, for the journal next to the file.
+    /// Write to the damaged files instead of replacing them. This keeps their inodes, and needs
+    /// space only for a journal of the damaged bytes next to each file.
     #[arg(long)]
     in_place: bool,
-    /// Keep replaced bytes in DIR, as PATH.START-END; nothing there is overwritten.
+    /// Keep replaced bytes in DIR, as PATH.START-END; existing files in DIR are not overwritten.
     #[arg(long, value_name = "DIR")]
     keep_damaged: Option<OsString>,
     /// Print only what would be done.
     #[arg(short = 'n', long)]
     pub(super) dry_run: bool,
-    /// Allow reads from the page cache while looking for damage.
+    /// Allow reads from the page cache during the search for damage.
     #[arg(long)]
     cached: bool,
-    /// Limit reads to RATE bytes per second while looking for damage, and the data from a host over
-    /// ssh as well: 50M, 1GB, ...
+    /// Limit the search for damage, and the data from each host over ssh, to RATE bytes per second,
+    /// for example 50M or 1GB.
     #[arg(long, value_name = "RATE")]
     bwlimit: Option<String>,
-    /// Look for damage with N workers.
+    /// Search for damage with N workers.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Do not print the summary.
@@ -78,7 +78,7 @@ impl Args {
         reading.drop_before = !self.cached;
         if let Some(threads) = self.threads {
             if !(1..=limits::WORKERS_MAX).contains(&threads) {
-                return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
+                return Err(format!("--threads: valid values are 1 to {}", limits::WORKERS_MAX));
             }
             reading.workers = threads;
             reading.block_bytes = Settings::block_bytes_for(threads);

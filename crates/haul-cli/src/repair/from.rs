@@ -1,15 +1,15 @@
 //! Replicas of a repair: parsing, and connections to other hosts.
 
-use crate::remote::args::JobMeant;
-use crate::remote::host::{Other, OtherHost};
-use crate::remote::place::Place;
+use crate::remote::args::ResolvedJobArgs;
+use crate::remote::host::{Peer, RemoteHost};
+use crate::remote::place::Location;
 use crate::remote::ssh::LoginArgs;
 use crate::remote::ticket;
 use crate::remote::typed;
-use crate::remote::way::{self, Way};
+use crate::remote::way::{self, Connector};
 use crate::remote::words;
-use haul_engine::repair::{Answered, Asked, Remotes, ReplicaAt};
-use haul_engine::transfer::{self, BoxError, Dial, Failure, FetchJob, Report, Watch};
+use haul_engine::repair::{Remotes, ReplicaAt, ReplicaRequest, ReplicaResponse};
+use haul_engine::transfer::{self, BoxError, Dial, Failure, FetchJob, Report, RunContext};
 use haul_net::{Lane, Ticket};
 use haul_proto::Why;
 use std::ffi::{OsStr, OsString};
@@ -22,31 +22,31 @@ const NOTES_MAX: usize = 1000;
 /// Options that name replicas.
 #[derive(clap::Args, Debug)]
 pub(super) struct FromArgs {
-    /// Take correct bytes from REPLICA, a directory with the same paths: on this host, HOST:PATH
-    /// over ssh, or :PATH of a 'haul serve' with its ticket. May be given several times; another
-    /// host is asked only for damaged bytes that earlier replicas lack.
+    /// Read correct bytes from REPLICA, a directory with the same paths: a local PATH, HOST:PATH
+    /// over ssh, or :PATH of a 'haul serve' with --ticket-file. Repeat the option for several
+    /// replicas. A remote replica sends only damaged bytes that the replicas before it lack.
     #[arg(long, value_name = "REPLICA", required = true)]
     pub(super) from: Vec<OsString>,
     #[command(flatten)]
     login: LoginArgs,
     /// Read the ticket of 'haul serve' from FILE, which only you may read; - is standard input.
-    /// Give one for all --from :PATH, or one for each in their order.
-    #[arg(long, value_name = "FILE", help_heading = "The other host")]
+    /// Use one option for all --from :PATH, or one for each, in the same order.
+    #[arg(long, value_name = "FILE", help_heading = "Remote host")]
     ticket_file: Vec<OsString>,
-    /// Keep data of other hosts temporarily in DIR [default: in ROOT].
-    #[arg(long, value_name = "DIR", help_heading = "The other host")]
+    /// Store data received from other hosts temporarily in DIR [default: ROOT].
+    #[arg(long, value_name = "DIR", help_heading = "Remote host")]
     pub(super) staging: Option<OsString>,
 }
 
 /// Replicas on other hosts, by their numbers.
 pub(super) struct Hosts {
     origins: Vec<Option<Origin>>,
-    meant: JobMeant,
+    resolved: ResolvedJobArgs,
 }
 
 /// A directory on another host.
 struct Origin {
-    host: OtherHost,
+    host: RemoteHost,
     path: Vec<u8>,
 }
 
@@ -56,13 +56,13 @@ impl FromArgs {
     pub(super) fn resolve(&self, rate: Option<u64>) -> Result<(Vec<ReplicaAt>, Hosts), String> {
         let ssh = self.login.resolve()?;
         let places = self.from.iter().map(|from| place(from)).collect::<Result<Vec<_>, _>>()?;
-        let served = places.iter().filter(|place| matches!(place, Place::Ticket(_))).count();
+        let served = places.iter().filter(|place| matches!(place, Location::Ticket(_))).count();
         match (self.ticket_file.len(), served) {
             (given, served) if given == served || (given == 1 && served > 1) => {}
             (0, _) => {
-                return Err("--from :PATH names no host; say HOST:PATH, or --ticket-file FILE".to_owned());
+                return Err("--from :PATH names no host; use HOST:PATH, or --ticket-file FILE".to_owned());
             }
-            _ => return Err("--ticket-file: give one for all --from :PATH, or one for each".to_owned()),
+            _ => return Err("--ticket-file: use one for all --from :PATH, or one for each".to_owned()),
         }
         let tickets =
             self.ticket_file.iter().map(|file| ticket::read(file)).collect::<Result<Vec<_>, _>>()?;
@@ -70,52 +70,52 @@ impl FromArgs {
         let (mut replicas, mut origins) = (Vec::new(), Vec::new());
         for place in places {
             let (host, path) = match place {
-                Place::Local(path) => {
+                Location::Local(path) => {
                     replicas.push(ReplicaAt::Here(path));
                     origins.push(None);
                     continue;
                 }
-                Place::Ssh { login, path } => (OtherHost::Ssh { ssh: ssh.clone(), login }, path),
-                Place::Ticket(path) => {
-                    let ticket = tickets.next().ok_or("say --ticket-file FILE")?;
-                    (OtherHost::Server(Box::new(ticket.clone())), typed::beneath_root(&path))
+                Location::Ssh { login, path } => (RemoteHost::Ssh { ssh: ssh.clone(), login }, path),
+                Location::Ticket(path) => {
+                    let ticket = tickets.next().ok_or("--from :PATH needs --ticket-file FILE")?;
+                    (RemoteHost::Server(Box::new(ticket.clone())), typed::beneath_root(&path))
                 }
             };
-            replicas.push(ReplicaAt::There([&host.told_apart_by()[..], &path].join(&0)));
+            replicas.push(ReplicaAt::There([&host.identity_bytes()[..], &path].join(&0)));
             origins.push(Some(Origin { host, path }));
         }
-        Ok((replicas, Hosts { origins, meant: JobMeant::plain(rate) }))
+        Ok((replicas, Hosts { origins, resolved: ResolvedJobArgs::plain(rate) }))
     }
 }
 
 /// Parses the place of a replica. The error is a message, which repeats no secret.
-fn place(from: &OsStr) -> Result<Place, String> {
+fn place(from: &OsStr) -> Result<Location, String> {
     if typed::looks_like_ticket(from) {
         return Err(typed::not_local(from));
     }
-    Place::parse(from).map_err(|error| error.to_string())
+    Location::parse(from).map_err(|error| error.to_string())
 }
 
 /// Connects to the hosts of replicas.
-pub(super) struct Reach<'a> {
+pub(super) struct HostConnector<'a> {
     pub(super) hosts: &'a Hosts,
     pub(super) stop: &'a AtomicBool,
 }
 
-impl Remotes for Reach<'_> {
-    fn fetch(&self, replica: usize, asked: &Asked<'_>) -> Answered {
+impl Remotes for HostConnector<'_> {
+    fn fetch(&self, replica: usize, asked: &ReplicaRequest<'_>) -> ReplicaResponse {
         let Some(Some(origin)) = self.hosts.origins.get(replica) else { return ().fetch(replica, asked) };
         let (other, path, note) = match self.meet(origin) {
             Ok(met) => met,
-            Err(why) => return Answered { broken: Some(why), ..Answered::default() },
+            Err(why) => return ReplicaResponse { broken: Some(why), ..ReplicaResponse::default() },
         };
         let (into, parts) = (asked.into.to_owned(), Arc::clone(&asked.parts));
-        let lanes = other.lanes(self.hosts.meant.lanes);
+        let lanes = other.lanes(self.hosts.resolved.lanes);
         let job = FetchJob { lanes, ..FetchJob::of_parts(path, into, asked.object, parts) };
-        let heard = Heard::default();
-        let watch = Watch { stop: self.stop, tally: asked.tally, report: &heard, receipt: None };
-        let ended = transfer::fetch(&Lanes { way: other.way(), stop: self.stop }, &job, &watch);
-        if let Other::Met(met) = other {
+        let heard = NoteCollector::default();
+        let run_context = RunContext { stop: self.stop, tally: asked.tally, report: &heard, receipt: None };
+        let ended = transfer::fetch(&LaneDialer { way: other.way(), stop: self.stop }, &job, &run_context);
+        if let Peer::SshPeer(met) = other {
             // The exit of the remote haul does not affect the received data.
             met.part();
         }
@@ -123,49 +123,49 @@ impl Remotes for Reach<'_> {
             Ok(outcome) => (outcome.broken.map(|reason| reason.to_string()), outcome.traffic.received),
             Err(error) => (Some(error.to_string()), 0),
         };
-        Answered { notes: note.into_iter().chain(heard.into_notes()).collect(), broken, received }
+        ReplicaResponse { notes: note.into_iter().chain(heard.into_notes()).collect(), broken, received }
     }
 }
 
-impl Reach<'_> {
+impl HostConnector<'_> {
     /// Connects to the host. Returns the peer, the replica's path there, and the reason if the data
     /// goes inside ssh.
-    fn meet(&self, origin: &Origin) -> Result<(Other, Vec<u8>, Option<String>), String> {
-        let meant = &self.hosts.meant;
+    fn meet(&self, origin: &Origin) -> Result<(Peer, Vec<u8>, Option<String>), String> {
+        let resolved = &self.hosts.resolved;
         match &origin.host {
-            OtherHost::Ssh { ssh, login } => {
+            RemoteHost::Ssh { ssh, login } => {
                 let mut path = origin.path.clone();
                 if !path.is_empty() && !path.ends_with(b"/") {
                     path.push(b'/');
                 }
-                let request = typed::request(meant, ssh, words::Way::Fetch, &[path]);
-                let met = ssh.meet(login, &request, meant, self.stop);
+                let request = typed::request(resolved, ssh, words::Direction::Fetch, &[path]);
+                let met = ssh.meet(login, &request, resolved, self.stop);
                 let mut met = met.map_err(|error| error.to_string())?;
-                let path = met.paths.pop().ok_or("haul there names no path")?;
+                let path = met.paths.pop().ok_or("the remote haul sent no path")?;
                 let note = met.note.take().map(|why| {
                     format!(
-                        "the data goes inside ssh, by one lane, because no way beside it was found: {why}"
+                        "sending the data through ssh in one connection: no direct connection possible: {why}"
                     )
                 });
-                Ok((Other::Met(Box::new(met)), path, note))
+                Ok((Peer::SshPeer(Box::new(met)), path, note))
             }
-            OtherHost::Server(ticket) => {
+            RemoteHost::Server(ticket) => {
                 let ticket = Ticket::clone(ticket);
-                let dialer = way::dialer(ticket, &meant.link, (None, meant.lanes), false);
+                let dialer = way::dialer(ticket, &resolved.link, (None, resolved.lanes), false);
                 let dialer = dialer.map_err(|error| error.to_string())?;
-                Ok((Other::Server(Way::outside(dialer, None)), origin.path.clone(), None))
+                Ok((Peer::Server(Connector::outside(dialer, None)), origin.path.clone(), None))
             }
         }
     }
 }
 
 /// Opens the lanes to one host.
-struct Lanes<'a> {
-    way: &'a Way,
+struct LaneDialer<'a> {
+    way: &'a Connector,
     stop: &'a AtomicBool,
 }
 
-impl Dial for Lanes<'_> {
+impl Dial for LaneDialer<'_> {
     fn lane(&self, number: u32) -> Result<Lane, BoxError> {
         Ok(self.way.lane(number, self.stop)?)
     }
@@ -177,13 +177,13 @@ impl Dial for Lanes<'_> {
 
 /// Collects notes on files that were not received, for the end of the session.
 #[derive(Default)]
-struct Heard {
+struct NoteCollector {
     notes: Mutex<Vec<String>>,
     /// True if this side has no free space for the files.
     lacks_room: AtomicBool,
 }
 
-impl Heard {
+impl NoteCollector {
     fn add(&self, note: String) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if notes.len() < NOTES_MAX {
@@ -194,15 +194,14 @@ impl Heard {
     fn into_notes(self) -> Vec<String> {
         let mut notes = self.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
         if self.lacks_room.into_inner() {
-            let next =
-                "there is no room for what it sends: free some, or say --staging DIR for a place elsewhere";
+            let next = "no space for received data; free space, or use --staging DIR on another file system";
             notes.push(next.to_owned());
         }
         notes
     }
 }
 
-impl Report for Heard {
+impl Report for NoteCollector {
     fn failed(&self, failure: &Failure) {
         if failure.here && matches!(failure.reason.why, Why::NoSpace | Why::Quota) {
             self.lacks_room.store(true, Ordering::Relaxed);
@@ -215,6 +214,6 @@ impl Report for Heard {
     }
 
     fn lane_lost(&self, lane: u32, why: &str) {
-        self.add(format!("connection {lane} was lost: {why}"));
+        self.add(format!("connection {lane} lost: {why}"));
     }
 }

@@ -7,9 +7,9 @@ mod output;
 use crate::console;
 use crate::interrupt::Interrupt;
 use crate::jobs::own::OwnJob;
-use crate::progress::{self, Standing};
+use crate::progress::{self, ProgressSnapshot};
 use args::Args;
-use from::Reach;
+use from::HostConnector;
 use haul_engine::repair::{Remotes, RepairSettings, RepairTally, repair};
 use haul_engine::sum::Counters;
 use output::Output;
@@ -18,16 +18,16 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 /// Exit status if damage is left.
-const LEFT: u8 = 1;
+const EXIT_LEFT_DAMAGED: u8 = 1;
 
 /// Exit status if nothing, or not everything, could be checked.
-const TROUBLE: u8 = 2;
+const EXIT_ERROR: u8 = 2;
 
 const NAME: &str = "haul repair";
 
 /// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let args = match console::typed::<Args>(NAME, args, TROUBLE) {
+    let args = match console::typed::<Args>(NAME, args, EXIT_ERROR) {
         Ok(args) => args,
         Err(status) => return status,
     };
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(message) => {
             eprintln!("{NAME}: {message}");
-            ExitCode::from(TROUBLE)
+            ExitCode::from(EXIT_ERROR)
         }
     }
 }
@@ -46,10 +46,10 @@ fn start(args: &Args) -> Result<u8, String> {
     let counters = Counters::new();
     let job = OwnJob::open(NAME, "repair", &args.place);
     settings.resume = job.state_file();
-    let reach = Reach { hosts: &hosts, stop: interrupt.flag() };
+    let reach = HostConnector { hosts: &hosts, stop: interrupt.flag() };
     let ended = repair_as(args, (&settings, &reach), &job, &counters, &interrupt);
     let was_stopped = interrupt.flag().load(Ordering::Relaxed);
-    job.end(*ended.as_ref().unwrap_or(&TROUBLE), was_stopped, &counters);
+    job.end(*ended.as_ref().unwrap_or(&EXIT_ERROR), was_stopped, &counters);
     ended
 }
 
@@ -64,21 +64,22 @@ fn repair_as(
     let Args { json, dry_run, quiet, .. } = *args;
     let replicas = &args.from.from[..];
     let mut output = Output { name: NAME, json, dry_run, quiet, replicas, broken: None, stop };
-    let wanted = args.progress || progress::is_drawn_unasked(NAME, true);
+    let wanted = args.progress || progress::is_shown_by_default(NAME, true);
     let work = || repair(settings, remotes, &mut output, counters, stop);
-    let tally = progress::watch(wanted, || Standing::from(counters), || job.during(counters, || (), work));
+    let tally =
+        progress::watch(wanted, || ProgressSnapshot::from(counters), || job.during(counters, || (), work));
     let tally = tally.map_err(|error| error.to_string())?;
     let interrupted = stop.load(Ordering::Relaxed) && output.broken.is_none();
     output.summary(&tally, interrupted);
     if let Some(error) = output.broken {
-        return Ok(console::unwritten(NAME, &error, TROUBLE));
+        return Ok(console::unwritten(NAME, &error, EXIT_ERROR));
     }
     if interrupted {
         return Ok(interrupt.status());
     }
     Ok(match tally {
         RepairTally { left: 0, .. } => 0,
-        RepairTally { unreached: 0, .. } => LEFT,
-        _ => TROUBLE,
+        RepairTally { unreached: 0, .. } => EXIT_LEFT_DAMAGED,
+        _ => EXIT_ERROR,
     })
 }

@@ -2,10 +2,10 @@
 
 use crate::console::{say, this_command};
 use crate::tool::without_controls;
-use crate::verify::going_on;
+use crate::verify::resume_message;
 use base64::Engine;
 use haul_engine::copy::quote;
-use haul_engine::repair::{Done, Outcome, Recovered, RepairReport, RepairTally, Why};
+use haul_engine::repair::{Done, LeftReason, Outcome, Recovered, RepairObserver, RepairTally};
 use haul_engine::sum::reason;
 use haul_engine::verify::Resumption;
 use haul_log::waybill::{ReadError, RelPath};
@@ -40,7 +40,7 @@ impl Output<'_> {
     }
 
     /// Returns true if the reader of standard output closed the pipe.
-    fn lost_its_reader(&self) -> bool {
+    fn has_closed_pipe(&self) -> bool {
         self.broken.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     }
 
@@ -54,11 +54,14 @@ impl Output<'_> {
                 "bytes": bytes, "received": received, "unreached": unreached, "bytes_read": bytes_read, "dry_run": self.dry_run, "interrupted": interrupted,
             });
             self.line(&event.to_string());
-        } else if !self.quiet && !self.lost_its_reader() {
+        } else if !self.quiet && !self.has_closed_pipe() {
             let would = if self.dry_run { "would be " } else { "" };
             let end = match interrupted {
                 true => {
-                    format!("; interrupted: the rest stayed as it was; to resume, run: {}", this_command())
+                    format!(
+                        "; interrupted: the remaining files were not repaired; to resume: {}",
+                        this_command()
+                    )
                 }
                 false => String::new(),
             };
@@ -67,7 +70,7 @@ impl Output<'_> {
                 size = format!("{size} ({} over the network)", format_size(received));
             }
             eprintln!(
-                "{}: {intact} intact, {repaired} {would}repaired, {made} {would}made, {left} left as it was; \
+                "{}: {intact} intact, {repaired} {would}repaired, {made} {would}made, {left} not repaired; \
                  {size} from replicas{end}",
                 self.name
             );
@@ -101,14 +104,14 @@ impl Output<'_> {
         if let Done::Left(why) = &outcome.done {
             event["reason"] = why.to_string().into();
         }
-        if let Done::Left(Why::NoSource { lost, .. } | Why::NotAsked(lost)) = &outcome.done {
+        if let Done::Left(LeftReason::NoSource { lost, .. } | LeftReason::NotAsked(lost)) = &outcome.done {
             event["lost"] = lost.iter().map(|range| json!([range.start.0, range.end.0])).collect();
         }
         self.line(&event.to_string());
     }
 }
 
-impl RepairReport for Output<'_> {
+impl RepairObserver for Output<'_> {
     fn settled(&mut self, outcome: &Outcome) {
         let word = match outcome.done {
             Done::Repaired | Done::RepairedInPlace => "repaired",
@@ -125,10 +128,10 @@ impl RepairReport for Output<'_> {
         let mut line = match &outcome.done {
             // A finished repair was reported when it finished.
             Done::Right | Done::Finished => return,
-            Done::Left(why @ (Why::HalfDone(..) | Why::Foreign | Why::Journal(_))) => {
-                format!("{name}: half repaired: {why}")
+            Done::Left(why @ (LeftReason::HalfDone(..) | LeftReason::Foreign | LeftReason::Journal(_))) => {
+                format!("{name}: partly repaired: {why}")
             }
-            Done::Left(why) => format!("{name}: left as it was: {why}"),
+            Done::Left(why) => format!("{name}: not repaired: {why}"),
             Done::Repaired | Done::Made => format!("{name}: {would}{word}"),
             Done::RepairedInPlace => format!("{name}: {would}{word} in place"),
         };
@@ -149,7 +152,7 @@ impl RepairReport for Output<'_> {
     }
 
     fn resumption(&mut self, told: &Resumption) {
-        let message = going_on(told);
+        let message = resume_message(told);
         if self.json {
             self.line(&json!({ "event": "resume", "message": message }).to_string());
         } else {
@@ -166,11 +169,11 @@ impl RepairReport for Output<'_> {
         } else if !self.quiet {
             let (size, files) =
                 (format_size(bytes), if files == 1 { "1 file".to_owned() } else { format!("{files} files") });
-            say(self.name, &format_args!("asking {} for {size} of {files}", quote(from)));
+            say(self.name, &format_args!("requesting {size} of {files} from {}", quote(from)));
         }
     }
 
-    fn heard(&mut self, replica: usize, note: &str) {
+    fn replica_note(&mut self, replica: usize, note: &str) {
         self.of_replica("warning", replica, note);
     }
 
@@ -179,16 +182,16 @@ impl RepairReport for Output<'_> {
     }
 
     fn time_not_kept(&mut self, path: &RelPath, why: &io::Error) {
-        let message = format!("{}: cannot restore its modification time: {}", quoted(path), reason(why));
+        let message = format!("cannot restore the modification time of {}: {}", quoted(path), reason(why));
         say(self.name, &message);
         if self.json {
             self.line(&json!({ "event": "warning", "message": message }).to_string());
         }
     }
 
-    fn not_tidied(&mut self, why: &io::Error) {
+    fn cleanup_failed(&mut self, why: &io::Error) {
         let message = format!(
-            "what other hosts sent could not be removed, and the next repair does it: {}",
+            "cannot remove data received from other hosts: {}; the next repair removes it",
             reason(why)
         );
         say(self.name, &message);
@@ -207,7 +210,7 @@ impl RepairReport for Output<'_> {
             name_in(&mut event, path);
             self.line(&event.to_string());
         } else {
-            self.line(&format!("{}: a repair that was cut off is {word}", quoted(path)));
+            self.line(&format!("{}: interrupted repair {word}", quoted(path)));
         }
     }
 }

@@ -1,14 +1,14 @@
 //! `haul send`: sends files of this host to another host.
 
 use crate::interrupt::Interrupt;
-use crate::remote::args::{JobArgs, JobMeant};
-use crate::remote::ending::{FAILED, Run};
-use crate::remote::host::{HostArgs, OtherHost};
+use crate::remote::args::{JobArgs, ResolvedJobArgs};
+use crate::remote::ending::{EXIT_FAILED, Run};
+use crate::remote::host::{HostArgs, RemoteHost};
 use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
-use crate::remote::place::Place;
-use crate::remote::typed::{self, TROUBLE, Unbegun};
-use crate::remote::words::Way;
+use crate::remote::place::Location;
+use crate::remote::typed::{self, EXIT_ERROR, StartError};
+use crate::remote::words::Direction;
 use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::transfer::{self, CheckSpace, Filter, SendJob};
@@ -19,8 +19,8 @@ const NAME: &str = "haul send";
 
 /// Send files and trees to another host, and compare every object there.
 ///
-/// HOST:DIR uses ssh, which starts haul there and only transfers the keys. The data takes encrypted
-/// connections of its own, or goes inside ssh if no port is reachable. DIR is a directory and is
+/// HOST:DIR uses ssh, which starts haul there and only transfers the keys. The data uses separate
+/// encrypted connections, or goes through ssh if no port is reachable. DIR is a directory and is
 /// created if it is missing. A SOURCE directory is copied under its name; with a trailing slash,
 /// only its contents are copied.
 ///
@@ -43,24 +43,24 @@ struct Args {
     host: HostArgs,
     #[command(flatten)]
     pick: PickArgs,
-    /// Stay in each SOURCE's file system.
-    #[arg(short = 'x', long, help_heading = "What is sent")]
+    /// Do not cross file systems below a SOURCE.
+    #[arg(short = 'x', long, help_heading = "File selection")]
     one_file_system: bool,
     /// Add up the sizes before the job starts and compare them with the free space of the remote
     /// host: warn, or refuse to send.
-    #[arg(long, value_name = "HOW", value_parser = ["warn", "refuse"], help_heading = "What is sent")]
+    #[arg(long, value_name = "HOW", value_parser = ["warn", "refuse"], help_heading = "File selection")]
     check_space: Option<String>,
     #[command(flatten)]
     job: JobArgs,
 }
 
 /// Resolved options of the command.
-struct Meant {
+struct ResolvedArgs {
     sources: Vec<OsString>,
     filter: Filter,
-    host: OtherHost,
+    host: RemoteHost,
     directory: Vec<u8>,
-    job: JobMeant,
+    job: ResolvedJobArgs,
 }
 
 /// Runs the command with `args`, which do not include the command's name.
@@ -69,51 +69,51 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 impl Args {
-    fn resolve(&self, matches: &clap::ArgMatches) -> Result<Meant, String> {
+    fn resolve(&self, matches: &clap::ArgMatches) -> Result<ResolvedArgs, String> {
         let job = self.job.resolve()?;
         let filter = self.pick.filter(matches)?;
-        let (last, sources) = self.operands.split_last().ok_or("nothing to send")?;
+        let (last, sources) = self.operands.split_last().ok_or("missing SOURCE; write SOURCE... HOST:DIR")?;
         self.host.shares_no_stdin_with(&self.pick)?;
         let mut sources = sources.iter().map(|operand| local(operand)).collect::<Result<Vec<_>, _>>()?;
         let (directory, login) = self.host.place(last)?;
         let host = self.host.resolve(login)?;
         sources.extend(self.pick.listed()?);
         if sources.is_empty() {
-            return Err("nothing to send: name a SOURCE before the HOST:DIR".to_owned());
+            return Err("missing SOURCE; write SOURCE... HOST:DIR".to_owned());
         }
-        Ok(Meant { sources, filter, host, directory, job })
+        Ok(ResolvedArgs { sources, filter, host, directory, job })
     }
 }
 
 /// Returns a source operand, which must be on this host.
 fn local(operand: &OsStr) -> Result<OsString, String> {
-    match Place::parse(operand).map_err(|error| error.to_string())? {
-        Place::Local(path) => Ok(path),
-        Place::Ssh { .. } | Place::Ticket(_) => Err(typed::not_local(operand)),
+    match Location::parse(operand).map_err(|error| error.to_string())? {
+        Location::Local(path) => Ok(path),
+        Location::Ssh { .. } | Location::Ticket(_) => Err(typed::not_local(operand)),
     }
 }
 
-fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
+fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let (json, verbose, dry_run) = (args.job.json, args.job.verbose, args.job.dry_run);
     let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag());
-    let Meant { sources, filter, host, directory, mut job } = meant;
+    let ResolvedArgs { sources, filter, host, directory, mut job } = resolved;
     let asked = sources.len();
     let sources = present(sources, &output);
     if sources.is_empty() {
-        return Ok(TROUBLE);
+        return Ok(EXIT_ERROR);
     }
     let is_missing_some = sources.len() < asked;
     if is_missing_some && job.options.delete {
-        output.note("nothing is deleted, because not all of the source is there");
+        output.note("deletions skipped: some sources cannot be read");
         job.options.delete = false;
     }
-    let resume = job.resume(&[&host.told_apart_by(), &directory], |why| output.note(why));
+    let resume = job.resume(&[&host.identity_bytes(), &directory], |why| output.note(why));
     let run = Run {
         tool: NAME,
         args: &args.job,
         interrupt: &interrupt,
-        way: Way::Send,
+        way: Direction::Send,
         has_waybill_there: args.host.has_waybill_there(),
         state: resume.as_ref().map(|resume| resume.state.clone()),
     };
@@ -134,7 +134,7 @@ fn start(args: &Args, meant: Meant) -> Result<u8, Unbegun> {
         },
     };
     let status = run.go(other, output, |dial, watch| transfer::send(dial, &send, watch));
-    Ok(if status == 0 && is_missing_some { FAILED } else { status })
+    Ok(if status == 0 && is_missing_some { EXIT_FAILED } else { status })
 }
 
 /// Returns the existing sources and reports the others.
@@ -142,7 +142,11 @@ fn present(sources: Vec<OsString>, output: &Output<'_>) -> Vec<OsString> {
     let is_there = |source: &OsString| match std::fs::symlink_metadata(source) {
         Ok(_) => true,
         Err(error) => {
-            output.failure(&format_args!("{}: {}", quote(source), haul_engine::sum::reason(&error)));
+            output.failure(&format_args!(
+                "cannot read {}: {}",
+                quote(source),
+                haul_engine::sum::reason(&error)
+            ));
             false
         }
     };

@@ -1,6 +1,6 @@
 //! Addresses under which clients reach this host.
 
-use super::meant::Named;
+use super::resolved::AdvertisedHost;
 use haul_net::Address;
 use haul_net::address::Host;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,17 +13,17 @@ const OUT_THERE: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "
 const ADDRESSES_MAX: usize = 8;
 
 /// Parses a host with or without a port. The error is a message.
-pub(super) fn named(text: &str) -> Result<Named, String> {
+pub(super) fn named(text: &str) -> Result<AdvertisedHost, String> {
     if let Ok(Address { host, port }) = text.parse() {
-        return Ok(Named { host, port: Some(port) });
+        return Ok(AdvertisedHost { host, port: Some(port) });
     }
     let host = Host::parse(text).map_err(|error| format!("--address: {error}"))?;
-    Ok(Named { host, port: None })
+    Ok(AdvertisedHost { host, port: None })
 }
 
 /// Returns the addresses for tickets: the given ones, else the addresses that are listened on. For
 /// "all addresses" these are the host's name and its local addresses with a route to other hosts.
-pub(super) fn of_tickets(typed: &[Named], local: &[SocketAddr]) -> Vec<Address> {
+pub(super) fn of_tickets(typed: &[AdvertisedHost], local: &[SocketAddr]) -> Vec<Address> {
     let port = local.first().map_or(0, SocketAddr::port);
     if !typed.is_empty() {
         let said =
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tickets_say_what_was_typed_with_the_port_that_was_taken() {
+    fn tickets_hold_the_given_addresses_with_the_bound_port() {
         let local = ["127.0.0.1:4000".parse().expect("an address")];
         let typed = ["dtn.example.org", "[2001:db8::7]:9", "10.0.0.7"].map(|text| named(text).expect(text));
         let told: Vec<String> = of_tickets(&typed, &local).iter().map(ToString::to_string).collect();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_stand_for_those_that_lead_out() {
+    fn the_wildcard_address_becomes_interface_addresses() {
         let told = of_tickets(&[], &["0.0.0.0:4000".parse().expect("an address")]);
         assert!(
             told.iter().all(|address| address.port == 4000 && address.to_string() != "0.0.0.0:4000"),

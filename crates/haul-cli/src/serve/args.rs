@@ -1,8 +1,8 @@
 //! Options of `haul serve`, as typed and resolved.
 
 use super::config::Config;
-use super::meant::{Issue, Meant, Share};
-use super::{addresses, meant};
+use super::resolved::{Issue, ResolvedArgs, Share};
+use super::{addresses, resolved};
 use crate::remote::args::buffers;
 use crate::remote::values;
 use clap::Parser;
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// Let the holders of tickets send and fetch below a directory.
+/// Allow the holders of tickets to send and fetch files below a directory.
 ///
 /// One line on standard output is the ticket: it holds the addresses, the expected certificate and
 /// a secret. Pass it to its holder by a private channel; 'haul send --ticket-file' and 'haul fetch
@@ -37,49 +37,49 @@ pub(super) struct Args {
           "mptcp", "buffers", "keep_owner", "keep_setuid", "waybills", "state_dir", "log_quota", "log_jobs", "log_age"])]
     config: Option<PathBuf>,
 
-    /// Let the ticket open one session, and end with that session.
-    #[arg(long, help_heading = "The ticket")]
+    /// Accept one session with the ticket, and exit after that session.
+    #[arg(long, help_heading = "Ticket options")]
     once: bool,
-    /// Let the holder only fetch.
-    #[arg(long, conflicts_with = "write_only", help_heading = "The ticket")]
+    /// Allow the holder only to fetch.
+    #[arg(long, conflicts_with = "write_only", help_heading = "Ticket options")]
     read_only: bool,
-    /// Let the holder only send.
-    #[arg(long, help_heading = "The ticket")]
+    /// Allow the holder only to send.
+    #[arg(long, help_heading = "Ticket options")]
     write_only: bool,
-    /// Open no session after TIME, such as 2h or 7d, or from DATE on, such as 2026-12-31 (UTC).
-    #[arg(long, value_name = "TIME|DATE", help_heading = "The ticket")]
+    /// Open no session after TIME, such as 2h or 7d, or on and after DATE, such as 2026-12-31 (UTC).
+    #[arg(long, value_name = "TIME|DATE", help_heading = "Ticket options")]
     expires: Option<String>,
-    /// Limit the data that one session may send to SIZE: 10G, ...
-    #[arg(long, value_name = "SIZE", help_heading = "The ticket")]
+    /// Limit the data that one session may send to SIZE, for example 10G.
+    #[arg(long, value_name = "SIZE", help_heading = "Ticket options")]
     quota: Option<String>,
-    /// Write the ticket to FILE, which only you may read, and not to standard output.
-    #[arg(long, value_name = "FILE", help_heading = "The ticket")]
+    /// Write the ticket to FILE, readable only by you, instead of standard output.
+    #[arg(long, value_name = "FILE", help_heading = "Ticket options")]
     ticket_file: Option<PathBuf>,
 
-    /// Listen on ADDRESS:PORT, such as 0.0.0.0:7433 or [::1]:7433; port 0 takes a free one
+    /// Listen on ADDRESS:PORT, such as 0.0.0.0:7433 or [::1]:7433; port 0 selects a free port
     /// [default: port 7433 of all addresses].
-    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "The way")]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Network options")]
     listen: Vec<SocketAddr>,
     /// Put NAME into the ticket as this host's address: a name or an IP address, with a port if
     /// clients need another one.
-    #[arg(long, value_name = "NAME[:PORT]", help_heading = "The way")]
+    #[arg(long, value_name = "NAME[:PORT]", help_heading = "Network options")]
     address: Vec<String>,
     /// Keep the certificate and its key in FILE, so that clients recognize this server again;
     /// created if it is missing.
-    #[arg(long, value_name = "FILE", conflicts_with = "plain", help_heading = "The way")]
+    #[arg(long, value_name = "FILE", conflicts_with = "plain", help_heading = "Network options")]
     identity: Option<PathBuf>,
-    /// Do not encrypt the data: anyone on the network path can read and change it. Clients need the
+    /// Do not encrypt the data: anyone on the network path can read and modify it. Clients need the
     /// same option.
-    #[arg(long, help_heading = "The way")]
+    #[arg(long, help_heading = "Network options")]
     plain: bool,
-    /// Limit the rate to all clients together to RATE bytes per second: 50M, 1GB, ...
-    #[arg(long, value_name = "RATE", help_heading = "The way")]
+    /// Limit the total rate to all clients to RATE bytes per second, for example 50M or 1GB.
+    #[arg(long, value_name = "RATE", help_heading = "Network options")]
     rate: Option<String>,
-    /// Set the congestion control of the connections: bbr, cubic, ... as the kernel offers them.
-    #[arg(long, value_name = "NAME", help_heading = "The way")]
+    /// Set the congestion control of the connections, for example bbr or cubic, if the kernel has it.
+    #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
-    /// Let clients use several paths concurrently by Multipath TCP.
-    #[arg(long, help_heading = "The way")]
+    /// Allow clients to use several paths concurrently with Multipath TCP.
+    #[arg(long, help_heading = "Network options")]
     mptcp: bool,
 
     /// Limit the number of concurrent sessions.
@@ -91,30 +91,30 @@ pub(super) struct Args {
     /// Limit the number of connections of one session.
     #[arg(long, value_name = "N", help_heading = "Limits")]
     streams: Option<u16>,
-    /// Set the memory for bytes in flight of each session.
+    /// Set the memory of each session for data in flight.
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     buffers: Option<String>,
-    /// Let clients keep owners and groups of files that they send.
+    /// Allow clients to keep owners and groups of the files that they send.
     #[arg(long, help_heading = "Limits")]
     keep_owner: bool,
-    /// Let clients keep setuid and setgid bits of files that they send.
+    /// Allow clients to keep setuid and setgid bits of the files that they send.
     #[arg(long, help_heading = "Limits")]
     keep_setuid: bool,
 
     /// Keep the logs of interrupted jobs in DIR (default: haul in $XDG_STATE_HOME or in
     /// ~/.local/state); DIR must be outside the served directory.
-    #[arg(long, value_name = "DIR", help_heading = "Going on")]
+    #[arg(long, value_name = "DIR", help_heading = "Resume options")]
     state_dir: Option<PathBuf>,
-    /// Limit the logs of interrupted jobs to SIZE (default: 64M). Above it, jobs of tickets that
-    /// use more than an equal share are evicted, from the ticket that uses most, its oldest job
-    /// first. A job without space for its log starts from the beginning.
-    #[arg(long, value_name = "SIZE", help_heading = "Going on")]
+    /// Limit the logs of interrupted jobs to SIZE (default: 64M). Above SIZE, evict the oldest jobs
+    /// of the ticket that uses most, if it uses more than an equal share. A job without space for
+    /// its log restarts from the beginning.
+    #[arg(long, value_name = "SIZE", help_heading = "Resume options")]
     log_quota: Option<String>,
     /// Keep at most N interrupted jobs (default: 1000), shared like --log-quota; 0 keeps none.
-    #[arg(long, value_name = "N", help_heading = "Going on")]
+    #[arg(long, value_name = "N", help_heading = "Resume options")]
     log_jobs: Option<usize>,
-    /// Delete a job and its received data after it was idle for TIME (default: 14d).
-    #[arg(long, value_name = "TIME", help_heading = "Going on")]
+    /// Delete a job and its received data after TIME without activity (default: 14d).
+    #[arg(long, value_name = "TIME", help_heading = "Resume options")]
     log_age: Option<String>,
 
     /// Write a waybill of each session to DIR, named by its time and its number in the log; DIR
@@ -128,12 +128,12 @@ pub(super) struct Args {
 
 impl Args {
     /// Resolves the options. The error is a message.
-    pub(super) fn resolve(&self) -> Result<Meant, String> {
+    pub(super) fn resolve(&self) -> Result<ResolvedArgs, String> {
         if let Some(file) = &self.config {
             return Config::read(file)?.resolve();
         }
-        let root = self.root.clone().ok_or("--root: say which directory")?;
-        meant::check_root(&root)?;
+        let root = self.root.clone().ok_or("missing --root; specify the directory to serve")?;
+        resolved::check_root(&root)?;
         let expires = self.expires.as_deref().map(|text| values::end(text, SystemTime::now())).transpose()?;
         let share = Share {
             name: quote(&root).to_string(),
@@ -144,14 +144,14 @@ impl Args {
                 _ => Role::Both,
             },
             quota: self.quota.as_deref().map(|text| values::bytes("--quota", text)).transpose()?,
-            keep: meant::keep(self.keep_owner, self.keep_setuid),
+            keep: resolved::keep(self.keep_owner, self.keep_setuid),
             expires,
             uses: if self.once { Uses::Once } else { Uses::Lasting },
             issue: self.ticket_file.clone().map_or(Issue::Print, Issue::New),
         };
         let shares = vec![share];
-        Ok(Meant {
-            waybills: meant::waybills(self.waybills.as_deref(), &shares)?,
+        Ok(ResolvedArgs {
+            waybills: resolved::waybills(self.waybills.as_deref(), &shares)?,
             shares,
             listen: self.listen.clone(),
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,
@@ -160,9 +160,9 @@ impl Args {
             rate: self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?,
             congestion: self.cc.clone(),
             multipath: self.mptcp,
-            limits: meant::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
+            limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
             buffers: buffers(self.buffers.as_deref())?,
-            logs: meant::logs(
+            logs: resolved::logs(
                 self.state_dir.clone(),
                 self.log_quota.as_deref(),
                 self.log_jobs,

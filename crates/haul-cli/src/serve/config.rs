@@ -5,7 +5,7 @@ mod file;
 pub(super) use file::Config;
 
 use super::addresses;
-use super::meant::{self, Issue, Meant, Share};
+use super::resolved::{self, Issue, ResolvedArgs, Share};
 use crate::remote::args::buffers;
 use crate::remote::values;
 use file::{Access, ShareConfig};
@@ -20,31 +20,34 @@ impl Config {
     pub(super) fn read(file: &Path) -> Result<Config, String> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| format!("cannot read {}: {}", quote(file.as_os_str()), reason(&error)))?;
-        Config::parse(&text).map_err(|why| format!("{}: {why}", quote(file.as_os_str())))
+        Config::parse(&text).map_err(|why| format!("cannot parse {}: {why}", quote(file.as_os_str())))
     }
 
     /// Resolves the configuration. The error is a message.
-    pub(super) fn resolve(self) -> Result<Meant, String> {
+    pub(super) fn resolve(self) -> Result<ResolvedArgs, String> {
         if self.share.is_empty() {
-            return Err("the configuration names no [[share]]: there is nothing to serve".to_owned());
+            return Err("the configuration has no [[share]]; add at least one".to_owned());
         }
         if !self.plain && self.identity.is_none() {
-            return Err("the configuration names no identity: without one its tickets end with this process"
+            return Err("the configuration has no identity; add one, because tickets without it are valid only until this process ends"
                 .to_owned());
         }
         if self.plain && self.identity.is_some() {
             return Err(
-                "plain and identity exclude each other: what is not encrypted has no certificate".to_owned()
+                "plain and identity exclude each other: an unencrypted server has no certificate; remove one of them".to_owned()
             );
         }
         let shares: Vec<Share> = self.share.iter().map(ShareConfig::resolve).collect::<Result<_, _>>()?;
         for (at, share) in shares.iter().enumerate() {
             if shares[..at].iter().any(|other| other.issue == share.issue) {
-                return Err(format!("{}: each share has a ticket of its own", share.name));
+                return Err(format!(
+                    "{}: another share has the same ticket file; name a separate file for each share",
+                    share.name
+                ));
             }
         }
-        let waybills = meant::waybills(self.waybills.as_deref(), &shares)?;
-        Ok(Meant {
+        let waybills = resolved::waybills(self.waybills.as_deref(), &shares)?;
+        Ok(ResolvedArgs {
             waybills,
             shares,
             listen: self.listen,
@@ -54,9 +57,9 @@ impl Config {
             rate: self.rate.as_deref().map(|text| values::bytes("rate", text)).transpose()?,
             congestion: self.cc,
             multipath: self.mptcp,
-            limits: meant::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
+            limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
             buffers: buffers(self.buffers.as_deref())?,
-            logs: meant::logs(
+            logs: resolved::logs(
                 self.state_dir,
                 self.log_quota.as_deref(),
                 self.log_jobs,
@@ -69,7 +72,7 @@ impl Config {
 
 impl ShareConfig {
     fn resolve(&self) -> Result<Share, String> {
-        meant::check_root(self.root.as_os_str())?;
+        resolved::check_root(self.root.as_os_str())?;
         let quota = self.quota.as_deref().map(|text| values::bytes("quota", text)).transpose()?;
         let expires = self.expires.as_deref().map(|text| values::end(text, SystemTime::now()));
         Ok(Share {
@@ -81,7 +84,7 @@ impl ShareConfig {
                 Access::Both => Role::Both,
             },
             quota,
-            keep: meant::keep(self.keep_owner, self.keep_setuid),
+            keep: resolved::keep(self.keep_owner, self.keep_setuid),
             // A past date is an error only if it is needed for a new ticket.
             expires: if self.ticket.exists() { None } else { expires.transpose()? },
             uses: Uses::Lasting,
@@ -93,14 +96,14 @@ impl ShareConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::meant::Logs;
+    use crate::serve::resolved::Logs;
 
-    fn meant(text: &str) -> Result<Meant, String> {
+    fn resolved(text: &str) -> Result<ResolvedArgs, String> {
         Config::parse(text)?.resolve()
     }
 
     #[test]
-    fn a_whole_configuration_is_understood() {
+    fn a_complete_configuration_is_parsed() {
         let home = tempfile::tempdir().expect("a folder");
         let root = home.path().display();
         let text = format!(
@@ -110,32 +113,35 @@ mod tests {
              [[share]]\nroot = '{root}'\nticket = '{root}/a'\naccess = 'write'\nquota = '10G'\nexpires = '30d'\nkeep-owner = true\n\
              [[share]]\nroot = '{root}'\nticket = '{root}/b'\naccess = 'read'\n"
         );
-        let meant = meant(&text).expect("understood");
-        assert_eq!(meant.shares.len(), 2);
-        assert_eq!((meant.shares[0].role, meant.shares[0].quota), (Role::Write, Some(10 << 30)));
-        assert_eq!((meant.shares[1].role, meant.shares[1].expires), (Role::Read, None));
-        assert!(meant.shares[0].expires.is_some());
-        assert_eq!((meant.limits.sessions, meant.limits.sessions_per_peer, meant.limits.lanes), (8, 2, 16));
-        let Logs { state, limits } = &meant.logs;
+        let resolved = resolved(&text).expect("understood");
+        assert_eq!(resolved.shares.len(), 2);
+        assert_eq!((resolved.shares[0].role, resolved.shares[0].quota), (Role::Write, Some(10 << 30)));
+        assert_eq!((resolved.shares[1].role, resolved.shares[1].expires), (Role::Read, None));
+        assert!(resolved.shares[0].expires.is_some());
+        assert_eq!(
+            (resolved.limits.sessions, resolved.limits.sessions_per_peer, resolved.limits.lanes),
+            (8, 2, 16)
+        );
+        let Logs { state, limits } = &resolved.logs;
         assert_eq!(state.as_deref(), Some(Path::new("/var/lib/haul/state")));
         assert_eq!((limits.bytes, limits.jobs, limits.age.as_secs()), (8 << 20, 20, 2 * 86_400));
-        assert_eq!((meant.listen.len(), meant.rate, meant.buffers), (2, Some(1 << 30), 64 << 20));
+        assert_eq!((resolved.listen.len(), resolved.rate, resolved.buffers), (2, Some(1 << 30), 64 << 20));
     }
 
     /// Same check as the fuzzer's, from mutated configurations.
     #[test]
-    fn any_bytes_are_a_configuration_or_an_error() {
+    fn mutated_configurations_are_parsed_or_refused() {
         let text = "identity = '/i'\nlisten = ['127.0.0.1:0', '[::1]:7433']\nrate = '1G'\nsessions = 8\nstreams = 16\n\
                     [[share]]\nroot = '/'\nticket = '/a'\naccess = 'write'\nexpires = '30d'\nkeep-owner = true\n";
         assert!(Config::parse(text).is_ok());
         let mut random = haul_lab::random::Random::from_seed(7);
         for _ in 0..2000 {
-            file::any(&random.bend(text.as_bytes()));
+            file::any(&random.mutate(text.as_bytes()));
         }
     }
 
     #[test]
-    fn what_is_misspelt_missing_or_contradicting_is_refused() {
+    fn misspelt_missing_or_conflicting_settings_are_refused() {
         let home = tempfile::tempdir().expect("a folder");
         let root = home.path().display();
         let share = format!("[[share]]\nroot = '{root}'\nticket = '{root}/a'\n");
@@ -144,13 +150,13 @@ mod tests {
             ("identity = 'i'\n".to_owned(), "no [[share]]"),
             (share.clone(), "no identity"),
             ("plain = true\nidentity = 'i'\n".to_owned() + &share, "exclude"),
-            ("plain = true\nsessions = 0\n".to_owned() + &share, "begin at 1"),
+            ("plain = true\nsessions = 0\n".to_owned() + &share, "must be at least 1"),
             ("plain = true\nlog-age = '14'\n".to_owned() + &share, "log-age"),
             ("plain = true\nlisten = ['here']\n".to_owned() + &share, "listen"),
-            ("plain = true\n".to_owned() + &share + &share, "ticket of its own"),
+            ("plain = true\n".to_owned() + &share + &share, "has the same ticket file"),
             (format!("plain = true\n[[share]]\nroot = '{root}/no'\nticket = 't'\n"), "/no"),
         ] {
-            let error = meant(&text).expect_err(named);
+            let error = resolved(&text).expect_err(named);
             assert!(error.contains(named), "{named}: {error}");
         }
     }

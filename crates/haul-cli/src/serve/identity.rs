@@ -30,18 +30,19 @@ pub(super) fn load(file: &Path) -> Result<Identity, String> {
         Ok(mut opened) => {
             if opened.metadata().map_err(failed)?.mode() & 0o077 != 0 {
                 return Err(format!(
-                    "others may read the key in {}: make it yours by chmod 600, or remove it to have a new one made",
+                    "refusing to use the key in {}: other users can read it; run 'chmod 600' on it, or remove it to create a new one",
                     quote(file.as_os_str())
                 ));
             }
             let mut text = Zeroizing::new(String::new());
             Read::by_ref(&mut opened).take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-            parse(&text).map_err(|why| format!("{}: {why}", quote(file.as_os_str())))
+            parse(&text)
+                .map_err(|why| format!("cannot use the identity in {}: {why}", quote(file.as_os_str())))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let identity = Identity::generate().map_err(|error| error.to_string())?;
             write_secret(file, to_pem(&identity).as_bytes()).map_err(|error| {
-                format!("cannot keep the identity in {}: {}", quote(file.as_os_str()), reason(&error))
+                format!("cannot write the identity to {}: {}", quote(file.as_os_str()), reason(&error))
             })?;
             Ok(identity)
         }
@@ -76,7 +77,7 @@ fn parse(text: &str) -> Result<Identity, String> {
         STANDARD.decode(bare.as_bytes()).ok().map(Zeroizing::new)
     };
     let none = |label: &str| {
-        format!("there is no {label} in it; remove it to have a new identity made, and issue new tickets")
+        format!("no {label} found; remove the file to create a new identity, and issue new tickets")
     };
     let certificate = section(CERTIFICATE).ok_or_else(|| none(CERTIFICATE))?;
     let key = section(KEY).ok_or_else(|| none(KEY))?;
@@ -90,7 +91,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn an_identity_is_made_once_and_kept_secret() {
+    fn an_identity_is_created_once_and_private() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("identity.pem");
         let made = load(&file).expect("made");
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_identity_is_named_and_not_replaced() {
+    fn a_damaged_identity_is_refused_and_not_replaced() {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("identity.pem");
         load(&file).expect("made");

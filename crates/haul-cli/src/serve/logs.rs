@@ -1,11 +1,11 @@
 //! Logs of received data, for the resume of interrupted jobs: location and limits.
 
 use super::NAME;
-use super::meant::{Meant, Share};
+use super::resolved::{ResolvedArgs, Share};
 use crate::console::say;
-use crate::jobs::keeping::state_of;
+use crate::jobs::log_args::state_of;
 use haul_engine::copy::quote;
-use haul_engine::log::{LogError, Room};
+use haul_engine::log::{LogError, LogStore};
 use haul_engine::transfer::forget;
 use haul_log::objects::Identity;
 use haul_net::Uses;
@@ -18,45 +18,45 @@ use std::time::Duration;
 const FOLDER: &str = "serve";
 
 /// Limits of the polling interval for expired jobs.
-const LOOK_EVERY_MOST: Duration = Duration::from_secs(3600);
-const LOOK_EVERY_LEAST: Duration = Duration::from_secs(1);
+const POLL_INTERVAL_MAX: Duration = Duration::from_secs(3600);
+const POLL_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// Opens the log store; `None` if no job is resumable. Without a usable state directory the server
 /// runs without logs. The exception is a directory that the user named: then the error is a
 /// message.
-pub(super) fn open(meant: &Meant) -> Result<Option<Arc<Room>>, String> {
-    if meant.logs.limits.jobs == 0 || !meant.shares.iter().any(may_go_on) {
+pub(super) fn open(resolved: &ResolvedArgs) -> Result<Option<Arc<LogStore>>, String> {
+    if resolved.logs.limits.jobs == 0 || !resolved.shares.iter().any(is_resumable) {
         return Ok(None);
     }
-    let opened = place(meant).and_then(|state| {
-        let room = Room::open(state.join(FOLDER), meant.logs.limits, forget);
-        room.map_err(|error| error.to_string())
+    let opened = place(resolved).and_then(|state| {
+        let log_store = LogStore::open(state.join(FOLDER), resolved.logs.limits, forget);
+        log_store.map_err(|error| error.to_string())
     });
     match opened {
-        Ok(room) => Ok(Some(Arc::new(room))),
-        Err(why) if meant.logs.state.is_some() => Err(why),
+        Ok(log_store) => Ok(Some(Arc::new(log_store))),
+        Err(why) if resolved.logs.state.is_some() => Err(why),
         Err(why) => {
-            say(NAME, &format_args!("{why}; what is sent here and cut off begins anew"));
+            say(NAME, &format_args!("{why}; interrupted uploads will restart from the beginning"));
             Ok(None)
         }
     }
 }
 
 /// Returns true if jobs of a share are resumable. A ticket for one session allows no second one.
-pub(super) fn may_go_on(share: &Share) -> bool {
+pub(super) fn is_resumable(share: &Share) -> bool {
     share.role.may_write() && share.uses == Uses::Lasting
 }
 
 /// Returns a state directory that no client reads or writes. The error is a message.
-fn place(meant: &Meant) -> Result<PathBuf, String> {
-    let state = state_of(meant.logs.state.clone()).map_err(|error| error.to_string())?;
+fn place(resolved: &ResolvedArgs) -> Result<PathBuf, String> {
+    let state = state_of(resolved.logs.state.clone()).map_err(|error| error.to_string())?;
     // A missing directory will be created below an existing one.
     let whole = state.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or_default();
     let is_in =
         |share: &&Share| Path::new(&share.root).canonicalize().is_ok_and(|root| whole.starts_with(root));
-    match meant.shares.iter().find(is_in) {
+    match resolved.shares.iter().find(is_in) {
         Some(share) => Err(format!(
-            "the state directory {} lies in {}, which is open to clients; name one outside by --state-dir",
+            "cannot keep logs in {}: it is inside {}, which is open to clients; use --state-dir with a directory outside",
             quote(state.as_os_str()),
             share.name
         )),
@@ -66,14 +66,14 @@ fn place(meant: &Meant) -> Result<PathBuf, String> {
 
 /// Returns the polling interval for jobs older than `age`.
 pub(super) fn look_every(age: Duration) -> Duration {
-    age.clamp(LOOK_EVERY_LEAST, LOOK_EVERY_MOST)
+    age.clamp(POLL_INTERVAL_MIN, POLL_INTERVAL_MAX)
 }
 
 /// Deletes jobs that were idle for too long.
-pub(super) fn clear(room: &Room, quiet: bool) {
-    match room.expired().and_then(|jobs| forget_all(room, &jobs)) {
+pub(super) fn clear(log_store: &LogStore, quiet: bool) {
+    match log_store.expired().and_then(|jobs| forget_all(log_store, &jobs)) {
         Ok(jobs) if jobs > 0 && !quiet => {
-            say(NAME, &format_args!("jobs that nobody went on with are forgotten: {jobs}"));
+            say(NAME, &format_args!("deleted expired jobs: {jobs}"));
         }
         Ok(_) => {}
         Err(error) => say(NAME, &error),
@@ -81,17 +81,17 @@ pub(super) fn clear(room: &Room, quiet: bool) {
 }
 
 /// Deletes the jobs of a client that cannot return.
-pub(super) fn part(room: &Room, guest: &[u8]) {
-    if let Err(error) = forget_all(room, &room.jobs_of(guest)) {
+pub(super) fn part(log_store: &LogStore, client: &[u8]) {
+    if let Err(error) = forget_all(log_store, &log_store.jobs_of(client)) {
         say(NAME, &error);
     }
 }
 
 /// Deletes jobs except those with an active session. Returns the number of deleted jobs.
-fn forget_all(room: &Room, jobs: &[Identity]) -> Result<usize, LogError> {
+fn forget_all(log_store: &LogStore, jobs: &[Identity]) -> Result<usize, LogError> {
     let mut gone = 0;
     for job in jobs {
-        gone += usize::from(forget(room, *job)?);
+        gone += usize::from(forget(log_store, *job)?);
     }
-    room.recount().map(|()| gone)
+    log_store.recount().map(|()| gone)
 }

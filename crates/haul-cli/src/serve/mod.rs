@@ -3,24 +3,25 @@
 mod addresses;
 mod args;
 mod config;
-mod hall;
 mod identity;
 mod logs;
-mod meant;
+mod resolved;
+mod server;
 
 use crate::console::say;
 use crate::interrupt::Interrupt;
-use crate::remote::args::Link;
-use crate::remote::way::STALL;
+use crate::remote::args::ConnectionSettings;
+use crate::remote::way::STALL_TIMEOUT;
 use crate::remote::{ticket, typed};
 use args::Args;
-use hall::{Hall, Served};
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_net::{
-    Address, DoorEvent, Grant, Identity, ListenError, ListenSettings, Listener, Pacer, Ticket, TicketBook,
+    Address, Grant, Identity, ListenError, ListenSettings, Listener, ListenerEvent, Pacer, Ticket,
+    TicketTable,
 };
-use meant::{Issue, Meant, Share};
+use resolved::{Issue, ResolvedArgs, Share};
+use server::{SessionServer, TicketedShare};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -37,79 +38,84 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     typed::run::<Args>(NAME, args, |args, _| Ok(start(args.resolve()?, args.quiet)?))
 }
 
-fn start(meant: Meant, quiet: bool) -> Result<u8, String> {
+fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
-    let identity = match (&meant.identity, meant.plain) {
+    let identity = match (&resolved.identity, resolved.plain) {
         (_, true) => None,
         (Some(file), false) => Some(identity::load(file)?),
         (None, false) => Some(Identity::generate().map_err(|error| error.to_string())?),
     };
-    let room = logs::open(&meant)?;
-    if let Some(room) = &room {
-        logs::clear(room, quiet);
+    let log_store = logs::open(&resolved)?;
+    if let Some(log_store) = &log_store {
+        logs::clear(log_store, quiet);
     }
-    let book = Arc::new(TicketBook::default());
+    let tickets = Arc::new(TicketTable::default());
     // Done before the server listens, because holders of earlier tickets may already retry.
     let kept =
-        meant.shares.iter().map(|share| kept(share, identity.as_ref())).collect::<Result<Vec<_>, _>>()?;
-    kept.iter().flatten().for_each(|ticket| book.insert(ticket.clone()));
-    let listener = listen(&meant, identity.as_ref(), &book, quiet).map_err(|error| error.to_string())?;
+        resolved.shares.iter().map(|share| kept(share, identity.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    kept.iter().flatten().for_each(|ticket| tickets.insert(ticket.clone()));
+    let listener =
+        listen(&resolved, identity.as_ref(), &tickets, quiet).map_err(|error| error.to_string())?;
     for note in listener.notes() {
         say(NAME, note);
     }
-    let addresses = addresses::of_tickets(&meant.addresses, listener.local_addresses());
+    let addresses = addresses::of_tickets(&resolved.addresses, listener.local_addresses());
     let mut served = Vec::new();
-    for (share, kept) in meant.shares.iter().zip(kept) {
+    for (share, kept) in resolved.shares.iter().zip(kept) {
         let ticket = match kept {
             Some(ticket) => ticket,
             None => {
                 let ticket = made(share, &addresses, identity.as_ref())?;
-                issue(&book, &ticket, |ticket| hand_out(share, ticket))?;
+                issue(&tickets, &ticket, |ticket| hand_out(share, ticket))?;
                 ticket
             }
         };
-        served.push(Served { share: share.clone(), id: ticket.id(), expires: ticket.grant().expires });
+        served.push(TicketedShare { share: share.clone(), id: ticket.id(), expires: ticket.grant().expires });
     }
     if !quiet {
-        tell(&meant, listener.local_addresses());
+        tell(&resolved, listener.local_addresses());
     }
-    let hall = Hall {
+    let server = SessionServer {
         served,
-        book,
-        buffers: meant.buffers,
-        lanes: u32::from(meant.limits.lanes),
+        tickets,
+        buffers: resolved.buffers,
+        lanes: u32::from(resolved.limits.lanes),
         quiet,
-        waybills: meant.waybills,
-        room,
-        look_every: logs::look_every(meant.logs.limits.age),
+        waybills: resolved.waybills,
+        log_store,
+        look_every: logs::look_every(resolved.logs.limits.age),
     };
-    Ok(hall.open(&listener, meant.once, &interrupt))
+    Ok(server.open(&listener, resolved.once, &interrupt))
 }
 
 /// Listens on the given addresses, else on all addresses.
 fn listen(
-    meant: &Meant,
+    resolved: &ResolvedArgs,
     identity: Option<&Identity>,
-    book: &Arc<TicketBook>,
+    tickets: &Arc<TicketTable>,
     quiet: bool,
 ) -> Result<Listener, ListenError> {
-    let link = Link { congestion: meant.congestion.clone(), multipath: meant.multipath, plain: meant.plain };
+    let link = ConnectionSettings {
+        congestion: resolved.congestion.clone(),
+        multipath: resolved.multipath,
+        plain: resolved.plain,
+    };
     let settings = ListenSettings {
         socket: link.socket(),
-        limits: meant.limits,
-        stall: Some(STALL),
-        pacer: meant.rate.map(|rate| Arc::new(Pacer::new(rate))),
+        limits: resolved.limits,
+        stall: Some(STALL_TIMEOUT),
+        pacer: resolved.rate.map(|rate| Arc::new(Pacer::new(rate))),
     };
     let at = |addresses: &[SocketAddr]| {
-        let log = move |event: &DoorEvent| {
+        let log = move |event: &ListenerEvent| {
             if !quiet {
                 say(NAME, event);
             }
         };
-        Listener::start(addresses, identity, Arc::clone(book), settings.clone(), log)
+        Listener::start(addresses, identity, Arc::clone(tickets), settings.clone(), log)
     };
-    if !meant.listen.is_empty() {
-        return at(&meant.listen);
+    if !resolved.listen.is_empty() {
+        return at(&resolved.listen);
     }
     // If the kernel has no IPv6, only IPv4 is left.
     at(&[SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT)])
@@ -119,17 +125,18 @@ fn listen(
 /// Creates a ticket of a share. The error is a message.
 fn made(share: &Share, addresses: &[Address], identity: Option<&Identity>) -> Result<Ticket, String> {
     let grant = Grant { role: share.role, uses: share.uses, expires: share.expires };
-    Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint))
-        .map_err(|error| format!("{error}; say by --address how clients find this host"))
+    Ticket::issue(grant, addresses.to_vec(), identity.map(Identity::fingerprint)).map_err(|error| {
+        format!("cannot create a ticket: {error}; specify the address of this host with --address")
+    })
 }
 
 /// Registers a ticket before handing it out, because its reader may connect immediately.
 fn issue(
-    book: &TicketBook,
+    tickets: &TicketTable,
     ticket: &Ticket,
     hand_out: impl FnOnce(&Ticket) -> Result<(), String>,
 ) -> Result<(), String> {
-    book.insert(ticket.clone());
+    tickets.insert(ticket.clone());
     hand_out(ticket)
 }
 
@@ -155,24 +162,20 @@ fn kept(share: &Share, identity: Option<&Identity>) -> Result<Option<Ticket>, St
         return Ok(None);
     }
     let ticket = ticket::read(file.as_os_str())?;
-    let anew =
-        format!("remove {} to have a new ticket made, and give that to its holder", quote(file.as_os_str()));
+    let hint = format!("remove {} to create a new ticket, and hand it out", quote(file.as_os_str()));
     if ticket.fingerprint() != identity.map(Identity::fingerprint) {
-        return Err(format!("{}: its ticket is for another identity than this server's; {anew}", share.name));
+        return Err(format!("{}: the ticket belongs to another server identity; {hint}", share.name));
     }
     if ticket.grant().role != share.role || ticket.grant().uses != share.uses {
-        return Err(format!(
-            "{}: its ticket allows something else than the configuration; {anew}",
-            share.name
-        ));
+        return Err(format!("{}: the ticket grants other rights than the configuration; {hint}", share.name));
     }
     Ok(Some(ticket))
 }
 
-fn tell(meant: &Meant, listening: &[SocketAddr]) {
+fn tell(resolved: &ResolvedArgs, listening: &[SocketAddr]) {
     let at: Vec<String> = listening.iter().map(ToString::to_string).collect();
-    say(NAME, &format_args!("listening at {}", at.join(", ")));
-    for share in &meant.shares {
+    say(NAME, &format_args!("listening on {}", at.join(", ")));
+    for share in &resolved.shares {
         let may = match (share.role.may_read(), share.role.may_write()) {
             (true, true) => "fetch and send",
             (true, false) => "fetch",
@@ -182,10 +185,10 @@ fn tell(meant: &Meant, listening: &[SocketAddr]) {
             Issue::Print => "the ticket above".to_owned(),
             Issue::New(file) | Issue::Kept(file) => format!("the ticket in {}", quote(file.as_os_str())),
         };
-        say(NAME, &format_args!("{}: who has {place} may {may}; it is a secret", share.name));
+        say(NAME, &format_args!("{}: {place} allows {may}; keep it secret", share.name));
     }
-    if meant.plain {
-        say(NAME, &"nothing is encrypted: whoever is on the way can read and change it");
+    if resolved.plain {
+        say(NAME, &"warning: encryption is off; anyone on the network path can read and modify the data");
     }
 }
 
@@ -197,11 +200,11 @@ mod tests {
     /// Regression: the ticket was printed before it was registered, so that an immediate client was
     /// refused.
     #[test]
-    fn a_ticket_is_honoured_before_anybody_has_it() {
-        let book = TicketBook::default();
+    fn a_ticket_is_registered_before_it_is_printed() {
+        let tickets = TicketTable::default();
         let grant = Grant { role: Role::Both, uses: Uses::Once, expires: None };
         let ticket = Ticket::issue(grant, vec!["host:1".parse().unwrap()], None).unwrap();
-        let is_known = |ticket: &Ticket| book.withdraw(ticket.id()).then_some(()).ok_or_else(String::new);
-        assert_eq!(issue(&book, &ticket, is_known), Ok(()));
+        let is_known = |ticket: &Ticket| tickets.revoke(ticket.id()).then_some(()).ok_or_else(String::new);
+        assert_eq!(issue(&tickets, &ticket, is_known), Ok(()));
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Args {
     /// Hash these files, or directories with -r.
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<OsString>,
-    /// Compute these digests: one or several, separated by commas; all come from one read of the
+    /// Compute the digests of the algorithms in LIST, separated by commas, from one read of each
     /// file.
     #[arg(short, long, value_name = "LIST", visible_alias = "hash-type", action = ArgAction::Append)]
     pub(crate) algorithm: Vec<String>,
@@ -76,7 +76,7 @@ pub(crate) struct Args {
     /// Set the size of one read; a plain number counts MiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffer_size: Option<String>,
-    /// Set the size of the pieces of a file that workers share.
+    /// Split files among workers in pieces of SIZE.
     #[arg(long, value_name = "SIZE")]
     pub(crate) object_size: Option<String>,
     /// Read without the page cache.
@@ -94,7 +94,7 @@ pub(crate) struct Args {
     /// Hash files larger than SIZE as trees over parts of SIZE; a plain number counts MiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) split_size: Option<String>,
-    /// Set the leaf size of those trees; a plain number counts KiB.
+    /// Set the leaf size of the trees of --split-size; a plain number counts KiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) hash_leaf_size: Option<String>,
     /// Print the digests of the parts; with -c report the corrupt parts of a file.
@@ -141,7 +141,7 @@ pub(crate) enum Stop {
     /// Answer to a question such as `--help`: print it and succeed.
     Answer(String),
     /// Usage error in the tool's wording, with a hint at its help.
-    Mistake(String),
+    UsageError(String),
     /// Usage error without that hint; the tool's name precedes each line.
     Failure(String),
     /// The hint alone.
@@ -197,7 +197,7 @@ fn explain(error: &clap::Error, args: &[OsString], command: &clap::Command) -> S
         }
         _ => error.to_string().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned(),
     };
-    Stop::Mistake(text)
+    Stop::UsageError(text)
 }
 
 fn unknown(option: &str, args: &[OsString], command: &clap::Command) -> String {

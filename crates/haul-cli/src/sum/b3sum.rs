@@ -1,12 +1,12 @@
 //! Options of `b3sum` and their exclusions.
 
 use super::args::{self, Args, Stop};
-use super::check::{CheckJob, Manner, Reading};
+use super::check::{CheckJob, ListTool, OutputOptions};
 use super::format::{Format, Shape};
 use super::getopt::{Getopt, Item, Row};
 use super::keyed::{KeyedJob, Mode};
 use super::personality::Personality;
-use super::resolve::{Files, Meaning, PrintJob, settings_of};
+use super::resolve::{Files, PrintJob, SumJob, settings_of};
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe};
 use haul_model::{ByteLen, ByteOffset, limits};
@@ -19,18 +19,18 @@ Usage: b3sum [OPTION]... [FILE]...
 
 Print or check BLAKE3 checksums. With no FILE, or when FILE is -, read standard input.
 
-  -l, --length LEN       bytes of the digest (32)
-      --seek POS         the first byte of the digest's endless output (0)
-      --keyed            keyed by 32 bytes from standard input
+  -l, --length LEN       length of the digest in bytes (default 32)
+      --seek POS         start at byte POS of the output stream of the digest (default 0)
+      --keyed            use a key of 32 bytes from standard input
       --derive-key CONTEXT  derive a key for this context
-      --num-threads NUM  how many workers; 0 for as many as there are cores
-      --no-mmap          taken and without effect: nothing is mapped
-      --no-names         digests without names
-      --raw              the bytes of one file's digest and nothing else
-      --tag              BLAKE3 (FILE) = DIGEST
+      --num-threads NUM  use NUM worker threads; 0 for one per core
+      --no-mmap          accepted and ignored: files are never mapped
+      --no-names         print digests without names
+      --raw              print only the bytes of one file's digest
+      --tag              print BLAKE3 (FILE) = DIGEST
   -c, --check            read lists of checksums and check the files they name
-      --quiet            with -c, don't print OK for each file that is
-  -h, --help             print this
+      --quiet            with -c, do not print OK for each matching file
+  -h, --help             print this help
   -V, --version          print the version
 ";
 
@@ -73,7 +73,7 @@ static TABLE: [Row<Opt>; 13] = [
 
 /// Options as typed, each at most once.
 #[derive(Debug, Default)]
-struct Typed {
+struct ParsedArgs {
     options: Vec<(Opt, OsString)>,
     files: Vec<OsString>,
 }
@@ -91,15 +91,15 @@ const EXCLUDED: [(Opt, &[Opt]); 5] = [
 ///
 /// # Errors
 /// Returns the text to print instead of a result.
-pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop> {
-    let mut typed = Typed::default();
+pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<SumJob, Stop> {
+    let mut typed = ParsedArgs::default();
     for item in Getopt::new(TABLE.to_vec(), args, false) {
-        match item.map_err(|mistake| Stop::Mistake(mistake.to_string()))? {
+        match item.map_err(|mistake| Stop::UsageError(mistake.to_string()))? {
             Item::Option(Opt::Help, _) => return Err(Stop::Answer(HELP.to_owned())),
             Item::Option(Opt::Version, _) => return Err(Stop::Answer(args::version(tool))),
             Item::Option(option, _) if typed.has(option) => {
                 let text = format!("the option {} was given more than once", name(option));
-                return Err(Stop::Mistake(text));
+                return Err(Stop::UsageError(text));
             }
             Item::Option(option, value) => typed.options.push((option, value.unwrap_or_default())),
             Item::Operand(operand) => typed.files.push(operand),
@@ -114,7 +114,7 @@ fn name(option: Opt) -> String {
     format!("--{}", row.and_then(|row| row.long).unwrap_or_default())
 }
 
-impl Typed {
+impl ParsedArgs {
     fn has(&self, option: Opt) -> bool {
         self.value(option).is_some()
     }
@@ -126,33 +126,34 @@ impl Typed {
     fn complain_of_contradictions(&self) -> Result<(), Stop> {
         for (one, others) in EXCLUDED.iter().filter(|(one, _)| self.has(*one)) {
             if let Some(other) = others.iter().find(|other| self.has(**other)) {
-                return Err(Stop::Mistake(format!("{} cannot be used with {}", name(*other), name(*one))));
+                return Err(Stop::UsageError(format!("{} cannot be used with {}", name(*other), name(*one))));
             }
         }
         if self.has(Opt::Quiet) && !self.has(Opt::Check) {
-            return Err(Stop::Mistake("--quiet needs --check".to_owned()));
+            return Err(Stop::UsageError("--quiet needs --check".to_owned()));
         }
         if self.has(Opt::Keyed) && self.files.is_empty() {
-            return Err(Stop::Mistake("--keyed needs a FILE: standard input holds the key".to_owned()));
+            return Err(Stop::UsageError("--keyed needs a FILE: standard input holds the key".to_owned()));
         }
         Ok(())
     }
 
-    fn meaning(self, tool: Personality) -> Result<Meaning, Stop> {
+    fn meaning(self, tool: Personality) -> Result<SumJob, Stop> {
         let mut own = Args::default();
         if let Some(threads) = self.value(Opt::NumThreads) {
             let number = threads.to_str().and_then(|text| text.parse::<usize>().ok());
             let number = number.ok_or_else(|| said("Error: Failed to parse num threads."))?;
             own.threads = (number > 0).then(|| number.min(limits::WORKERS_MAX).to_string());
         }
-        let settings = settings_of(&own).map_err(Stop::Mistake)?;
+        let settings = settings_of(&own).map_err(Stop::UsageError)?;
         let files = if self.files.is_empty() { vec!["-".into()] } else { self.files.clone() };
         if self.has(Opt::Check) {
-            let manner = Manner { quiet: self.has(Opt::Quiet), ..Manner::default() };
+            let output_options = OutputOptions { quiet: self.has(Opt::Quiet), ..OutputOptions::default() };
             let (leaf, subtree) = (ByteLen(1), ByteLen(1));
-            let reading = Reading::B3sum;
-            let job = CheckJob { settings, reading, manner, lists: files, leaf, subtree, progress: false };
-            return Ok(Meaning::Check(job));
+            let reading = ListTool::B3sum;
+            let job =
+                CheckJob { settings, reading, output_options, lists: files, leaf, subtree, progress: false };
+            return Ok(SumJob::Check(job));
         }
         if self.has(Opt::Raw) && files.len() > 1 {
             return Err(said("Error: Only one filename can be provided when using --raw"));
@@ -165,9 +166,9 @@ impl Typed {
         };
         let format = Format { shape, zero: false, base64: false, family: tool.family, little_endian: false };
         if let Some(job) = self.keyed(&files, format, tool)? {
-            return Ok(Meaning::Keyed(job));
+            return Ok(SumJob::Keyed(job));
         }
-        Ok(Meaning::Print(PrintJob {
+        Ok(SumJob::Print(PrintJob {
             waybill: None,
             store: None,
             settings,

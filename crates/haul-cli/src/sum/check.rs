@@ -37,8 +37,8 @@ const B3SUM_BYTES: usize = 8 << 10;
 /// A check of lists.
 pub(crate) struct CheckJob {
     pub(crate) settings: Settings,
-    pub(crate) reading: Reading,
-    pub(crate) manner: Manner,
+    pub(crate) reading: ListTool,
+    pub(crate) output_options: OutputOptions,
     pub(crate) lists: Vec<OsString>,
     /// Leaf size of the trees in `#mutil#` lines.
     pub(crate) leaf: ByteLen,
@@ -48,7 +48,7 @@ pub(crate) struct CheckJob {
 
 /// Tool that reads the lines, and whose wording the results have.
 #[derive(Clone, Debug)]
-pub(crate) enum Reading {
+pub(crate) enum ListTool {
     /// `haul sum` and `msum`: every known format.
     Field(LineRules),
     /// A tool of the coreutils.
@@ -61,7 +61,7 @@ pub(crate) enum Reading {
 
 /// Output options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct OutputOptions {
     pub(crate) quiet: bool,
     pub(crate) status: bool,
     pub(crate) strict: bool,
@@ -86,9 +86,11 @@ impl CheckJob {
     ) -> bool {
         let mut well = true;
         let mut report: Box<dyn Report + '_> = match &self.reading {
-            Reading::Field(_) | Reading::Gnu(_) => Box::new(report::Common::new(self, stop, out, &mut well)),
-            Reading::B3sum => Box::new(b3sum::Report::new(self, out, &mut well)),
-            Reading::Xxhsum { .. } => Box::new(xxhsum::Report::new(self, out, &mut well)),
+            ListTool::Field(_) | ListTool::Gnu(_) => {
+                Box::new(report::Common::new(self, stop, out, &mut well))
+            }
+            ListTool::B3sum => Box::new(b3sum::Report::new(self, out, &mut well)),
+            ListTool::Xxhsum { .. } => Box::new(xxhsum::Report::new(self, out, &mut well)),
         };
         let lists = Lists::new(self, tool);
         run(&self.settings, lists, counters, stop, |mut ticket, outcome| {
@@ -103,7 +105,7 @@ impl CheckJob {
 /// Tag of a result.
 enum Ticket {
     /// A claim, to be compared with the computed digest.
-    Claim(Box<Listed>),
+    Claim(Box<PositionedClaim>),
     /// A line that is not a claim, with the tool's message for it.
     Malformed { list: Arc<OsStr>, line: u64, why: String, fails: bool },
     /// The end of a list, or the reason why reading it failed.
@@ -111,7 +113,7 @@ enum Ticket {
 }
 
 /// A claim and its position.
-struct Listed {
+struct PositionedClaim {
     claim: Claim,
     list: Arc<OsStr>,
     line: u64,
@@ -155,7 +157,7 @@ struct OpenList {
 }
 
 /// Meaning of a line to the tool that reads it.
-enum Reads {
+enum LineMeaning {
     Remark,
     Claim(Claim, Option<Vec<u8>>),
     Malformed(String),
@@ -180,20 +182,22 @@ impl Orders for Lists<'_> {
             list.line += 1;
             let read = match read_piece(&mut list.reader, b'\n', &mut text) {
                 Ok(Piece::Whole) => self.read(&text),
-                Ok(Piece::TooLong) if matches!(self.job.reading, Reading::Xxhsum { .. }) => Reads::TooLong,
-                Ok(Piece::TooLong) => Reads::Malformed(self.malformed()),
+                Ok(Piece::TooLong) if matches!(self.job.reading, ListTool::Xxhsum { .. }) => {
+                    LineMeaning::TooLong
+                }
+                Ok(Piece::TooLong) => LineMeaning::Malformed(self.malformed()),
                 Ok(Piece::End) => return Some(self.close(None)),
                 Err(error) => return Some(self.close(Some(ListFailure::Read(error)))),
             };
             match read {
-                Reads::Remark => {}
-                Reads::Claim(claim, shown) => return self.order(claim, shown),
-                Reads::NoText => return Some(self.close(Some(ListFailure::NoText))),
-                Reads::TooLong => {
+                LineMeaning::Remark => {}
+                LineMeaning::Claim(claim, shown) => return self.order(claim, shown),
+                LineMeaning::NoText => return Some(self.close(Some(ListFailure::NoText))),
+                LineMeaning::TooLong => {
                     let line = self.open.as_ref()?.line;
                     return Some(self.close(Some(ListFailure::TooLong(line))));
                 }
-                Reads::Malformed(why) => {
+                LineMeaning::Malformed(why) => {
                     let (list, line) = self.place()?;
                     let fails = self.guesses() && has_digest(&text);
                     let ticket = Ticket::Malformed { list, line, why, fails };
@@ -232,11 +236,11 @@ impl<'a> Lists<'a> {
         let source: Box<dyn Read + Send> =
             if is_stdin { Box::new(Lists::stdin()?) } else { Box::new(File::open(name)?) };
         let shown = match self.job.reading {
-            Reading::Xxhsum { .. } => OsStr::new("stdin"),
+            ListTool::Xxhsum { .. } => OsStr::new("stdin"),
             _ => OsStr::new("standard input"),
         };
         let name = if is_stdin { shown.into() } else { name.into() };
-        let room = if matches!(self.job.reading, Reading::B3sum) { B3SUM_BYTES } else { LIST_BYTES };
+        let room = if matches!(self.job.reading, ListTool::B3sum) { B3SUM_BYTES } else { LIST_BYTES };
         Ok(OpenList { name, reader: BufReader::with_capacity(room, source), line: 0, is_stdin })
     }
 
@@ -250,40 +254,40 @@ impl<'a> Lists<'a> {
         end(name, failure)
     }
 
-    fn read(&mut self, line: &[u8]) -> Reads {
+    fn read(&mut self, line: &[u8]) -> LineMeaning {
         match &self.job.reading {
-            Reading::Field(rules) => match read_line(line, rules, &mut self.single_blank) {
-                Line::Remark => Reads::Remark,
-                Line::Claim(claim) if !self.is_about_itself(&claim) => Reads::Claim(claim, None),
-                Line::Claim(_) | Line::Malformed => Reads::Malformed(self.malformed()),
+            ListTool::Field(rules) => match read_line(line, rules, &mut self.single_blank) {
+                Line::Remark => LineMeaning::Remark,
+                Line::Claim(claim) if !self.is_about_itself(&claim) => LineMeaning::Claim(claim, None),
+                Line::Claim(_) | Line::Malformed => LineMeaning::Malformed(self.malformed()),
             },
-            Reading::Gnu(rules) => {
+            ListTool::Gnu(rules) => {
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
                 if line.is_empty() || line[0] == b'#' {
-                    return Reads::Remark;
+                    return LineMeaning::Remark;
                 }
                 let claim = rules.read(line, &mut self.gnu);
                 match claim.filter(|claim| !self.is_about_itself(claim)) {
-                    Some(claim) => Reads::Claim(claim, None),
-                    None => Reads::Malformed(self.malformed()),
+                    Some(claim) => LineMeaning::Claim(claim, None),
+                    None => LineMeaning::Malformed(self.malformed()),
                 }
             }
-            Reading::B3sum => match std::str::from_utf8(line).map(super::line::b3sum::read) {
-                Ok(Ok((claim, shown))) => Reads::Claim(claim, Some(shown)),
-                Ok(Err(refusal)) => Reads::Malformed(refusal.to_string()),
-                Err(_) => Reads::NoText,
+            ListTool::B3sum => match std::str::from_utf8(line).map(super::line::b3sum::read) {
+                Ok(Ok((claim, shown))) => LineMeaning::Claim(claim, Some(shown)),
+                Ok(Err(refusal)) => LineMeaning::Malformed(refusal.to_string()),
+                Err(_) => LineMeaning::NoText,
             },
-            Reading::Xxhsum { .. } if line.len() > XXHSUM_LINE_MAX => Reads::TooLong,
-            Reading::Xxhsum { little_endian } => match super::line::xxhsum::read(line, *little_endian) {
-                Some(claim) => Reads::Claim(claim, None),
-                None => Reads::Malformed(self.malformed()),
+            ListTool::Xxhsum { .. } if line.len() > XXHSUM_LINE_MAX => LineMeaning::TooLong,
+            ListTool::Xxhsum { little_endian } => match super::line::xxhsum::read(line, *little_endian) {
+                Some(claim) => LineMeaning::Claim(claim, None),
+                None => LineMeaning::Malformed(self.malformed()),
             },
         }
     }
 
     /// Returns true if the command line does not name the algorithm of digests without a tag.
     fn guesses(&self) -> bool {
-        matches!(&self.job.reading, Reading::Field(rules) if rules.guess)
+        matches!(&self.job.reading, ListTool::Field(rules) if rules.guess)
     }
 
     /// Returns true if a list from standard input names standard input, which is an error.
@@ -294,10 +298,10 @@ impl<'a> Lists<'a> {
     /// Returns the tool's message for a line that is not a checksum.
     fn malformed(&self) -> String {
         match &self.job.reading {
-            Reading::Field(_) => format!("improperly formatted {}checksum line", self.tool.line_kind()),
-            Reading::Gnu(rules) => format!("improperly formatted {} checksum line", rules.kind(&self.gnu)),
-            Reading::B3sum => Refusal::Short.to_string(),
-            Reading::Xxhsum { .. } => "Error: Improperly formatted checksum line.".to_owned(),
+            ListTool::Field(_) => format!("improperly formatted {}checksum line", self.tool.line_kind()),
+            ListTool::Gnu(rules) => format!("improperly formatted {} checksum line", rules.kind(&self.gnu)),
+            ListTool::B3sum => Refusal::Short.to_string(),
+            ListTool::Xxhsum { .. } => "Error: Improperly formatted checksum line.".to_owned(),
         }
     }
 
@@ -312,7 +316,7 @@ impl<'a> Lists<'a> {
         };
         // For xxhsum, "-" in a list is a file of that name.
         let is_stdin = match self.job.reading {
-            Reading::Xxhsum { .. } => claim.path == "stdin",
+            ListTool::Xxhsum { .. } => claim.path == "stdin",
             _ => claim.path == "-",
         };
         let source = match is_stdin {
@@ -328,7 +332,7 @@ impl<'a> Lists<'a> {
         };
         let found = (is_stdin && self.stdin_is_a_list).then(|| self.hash_stdin(&task));
         let work = if found.is_some() { Work::Nothing } else { Work::Hash(task) };
-        let ticket = Ticket::Claim(Box::new(Listed { claim, list, line, shown, found }));
+        let ticket = Ticket::Claim(Box::new(PositionedClaim { claim, list, line, shown, found }));
         Some(Order { ticket, work })
     }
 
@@ -337,7 +341,7 @@ impl<'a> Lists<'a> {
     /// after the line.
     fn hash_stdin(&mut self, task: &Task) -> Outcome {
         match &mut self.open {
-            Some(list) if list.is_stdin && matches!(self.job.reading, Reading::B3sum) => {
+            Some(list) if list.is_stdin && matches!(self.job.reading, ListTool::B3sum) => {
                 hash_rest(list.reader.get_mut(), task)
             }
             Some(list) if list.is_stdin => hash_rest(&mut list.reader, task),

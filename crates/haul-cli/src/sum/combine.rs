@@ -88,7 +88,7 @@ impl CombineJob {
         if decimal && !parts.is_empty() && values().all(|value| value.len() == CKSUM_HEX_DIGITS) {
             let value = &parts[0].0;
             return Err(format!(
-                "{value} is decimal or hexadecimal: write 0x{value} if it is hexadecimal, or 00{value} if it is decimal"
+                "{value} can be decimal or hexadecimal: write 0x{value} if it is hexadecimal, or 00{value} if it is decimal"
             ));
         }
         let read = |(value, len, text): &(String, String, OsString)| {

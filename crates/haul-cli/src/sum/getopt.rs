@@ -27,7 +27,7 @@ pub(super) enum Item<T> {
 
 /// Error of an argument that is not a valid option.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub(super) enum Mistake {
+pub(super) enum UsageError {
     #[error("unrecognized option '--{0}'")]
     Unrecognized(String),
     #[error("option '--{word}' is ambiguous; possibilities:{possibilities}")]
@@ -61,7 +61,7 @@ impl<'a, T: Copy> Getopt<'a, T> {
         Getopt { table, words: words.iter(), letters: &[], ended: false, options_first }
     }
 
-    fn step(&mut self) -> Result<Option<Item<T>>, Mistake> {
+    fn step(&mut self) -> Result<Option<Item<T>>, UsageError> {
         if !self.letters.is_empty() {
             return self.short().map(Some);
         }
@@ -84,23 +84,23 @@ impl<'a, T: Copy> Getopt<'a, T> {
         }
     }
 
-    fn short(&mut self) -> Result<Item<T>, Mistake> {
+    fn short(&mut self) -> Result<Item<T>, UsageError> {
         let Some((&letter, behind)) = self.letters.split_first() else { unreachable!("a letter is left") };
         let row = self.table.iter().find(|row| row.short == Some(letter));
-        let row = *row.ok_or_else(|| Mistake::Invalid(shown(&[letter])))?;
+        let row = *row.ok_or_else(|| UsageError::Invalid(shown(&[letter])))?;
         self.letters = behind;
         if !row.value {
             return Ok(Item::Option(row.id, None));
         }
         self.letters = &[];
         let value = match behind {
-            [] => self.words.next().ok_or(Mistake::ShortNeedsValue(char::from(letter)))?.clone(),
+            [] => self.words.next().ok_or(UsageError::ShortNeedsValue(char::from(letter)))?.clone(),
             _ => OsStr::from_bytes(behind).to_owned(),
         };
         Ok(Item::Option(row.id, Some(value)))
     }
 
-    fn long(&mut self, word: &[u8]) -> Result<Item<T>, Mistake> {
+    fn long(&mut self, word: &[u8]) -> Result<Item<T>, UsageError> {
         let (name, value) = match word.iter().position(|&byte| byte == b'=') {
             Some(at) => (&word[..at], Some(OsString::from_vec(word[at + 1..].to_vec()))),
             None => (word, None),
@@ -108,15 +108,17 @@ impl<'a, T: Copy> Getopt<'a, T> {
         let row = self.named(name, word)?;
         let full = || row.long.unwrap_or_default().to_owned();
         let value = match (row.value, value) {
-            (false, Some(_)) => return Err(Mistake::TakesNoValue(full())),
-            (true, None) => Some(self.words.next().ok_or_else(|| Mistake::LongNeedsValue(full()))?.clone()),
+            (false, Some(_)) => return Err(UsageError::TakesNoValue(full())),
+            (true, None) => {
+                Some(self.words.next().ok_or_else(|| UsageError::LongNeedsValue(full()))?.clone())
+            }
             (_, value) => value,
         };
         Ok(Item::Option(row.id, value))
     }
 
     /// Returns the option with this name, or the only one that starts with it.
-    fn named(&self, name: &[u8], word: &[u8]) -> Result<Row<T>, Mistake> {
+    fn named(&self, name: &[u8], word: &[u8]) -> Result<Row<T>, UsageError> {
         let long = || self.table.iter().filter_map(|row| row.long.map(|long| (long, row)));
         if let Some((_, row)) = long().find(|(long, _)| long.as_bytes() == name) {
             return Ok(*row);
@@ -128,18 +130,18 @@ impl<'a, T: Copy> Getopt<'a, T> {
         let of_original = begin_so(true);
         let found = if of_original.is_empty() { begin_so(false) } else { of_original };
         match found[..] {
-            [] => Err(Mistake::Unrecognized(shown(word))),
+            [] => Err(UsageError::Unrecognized(shown(word))),
             [(_, row)] => Ok(*row),
             _ => {
                 let possibilities = found.iter().map(|(long, _)| format!(" '--{long}'")).collect();
-                Err(Mistake::Ambiguous { word: shown(word), possibilities })
+                Err(UsageError::Ambiguous { word: shown(word), possibilities })
             }
         }
     }
 }
 
 impl<T: Copy> Iterator for Getopt<'_, T> {
-    type Item = Result<Item<T>, Mistake>;
+    type Item = Result<Item<T>, UsageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step().transpose()
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_anywhere_before_two_dashes() {
+    fn options_are_accepted_anywhere_before_a_double_dash() {
         let all = vec![operand("f"), option('c'), option('s'), operand("-"), valued('l', "8"), operand("-c")];
         for line in ["f -cs - -l8 -- -c", "f --check --stat - --len 8 -- -c", "f -c -s - -l 8 -- -c"] {
             assert_eq!(read(line, false), Ok(all.clone()), "{line}");
@@ -198,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn names_cut_short_mean_the_originals_first() {
+    fn abbreviations_prefer_the_options_of_the_original() {
         assert_eq!(read("--ch --b", false), Ok(vec![option('c'), option('b')]));
         assert_eq!(read("--checke", false), Ok(vec![option('x')]));
     }
 
     #[test]
-    fn mistakes_are_told_in_getopts_words() {
+    fn usage_errors_have_the_messages_of_getopt() {
         for (line, message) in [
             ("--foo=3", "unrecognized option '--foo=3'"),
             ("--s", "option '--s' is ambiguous; possibilities: '--status' '--strict'"),

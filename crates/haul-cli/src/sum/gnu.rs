@@ -3,13 +3,13 @@
 mod options;
 
 use super::args::Stop;
-use super::check::{CheckJob, Manner, Reading};
+use super::check::{CheckJob, ListTool, OutputOptions};
 use super::format::{Format, Shape};
 use super::getopt::{Getopt, Item};
 use super::line::gnu::GnuRules;
 use super::personality::{Family, Personality};
 use super::quote::quote;
-use super::resolve::{Files, Meaning, PrintJob, settings_of};
+use super::resolve::{Files, PrintJob, SumJob, settings_of};
 use haul_digest::{Algorithm, Blake2bLen};
 use haul_engine::sum::{Form, Recipe};
 use haul_model::{ByteLen, ByteOffset};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Options as typed.
 #[derive(Debug, Default)]
-struct Typed {
+struct ParsedArgs {
     algorithm: Option<&'static Kind>,
     base64: bool,
     /// The last of `--binary` and `--text`; `--tag` counts as the first.
@@ -30,7 +30,7 @@ struct Typed {
     /// Length in bits, with the typed text.
     length: Option<(u64, OsString)>,
     /// The last of `--quiet`, `--status` and `--warn`; each overrides the others.
-    manner: Loudness,
+    output_options: Verbosity,
     raw: bool,
     strict: bool,
     tag: bool,
@@ -41,7 +41,7 @@ struct Typed {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Loudness {
+enum Verbosity {
     #[default]
     Common,
     Quiet,
@@ -85,11 +85,11 @@ static KINDS: [Kind; 14] = [
 ///
 /// # Errors
 /// Returns the text to print instead: an answer, or a usage error in the tool's own wording.
-pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop> {
+pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<SumJob, Stop> {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
-    let mut typed = Typed::default();
+    let mut typed = ParsedArgs::default();
     for item in Getopt::new(table(tool), args, options_first) {
-        match item.map_err(|mistake| Stop::Mistake(mistake.to_string()))? {
+        match item.map_err(|mistake| Stop::UsageError(mistake.to_string()))? {
             Item::Option(option, value) => typed.take(tool, option, value.unwrap_or_default())?,
             Item::Operand(operand) => typed.own.files.push(operand),
         }
@@ -97,7 +97,7 @@ pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop
     typed.meaning(tool)
 }
 
-impl Typed {
+impl ParsedArgs {
     fn take(&mut self, tool: Personality, option: Opt, value: OsString) -> Result<(), Stop> {
         let text = || value.to_string_lossy().into_owned();
         match option {
@@ -109,9 +109,9 @@ impl Typed {
             Opt::Help => return Err(Stop::Answer(options::help(tool))),
             Opt::IgnoreMissing => self.ignore_missing = true,
             Opt::Length => self.length = Some((parse_length(&value)?, value)),
-            Opt::Quiet => self.manner = Loudness::Quiet,
+            Opt::Quiet => self.output_options = Verbosity::Quiet,
             Opt::Raw => self.raw = true,
-            Opt::Status => self.manner = Loudness::Status,
+            Opt::Status => self.output_options = Verbosity::Status,
             Opt::Strict => self.strict = true,
             Opt::Tag => (self.tag, self.untagged, self.binary) = (true, false, Some(true)),
             Opt::Text => self.binary = Some(false),
@@ -121,7 +121,7 @@ impl Typed {
                 (self.tag, self.untagged) = (false, true);
             }
             Opt::Version => return Err(Stop::Answer(super::args::version(tool))),
-            Opt::Warn => self.manner = Loudness::Warn,
+            Opt::Warn => self.output_options = Verbosity::Warn,
             Opt::Zero => self.zero = true,
             Opt::Bsd => self.sysv = false,
             Opt::Sysv => self.sysv = true,
@@ -135,10 +135,10 @@ impl Typed {
         Ok(())
     }
 
-    fn meaning(mut self, tool: Personality) -> Result<Meaning, Stop> {
+    fn meaning(mut self, tool: Personality) -> Result<SumJob, Stop> {
         let algorithm = self.algorithm(tool)?;
         self.complain_of_contradictions(tool)?;
-        let settings = settings_of(&self.own).map_err(Stop::Mistake)?;
+        let settings = settings_of(&self.own).map_err(Stop::UsageError)?;
         let named = !self.own.files.is_empty();
         let files = if named { std::mem::take(&mut self.own.files) } else { vec!["-".into()] };
         if self.check {
@@ -146,18 +146,18 @@ impl Typed {
                 Family::Cksum => GnuRules::cksum(self.algorithm.map(|kind| kind.algorithm)),
                 _ => GnuRules::of(tool.algorithm),
             };
-            let manner = Manner {
-                quiet: self.manner == Loudness::Quiet,
-                status: self.manner == Loudness::Status,
+            let output_options = OutputOptions {
+                quiet: self.output_options == Verbosity::Quiet,
+                status: self.output_options == Verbosity::Status,
                 strict: self.strict,
-                warn: self.manner == Loudness::Warn,
+                warn: self.output_options == Verbosity::Warn,
                 ignore_missing: self.ignore_missing,
                 json: false,
             };
-            return Ok(Meaning::Check(CheckJob {
+            return Ok(SumJob::Check(CheckJob {
                 settings,
-                reading: Reading::Gnu(rules),
-                manner,
+                reading: ListTool::Gnu(rules),
+                output_options,
                 lists: files,
                 leaf: ByteLen(1),
                 subtree: ByteLen(1),
@@ -165,7 +165,7 @@ impl Typed {
             }));
         }
         if self.raw && files.len() > 1 {
-            return Err(Stop::Mistake("the --raw option is not supported with multiple files".to_owned()));
+            return Err(Stop::UsageError("the --raw option is not supported with multiple files".to_owned()));
         }
         if self.debug && algorithm == Algorithm::Cksum {
             eprintln!("{}: using {} hardware support", tool.name, crc_hardware());
@@ -178,7 +178,7 @@ impl Typed {
             family: tool.family,
             little_endian: false,
         };
-        Ok(Meaning::Print(PrintJob {
+        Ok(SumJob::Print(PrintJob {
             waybill: None,
             store: None,
             settings,
@@ -265,7 +265,8 @@ impl Typed {
 
     /// Checks for contradictions in the order of the coreutils.
     fn complain_of_contradictions(&self, tool: Personality) -> Result<(), Stop> {
-        let complain = |on: bool, text: &str| if on { Err(Stop::Mistake(text.to_owned())) } else { Ok(()) };
+        let complain =
+            |on: bool, text: &str| if on { Err(Stop::UsageError(text.to_owned())) } else { Ok(()) };
         let only = |on, name| {
             complain(
                 on && !self.check,
@@ -286,9 +287,9 @@ impl Typed {
         let mode = "the --binary and --text options are meaningless when verifying checksums";
         complain(is_digest_tool && self.binary.is_some() && self.check, mode)?;
         only(self.ignore_missing, "ignore-missing")?;
-        only(self.manner == Loudness::Status, "status")?;
-        only(self.manner == Loudness::Warn, "warn")?;
-        only(self.manner == Loudness::Quiet, "quiet")?;
+        only(self.output_options == Verbosity::Status, "status")?;
+        only(self.output_options == Verbosity::Warn, "warn")?;
+        only(self.output_options == Verbosity::Quiet, "quiet")?;
         only(self.strict, "strict")
     }
 
@@ -320,7 +321,7 @@ fn find_kind(value: &OsStr) -> Result<&'static Kind, Stop> {
     let names: String = listed(true).map(|kind| format!("\n  - {}", quote(OsStr::new(kind.name)))).collect();
     let quoted = quote(value);
     let option = quote(OsStr::new("--algorithm"));
-    Err(Stop::Mistake(format!("invalid argument {quoted} for {option}\nValid arguments are:{names}")))
+    Err(Stop::UsageError(format!("invalid argument {quoted} for {option}\nValid arguments are:{names}")))
 }
 
 /// Parses a length as xstrtoumax does: blanks and a plus before a decimal number, nothing after it.
@@ -353,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_read_as_the_coreutils_read_them() {
+    fn digest_lengths_are_parsed_as_by_coreutils() {
         let read = |text: &str| parse_length(OsStr::new(text)).map_err(|stop| format!("{stop:?}"));
         for (text, bits) in
             [("8", 8), ("08", 8), (" 8", 8), ("+16", 16), ("0", 0), ("18446744073709551608", u64::MAX - 7)]
@@ -366,11 +367,11 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_cksum_is_known_by_its_name() {
+    fn every_cksum_algorithm_is_found_by_name() {
         for kind in &KINDS {
             assert_eq!(find_kind(OsStr::new(kind.name)).map(|found| found.name).ok(), Some(kind.name));
         }
-        let Err(Stop::Mistake(text)) = find_kind(OsStr::new("md")) else { panic!("no kind") };
+        let Err(Stop::UsageError(text)) = find_kind(OsStr::new("md")) else { panic!("no kind") };
         assert_eq!(text.lines().count(), 13, "{text}");
     }
 }

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_of_a_line_are_read() {
+    fn all_line_formats_are_parsed() {
         for (line, path) in [
             (format!("{MD5}  a b"), "a b"),
             (format!("{MD5} *a"), "a"),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checksum_is_told_apart_from_remarks() {
+    fn malformed_lines_are_distinguished_from_comments() {
         for line in ["", "# remark", "\r"] {
             assert_eq!(read(line), Line::Remark, "{line}");
         }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_one_blank_or_two_throughout() {
+    fn a_list_uses_one_separator_throughout() {
         let mut blank = None;
         let mut read = |line: String| read_line(line.as_bytes(), &rules(), &mut blank);
         assert!(matches!(read(format!("{MD5} a")), Line::Claim(_)));
@@ -321,14 +321,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_names_come_back(name in proptest::collection::vec(1u8..=255, 1..40)) {
+        fn escaped_names_round_trip(name in proptest::collection::vec(1u8..=255, 1..40)) {
             let escaped = escape(&name);
             prop_assert_eq!(escaped.is_some(), name.iter().any(|byte| b"\\\n\r".contains(byte)));
             prop_assert_eq!(unescape(&escaped.unwrap_or(name.clone())), Some(name));
         }
 
         #[test]
-        fn no_line_makes_the_reader_fail(line in proptest::collection::vec(any::<u8>(), 0..120), prefix in proptest::sample::select(vec!["", "#mutil#", "MD5 (", "\\"])) {
+        fn any_line_is_parsed_without_panic(line in proptest::collection::vec(any::<u8>(), 0..120), prefix in proptest::sample::select(vec!["", "#mutil#", "MD5 (", "\\"])) {
             let line = [prefix.as_bytes(), &line].concat();
             let _ = read_line(&line, &rules(), &mut None);
         }

@@ -86,7 +86,7 @@ impl List {
 
     fn operand(&mut self, piece: Vec<u8>) -> Operand {
         if piece.contains(&0) {
-            return self.complaint("file name holds a NUL");
+            return self.complaint("file name contains a NUL byte");
         }
         if self.kind != ListKind::Ranges {
             if self.is_its_own(&piece) {
@@ -130,7 +130,7 @@ impl Operands for List {
 }
 
 /// Message for `-` in a list that is `-` itself.
-const ITS_OWN: &str = "names that come from the standard input can't name it";
+const ITS_OWN: &str = "a list on standard input cannot name standard input";
 
 /// Result of reading one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_ranges_are_read() {
+    fn lines_with_ranges_are_parsed() {
         let path = |text: &str| OsString::from(text);
         assert_eq!(split_ranges(b"a%20b"), Some((path("a b"), vec![])));
         let two = vec![ByteRange::between(1, 3), ByteRange::between(10, 12)];
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_skipped_and_the_next_is_read() {
+    fn a_line_that_is_too_long_is_skipped() {
         let long = vec![b'x'; limits::LIST_LINE_BYTES_MAX + 10];
         let bytes = [b"one\n".as_slice(), &long, b"\ntwo"].concat();
         let (mut reader, mut piece) = (io::Cursor::new(bytes), Vec::new());

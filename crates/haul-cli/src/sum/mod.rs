@@ -23,20 +23,20 @@ mod xxhsum;
 use crate::console::this_command;
 use crate::interrupt::Interrupt;
 use crate::jobs::own::OwnJob;
-use crate::progress::{self, Standing};
+use crate::progress::{self, ProgressSnapshot};
 use crate::tool::without_controls;
 use args::{Args, Stop};
-use haul_engine::sum::{Counters, Listed, Operands, Outcome, SumError, Walk, Walked, run as hash};
-use haul_engine::waybill::{Spared, Sparing};
+use haul_engine::sum::{Counters, Listed, Operands, Outcome, SumError, Walk, WalkTag, run as hash};
+use haul_engine::waybill::{OrderTag, ReusingOrders};
 use list::List;
 use output::Output;
 use personality::{Family, Personality};
-use resolve::{Files, Meaning, PrintJob, resolve};
+use resolve::{Files, PrintJob, SumJob, resolve};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use waybill::{Noted, Receipt};
+use waybill::{AddOutcome, OpenWaybill};
 
 /// Runs the command as the tool `name`; `args` do not include the tool's name.
 pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
@@ -45,7 +45,7 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
         Family::Coreutils | Family::Cksum | Family::Sum => gnu::read(tool, args),
         Family::B3sum => b3sum::read(tool, args),
         Family::Xxhsum => xxhsum::read(tool, args),
-        _ => Args::read(tool, args).and_then(|args| resolve(tool, args).map_err(Stop::Mistake)),
+        _ => Args::read(tool, args).and_then(|args| resolve(tool, args).map_err(Stop::UsageError)),
     };
     match meaning {
         Ok(meaning) => start(tool, &meaning),
@@ -59,7 +59,7 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
             text.lines().for_each(|line| eprintln!("{}: {}", tool.name, without_controls(line)));
             ExitCode::FAILURE
         }
-        Err(Stop::Mistake(text)) => {
+        Err(Stop::UsageError(text)) => {
             let text = without_controls(&text);
             eprintln!("{}: {text}\nTry '{} --help' for more information.", tool.name, tool.name);
             ExitCode::FAILURE
@@ -75,7 +75,7 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
     }
 }
 
-fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
+fn start(tool: Personality, meaning: &SumJob) -> ExitCode {
     // Under another tool's name a signal ends the process as it ends that tool, so that a shell
     // sees the signal. A read of a list from a terminal or a pipe cannot poll a flag.
     let dies = tool.family != Family::Haul || meaning.reads_stdin();
@@ -90,18 +90,18 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
     let stop = interrupt.flag();
     let counters = Counters::new();
     let mut out = Output::new(tool.name, stop);
-    let unasked = progress::is_drawn_unasked(tool.name, true);
+    let unasked = progress::is_shown_by_default(tool.name, true);
     let listed = match meaning {
-        Meaning::Print(PrintJob { waybill: Some(order), .. }) => order.job(tool),
+        SumJob::Print(PrintJob { waybill: Some(order), .. }) => order.job(tool),
         _ => OwnJob::never(tool.name),
     };
     let mut well = match meaning {
-        Meaning::Combine(job) => job.run(&mut out),
-        Meaning::Keyed(job) => job.run(&mut out),
-        Meaning::Check(job) => {
+        SumJob::Combine(job) => job.run(&mut out),
+        SumJob::Keyed(job) => job.run(&mut out),
+        SumJob::Check(job) => {
             watch(job.progress || unasked, &counters, || job.run(tool, &counters, stop, &mut out))
         }
-        Meaning::Print(job) => {
+        SumJob::Print(job) => {
             watch(job.progress || unasked, &counters, || print(tool, job, &listed, &counters, stop, &mut out))
         }
     };
@@ -118,8 +118,8 @@ fn start(tool: Personality, meaning: &Meaning) -> ExitCode {
     listed.end(status, stop.load(Ordering::Relaxed), &counters);
     if interrupted {
         let left = match meaning {
-            Meaning::Check(_) => "files not listed were not checked; to check all, run",
-            Meaning::Print(PrintJob { waybill: Some(_), .. }) if listed.is_short() => {
+            SumJob::Check(_) => "files not listed were not checked; to check all, run",
+            SumJob::Print(PrintJob { waybill: Some(_), .. }) if listed.is_short() => {
                 "nothing was written to the waybill; to write it, run"
             }
             _ if listed.is_kept() => "files not listed were not hashed; to resume, run",
@@ -135,7 +135,7 @@ fn exit(well: bool) -> ExitCode {
 }
 
 fn watch<T>(wanted: bool, counters: &Counters, work: impl FnOnce() -> T) -> T {
-    progress::watch(wanted, || Standing::from(counters), work)
+    progress::watch(wanted, || ProgressSnapshot::from(counters), work)
 }
 
 /// Prints the digests of all files; returns true if all could be read.
@@ -177,7 +177,7 @@ fn print_all(
         // An error is ignored: with the current limit, fewer directories stay open.
         let _ = haul_sys::process::raise_open_file_limit();
     }
-    let begun = job.waybill.as_ref().map(|order| Receipt::begin(tool, order, listed)).transpose();
+    let begun = job.waybill.as_ref().map(|order| OpenWaybill::begin(tool, order, listed)).transpose();
     let (receipt, known) = match begun {
         Ok(begun) => {
             begun.map_or((None, None), |(receipt, known)| (Some(receipt.with_operands(&job.files)), known))
@@ -187,7 +187,7 @@ fn print_all(
             return false;
         }
     };
-    let known = known.zip(receipt.as_ref().map(Receipt::root));
+    let known = known.zip(receipt.as_ref().map(OpenWaybill::root));
     let opened = job.store.as_ref().map(|order| order.open().map(|store| (order, store)));
     let store = match opened.transpose() {
         Ok(store) => store,
@@ -198,19 +198,19 @@ fn print_all(
     };
     let walk = Walk::new(operands, Arc::clone(&job.recipe), job.recurse);
     let mut settings = job.settings.clone();
-    settings.leaves = receipt.as_ref().and_then(Receipt::leaves);
+    settings.leaves = receipt.as_ref().and_then(OpenWaybill::leaves);
     let (mut well, mut spared) = (true, 0_u64);
     let mut line = Vec::new();
-    let keep = || receipt.iter().for_each(Receipt::keep);
-    let mut take = |ticket: Walked, outcome: Outcome| match (ticket, outcome) {
-        (Walked::File(path), Outcome::Done(_))
+    let keep = || receipt.iter().for_each(OpenWaybill::keep);
+    let mut take = |ticket: WalkTag, outcome: Outcome| match (ticket, outcome) {
+        (WalkTag::File(path), Outcome::Done(_))
             if job.store.as_ref().is_some_and(|order| order.is_own(&path)) => {}
-        (Walked::File(path), Outcome::Done(mut sums)) => {
+        (WalkTag::File(path), Outcome::Done(mut sums)) => {
             let aside = store.as_ref().map(|_| sums.clone());
             if let Some(receipt) = &receipt {
                 match receipt.add(&path, &mut sums) {
-                    Ok(Noted::Written) => {}
-                    Ok(Noted::TheWaybillItself) => return,
+                    Ok(AddOutcome::Written) => {}
+                    Ok(AddOutcome::TheWaybillItself) => return,
                     Err(error) => {
                         well = false;
                         out.complain_of(&path, &error.to_string());
@@ -236,19 +236,19 @@ fn print_all(
         }
         // The end by a signal is reported once, at the end.
         (_, Outcome::Failed(SumError::Stopped)) => well = false,
-        (Walked::File(path), Outcome::Failed(error)) => {
+        (WalkTag::File(path), Outcome::Failed(error)) => {
             well = false;
             tell(tool, &path, &error, out);
         }
-        (Walked::File(_), Outcome::Nothing) => {}
-        (Walked::Malformed(complaint), _) => {
+        (WalkTag::File(_), Outcome::Nothing) => {}
+        (WalkTag::Malformed(complaint), _) => {
             well = false;
             out.complain(&complaint);
         }
     };
-    let orders = Sparing::new(walk, known);
+    let orders = ReusingOrders::new(walk, known);
     listed.during(counters, keep, || {
-        hash(&settings, orders, counters, stop, |Spared { walked, sums }, outcome| {
+        hash(&settings, orders, counters, stop, |OrderTag { walked, sums }, outcome| {
             if let Some(sums) = &sums {
                 spared += 1;
                 counters.was_done_before(sums.range.len());
@@ -257,7 +257,7 @@ fn print_all(
         });
     });
     if spared > 0 {
-        let text = format!("went on: {spared} files were hashed before and not touched since");
+        let text = format!("resumed: {spared} files already hashed and unchanged since");
         out.complain(&text);
     }
     if let Some(receipt) = &receipt {

@@ -2,7 +2,7 @@
 
 use super::personality::Personality;
 use super::quote::quotef;
-use crate::console::{complain, is_unheard};
+use crate::console::{complain, has_stderr_failed};
 use haul_engine::sum::reason;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -30,9 +30,9 @@ pub(crate) struct Output<'a> {
 }
 
 /// Substitute for a missing standard output: every write fails with the kernel's error.
-struct Closed(Option<i32>);
+struct ClosedStdout(Option<i32>);
 
-impl Write for Closed {
+impl Write for ClosedStdout {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
         Err(self.0.map_or_else(|| io::ErrorKind::BrokenPipe.into(), io::Error::from_raw_os_error))
     }
@@ -51,7 +51,7 @@ impl<'a> Output<'a> {
         // A duplicated descriptor, because the library silently discards output to a closed one.
         let out: Box<dyn Write + Send> = match io::stdout().as_fd().try_clone_to_owned() {
             Ok(fd) => Box::new(File::from(fd)),
-            Err(error) => Box::new(Closed(error.raw_os_error())),
+            Err(error) => Box::new(ClosedStdout(error.raw_os_error())),
         };
         Output {
             tool,
@@ -145,6 +145,6 @@ impl<'a> Output<'a> {
             };
             complain(format!("{}: write error{why}\n", self.tool).as_bytes());
         }
-        self.broken.is_none() && !(self.is_gnus && is_unheard())
+        self.broken.is_none() && !(self.is_gnus && has_stderr_failed())
     }
 }

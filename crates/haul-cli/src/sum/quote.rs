@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_quoted_as_the_coreutils_do() {
+    fn names_are_quoted_as_by_coreutils() {
         let cases: [(&[u8], &str); 13] = [
             (b"plain-1.txt", "plain-1.txt"),
             (b"no pe", "'no pe'"),

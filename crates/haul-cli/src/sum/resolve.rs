@@ -1,15 +1,15 @@
 //! Resolution of the options of `haul sum`.
 
 use super::args::Args;
-use super::check::{CheckJob, Manner, Reading};
+use super::check::{CheckJob, ListTool, OutputOptions};
 use super::combine::CombineJob;
 use super::format::{Format, Shape};
 use super::keyed::KeyedJob;
 use super::line::LineRules;
 use super::list::ListKind;
 use super::personality::{Family, Personality};
-use super::store::StoreOrder;
-use super::waybill::WaybillOrder;
+use super::store::StoreRequest;
+use super::waybill::WaybillRequest;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Settings};
 use haul_model::{ByteLen, ByteOffset, LeafSize, ObjectSize, limits, parse_size};
@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 /// Resolved job of the command.
-pub(crate) enum Meaning {
+pub(crate) enum SumJob {
     /// Print digests.
     Print(PrintJob),
     /// Check lists.
@@ -28,17 +28,17 @@ pub(crate) enum Meaning {
     Keyed(KeyedJob),
 }
 
-impl Meaning {
+impl SumJob {
     /// Returns true if standard input is read, for names, lists or bytes.
     pub(crate) fn reads_stdin(&self) -> bool {
         let dash = |paths: &[OsString]| paths.iter().any(|path| path == "-");
         match self {
-            Meaning::Print(PrintJob { files: Files::Given(paths), .. }) => dash(paths),
-            Meaning::Print(PrintJob { files: Files::Listed(lists, _), .. }) => dash(lists),
-            Meaning::Check(job) => dash(&job.lists),
-            Meaning::Combine(job) => job.parts.is_empty(),
+            SumJob::Print(PrintJob { files: Files::Given(paths), .. }) => dash(paths),
+            SumJob::Print(PrintJob { files: Files::Listed(lists, _), .. }) => dash(lists),
+            SumJob::Check(job) => dash(&job.lists),
+            SumJob::Combine(job) => job.parts.is_empty(),
             // Files are read one after the other, without polling the stop flag.
-            Meaning::Keyed(_) => true,
+            SumJob::Keyed(_) => true,
         }
     }
 }
@@ -56,9 +56,9 @@ pub(crate) struct PrintJob {
     pub(crate) named: bool,
     pub(crate) progress: bool,
     /// Waybill to write.
-    pub(crate) waybill: Option<WaybillOrder>,
+    pub(crate) waybill: Option<WaybillRequest>,
     /// Store of digests with the files.
-    pub(crate) store: Option<StoreOrder>,
+    pub(crate) store: Option<StoreRequest>,
 }
 
 /// Source of the names of files.
@@ -76,24 +76,24 @@ const DEFAULT_LEAF: u64 = limits::OBJECT_BYTES_DEFAULT;
 const MSUM_LEAF: u64 = 1 << 30;
 
 /// Resolves the arguments. The error is a message in the tool's wording.
-pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> {
+pub(crate) fn resolve(tool: Personality, args: Args) -> Result<SumJob, String> {
     complain_of_contradictions(&args)?;
     let algorithms = algorithms(tool, &args)?;
     if args.combine {
-        return Ok(Meaning::Combine(combine_job(tool, &args, &algorithms)?));
+        return Ok(SumJob::Combine(combine_job(tool, &args, &algorithms)?));
     }
     let settings = settings_of(&args)?;
     let form = form(tool, &args)?;
     if args.check {
-        return Ok(Meaning::Check(check_job(tool, args, algorithms, form, settings)?));
+        return Ok(SumJob::Check(check_job(tool, args, algorithms, form, settings)?));
     }
     let format = format(tool, &args, algorithms.len())?;
     let (offset, length) = range(&args)?;
     let named = !args.files.is_empty();
     let files = match (args.files_from, args.read_stdin) {
-        (Some(_), true) => return Err("--files-from and --read-stdin exclude each other".to_owned()),
+        (Some(_), true) => return Err("cannot combine --files-from with --read-stdin".to_owned()),
         (Some(_), _) | (_, true) if named => {
-            return Err("file operands cannot be combined with a list of files".to_owned());
+            return Err("cannot combine file operands with a list of files".to_owned());
         }
         (Some(list), _) => Files::Listed(vec![list], ListKind::Names(if args.null { 0 } else { b'\n' })),
         (None, true) => Files::Listed(vec!["-".into()], ListKind::Ranges),
@@ -109,19 +109,19 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
     let mut recipe = Recipe { algorithms, form };
     let is_part = offset.0 > 0 || length.is_some();
     if args.store.as_deref() == Some("waybill") && args.waybill.is_none() {
-        return Err("--store=waybill: name the waybill with --waybill FILE".to_owned());
+        return Err("--store=waybill needs --waybill FILE".to_owned());
     }
     let leaf = args.leaf.as_deref().map(|text| leaf(text, settings.object)).transpose()?;
     if leaf.is_some() && args.waybill.is_none() {
-        return Err("--leaf needs --waybill FILE, which keeps the leaves".to_owned());
+        return Err("--leaf needs --waybill FILE, which stores the leaf digests".to_owned());
     }
     let waybill = args
         .waybill
-        .map(|path| WaybillOrder::resolve((path, leaf), &files, is_part, settings.object, &mut recipe))
+        .map(|path| WaybillRequest::resolve((path, leaf), &files, is_part, settings.object, &mut recipe))
         .transpose()?;
     let store = args.store.filter(|form| form != "waybill");
     let store = store
-        .map(|form| StoreOrder::resolve(&form, &files, is_part, settings.object, &asked, &mut recipe))
+        .map(|form| StoreRequest::resolve(&form, &files, is_part, settings.object, &asked, &mut recipe))
         .transpose()?;
     let recipe = Arc::new(recipe);
     let (recurse, progress) = (args.recursive, args.progress);
@@ -138,7 +138,7 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<Meaning, String> 
         waybill,
         store,
     };
-    Ok(Meaning::Print(shown))
+    Ok(SumJob::Print(shown))
 }
 
 /// Reports the contradictions that the coreutils refuse, in their wording.
@@ -151,9 +151,9 @@ fn complain_of_contradictions(args: &Args) -> Result<(), String> {
         let mode = "the --binary and --text options are meaningless when verifying checksums";
         given(args.binary || args.text, mode)?;
         given(args.read_stdin, "the --read-stdin option is meaningless when verifying checksums")?;
-        given(args.store.is_some(), "--store and --check exclude each other; see 'haul verify'")?;
-        given(args.leaf.is_some(), "--leaf and --check exclude each other; see 'haul verify --locate'")?;
-        given(args.waybill.is_some(), "--waybill and --check exclude each other; see 'haul verify'")?;
+        given(args.store.is_some(), "cannot combine --store with --check; see 'haul verify'")?;
+        given(args.leaf.is_some(), "cannot combine --leaf with --check; see 'haul verify --locate'")?;
+        given(args.waybill.is_some(), "cannot combine --waybill with --check; see 'haul verify'")?;
         return given(
             args.files_from.is_some(),
             "the --files-from option is meaningless when verifying checksums",
@@ -191,18 +191,18 @@ fn leaf(text: &str, object: ObjectSize) -> Result<LeafSize, String> {
 }
 
 pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
-    let mut settings = match &args.threads {
-        Some(text) => {
-            let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
-            let most = limits::WORKERS_MAX;
-            Settings::for_workers(
-                wanted
-                    .ok_or_else(|| format!("invalid number of threads '{text}': 1 to {most} are possible"))?,
-            )
-        }
-        None if is_one_small_file(args) => Settings::for_workers(1),
-        None => Settings::new(),
-    };
+    let mut settings =
+        match &args.threads {
+            Some(text) => {
+                let wanted = text.parse().ok().filter(|wanted| (1..=limits::WORKERS_MAX).contains(wanted));
+                let most = limits::WORKERS_MAX;
+                Settings::for_workers(wanted.ok_or_else(|| {
+                    format!("invalid number of threads '{text}': valid values are 1 to {most}")
+                })?)
+            }
+            None if is_one_small_file(args) => Settings::for_workers(1),
+            None => Settings::new(),
+        };
     if let Some(text) = &args.buffer_size {
         let bytes = size(text, 1 << 20)?.clamp(4096, limits::BLOCK_BYTES_MAX as u64);
         settings.block_bytes = (bytes as usize).next_multiple_of(4096);
@@ -211,7 +211,7 @@ pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
         settings.object = ObjectSize::new(size(text, 1)?).map_err(|error| error.to_string())?;
     }
     if args.direct_read && args.fadvise_read {
-        return Err("--direct-read and --fadvise-read exclude each other".to_owned());
+        return Err("cannot combine --direct-read with --fadvise-read".to_owned());
     }
     settings.direct = args.direct_read;
     settings.drop_behind = args.fadvise_read;
@@ -235,10 +235,10 @@ fn form(tool: Personality, args: &Args) -> Result<Form, String> {
     let split = split.filter(|&bytes| bytes > 0);
     let leaf = args.hash_leaf_size.as_deref().map(|text| size(text, 1 << 10)).transpose()?;
     if tree.is_some() && (split.is_some() || leaf.is_some()) {
-        return Err("--tree excludes --split-size and --hash-leaf-size".to_owned());
+        return Err("cannot combine --tree with --split-size or --hash-leaf-size".to_owned());
     }
     if tree == Some(0) || leaf == Some(0) {
-        return Err("a leaf of a hash tree holds at least one byte".to_owned());
+        return Err("invalid leaf size 0: a leaf has at least one byte".to_owned());
     }
     let msum = tool.family == Family::Msum;
     if tree.is_none() && split.is_none() && (msum || leaf.is_none()) && !args.check {
@@ -253,7 +253,7 @@ fn form(tool: Personality, args: &Args) -> Result<Form, String> {
     if let Some(split) = split
         && (split < leaf || !(split / leaf).is_power_of_two() || split % leaf != 0)
     {
-        return Err("the split size must be the size of a leaf times a power of two".to_owned());
+        return Err("invalid split size: it must be the leaf size times a power of two".to_owned());
     }
     Ok(tree_form(leaf, split, args.check_tree))
 }
@@ -276,7 +276,7 @@ fn format(tool: Personality, args: &Args, algorithms: usize) -> Result<Format, S
             .filter_map(|(on, name)| on.then_some(name))
             .collect();
     if let [first, second, ..] = asked[..] {
-        return Err(format!("{first} and {second} exclude each other"));
+        return Err(format!("cannot combine {first} with {second}"));
     }
     let shape = match () {
         () if args.json => Shape::Json,
@@ -301,8 +301,8 @@ fn check_job(
     let guess = !asked && tool.family == Family::Haul;
     let others = Algorithm::ALL.iter().filter(|other| guess && other.is_cryptographic());
     let untagged: Vec<Algorithm> = algorithms.into_iter().chain(others.copied()).collect();
-    let reading = Reading::Field(LineRules { untagged, guess, tagged, mutil: tool.reads_mutil_lines() });
-    let manner = Manner {
+    let reading = ListTool::Field(LineRules { untagged, guess, tagged, mutil: tool.reads_mutil_lines() });
+    let output_options = OutputOptions {
         quiet: args.quiet,
         status: args.status,
         strict: args.strict,
@@ -315,18 +315,18 @@ fn check_job(
         Form::Tree { leaf, subtree } => (leaf, subtree.unwrap_or(leaf)),
         Form::Plain | Form::Objects { .. } => (ByteLen(DEFAULT_LEAF), ByteLen(DEFAULT_LEAF)),
     };
-    Ok(CheckJob { settings, reading, manner, lists, leaf, subtree, progress: args.progress })
+    Ok(CheckJob { settings, reading, output_options, lists, leaf, subtree, progress: args.progress })
 }
 
 fn combine_job(tool: Personality, args: &Args, algorithms: &[Algorithm]) -> Result<CombineJob, String> {
     let [algorithm] = algorithms[..] else {
-        return Err("--combine joins values of one algorithm at a time".to_owned());
+        return Err("--combine accepts one algorithm at a time; choose one with -a".to_owned());
     };
     if args.algorithm.is_empty() && tool.family == Family::Haul {
-        return Err("--combine needs -a to say what the values are".to_owned());
+        return Err("--combine needs -a with the algorithm of the values".to_owned());
     }
     if args.check {
-        return Err("--combine and --check exclude each other".to_owned());
+        return Err("cannot combine --combine with --check".to_owned());
     }
     Ok(CombineJob { algorithm, parts: args.files.clone(), json: args.json })
 }

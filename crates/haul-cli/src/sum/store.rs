@@ -2,10 +2,10 @@
 
 use super::resolve::Files;
 use haul_digest::{Algorithm, Digest};
-use haul_engine::stored::{Form as Stored, HIDDEN, Known, Store, StoreError};
+use haul_engine::stored::{Form as Stored, HIDDEN, Store, StoreError, StoredFileInfo};
 use haul_engine::sum::{Form, Recipe, Sums};
 use haul_engine::waybill::{ObjectSums, Root};
-use haul_log::waybill::PathFault;
+use haul_log::waybill::PathError;
 use haul_model::ObjectSize;
 use haul_sys::Stat;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use thiserror::Error;
 
 /// Store of the digests, and the digests that are also printed.
 #[derive(Debug)]
-pub(crate) struct StoreOrder {
+pub(crate) struct StoreRequest {
     form: Stored,
     root: Root,
     /// Requested digests; the store may keep one more.
@@ -23,7 +23,7 @@ pub(crate) struct StoreOrder {
 }
 
 /// Digests of a file for the store, saved before other consumers take parts of them.
-pub(super) struct SetAside {
+pub(super) struct SavedDigests {
     facts: Option<Box<Stat>>,
     digests: Vec<Digest>,
     objects: Option<ObjectSums>,
@@ -31,16 +31,16 @@ pub(super) struct SetAside {
 
 /// Error that prevents storing a file's digests.
 #[derive(Debug, Error)]
-pub(super) enum NotKept {
-    #[error("no digests were stored: its path is refused: {0}")]
-    Path(#[from] PathFault),
-    #[error("no digests were stored: it is no regular file")]
+pub(super) enum StoreFailure {
+    #[error("no digests were stored: invalid path: {0}")]
+    Path(#[from] PathError),
+    #[error("no digests were stored: not a regular file")]
     Stream,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl StoreOrder {
+impl StoreRequest {
     /// Resolves the option, and makes the recipe compute the needed digests. `asked` holds the
     /// printed ones.
     pub(super) fn resolve(
@@ -50,24 +50,25 @@ impl StoreOrder {
         object: ObjectSize,
         asked: &[Algorithm],
         recipe: &mut Recipe,
-    ) -> Result<StoreOrder, String> {
+    ) -> Result<StoreRequest, String> {
         let known = Stored::ALL.iter().find(|(_, known)| *known == name);
         let &(form, _) = known.ok_or_else(|| {
             format!(
-                "--store={name}: the forms are xattr, tree, xrootd, eos and waybill (with --waybill FILE)"
+                "--store={name}: unknown form; valid forms are xattr, tree, xrootd, eos and waybill (with --waybill FILE)"
             )
         })?;
         if matches!(recipe.form, Form::Tree { .. }) {
-            return Err("--store keeps plain digests: it can't be combined with hash trees".to_owned());
+            return Err("cannot combine --store with hash trees: it stores plain digests".to_owned());
         }
         if is_part {
             return Err(
-                "--store is about whole files: it can't be combined with --offset or --length".to_owned()
+                "cannot combine --store with --offset or --length: it stores digests of complete files"
+                    .to_owned(),
             );
         }
         let root = match files {
             Files::Given(paths) if paths.iter().any(|path| path == "-") => {
-                return Err("--store is about files: the standard input is none".to_owned());
+                return Err("cannot combine --store with standard input; name files".to_owned());
             }
             // If one directory is named, the store is located in it, so that `haul verify` of the
             // directory finds it.
@@ -80,17 +81,19 @@ impl StoreOrder {
             Files::Listed(..) => Root::new(".".into()),
         };
         if let Some(other) = asked.iter().find(|algorithm| !form.takes(**algorithm)) {
-            return Err(format!("--store={name} has no place for {other}; choose with -a, or another form"));
+            return Err(format!(
+                "--store={name} cannot store {other}; use another algorithm with -a, or another form"
+            ));
         }
         if form == Stored::Eos && asked.len() > 1 {
-            return Err("--store=eos keeps one checksum for a file; name one with -a".to_owned());
+            return Err("--store=eos stores one checksum per file; choose one with -a".to_owned());
         }
         if form.keeps_objects() && recipe.form == Form::Plain {
             recipe.algorithms.retain(|&algorithm| algorithm != Algorithm::Blake3);
             recipe.algorithms.insert(0, Algorithm::Blake3);
             recipe.form = Form::Objects { size: object, sample: None };
         }
-        Ok(StoreOrder { form, root, shown: asked.to_vec() })
+        Ok(StoreRequest { form, root, shown: asked.to_vec() })
     }
 
     pub(super) fn open(&self) -> Result<Store, StoreError> {
@@ -104,20 +107,21 @@ impl StoreOrder {
     }
 
     /// Saves the digests for the store, and leaves only the requested digests in `sums`.
-    pub(super) fn set_aside(&self, sums: &mut Sums) -> SetAside {
+    pub(super) fn set_aside(&self, sums: &mut Sums) -> SavedDigests {
         let digests = sums.digests.clone();
         sums.digests.retain(|digest| self.shown.contains(&digest.algorithm()));
         sums.digests.sort_by_key(|digest| self.shown.iter().position(|asked| *asked == digest.algorithm()));
-        SetAside { facts: sums.facts.clone(), digests, objects: sums.objects.clone() }
+        SavedDigests { facts: sums.facts.clone(), digests, objects: sums.objects.clone() }
     }
 
     /// Stores the saved digests of a file.
-    pub(super) fn keep(&self, store: &Store, path: &OsStr, aside: SetAside) -> Result<(), NotKept> {
-        let facts = aside.facts.ok_or(NotKept::Stream)?;
+    pub(super) fn keep(&self, store: &Store, path: &OsStr, aside: SavedDigests) -> Result<(), StoreFailure> {
+        let facts = aside.facts.ok_or(StoreFailure::Stream)?;
         let rel = self.root.path_of(path)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-        let known = Known { facts: &facts, digests: &aside.digests, objects: aside.objects.as_ref(), now };
+        let known =
+            StoredFileInfo { facts: &facts, digests: &aside.digests, objects: aside.objects.as_ref(), now };
         Ok(store.put(path, &rel, &known)?)
     }
 }

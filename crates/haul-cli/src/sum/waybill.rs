@@ -2,13 +2,15 @@
 
 use super::personality::{Family, Personality};
 use super::resolve::Files;
-use crate::jobs::keeping::StateArgs;
+use crate::jobs::log_args::StateArgs;
 use crate::jobs::own::OwnJob;
 use crate::receipt;
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe, Sums};
-use haul_engine::waybill::{Bill, BillError, FileFacts, Known, LeafStore, Named, Root, Wanted, file_entry};
-use haul_log::waybill::PathFault;
+use haul_engine::waybill::{
+    EarlierDigests, FileFacts, LeafStore, Named, Root, Wanted, WaybillError, WaybillWriter, file_entry,
+};
+use haul_log::waybill::PathError;
 use haul_model::{LeafSize, ObjectSize};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +20,7 @@ use thiserror::Error;
 
 /// Waybill to write, and the digests that are printed.
 #[derive(Debug)]
-pub(crate) struct WaybillOrder {
+pub(crate) struct WaybillRequest {
     path: OsString,
     root: Root,
     /// Requested digests; the waybill may need one more.
@@ -32,7 +34,7 @@ pub(crate) struct WaybillOrder {
     comes_again: bool,
 }
 
-impl WaybillOrder {
+impl WaybillRequest {
     /// Determines the root of the paths, and makes the recipe keep objects, whose digests are
     /// BLAKE3.
     pub(super) fn resolve(
@@ -41,18 +43,17 @@ impl WaybillOrder {
         is_part: bool,
         object: ObjectSize,
         recipe: &mut Recipe,
-    ) -> Result<WaybillOrder, String> {
+    ) -> Result<WaybillRequest, String> {
         if recipe.form != Form::Plain {
-            return Err("--waybill keeps plain digests: it can't be combined with hash trees".to_owned());
+            return Err("cannot combine --waybill with hash trees: a waybill holds plain digests".to_owned());
         }
         if is_part {
-            return Err(
-                "--waybill is about whole files: it can't be combined with --offset or --length".to_owned()
-            );
+            return Err("cannot combine --waybill with --offset or --length: a waybill lists complete files"
+                .to_owned());
         }
         let root = match files {
             Files::Given(paths) if paths.iter().any(|path| path == "-") => {
-                return Err("--waybill is about files: the standard input is none".to_owned());
+                return Err("cannot combine --waybill with standard input; name files".to_owned());
             }
             Files::Given(paths) => Root::of_operands(paths).ok_or(
                 "with --waybill, name all files relative to one directory, or all by absolute paths",
@@ -66,7 +67,7 @@ impl WaybillOrder {
         // A list from standard input cannot be read again.
         let comes_again = !matches!(files, Files::Listed(names, _) if names.iter().any(|name| name == "-"));
         let algorithms = recipe.algorithms.clone();
-        Ok(WaybillOrder { path, root, shown, algorithms, object, leaf, comes_again })
+        Ok(WaybillRequest { path, root, shown, algorithms, object, leaf, comes_again })
     }
 
     /// Returns the job that writes the waybill. It is resumable under haul's own name. (Under
@@ -81,20 +82,20 @@ impl WaybillOrder {
 }
 
 /// The waybill in progress.
-pub(super) struct Receipt<'a> {
-    order: &'a WaybillOrder,
-    bill: Bill,
+pub(super) struct OpenWaybill<'a> {
+    order: &'a WaybillRequest,
+    waybill_writer: WaybillWriter,
     leaves: Option<Arc<LeafStore>>,
     /// Operands that are links, or that a link leads out of the root. Beneath a directory, the walk
     /// follows no link.
-    linked: HashMap<PathBuf, Result<Named, PathFault>>,
+    linked: HashMap<PathBuf, Result<Named, PathError>>,
     /// True if the files come from a list: each of them is an operand.
     are_listed: bool,
 }
 
 /// Result of adding a file to the waybill.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Noted {
+pub(super) enum AddOutcome {
     /// The file has an entry.
     Written,
     /// The file is the waybill, which cannot hold its own digest.
@@ -104,35 +105,41 @@ pub(super) enum Noted {
 /// Error of a file without an entry.
 #[derive(Debug, Error)]
 pub(super) enum NoEntry {
-    #[error("not in the waybill: its path is refused: {0}")]
-    Path(#[from] PathFault),
-    #[error("not in the waybill: it is no regular file")]
+    #[error("not added to the waybill: invalid path: {0}")]
+    Path(#[from] PathError),
+    #[error("not added to the waybill: not a regular file")]
     Stream,
 }
 
-impl<'a> Receipt<'a> {
+impl<'a> OpenWaybill<'a> {
     /// Starts the waybill of a job, or rewrites the one of an interrupted run; the digests of that
     /// run are then known.
     pub(super) fn begin(
         tool: Personality,
-        order: &'a WaybillOrder,
+        order: &'a WaybillRequest,
         job: &OwnJob,
-    ) -> Result<(Receipt<'a>, Option<Known>), BillError> {
+    ) -> Result<(OpenWaybill<'a>, Option<EarlierDigests>), WaybillError> {
         let told = receipt::job(tool.name, &order.root);
-        let leaf_store = |bill: &Bill| order.leaf.map(|leaf| bill.leaf_store(leaf, order.object)).transpose();
-        let Some(listing) = job.listing() else {
-            let bill = Bill::begin(&order.path, &told)?;
-            let leaves = leaf_store(&bill)?;
-            return Ok((Receipt { order, bill, leaves, linked: HashMap::new(), are_listed: false }, None));
+        let leaf_store = |waybill_writer: &WaybillWriter| {
+            order.leaf.map(|leaf| waybill_writer.leaf_store(leaf, order.object)).transpose()
+        };
+        let Some(deferred_record) = job.deferred_record() else {
+            let waybill_writer = WaybillWriter::begin(&order.path, &told)?;
+            let leaves = leaf_store(&waybill_writer)?;
+            return Ok((
+                OpenWaybill { order, waybill_writer, leaves, linked: HashMap::new(), are_listed: false },
+                None,
+            ));
         };
         let mut store = None;
-        let wanted = |bill: &Bill| {
-            store = leaf_store(bill)?;
+        let wanted = |waybill_writer: &WaybillWriter| {
+            store = leaf_store(waybill_writer)?;
             Ok(Wanted { algorithms: order.algorithms.clone(), object: order.object, leaves: store.clone() })
         };
-        let (bill, known) = Bill::begin_or_go_on(&order.path, &told, listing, wanted)?;
-        let leaves = if store.is_none() { leaf_store(&bill)? } else { store };
-        Ok((Receipt { order, bill, leaves, linked: HashMap::new(), are_listed: false }, known))
+        let (waybill_writer, known) =
+            WaybillWriter::begin_or_resume(&order.path, &told, deferred_record, wanted)?;
+        let leaves = if store.is_none() { leaf_store(&waybill_writer)? } else { store };
+        Ok((OpenWaybill { order, waybill_writer, leaves, linked: HashMap::new(), are_listed: false }, known))
     }
 
     /// Returns the directory that paths are relative to.
@@ -142,12 +149,12 @@ impl<'a> Receipt<'a> {
 
     /// Flushes the written entries, so that a later run can resume from there.
     pub(super) fn keep(&self) {
-        self.bill.keep();
+        self.waybill_writer.keep();
     }
 
     /// Deletes the resume state after the job has finished.
-    pub(super) fn forget(&self) -> Result<(), BillError> {
-        self.bill.forget()
+    pub(super) fn forget(&self) -> Result<(), WaybillError> {
+        self.waybill_writer.forget()
     }
 
     /// Returns the temporary store of leaves, if they are kept.
@@ -156,15 +163,15 @@ impl<'a> Receipt<'a> {
     }
 
     /// Writes a file's entry, and leaves only the requested digests in `sums`.
-    pub(super) fn add(&self, path: &OsStr, sums: &mut Sums) -> Result<Noted, NoEntry> {
+    pub(super) fn add(&self, path: &OsStr, sums: &mut Sums) -> Result<AddOutcome, NoEntry> {
         let all = std::mem::take(&mut sums.digests);
         let asked = self.order.shown.iter();
         sums.digests = asked
             .filter_map(|asked| all.iter().copied().find(|digest| digest.algorithm() == *asked))
             .collect();
         let facts = sums.facts.take().ok_or(NoEntry::Stream)?;
-        if facts.identity() == self.bill.identity() {
-            return Ok(Noted::TheWaybillItself);
+        if facts.identity() == self.waybill_writer.identity() {
+            return Ok(AddOutcome::TheWaybillItself);
         }
         let size = sums.range.len();
         let (objects, leaves) = (sums.objects.as_ref(), sums.leaf_sums.take());
@@ -173,15 +180,15 @@ impl<'a> Receipt<'a> {
         let named = self.named(Path::new(path))?;
         let entry = file_entry(named.file, &facts, &file);
         if let Some(link) = named.link {
-            self.bill.add(&link, None, None);
+            self.waybill_writer.add(&link, None, None);
         }
-        self.bill.add_read(&entry, objects, leaves, &facts);
-        Ok(Noted::Written)
+        self.waybill_writer.add_read(&entry, objects, leaves, &facts);
+        Ok(AddOutcome::Written)
     }
 
     /// Finds the operands that are reached through links, once for all files.
-    pub(super) fn with_operands(mut self, files: &Files) -> Receipt<'a> {
-        let Files::Given(operands) = files else { return Receipt { are_listed: true, ..self } };
+    pub(super) fn with_operands(mut self, files: &Files) -> OpenWaybill<'a> {
+        let Files::Given(operands) = files else { return OpenWaybill { are_listed: true, ..self } };
         let mut clear: Option<&Path> = None;
         for path in operands.iter().map(Path::new) {
             // Files of one directory are reached through the same links.
@@ -192,7 +199,7 @@ impl<'a> Receipt<'a> {
             let named = self.order.root.named(path.as_os_str());
             match &named {
                 Ok(Named { link: None, .. }) => clear = path.parent(),
-                Ok(_) | Err(PathFault::LeadsOut) => drop(self.linked.insert(path.to_owned(), named)),
+                Ok(_) | Err(PathError::LeadsOut) => drop(self.linked.insert(path.to_owned(), named)),
                 // A directory can have a path that no file can have, such as the root's.
                 Err(_) => {}
             }
@@ -201,7 +208,7 @@ impl<'a> Receipt<'a> {
     }
 
     /// Returns the names of a file in the waybill.
-    fn named(&self, path: &Path) -> Result<Named, PathFault> {
+    fn named(&self, path: &Path) -> Result<Named, PathError> {
         if self.are_listed {
             return self.order.root.named(path.as_os_str());
         }
@@ -216,16 +223,16 @@ impl<'a> Receipt<'a> {
         }
     }
 
-    fn unlinked(&self, path: &Path) -> Result<Named, PathFault> {
+    fn unlinked(&self, path: &Path) -> Result<Named, PathError> {
         Ok(Named { link: None, file: self.order.root.path_of(path.as_os_str())? })
     }
 
     /// Removes the section.
-    pub(super) fn discard(&self) -> Result<(), BillError> {
-        self.bill.discard()
+    pub(super) fn discard(&self) -> Result<(), WaybillError> {
+        self.waybill_writer.discard()
     }
 
-    pub(super) fn close(&self) -> Result<(), BillError> {
-        self.bill.close().map(drop)
+    pub(super) fn close(&self) -> Result<(), WaybillError> {
+        self.waybill_writer.close().map(drop)
     }
 }

@@ -1,11 +1,11 @@
 //! `xxhsum`: its options, read letter by letter up to the first file.
 
 use super::args::{self, Args, Stop};
-use super::check::{CheckJob, Manner, Reading};
+use super::check::{CheckJob, ListTool, OutputOptions};
 use super::format::{Format, Shape};
 use super::list::ListKind;
 use super::personality::Personality;
-use super::resolve::{Files, Meaning, PrintJob, settings_of};
+use super::resolve::{Files, PrintJob, SumJob, settings_of};
 use haul_digest::Algorithm;
 use haul_engine::sum::{Form, Recipe};
 use haul_model::{ByteLen, ByteOffset};
@@ -19,31 +19,31 @@ Usage: xxhsum [OPTION]... [FILE]...
 
 Print or check xxHash checksums. With no FILE, or when FILE is -, read standard input.
 
-  -H#              the algorithm: 0 or 32, 1 or 64 (without this option), 2 or 128, 3 for XXH3 with 64 bits
-      --tag        ALGORITHM (FILE) = DIGEST
-      --little-endian  digests with their lowest byte first
-      --files-from  the FILEs are lists of names, one a line
+  -H#              select the algorithm: 0 or 32, 1 or 64 (default), 2 or 128, 3 for XXH3 with 64 bits
+      --tag        print ALGORITHM (FILE) = DIGEST
+      --little-endian  print digests with the lowest byte first
+      --files-from  read names of files from the FILEs, one per line
   -c, --check      read lists of checksums and check the files they name
-  -q, --quiet      with -c, don't print OK for each file that is
-      --status     with -c, print nothing; the exit status tells
-      --ignore-missing  with -c, pass over files that are missing
-      --strict     with -c, fail for lines that are no checksums
-  -w, --warn       with -c, name lines that are no checksums
-      --binary     taken; files are always read so
-  -h, --help       print this
+  -q, --quiet      with -c, do not print OK for each matching file
+      --status     with -c, print nothing; only the exit status shows the result
+      --ignore-missing  with -c, skip missing files
+      --strict     with -c, fail for lines that are not checksums
+  -w, --warn       with -c, report lines that are not checksums
+      --binary     accepted and ignored: files are always read as binary
+  -h, --help       print this help
   -V, --version    print the version
 
-Benchmarks (-b, -i, --bench-all) are the work of 'haul bench'.
+Benchmarks (-b, -i, --bench-all) are part of 'haul bench'.
 ";
 
 /// Options as typed.
 #[derive(Debug)]
-struct Typed {
+struct ParsedArgs {
     algorithm: Algorithm,
     check: bool,
     lists: bool,
     little_endian: bool,
-    manner: Manner,
+    output_options: OutputOptions,
     tag: bool,
     files: Vec<OsString>,
 }
@@ -58,8 +58,8 @@ enum End {
 ///
 /// # Errors
 /// Returns the text to print instead of a result.
-pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<Meaning, Stop> {
-    match Typed::read(tool, args) {
+pub(super) fn read(tool: Personality, args: &[OsString]) -> Result<SumJob, Stop> {
+    match ParsedArgs::read(tool, args) {
         Ok(typed) if typed.files.is_empty() && std::io::stdin().is_terminal() => Err(wrong()),
         Ok(typed) => typed.meaning(),
         Err(End::Stop(stop)) => Err(stop),
@@ -71,14 +71,14 @@ fn wrong() -> Stop {
     Stop::Words { text: format!("Wrong parameters\n\n{HELP}"), well: false }
 }
 
-impl Typed {
-    fn read(tool: Personality, args: &[OsString]) -> Result<Typed, End> {
-        let mut typed = Typed {
+impl ParsedArgs {
+    fn read(tool: Personality, args: &[OsString]) -> Result<ParsedArgs, End> {
+        let mut typed = ParsedArgs {
             algorithm: tool.algorithm,
             check: false,
             lists: false,
             little_endian: false,
-            manner: Manner::default(),
+            output_options: OutputOptions::default(),
             tag: false,
             files: Vec::new(),
         };
@@ -102,11 +102,11 @@ impl Typed {
     fn long(&mut self, tool: Personality, word: &[u8]) -> Result<(), End> {
         match word {
             b"--check" => self.check = true,
-            b"--quiet" => self.manner.quiet = true,
-            b"--status" => self.manner.status = true,
-            b"--strict" => self.manner.strict = true,
-            b"--warn" => self.manner.warn = true,
-            b"--ignore-missing" => self.manner.ignore_missing = true,
+            b"--quiet" => self.output_options.quiet = true,
+            b"--status" => self.output_options.status = true,
+            b"--strict" => self.output_options.strict = true,
+            b"--warn" => self.output_options.warn = true,
+            b"--ignore-missing" => self.output_options.ignore_missing = true,
             // Binary is the only mode.
             b"--binary" => {}
             b"--tag" => self.tag = true,
@@ -128,8 +128,8 @@ impl Typed {
             rest = behind;
             match letter {
                 b'c' => self.check = true,
-                b'q' => self.manner.quiet = true,
-                b'w' => self.manner.warn = true,
+                b'q' => self.output_options.quiet = true,
+                b'w' => self.output_options.warn = true,
                 b'h' => return Err(End::Stop(Stop::Words { text: HELP.to_owned(), well: true })),
                 b'V' => return Err(version(tool)),
                 b'b' => return Err(benchmark()),
@@ -148,8 +148,8 @@ impl Typed {
         Ok(())
     }
 
-    fn meaning(self) -> Result<Meaning, Stop> {
-        let settings = settings_of(&Args::default()).map_err(Stop::Mistake)?;
+    fn meaning(self) -> Result<SumJob, Stop> {
+        let settings = settings_of(&Args::default()).map_err(Stop::UsageError)?;
         let named = !self.files.is_empty();
         // After the first file a dash is an ordinary name.
         let files = match named {
@@ -157,10 +157,10 @@ impl Typed {
             false => vec!["-".into()],
         };
         if self.check {
-            return Ok(Meaning::Check(CheckJob {
+            return Ok(SumJob::Check(CheckJob {
                 settings,
-                reading: Reading::Xxhsum { little_endian: self.little_endian },
-                manner: self.manner,
+                reading: ListTool::Xxhsum { little_endian: self.little_endian },
+                output_options: self.output_options,
                 lists: files,
                 leaf: ByteLen(1),
                 subtree: ByteLen(1),
@@ -179,7 +179,7 @@ impl Typed {
             family: super::personality::Family::Xxhsum,
             little_endian: self.little_endian,
         };
-        Ok(Meaning::Print(PrintJob {
+        Ok(SumJob::Print(PrintJob {
             waybill: None,
             store: None,
             settings,
@@ -220,7 +220,7 @@ fn version(tool: Personality) -> End {
 }
 
 fn benchmark() -> End {
-    let text = "this xxhsum does not measure; 'haul bench -a xxh32,xxh64,xxh3-64,xxh3-128' does";
+    let text = "this xxhsum has no benchmarks; use 'haul bench -a xxh32,xxh64,xxh3-64,xxh3-128'";
     End::Stop(Stop::Failure(text.to_owned()))
 }
 
@@ -267,7 +267,7 @@ mod tests {
     fn every_option_is_documented_and_tested() {
         let tool = Personality::of("xxhsum");
         for option in KNOWN {
-            let read = Typed::read(tool, &[option.into()]);
+            let read = ParsedArgs::read(tool, &[option.into()]);
             assert!(!matches!(read, Err(End::Wrong)), "{option}");
         }
         documented::in_sections("docs/options/sums.md", &["xxhsum"], KNOWN.map(str::to_owned));

@@ -1,28 +1,29 @@
 //! Options of `haul verify`, as typed and resolved.
 
 use super::signer::SignerArgs;
-use crate::jobs::keeping::StateArgs;
+use crate::jobs::log_args::StateArgs;
 use crate::remote::values;
 use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::sum::Settings;
-use haul_engine::verify::{RootError, StateFile, StoredSettings, VerifySettings, meant_root, recorded_root};
+use haul_engine::verify::{
+    RootError, StateFile, StoredSettings, VerifySettings, recorded_root, resolve_root,
+};
 use haul_model::limits;
 use haul_plan::Pace;
 use std::ffi::{OsStr, OsString};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Read data again and compare it with a waybill, or with the digests that are stored with the
-/// files.
+/// Read data again and compare it with a waybill, or with digests stored with the files.
 ///
 /// `haul verify DIR` verifies the files in DIR by the digests that `haul sum --store`, XRootD or
 /// EOS stored with them.
 ///
-/// Reports each file as intact, modified (other bytes, and a different size or time), rotted (other
-/// bytes under the same size and time), or missing, and the ranges that differ. An interrupted
-/// verification resumes when the same command is run again; `haul jobs` lists it. Exit status: 0
-/// all intact, 1 damage, 2 errors.
+/// Reports each file as intact, modified (different bytes, and a different size or time), rotted
+/// (different bytes, but the same size and time) or missing, and prints the byte ranges that
+/// differ. To resume an interrupted verification, run the same command again; `haul jobs` lists it.
+/// Exit status: 0 all intact, 1 damage, 2 errors.
 #[derive(Debug, Parser)]
 #[command(name = "haul verify", disable_version_flag = true)]
 pub(super) struct Args {
@@ -33,24 +34,25 @@ pub(super) struct Args {
     /// first component of all of them [default: the root that the waybill recorded].
     #[arg(value_name = "ROOT")]
     pub(super) root: Option<OsString>,
-    /// Allow reads from the page cache; without this, bytes come from the device.
+    /// Allow reads from the page cache; without this option, haul reads from the device.
     #[arg(long)]
     pub(super) cached: bool,
-    /// Read only about PERCENT of the data, such as 5 or 5%, selected randomly.
+    /// Read only a random sample of about PERCENT of the data, for example 5 or 5%.
     #[arg(long, value_name = "PERCENT")]
     pub(super) sample: Option<String>,
-    /// Select the same sample again [default: a seed from the time].
+    /// Select the sample with seed N; the same N selects the same sample
+    /// [default: the current time].
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
-    /// Limit reads to RATE bytes per second: 50M, 1GB, ...
+    /// Limit reads to RATE bytes per second, for example 50M or 1GB.
     #[arg(long, value_name = "RATE")]
     pub(super) bwlimit: Option<String>,
-    /// Read damaged objects again and report the leaves that differ, if the waybill has leaves
-    /// (`--leaf`).
+    /// Read damaged objects again and report the leaves that differ. The waybill must have leaves,
+    /// which the option `--leaf` of `haul cp` and `haul sum` records.
     #[arg(long)]
     pub(super) locate: bool,
-    /// Keep the progress in FILE instead of with the job; an interrupted verification resumes from
-    /// there. The file is removed when the verification is complete.
+    /// Keep the progress in FILE instead of the state directory, and resume from FILE if it exists.
+    /// haul removes FILE when the verification is complete.
     #[arg(long, value_name = "FILE")]
     pub(super) resume: Option<OsString>,
     /// Also report files that the waybill does not list; they count as damage.
@@ -79,7 +81,7 @@ pub(super) struct Args {
 
 /// Reference of the verification.
 #[derive(Debug)]
-pub(super) enum Against {
+pub(super) enum Reference {
     /// A waybill.
     Waybill(VerifySettings),
     /// Digests that are stored with each file.
@@ -88,40 +90,37 @@ pub(super) enum Against {
 
 impl Args {
     /// Resolves the options: a directory means the digests stored in it. The error is a message.
-    pub(super) fn meaning(&self) -> Result<Against, String> {
+    pub(super) fn meaning(&self) -> Result<Reference, String> {
         let mut all = self.resolve()?;
         if !std::fs::metadata(&self.waybill).is_ok_and(|facts| facts.is_dir()) {
             all.root = root_of(&self.waybill, self.root.as_deref())?;
-            return Ok(Against::Waybill(all));
+            return Ok(Reference::Waybill(all));
         }
         if self.root.is_some() {
             return Err(
-                "stored digests lie beside their files: name one directory, or a waybill and its root"
+                "a directory is verified by the digests stored with its files; specify one directory, or a waybill and its root"
                     .to_owned(),
             );
         }
         if self.extra {
             return Err(
-                "--extra needs a waybill; files without stored digests are told as unproven".to_owned()
+                "--extra needs a waybill; files without stored digests are reported as unproven".to_owned()
             );
         }
         if self.locate {
-            return Err(
-                "--locate needs a waybill with leaves: stored digests are those of whole objects".to_owned()
-            );
+            return Err("--locate needs a waybill with leaves; stored digests cover whole objects".to_owned());
         }
         if self.signer.signer.is_some() || self.resume.is_some() {
-            return Err("--signer and --resume need a waybill: what is stored with each file is not signed as a whole"
-                .to_owned());
+            return Err("--signer and --resume need a waybill; they do not support stored digests".to_owned());
         }
         let (root, reading, sample) = (self.waybill.clone(), all.reading, all.sample);
-        Ok(Against::Stored(StoredSettings { root, reading, sample }))
+        Ok(Reference::Stored(StoredSettings { root, reading, sample }))
     }
 
     /// Returns the settings of the verification, except for the root. The error is a message.
     pub(super) fn resolve(&self) -> Result<VerifySettings, String> {
         if self.threads.is_some_and(|threads| !(1..=limits::WORKERS_MAX).contains(&threads)) {
-            return Err(format!("--threads: 1 to {} are possible", limits::WORKERS_MAX));
+            return Err(format!("--threads: valid values are 1 to {}", limits::WORKERS_MAX));
         }
         let mut reading = match (self.cached, self.threads) {
             (false, threads) => Settings::from_device(threads),
@@ -133,7 +132,7 @@ impl Args {
         }
         if self.resume.is_some() && self.sample.is_some() && self.seed.is_none() {
             return Err(
-                "--resume: with --sample name a --seed N, the same each time, and a new one for each scrub"
+                "--resume with --sample needs --seed N: the same N to resume, a new N for each scrub"
                     .to_owned(),
             );
         }
@@ -161,7 +160,7 @@ impl Args {
 /// that the waybill recorded. The error is a message.
 pub(crate) fn root_of(waybill: &OsStr, typed: Option<&OsStr>) -> Result<OsString, String> {
     match typed {
-        Some(typed) => Ok(meant_root(waybill, typed)),
+        Some(typed) => Ok(resolve_root(waybill, typed)),
         None => recorded_root(waybill).or_else(|error| match error {
             RootError::Several => Err(format!("{}: {error}", quote(waybill))),
             // The job itself reports the flaws of the waybill.
@@ -184,8 +183,9 @@ pub(crate) fn keep_pace(reading: &mut Settings, rate: &str) -> Result<(), String
 fn share(text: &str) -> Result<f64, String> {
     let percent: Option<f64> = text.strip_suffix('%').unwrap_or(text).parse().ok();
     let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
-    let percent =
-        percent.ok_or_else(|| format!("--sample: '{text}' is no percentage above 0 and up to 100"))?;
+    let percent = percent.ok_or_else(|| {
+        format!("--sample: invalid percentage '{text}'; valid values are above 0 and up to 100")
+    })?;
     Ok(percent / 100.0)
 }
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn low_rates_read_little_at_a_time() {
+    fn low_rates_use_small_blocks() {
         let block = |rate: &str| {
             let args = Args::try_parse_from(["haul verify", "w", "--bwlimit", rate]).unwrap();
             args.resolve().map(|settings| settings.reading.block_bytes)

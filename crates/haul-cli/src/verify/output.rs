@@ -6,7 +6,7 @@ use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::repair::was_cut_off;
 use haul_engine::signature::Proof;
-use haul_engine::verify::{Located, Resumption, Tallied, Verdict, VerdictKind, VerifyReport};
+use haul_engine::verify::{Located, Resumption, Verdict, VerdictKind, VerifyObserver, VerifyTotals};
 use haul_log::waybill::ReadError;
 use haul_model::{LeafSize, format_size};
 use serde::Serialize;
@@ -145,11 +145,21 @@ impl<'a> Output<'a> {
     }
 
     /// Reports the totals, on standard error if `wanted`, or as an event.
-    pub(super) fn summary(&mut self, tallied: &Tallied, wanted: bool, interrupted: bool) {
+    pub(super) fn summary(&mut self, totals: &VerifyTotals, wanted: bool, interrupted: bool) {
         if self.json {
-            let Tallied { intact, before, modified, rotted, missing, extra, unproven, passed, flaws, .. } =
-                *tallied;
-            let Tallied { bytes, bytes_before, .. } = *tallied;
+            let VerifyTotals {
+                intact,
+                before,
+                modified,
+                rotted,
+                missing,
+                extra,
+                unproven,
+                passed,
+                flaws,
+                ..
+            } = *totals;
+            let VerifyTotals { bytes, bytes_before, .. } = *totals;
             return self.event(&Event::Summary {
                 intact,
                 before,
@@ -174,9 +184,8 @@ impl<'a> Output<'a> {
             eprintln!("{}: the waybill has {} more flaws", self.name, self.flaws - FLAWS_TOLD);
         }
         if wanted {
-            let more =
-                if interrupted { format!("; to resume, run: {}", this_command()) } else { String::new() };
-            eprintln!("{}: {}{more}", self.name, sentence(tallied, interrupted));
+            let more = if interrupted { format!("; to resume: {}", this_command()) } else { String::new() };
+            eprintln!("{}: {}{more}", self.name, sentence(totals, interrupted));
         }
     }
 
@@ -188,7 +197,7 @@ impl<'a> Output<'a> {
     }
 }
 
-impl VerifyReport for Output<'_> {
+impl VerifyObserver for Output<'_> {
     fn judged(&mut self, verdict: &Verdict) {
         let is_quiet = matches!(verdict.kind, VerdictKind::Intact { .. } | VerdictKind::Passed);
         if is_quiet && !self.verbose {
@@ -230,11 +239,11 @@ impl VerifyReport for Output<'_> {
             line.push_str(&ranges.join(", "));
         }
         if let Some(Located { leaf, whole: Some(why) }) = &verdict.located {
-            let which = if leaf.is_some() { "partly whole objects" } else { "whole objects" };
+            let which = if leaf.is_some() { "some whole objects" } else { "whole objects" };
             line.push_str(&format!(" ({which}: {why})"));
         }
         if half_repaired {
-            line.push_str("; a repair in place of it was cut off: haul repair finishes or undoes that");
+            line.push_str("; an in-place repair was interrupted; run haul repair to finish or undo it");
         }
         self.line(line.as_bytes());
     }
@@ -249,7 +258,7 @@ impl VerifyReport for Output<'_> {
     }
 
     fn resumption(&mut self, told: &Resumption) {
-        let message = going_on(told);
+        let message = resume_message(told);
         if self.json {
             self.event(&Event::Resume { message });
         } else {
@@ -264,12 +273,12 @@ impl VerifyReport for Output<'_> {
 }
 
 /// Returns the message about resuming.
-pub(crate) fn going_on(told: &Resumption) -> String {
+pub(crate) fn resume_message(told: &Resumption) -> String {
     match told {
-        Resumption::GoesOn(done) => format!("goes on: {done} entries were verified before"),
-        Resumption::Anew(why) => format!("the state of an earlier run is not used: {why}"),
+        Resumption::GoesOn(done) => format!("resumed: {done} entries already verified"),
+        Resumption::Anew(why) => format!("ignoring the state of an earlier run: {why}"),
         Resumption::Unsaved(error) => {
-            format!("this run can't be gone on with: {}", haul_engine::sum::reason(error))
+            format!("this run cannot be resumed if it is interrupted: {}", haul_engine::sum::reason(error))
         }
     }
 }
@@ -277,32 +286,32 @@ pub(crate) fn going_on(told: &Resumption) -> String {
 fn words(kind: &VerdictKind) -> (&'static str, Option<String>) {
     match kind {
         VerdictKind::Intact { touched: false } => ("intact", None),
-        VerdictKind::Intact { touched: true } => ("intact", Some("its modification time moved".to_owned())),
+        VerdictKind::Intact { touched: true } => ("intact", Some("modification time differs".to_owned())),
         VerdictKind::Modified(change) => ("modified", Some(change.to_string())),
         VerdictKind::Rotted => ("rotted", None),
         VerdictKind::Missing => ("missing", None),
         VerdictKind::Extra => ("extra", None),
         VerdictKind::Unreadable(reason) => ("unreadable", Some(reason.clone())),
-        VerdictKind::NoDigest => ("unproven", Some("no digest of it was kept".to_owned())),
+        VerdictKind::NoDigest => ("unproven", Some("no recorded digest".to_owned())),
         VerdictKind::Passed => ("passed", Some("not in the sample".to_owned())),
         VerdictKind::Before => ("intact", Some("verified before".to_owned())),
     }
 }
 
-fn sentence(tallied: &Tallied, interrupted: bool) -> String {
+fn sentence(totals: &VerifyTotals, interrupted: bool) -> String {
     let counts = [
-        (tallied.intact, "intact"),
-        (tallied.modified, "modified"),
-        (tallied.rotted, "rotted"),
-        (tallied.missing, "missing"),
-        (tallied.extra, "extra"),
-        (tallied.unproven, "unproven"),
-        (tallied.passed, "not in the sample"),
+        (totals.intact, "intact"),
+        (totals.modified, "modified"),
+        (totals.rotted, "rotted"),
+        (totals.missing, "missing"),
+        (totals.extra, "extra"),
+        (totals.unproven, "unproven"),
+        (totals.passed, "not in the sample"),
     ];
     let told = counts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
     let told: Vec<String> = told.map(|(_, (count, word))| format!("{count} {word}")).collect();
-    let end = if interrupted { "; interrupted: the rest was not verified" } else { "" };
-    format!("{}; {} read{end}", told.join(", "), format_size(tallied.bytes))
+    let end = if interrupted { "; interrupted: the remaining entries were not verified" } else { "" };
+    format!("{}; {} read{end}", told.join(", "), format_size(totals.bytes))
 }
 
 #[cfg(test)]
@@ -310,10 +319,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_names_what_there_is() {
-        let tallied = Tallied { intact: 3, rotted: 1, bytes: 3 << 20, ..Tallied::default() };
-        assert_eq!(sentence(&tallied, false), "3 intact, 1 rotted; 3.0 MiB read");
-        let end = "0 intact; 0 B read; interrupted: the rest was not verified";
-        assert_eq!(sentence(&Tallied::default(), true), end);
+    fn summary_lists_nonzero_counts() {
+        let totals = VerifyTotals { intact: 3, rotted: 1, bytes: 3 << 20, ..VerifyTotals::default() };
+        assert_eq!(sentence(&totals, false), "3 intact, 1 rotted; 3.0 MiB read");
+        let end = "0 intact; 0 B read; interrupted: the remaining entries were not verified";
+        assert_eq!(sentence(&VerifyTotals::default(), true), end);
     }
 }

@@ -87,21 +87,21 @@ fn name_line(path: &RelPath, digest: Digest, form: Form, out: &mut Vec<u8>) {
 /// Additional names of files, by the first name. Formats for other tools have a line for each name;
 /// the waybill has the digest once.
 #[derive(Debug, Default)]
-pub(super) struct FurtherNames {
+pub(super) struct AdditionalNames {
     by_first: HashMap<RelPath, Vec<RelPath>>,
     taken: usize,
     /// Number of names, including other rounds.
     met: u64,
 }
 
-impl FurtherNames {
+impl AdditionalNames {
     /// Names per round, which bounds the memory.
     const ROUND: u64 = 1 << 18;
 
     /// Counts an additional name, and adds it if it belongs to round number `round`.
     pub(super) fn meet(&mut self, entry: &Entry, round: u64) {
         let Kind::Same { first } = &entry.kind else { return };
-        if self.met / FurtherNames::ROUND == round {
+        if self.met / AdditionalNames::ROUND == round {
             self.by_first.entry(first.clone()).or_default().push(entry.path.clone());
             self.taken += 1;
         }
@@ -110,7 +110,7 @@ impl FurtherNames {
 
     /// Returns true if names follow after this round.
     pub(super) fn has_more(&self, round: u64) -> bool {
-        self.met > (round + 1) * FurtherNames::ROUND
+        self.met > (round + 1) * AdditionalNames::ROUND
     }
 
     /// Returns the lines of the additional names of this entry's file.

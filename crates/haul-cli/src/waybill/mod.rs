@@ -6,11 +6,11 @@ mod show;
 use crate::console;
 use crate::verify::{Output, SignerArgs, told};
 use clap::{Parser, Subcommand};
-use export::{Form, FurtherNames};
+use export::{AdditionalNames, Form};
 use haul_digest::Algorithm;
 use haul_engine::copy::quote;
 use haul_engine::signature;
-use haul_engine::verify::{Tallied, Verdict, VerifyReport, each_current};
+use haul_engine::verify::{Verdict, VerifyObserver, VerifyTotals, each_current};
 use haul_log::waybill::{Entry, Kind, ReadError};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -19,10 +19,10 @@ use std::sync::atomic::AtomicBool;
 const NAME: &str = "haul waybill";
 
 /// Exit status if something could not be checked.
-const TROUBLE: u8 = 2;
+const EXIT_ERROR: u8 = 2;
 
-/// Show, check, sign or export a waybill, which --waybill writes. 'haul verify' verifies the data
-/// itself.
+/// Show, check, sign or export a waybill (a receipt that the option --waybill writes). To verify
+/// the data itself, use 'haul verify'.
 #[derive(Debug, Parser)]
 #[command(name = "haul waybill", disable_version_flag = true)]
 struct Args {
@@ -40,7 +40,7 @@ enum Command {
         #[arg(long)]
         digests: bool,
     },
-    /// Check the waybill itself: every line, the totals, and the consistency of its digests.
+    /// Check every line of the waybill, its totals, and the consistency of its digests.
     Check {
         /// Read this waybill.
         file: OsString,
@@ -79,7 +79,7 @@ enum Command {
 
 /// Runs the command with `args`, which do not include the command's name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let args = match console::typed::<Args>(NAME, args, TROUBLE) {
+    let args = match console::typed::<Args>(NAME, args, EXIT_ERROR) {
         Ok(args) => args,
         Err(status) => return status,
     };
@@ -100,9 +100,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         false
     });
     if let Some(error) = output.close() {
-        return ExitCode::from(console::unwritten(NAME, &error, TROUBLE));
+        return ExitCode::from(console::unwritten(NAME, &error, EXIT_ERROR));
     }
-    if well { ExitCode::SUCCESS } else { ExitCode::from(TROUBLE) }
+    if well { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ERROR) }
 }
 
 /// Returns true if the waybill is intact, and signed if a signer is required.
@@ -124,9 +124,9 @@ fn sign(
     replace: bool,
     output: &mut Output<'_>,
 ) -> Result<bool, String> {
-    let tallied = each(file, output, &mut |_, _| {})?;
-    if tallied.flaws > 0 {
-        return Err(format!("{} has flaws and was not signed", quote(file)));
+    let totals = each(file, output, &mut |_, _| {})?;
+    if totals.flaws > 0 {
+        return Err(format!("cannot sign {}: the waybill has flaws", quote(file)));
     }
     let beside = signature::beside(file);
     let to = to.unwrap_or(&beside);
@@ -139,18 +139,18 @@ fn sign(
 /// Returns true if the waybill is intact.
 fn check(file: &OsStr, output: &mut Output<'_>) -> Result<bool, String> {
     let (mut entries, mut files, mut bytes) = (0u64, 0u64, 0u64);
-    let tallied = each(file, output, &mut |_, entry| {
+    let totals = each(file, output, &mut |_, entry| {
         entries += 1;
         if let Kind::File(content) = &entry.kind {
             files += 1;
             bytes = bytes.saturating_add(content.size);
         }
     })?;
-    if tallied.flaws == 0 {
+    if totals.flaws == 0 {
         let size = haul_model::format_size(bytes);
         output.line(format!("whole: {entries} entries, {files} files of {size}").as_bytes());
     }
-    Ok(tallied.flaws == 0)
+    Ok(totals.flaws == 0)
 }
 
 fn export(
@@ -161,8 +161,8 @@ fn export(
 ) -> Result<bool, String> {
     let algorithm = Algorithm::parse(algorithm.unwrap_or("blake3")).map_err(|error| error.to_string())?;
     let (mut without, mut line) = (0u64, Vec::new());
-    let mut further = FurtherNames::default();
-    let tallied = each(file, output, &mut |output, entry| {
+    let mut further = AdditionalNames::default();
+    let totals = each(file, output, &mut |output, entry| {
         further.meet(&entry, 0);
         line.clear();
         match export::line(&entry, form, algorithm, &mut line) {
@@ -173,34 +173,34 @@ fn export(
     })?;
     let mut round = 0;
     while form != Form::Json && further.left() > 0 {
-        again(file, &mut |entry| {
+        visit_again(file, &mut |entry| {
             further.lines(&entry, form, algorithm).iter().for_each(|line| output.line(line));
         })?;
         without += further.left();
         let has_more = further.has_more(round);
-        (round, further) = (round + 1, FurtherNames::default());
+        (round, further) = (round + 1, AdditionalNames::default());
         if has_more {
-            again(file, &mut |entry| further.meet(&entry, round))?;
+            visit_again(file, &mut |entry| further.meet(&entry, round))?;
         }
     }
     if without > 0 {
-        return Err(format!("{without} files have no {algorithm} digest in this waybill and were left out"));
+        return Err(format!("cannot export {without} files: the waybill has no {algorithm} digest of them"));
     }
-    Ok(tallied.flaws == 0)
+    Ok(totals.flaws == 0)
 }
 
 /// Receiver that ignores the reports of a second reading; the first reading has reported them.
-struct Silence;
+struct IgnoreReports;
 
-impl VerifyReport for Silence {
+impl VerifyObserver for IgnoreReports {
     fn judged(&mut self, _verdict: &Verdict) {}
 
     fn flawed(&mut self, _flaw: &ReadError) {}
 }
 
 /// Reads the waybill again and passes each entry that no later section replaces.
-fn again(file: &OsStr, visit: &mut dyn FnMut(Entry)) -> Result<(), String> {
-    let read = each_current(file, &mut Silence, &mut |_, entry| visit(entry));
+fn visit_again(file: &OsStr, visit: &mut dyn FnMut(Entry)) -> Result<(), String> {
+    let read = each_current(file, &mut IgnoreReports, &mut |_, entry| visit(entry));
     read.map(drop).map_err(|error| error.to_string())
 }
 
@@ -209,6 +209,6 @@ fn each(
     file: &OsStr,
     output: &mut Output<'_>,
     visit: &mut dyn FnMut(&mut Output<'_>, Entry),
-) -> Result<Tallied, String> {
+) -> Result<VerifyTotals, String> {
     each_current(file, output, &mut |output, entry| visit(output, entry)).map_err(|error| error.to_string())
 }

@@ -3,7 +3,7 @@
 use crate::verify::Output;
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
-use haul_engine::verify::VerifyReport;
+use haul_engine::verify::VerifyObserver;
 use haul_log::waybill::{Entry, Kind, Percent, ReadError, Reader, Record, Special};
 use haul_model::format_size;
 use std::ffi::OsStr;

@@ -19,7 +19,7 @@ fn lines(words: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn the_table_says_who_misses_what() {
+fn blindness_table_lists_missed_corruptions_by_algorithm() {
     let text = blindness(&["-a", "adler32,crc32c,md5,blake3"]);
     let row = |name: &str| text.lines().find(|line| line.starts_with(name)).expect(name).to_owned();
     assert_eq!(row("adler32").matches("MISSED").count(), 7);
@@ -32,7 +32,7 @@ fn the_table_says_who_misses_what() {
 }
 
 #[test]
-fn json_tells_the_same_for_every_seed_and_the_bytes_depend_on_it() {
+fn json_verdicts_are_equal_for_all_seeds_but_the_bytes_differ() {
     let mut changed = Vec::new();
     for seed in ["1", "4294967295"] {
         let found = lines(&["-a", "adler32,crc16,crc64nvme,sha256", "--seed", seed]);
@@ -53,7 +53,7 @@ fn json_tells_the_same_for_every_seed_and_the_bytes_depend_on_it() {
 }
 
 #[test]
-fn what_belongs_to_measuring_speed_is_refused() {
+fn speed_options_are_refused_with_blindness() {
     let folder = tempfile::tempdir().unwrap();
     for words in [["--no-io", "--json"], ["--file", "x"], ["--size", "1M"]] {
         let words: Vec<&OsStr> = ["--blindness"].iter().chain(&words).map(|word| OsStr::new(*word)).collect();

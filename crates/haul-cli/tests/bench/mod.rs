@@ -69,7 +69,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn in_memory_each_algorithm_has_the_ways_its_algebra_allows() {
+fn in_memory_methods_depend_on_the_algorithm() {
     let folder = tempfile::tempdir().unwrap();
     let found = figures(&quick(folder.path(), &["--no-io", "-a", "crc32,md5,xxh64", "--json"]));
     assert_eq!(ways(&found, "crc32"), [("memory", "stream"), ("memory", "workers")]);
@@ -82,7 +82,7 @@ fn in_memory_each_algorithm_has_the_ways_its_algebra_allows() {
 }
 
 #[test]
-fn every_algorithm_is_measured_unless_some_are_asked_for() {
+fn every_algorithm_is_measured_by_default() {
     let folder = tempfile::tempdir().unwrap();
     let output = quick(folder.path(), &["--no-io", "--runs", "1"]);
     let text = text_of(&output);
@@ -93,7 +93,7 @@ fn every_algorithm_is_measured_unless_some_are_asked_for() {
 }
 
 #[test]
-fn a_file_of_the_readers_own_is_read_and_left_as_it_is() {
+fn an_existing_file_is_measured_and_not_modified() {
     for len in [1, 4095, 4096, 100_000] {
         let folder = folder_with_file(len);
         let before = fs::read(folder.path().join("data")).unwrap();
@@ -119,7 +119,7 @@ fn a_file_of_the_readers_own_is_read_and_left_as_it_is() {
 }
 
 #[test]
-fn no_more_of_a_file_is_used_than_asked_for() {
+fn size_limits_the_bytes_read_of_a_file() {
     let folder = folder_with_file(100_000);
     let words = ["--file", "data", "--size", "10000", "--json", "-a", "crc32c", "--runs", "1"];
     let found = figures(&quick(folder.path(), &words));
@@ -129,7 +129,7 @@ fn no_more_of_a_file_is_used_than_asked_for() {
 }
 
 #[test]
-fn cold_is_measured_or_said_not_to_be() {
+fn cold_reads_are_measured_or_reported_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let mut places = vec![folder.path().to_owned()];
     places.extend(Some("/dev/shm".into()).filter(|place: &std::path::PathBuf| place.is_dir()));
@@ -140,7 +140,7 @@ fn cold_is_measured_or_said_not_to_be() {
         let found = figures(&output);
         let is_measured = ways(&found, "blake3").contains(&("cold", "synchronous"));
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert_ne!(is_measured, errors.contains("nothing cold was measured"), "{place}: {errors}");
+        assert_ne!(is_measured, errors.contains("no cold measurement"), "{place}: {errors}");
         for figure in found.iter().filter(|figure| figure["place"] == "cold") {
             assert!(
                 figure["cached_share"].as_f64().is_none_or(|share| (0.0..=1.0).contains(&share)),
@@ -151,7 +151,7 @@ fn cold_is_measured_or_said_not_to_be() {
 }
 
 #[test]
-fn the_temporary_file_is_gone_after_success_and_never_seen_meanwhile() {
+fn the_temporary_file_is_gone_after_success() {
     let folder = tempfile::tempdir().unwrap();
     let words = ["--quick", "--size", "8M", "-a", "md5,sha3-512", "--runs", "1"].map(OsStr::new);
     let mut child = bench(folder.path(), &words)
@@ -237,7 +237,7 @@ fn texts_of_xml(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn mistakes_are_named_with_a_next_step_and_exit_1() {
+fn usage_errors_exit_1_with_a_hint() {
     let folder = folder_with_file(10);
     fs::write(folder.path().join("empty"), "").unwrap();
     fs::create_dir(folder.path().join("folder")).unwrap();
@@ -247,10 +247,13 @@ fn mistakes_are_named_with_a_next_step_and_exit_1() {
         (&["--size", "big"], &["'big' is not a size"]),
         (&["--runs", "0"], &["--runs"]),
         (&["--file", "nowhere", "-a", "md5"], &["'nowhere'", "No such file or directory", "--file"]),
-        (&["--file", "empty", "-a", "md5"], &["'empty' is empty", "--file"]),
-        (&["--file", "folder", "-a", "md5"], &["'folder' is not a regular file", "--file"]),
+        (&["--file", "empty", "-a", "md5"], &["'empty': the file is empty", "--file"]),
+        (&["--file", "folder", "-a", "md5"], &["'folder': not a regular file", "--file"]),
         (&["--dir", "nowhere", "-a", "md5"], &["'nowhere'", "No such file or directory", "--dir", "--no-io"]),
-        (&["--size", "4096P", "-a", "md5"], &["no room in '.'", "4.0 EiB needed", "--dir", "--size"]),
+        (
+            &["--size", "4096P", "-a", "md5"],
+            &["cannot create a temporary file in '.'", "4.0 EiB of free space needed", "--dir", "--size"],
+        ),
         (&["--no-io", "-a", "md5", "--svg", "nowhere/plot.svg"], &["'nowhere/plot.svg'", "--svg"]),
     ];
     for (words, parts) in cases {
@@ -267,7 +270,7 @@ fn mistakes_are_named_with_a_next_step_and_exit_1() {
 }
 
 #[test]
-fn a_full_output_is_a_failure_and_a_closed_one_ends_it_quietly() {
+fn a_full_output_fails_and_a_closed_output_exits_silently() {
     let folder = tempfile::tempdir().unwrap();
     let words = ["--quick", "--no-io", "-a", "crc32", "--runs", "1"].map(OsStr::new);
     let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full opens");

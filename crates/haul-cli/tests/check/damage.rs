@@ -6,7 +6,7 @@ use haul_lab::random::Random;
 use std::fs;
 
 #[test]
-fn a_flipped_digit_is_always_found() {
+fn a_changed_digit_in_any_digest_is_detected() {
     let dir = folder();
     let dir = dir.path();
     let mut random = Random::from_seed(11);
@@ -29,7 +29,7 @@ fn a_flipped_digit_is_always_found() {
 }
 
 #[test]
-fn a_changed_file_is_found_among_many() {
+fn changed_files_are_detected_among_many() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let mut list = String::new();
@@ -49,14 +49,14 @@ fn a_changed_file_is_found_among_many() {
     assert_eq!(
         err,
         "haul check: f2000: No such file or directory\n\
-         haul check: list: taken for plain lines as md5sum, b3sum and rclone write them: sha256\n\
+         haul check: list: detected as plain lines as md5sum, b3sum and rclone write them: sha256\n\
          haul check: WARNING: 1 listed file could not be read\n\
          haul check: WARNING: 2 computed checksums did NOT match\n"
     );
 }
 
 #[test]
-fn bad_lines_are_counted_and_named_with_their_numbers() {
+fn bad_lines_are_counted_and_reported_with_line_numbers() {
     let dir = folder();
     let dir = dir.path();
     let md5 = hex(Algorithm::Md5);
@@ -69,11 +69,11 @@ fn bad_lines_are_counted_and_named_with_their_numbers() {
     assert_eq!(
         said,
         [
-            "haul check: 'standard input': 1: improperly formatted checksum line: no checksum in it",
-            "haul check: 'standard input': 5: improperly formatted checksum line: no file name in it",
+            "haul check: 'standard input': 1: improperly formatted checksum line: no checksum",
+            "haul check: 'standard input': 5: improperly formatted checksum line: no file name",
             "haul check: 'standard input': 6: improperly formatted checksum line: a sha1 digest has 40 hexadecimal digits, not 32",
-            "haul check: 'standard input': 7: improperly formatted checksum line: a backslash in the name escapes nothing known",
-            "haul check: 'standard input': taken for plain lines as md5sum, b3sum and rclone write them: md5; BSD tags: md5",
+            "haul check: 'standard input': 7: improperly formatted checksum line: unknown escape sequence in the name",
+            "haul check: 'standard input': detected as plain lines as md5sum, b3sum and rclone write them: md5; BSD tags: md5",
             "haul check: WARNING: 4 lines are improperly formatted",
         ]
     );
@@ -82,7 +82,7 @@ fn bad_lines_are_counted_and_named_with_their_numbers() {
 }
 
 #[test]
-fn one_of_several_digests_that_differs_is_named() {
+fn the_differing_digest_of_several_is_named() {
     let dir = folder();
     let dir = dir.path();
     let (md5, sha256) = (digest(Algorithm::Md5, DIGITS), digest(Algorithm::Sha256, b"other"));
@@ -98,7 +98,7 @@ fn one_of_several_digests_that_differs_is_named() {
 /// A list may have any contents: lines that are not checksums are reported, and the program ends
 /// only with its own result.
 #[test]
-fn any_bytes_are_taken_as_a_list() {
+fn a_list_of_arbitrary_bytes_fails_without_panic() {
     let dir = folder();
     let heads: [&[u8]; 8] = [
         b"",

@@ -3,9 +3,9 @@
 
 mod bags;
 mod damage;
+mod options;
 mod samples;
 mod tools;
-mod ways;
 
 use haul_digest::{Algorithm, digest};
 use std::ffi::OsStr;
@@ -45,7 +45,7 @@ fn good(dir: &Path, args: &[&str]) -> String {
     let (status, out, err) = check(dir, args);
     assert_eq!(status, Some(0), "{args:?}\n{out}{err}");
     assert!(out.lines().all(|line| line.ends_with(": OK")), "{args:?}\n{out}");
-    let taken = err.lines().filter_map(|line| Some(line.split_once(": taken for ")?.1));
+    let taken = err.lines().filter_map(|line| Some(line.split_once(": detected as ")?.1));
     taken.collect::<Vec<_>>().join("|")
 }
 

@@ -25,7 +25,7 @@ const EOS: &str = "path=digits size=9 time=0.00 adler=091e01de\n\
                    path=digits size=9 time=0.00 xxhash64=8cb841db40e6ae83\n";
 
 #[test]
-fn rclone_s_lists_are_read() {
+fn rclone_lists_are_checked() {
     let dir = folder();
     let dir = dir.path();
     write(dir, "new\nline", "z");
@@ -41,7 +41,7 @@ fn rclone_s_lists_are_read() {
 }
 
 #[test]
-fn openssl_s_lists_are_read() {
+fn openssl_lists_are_checked() {
     let dir = folder();
     write(dir.path(), "list", OPENSSL);
     let taken = good(dir.path(), &["list"]);
@@ -52,7 +52,7 @@ fn openssl_s_lists_are_read() {
 }
 
 #[test]
-fn eos_s_lists_are_read_and_their_sizes_compared() {
+fn eos_lists_are_checked_and_their_sizes_compared() {
     let dir = folder();
     let dir = dir.path();
     write(dir, "list", EOS);
@@ -65,7 +65,7 @@ fn eos_s_lists_are_read_and_their_sizes_compared() {
 
 /// uutils writes BLAKE3-256; b3sum since 1.4 writes BLAKE3.
 #[test]
-fn tags_of_every_tool_are_read() {
+fn tags_of_all_tools_are_recognized() {
     let dir = folder();
     let dir = dir.path();
     let mut list = String::new();
@@ -91,7 +91,7 @@ fn tags_of_every_tool_are_read() {
 }
 
 #[test]
-fn what_is_not_computed_here_is_named_and_fails() {
+fn unsupported_algorithms_are_named_and_fail() {
     let dir = folder();
     let dir = dir.path();
     let shake = "SHAKE128 (digits) = 1aca6b9e651b5f20079a305ca8f86d39\n";
@@ -99,9 +99,9 @@ fn what_is_not_computed_here_is_named_and_fails() {
     let (status, out, err) = check(dir, &["list"]);
     assert_eq!(
         (status, out.as_str()),
-        (Some(1), "digits: NOT CHECKED, SHAKE128 is not computed here\ndigits: OK\n")
+        (Some(1), "digits: NOT CHECKED, SHAKE128 is not supported\ndigits: OK\n")
     );
-    assert!(err.contains("WARNING: 1 line has a checksum that is not computed here: SHAKE128"), "{err}");
+    assert!(err.contains("WARNING: 1 line has an unsupported checksum: SHAKE128"), "{err}");
     write(dir, "list", shake);
     let (status, _, err) = check(dir, &["list"]);
     assert_eq!(status, Some(1));
@@ -109,7 +109,7 @@ fn what_is_not_computed_here_is_named_and_fails() {
 }
 
 #[test]
-fn eight_digits_are_tried_as_each_meaning_and_told() {
+fn eight_digit_values_are_tried_with_each_algorithm() {
     let dir = folder();
     let dir = dir.path();
     for algorithm in
@@ -135,7 +135,7 @@ fn eight_digits_are_tried_as_each_meaning_and_told() {
 }
 
 #[test]
-fn mixed_lists_are_read_line_by_line() {
+fn the_format_is_detected_for_each_line_of_a_mixed_list() {
     let dir = folder();
     let dir = dir.path();
     let list = [
@@ -169,7 +169,7 @@ fn mixed_lists_are_read_line_by_line() {
 
 /// Windows ends lines with CR and LF, and its editors start texts with a byte order mark.
 #[test]
-fn lists_that_windows_wrote_are_read() {
+fn lists_with_crlf_and_byte_order_mark_are_checked() {
     let dir = folder();
     let dir = dir.path();
     for (name, line, taken) in [
@@ -191,7 +191,7 @@ fn lists_that_windows_wrote_are_read() {
 }
 
 #[test]
-fn values_without_their_leading_zeros_are_read_where_they_are_expected() {
+fn values_without_leading_zeros_need_a_known_algorithm() {
     let dir = folder();
     let dir = dir.path();
     write(dir, "list", "91e01de digits\n");

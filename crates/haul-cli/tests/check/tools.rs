@@ -26,7 +26,7 @@ fn by_tool(dir: &Path, line: &str) -> Option<Vec<u8>> {
 
 /// Asserts that a list of this tool is good and has this detected format.
 #[track_caller]
-fn is_taken_for(line: &str, taken: &str) {
+fn assert_detected_as(line: &str, taken: &str) {
     let dir = folder();
     let Some(list) = by_tool(dir.path(), line) else { return };
     let lines = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ const PLAIN: &str = "plain lines as md5sum, b3sum and rclone write them";
 const ONE_BLANK: &str = "one-blank lines as XRootD writes them";
 
 #[test]
-fn coreutils() {
+fn coreutils_lists_are_recognized() {
     for (tool, name) in [
         ("md5sum", "md5"),
         ("sha1sum", "sha1"),
@@ -50,51 +50,48 @@ fn coreutils() {
         ("sha512sum", "sha512"),
         ("b2sum", "blake2b"),
     ] {
-        is_taken_for(&format!("{tool} digits a_b empty"), &format!("{PLAIN}: {name}"));
-        is_taken_for(&format!("{tool} -b digits a_b empty"), &format!("{PLAIN}: {name}"));
-        is_taken_for(&format!("{tool} --tag digits a_b empty"), &format!("BSD tags: {name}"));
+        assert_detected_as(&format!("{tool} digits a_b empty"), &format!("{PLAIN}: {name}"));
+        assert_detected_as(&format!("{tool} -b digits a_b empty"), &format!("{PLAIN}: {name}"));
+        assert_detected_as(&format!("{tool} --tag digits a_b empty"), &format!("BSD tags: {name}"));
     }
-    is_taken_for("cksum digits a_b empty", "cksum's lines: cksum");
-    is_taken_for("cksum -a sha256 --untagged digits a_b", &format!("{PLAIN}: sha256"));
+    assert_detected_as("cksum digits a_b empty", "cksum's lines: cksum");
+    assert_detected_as("cksum -a sha256 --untagged digits a_b", &format!("{PLAIN}: sha256"));
 }
 
 /// The 16-bit sums are checked if the registry has them, and named otherwise.
 #[test]
-fn sum_of_bsd_and_system_v() {
+fn sum_lists_are_recognized_or_reported() {
     for (tool, name) in [("sum digits a_b empty", "bsd"), ("sum -s digits a_b empty", "sysv")] {
         if Algorithm::parse(name).is_ok() {
-            is_taken_for(tool, &format!("sum's lines: {name}"));
+            assert_detected_as(tool, &format!("sum's lines: {name}"));
         } else if name == "bsd" {
             let dir = folder();
             let Some(list) = by_tool(dir.path(), tool) else { return };
             write(dir.path(), "list", list);
             let (status, out, _) = check(dir.path(), &["list"]);
             assert_eq!((status, out.lines().count()), (Some(1), 3));
-            assert!(
-                out.lines().all(|line| line.ends_with(": NOT CHECKED, sum is not computed here")),
-                "{out}"
-            );
+            assert!(out.lines().all(|line| line.ends_with(": NOT CHECKED, sum is not supported")), "{out}");
         }
     }
 }
 
 #[test]
-fn b3sum_and_xxhsum() {
-    is_taken_for("b3sum digits a_b empty", &format!("{PLAIN}: blake3"));
-    is_taken_for("xxhsum -H0 digits a_b", &format!("{PLAIN}: xxh32"));
-    is_taken_for("xxhsum -H1 digits a_b", &format!("{PLAIN}: xxh64"));
-    is_taken_for("xxhsum -H2 digits a_b", &format!("{PLAIN}: xxh3-128"));
+fn b3sum_and_xxhsum_lists_are_recognized() {
+    assert_detected_as("b3sum digits a_b empty", &format!("{PLAIN}: blake3"));
+    assert_detected_as("xxhsum -H0 digits a_b", &format!("{PLAIN}: xxh32"));
+    assert_detected_as("xxhsum -H1 digits a_b", &format!("{PLAIN}: xxh64"));
+    assert_detected_as("xxhsum -H2 digits a_b", &format!("{PLAIN}: xxh3-128"));
     for (kind, name) in [(0, "xxh32"), (1, "xxh64"), (2, "xxh3-128")] {
-        is_taken_for(&format!("xxhsum -H{kind} --tag digits a_b"), &format!("BSD tags: {name}"));
+        assert_detected_as(&format!("xxhsum -H{kind} --tag digits a_b"), &format!("BSD tags: {name}"));
         let line = format!("xxhsum -H{kind} --tag --little-endian digits a_b");
-        is_taken_for(&line, &format!("xxhsum's own lines: {name}"));
+        assert_detected_as(&line, &format!("xxhsum's own lines: {name}"));
     }
 }
 
 #[test]
-fn xrootd() {
-    is_taken_for("xrdadler32 digits", &format!("{ONE_BLANK}: adler32"));
-    is_taken_for("xrdcrc32c a_b", &format!("{ONE_BLANK}: crc32c"));
+fn xrootd_lists_are_recognized() {
+    assert_detected_as("xrdadler32 digits", &format!("{ONE_BLANK}: adler32"));
+    assert_detected_as("xrdcrc32c a_b", &format!("{ONE_BLANK}: crc32c"));
     // xrdcp names the copy by its complete path, and drops leading zeros.
     for (kind, name) in [
         ("adler32", "adler32"),
@@ -118,34 +115,34 @@ fn xrootd() {
 }
 
 #[test]
-fn hashdeep_and_md5deep() {
-    is_taken_for("hashdeep -l digits a_b empty", "hashdeep columns: md5, sha256");
-    is_taken_for(
+fn hashdeep_and_md5deep_lists_are_recognized() {
+    assert_detected_as("hashdeep -l digits a_b empty", "hashdeep columns: md5, sha256");
+    assert_detected_as(
         "hashdeep -c md5,sha1,tiger,sha256,whirlpool -l digits a_b",
         "hashdeep columns: md5, sha1, sha256",
     );
-    is_taken_for("md5deep -l digits a_b", &format!("{PLAIN}: md5"));
-    is_taken_for("md5deep -z -l digits a_b", "md5deep's lines with sizes: md5");
-    is_taken_for("sha256deep -l digits a_b", &format!("{PLAIN}: sha256"));
+    assert_detected_as("md5deep -l digits a_b", &format!("{PLAIN}: md5"));
+    assert_detected_as("md5deep -z -l digits a_b", "md5deep's lines with sizes: md5");
+    assert_detected_as("sha256deep -l digits a_b", &format!("{PLAIN}: sha256"));
     // All columns are unknown to haul.
     let dir = folder();
     let Some(list) = by_tool(dir.path(), "hashdeep -c tiger -l digits") else { return };
     write(dir.path(), "list", list);
     let (status, out, _) = check(dir.path(), &["list"]);
-    assert_eq!((status, out.as_str()), (Some(1), "digits: NOT CHECKED, tiger is not computed here\n"));
+    assert_eq!((status, out.as_str()), (Some(1), "digits: NOT CHECKED, tiger is not supported\n"));
 }
 
 #[test]
-fn rhash() {
-    is_taken_for("rhash --sfv digits a_b empty", "SFV: crc32");
-    is_taken_for("rhash --bsd -C -M --sha256 digits a_b", "BSD tags: crc32, md5, sha256");
-    is_taken_for("rhash --sha3-256 digits a_b", &format!("{PLAIN}: sha3-256"));
-    is_taken_for("rhash --crc32c --simple digits a_b", &format!("{PLAIN}: crc32c"));
+fn rhash_lists_are_recognized() {
+    assert_detected_as("rhash --sfv digits a_b empty", "SFV: crc32");
+    assert_detected_as("rhash --bsd -C -M --sha256 digits a_b", "BSD tags: crc32, md5, sha256");
+    assert_detected_as("rhash --sha3-256 digits a_b", &format!("{PLAIN}: sha3-256"));
+    assert_detected_as("rhash --crc32c --simple digits a_b", &format!("{PLAIN}: crc32c"));
 }
 
 /// Names that need escapes, in lists of tools that write them, whatever the name of the list.
 #[test]
-fn escaped_names_and_lines_that_end_with_nul() {
+fn escaped_and_nul_terminated_lists_are_checked() {
     let dir = folder();
     let dir = dir.path();
     let odd = ["new\nline", "back\\slash", "cr\rx", " lead", "*star", "#hash", "(p) = x"];
@@ -173,7 +170,7 @@ fn escaped_names_and_lines_that_end_with_nul() {
 }
 
 #[test]
-fn haul_s_own_lists() {
+fn haul_lists_are_recognized() {
     let dir = folder();
     let haul = |args: &[&str]| {
         let output =

@@ -9,7 +9,7 @@
 //! that set it are recorded and checked. haul also checks the files that it created, and labels
 //! those with another context.
 
-use crate::twins::{Beside, Run, Twins};
+use crate::twins::{RunResult, SecondFs, Twins};
 use haul_lab::needs::{Need, met_or_skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,7 +84,7 @@ fn compare_beside(lines: &[&str], twins: impl Fn() -> Option<Twins>) {
     assert!(wrong.is_empty(), "{} of {} differ\n{}", wrong.len(), lines.len(), wrong.join("\n"));
 }
 
-fn ours(library: &Path, script: &str) -> Run {
+fn ours(library: &Path, script: &str) -> RunResult {
     Twins::new().ours(&labelled(library, script))
 }
 
@@ -97,7 +97,7 @@ fn label_after(library: &Path, script: &str, name: &str) -> String {
 }
 
 #[test]
-fn cp_keeps_contexts_as_gnu_does() {
+fn cp_preserves_contexts_as_gnu_does() {
     compare_all(&[
         "cp -a a z; cp --preserve=context a y; cp --preserve=all a w; cp a v; cp --preserve=xattr a u; cp -p a q",
         "cp -a t z; cp -r --preserve=context t y; cp -r --preserve=context t/s z2; cp -a la p e",
@@ -110,7 +110,7 @@ fn cp_keeps_contexts_as_gnu_does() {
 }
 
 #[test]
-fn cp_says_what_of_contexts_it_cannot_keep_as_gnu_does() {
+fn cp_reports_unpreserved_contexts_as_gnu_does() {
     compare_all(&[
         "cp -a n z; cp --preserve=all n y; cp --preserve=context n w; cp --preserve=context n b",
         "cp -a s z; cp --preserve=all s y; cp --preserve=context s w; cp -a s b; cp --preserve=context s c",
@@ -121,7 +121,7 @@ fn cp_says_what_of_contexts_it_cannot_keep_as_gnu_does() {
 }
 
 #[test]
-fn cp_asks_the_policy_as_gnu_does() {
+fn cp_sets_policy_contexts_as_gnu_does() {
     compare_all(&[
         "cp -Z a z; cp -Z a web/z; cp --context a web/y; cp -rZ t web; cp -rZ t/. web/s",
         "cp -Z a b; cp -aZ a c; cp -Z b web; cp -Z c web/b; cp -Z n b",
@@ -135,7 +135,7 @@ fn cp_asks_the_policy_as_gnu_does() {
 /// In earlier versions `-a` copied the context with the other attributes, although `-Z` requested
 /// another one.
 #[test]
-fn an_archive_copy_with_z_leaves_the_context_of_its_source_behind() {
+fn cp_a_with_z_does_not_copy_the_source_context() {
     compare_all(&[
         "setfattr -n user.k -v v a; cp -aZ a web/z; cp -aZ a z; cp -Z --preserve=xattr a y; cp -Z --preserve=all a web/y",
         "mkdir bare; cp -aZ a bare/z; cp -Z --preserve=xattr a bare/y; cp -aZ t bare/t; cp -aZ a b; cp -aZ a n",
@@ -151,7 +151,7 @@ fn an_archive_copy_with_z_leaves_the_context_of_its_source_behind() {
 }
 
 #[test]
-fn what_links_lead_to_keeps_its_own_context() {
+fn a_followed_link_gives_the_context_of_its_target() {
     let Some(library) = stand_in() else { return };
     // GNU uses the context of the link.
     assert_eq!(label_after(library, "cp --preserve=context la z", "z"), "u:r:a_t:s0:c1,c2");
@@ -170,12 +170,12 @@ fn mv_labels_as_gnu_does() {
         "label u:r:other_t:s0 x-fs/.; mv -Z a la x-fs; mv -Z t x-fs; mkdir x-fs/web; mv -Z b x-fs/web",
         "cp -a a x-fs; mv -Z c x-fs/a; mv -Z x-fs/a b; mv d x-fs; mv s x-fs",
     ];
-    compare_beside(&across, || Twins::across(Beside::Memory));
+    compare_beside(&across, || Twins::across(SecondFs::Memory));
 }
 
 /// GNU follows a link that it labels, and reports a missing context without a cause.
 #[test]
-fn what_was_renamed_is_labelled_itself() {
+fn mv_z_labels_a_renamed_link_and_not_its_target() {
     let Some(library) = stand_in() else { return };
     assert_eq!(label_after(library, "mv -Z a d; mv -Z la web", "web/la"), "u:r:web_t:s0");
     assert_eq!(label_after(library, "mv -Z a web; mv -Z la d", "web/a"), "u:r:web_t:s0:c1,c2");
@@ -186,7 +186,7 @@ fn what_was_renamed_is_labelled_itself() {
 
 /// The next file gets no part of this context; with GNU it gets the context of the previous file.
 #[test]
-fn a_context_that_could_not_be_kept_is_nobody_elses() {
+fn a_failed_context_is_not_applied_to_the_next_file() {
     let Some(library) = stand_in() else { return };
     let run = ours(library, "cp -a a n d; getfattr -m security.selinux d/n");
     assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "", ""));
@@ -194,7 +194,7 @@ fn a_context_that_could_not_be_kept_is_nobody_elses() {
 
 /// GNU opens the file that it labels, and blocks at a pipe until a process writes to it.
 #[test]
-fn a_pipe_that_was_renamed_is_labelled_and_not_opened() {
+fn mv_z_labels_a_pipe_without_opening_it() {
     let Some(library) = stand_in() else { return };
     assert_eq!(label_after(library, "mv -Z p web", "web/p"), "u:r:web_t:s0");
     assert_eq!(label_after(library, "label u:r:p_t:s0 t/p; mv -Z t web", "web/t/p"), "u:r:web_t:s0");
@@ -221,7 +221,7 @@ fn install_labels_as_gnu_does() {
 /// The same lines without the replacement: without SELinux a context is an attribute, and the
 /// options either report that or print nothing.
 #[test]
-fn without_selinux_contexts_are_attributes_to_mv_and_install() {
+fn without_selinux_mv_and_install_treat_contexts_as_attributes() {
     if !met_or_skip(&[Need::Root, Need::Program("setfattr")]) {
         return;
     }
@@ -232,7 +232,7 @@ fn without_selinux_contexts_are_attributes_to_mv_and_install() {
         "cp -aZ a z; cp -a --context=x a y; cp --preserve=xattr -Z a w; cp -Z a b",
     ];
     for line in lines {
-        let Some(twins) = Twins::across(Beside::Memory) else { return };
+        let Some(twins) = Twins::across(SecondFs::Memory) else { return };
         let difference = twins.difference(&format!("{LABELS}{line}"));
         assert_eq!(difference, None, "{line}");
     }
@@ -241,7 +241,7 @@ fn without_selinux_contexts_are_attributes_to_mv_and_install() {
 /// Contexts set in the kernel, in order: no file is created before its context is set. The test
 /// uses one worker, because two workers take operands in any order.
 #[test]
-fn the_kernel_is_told_before_a_file_is_made() {
+fn the_context_is_set_before_a_file_is_created() {
     let Some(library) = stand_in() else { return };
     let told = |script: &str| {
         let run = ours(library, &format!("export STAND_IN_LOG=$PWD/log; {script}; cat log; rm log"));

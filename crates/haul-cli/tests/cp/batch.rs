@@ -9,7 +9,7 @@ fn until(condition: &str) -> String {
 }
 
 #[test]
-fn lines_are_copied_while_the_list_is_still_being_written() {
+fn lines_are_copied_before_the_list_ends() {
     let script = format!(
         "mkfifo list; mcp --read-stdin < list & p=$!; exec 3> list; printf 'a z\\n' >&3
          {} cat z; printf 'one\\nb y\\n' >&3; {} cat y; exec 3>&-; wait $p",
@@ -22,7 +22,7 @@ fn lines_are_copied_while_the_list_is_still_being_written() {
 }
 
 #[test]
-fn a_stop_ends_the_wait_for_the_next_line() {
+fn a_signal_ends_the_wait_for_the_next_line() {
     let script = format!(
         "mkfifo list; mcp --read-stdin < list & p=$!; exec 3> list; printf 'a z\\n' >&3
          {} kill -TERM $p; wait $p; s=$?; exec 3>&-; exit $s",
@@ -32,7 +32,7 @@ fn a_stop_ends_the_wait_for_the_next_line() {
 }
 
 #[test]
-fn of_lines_with_one_sink_the_last_has_the_last_word() {
+fn the_last_line_for_a_sink_wins() {
     let run = ours(
         "head -c 3000000 /dev/zero | tr '\\0' x > x; head -c 2000000 /dev/zero | tr '\\0' y > y
          for round in 1 2 3 4 5; do
@@ -49,14 +49,14 @@ fn of_lines_with_one_sink_the_last_has_the_last_word() {
 }
 
 #[test]
-fn backups_of_lines_with_one_sink_keep_each_copy() {
+fn backups_keep_each_copy_of_lines_with_the_same_sink() {
     let run =
         ours("printf 'a o\\nb ./o\\nc o\\n' | mcp --read-stdin --backup=t --threads=4; cat o o.~1~ o.~2~");
     assert_eq!((run.status, run.out.as_str()), (Some(0), "charlie\nalphabravo"));
 }
 
 #[test]
-fn what_the_first_range_met_holds_for_all() {
+fn the_decision_for_the_first_range_applies_to_all_ranges() {
     let kept = ours("touch -d 2030-01-01 b; printf 'a b 0-2,3-5\\n' | mcp -u --read-stdin; cat b");
     assert_eq!((kept.status, kept.out.as_str()), (Some(0), "bravo"));
     let newer = ours("printf 'new b 0-2,3-5\\n' | mcp -u --read-stdin; cat b");
@@ -71,7 +71,7 @@ fn what_the_first_range_met_holds_for_all() {
 }
 
 #[test]
-fn ranges_do_not_cut_each_other_off() {
+fn ranges_of_one_file_do_not_truncate_each_other() {
     let run = ours(
         "for round in 1 2 3 4 5 6; do
            rm -f z; printf 'holes z 500000-1048576,0-500000\\n' | mcp -p --read-stdin --threads=4; cmp holes z
@@ -87,14 +87,14 @@ fn ranges_do_not_cut_each_other_off() {
 }
 
 #[test]
-fn a_question_cannot_be_answered_from_the_list() {
+fn read_stdin_conflicts_with_interactive() {
     let run = ours("printf 'a b\\ny\\n' | mcp -i --read-stdin; s=$?; cat b; exit $s");
     assert_eq!((run.status, run.out.as_str()), (Some(1), "bravo"));
     assert!(run.err.contains("cannot combine --read-stdin with --interactive"), "{}", run.err);
 }
 
 #[test]
-fn a_line_does_not_copy_a_directory_into_itself() {
+fn a_directory_is_not_copied_into_itself() {
     let run = ours("printf 't t/s/into\\n' | mcp -r --read-stdin; find t/s/into | wc -l");
     assert!(run.err.contains("cannot copy a directory, 't', into itself, 't/s/into'"), "{}", run.err);
     assert!(run.out.trim().parse::<u32>().unwrap() < 40, "{}", run.out);

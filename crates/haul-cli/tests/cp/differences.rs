@@ -21,7 +21,7 @@ pub(crate) fn without_repeats(messages: &str) -> String {
 /// GNU stops reading a directory at the name that would be copied into itself, so that the other
 /// copied names depend on their order on disk. haul always copies all other names.
 #[test]
-fn all_else_is_copied_when_a_directory_goes_into_itself() {
+fn a_copy_of_a_directory_into_itself_copies_all_other_names() {
     compare("the message and the status", "cp -r t t/s 2>&1; echo $?; rm -rf t; :");
     let run = ours("cp -r t t/s/into; find t/s/into | sort | tr '\\n' ' '");
     assert_eq!(run.err, "cp: cannot copy a directory, 't', into itself, 't/s/into'");
@@ -32,7 +32,7 @@ fn all_else_is_copied_when_a_directory_goes_into_itself() {
 
 /// A path longer than the system's limit can be reached step by step; GNU passes complete paths.
 #[test]
-fn trees_deeper_than_the_longest_path_are_copied() {
+fn trees_deeper_than_the_path_limit_are_copied() {
     let name = "n".repeat(100);
     let half = format!("n/{}", [name.as_str(); 30].join("/"));
     let script = format!(
@@ -47,7 +47,7 @@ fn trees_deeper_than_the_longest_path_are_copied() {
 /// If a followed link leads from the source to the sink, GNU copies its own copies until the names
 /// are too long. haul treats this as a directory that is copied into itself.
 #[test]
-fn a_followed_link_to_the_sink_ends_the_copy() {
+fn a_followed_link_to_the_sink_is_refused() {
     let run = ours("ln -s ../full t/out; rm t/dead t/p; cp -rL t full; find full | wc -l");
     let message = "cp: cannot copy a directory, 't', into itself, 'full/t'";
     assert!(!run.err.is_empty() && run.err.lines().all(|line| line == message), "{}", run.err);
@@ -57,7 +57,7 @@ fn a_followed_link_to_the_sink_ends_the_copy() {
 /// GNU treats a directory that is reached through a link as another directory, and then reports a
 /// hard link to a directory. haul reports a directory that is copied into itself.
 #[test]
-fn a_directory_goes_into_itself_through_a_link_as_well() {
+fn a_copy_into_itself_is_detected_through_a_link() {
     let run = ours("cp -RH ld d; test -d d/ld/ld && echo twice");
     assert_eq!(run.err, "cp: cannot copy a directory, 'ld', into itself, 'd/ld'");
     assert_eq!((run.status, run.out.as_str()), (Some(1), ""));
@@ -76,7 +76,7 @@ fn simple_backups_stay_in_their_directory() {
 /// renames nothing if this was the only name of the target. A link to another file, or a link that
 /// is created and not followed, does not prevent a backup.
 #[test]
-fn a_backup_does_not_take_the_place_of_what_a_link_leads_to() {
+fn a_backup_does_not_replace_the_target_of_a_source_link() {
     for options in ["-b", "-bL", "-bH", "-bl -L", "-b --backup=existing"] {
         let run = ours(&format!("printf one > v~; printf two > v; ln -s v~ w; cp {options} w v; cat v~ v"));
         assert_eq!(run.err, "cp: backing up 'v' might destroy source;  'w' not copied", "{options}");
@@ -94,7 +94,7 @@ fn a_backup_does_not_take_the_place_of_what_a_link_leads_to() {
 
 /// Abbreviations of haul's own options are accepted if no GNU option starts with them.
 #[test]
-fn own_options_may_be_cut_short() {
+fn own_options_can_be_abbreviated() {
     assert_eq!(ours("cp --print-h a z | wc -l").out.trim(), "1");
     assert_eq!(ours("cp --thr 2 a z").status, Some(0));
 }

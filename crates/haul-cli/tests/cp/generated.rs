@@ -57,7 +57,7 @@ const SINKS: [&str; 14] =
     ["z", "z/", "d", "d/", "e", "full", "a", "b", "la", "dangling", "ld", "ha", "new", "no/z"];
 
 #[test]
-fn drawn_command_lines_end_alike() {
+fn random_command_lines_behave_as_gnu() {
     let Wanted { seed, cases } = Wanted { seed: SEED, cases: LINES }.or_as_the_environment_says();
     let mut random = Random::from_seed(seed);
     let mut wrong = Vec::new();

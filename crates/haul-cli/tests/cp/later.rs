@@ -4,7 +4,7 @@
 use super::ours;
 
 #[test]
-fn update_says_which_files_are_replaced() {
+fn update_selects_which_files_are_replaced() {
     for (option, sink) in [
         ("--update=all", "alpha"),
         ("--update=none", "newer"),
@@ -21,19 +21,19 @@ fn update_says_which_files_are_replaced() {
 }
 
 #[test]
-fn what_must_not_be_replaced_is_a_failure() {
+fn update_none_fail_fails_for_existing_files() {
     let run = ours("cp --update=none-fail a b; s=$?; cat b; cp --update=none-fail a z; cat z; exit $s");
     assert_eq!((run.status, run.out.as_str()), (Some(1), "bravoalpha"));
     assert_eq!(run.err, "cp: not replacing 'b'");
     let run = ours(
         "cp -r --update=none-fail t full; s=$?; ls full/t | wc -l; cp -r --update=none-fail t full 2>&1 | sort | head -1; exit $s",
     );
-    assert_eq!(run.status, Some(0), "directories are merged, and nothing stood in them: {}", run.err);
+    assert_eq!(run.status, Some(0), "directories are merged, and they were empty: {}", run.err);
     assert_eq!(run.out, "9\ncp: not replacing 'full/t/1'\n");
 }
 
 #[test]
-fn update_and_backups_exclude_each_other_where_nothing_is_replaced() {
+fn backup_conflicts_with_update_none() {
     for option in ["--update=none", "--update=none-fail"] {
         let run = ours(&format!("cp -b {option} a b"));
         assert_eq!(run.status, Some(1));
@@ -47,7 +47,7 @@ fn update_and_backups_exclude_each_other_where_nothing_is_replaced() {
 }
 
 #[test]
-fn words_of_update_may_be_cut_short_where_that_is_clear() {
+fn unambiguous_abbreviations_of_update_are_accepted() {
     assert_eq!(ours("cp --update=al a new; cat new").out, "alpha");
     let run = ours("cp --update=x a b; cp --update=non a b");
     let list = "Valid arguments are:";
@@ -60,7 +60,7 @@ fn words_of_update_may_be_cut_short_where_that_is_clear() {
 }
 
 #[test]
-fn debug_tells_how_each_file_went() {
+fn debug_reports_how_each_file_was_copied() {
     let lines = |script: &str| ours(script).out.lines().map(str::to_owned).collect::<Vec<_>>();
     let told = lines("cp --debug --reflink=never --sparse=never a z");
     assert_eq!(told, ["'a' -> 'z'", "copy offload: avoided, reflink: no, sparse detection: no"]);
@@ -72,13 +72,16 @@ fn debug_tells_how_each_file_went() {
     assert_eq!(told[0], "'a' -> 'b' (backup: 'b.~1~')");
     assert!(told[1].starts_with("copy offload: ") && told[1].contains(", reflink: "), "{told:?}");
     let told = lines("cp --debug --verify --reflink=never a z");
-    assert_eq!(told[1], "copy offload: avoided, reflink: no, sparse detection: no", "bytes were looked at");
+    assert_eq!(
+        told[1], "copy offload: avoided, reflink: no, sparse detection: no",
+        "bytes were searched for zeros"
+    );
     assert_eq!(lines("cp --debug --attributes-only a z"), ["'a' -> 'z'"], "no bytes went");
     assert_eq!(lines("cp --debug -l a z"), ["'a' -> 'z'"]);
 }
 
 #[test]
-fn debug_keeps_a_file_and_its_explanation_together() {
+fn debug_prints_a_file_and_its_explanation_together() {
     let run = ours("mkdir m; for i in $(seq 300); do echo $i > m/$i; done; cp -r --debug --threads=4 m z");
     let lines: Vec<&str> = run.out.lines().collect();
     assert_eq!(lines.len(), 601, "a line for the directory, two for each file");
@@ -88,7 +91,7 @@ fn debug_keeps_a_file_and_its_explanation_together() {
 }
 
 #[test]
-fn debug_tells_what_was_left_alone() {
+fn debug_reports_skipped_files() {
     for option in ["--update=none", "-n", "-u"] {
         assert_eq!(ours(&format!("cp --debug {option} a new")).out, "skipped 'new'\n", "{option}");
     }
@@ -96,13 +99,13 @@ fn debug_tells_what_was_left_alone() {
 }
 
 #[test]
-fn debug_tells_of_a_file_that_fails() {
+fn debug_reports_a_file_that_fails() {
     let run = ours("cp --debug --reflink=always a /proc/z; cp --debug a /dev/full");
     assert!(run.out.contains("'a' -> '/dev/full'\ncopy offload: "), "{}", run.out);
 }
 
 #[test]
-fn links_to_directories_are_kept_and_copied_into() {
+fn keep_directory_symlink_copies_into_the_target() {
     let run = ours(
         "mkdir -p z/t; ln -s ../../e z/t/s; cp -r t z; s=$?; cp -r --keep-directory-symlink t z; echo $s $?
          readlink z/t/s; ls e",
@@ -116,7 +119,7 @@ fn links_to_directories_are_kept_and_copied_into() {
 }
 
 #[test]
-fn only_links_to_directories_are_copied_into() {
+fn keep_directory_symlink_refuses_links_to_other_files() {
     let run = ours(
         "mkdir -p z/t; ln -s ../../a z/t/s; ln -s gone z/t/none; cp -r --keep-directory-symlink t z; cat a",
     );

@@ -4,16 +4,16 @@
 mod batch;
 pub(crate) mod differences;
 mod generated;
-mod kept;
 mod later;
 mod own;
+mod preserved;
 mod prompts;
 mod sinks;
 mod table;
 mod user;
 mod words;
 
-use crate::twins::{Run, Twins};
+use crate::twins::{RunResult, Twins};
 
 /// Runs a script with each `cp`, and panics if the results differ.
 #[track_caller]
@@ -36,6 +36,6 @@ fn compare_all(lines: &[(&str, &str)]) {
 }
 
 /// Runs a script with haul's `cp` only.
-fn ours(script: &str) -> Run {
+fn ours(script: &str) -> RunResult {
     Twins::new().ours(script)
 }

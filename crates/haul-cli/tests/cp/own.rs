@@ -3,7 +3,7 @@
 use super::ours;
 
 #[test]
-fn hashes_are_those_of_the_sum_tools() {
+fn printed_hashes_match_the_sum_tools() {
     let run = ours(
         "cp -r --print-hash t/s z > sums && md5sum -c --quiet sums && cp --print-hash --hash-type=sha256 a y | sha256sum -c --quiet",
     );
@@ -13,7 +13,7 @@ fn hashes_are_those_of_the_sum_tools() {
 }
 
 #[test]
-fn trees_and_parts_are_marked_as_mutil_marks_them() {
+fn tree_hashes_and_parts_are_marked_as_by_mutil() {
     let run = ours("head -c 200000 /dev/zero > big; cp --print-hash --hash-leaf-size=64 big z; md5sum big");
     let lines: Vec<&str> = run.out.lines().collect();
     assert!(lines[0].starts_with("#mutil##") && lines[0].ends_with("  z"), "{}", run.out);
@@ -27,7 +27,7 @@ fn trees_and_parts_are_marked_as_mutil_marks_them() {
 }
 
 #[test]
-fn parts_keep_the_rest_of_the_sink() {
+fn copying_a_part_keeps_the_rest_of_the_sink() {
     assert_eq!(ours("cp --offset=1 --length=2 a b; cat b").out, "blpvo");
     assert_eq!(ours("cp --dst-offset=3 a b; cat b").out, "braalpha");
     assert_eq!(ours("cp --offset=1 --dst-offset=0 --length=1 a b; cat b").out, "lravo");
@@ -39,7 +39,7 @@ fn parts_keep_the_rest_of_the_sink() {
 
 /// In earlier versions, with holes, a new file got the length of the offset.
 #[test]
-fn an_offset_beyond_the_end_copies_nothing_with_holes_or_without() {
+fn an_offset_beyond_the_end_copies_nothing() {
     for sparse in ["never", "auto", "always"] {
         for source in ["a", "holes"] {
             let script = format!(
@@ -65,7 +65,7 @@ fn a_batch_is_read_from_standard_input() {
 }
 
 #[test]
-fn every_way_of_moving_bytes_gives_the_same_bytes() {
+fn every_copy_method_gives_the_same_bytes() {
     let mut script = String::from("head -c 9000001 /dev/urandom > big; status=0\n");
     for options in [
         "--threads=1",
@@ -93,7 +93,7 @@ fn every_way_of_moving_bytes_gives_the_same_bytes() {
 }
 
 #[test]
-fn json_tells_every_event_in_a_line() {
+fn json_prints_each_event_on_a_line() {
     let run = ours("cp -rv --json --print-hash t/s no z");
     assert_eq!(run.status, Some(1));
     let run = ours("mkdir z; cp -r --json --print-hash t/s no z");
@@ -106,7 +106,7 @@ fn json_tells_every_event_in_a_line() {
 }
 
 #[test]
-fn what_passed_by_is_told_with_its_digest_and_no_proof_is_claimed() {
+fn verify_stream_reports_the_digest_without_claiming_proof() {
     // The digest is always that of the complete file: with objects of several workers, with one
     // block, and in order.
     for options in ["--split-size=1", "--split-size=1 --threads=1", "--split-size=64", "--double-buffer"] {
@@ -125,18 +125,18 @@ fn what_passed_by_is_told_with_its_digest_and_no_proof_is_claimed() {
         }
     }
     let run = ours("cp --print-stats --verify=stream a z; b3sum a");
-    assert!(run.err.contains(", crc64nvme of what passed by: "), "{}", run.err);
+    assert!(run.err.contains(", crc64nvme of the copied bytes: "), "{}", run.err);
     let run = ours("cp --json --verify=stream --waybill w a z; b3sum a");
     let lines: Vec<&str> = run.out.lines().collect();
     assert!(lines[0].contains(&format!("\"digest\":\"{}\"", &lines[2][..64])), "the waybill's: {}", run.out);
     for verify in ["none", "cached", "reread"] {
         let run = ours(&format!("cp --json --verify={verify} a z"));
-        assert!(!run.out.contains("passed"), "{verify}: {}", run.out);
+        assert!(!run.out.contains("copied bytes"), "{verify}: {}", run.out);
     }
 }
 
 #[test]
-fn mistakes_in_numbers_are_named() {
+fn invalid_option_values_are_refused() {
     for (options, message) in [
         ("--threads=0", "cp: --threads: 0 is outside 1 to 1024"),
         ("--split-size=x", "cp: --split-size: 'x' is not a size"),
@@ -151,14 +151,14 @@ fn mistakes_in_numbers_are_named() {
 }
 
 #[test]
-fn figures_name_the_file_and_its_size() {
+fn print_stats_names_the_file_and_its_size() {
     let run = ours("cp --print-stats a z");
     let seconds = run.err.strip_prefix("cp: 'z': 5 bytes in ").and_then(|rest| rest.split(' ').next());
     assert!(seconds.is_some_and(|seconds| seconds.parse::<f64>().is_ok()), "{}", run.err);
 }
 
 #[test]
-fn help_and_version_are_answers() {
+fn help_and_version_exit_0() {
     for option in ["--help", "--version"] {
         let run = ours(&format!("cp {option}"));
         assert_eq!(run.status, Some(0));

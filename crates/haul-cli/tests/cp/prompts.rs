@@ -3,7 +3,7 @@
 use super::{compare_all, ours};
 
 #[test]
-fn questions_and_their_answers() {
+fn prompts_and_answers_match_gnu() {
     compare_all(&[
         (
             "orders of -i and -n",
@@ -40,7 +40,7 @@ fn questions_and_their_answers() {
 /// Answers may come from a file, so that the order of the prompts matters. It is the order of the
 /// inodes, which differs between sandboxes: both tools therefore run in one sandbox.
 #[test]
-fn questions_come_in_the_order_of_cp() {
+fn prompts_come_in_the_order_of_gnu_cp() {
     let run = ours(
         "mkdir -p m/a/b/c m/d m/e/f; for d in m m/a m/a/b m/a/b/c m/d m/e m/e/f; do for n in 3 1 2; do echo $n > $d/$n; done; done
          ln m/1 m/a/h; ln m/1 m/0; cp -a m z; for tool in /usr/bin/cp cp; do
@@ -54,7 +54,7 @@ fn questions_come_in_the_order_of_cp() {
 /// In earlier versions a name that `-u` would have skipped became the name that others were linked
 /// to, and `-n` did not keep them.
 #[test]
-fn what_no_clobber_keeps_is_no_name_that_others_become_with_update() {
+fn no_clobber_with_update_keeps_names_of_hard_links() {
     let names =
         "mkdir s; printf one > s/a; ln s/a s/b; ln s/a s/c; mkdir k; printf old > k/a; printf kept > k/b";
     let lines = ["cp -u -n -aT s k", "cp -n -u -rL s/a s/b s/c k", "cp -anu s/. k", "cp -u -aT s k"]
@@ -63,7 +63,7 @@ fn what_no_clobber_keeps_is_no_name_that_others_become_with_update() {
 }
 
 #[test]
-fn keeping_and_comparing() {
+fn no_clobber_and_update_match_gnu() {
     compare_all(&[
         (
             "-n onto anything",
@@ -83,12 +83,12 @@ fn keeping_and_comparing() {
         ("-u onto itself", "cp -u a a; cp -u a ha; cp -u a la; cp -u a no/z; cp -u no z"),
         ("-u of links", "cp -uP la la2; cp -uP la dangling; touch -h -d 2030-01-01 la; cp -uP la la2"),
         ("-u onto directories", "cp -ur a full; cp -u a full/a; cp -ud t/1 t/h1 d; cp -ud t/1 t/h1 d"),
-        ("--update without a word", "cp --update a new; cp --update new a; cp --upd a b"),
+        ("--update without a value", "cp --update a new; cp --update new a; cp --upd a b"),
     ]);
 }
 
 #[test]
-fn backups_of_all_forms() {
+fn backups_of_all_forms_match_gnu() {
     compare_all(&[
         ("forced onto itself", "cp --backup=numbered -f a a; cp --backup=numbered -f a a; cp -bf a ./a; cp -bf la la"),
         ("onto itself", "cp -b a ./a; cp --backup=t -f a ha; cp -bf a la; cp -bf la a"),
@@ -113,7 +113,7 @@ fn backups_of_all_forms() {
 }
 
 #[test]
-fn removing_before_writing() {
+fn remove_destination_matches_gnu() {
     compare_all(&[
         (
             "links",

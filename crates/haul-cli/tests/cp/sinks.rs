@@ -15,7 +15,7 @@ const TWO_SOURCES: &str = "mkdir ms md
     whole() { cmp -s $1 ms/x || cmp -s $1 ms/y || echo $1 is mixed; }\n";
 
 #[test]
-fn names_of_one_sink_get_one_source_and_no_mixture() {
+fn linked_sinks_never_mix_two_sources() {
     for make in [
         "printf old > md/x; ln md/x md/y",
         "printf old > md/y; ln -s y md/x",
@@ -33,7 +33,7 @@ fn names_of_one_sink_get_one_source_and_no_mixture() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_removed() {
+fn force_does_not_remove_a_file_if_descriptors_run_out() {
     let run = ours(
         "for n in $(seq 3 40); do
            (ulimit -n $n; cp -f a b) 2> /dev/null; s=$?
@@ -44,7 +44,7 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_removed() {
 }
 
 #[test]
-fn a_file_that_somebody_makes_in_a_new_directory_is_not_overwritten() {
+fn a_file_created_by_another_process_is_not_overwritten() {
     let script = format!(
         "mkdir src; mkfifo src/p; for n in 1 2 3 4 5 6 7 8; do printf ours > src/f$n; done
          cp -r --copy-contents --threads=1 src z 2> said & p=$!
@@ -60,7 +60,7 @@ fn a_file_that_somebody_makes_in_a_new_directory_is_not_overwritten() {
 }
 
 #[test]
-fn an_answer_after_a_stop_overwrites_nothing() {
+fn an_answer_after_a_signal_overwrites_nothing() {
     let script = format!(
         "mkfifo in; cp -i a b < in 2> said & p=$!; exec 3> in
          {} kill -TERM $p; sleep 0.2; (trap '' PIPE; printf 'y\\n' >&3) 2> /dev/null; wait $p; s=$?; cat b; exit $s",
@@ -71,11 +71,11 @@ fn an_answer_after_a_stop_overwrites_nothing() {
 }
 
 #[test]
-fn links_to_a_copy_that_was_cut_off_go_with_it() {
+fn links_to_an_interrupted_copy_are_removed() {
     let script = format!(
         "mkdir s; truncate -s 512G s/big; ln s/big s/h
          cp -a --sparse=always --threads=2 s z 2> said & p=$!
-         {} kill -TERM $p; wait $p; s=$?; ls z; grep -c 'is not complete' said; rm -f s/big s/h; exit $s",
+         {} kill -TERM $p; wait $p; s=$?; ls z; grep -c 'is incomplete' said; rm -f s/big s/h; exit $s",
         until("[ -e z/big -a -e z/h ]")
     );
     let run = ours(&script);
@@ -88,7 +88,7 @@ fn links_to_a_copy_of_a_file_that_changed_are_removed() {
         "mkdir s; truncate -s 6G s/big; ln s/big s/h
          cp -a --sparse=always --threads=2 s z 2> said & p=$!
          {} printf x >> s/big; wait $p; s=$?; ls z | wc -l
-         grep -c 'changed while it was copied' said; grep -c \"removed 'z/.*', a link to 'z/.*', which is not complete\" said
+         grep -c 'the source changed during the copy' said; grep -c \"removed 'z/.*', a link to 'z/.*', which is incomplete\" said
          rm -f s/big s/h z/big z/h; exit $s",
         until("[ -e z/big -a -e z/h ]")
     );

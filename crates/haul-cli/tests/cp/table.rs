@@ -3,7 +3,7 @@
 use super::compare_all;
 
 #[test]
-fn one_file() {
+fn single_files_match_gnu() {
     compare_all(&[
         ("new name", "cp a z"),
         ("over another", "cp a b"),
@@ -72,7 +72,7 @@ fn one_file() {
 }
 
 #[test]
-fn trees() {
+fn trees_match_gnu() {
     compare_all(&[
         ("new", "cp -r t z"),
         ("-R", "cp -R t z"),
@@ -130,7 +130,7 @@ fn trees() {
 }
 
 #[test]
-fn existing_sinks() {
+fn existing_sinks_match_gnu() {
     compare_all(&[
         ("-n", "cp -n a b; cp -n a z; cp -nv a b c d | sort"),
         ("-n tree", "cp -rn t full"),
@@ -172,7 +172,7 @@ fn existing_sinks() {
 }
 
 #[test]
-fn links() {
+fn links_match_gnu() {
     compare_all(&[
         ("-l", "cp -l a z; cp -l a d"),
         ("-l existing", "cp -l a b; cp -l a ha; cp -lf a b"),
@@ -207,7 +207,7 @@ fn links() {
 }
 
 #[test]
-fn what_is_kept() {
+fn preserved_metadata_matches_gnu() {
     compare_all(&[
         ("-p", "cp -p x z; cp -p suid y; cp -p ro w"),
         ("-p existing", "cp -p x b; cp -p suid c"),
@@ -244,7 +244,7 @@ fn what_is_kept() {
 }
 
 #[test]
-fn parents() {
+fn parents_matches_gnu() {
     compare_all(&[
         ("plain", "cp --parents t/s/2 d"),
         ("verbose", "cp --parents -v t/s/2 d"),
@@ -267,7 +267,7 @@ fn parents() {
 }
 
 #[test]
-fn usage() {
+fn usage_errors_match_gnu() {
     compare_all(&[
         ("nothing", "cp"),
         ("one operand", "cp a"),

@@ -14,7 +14,7 @@ fn compare_all(lines: &[(&str, &str)]) {
 }
 
 #[test]
-fn without_permission() {
+fn missing_permissions_match_gnu() {
     compare_all(&[
         ("unreadable source", "chmod 0 a; cp a z; cp a b c d"),
         ("unreadable source in a tree", "chmod 0 t/1; cp -r t z"),
@@ -44,7 +44,7 @@ fn without_permission() {
 }
 
 #[test]
-fn ranges_of_a_read_only_file_all_arrive() {
+fn all_ranges_of_a_read_only_file_are_copied() {
     let Some(twins) = Twins::of_user() else { return };
     let run = twins.ours(
         "printf 'ro z 0-1,1-2\\n' | mcp -p --read-stdin; cat z; cmp ro z; [ \"$(stat -c '%a %y' ro)\" = \"$(stat -c '%a %y' z)\" ] || echo differs",

@@ -4,7 +4,7 @@ use super::{compare, compare_all, ours};
 use crate::twins::Twins;
 
 #[test]
-fn long_options_may_be_cut_short() {
+fn abbreviated_long_options_match_gnu() {
     let names = [
         "a",
         "ar",
@@ -67,7 +67,7 @@ fn long_options_may_be_cut_short() {
 }
 
 #[test]
-fn options_act_in_their_order() {
+fn options_take_effect_in_their_order() {
     compare_all(&[
         (
             "mistake after mistake",
@@ -105,7 +105,7 @@ fn options_act_in_their_order() {
 }
 
 #[test]
-fn the_environment() {
+fn environment_variables_match_gnu() {
     compare_all(&[
         (
             "options first",
@@ -142,7 +142,7 @@ fn names_in_messages_are_quoted_for_a_shell() {
 /// these as numbers. A name from a list of files that is parsed as an option therefore cannot
 /// rewrite the screen.
 #[test]
-fn words_that_are_no_options_steer_no_terminal() {
+fn control_characters_in_unknown_options_are_escaped() {
     compare("plain", "cp \"--it's\" a z; cp '--a\"b' a z; cp --é a z");
     let run = ours("cp \"$(printf -- '--x\\033[2Jy')\" a z; cp \"$(printf -- '-\\033')\" a z");
     assert!(run.err.contains("cp: unrecognized option '--x\\033[2Jy'"), "{}", run.err);
@@ -150,15 +150,15 @@ fn words_that_are_no_options_steer_no_terminal() {
 }
 
 #[test]
-fn what_can_not_be_written() {
+fn write_errors_match_gnu() {
     compare_all(&[
         (
             "full",
             "cp a /dev/full; cp -v a z > /dev/full; echo $?; cp --help > /dev/full; echo $?; cp --version > /dev/full; echo $?",
         ),
-        ("nobody to tell", "cp no z 2>&-; echo $?; cp a z 2>&-; echo $?; cp a y <&-; echo $?"),
+        ("closed standard error", "cp no z 2>&-; echo $?; cp a z 2>&-; echo $?; cp a y <&-; echo $?"),
         (
-            "nobody to answer",
+            "closed standard input",
             "cp -v a z >&-; echo $?; mv -v z y >&-; echo $?; install -v a x >&- <&-; echo $?; cp a w >&-; echo $?",
         ),
         (
@@ -185,7 +185,7 @@ fn what_can_not_be_written() {
 /// In earlier versions an unreadable answer counted as no and not as a failure, and so did a
 /// message that could not be written.
 #[test]
-fn who_can_not_be_asked_or_told_fails() {
+fn unreadable_answers_and_unwritable_messages_fail() {
     compare_all(&[
         (
             "no answers",
@@ -205,7 +205,7 @@ fn who_can_not_be_asked_or_told_fails() {
 /// In earlier versions a working directory without search permission was refused as a target before
 /// the names in it were.
 #[test]
-fn the_working_directory_is_a_target_though_it_may_not_be_searched() {
+fn an_unsearchable_working_directory_is_accepted_as_target() {
     let mut wrong = Vec::new();
     for words in [
         "FROM/passwd .",

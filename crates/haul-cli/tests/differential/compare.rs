@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::deliberate;
-use super::twins::{Ending, Status};
+use super::twins::{RunResult, Status};
 use std::fmt;
 
 /// Differences between two runs.
@@ -30,7 +30,7 @@ impl Lines {
 }
 
 /// Returns the difference that remains after the deliberate ones.
-pub(super) fn difference(case: &Case, mut system: Ending, mut ours: Ending) -> Option<Difference> {
+pub(super) fn difference(case: &Case, mut system: RunResult, mut ours: RunResult) -> Option<Difference> {
     if deliberate::settles(case, &mut system, &mut ours) {
         return None;
     }
@@ -125,18 +125,18 @@ mod tests {
     use super::super::case::Tool;
     use super::*;
 
-    fn ending(status: i32, out: &str, err: &str, tree: &[&str]) -> Ending {
+    fn ending(status: i32, out: &str, err: &str, tree: &[&str]) -> RunResult {
         let tree = tree.iter().map(|line| (*line).to_owned()).collect();
-        Ending { status: Status::Exit(status), out: out.into(), err: err.into(), tree }
+        RunResult { status: Status::Exit(status), out: out.into(), err: err.into(), tree }
     }
 
-    fn said(words: &str, system: Ending, ours: Ending) -> String {
+    fn said(words: &str, system: RunResult, ours: RunResult) -> String {
         let case = Case::new(Tool::Cp).runs(words);
         difference(&case, system, ours).map(|difference| difference.to_string()).unwrap_or_default()
     }
 
     #[test]
-    fn each_part_of_an_ending_counts() {
+    fn each_part_of_an_outcome_is_compared() {
         let plain = || ending(0, "o\n", "e\n", &["a: file"]);
         assert_eq!(said("a b", plain(), plain()), "");
         assert!(said("a b", plain(), ending(1, "o\n", "e\n", &["a: file"])).contains("ours Exit(1)"));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn order_counts_where_it_is_defined() {
+    fn output_order_is_compared_only_if_defined() {
         let (one, other) = (|| ending(0, "a\nb\n", "", &[]), || ending(0, "b\na\n", "", &[]));
         assert!(said("a b", one(), other()).contains("in another order"));
         assert_eq!(said("-r a b", one(), other()), "");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_lines() {
+    fn prompts_are_split_into_lines() {
         let asked = lines(b"cp: overwrite 'a'? cp: overwrite 'b'? cp: no\n");
         assert_eq!(asked, ["cp: overwrite 'a'? ", "cp: overwrite 'b'? ", "cp: no\\n"]);
     }

@@ -4,14 +4,14 @@
 use super::case::{Case, Tool};
 use super::compare::{contains, find};
 use super::plant::{BOX, Kind, Plant};
-use super::twins::{Ending, Status};
+use super::twins::{RunResult, Status};
 use std::collections::BTreeSet;
 
 /// One deliberate difference.
 struct Deliberate {
     /// Checks if the difference applies. If so, equalizes both results in the affected parts, or
     /// settles the case.
-    applies: fn(&Case, &mut Ending, &mut Ending) -> Verdict,
+    applies: fn(&Case, &mut RunResult, &mut RunResult) -> Verdict,
 }
 
 /// Effect of a deliberate difference on the comparison.
@@ -50,14 +50,14 @@ const ALL: [Deliberate; 21] = [
 ];
 
 /// Applies all deliberate differences. Returns true if the case is settled.
-pub(super) fn settles(case: &Case, system: &mut Ending, ours: &mut Ending) -> bool {
+pub(super) fn settles(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> bool {
     ALL.iter().any(|deliberate| (deliberate.applies)(case, system, ours) == Verdict::Settled)
 }
 
 /// The output of `--help` and `--version` is haul's own.
-fn texts(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn texts(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let is_asked = case.has_option(0, "help") || case.has_option(0, "version");
-    let is_given = |ending: &Ending| ending.status == Status::Exit(0) && !ending.out.is_empty();
+    let is_given = |ending: &RunResult| ending.status == Status::Exit(0) && !ending.out.is_empty();
     let is_gnus = system.out.starts_with(b"Usage: ") || contains(&system.out, b" (GNU coreutils) ");
     if !(is_asked && is_gnus && is_given(system) && is_given(ours)) {
         return Verdict::Absent;
@@ -70,7 +70,7 @@ fn texts(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 /// GNU stops reading a directory at the name that would be copied into itself, and skips the rest.
 /// haul copies everything else. Status and all messages of GNU must still be equal, except for
 /// links that cannot be created in place of removed entries: some of these were still to be copied.
-fn into_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn into_itself(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let is_about_it =
         |line: &[u8]| contains(line, b" into itself, ") || contains(line, b"will not create hard link");
     let stopped = system.err.split(|&byte| byte == b'\n').any(is_about_it);
@@ -103,14 +103,14 @@ fn into_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 
 /// If a followed link leads from source to sink, GNU copies its own copies until names are too
 /// long. haul reports a directory that would be copied into itself.
-fn too_deep(_: &Case, system: &mut Ending, _: &mut Ending) -> Verdict {
+fn too_deep(_: &Case, system: &mut RunResult, _: &mut RunResult) -> Verdict {
     if contains(&system.err, b"File name too long") { Verdict::Settled } else { Verdict::Absent }
 }
 
 /// GNU 9.1 puts the simple backup of a file in a target directory into the working directory (fixed
 /// in 9.2), where it may overwrite an unrelated file. haul keeps it next to its file. If the
 /// system's tree shows that, status and messages must still be equal.
-fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn backup_elsewhere(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
     // A rename of the backup to the working directory, or back, may be impossible.
     let is_astray = |line: &[u8]| {
@@ -128,7 +128,7 @@ fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
     if contains(&system.err, b": cannot backup ") && !contains(&ours.err, b": cannot backup ") {
         return Verdict::Settled;
     }
-    let renamed = |ending: &Ending| -> Vec<String> {
+    let renamed = |ending: &RunResult| -> Vec<String> {
         ending.tree.iter().filter(|line| line.contains(", was ")).cloned().collect()
     };
     let (theirs, own) = (renamed(system), renamed(ours));
@@ -152,8 +152,8 @@ fn backup_elsewhere(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
 /// refuses, links to or waits for the entry in its place. haul reports that first, as GNU does for
 /// a file that is named itself. A file with other names is not lost; then haul waits for no such
 /// entry, either.
-fn backup_in_the_sources_place(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
-    let refuses = |ending: &Ending| contains(&ending.err, b" might destroy source;  ");
+fn backup_in_the_sources_place(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
+    let refuses = |ending: &RunResult| contains(&ending.err, b" might destroy source;  ");
     let has_link = case.plants.iter().any(|plant| matches!(plant.kind, Kind::Link(_)));
     let backs_up = case.has_option(b'b', "backup") || case.has_option(b'S', "suffix");
     let is_told = refuses(ours) && !refuses(system);
@@ -164,12 +164,12 @@ fn backup_in_the_sources_place(case: &Case, system: &mut Ending, ours: &mut Endi
 
 /// The C library prints a mistyped option unchanged, including line ends and terminal control
 /// characters. haul quotes it. Earlier warnings must still be equal.
-fn raw_options(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn raw_options(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let starts = ["unrecognized option '", "option '"].map(|start| format!("{}: {start}", case.tool.name()));
-    let begin = |ending: &Ending| starts.iter().find_map(|start| find(&ending.err, start.as_bytes()));
+    let begin = |ending: &RunResult| starts.iter().find_map(|start| find(&ending.err, start.as_bytes()));
     let (Some(theirs), Some(own)) = (begin(system), begin(ours)) else { return Verdict::Absent };
     let is_raw = |bytes: &[u8]| bytes.iter().any(|byte| !(0x20..0x7f).contains(byte) && *byte != b'\n');
-    let lines = |ending: &Ending| ending.err.iter().filter(|&&byte| byte == b'\n').count();
+    let lines = |ending: &RunResult| ending.err.iter().filter(|&&byte| byte == b'\n').count();
     if !is_raw(&system.err[theirs..]) && lines(system) <= lines(ours) {
         return Verdict::Absent;
     }
@@ -180,7 +180,7 @@ fn raw_options(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 
 /// In haul an incomplete file has a time before that of its source and before 1970. `-u` therefore
 /// copies it again, and it does not look complete. GNU leaves it like any new file.
-fn unfinished(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn unfinished(_: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     if system.status != Status::Exit(1) || ours.status != Status::Exit(1) {
         return Verdict::Absent;
     }
@@ -200,7 +200,7 @@ fn unfinished(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 /// GNU's quoting writes two additional quotes if a name contains a single quote and ends with an
 /// escaped byte, and then loses its end. The reason is that gnulib's second pass continues where
 /// the first one ended. haul's output is what a shell reads as the name.
-fn broken_quotes(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn broken_quotes(_: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let is_broken = |line: &&[u8]| contains(line, b"'''");
     let count = |bytes: &[u8]| bytes.split(|&byte| byte == b'\n').filter(is_broken).count();
     if count(&system.err) + count(&system.out) == 0 {
@@ -220,7 +220,7 @@ fn broken_quotes(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 /// A copy that keeps the mode has that of its source, with all special bits. GNU 9.1 keeps the
 /// set-id bits of an existing file. It also keeps the inherited set-group bit and the initial
 /// sticky bit of a new directory (fixed when GNU stopped setting modes by access lists).
-fn old_special_bits(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn old_special_bits(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     for at in 0..ours.tree.len() {
         let Some(theirs) = system.tree.get(at) else { break };
         let (Some(their_mode), Some(mode)) = (mode_in(theirs), mode_in(&ours.tree[at])) else { continue };
@@ -265,7 +265,7 @@ fn mode_in(line: &str) -> Option<u32> {
 /// GNU compares the directories of two names without following links, and does not detect that
 /// `link/a` and `dir/a` are one name; it then does nothing. haul reports that they are the same
 /// file, as GNU does elsewhere.
-fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn same_through_link(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     // The name as typed, or as combined from target and source.
     let mut names = case.words.iter().map(Vec::as_slice).chain(ours.err.split(|&byte| byte == b'\''));
     let passes_link = names.any(|name| passes_link(case, name));
@@ -295,7 +295,7 @@ fn same_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
 /// For the same reason GNU does not detect that `link/a` and `dir/a` are one file named twice. It
 /// then refuses to put the second one over the first, or finds nothing left to do. haul warns, as
 /// GNU does elsewhere.
-fn named_again_through_link(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn named_again_through_link(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let theirs: Vec<&[u8]> = system.err.split(|&byte| byte == b'\n').collect();
     let is_warning = |line: &&[u8]| {
         line.starts_with(b"cp: warning: source file ")
@@ -329,7 +329,7 @@ fn passes_link(case: &Case, path: &[u8]) -> bool {
 
 /// GNU stops at the operand that waits for the other end of a pipe. haul copies the other operands
 /// meanwhile: only the fact that both wait can be compared.
-fn waiting(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn waiting(_: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let both = [system.status, ours.status] == [Status::Waiting; 2];
     if both { Verdict::Settled } else { Verdict::Absent }
 }
@@ -337,7 +337,7 @@ fn waiting(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 /// If `--parents` cannot create all directories above an operand, GNU leaves the created ones
 /// closed to others, with the time of the run. haul sets their kept metadata as if the rest had
 /// been created, and reports failures.
-fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn unmade_parents(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let has_absolute = case.words.iter().any(|word| word.starts_with(BOX));
     let has_parents = case.has_option(0, "parents") || case.has_option(0, "path");
     if !has_parents || (system.status != Status::Exit(1) && !has_absolute) {
@@ -381,10 +381,10 @@ fn unmade_parents(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdic
 /// With two names GNU's mv 9.1 tries a rename before it strips the slashes after the first name,
 /// and treats the result as final. It refuses a link to a directory, which is the purpose of the
 /// option.
-fn stripped_too_late(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn stripped_too_late(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let strips = case.tool == Tool::Mv && case.has_option(0, "strip-trailing-slashes");
     let has_slashes = case.words.iter().any(|word| word.ends_with(b"/"));
-    let is_refused = |ending: &Ending| {
+    let is_refused = |ending: &RunResult| {
         ending.err.starts_with(b"mv: cannot move ") && ending.err.ends_with(b": Not a directory\n")
     };
     if strips && has_slashes && is_refused(system) && !is_refused(ours) {
@@ -397,7 +397,7 @@ fn stripped_too_late(case: &Case, system: &mut Ending, ours: &mut Ending) -> Ver
 /// If a file is named twice and a newer one exists at its sink, GNU's mv replaces the newer one,
 /// the second time, by a link to itself. This changes the time of the directory, and a directory
 /// cannot have such a link. haul keeps the newer file.
-fn linked_to_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn linked_to_itself(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let last = |word: &[u8]| {
         let end = word.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
         word[..end].rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_owned()
@@ -438,7 +438,7 @@ fn linked_to_itself(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
 /// If a slash follows the name of a link that leads to no directory, GNU's mv 9.1 uses the kind,
 /// the age and the permissions of a file that it never examined, which is uninitialized memory.
 /// haul uses those of the link.
-fn never_looked_at(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn never_looked_at(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let is_such = |word: &Vec<u8>| {
         let name = word.strip_suffix(b"/").map(|name| name.strip_suffix(b"/").unwrap_or(name));
         let last = name.map(|name| name.rsplit(|&byte| byte == b'/').next().unwrap_or_default());
@@ -457,7 +457,7 @@ fn never_looked_at(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdi
 /// A link to a directory with a trailing slash is moved to another file system by its contents. GNU
 /// renames the contents that are already on the other file system, and so modifies the tree that it
 /// walks. haul copies all of them.
-fn renamed_piece_by_piece(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn renamed_piece_by_piece(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let is_such = |word: &Vec<u8>| {
         let name = word.strip_suffix(b"/").unwrap_or_default();
         let is_link = |plant: &Plant| plant.path == name && matches!(plant.kind, Kind::Link(_));
@@ -484,7 +484,7 @@ fn renamed_piece_by_piece(case: &Case, system: &mut Ending, ours: &mut Ending) -
 /// GNU's install enters each directory that it creates, and prints unexpected messages if it cannot
 /// return to one that it closed itself. haul holds descriptors of directories and does not change
 /// its working directory.
-fn lost_way_back(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn lost_way_back(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let is_about_it = case.tool == Tool::Install && case.has_option(b'd', "directory") && case.as_user;
     let both_failed = [system.status, ours.status] == [Status::Exit(1); 2];
     if is_about_it && !case.cwd.is_empty() && both_failed && system.tree == ours.tree {
@@ -497,7 +497,7 @@ fn lost_way_back(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict
 /// GNU sets the permissions of a directory by its path. The path is invalid if it passes through a
 /// link that was renamed to its backup: the directory stays closed. haul sets them on the
 /// descriptor of the directory.
-fn permissions_by_path(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn permissions_by_path(_: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let is_about_it = |line: &&[u8]| {
         contains(line, b": preserving permissions for ") && line.ends_with(b": No such file or directory")
     };
@@ -520,7 +520,7 @@ fn permissions_by_path(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verd
 
 /// GNU quotes the name of the file and that of the attribute into one buffer, and so prints the
 /// name of the attribute twice. haul prints the name of the file.
-fn one_buffer(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn one_buffer(_: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     const BEGIN: &[u8] = b": setting attribute '";
     let parts = |line: &[u8]| -> Option<(Vec<u8>, Vec<u8>)> {
         let begin = find(line, BEGIN)? + BEGIN.len();
@@ -528,7 +528,7 @@ fn one_buffer(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
         let cause = line.iter().rposition(|&byte| byte == b':')?;
         Some((line[begin..middle].to_owned(), line[cause..].to_owned()))
     };
-    let without_file = |ending: &mut Ending| {
+    let without_file = |ending: &mut RunResult| {
         let lines = ending.err.split(|&byte| byte == b'\n').map(|line| match parts(line) {
             Some((attribute, cause)) => [BEGIN, &attribute, b"'", &cause].concat(),
             None => line.to_owned(),
@@ -550,11 +550,11 @@ fn one_buffer(_: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
 /// Of two names of one file that are moved to another file system GNU does not record the second,
 /// and lets a later operand of that name replace it. haul refuses to overwrite what the command has
 /// just created, as GNU does in all other cases.
-fn replaced_link_of_a_copy(case: &Case, system: &mut Ending, ours: &mut Ending) -> Verdict {
+fn replaced_link_of_a_copy(case: &Case, system: &mut RunResult, ours: &mut RunResult) -> Verdict {
     let has_two_names = case.plants.iter().any(|plant| matches!(plant.kind, Kind::Hard(_)));
     let is_refusal = |line: &[u8]| line.starts_with(b"mv: will not overwrite just-created ");
     let refusals =
-        |ending: &Ending| ending.err.split(|&byte| byte == b'\n').filter(|line| is_refusal(line)).count();
+        |ending: &RunResult| ending.err.split(|&byte| byte == b'\n').filter(|line| is_refusal(line)).count();
     if case.tool == Tool::Mv && has_two_names && refusals(system) < refusals(ours) {
         Verdict::Settled
     } else {

@@ -344,13 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_draws_the_same_lines_again() {
+    fn equal_seeds_generate_equal_cases() {
         assert_eq!(cases(Tool::Cp, 1)[..50], cases(Tool::Cp, 1)[..50]);
         assert_ne!(cases(Tool::Cp, 1)[..50], cases(Tool::Cp, 2)[..50]);
     }
 
     #[test]
-    fn every_option_is_drawn_by_letter_and_by_name() {
+    fn every_option_is_generated_in_short_and_long_form() {
         for (tool, language) in
             [(Tool::Cp, &cp::LANGUAGE), (Tool::Mv, &mv::LANGUAGE), (Tool::Install, &install::LANGUAGE)]
         {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn surroundings_vary() {
+    fn generated_environments_vary() {
         let cases = cases(Tool::Cp, 4);
         let share = |test: fn(&Case) -> bool| cases.iter().filter(|case| test(case)).count();
         assert!((300..700).contains(&share(|case| case.as_user)));

@@ -34,17 +34,17 @@ const SEED: u64 = 20_261_121;
 const SHOWN_MAX: usize = 12;
 
 #[test]
-fn cp_ends_as_the_systems() {
+fn random_cp_command_lines_match_the_system() {
     hold_against_the_system(Tool::Cp, 800);
 }
 
 #[test]
-fn mv_ends_as_the_systems() {
+fn random_mv_command_lines_match_the_system() {
     hold_against_the_system(Tool::Mv, 400);
 }
 
 #[test]
-fn install_ends_as_the_systems() {
+fn random_install_command_lines_match_the_system() {
     hold_against_the_system(Tool::Install, 400);
 }
 

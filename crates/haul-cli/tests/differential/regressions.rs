@@ -4,7 +4,7 @@ use super::case::{Case, Tool};
 use super::plant::{access_list, dir, file, hard, link};
 
 #[test]
-fn parents_lead_a_directory_into_itself() {
+fn cp_parents_detects_a_copy_into_itself() {
     Case::new(Tool::Cp)
         .has(dir("f"))
         .has(dir("f/f"))
@@ -14,7 +14,7 @@ fn parents_lead_a_directory_into_itself() {
 }
 
 #[test]
-fn parents_that_are_still_to_be_made_lead_a_directory_into_itself() {
+fn cp_parents_detects_a_copy_into_itself_in_new_parents() {
     Case::new(Tool::Cp)
         .has(dir("a"))
         .has(dir("a/b"))
@@ -24,17 +24,17 @@ fn parents_that_are_still_to_be_made_lead_a_directory_into_itself() {
 }
 
 #[test]
-fn a_target_loses_the_slashes_behind_it_in_messages() {
+fn cp_messages_omit_trailing_slashes_of_the_target() {
     Case::new(Tool::Cp).has(dir("a")).has(dir("a/b")).has(file("a/b/b", b's')).runs("a/b/b a//").ends_alike();
 }
 
 #[test]
-fn a_tree_that_goes_to_a_name_with_slashes_is_told_of_without_them() {
+fn cp_v_omits_trailing_slashes_of_a_new_tree() {
     Case::new(Tool::Cp).has(dir("d")).has(file("d/d", b'k')).runs("-v -s -R d h//").ends_alike();
 }
 
 #[test]
-fn a_link_made_by_s_is_its_makers() {
+fn cp_s_link_belongs_to_the_calling_user() {
     Case::new(Tool::Cp)
         .has(file("a", b'q').owner(65534, 65534))
         .word("-s")
@@ -45,38 +45,38 @@ fn a_link_made_by_s_is_its_makers() {
 }
 
 #[test]
-fn what_lies_beside_a_directory_that_goes_into_itself_is_told_of() {
+fn cp_rs_into_itself_reports_sibling_files() {
     Case::new(Tool::Cp).has(dir("a")).has(file("a/b", b's')).disk().runs("-r -s a a").ends_alike();
 }
 
 #[test]
-fn a_bad_target_is_told_before_options_that_contradict_each_other() {
+fn mv_reports_a_bad_target_before_conflicting_options() {
     Case::new(Tool::Mv).runs("-t x -n -b x").ends_alike();
 }
 
 #[test]
-fn a_kind_of_backup_that_nobody_knows_is_told_after_the_first_try() {
+fn mv_reports_an_unknown_backup_type_after_the_first_rename() {
     Case::new(Tool::Mv).has(file("a", b'k')).runs("--backup=bad a b").ends_alike();
 }
 
 #[test]
-fn a_rename_that_worked_ends_in_the_contradiction() {
+fn mv_reports_conflicting_options_after_a_rename() {
     Case::new(Tool::Mv).has(file("a", b's')).runs("-b -n a b").ends_alike();
 }
 
 #[test]
-fn a_moves_target_loses_the_slashes_behind_it_in_messages() {
+fn mv_messages_omit_trailing_slashes_of_the_target() {
     Case::new(Tool::Mv).has(dir("x")).runs("x x//").ends_alike();
 }
 
 #[test]
-fn warnings_of_install_come_before_its_mistakes() {
+fn install_prints_warnings_before_usage_errors() {
     Case::new(Tool::Install).runs("--preserve-context").ends_alike();
     Case::new(Tool::Install).runs("-o no-such-user -C --mode=4755 -d a").ends_alike();
 }
 
 #[test]
-fn an_installed_files_failures_come_before_that_it_was_just_created() {
+fn install_reports_other_errors_before_just_created_files() {
     let world = || Case::new(Tool::Install).has(dir("a")).has(file("a/b", b'q'));
     world().runs("a/b a/b a").ends_alike();
     world().has(dir("a/a")).runs("a/b a a a").ends_alike();
@@ -91,17 +91,17 @@ fn directories_are_installed_through_links() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_gone_through_is_told() {
+fn install_d_reports_an_unsearchable_directory() {
     Case::new(Tool::Install).has(dir("a").mode(0o0777)).user().cwd("a").runs("-d -m= x x/.").ends_alike();
 }
 
 #[test]
-fn an_installed_files_target_loses_the_slashes_behind_it_in_messages() {
+fn install_messages_omit_trailing_slashes_of_the_target() {
     Case::new(Tool::Install).has(dir("y")).has(file("y/x", b'q')).runs("y/x y//").ends_alike();
 }
 
 #[test]
-fn a_directory_that_could_not_be_moved_is_warned_of_when_it_comes_again() {
+fn mv_warns_if_a_failed_directory_is_named_again() {
     let world = || Case::new(Tool::Mv).has(dir("a"));
     world().runs("a a a").ends_alike();
     world().runs("a ./a a/ a").ends_alike();
@@ -109,7 +109,7 @@ fn a_directory_that_could_not_be_moved_is_warned_of_when_it_comes_again() {
 }
 
 #[test]
-fn a_missing_target_is_named_as_it_was_typed() {
+fn mv_names_a_missing_target_as_typed() {
     let world = || Case::new(Tool::Mv).has(file("a", b'q')).has(file("b", b'q'));
     world().runs("--strip-trailing-slashes a b new//").ends_alike();
     world().runs("--strip-trailing-slashes a new/").ends_alike();
@@ -118,7 +118,7 @@ fn a_missing_target_is_named_as_it_was_typed() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_met_with_a_slash_behind_it() {
+fn mv_onto_a_dangling_link_with_trailing_slash_matches_gnu() {
     let world = || Case::new(Tool::Mv).has(link("b", "missing")).has(file("a", b'q')).has(dir("d"));
     world().runs("-b -T a b/").ends_alike();
     world().runs("-T a b/").ends_alike();
@@ -126,19 +126,19 @@ fn a_link_that_leads_nowhere_is_met_with_a_slash_behind_it() {
 }
 
 #[test]
-fn a_backup_stands_beside_a_directory_that_was_named_with_a_slash() {
+fn mv_backup_of_a_directory_named_with_slash_is_its_sibling() {
     let world = || Case::new(Tool::Mv).has(dir("y")).has(file("c", b'q'));
     world().runs("-b -T c y/").ends_alike();
     world().runs("--backup=numbered -T c y//").ends_alike();
 }
 
 #[test]
-fn what_is_left_alone_may_be_the_same_file() {
+fn mv_n_accepts_the_same_file_as_target() {
     Case::new(Tool::Mv).has(dir("a")).runs("-n a/. a").ends_alike();
 }
 
 #[test]
-fn an_installed_file_has_no_access_list_from_above() {
+fn install_does_not_keep_inherited_acls() {
     let world = || {
         let list = access_list(0o750, 1, 7);
         Case::new(Tool::Install)
@@ -154,7 +154,7 @@ fn an_installed_file_has_no_access_list_from_above() {
 /// In earlier versions a file whose owner could not be set lacked the rights that the list denies
 /// its creator.
 #[test]
-fn an_installed_file_whose_owner_cannot_be_set_is_its_makers_to_read_and_write() {
+fn install_owner_failure_leaves_the_file_readable_and_writable() {
     let world = || {
         let list = access_list(0o277, 1, 7);
         Case::new(Tool::Install)
@@ -174,7 +174,7 @@ fn an_installed_file_whose_owner_cannot_be_set_is_its_makers_to_read_and_write()
 }
 
 #[test]
-fn a_target_that_stands_and_is_closed_is_not_made() {
+fn install_does_not_create_an_existing_closed_target() {
     let world =
         || Case::new(Tool::Install).has(file("f", b'q')).has(dir("b")).has(dir("b/a").mode(0o0000)).user();
     world().runs("-D f b/a").ends_alike();
@@ -184,13 +184,13 @@ fn a_target_that_stands_and_is_closed_is_not_made() {
 }
 
 #[test]
-fn a_directory_whose_owner_cannot_be_set_has_been_made_sticky() {
+fn install_owner_failure_on_a_directory_keeps_its_sticky_bit() {
     Case::new(Tool::Install).user().runs("-d --mode 1777 --group 0 a").ends_alike();
     Case::new(Tool::Install).user().runs("-d -m 4777 -g 0 a").ends_alike();
 }
 
 #[test]
-fn a_backup_needs_no_look_into_its_directory() {
+fn backups_in_an_unreadable_directory_match_gnu() {
     let world = || {
         let closed = dir("b").mode(0o0333);
         Case::new(Tool::Mv).has(closed).has(dir("b/x")).has(dir("b/x/a")).has(file("c", b'q')).user()
@@ -204,7 +204,7 @@ fn a_backup_needs_no_look_into_its_directory() {
 }
 
 #[test]
-fn a_standing_directory_loses_its_sticky_bit_and_keeps_its_set_id_bits() {
+fn install_d_clears_the_sticky_bit_and_keeps_set_id_bits() {
     for mode in ["=", "755", "2755", "00755", "u=", "o=", "g=s", "go-rwx", "+t", "u+t"] {
         let world = Case::new(Tool::Install).has(dir("a").mode(0o7777));
         world.word("-d").word("-m").word(mode).word("a").ends_alike();
@@ -213,7 +213,7 @@ fn a_standing_directory_loses_its_sticky_bit_and_keeps_its_set_id_bits() {
 
 /// Status and messages differ on purpose; nothing else may differ.
 #[test]
-fn a_name_put_together_by_parents_may_lead_back_through_a_link() {
+fn cp_parents_target_can_lead_back_through_a_link() {
     Case::new(Tool::Cp)
         .has(dir("b"))
         .has(link("b/b", "../b"))
@@ -223,18 +223,18 @@ fn a_name_put_together_by_parents_may_lead_back_through_a_link() {
 }
 
 #[test]
-fn a_link_to_a_closed_directory_lets_its_mode_be_set() {
+fn install_d_sets_the_mode_through_a_link_to_a_closed_directory() {
     let world = || Case::new(Tool::Install).has(dir("b").mode(0o0666)).has(dir("a")).has(link("a/b", "../b"));
     world().user().runs("--directory a/b").ends_alike();
 }
 
 #[test]
-fn what_stands_installed_already_is_not_overwritten() {
+fn install_compare_does_not_overwrite_equal_files() {
     Case::new(Tool::Install).has(file("d", b's')).has(dir("a")).runs("-C d d a").ends_alike();
 }
 
 #[test]
-fn a_whole_second_is_older_than_a_part_of_it_on_exact_file_systems() {
+fn mv_update_compares_times_to_the_nanosecond() {
     Case::new(Tool::Mv)
         .has(file("far/b", b'p'))
         .has(file("a", b'r').time(981_173_106, 0))
@@ -243,7 +243,7 @@ fn a_whole_second_is_older_than_a_part_of_it_on_exact_file_systems() {
 }
 
 #[test]
-fn a_target_is_the_directory_it_was_when_a_move_replaces_its_link() {
+fn mv_keeps_its_target_directory_if_it_replaces_the_link() {
     let mv = || Case::new(Tool::Mv);
     mv().has(file("b", b'q')).has(link("far/b", ".")).runs("-t far/b b").ends_alike();
     mv().has(dir("g")).has(link("g/a", "../g")).has(file("far/a", b'k')).runs("far/a g/a").ends_alike();
@@ -259,7 +259,7 @@ fn a_target_is_the_directory_it_was_when_a_move_replaces_its_link() {
 }
 
 #[test]
-fn a_target_is_the_directory_it_was_when_an_installed_file_replaces_its_link() {
+fn install_keeps_its_target_directory_if_it_replaces_the_link() {
     let install = || Case::new(Tool::Install).has(dir("g")).has(file("a", b'q'));
     install().has(link("g/a", ".")).runs("a g/a").ends_alike();
     install().has(link("g/a", "../g")).runs("-v -b a g/a").ends_alike();
@@ -271,14 +271,14 @@ fn a_target_is_the_directory_it_was_when_an_installed_file_replaces_its_link() {
 }
 
 #[test]
-fn a_backup_is_told_with_the_slashes_that_were_typed() {
+fn mv_backup_messages_keep_slashes_within_the_target() {
     let world = || Case::new(Tool::Mv).has(dir("c")).has(file("c/b", b'r')).has(dir("c/a"));
     world().runs("-b -T -v c/b c//a").ends_alike();
     world().has(file("c/a/b", b'k')).runs("--backup=existing -v c/b c//a//b").ends_alike();
 }
 
 #[test]
-fn a_name_that_is_still_to_be_stripped_is_not_tried_before_a_contradiction() {
+fn mv_does_not_rename_unstripped_names_before_usage_errors() {
     let world = || Case::new(Tool::Mv).has(file("a", b'q')).runs("--strip-trailing-slashes a/ new");
     world().runs("-b -n").ends_alike();
     world().runs("--backup=bad").ends_alike();
@@ -286,14 +286,14 @@ fn a_name_that_is_still_to_be_stripped_is_not_tried_before_a_contradiction() {
 }
 
 #[test]
-fn a_link_behind_a_slash_is_in_the_way_across_file_systems() {
+fn mv_across_onto_a_link_with_trailing_slash_matches_gnu() {
     let world = || Case::new(Tool::Mv).has(file("e", b'h')).has(link("far/e", "missing"));
     world().runs("e far/e/").ends_alike();
     world().runs("-f -v -T e far/e//").ends_alike();
 }
 
 #[test]
-fn a_directory_that_nobody_may_read_takes_what_has_no_bytes_from_another_file_system() {
+fn mv_across_moves_links_into_an_unreadable_directory() {
     let world = || Case::new(Tool::Mv).has(dir("a").mode(0o0311)).has(link("far/b", "{box}/b")).user();
     world().runs("far/b a/c").ends_alike();
     world().runs("far/b a").ends_alike();
@@ -301,7 +301,7 @@ fn a_directory_that_nobody_may_read_takes_what_has_no_bytes_from_another_file_sy
 }
 
 #[test]
-fn a_mask_that_closes_new_files_to_their_maker_stops_no_move() {
+fn mv_across_works_with_umask_777() {
     let world = || Case::new(Tool::Mv).has(dir("far/d")).has(dir("far/d/b")).has(file("far/d/b/b", b'q'));
     let world = || world().umask(0o777).user();
     world().runs("far/d/b/b .").ends_alike();
@@ -311,7 +311,7 @@ fn a_mask_that_closes_new_files_to_their_maker_stops_no_move() {
 
 /// The copy belongs to the user who moved the directory.
 #[test]
-fn a_directory_that_is_closed_to_its_new_owner_is_moved() {
+fn mv_across_moves_directories_closed_to_the_new_owner() {
     let closed = |path: &str, mode| dir(path).mode(mode).owner(1, 1);
     let world = |mode| {
         let tree = ["far/d", "far/d/e", "far/d/e/g"].map(|path| closed(path, mode));
@@ -332,7 +332,7 @@ fn a_directory_that_is_closed_to_its_new_owner_is_moved() {
 }
 
 #[test]
-fn of_the_slashes_behind_a_moved_directory_one_is_told() {
+fn mv_messages_keep_one_trailing_slash_of_a_moved_directory() {
     for words in ["-v far/a// .", "-v far/a/ .", "-v far/a/// new", "-v ./far/a/./ new"] {
         Case::new(Tool::Mv).has(dir("far/a")).has(file("far/a/b", b'q')).runs(words).ends_alike();
     }
@@ -341,7 +341,7 @@ fn of_the_slashes_behind_a_moved_directory_one_is_told() {
 
 /// The only deliberate difference is the message of `-u` about a repeated name.
 #[test]
-fn a_name_that_comes_twice_meets_the_newer_file_twice() {
+fn mv_update_compares_a_repeated_name_twice() {
     let world = || Case::new(Tool::Mv).has(file("a", b'r')).has(dir("c")).has(file("c/a", b'k'));
     world().runs("-u a a c").ends_alike();
     world().runs("-u -v ./a a c").ends_alike();
@@ -349,7 +349,7 @@ fn a_name_that_comes_twice_meets_the_newer_file_twice() {
 }
 
 #[test]
-fn a_directory_is_installed_where_owner_and_group_are_right_already() {
+fn install_d_accepts_a_directory_with_matching_owner_and_group() {
     let closed =
         || Case::new(Tool::Install).has(dir("b").mode(0o0666)).has(dir("a")).has(link("a/b", "../b"));
     closed().user().runs("-g nogroup -d a/b").ends_alike();
@@ -363,31 +363,31 @@ fn a_directory_is_installed_where_owner_and_group_are_right_already() {
 }
 
 #[test]
-fn a_link_that_leads_to_itself_is_told_as_such() {
+fn install_reports_a_link_loop() {
     Case::new(Tool::Install).has(link("a", "a")).runs("-d a/. b").ends_alike();
     Case::new(Tool::Install).has(link("a", "missing")).runs("-d a/b").ends_alike();
     Case::new(Tool::Install).has(link("a", "a")).has(file("f", b'q')).runs("-D f a/b/c").ends_alike();
 }
 
 #[test]
-fn a_directory_that_parents_could_not_make_is_given_nothing() {
+fn cp_parents_sets_no_metadata_on_an_uncreated_directory() {
     Case::new(Tool::Cp).has(dir("a").mode(0o0555)).user().runs("--parents -p a/x a").ends_alike();
 }
 
 #[test]
-fn a_link_made_of_a_link_is_its_makers_too() {
+fn cp_s_link_to_a_link_belongs_to_the_calling_user() {
     Case::new(Tool::Cp).has(link("a", "b").owner(65534, 65534)).runs("-a -s a x").ends_alike();
 }
 
 #[test]
-fn a_directory_that_could_not_be_made_is_tried_again() {
+fn cp_retries_a_directory_that_could_not_be_created() {
     Case::new(Tool::Cp).has(dir("b").mode(0o0555)).user().runs("-a b b b").ends_alike();
     let closed = || Case::new(Tool::Cp).has(dir("b").mode(0o0555)).has(dir("d")).user();
     closed().runs("-r d ./d b").ends_alike();
 }
 
 #[test]
-fn set_id_bits_of_a_file_with_two_names_are_an_old_files() {
+fn cp_p_over_a_hard_linked_set_id_file_matches_gnu() {
     Case::new(Tool::Cp)
         .has(file("d", b's'))
         .has(file("b", b'q').mode(0o2755))
@@ -399,14 +399,14 @@ fn set_id_bits_of_a_file_with_two_names_are_an_old_files() {
 /// The first directory stays in place. The entry that the second one would have replaced must be
 /// unchanged.
 #[test]
-fn a_backup_made_for_a_directory_that_stays_is_taken_back() {
+fn mv_undoes_the_backup_if_a_directory_is_not_moved() {
     let world = || Case::new(Tool::Mv).has(dir("b")).has(link("b/a", "../b"));
     world().runs("-S .old b b/a/ b/a b").ends_alike();
     world().runs("-v -b b b/a/ b").ends_alike();
 }
 
 #[test]
-fn who_may_not_set_a_standing_directorys_times_is_told_that_alone() {
+fn utimes_failure_on_an_existing_directory_is_the_only_error() {
     let world = || Case::new(Tool::Cp).has(dir("h")).has(dir("h/a").owner(1, 1)).user();
     world().runs("-n --archive h/a h").ends_alike();
     world().has(dir("a")).runs("-a a h").ends_alike();
@@ -414,7 +414,7 @@ fn who_may_not_set_a_standing_directorys_times_is_told_that_alone() {
 }
 
 #[test]
-fn a_file_where_parents_want_a_directory_keeps_its_mode() {
+fn cp_parents_keeps_the_mode_of_a_file_in_place_of_a_directory() {
     Case::new(Tool::Cp)
         .has(dir("b"))
         .has(file("b/b", b'r'))
@@ -424,7 +424,7 @@ fn a_file_where_parents_want_a_directory_keeps_its_mode() {
 
 /// If links are followed, a link and its target are two names of one file.
 #[test]
-fn an_old_file_that_a_link_names_again_is_one_at_both_sinks() {
+fn cp_update_links_an_old_file_named_twice_through_a_link() {
     let world = || Case::new(Tool::Cp).has(file("a", b'q')).has(link("b", "a"));
     world().runs("--update -l a b .").ends_alike();
     world().runs("-u b a .").ends_alike();
@@ -437,7 +437,7 @@ fn an_old_file_that_a_link_names_again_is_one_at_both_sinks() {
 }
 
 #[test]
-fn a_link_that_replaces_one_of_its_sources_owner_gets_that_owner() {
+fn cp_link_replacing_a_link_of_the_same_owner_keeps_the_owner() {
     let world = || Case::new(Tool::Cp).has(link("a", "x").owner(1, 1)).has(link("b", "y").owner(1, 1));
     world().runs("-a -f --attributes-only -T a b").ends_alike();
     world().runs("-P -u -f --preserve=ownership -T a b").ends_alike();
@@ -445,7 +445,7 @@ fn a_link_that_replaces_one_of_its_sources_owner_gets_that_owner() {
 
 /// Status and messages differ on purpose; nothing else may differ.
 #[test]
-fn a_file_named_twice_is_known_through_a_link() {
+fn cp_detects_a_repeated_source_through_a_link() {
     let world = || Case::new(Tool::Cp).has(link("a", ".")).has(file("f", b'q')).has(dir("d"));
     world().runs("-a a a/a a").ends_alike();
     world().runs("-a a a/a d").ends_alike();
@@ -453,7 +453,7 @@ fn a_file_named_twice_is_known_through_a_link() {
 }
 
 #[test]
-fn a_target_is_made_for_a_file_that_has_a_name() {
+fn install_creates_the_target_directory_only_for_named_files() {
     let world = || Case::new(Tool::Install).has(file("a", b'q'));
     world().runs("-D -t x/y").word("").word("a").ends_alike();
     world().runs("-D -t x/y// a").word("").ends_alike();
@@ -464,7 +464,7 @@ fn a_target_is_made_for_a_file_that_has_a_name() {
 
 /// The messages differ on purpose; nothing else may differ.
 #[test]
-fn a_capability_that_may_not_be_set_moves_all_the_same() {
+fn mv_across_moves_files_if_capabilities_cannot_be_set() {
     let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     Case::new(Tool::Mv)
         .has(dir("far/a"))
@@ -475,14 +475,14 @@ fn a_capability_that_may_not_be_set_moves_all_the_same() {
 }
 
 #[test]
-fn a_backup_that_cuts_off_its_source_is_told_as_the_move_that_failed() {
+fn mv_reports_a_failed_move_if_the_backup_hides_the_source() {
     Case::new(Tool::Mv).has(dir("far/a")).runs("-T -b far/a far").ends_alike();
     Case::new(Tool::Mv).has(file("far/a", b'q')).runs("-v -T --backup=numbered far/a far").ends_alike();
 }
 
 /// The copied data differs on purpose; the status may not differ.
 #[test]
-fn links_are_not_made_of_what_was_removed_for_links() {
+fn cp_s_makes_no_links_to_removed_sources() {
     Case::new(Tool::Cp)
         .has(dir("a"))
         .has(dir("a/b"))

@@ -207,17 +207,18 @@ mod tests {
     use super::super::case::Tool;
     use super::super::compare;
     use super::super::plant::{dir, file, hard, link};
-    use super::super::twins::{Ending, Status};
+    use super::super::twins::{RunResult, Status};
     use super::*;
 
     /// Returns a difference in status.
     fn fails() -> Option<Difference> {
-        let ending = |status| Ending { status: Status::Exit(status), out: vec![], err: vec![], tree: vec![] };
+        let ending =
+            |status| RunResult { status: Status::Exit(status), out: vec![], err: vec![], tree: vec![] };
         compare::difference(&Case::new(Tool::Cp), ending(0), ending(1))
     }
 
     #[test]
-    fn what_has_no_part_in_a_failure_is_left_out() {
+    fn shrinking_removes_parts_unrelated_to_the_failure() {
         let case = Case::new(Tool::Cp)
             .has(dir("d").mode(0o700))
             .has(file("d/a", b'a').mode(0o600).bytes(4096))
@@ -244,10 +245,10 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_case_fails_for_a_like_reason() {
+    fn shrinking_keeps_the_kind_of_failure() {
         let other = |case: &Case| {
             let ending =
-                |out: &str| Ending { status: Status::Exit(0), out: out.into(), err: vec![], tree: vec![] };
+                |out: &str| RunResult { status: Status::Exit(0), out: out.into(), err: vec![], tree: vec![] };
             compare::difference(case, ending("a"), ending("b"))
         };
         let case = Case::new(Tool::Cp).runs("-v a b");

@@ -6,7 +6,7 @@ use super::case::{Case, USUAL_UMASK};
 use super::compare::{self, Difference};
 use super::plant::{self, resolved};
 use super::portrait::{self, Facets};
-use crate::faults::bed::copy_haul;
+use crate::faults::fixture::copy_haul;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_sys::wait;
 use rustix::fs::{AtFlags, Timespec, Timestamps, utimensat};
@@ -47,7 +47,7 @@ const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ending {
+pub(super) struct RunResult {
     pub(super) status: Status,
     pub(super) out: Vec<u8>,
     pub(super) err: Vec<u8>,
@@ -68,7 +68,7 @@ pub(super) enum Status {
 
 /// Origin of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Maker {
+enum ToolOrigin {
     System,
     Ours,
 }
@@ -97,11 +97,11 @@ impl Twins {
 
     /// Returns the difference between the two tools in a case, except deliberate ones.
     pub(super) fn difference(&mut self, case: &Case) -> Option<Difference> {
-        let [system, ours] = [Maker::System, Maker::Ours].map(|maker| self.run(case, maker));
+        let [system, ours] = [ToolOrigin::System, ToolOrigin::Ours].map(|maker| self.run(case, maker));
         compare::difference(case, system, ours)
     }
 
-    fn run(&self, case: &Case, maker: Maker) -> Ending {
+    fn run(&self, case: &Case, maker: ToolOrigin) -> RunResult {
         let (at, beyond) = if case.on_disk { (&self.disk, &self.memory) } else { (&self.memory, &self.disk) };
         let root = at.path().join(PADDING).join("box");
         let far = beyond.path().join(PADDING).join("far");
@@ -127,10 +127,10 @@ impl Twins {
         for folder in [&self.memory, &self.disk] {
             let _ = fs::remove_dir_all(folder.path().join("1"));
         }
-        Ending { status, out, err, tree }
+        RunResult { status, out, err, tree }
     }
 
-    fn start(&self, case: &Case, maker: Maker, root: &Path) -> io::Result<(Status, Vec<u8>, Vec<u8>)> {
+    fn start(&self, case: &Case, maker: ToolOrigin, root: &Path) -> io::Result<(Status, Vec<u8>, Vec<u8>)> {
         let spool = |name: &str| self.memory.path().join(name);
         fs::write(spool("in"), &case.answers)?;
         let mut command = command(case, maker, root);
@@ -148,10 +148,10 @@ fn settle(place: &Path) {
     utimensat(haul_sys::CWD, place, &times, AtFlags::empty()).unwrap();
 }
 
-fn command(case: &Case, maker: Maker, root: &Path) -> Command {
+fn command(case: &Case, maker: ToolOrigin, root: &Path) -> Command {
     let bin = match maker {
-        Maker::System => Path::new(SYSTEM_BIN),
-        Maker::Ours => our_bin(),
+        ToolOrigin::System => Path::new(SYSTEM_BIN),
+        ToolOrigin::Ours => our_bin(),
     };
     let name = case.tool.name();
     let mut command = if case.umask == own_umask() {

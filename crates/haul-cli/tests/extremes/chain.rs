@@ -1,7 +1,7 @@
 //! Chains of nested directories, created and checked step by step, because no path reaches their
 //! end.
 
-use crate::faults::bed::{Ended, HAUL, Running};
+use crate::faults::fixture::{HAUL, RunResult, Running};
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, fchmod, fchown, fstat,
     futimens, mkdirat, openat, readlinkat, statat,
@@ -16,11 +16,11 @@ use tempfile::TempDir;
 
 /// A test directory for trees that the standard library cannot remove, because it uses a descriptor
 /// for each level.
-pub(crate) struct Deep(TempDir);
+pub(crate) struct DeepTreeDir(TempDir);
 
-impl Deep {
-    pub(crate) fn new() -> Deep {
-        Deep(tempfile::tempdir().unwrap())
+impl DeepTreeDir {
+    pub(crate) fn new() -> DeepTreeDir {
+        DeepTreeDir(tempfile::tempdir().unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -28,7 +28,7 @@ impl Deep {
     }
 }
 
-impl Drop for Deep {
+impl Drop for DeepTreeDir {
     fn drop(&mut self) {
         let names = std::fs::read_dir(self.0.path()).into_iter().flatten().flatten();
         let paths: Vec<PathBuf> = names.map(|entry| entry.path()).collect();
@@ -38,7 +38,7 @@ impl Drop for Deep {
 }
 
 /// Runs `haul` with these arguments, in a process with this limit on open files.
-pub(crate) fn haul_with_files<S: AsRef<OsStr>>(files: u32, args: impl IntoIterator<Item = S>) -> Ended {
+pub(crate) fn haul_with_files<S: AsRef<OsStr>>(files: u32, args: impl IntoIterator<Item = S>) -> RunResult {
     start_with_files(files, args).end()
 }
 

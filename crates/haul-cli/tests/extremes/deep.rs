@@ -1,7 +1,7 @@
 //! Ten thousand levels, in a process that may have 256 open files.
 
-use super::chain::{Deep, assert_marked, haul_with_files, make, mark, read, walk, write};
-use crate::faults::bed::Ended;
+use super::chain::{DeepTreeDir, assert_marked, haul_with_files, make, mark, read, walk, write};
+use crate::faults::fixture::RunResult;
 use std::path::Path;
 
 /// Number of levels: too many for a stack with one call for each, and for one descriptor for each.
@@ -17,7 +17,7 @@ const PEAK_KIB_MOST: u64 = 64 << 10;
 const NAME: &str = "a-name-of-20-letters";
 
 /// Creates a chain with a file in each hundredth directory, marked if a copy should keep the marks.
-fn source(place: &Deep) -> std::path::PathBuf {
+fn source(place: &DeepTreeDir) -> std::path::PathBuf {
     let source = place.path("source");
     make(&source, LEVELS, NAME, |level, dir| {
         if level % 100 == 0 {
@@ -29,7 +29,7 @@ fn source(place: &Deep) -> std::path::PathBuf {
 }
 
 #[track_caller]
-fn assert_small(ended: &Ended) {
+fn assert_small(ended: &RunResult) {
     ended.is_fine();
     assert!(ended.peak_kib < PEAK_KIB_MOST, "{} KiB", ended.peak_kib);
 }
@@ -45,15 +45,15 @@ fn assert_files(sink: &Path, mut each: impl FnMut(usize, &rustix::fd::OwnedFd)) 
 
 #[test]
 fn ten_thousand_levels_are_copied_with_256_descriptors() {
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     let (source, sink) = (source(&place), place.path("sink"));
     assert_small(&haul_with_files(FILES, ["cp".as_ref(), "-r".as_ref(), &*source, &*sink]));
     assert_files(&sink, |_, _| {});
 }
 
 #[test]
-fn ten_thousand_levels_keep_the_metadata_of_each() {
-    let place = Deep::new();
+fn ten_thousand_levels_keep_their_metadata() {
+    let place = DeepTreeDir::new();
     let (source, sink) = (source(&place), place.path("sink"));
     assert_small(&haul_with_files(FILES, ["cp".as_ref(), "-a".as_ref(), &*source, &*sink]));
     assert_files(&sink, assert_marked);
@@ -64,7 +64,7 @@ fn ten_thousand_levels_keep_the_metadata_of_each() {
 
 #[test]
 fn ten_thousand_levels_are_summed_with_256_descriptors() {
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     let source = source(&place);
     let args = ["sum", "-a", "md5", "-r"].map(Path::new);
     let ended = haul_with_files(FILES, args.into_iter().chain([&*source]));

@@ -1,8 +1,10 @@
 //! Trees with more levels of directories than the process may have open files: closed directories
 //! are found again.
 
-use super::chain::{Deep, assert_same_trees, haul_with_files, make, mark, open_dir, read, root, walk, write};
-use crate::faults::bed::{HAUL, Running, copy_haul};
+use super::chain::{
+    DeepTreeDir, assert_same_trees, haul_with_files, make, mark, open_dir, read, root, walk, write,
+};
+use crate::faults::fixture::{HAUL, Running, copy_haul};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, linkat, mkdirat, openat, symlinkat};
 use std::fs;
@@ -14,8 +16,8 @@ use std::process::Command;
 const FILES: u32 = 64;
 
 #[test]
-fn what_lies_beside_the_way_down_is_copied_on_the_way_back() {
-    let place = Deep::new();
+fn siblings_of_a_deep_path_are_copied_with_few_descriptors() {
+    let place = DeepTreeDir::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     make(&source, 400, "d", |level, dir| {
         write(dir, "a", &[level as u8; 10]);
@@ -43,7 +45,7 @@ fn what_lies_beside_the_way_down_is_copied_on_the_way_back() {
 
 #[test]
 fn a_deep_tree_is_summed_with_sixteen_descriptors() {
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     let source = place.path("source");
     make(&source, 60, "d", |level, dir| {
         for number in 0..if level % 20 == 0 { 300 } else { 1 } {
@@ -61,7 +63,7 @@ fn a_deep_tree_is_summed_with_sixteen_descriptors() {
 /// target, or one directory on each side and both ends of a file.
 #[test]
 fn a_deep_tree_is_copied_with_eight_descriptors() {
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     make(&source, 60, "d", |level, dir| {
         for number in 0..if level % 20 == 0 { 300 } else { 1 } {
@@ -78,8 +80,8 @@ fn a_deep_tree_is_copied_with_eight_descriptors() {
 
 /// Inherited descriptors reduce the number of files that the process may open.
 #[test]
-fn files_that_were_open_before_are_taken_into_account() {
-    let place = Deep::new();
+fn inherited_descriptors_are_taken_into_account() {
+    let place = DeepTreeDir::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     make(&source, 200, "d", |level, dir| write(dir, "f", &[level as u8]));
     let script =
@@ -95,7 +97,7 @@ fn files_that_were_open_before_are_taken_into_account() {
 #[test]
 fn a_chain_of_followed_links_is_copied_with_few_descriptors() {
     const LEVELS: usize = 300;
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     fs::create_dir(&source).unwrap();
     for level in 0..LEVELS {
@@ -118,9 +120,9 @@ fn a_chain_of_followed_links_is_copied_with_few_descriptors() {
 }
 
 #[test]
-fn directories_that_are_half_read_do_not_use_up_the_descriptors() {
+fn partly_read_directories_do_not_exhaust_the_descriptors() {
     const ENTRIES: usize = 1100;
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     make(&source, 14, "d", |_, dir| {
         for number in 0..ENTRIES {
@@ -145,9 +147,9 @@ fn directories_that_are_half_read_do_not_use_up_the_descriptors() {
 }
 
 #[test]
-fn names_of_one_file_stay_one_file_however_deep_they_lie() {
+fn hard_links_are_kept_at_any_depth() {
     const LEVELS: usize = 1500;
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     fs::create_dir(place.path("source")).unwrap();
     let [a, b] = ["source/a", "source/b"].map(|name| place.path(name));
     // Far beyond the limit of a path for one call: 1500 names of ten bytes.
@@ -183,11 +185,11 @@ fn names_of_one_file_stay_one_file_however_deep_they_lie() {
 /// On overlayfs the birth time of a directory changes when something in it is changed. It is still
 /// the same directory.
 #[test]
-fn directories_of_an_overlay_are_found_again_after_they_were_copied_up() {
+fn overlayfs_directories_are_recognized_after_copy_up() {
     if !met_or_skip(&[Need::Mount, Need::FileSystem("overlay"), Need::Program("unshare")]) {
         return;
     }
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     for name in ["source", "lower"] {
         make(&place.path(name), 150, "d", |level, dir| write(dir, "f", &[level as u8]));
     }
@@ -207,11 +209,11 @@ fn directories_of_an_overlay_are_found_again_after_they_were_copied_up() {
 
 /// A directory without search permission is left before it gets this mode.
 #[test]
-fn a_user_without_rights_copies_a_deep_tree_of_read_only_directories() {
+fn an_unprivileged_user_copies_a_deep_read_only_tree() {
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
         return;
     }
-    let place = Deep::new();
+    let place = DeepTreeDir::new();
     let (source, home) = (place.path("source"), place.path("home"));
     make(&source, 200, "d", |level, dir| write(dir, "f", &[level as u8]));
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

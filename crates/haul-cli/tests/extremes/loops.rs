@@ -1,6 +1,6 @@
 //! Trees whose paths lead back up, by mounts and by links.
 
-use crate::faults::bed::{HAUL, haul};
+use crate::faults::fixture::{HAUL, haul};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,11 +9,11 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Result of a script: its status, its output and its messages, with sorted lines.
-type Said = (Option<i32>, String, String);
+type ScriptResult = (Option<i32>, String, String);
 
 /// Runs a script in a private mount namespace, whose mounts end with it. `$cp` and `$haul` are the
 /// tools.
-fn with_mounts(home: &TempDir, cp: &str, script: &str) -> Said {
+fn with_mounts(home: &TempDir, cp: &str, script: &str) -> ScriptResult {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script]).current_dir(home.path());
     let output = command.env("cp", cp).env("haul", HAUL).env("LC_ALL", "C").output().unwrap();
@@ -42,13 +42,13 @@ fn home() -> Option<TempDir> {
 
 /// Asserts that both tools have the same results and messages.
 #[track_caller]
-fn as_gnu(home: &TempDir, script: &str) -> Said {
+fn as_gnu(home: &TempDir, script: &str) -> ScriptResult {
     tool_as_gnu(home, "cp", script)
 }
 
 /// Does the same as [`as_gnu`] for another tool, which the script still calls `$cp`.
 #[track_caller]
-fn tool_as_gnu(home: &TempDir, tool: &str, script: &str) -> Said {
+fn tool_as_gnu(home: &TempDir, tool: &str, script: &str) -> ScriptResult {
     let programs = [format!("/usr/bin/{tool}"), format!("{HAUL} {tool}")];
     let [gnu, ours] = programs.map(|program| with_mounts(home, &program, script));
     assert_eq!(ours, gnu, "{script}");
@@ -58,7 +58,7 @@ fn tool_as_gnu(home: &TempDir, tool: &str, script: &str) -> Said {
 const LIST: &str = "s=$?; find z | sort; rm -rf z; exit $s";
 
 #[test]
-fn a_directory_mounted_in_itself_is_told_and_the_rest_copied() {
+fn a_directory_mounted_in_itself_is_reported_and_the_rest_copied() {
     let Some(home) = home() else { return };
     let said = as_gnu(&home, &format!("mount --bind t/a t/a/b/c; $cp -r t z; {LIST}"));
     assert_eq!((said.0, &*said.2), (Some(1), "cp: cannot copy cyclic symbolic link 't/a/b/c'"));
@@ -68,7 +68,7 @@ fn a_directory_mounted_in_itself_is_told_and_the_rest_copied() {
 }
 
 #[test]
-fn an_operand_mounted_in_itself_is_told_and_the_rest_copied() {
+fn an_operand_mounted_in_itself_is_reported_and_the_rest_copied() {
     let Some(home) = home() else { return };
     let said = as_gnu(&home, &format!("mount --bind t t/a/b/c; $cp -a t z; {LIST}"));
     assert_eq!(said.0, Some(1));
@@ -77,7 +77,7 @@ fn an_operand_mounted_in_itself_is_told_and_the_rest_copied() {
 }
 
 #[test]
-fn a_directory_mounted_elsewhere_is_no_loop() {
+fn a_directory_mounted_twice_is_not_a_loop() {
     let Some(home) = home() else { return };
     let said = as_gnu(&home, &format!("mount --bind t/side t/a/b/c; $cp -a t z; {LIST}"));
     assert_eq!((said.0, &*said.2), (Some(0), ""));
@@ -86,7 +86,7 @@ fn a_directory_mounted_elsewhere_is_no_loop() {
 
 /// Moves `s`, a copy of the tree, to another file system while something is mounted in it. Returns
 /// the locations of all files.
-fn moved_with(home: &TempDir, mount: &str) -> Said {
+fn moved_with(home: &TempDir, mount: &str) -> ScriptResult {
     let script = format!(
         "cp -a t s; mkdir far s/m; mount -t tmpfs none far; {mount}; $cp s far; s=$?
          find s -mindepth 1 | sort | sed 's/^/stays /'; umount s/m s/a/b/c 2> /dev/null
@@ -96,7 +96,7 @@ fn moved_with(home: &TempDir, mount: &str) -> Said {
 }
 
 #[test]
-fn a_directory_mounted_in_itself_keeps_all_that_is_moved_at_its_source() {
+fn a_move_with_a_mount_loop_removes_nothing() {
     let Some(home) = home() else { return };
     let said = moved_with(&home, "mount --bind s/a s/a/b/c");
     assert_eq!(said.0, Some(1), "{said:?}");
@@ -106,15 +106,15 @@ fn a_directory_mounted_in_itself_keeps_all_that_is_moved_at_its_source() {
 }
 
 #[test]
-fn what_is_mounted_in_a_moved_tree_goes_with_it_and_its_place_stays() {
+fn mounted_files_in_a_moved_tree_move_and_the_mount_point_stays() {
     let Some(home) = home() else { return };
     let said = moved_with(&home, "mount -t tmpfs none s/m; echo x > s/m/f");
-    assert_eq!(said.0, Some(1), "a mount can't be removed: {said:?}");
+    assert_eq!(said.0, Some(1), "a mount cannot be removed: {said:?}");
     assert!(said.1.lines().any(|line| line == "far/s/m/f"), "{}", said.1);
 }
 
 #[test]
-fn a_loop_of_mounts_is_summed_once_and_told() {
+fn a_mount_loop_is_summed_once_and_reported() {
     let Some(home) = home() else { return };
     let said = with_mounts(&home, "", "mount --bind t/a t/a/b/c; exec $haul sum -a crc32 -r t");
     assert_eq!(said.0, Some(1));
@@ -125,7 +125,7 @@ fn a_loop_of_mounts_is_summed_once_and_told() {
 }
 
 #[test]
-fn followed_links_that_lead_back_up_are_told_and_the_rest_copied() {
+fn followed_links_to_ancestors_are_reported_and_the_rest_copied() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     fs::create_dir_all(at("t/a/b")).unwrap();
@@ -164,7 +164,7 @@ fn followed_links_that_lead_back_up_are_told_and_the_rest_copied() {
 }
 
 #[test]
-fn links_that_lead_nowhere_but_to_links_are_told() {
+fn link_loops_and_long_link_chains_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     fs::create_dir(at("t")).unwrap();
@@ -197,7 +197,7 @@ fn links_that_lead_nowhere_but_to_links_are_told() {
 /// In earlier versions haul did not detect that a target with a name of one letter is in a source,
 /// if the path to the copy had to be created.
 #[test]
-fn parents_of_a_copy_that_goes_into_its_source_end() {
+fn cp_parents_into_its_source_terminates() {
     let Some(home) = home() else { return };
     for (make, words) in [
         ("mkdir -p b/c", "b/../b b"),

@@ -2,7 +2,7 @@
 //! while the test moves directories far above it, which the copy has already closed.
 
 use super::chain::start_with_files;
-use crate::faults::bed::{Ended, FaultBed, HAUL, HOLD, Running, noise, write_old};
+use crate::faults::fixture::{FaultFixture, HAUL, HOLD, RunResult, Running, noise, write_old};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
 use std::fs::{self, File, Permissions};
@@ -41,11 +41,11 @@ fn start(options: &[&str], source: &Path, sink: &Path) -> Running {
 
 /// Does the same as [`start`] with write access to the test directory only. A copy that followed a
 /// wrong `..` would otherwise mark the directories of the machine, up to `/`.
-fn start_fenced(bed: &FaultBed, options: &[&str], source: &Path, sink: &Path) -> Running {
+fn start_fenced(fixture: &FaultFixture, options: &[&str], source: &Path, sink: &Path) -> Running {
     let fence = r#"mount --rbind "$1" "$1" && mount -o remount,bind,ro / || exit 99; shift
         ulimit -n "$1"; shift; exec "$@""#;
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", fence, "sh"]).arg(bed.path("")).arg(FILES.to_string());
+    command.args(["--mount", "sh", "-c", fence, "sh"]).arg(fixture.path("")).arg(FILES.to_string());
     Running::new(command.arg(HAUL).args(["cp", "--threads=1"]).args(options).args([source, sink]))
 }
 
@@ -56,60 +56,60 @@ fn assert_whole(source: &Path, sink: &Path) {
 }
 
 #[test]
-fn the_sink_moved_away_meanwhile_is_filled_where_it_is_now() {
-    let Some(bed) = FaultBed::new(&format!("*slow open .. delay {HOLD} times 1")) else { return };
-    build(&bed.path("store/source"));
-    fs::create_dir_all(bed.path("place/sink")).unwrap();
-    let running = start(&["-aT"], &bed.path("view/source"), &bed.path("place/sink"));
-    bed.held();
-    fs::rename(bed.path("place"), bed.path("elsewhere")).unwrap();
-    fs::rename(bed.path("elsewhere/sink"), bed.path("elsewhere/moved")).unwrap();
-    bed.let_go();
+fn a_sink_renamed_during_the_copy_is_filled_at_its_new_path() {
+    let Some(fixture) = FaultFixture::new(&format!("*slow open .. delay {HOLD} times 1")) else { return };
+    build(&fixture.path("store/source"));
+    fs::create_dir_all(fixture.path("place/sink")).unwrap();
+    let running = start(&["-aT"], &fixture.path("view/source"), &fixture.path("place/sink"));
+    fixture.held();
+    fs::rename(fixture.path("place"), fixture.path("elsewhere")).unwrap();
+    fs::rename(fixture.path("elsewhere/sink"), fixture.path("elsewhere/moved")).unwrap();
+    fixture.release();
     running.end().is_fine();
-    assert!(!bed.path("place").exists());
-    assert_whole(&bed.path("store/source"), &bed.path("elsewhere/moved"));
+    assert!(!fixture.path("place").exists());
+    assert_whole(&fixture.path("store/source"), &fixture.path("elsewhere/moved"));
 }
 
 #[test]
-fn the_source_moved_away_meanwhile_is_copied_whole() {
-    let Some(bed) = FaultBed::new(&format!("*slow create .. delay {HOLD} times 1")) else { return };
-    build(&bed.path("place/source"));
-    let running = start(&["-aT"], &bed.path("place/source"), &bed.path("view/sink"));
-    bed.held();
-    fs::rename(bed.path("place"), bed.path("elsewhere")).unwrap();
-    bed.let_go();
+fn a_source_renamed_during_the_copy_is_copied_completely() {
+    let Some(fixture) = FaultFixture::new(&format!("*slow create .. delay {HOLD} times 1")) else { return };
+    build(&fixture.path("place/source"));
+    let running = start(&["-aT"], &fixture.path("place/source"), &fixture.path("view/sink"));
+    fixture.held();
+    fs::rename(fixture.path("place"), fixture.path("elsewhere")).unwrap();
+    fixture.release();
     running.end().is_fine();
-    assert_whole(&bed.path("elsewhere/source"), &bed.path("store/sink"));
+    assert_whole(&fixture.path("elsewhere/source"), &fixture.path("store/sink"));
 }
 
-fn fenced_bed() -> Option<FaultBed> {
+fn fenced_fixture() -> Option<FaultFixture> {
     met_or_skip(&[Need::Mount])
-        .then(|| FaultBed::new(&format!("*slow open .. delay {HOLD} times 1")))
+        .then(|| FaultFixture::new(&format!("*slow open .. delay {HOLD} times 1")))
         .flatten()
 }
 
 /// `..` of a moved directory leads to its new parent: no names are created there, and no metadata
 /// is set.
 #[test]
-fn a_directory_moved_out_of_the_sink_does_not_lead_the_copy_out_of_it() {
-    let Some(bed) = fenced_bed() else { return };
-    build(&bed.path("store/source"));
-    fs::create_dir_all(bed.path("outside")).unwrap();
-    fs::set_permissions(bed.path("outside"), Permissions::from_mode(0o711)).unwrap();
-    let sink = bed.path("sink");
-    let running = start_fenced(&bed, &["-a"], &bed.path("view/source"), &sink);
-    bed.held();
+fn a_directory_moved_out_of_the_sink_redirects_nothing() {
+    let Some(fixture) = fenced_fixture() else { return };
+    build(&fixture.path("store/source"));
+    fs::create_dir_all(fixture.path("outside")).unwrap();
+    fs::set_permissions(fixture.path("outside"), Permissions::from_mode(0o711)).unwrap();
+    let sink = fixture.path("sink");
+    let running = start_fenced(&fixture, &["-a"], &fixture.path("view/source"), &sink);
+    fixture.held();
     // Level 31 leaves level 30, which was closed when level 41 was opened.
-    fs::rename(level(&sink, 31), bed.path("outside/d")).unwrap();
-    bed.let_go();
+    fs::rename(level(&sink, 31), fixture.path("outside/d")).unwrap();
+    fixture.release();
     let ended = running.end();
     ended.is_fine();
-    let outside = fs::metadata(bed.path("outside")).unwrap();
+    let outside = fs::metadata(fixture.path("outside")).unwrap();
     assert_eq!(outside.mode() & 0o777, 0o711, "{ended:?}");
     assert!(outside.mtime() > 1_500_000_000, "{ended:?}");
-    assert_eq!(fs::read_dir(bed.path("outside")).unwrap().count(), 1, "{ended:?}");
+    assert_eq!(fs::read_dir(fixture.path("outside")).unwrap().count(), 1, "{ended:?}");
     // The moved part is complete at its new location, and the rest at the old one.
-    assert_whole(&level(&bed.path("store/source"), 31), &bed.path("outside/d"));
+    assert_whole(&level(&fixture.path("store/source"), 31), &fixture.path("outside/d"));
     for number in 0..=30 {
         assert_marked(&level(&sink, number), number, &ended);
     }
@@ -117,18 +117,18 @@ fn a_directory_moved_out_of_the_sink_does_not_lead_the_copy_out_of_it() {
 
 /// The name on the way back names another directory by then.
 #[test]
-fn a_directory_put_in_the_place_of_a_closed_one_gets_nothing() {
-    let Some(bed) = fenced_bed() else { return };
-    build(&bed.path("store/source"));
-    fs::create_dir_all(bed.path("outside")).unwrap();
-    let sink = bed.path("sink");
-    let running = start_fenced(&bed, &["-a"], &bed.path("view/source"), &sink);
-    bed.held();
-    fs::rename(level(&sink, 31), bed.path("outside/d")).unwrap();
+fn a_directory_that_replaces_a_closed_one_is_not_modified() {
+    let Some(fixture) = fenced_fixture() else { return };
+    build(&fixture.path("store/source"));
+    fs::create_dir_all(fixture.path("outside")).unwrap();
+    let sink = fixture.path("sink");
+    let running = start_fenced(&fixture, &["-a"], &fixture.path("view/source"), &sink);
+    fixture.held();
+    fs::rename(level(&sink, 31), fixture.path("outside/d")).unwrap();
     // Level 20 is now another directory, and so are all levels below it.
-    fs::rename(level(&sink, 20), bed.path("was")).unwrap();
+    fs::rename(level(&sink, 20), fixture.path("was")).unwrap();
     fs::create_dir_all(level(&level(&sink, 20), 10)).unwrap();
-    bed.let_go();
+    fixture.release();
     let ended = running.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("replaced while being copied"), "{ended:?}");
@@ -144,7 +144,7 @@ fn a_directory_put_in_the_place_of_a_closed_one_gets_nothing() {
 }
 
 #[track_caller]
-fn assert_marked(dir: &Path, number: usize, ended: &Ended) {
+fn assert_marked(dir: &Path, number: usize, ended: &RunResult) {
     let found = fs::metadata(dir).unwrap();
     assert_eq!(found.mode() & 0o777, 0o700 + number as u32, "level {number}: {ended:?}");
     assert_eq!(found.mtime(), 1_000_000_000 + number as i64, "level {number}: {ended:?}");

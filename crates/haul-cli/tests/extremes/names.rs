@@ -1,6 +1,6 @@
 //! Names with any bytes and of any length, in copies and in checksum lists.
 
-use crate::faults::bed::HAUL;
+use crate::faults::fixture::HAUL;
 use haul_lab::random_tree::every_byte_in_names;
 use haul_lab::snapshot::{Facets, Snapshot};
 use std::ffi::OsString;
@@ -96,14 +96,14 @@ fn goes_round(home: &Home, files: usize) {
 }
 
 #[test]
-fn names_of_every_byte_go_round_through_copies_and_lists() {
+fn names_of_every_byte_survive_copies_and_lists() {
     let home = Home::new();
     every_byte_in_names(&home.path().join("tree")).unwrap();
     goes_round(&home, 254);
 }
 
 #[test]
-fn names_of_255_bytes_go_round_through_copies_and_lists() {
+fn names_of_255_bytes_survive_copies_and_lists() {
     let home = Home::new();
     build_longest(&home.path().join("flat"));
     home.good("mkdir tree; cd flat; for f in *; do test -d \"$f\" || cp -p -- \"$f\" ../tree; done");
@@ -119,7 +119,7 @@ fn names_of_255_bytes_go_round_through_copies_and_lists() {
 
 /// Moves to another file system, moves back under another name, and installs one by one.
 #[test]
-fn names_of_every_byte_and_of_255_bytes_are_moved_and_installed() {
+fn names_of_every_byte_and_255_bytes_are_moved_and_installed() {
     let (home, memory) = (Home::new(), tempfile::tempdir_in("/dev/shm").unwrap());
     every_byte_in_names(&home.path().join("tree")).unwrap();
     build_longest(&home.path().join("tree/longest"));
@@ -141,7 +141,7 @@ fn names_of_every_byte_and_of_255_bytes_are_moved_and_installed() {
 /// numbered backup of such a name gets a truncated name without a number, which the next backup
 /// cannot distinguish from its own. haul refuses this, too.
 #[test]
-fn a_backup_of_a_name_of_255_bytes_is_refused_and_nothing_lost() {
+fn a_backup_of_a_255_byte_name_is_refused_without_loss() {
     let home = Home::new();
     let name = "n".repeat(255);
     let mut said = Vec::new();
@@ -160,7 +160,7 @@ fn a_backup_of_a_name_of_255_bytes_is_refused_and_nothing_lost() {
 
 /// A link is replaced through a second name next to it, which must fit as well.
 #[test]
-fn a_link_under_a_name_of_255_bytes_is_replaced() {
+fn a_link_with_a_255_byte_name_is_replaced() {
     let home = Home::new();
     let name = "n".repeat(255);
     home.good(&format!(

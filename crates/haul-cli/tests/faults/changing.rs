@@ -1,8 +1,8 @@
 //! Sources that change while they are copied. Storage with a delay holds the copy at a known place
 //! while the test changes the source.
 
-use super::bed::{
-    FaultBed, HOLD, WAYS, assert_same_file, assert_same_tree, assert_unfinished, haul, noise,
+use super::fixture::{
+    FaultFixture, HOLD, OPTION_SETS, assert_same_file, assert_same_tree, assert_unfinished, haul, noise,
     others_are_whole, start, write_old,
 };
 use std::fs::{self, File};
@@ -17,31 +17,31 @@ type Change = fn(&Path);
 
 /// Copies a tree, changes `victim` after its first bytes were read, and asserts the result.
 fn changed_in_the_middle(change: Change, ways: &[&[&str]]) {
-    let Some(bed) = FaultBed::new("") else { return };
-    let [store, view] = ["store/tree", "view/tree"].map(|name| bed.path(name));
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let [store, view] = ["store/tree", "view/tree"].map(|name| fixture.path(name));
     for (number, way) in ways.iter().enumerate() {
-        bed.tree(6 * MIB + 5);
-        let sink = bed.path(&format!("sink{number}"));
-        bed.rules(&format!("*victim read .. delay {HOLD} times 1"));
-        let before = bed.fired().len();
+        fixture.tree(6 * MIB + 5);
+        let sink = fixture.path(&format!("sink{number}"));
+        fixture.rules(&format!("*victim read .. delay {HOLD} times 1"));
+        let before = fixture.fired().len();
         let running = start(["cp", "-aT"].iter().chain(*way).map(Path::new).chain([&*view, &*sink]));
-        haul_lab::wait_until("the held read", || bed.fired().len() > before);
+        haul_lab::wait_until("the held read", || fixture.fired().len() > before);
         change(&store.join("victim"));
-        bed.let_go();
+        fixture.release();
         let ended = running.end();
-        ended.failed_with(&["tree/victim", "changed while it was copied"]);
+        ended.failed_with(&["tree/victim", "the source changed during the copy"]);
         assert_eq!(ended.complaints(), 1, "{ended:?}");
         others_are_whole(&store, &sink);
         assert_unfinished(&sink.join("victim"));
 
-        bed.rules("");
+        fixture.rules("");
         haul([Path::new("cp"), "-aT".as_ref(), "--update".as_ref(), &view, &sink]).is_fine();
         assert_same_tree(&store, &sink);
     }
 }
 
 #[test]
-fn a_file_that_grows_is_named_and_copied_again_by_update() {
+fn a_file_that_grows_is_reported_and_copied_by_update() {
     changed_in_the_middle(
         |victim| File::options().append(true).open(victim).unwrap().write_all(&[1; 100]).unwrap(),
         &[&[], &["--print-hash", "--hash-type=md5"]],
@@ -49,15 +49,15 @@ fn a_file_that_grows_is_named_and_copied_again_by_update() {
 }
 
 #[test]
-fn a_file_that_shrinks_is_named_and_copied_again_by_update() {
+fn a_file_that_shrinks_is_reported_and_copied_by_update() {
     changed_in_the_middle(
         |victim| File::options().write(true).open(victim).unwrap().set_len(3 * MIB).unwrap(),
-        &WAYS[1..4],
+        &OPTION_SETS[1..4],
     );
 }
 
 #[test]
-fn a_file_that_is_emptied_is_named_and_copied_again_by_update() {
+fn a_file_that_is_emptied_is_reported_and_copied_by_update() {
     changed_in_the_middle(
         |victim| File::options().write(true).open(victim).unwrap().set_len(0).unwrap(),
         &[&["--double-buffer"], &["--direct-read"]],
@@ -65,7 +65,7 @@ fn a_file_that_is_emptied_is_named_and_copied_again_by_update() {
 }
 
 #[test]
-fn a_file_that_is_rewritten_in_place_is_named_and_copied_again_by_update() {
+fn a_file_rewritten_in_place_is_reported_and_copied_by_update() {
     changed_in_the_middle(
         |victim| File::options().write(true).open(victim).unwrap().write_all_at(b"new", 0).unwrap(),
         &[&[], &["--verify"], &["--verify=reread"], &["--sparse=always"]],
@@ -73,15 +73,15 @@ fn a_file_that_is_rewritten_in_place_is_named_and_copied_again_by_update() {
 }
 
 #[test]
-fn a_file_whose_name_is_given_to_another_is_copied_as_it_was_opened() {
-    let Some(bed) = FaultBed::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
-    let [store, view, sink] = ["store/tree", "view/tree", "sink"].map(|name| bed.path(name));
-    bed.tree(6 * MIB);
+fn a_file_replaced_during_the_copy_is_copied_as_opened() {
+    let Some(fixture) = FaultFixture::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
+    let [store, view, sink] = ["store/tree", "view/tree", "sink"].map(|name| fixture.path(name));
+    fixture.tree(6 * MIB);
     let running = start([Path::new("cp"), "-aT".as_ref(), &view, &sink]);
-    bed.held();
+    fixture.held();
     fs::write(store.join("new"), noise(5 * MIB)).unwrap();
     fs::rename(store.join("new"), store.join("victim")).unwrap();
-    bed.let_go();
+    fixture.release();
     running.end().is_fine();
     // The copy is not a mixture of the two.
     assert!(fs::read(sink.join("victim")).unwrap() == noise(6 * MIB));
@@ -90,45 +90,48 @@ fn a_file_whose_name_is_given_to_another_is_copied_as_it_was_opened() {
 }
 
 #[test]
-fn a_file_that_loses_its_name_is_copied_as_it_was_opened() {
-    let Some(bed) = FaultBed::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
-    let [store, view, sink] = ["store/tree", "view/tree", "sink"].map(|name| bed.path(name));
-    bed.tree(6 * MIB);
+fn a_file_unlinked_during_the_copy_is_copied_as_opened() {
+    let Some(fixture) = FaultFixture::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
+    let [store, view, sink] = ["store/tree", "view/tree", "sink"].map(|name| fixture.path(name));
+    fixture.tree(6 * MIB);
     // Not `-a`: the storage of this test looks up attributes by name.
     let running = start([Path::new("cp"), "-rT".as_ref(), "--preserve=timestamps".as_ref(), &view, &sink]);
-    bed.held();
+    fixture.held();
     fs::remove_file(store.join("victim")).unwrap();
-    bed.let_go();
+    fixture.release();
     running.end().is_fine();
     assert!(fs::read(sink.join("victim")).unwrap() == noise(6 * MIB));
     others_are_whole(&store, &sink);
 }
 
 #[test]
-fn a_part_of_a_file_that_shrinks_is_no_success_either() {
-    let Some(bed) = FaultBed::new(&format!("victim read .. delay {HOLD} times 1")) else { return };
-    let [victim, view, sink] = ["store/victim", "view/victim", "sink"].map(|name| bed.path(name));
+fn a_partial_copy_of_a_file_that_shrinks_fails() {
+    let Some(fixture) = FaultFixture::new(&format!("victim read .. delay {HOLD} times 1")) else { return };
+    let [victim, view, sink] = ["store/victim", "view/victim", "sink"].map(|name| fixture.path(name));
     write_old(&victim, &noise(6 * MIB));
     write_old(&sink, &noise(7 * MIB));
     let options = ["cp", "-p", "--offset=1M", "--length=4M"].map(Path::new);
     let running = start(options.into_iter().chain([&*view, &*sink]));
-    bed.held();
+    fixture.held();
     File::options().write(true).open(&victim).unwrap().set_len(2 * MIB).unwrap();
-    bed.let_go();
+    fixture.release();
     running.end().failed_with(&["view/victim", "changed"]);
     assert_unfinished(&sink);
-    assert!(fs::read(&sink).unwrap()[5 << 20..] == noise(7 * MIB)[5 << 20..], "what was not asked for stays");
+    assert!(
+        fs::read(&sink).unwrap()[5 << 20..] == noise(7 * MIB)[5 << 20..],
+        "bytes outside the range are unchanged"
+    );
 }
 
 #[test]
-fn a_file_that_changed_only_before_its_copy_is_fine() {
-    let Some(bed) = FaultBed::new(&format!("*victim open .. delay {HOLD} times 1")) else { return };
-    let [victim, view, sink] = ["store/victim", "view/victim", "sink"].map(|name| bed.path(name));
+fn a_file_changed_before_it_is_opened_is_copied() {
+    let Some(fixture) = FaultFixture::new(&format!("*victim open .. delay {HOLD} times 1")) else { return };
+    let [victim, view, sink] = ["store/victim", "view/victim", "sink"].map(|name| fixture.path(name));
     write_old(&victim, &noise(MIB));
     let running = start([Path::new("cp"), "-p".as_ref(), &view, &sink]);
-    bed.held();
+    fixture.held();
     File::options().append(true).open(&victim).unwrap().write_all(b"more").unwrap();
-    bed.let_go();
+    fixture.release();
     running.end().is_fine();
     assert_same_file(&victim, &sink);
 }
@@ -136,13 +139,13 @@ fn a_file_that_changed_only_before_its_copy_is_fine() {
 /// Files of sysfs end like this. In earlier versions a copy with a serial digest waited
 /// indefinitely for the missing bytes.
 #[test]
-fn a_file_that_ends_before_the_length_it_tells_is_copied_as_far_as_it_goes() {
-    let Some(bed) = FaultBed::new("*victim read 1048576.. short 0") else { return };
-    fs::create_dir(bed.path("store/tree")).unwrap();
-    fs::write(bed.path("store/tree/victim"), noise(6 * MIB)).unwrap();
+fn a_file_shorter_than_its_reported_length_is_copied_to_its_end() {
+    let Some(fixture) = FaultFixture::new("*victim read 1048576.. short 0") else { return };
+    fs::create_dir(fixture.path("store/tree")).unwrap();
+    fs::write(fixture.path("store/tree/victim"), noise(6 * MIB)).unwrap();
     for (number, way) in [&["--threads=1"][..], &["--threads=1", "--sparse=always"]].iter().enumerate() {
         let words = ["cp", "--print-hash", "--hash-type=md5", "--split-size=1M"];
-        let (view, sink) = (bed.path("view/tree/victim"), bed.path(&format!("short{number}")));
+        let (view, sink) = (fixture.path("view/tree/victim"), fixture.path(&format!("short{number}")));
         haul(words.iter().chain(*way).map(Path::new).chain([&*view, &*sink])).is_fine();
         assert!(fs::read(sink).unwrap() == noise(6 * MIB)[..1 << 20], "{way:?}");
     }

@@ -1,7 +1,7 @@
 //! Storage that fails at chosen bytes, or transfers less than requested.
 
-use super::bed::{
-    Ended, FaultBed, WAYS, assert_same_file, assert_same_tree, assert_unfinished, haul, noise,
+use super::fixture::{
+    FaultFixture, OPTION_SETS, RunResult, assert_same_file, assert_same_tree, assert_unfinished, haul, noise,
     others_are_whole, tree_with_victim, write_old,
 };
 use haul_lab::faults::Op;
@@ -11,19 +11,19 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-fn copy_tree(way: &[&str], from: &Path, to: &Path) -> Ended {
+fn copy_tree(way: &[&str], from: &Path, to: &Path) -> RunResult {
     haul(["cp", "-aT"].iter().chain(way).map(Path::new).chain([from, to]))
 }
 
 /// Copies a tree from the storage with each set of options; `rule` damages the victim, `words` name
 /// it. Without the fault, the same command with `--update` then completes the copy.
 fn reading_fails(rule: &str, words: &[&str]) {
-    let Some(bed) = FaultBed::new("") else { return };
-    let [store, view] = ["store/tree", "view/tree"].map(|name| bed.path(name));
-    bed.tree(4 * MIB + 7);
-    for (number, way) in WAYS.iter().enumerate() {
-        let sink = bed.path(&format!("sink{number}"));
-        bed.rules(rule);
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let [store, view] = ["store/tree", "view/tree"].map(|name| fixture.path(name));
+    fixture.tree(4 * MIB + 7);
+    for (number, way) in OPTION_SETS.iter().enumerate() {
+        let sink = fixture.path(&format!("sink{number}"));
+        fixture.rules(rule);
         let ended = copy_tree(way, &view, &sink);
         ended.failed_with(words);
         assert_eq!(ended.complaints(), 1, "{way:?}: {ended:?}");
@@ -33,7 +33,7 @@ fn reading_fails(rule: &str, words: &[&str]) {
         }
         assert!(!ended.stdout.contains("victim"), "no digest without all bytes: {ended:?}");
 
-        bed.rules("");
+        fixture.rules("");
         copy_tree(&["--update"], &view, &sink).is_fine();
         assert_same_tree(&store, &sink);
     }
@@ -41,12 +41,12 @@ fn reading_fails(rule: &str, words: &[&str]) {
 
 /// Does the same with a copy to the storage.
 fn writing_fails(rule: &str, ways: &[&[&str]], words: &[&str]) {
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("source");
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 4 * MIB + 7);
     for (number, way) in ways.iter().enumerate() {
-        let sink = bed.path(&format!("view/sink{number}"));
-        bed.rules(rule);
+        let sink = fixture.path(&format!("view/sink{number}"));
+        fixture.rules(rule);
         let ended = copy_tree(way, &source, &sink);
         ended.failed_with(words);
         assert_eq!(ended.complaints(), 1, "{way:?}: {ended:?}");
@@ -55,14 +55,14 @@ fn writing_fails(rule: &str, ways: &[&[&str]], words: &[&str]) {
             assert_unfinished(&sink.join("victim"));
         }
 
-        bed.rules("");
+        fixture.rules("");
         copy_tree(&["--update"], &source, &sink).is_fine();
         assert_same_tree(&source, &sink);
     }
 }
 
 #[test]
-fn a_read_error_in_the_middle_names_the_file_and_spares_the_rest() {
+fn a_read_error_in_the_middle_fails_only_its_file() {
     reading_fails(
         "*victim read 1048576..1052672 errno EIO",
         &["error reading", "tree/victim", "Input/output error"],
@@ -70,7 +70,7 @@ fn a_read_error_in_the_middle_names_the_file_and_spares_the_rest() {
 }
 
 #[test]
-fn a_read_error_in_the_last_bytes_names_the_file_and_spares_the_rest() {
+fn a_read_error_in_the_last_bytes_fails_only_its_file() {
     reading_fails(
         "*victim read 4194305.. errno EIO",
         &["error reading", "tree/victim", "Input/output error"],
@@ -78,30 +78,30 @@ fn a_read_error_in_the_last_bytes_names_the_file_and_spares_the_rest() {
 }
 
 #[test]
-fn a_file_that_may_not_be_opened_is_named_and_spares_the_rest() {
+fn an_open_error_fails_only_its_file() {
     reading_fails("*victim open .. errno EACCES", &["cannot open", "tree/victim", "Permission denied"]);
 }
 
 #[test]
-fn a_write_error_in_the_middle_names_the_file_and_spares_the_rest() {
+fn a_write_error_in_the_middle_fails_only_its_file() {
     writing_fails(
         "*victim write 1048576..1052672 errno EIO",
-        &WAYS,
+        &OPTION_SETS,
         &["error writing", "/victim", "Input/output error"],
     );
 }
 
 #[test]
-fn a_device_that_is_full_for_one_file_names_it_and_spares_the_rest() {
+fn a_full_device_fails_only_its_file() {
     writing_fails(
         "*victim write 4194304.. errno ENOSPC\n*victim truncate 4194304.. errno ENOSPC",
-        &WAYS,
+        &OPTION_SETS,
         &["error writing", "/victim", "No space left on device"],
     );
 }
 
 #[test]
-fn a_sync_that_fails_is_an_error_of_writing() {
+fn a_failed_sync_is_reported_as_a_write_error() {
     writing_fails(
         "*victim fsync .. errno EIO",
         &[&["--fadvise-write"], &["--fadvise-write", "--threads=1", "--print-hash"]],
@@ -110,12 +110,16 @@ fn a_sync_that_fails_is_an_error_of_writing() {
 }
 
 #[test]
-fn a_loss_told_at_close_fails_the_file_before_it_gets_its_times() {
-    writing_fails("*victim flush .. errno EIO", &WAYS, &["failed to close", "/victim", "Input/output error"]);
+fn a_close_error_fails_the_file_before_its_times_are_set() {
+    writing_fails(
+        "*victim flush .. errno EIO",
+        &OPTION_SETS,
+        &["failed to close", "/victim", "Input/output error"],
+    );
 }
 
 #[test]
-fn a_name_that_cannot_be_made_is_told_and_spares_the_rest() {
+fn a_create_error_fails_only_its_file() {
     writing_fails(
         "*victim create .. errno EACCES",
         &[&[], &["--threads=1"]],
@@ -124,24 +128,24 @@ fn a_name_that_cannot_be_made_is_told_and_spares_the_rest() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_listed_is_told_and_the_others_are_copied() {
-    let Some(bed) = FaultBed::new("tree/dir list .. errno EIO") else { return };
-    bed.tree(MIB);
-    let sink = bed.path("sink");
-    let ended = copy_tree(&[], &bed.path("view/tree"), &sink);
+fn an_unlistable_directory_is_reported_and_the_rest_copied() {
+    let Some(fixture) = FaultFixture::new("tree/dir list .. errno EIO") else { return };
+    fixture.tree(MIB);
+    let sink = fixture.path("sink");
+    let ended = copy_tree(&[], &fixture.path("view/tree"), &sink);
     ended.failed_with(&["tree/dir", "Input/output error"]);
     for name in ["a", "b", "z", "victim"] {
-        assert_same_file(&bed.path("store/tree").join(name), &sink.join(name));
+        assert_same_file(&fixture.path("store/tree").join(name), &sink.join(name));
     }
-    bed.rules("");
-    copy_tree(&["--update"], &bed.path("view/tree"), &sink).is_fine();
-    assert_same_tree(&bed.path("store/tree"), &sink);
+    fixture.rules("");
+    copy_tree(&["--update"], &fixture.path("view/tree"), &sink).is_fine();
+    assert_same_tree(&fixture.path("store/tree"), &sink);
 }
 
 #[test]
 fn times_that_cannot_be_set_fail_the_copy() {
-    let Some(bed) = FaultBed::new("*victim setattr .. errno EPERM") else { return };
-    let (source, sink) = (bed.path("source"), bed.path("view/sink"));
+    let Some(fixture) = FaultFixture::new("*victim setattr .. errno EPERM") else { return };
+    let (source, sink) = (fixture.path("source"), fixture.path("view/sink"));
     tree_with_victim(&source, MIB);
     let options = ["cp", "-rT", "--preserve=timestamps"].map(Path::new).into_iter();
     let ended = haul(options.chain([&*source, &*sink]));
@@ -151,17 +155,17 @@ fn times_that_cannot_be_set_fail_the_copy() {
 
 /// Copies a tree from and to storage that transfers less than requested, with each set of options.
 fn short_transfers_copy_every_byte(ways: &[&[&str]]) {
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("store/tree");
-    bed.tree(MIB + 7);
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("store/tree");
+    fixture.tree(MIB + 7);
     // Direct I/O treats a transfer that stops within a page as the end of the file, as on disks.
     let rules = ["* read .. short 32768", "* write .. short 32768", "*victim write 65536.. short 1 times 9"];
     for (number, way) in ways.iter().enumerate() {
         for rule in rules {
-            bed.rules(rule);
-            let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
-            copy_tree(way, &bed.path("view/tree"), &sink).is_fine();
-            bed.rules("");
+            fixture.rules(rule);
+            let [sink, stored] = ["view", "store"].map(|side| fixture.path(&format!("{side}/sink{number}")));
+            copy_tree(way, &fixture.path("view/tree"), &sink).is_fine();
+            fixture.rules("");
             let [a, b] = [&source, &stored].map(|root| Snapshot::take(root).unwrap());
             assert_eq!(a.diff(&b, Facets::ARCHIVE, 9), [], "{way:?} under {rule:?}");
             fs::remove_dir_all(stored).unwrap();
@@ -170,95 +174,103 @@ fn short_transfers_copy_every_byte(ways: &[&[&str]]) {
 }
 
 #[test]
-fn reads_and_writes_that_do_less_than_asked_still_copy_every_byte() {
-    let ways: Vec<&[&str]> = WAYS.into_iter().filter(|way| !way.contains(&"--double-buffer")).collect();
+fn short_reads_and_writes_copy_every_byte() {
+    let ways: Vec<&[&str]> =
+        OPTION_SETS.into_iter().filter(|way| !way.contains(&"--double-buffer")).collect();
     short_transfers_copy_every_byte(&ways);
 }
 
 #[test]
-fn reads_that_overlap_writes_and_do_less_than_asked_still_copy_every_byte() {
+fn short_reads_with_double_buffering_copy_every_byte() {
     // Linux itself continues a short read of a FUSE file through io_uring, and does so at the
     // offset where the read started.
     short_transfers_copy_every_byte(&[&["--double-buffer"]]);
 }
 
 #[test]
-fn calls_that_are_interrupted_are_made_again() {
-    let Some(bed) = FaultBed::new("") else { return };
-    bed.tree(MIB + 7);
-    for (number, way) in WAYS.iter().enumerate() {
-        bed.rules("*victim read 65536.. errno EINTR times 2\n*victim write 65536.. errno EINTR times 2");
+fn interrupted_system_calls_are_retried() {
+    let Some(fixture) = FaultFixture::new("") else { return };
+    fixture.tree(MIB + 7);
+    for (number, way) in OPTION_SETS.iter().enumerate() {
+        fixture.rules("*victim read 65536.. errno EINTR times 2\n*victim write 65536.. errno EINTR times 2");
         let sink = format!("sink{number}");
-        copy_tree(way, &bed.path("view/tree"), &bed.path("view").join(&sink)).is_fine();
-        assert_same_tree(&bed.path("store/tree"), &bed.path("store").join(&sink));
+        copy_tree(way, &fixture.path("view/tree"), &fixture.path("view").join(&sink)).is_fine();
+        assert_same_tree(&fixture.path("store/tree"), &fixture.path("store").join(&sink));
     }
 }
 
 #[test]
-fn a_source_that_cannot_be_read_costs_the_old_sink_nothing() {
-    let Some(bed) = FaultBed::new("source open .. errno EACCES") else { return };
-    let sink = bed.path("sink");
-    write_old(&bed.path("store/source"), &noise(100));
+fn an_unreadable_source_leaves_the_sink_unchanged() {
+    let Some(fixture) = FaultFixture::new("source open .. errno EACCES") else { return };
+    let sink = fixture.path("sink");
+    write_old(&fixture.path("store/source"), &noise(100));
     fs::write(&sink, b"what was there").unwrap();
     for options in [&[][..], &["-f"], &["-a"], &["--backup"]] {
         let args = ["cp"].iter().chain(options).map(Path::new);
-        haul(args.chain([&*bed.path("view/source"), &*sink])).failed_with(&["source", "Permission denied"]);
+        haul(args.chain([&*fixture.path("view/source"), &*sink]))
+            .failed_with(&["source", "Permission denied"]);
         assert_eq!(fs::read(&sink).unwrap(), b"what was there", "{options:?}");
-        assert!(!bed.path("sink~").exists(), "the backup has its name back");
+        assert!(!fixture.path("sink~").exists(), "the backup has its name back");
     }
 }
 
 #[test]
-fn a_sink_that_cannot_be_opened_stays_as_it_was() {
-    let Some(bed) = FaultBed::new("sink open .. errno EACCES") else { return };
-    write_old(&bed.path("source"), &noise(100));
-    fs::write(bed.path("store/sink"), b"what was there").unwrap();
-    let args = [Path::new("cp"), "-p".as_ref(), &bed.path("source"), &bed.path("view/sink")];
+fn a_sink_that_cannot_be_opened_is_unchanged() {
+    let Some(fixture) = FaultFixture::new("sink open .. errno EACCES") else { return };
+    write_old(&fixture.path("source"), &noise(100));
+    fs::write(fixture.path("store/sink"), b"what was there").unwrap();
+    let args = [Path::new("cp"), "-p".as_ref(), &fixture.path("source"), &fixture.path("view/sink")];
     haul(args).failed_with(&["cannot create regular file", "sink", "Permission denied"]);
-    assert_eq!(fs::read(bed.path("store/sink")).unwrap(), b"what was there");
+    assert_eq!(fs::read(fixture.path("store/sink")).unwrap(), b"what was there");
     // With `-f` haul removes the sink.
     haul(["cp", "-pf"].map(Path::new).into_iter().chain(args[2..].iter().copied())).is_fine();
-    assert_same_file(&bed.path("source"), &bed.path("store/sink"));
+    assert_same_file(&fixture.path("source"), &fixture.path("store/sink"));
 }
 
 #[test]
-fn a_backup_gets_its_name_back_when_the_new_file_cannot_be_made() {
-    let Some(bed) = FaultBed::new("sink create .. errno ENOSPC") else { return };
-    write_old(&bed.path("source"), &noise(100));
-    fs::write(bed.path("store/sink"), b"what was there").unwrap();
-    let ended = haul([Path::new("cp"), "--backup".as_ref(), &bed.path("source"), &bed.path("view/sink")]);
+fn a_backup_is_restored_if_the_new_file_cannot_be_created() {
+    let Some(fixture) = FaultFixture::new("sink create .. errno ENOSPC") else { return };
+    write_old(&fixture.path("source"), &noise(100));
+    fs::write(fixture.path("store/sink"), b"what was there").unwrap();
+    let ended =
+        haul([Path::new("cp"), "--backup".as_ref(), &fixture.path("source"), &fixture.path("view/sink")]);
     ended.failed_with(&["sink", "No space left on device"]);
-    assert_eq!(fs::read(bed.path("store/sink")).unwrap(), b"what was there");
-    assert!(!bed.path("store/sink~").exists());
-    assert!(bed.fired().iter().any(|fired| fired.op == Op::Create));
+    assert_eq!(fs::read(fixture.path("store/sink")).unwrap(), b"what was there");
+    assert!(!fixture.path("store/sink~").exists());
+    assert!(fixture.fired().iter().any(|fired| fired.op == Op::Create));
 }
 
 #[test]
-fn a_backup_gets_its_name_back_when_the_new_file_cannot_be_written() {
-    let Some(bed) = FaultBed::new("sink write .. errno EIO") else { return };
-    write_old(&bed.path("source"), &noise(100));
+fn a_backup_is_restored_if_the_new_file_cannot_be_written() {
+    let Some(fixture) = FaultFixture::new("sink write .. errno EIO") else { return };
+    write_old(&fixture.path("source"), &noise(100));
     for options in ["--backup=simple", "--backup=numbered"] {
-        fs::write(bed.path("store/sink"), b"what was there").unwrap();
-        let ended = haul([Path::new("cp"), options.as_ref(), &bed.path("source"), &bed.path("view/sink")]);
+        fs::write(fixture.path("store/sink"), b"what was there").unwrap();
+        let ended =
+            haul([Path::new("cp"), options.as_ref(), &fixture.path("source"), &fixture.path("view/sink")]);
         ended.failed_with(&["error writing", "sink", "Input/output error"]);
-        assert_eq!(fs::read(bed.path("store/sink")).unwrap(), b"what was there", "{options}");
-        assert_eq!(fs::read_dir(bed.path("store")).unwrap().count(), 1, "no other name is left: {options}");
+        assert_eq!(fs::read(fixture.path("store/sink")).unwrap(), b"what was there", "{options}");
+        assert_eq!(
+            fs::read_dir(fixture.path("store")).unwrap().count(),
+            1,
+            "no other name is left: {options}"
+        );
     }
 }
 
 #[test]
-fn other_names_of_a_file_that_failed_are_no_links_to_its_ruin() {
-    let Some(bed) = FaultBed::new("sink/* write .. errno EIO times 1") else { return };
-    fs::create_dir(bed.path("source")).unwrap();
-    write_old(&bed.path("source/one"), &noise(5000));
-    fs::hard_link(bed.path("source/one"), bed.path("source/two")).unwrap();
-    let ended = copy_tree(&["--threads=1"], &bed.path("source"), &bed.path("view/sink"));
+fn hard_links_of_a_failed_file_are_not_linked_to_it() {
+    let Some(fixture) = FaultFixture::new("sink/* write .. errno EIO times 1") else { return };
+    fs::create_dir(fixture.path("source")).unwrap();
+    write_old(&fixture.path("source/one"), &noise(5000));
+    fs::hard_link(fixture.path("source/one"), fixture.path("source/two")).unwrap();
+    let ended = copy_tree(&["--threads=1"], &fixture.path("source"), &fixture.path("view/sink"));
     ended.failed_with(&["error writing", "sink/", "Input/output error"]);
     // The first name failed; the second one is copied by itself and complete.
     let (ruined, whole) = if ended.stderr.contains("sink/one'") { ("one", "two") } else { ("two", "one") };
-    assert_same_file(&bed.path("source").join(whole), &bed.path("store/sink").join(whole));
-    assert_unfinished(&bed.path("store/sink").join(ruined));
-    bed.rules("");
-    copy_tree(&["--update"], &bed.path("source"), &bed.path("view/sink")).is_fine();
-    assert_same_tree(&bed.path("source"), &bed.path("store/sink"));
+    assert_same_file(&fixture.path("source").join(whole), &fixture.path("store/sink").join(whole));
+    assert_unfinished(&fixture.path("store/sink").join(ruined));
+    fixture.rules("");
+    copy_tree(&["--update"], &fixture.path("source"), &fixture.path("view/sink")).is_fine();
+    assert_same_tree(&fixture.path("source"), &fixture.path("store/sink"));
 }

@@ -1,7 +1,8 @@
 //! File systems that are full or read-only.
 
-use super::bed::{
-    Ended, assert_same_tree, assert_unfinished, haul, noise, others_are_whole, tree_with_victim, write_old,
+use super::fixture::{
+    RunResult, assert_same_tree, assert_unfinished, haul, noise, others_are_whole, tree_with_victim,
+    write_old,
 };
 use haul_lab::mounts::{Access, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
@@ -15,7 +16,7 @@ fn small() -> Option<SmallFs> {
     met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]).then(|| SmallFs::new(48).unwrap())
 }
 
-fn copy_tree(options: &[&str], from: &Path, to: &Path) -> Ended {
+fn copy_tree(options: &[&str], from: &Path, to: &Path) -> RunResult {
     haul(["cp", "-aT"].iter().chain(options).map(Path::new).chain([from, to]))
 }
 
@@ -29,7 +30,7 @@ fn mebibytes() -> TempDir {
 }
 
 #[test]
-fn a_disk_that_fills_up_names_each_file_it_lacks_and_update_completes_the_rest() {
+fn a_full_disk_reports_each_missing_file_and_update_completes() {
     let Some(small) = small() else { return };
     let source = mebibytes();
     small.leave(8 * MIB).unwrap();
@@ -52,13 +53,13 @@ fn a_disk_that_fills_up_names_each_file_it_lacks_and_update_completes_the_rest()
                     "{name}"
                 );
             } else {
-                super::bed::assert_same_file(&source.path().join(&name), &path);
+                super::fixture::assert_same_file(&source.path().join(&name), &path);
                 whole += 1;
             }
         }
         assert!((1..16).contains(&whole), "{whole} of 16 files are whole: {options:?}");
 
-        small.make_room().unwrap();
+        small.free_space().unwrap();
         copy_tree(&["--update"], source.path(), &sink).is_fine();
         assert_same_tree(source.path(), &sink);
         fs::remove_dir_all(&sink).unwrap();
@@ -74,7 +75,7 @@ fn is_marked(path: &Path) -> bool {
 }
 
 #[test]
-fn a_file_too_large_for_the_disk_spares_the_small_ones_that_come_before_and_after() {
+fn a_file_too_large_for_the_disk_does_not_fail_small_files() {
     let Some(small) = small() else { return };
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("source");
@@ -99,14 +100,14 @@ fn a_file_too_large_for_the_disk_spares_the_small_ones_that_come_before_and_afte
                 ended.is_fine();
             }
         }
-        super::bed::assert_same_file(&source.join("a"), &sink.join("a"));
-        super::bed::assert_same_file(&source.join("dir/d"), &sink.join("dir/d"));
+        super::fixture::assert_same_file(&source.join("a"), &sink.join("a"));
+        super::fixture::assert_same_file(&source.join("dir/d"), &sink.join("dir/d"));
     }
     small.close().unwrap();
 }
 
 #[test]
-fn a_read_only_disk_fails_each_file_and_what_stands_there_stays() {
+fn a_read_only_disk_fails_each_file_and_is_unchanged() {
     let Some(small) = small() else { return };
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("source");

@@ -1,8 +1,8 @@
 //! Signals in the middle of a copy.
 
-use super::bed::{
-    FaultBed, HAUL, HOLD, Running, assert_same_file, assert_same_tree, assert_unfinished, haul, hears, noise,
-    pasted, start, write_old,
+use super::fixture::{
+    FaultFixture, HAUL, HOLD, Running, assert_same_file, assert_same_tree, assert_unfinished, deliver, haul,
+    noise, pasted, start, write_old,
 };
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::wait_until;
@@ -22,24 +22,24 @@ const OTHERS: usize = 40;
 
 /// Creates a tree with forty small files and the large `victim`. Returns their paths beneath the
 /// view, the victim last.
-fn tree_of_many(bed: &FaultBed) -> Vec<PathBuf> {
-    fs::create_dir(bed.path("store/tree")).unwrap();
+fn tree_of_many(fixture: &FaultFixture) -> Vec<PathBuf> {
+    fs::create_dir(fixture.path("store/tree")).unwrap();
     let mut names: Vec<String> = (0..OTHERS).map(|number| format!("f{number}")).collect();
     for (number, name) in (0..).zip(&names) {
-        write_old(&bed.path("store/tree").join(name), &noise(1000 * number));
+        write_old(&fixture.path("store/tree").join(name), &noise(1000 * number));
     }
-    write_old(&bed.path("store/tree/victim"), &noise(16 * MIB));
+    write_old(&fixture.path("store/tree/victim"), &noise(16 * MIB));
     names.push("victim".to_owned());
-    names.iter().map(|name| bed.path("view/tree").join(name)).collect()
+    names.iter().map(|name| fixture.path("view/tree").join(name)).collect()
 }
 
 /// Starts a copy of the tree, which is held after the first mebibyte of `victim`.
-fn held_in_the_middle(bed: &FaultBed, way: &[&str]) -> (Running, PathBuf) {
-    tree_of_many(bed);
-    let sink = bed.path("sink");
+fn held_in_the_middle(fixture: &FaultFixture, way: &[&str]) -> (Running, PathBuf) {
+    tree_of_many(fixture);
+    let sink = fixture.path("sink");
     let options = ["cp", "-aT"].iter().chain(way).map(Path::new);
-    let running = start(options.chain([&*bed.path("view/tree"), &*sink]));
-    assert_eq!(bed.held(), Path::new("tree/victim"));
+    let running = start(options.chain([&*fixture.path("view/tree"), &*sink]));
+    assert_eq!(fixture.held(), Path::new("tree/victim"));
     (running, sink)
 }
 
@@ -59,61 +59,62 @@ fn hold_the_victim() -> String {
 
 /// Asserts that a second run with `--update` completes the copy.
 #[track_caller]
-fn update_completes(bed: &FaultBed, sink: &Path) {
-    bed.rules("");
-    haul(["cp", "-aT", "--update"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), sink]))
+fn update_completes(fixture: &FaultFixture, sink: &Path) {
+    fixture.rules("");
+    haul(["cp", "-aT", "--update"].map(Path::new).into_iter().chain([&*fixture.path("view/tree"), sink]))
         .is_fine();
-    assert_same_tree(&bed.path("store/tree"), sink);
+    assert_same_tree(&fixture.path("store/tree"), sink);
 }
 
 fn stopped_by(signal: Signal, way: &[&str]) {
-    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+    let Some(fixture) = FaultFixture::new(&hold_the_victim()) else { return };
     // One thread copies the operands in order: all other files are finished when it starts the
     // victim.
-    let (operands, sink) = (tree_of_many(&bed), bed.path("sink"));
+    let (operands, sink) = (tree_of_many(&fixture), fixture.path("sink"));
     fs::create_dir(&sink).unwrap();
     let options = ["cp", "-a", "--threads=1"].iter().chain(way).map(PathBuf::from);
     let running = start(options.chain(operands).chain([sink.clone()]));
-    assert_eq!(bed.held(), Path::new("tree/victim"));
-    running.hears(signal);
-    bed.let_go();
+    assert_eq!(fixture.held(), Path::new("tree/victim"));
+    running.deliver(signal);
+    fixture.release();
     let ended = running.end();
     assert_eq!(ended.code, Some(128 + signal.as_raw()), "{ended:?}");
-    for words in ["sink/victim' is not complete", "--update"] {
+    for words in ["sink/victim' is incomplete", "--update"] {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
-    assert!(!sink.join("victim").exists(), "a new file that was cut off is removed");
-    assert_eq!(finished_files_are_whole(&bed.path("store/tree"), &sink), OTHERS, "{ended:?}");
-    update_completes(&bed, &sink);
+    assert!(!sink.join("victim").exists(), "a new file that was interrupted is removed");
+    assert_eq!(finished_files_are_whole(&fixture.path("store/tree"), &sink), OTHERS, "{ended:?}");
+    update_completes(&fixture, &sink);
 }
 
 #[test]
-fn ctrl_c_keeps_finished_files_removes_the_one_cut_off_and_says_how_to_go_on() {
+fn sigint_keeps_complete_files_and_suggests_how_to_continue() {
     stopped_by(Signal::INT, &[]);
 }
 
 #[test]
-fn a_request_to_terminate_does_the_same() {
+fn sigterm_keeps_complete_files_and_suggests_how_to_continue() {
     stopped_by(Signal::TERM, &["--print-hash", "--hash-type=md5"]);
 }
 
 #[test]
-fn a_terminal_that_goes_away_does_the_same() {
+fn sighup_keeps_complete_files_and_suggests_how_to_continue() {
     stopped_by(Signal::HUP, &[]);
 }
 
 /// Asserts that a job that was started with a signal ignored continues on this signal.
 fn goes_on_under(words: &str, signal: Signal) {
-    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    bed.tree(16 * MIB);
+    let Some(fixture) = FaultFixture::new(&hold_the_victim()) else { return };
+    fixture.tree(16 * MIB);
     let line = format!("trap '' {words}; exec \"$0\" cp -aT \"$1\" \"$2\"");
-    let args = [Path::new(super::bed::HAUL), &bed.path("view/tree"), &bed.path("sink")].map(Path::to_owned);
+    let args = [Path::new(super::fixture::HAUL), &fixture.path("view/tree"), &fixture.path("sink")]
+        .map(Path::to_owned);
     let running = Running::new(Command::new("sh").args(["-c", &line]).args(args));
-    bed.held();
-    running.hears(signal);
-    bed.let_go();
+    fixture.held();
+    running.deliver(signal);
+    fixture.release();
     running.end().is_fine();
-    assert_same_tree(&bed.path("store/tree"), &bed.path("sink"));
+    assert_same_tree(&fixture.path("store/tree"), &fixture.path("sink"));
 }
 
 #[test]
@@ -124,51 +125,53 @@ fn signals_that_were_ignored_at_the_start_stay_ignored() {
 }
 
 #[test]
-fn a_file_of_many_objects_is_cut_off_as_a_whole() {
+fn an_interrupted_file_of_many_objects_is_removed() {
     stopped_by(Signal::INT, &["--split-size=1M", "--verify"]);
 }
 
 #[test]
-fn ctrl_c_leaves_an_overwritten_file_marked_as_not_complete() {
-    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    fs::create_dir(bed.path("sink")).unwrap();
-    write_old(&bed.path("sink/victim"), b"what was there");
-    let (running, sink) = held_in_the_middle(&bed, &[]);
-    running.hears(Signal::INT);
-    bed.let_go();
+fn sigint_leaves_an_overwritten_file_marked_incomplete() {
+    let Some(fixture) = FaultFixture::new(&hold_the_victim()) else { return };
+    fs::create_dir(fixture.path("sink")).unwrap();
+    write_old(&fixture.path("sink/victim"), b"what was there");
+    let (running, sink) = held_in_the_middle(&fixture, &[]);
+    running.deliver(Signal::INT);
+    fixture.release();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert_unfinished(&sink.join("victim"));
-    update_completes(&bed, &sink);
+    update_completes(&fixture, &sink);
 }
 
 #[test]
-fn ctrl_c_between_files_leaves_no_half_made_one() {
-    let Some(bed) = FaultBed::new(&format!("tree/* open .. delay {HOLD} after 3 times 1")) else { return };
-    fs::create_dir(bed.path("store/tree")).unwrap();
+fn sigint_between_files_leaves_no_incomplete_file() {
+    let Some(fixture) = FaultFixture::new(&format!("tree/* open .. delay {HOLD} after 3 times 1")) else {
+        return;
+    };
+    fs::create_dir(fixture.path("store/tree")).unwrap();
     for number in 0..300 {
-        write_old(&bed.path(&format!("store/tree/f{number}")), &noise(number));
+        write_old(&fixture.path(&format!("store/tree/f{number}")), &noise(number));
     }
-    let sink = bed.path("sink");
+    let sink = fixture.path("sink");
     let running = start(
-        ["cp", "-aT", "--threads=1"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), &*sink]),
+        ["cp", "-aT", "--threads=1"].map(Path::new).into_iter().chain([&*fixture.path("view/tree"), &*sink]),
     );
-    bed.held();
-    running.hears(Signal::INT);
-    bed.let_go();
+    fixture.held();
+    running.deliver(Signal::INT);
+    fixture.release();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     let made = fs::read_dir(&sink).unwrap().count();
     assert!(made < 300, "it stopped");
-    assert_eq!(finished_files_are_whole(&bed.path("store/tree"), &sink), made);
-    haul(["cp", "-aTu"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), &*sink])).is_fine();
-    assert_same_tree(&bed.path("store/tree"), &sink);
+    assert_eq!(finished_files_are_whole(&fixture.path("store/tree"), &sink), made);
+    haul(["cp", "-aTu"].map(Path::new).into_iter().chain([&*fixture.path("view/tree"), &*sink])).is_fine();
+    assert_same_tree(&fixture.path("store/tree"), &sink);
 }
 
 /// In earlier versions the advice for a tree with a new name created a second copy within the first
 /// one, and left the first one incomplete.
 #[test]
-fn the_command_that_an_interrupted_copy_advises_completes_it() {
+fn the_command_suggested_after_an_interrupt_completes_the_copy() {
     // The options, the target, true if the target exists before, and the location of the copy.
     let shapes: [(&[&str], &str, bool, &str); 5] = [
         (&["-a"], "new name", false, "new name"),
@@ -178,27 +181,29 @@ fn the_command_that_an_interrupted_copy_advises_completes_it() {
         (&["-a", "--resume", "--sync=none"], "job", false, "job"),
     ];
     for (options, target, exists, copy) in shapes {
-        let Some(bed) = FaultBed::new(&format!("*victim read .. delay {HOLD} times 1")) else { return };
-        bed.tree(3 << 20);
+        let Some(fixture) = FaultFixture::new(&format!("*victim read .. delay {HOLD} times 1")) else {
+            return;
+        };
+        fixture.tree(3 << 20);
         if exists {
-            fs::create_dir(bed.path(target)).unwrap();
+            fs::create_dir(fixture.path(target)).unwrap();
         }
         let command = |program: &Path| {
             let mut command = Command::new(program);
-            command.current_dir(bed.path("")).env("XDG_STATE_HOME", bed.path("state"));
+            command.current_dir(fixture.path("")).env("XDG_STATE_HOME", fixture.path("state"));
             command
         };
         let mut first = command(Path::new(HAUL));
         first.args(["cp", "--threads=1"]).args(options).args([Path::new("view/tree"), Path::new(target)]);
         let running = Running::new(&mut first);
-        bed.held();
-        running.hears(Signal::INT);
-        bed.let_go();
+        fixture.held();
+        running.deliver(Signal::INT);
+        fixture.release();
         let ended = running.end();
         assert_eq!(ended.code, Some(130), "{ended:?}");
         let (_, advice) = ended.stderr.split_once(", run: ").unwrap();
-        pasted(bed.path(""), advice);
-        assert_same_tree(&bed.path("store/tree"), &bed.path(copy));
+        pasted(fixture.path(""), advice);
+        assert_same_tree(&fixture.path("store/tree"), &fixture.path(copy));
     }
 }
 
@@ -219,7 +224,7 @@ fn ends_in_order(running: Running) {
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     assert!(
-        ended.stderr.contains("interrupted: to copy what is missing, run: haul cp --update "),
+        ended.stderr.contains("interrupted: to copy the missing files, run: haul cp --update "),
         "{ended:?}"
     );
 }
@@ -231,16 +236,16 @@ fn a_fifo(home: &Path) -> PathBuf {
 }
 
 #[test]
-fn ctrl_c_stops_a_copy_whose_pipe_falls_silent() {
+fn sigint_stops_a_copy_from_an_idle_pipe() {
     let (home, writer, running) = waiting_for_a_pipe();
     running.signal(Signal::INT);
     ends_in_order(running);
-    assert!(!home.path().join("sink").exists(), "a new file that was cut off is removed");
+    assert!(!home.path().join("sink").exists(), "a new file that was interrupted is removed");
     drop(writer);
 }
 
 #[test]
-fn ctrl_c_stops_a_copy_whose_pipe_has_no_writer_and_leaves_the_sink_alone() {
+fn sigint_before_a_pipe_has_a_writer_leaves_the_sink_unchanged() {
     let home = tempfile::tempdir().unwrap();
     let (fifo, sink) = (a_fifo(home.path()), home.path().join("sink"));
     fs::write(&sink, "as it was").unwrap();
@@ -254,7 +259,7 @@ fn ctrl_c_stops_a_copy_whose_pipe_has_no_writer_and_leaves_the_sink_alone() {
 /// In earlier versions a signal between the first and the last installed handler had no effect, and
 /// the copy continued to wait.
 #[test]
-fn a_ctrl_c_that_comes_while_its_answers_are_set_up_is_not_lost() {
+fn sigint_during_handler_installation_is_not_lost() {
     if !met_or_skip(&[Need::Program("strace")]) {
         return;
     }
@@ -276,7 +281,7 @@ fn a_ctrl_c_that_comes_while_its_answers_are_set_up_is_not_lost() {
 }
 
 #[test]
-fn ctrl_c_stops_a_copy_into_a_pipe_without_a_reader() {
+fn sigint_stops_a_copy_into_a_pipe_without_a_reader() {
     let home = tempfile::tempdir().unwrap();
     let (fifo, source) = (a_fifo(home.path()), home.path().join("source"));
     fs::write(&source, noise(MIB)).unwrap();
@@ -299,7 +304,7 @@ fn a_copy_into_a_pipe_waits_for_its_reader() {
 }
 
 #[test]
-fn ctrl_c_answers_a_question_with_no() {
+fn sigint_at_a_prompt_overwrites_nothing() {
     let home = tempfile::tempdir().unwrap();
     let [source, sink] = ["source", "sink"].map(|name| home.path().join(name));
     fs::write(&source, "new").unwrap();
@@ -307,7 +312,7 @@ fn ctrl_c_answers_a_question_with_no() {
     let (answers, mut user) = std::io::pipe().unwrap();
     // Half an answer: the line never ends.
     user.write_all(b"y").unwrap();
-    let mut command = Command::new(super::bed::HAUL);
+    let mut command = Command::new(super::fixture::HAUL);
     let running =
         Running::answered_by(command.args([Path::new("cp"), Path::new("-i"), &source, &sink]), answers);
     running.is_ready(Signal::INT, None);
@@ -319,20 +324,20 @@ fn ctrl_c_answers_a_question_with_no() {
 }
 
 #[test]
-fn a_second_ctrl_c_ends_a_copy_that_storage_holds_at_once() {
-    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
+fn a_second_sigint_ends_a_copy_blocked_in_io_at_once() {
+    let Some(fixture) = FaultFixture::new(&hold_the_victim()) else { return };
     // The held thread is not the first one, which takes the signals.
-    let (running, _) = held_in_the_middle(&bed, &["--threads=2"]);
+    let (running, _) = held_in_the_middle(&fixture, &["--threads=2"]);
     // Two pending signals of one kind count as one.
-    running.hears(Signal::INT);
+    running.deliver(Signal::INT);
     running.signal(Signal::INT);
     running.is_over();
-    bed.let_go();
+    fixture.release();
     assert_eq!(running.end().code, Some(130));
 }
 
 #[test]
-fn ctrl_c_stops_a_stream_that_goes_on() {
+fn sigint_stops_a_copy_of_an_endless_stream() {
     let (home, mut writer, running) = waiting_for_a_pipe();
     running.signal(Signal::INT);
     // The stream has no end: only the exit of its reader stops it.
@@ -344,7 +349,7 @@ fn ctrl_c_stops_a_stream_that_goes_on() {
 }
 
 #[test]
-fn a_pipe_whose_reader_sleeps_can_be_left_by_ctrl_c() {
+fn sigint_stops_a_copy_into_a_pipe_with_an_idle_reader() {
     let home = tempfile::tempdir().unwrap();
     let (source, fifo) = (home.path().join("source"), a_fifo(home.path()));
     fs::write(&source, noise(MIB)).unwrap();
@@ -356,26 +361,26 @@ fn a_pipe_whose_reader_sleeps_can_be_left_by_ctrl_c() {
 }
 
 #[test]
-fn a_copy_that_was_killed_is_not_left_looking_finished() {
-    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    let (running, sink) = held_in_the_middle(&bed, &[]);
+fn a_killed_copy_is_not_marked_complete() {
+    let Some(fixture) = FaultFixture::new(&hold_the_victim()) else { return };
+    let (running, sink) = held_in_the_middle(&fixture, &[]);
     running.signal(Signal::KILL);
-    bed.let_go();
+    fixture.release();
     assert_eq!(running.end().code, None);
-    finished_files_are_whole(&bed.path("store/tree"), &sink);
+    finished_files_are_whole(&fixture.path("store/tree"), &sink);
     let mtime = |path: PathBuf| fs::metadata(path).map(|meta| meta.mtime()).ok();
-    assert_ne!(mtime(sink.join("victim")), mtime(bed.path("store/tree/victim")));
-    bed.rules("");
-    haul(["cp", "-aT"].map(Path::new).into_iter().chain([&*bed.path("view/tree"), &*sink])).is_fine();
-    assert_same_tree(&bed.path("store/tree"), &sink);
+    assert_ne!(mtime(sink.join("victim")), mtime(fixture.path("store/tree/victim")));
+    fixture.rules("");
+    haul(["cp", "-aT"].map(Path::new).into_iter().chain([&*fixture.path("view/tree"), &*sink])).is_fine();
+    assert_same_tree(&fixture.path("store/tree"), &sink);
 }
 
 #[test]
-fn an_interrupted_job_says_so_in_json_too() {
-    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    let (running, _) = held_in_the_middle(&bed, &["--json"]);
-    running.hears(Signal::INT);
-    bed.let_go();
+fn json_summary_reports_an_interrupt() {
+    let Some(fixture) = FaultFixture::new(&hold_the_victim()) else { return };
+    let (running, _) = held_in_the_middle(&fixture, &["--json"]);
+    running.deliver(Signal::INT);
+    fixture.release();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
     let last: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
@@ -383,26 +388,26 @@ fn an_interrupted_job_says_so_in_json_too() {
 }
 
 #[test]
-fn a_shell_sees_that_a_job_was_interrupted() {
-    let Some(bed) = FaultBed::new(&hold_the_victim()) else { return };
-    bed.tree(16 * MIB);
+fn a_shell_gets_the_exit_status_of_an_interrupted_job() {
+    let Some(fixture) = FaultFixture::new(&hold_the_victim()) else { return };
+    fixture.tree(16 * MIB);
     let line = format!(
         "'{}' cp -aT '{}' '{}' & echo $! > '{}'; wait $!; echo $?",
-        super::bed::HAUL,
-        bed.path("view/tree").display(),
-        bed.path("sink").display(),
-        bed.path("pid").display(),
+        super::fixture::HAUL,
+        fixture.path("view/tree").display(),
+        fixture.path("sink").display(),
+        fixture.path("pid").display(),
     );
     // A shell without job control starts background jobs with SIGINT ignored, but not with SIGTERM
     // ignored.
     let running = Running::new(Command::new("sh").args(["-c", &line]));
-    bed.held();
+    fixture.held();
     // The job may reach this point before the shell has written the process ID.
-    let told = || fs::read_to_string(bed.path("pid")).unwrap_or_default();
+    let told = || fs::read_to_string(fixture.path("pid")).unwrap_or_default();
     wait_until("the number of the job", || told().ends_with('\n'));
     let pid: i32 = told().trim().parse().unwrap();
-    hears(Pid::from_raw(pid).unwrap(), Signal::TERM);
-    bed.let_go();
+    deliver(Pid::from_raw(pid).unwrap(), Signal::TERM);
+    fixture.release();
     let ended = running.end();
     assert_eq!(ended.stdout.trim(), "143", "{ended:?}");
 }

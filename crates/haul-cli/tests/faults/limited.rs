@@ -1,7 +1,7 @@
 //! Files larger than the available memory: a read-back must come from the device. The kernel counts
 //! the bytes that the process reads from devices.
 
-use super::bed::{HAUL, noise};
+use super::fixture::{HAUL, noise};
 use haul_lab::mounts::SmallFs;
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -92,7 +92,7 @@ fn haul(group: &MemoryGroup, args: &[&Path]) -> Limited {
 }
 
 #[test]
-fn a_file_larger_than_memory_is_read_back_from_the_device_and_hybrid_knows_it_for_one() {
+fn hybrid_rereads_a_file_larger_than_memory_from_the_device() {
     let memory = Path::new("/dev/shm");
     let needs = [Need::Root, Need::Loop, Need::Program("mkfs.ext4"), Need::Path("/dev/shm")];
     if !met_or_skip(&needs) {
@@ -130,7 +130,7 @@ fn a_file_larger_than_memory_is_read_back_from_the_device_and_hybrid_knows_it_fo
 /// The sink is a fetch whose memory can hold one of the files and not the other. The memory of the
 /// source is unlimited.
 #[test]
-fn a_fetch_reads_back_what_it_says_and_hybrid_what_is_larger_than_memory() {
+fn fetch_rereads_reported_bytes_and_hybrid_only_large_files() {
     let memory = Path::new("/dev/shm");
     let needs = [Need::Root, Need::Loop, Need::Program("mkfs.ext4"), Need::Path("/dev/shm")];
     if !met_or_skip(&needs) {
@@ -204,7 +204,7 @@ fn verifying_reads_every_byte_from_the_device_each_time() {
     fs::write(data.join("large"), noise(large)).unwrap();
     fs::write(data.join("little"), noise(little)).unwrap();
     let waybill = small.path().join("w");
-    super::bed::haul(["sum".as_ref(), "-r".as_ref(), "--waybill".as_ref(), &*waybill, &*data]).is_fine();
+    super::fixture::haul(["sum".as_ref(), "-r".as_ref(), "--waybill".as_ref(), &*waybill, &*data]).is_fine();
     for _ in 0..2 {
         let verified = haul(&group, &["verify".as_ref(), "--json".as_ref(), &waybill, &data]);
         assert_eq!(verified.told.last().unwrap()["intact"], 2);

@@ -1,7 +1,7 @@
 //! Memory use does not grow with the number or the length of files. The limit is coarse: an
 //! additional kilobyte for each file would exceed it.
 
-use super::bed::{Ended, HAUL, Running, haul, resident_peak};
+use super::fixture::{HAUL, RunResult, Running, haul, resident_peak};
 use haul_lab::dataset::DataSet;
 use rustix::fs::statvfs;
 use std::fs::{self, File};
@@ -23,9 +23,9 @@ fn roomy() -> TempDir {
 }
 
 #[track_caller]
-fn assert_small(what: &str, ended: &Ended) {
+fn assert_small(what: &str, ended: &RunResult) {
     ended.is_fine();
-    assert!(ended.peak_kib > 0, "{what} was over before it could be looked at");
+    assert!(ended.peak_kib > 0, "{what} ended before its memory was measured");
     assert!(ended.peak_kib < 64 * MIB_IN_KIB, "{what} took {} KiB", ended.peak_kib);
 }
 
@@ -96,7 +96,7 @@ fn receipts_of_twenty_thousand_files_take_little_memory() {
 
 /// Two processes transfer the files, with logs and waybills, and again when all files exist.
 #[test]
-fn twenty_thousand_files_sent_and_fetched_take_little_memory_at_both_ends() {
+fn transfer_of_twenty_thousand_files_takes_little_memory() {
     let home = roomy();
     let source = home.path().join("source");
     DataSet::Uniform { files: 20_000, bytes: 1 }.build(&source, 1, 1).unwrap();

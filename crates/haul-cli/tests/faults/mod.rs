@@ -2,20 +2,20 @@
 //! that change while they are read, signals, and memory limits. Each run of the binary has a
 //! timeout.
 
-mod as_others;
-pub(crate) mod bed;
 mod changing;
-mod drawn;
 mod failing;
+pub(crate) mod fixture;
 mod full;
+mod generated;
+mod gnu_names;
 mod interrupted;
 mod limited;
 mod memory;
+mod output;
 mod permission;
 mod progress;
 mod reread;
 mod threads;
-mod told;
 mod torn;
 mod vanishing;
 mod verify;

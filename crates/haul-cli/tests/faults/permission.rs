@@ -1,6 +1,6 @@
 //! Files that an ordinary user may not read or write.
 
-use super::bed::{Ended, Running, copy_haul};
+use super::fixture::{RunResult, Running, copy_haul};
 use haul_lab::needs::{Need, met_or_skip};
 use std::ffi::OsStr;
 use std::fs;
@@ -42,7 +42,7 @@ impl Home {
     }
 
     /// Runs `haul` as the user, in the directory of the user.
-    fn haul<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ended {
+    fn haul<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> RunResult {
         let haul = self.path("haul");
         let mut command = if rustix::process::geteuid().is_root() {
             let mut command = Command::new("setpriv");
@@ -61,7 +61,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn files_and_directories_that_may_not_be_read_are_named_and_the_rest_copied() {
+fn unreadable_entries_are_reported_and_the_rest_copied() {
     let Some(home) = Home::new() else { return };
     let source = home.path("source");
     for dir in ["open", "closed"] {
@@ -88,7 +88,7 @@ fn files_and_directories_that_may_not_be_read_are_named_and_the_rest_copied() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_written_keeps_what_it_has() {
+fn an_unwritable_directory_keeps_its_contents() {
     let Some(home) = Home::new() else { return };
     let sink = home.path("of_user/sink");
     fs::create_dir(&sink).unwrap();
@@ -139,7 +139,7 @@ fn a_read_only_source_tree_is_copied_and_stays_read_only() {
 /// In earlier versions a copied link got the group of its source if the user was a member of this
 /// group.
 #[test]
-fn a_member_of_the_group_of_a_source_gives_it_to_files_and_not_to_links() {
+fn a_group_member_preserves_the_group_of_files_and_not_of_links() {
     use std::os::unix::fs::{MetadataExt, lchown, symlink};
     const GROUP: u32 = 4242;
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {

@@ -1,6 +1,6 @@
 //! Progress of a copy: a bar on a terminal, nothing in a pipe, events for programs.
 
-use super::bed::{FaultBed, HAUL, HOLD, haul, noise, start, write_old};
+use super::fixture::{FaultFixture, HAUL, HOLD, haul, noise, start, write_old};
 use haul_lab::attempt::{Inconclusive, attempt};
 use haul_lab::needs::{Need, met_or_skip};
 use serde_json::Value;
@@ -15,19 +15,24 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 
 /// Returns a test directory with a tree whose copy is held in the middle of its largest file.
-fn held() -> Option<FaultBed> {
-    let bed = FaultBed::new(&format!("*victim read 2097152.. delay {HOLD} times 1"))?;
-    bed.tree(5 * MIB);
-    Some(bed)
+fn held() -> Option<FaultFixture> {
+    let fixture = FaultFixture::new(&format!("*victim read 2097152.. delay {HOLD} times 1"))?;
+    fixture.tree(5 * MIB);
+    Some(fixture)
 }
 
 #[test]
-fn nothing_is_drawn_in_a_pipe_however_long_it_takes() {
-    let Some(bed) = held() else { return };
+fn no_progress_bar_is_written_to_a_pipe() {
+    let Some(fixture) = held() else { return };
     // The delay is longer than the time until a bar is drawn.
-    bed.rules("*victim read 2097152.. delay 1200 times 2");
-    let args =
-        [Path::new("cp"), "-aT".as_ref(), "--progress".as_ref(), &bed.path("view/tree"), &bed.path("sink")];
+    fixture.rules("*victim read 2097152.. delay 1200 times 2");
+    let args = [
+        Path::new("cp"),
+        "-aT".as_ref(),
+        "--progress".as_ref(),
+        &fixture.path("view/tree"),
+        &fixture.path("sink"),
+    ];
     let ended = start(args).end();
     ended.is_fine();
     assert_eq!(ended.stdout, "");
@@ -35,7 +40,7 @@ fn nothing_is_drawn_in_a_pipe_however_long_it_takes() {
 
 /// Runs a command line on a terminal of its own, and releases the hold when all these parts are
 /// drawn. Returns the exit status and the output.
-fn on_a_terminal(bed: &FaultBed, line: &str, parts: &[&str]) -> (Option<i32>, String) {
+fn on_a_terminal(fixture: &FaultFixture, line: &str, parts: &[&str]) -> (Option<i32>, String) {
     let mut script = Command::new("script");
     script.args(["-qec", line, "/dev/null"]).env("TERM", "xterm").env("COLUMNS", "120").env("LC_ALL", "C");
     let mut child = script.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -49,7 +54,7 @@ fn on_a_terminal(bed: &FaultBed, line: &str, parts: &[&str]) -> (Option<i32>, St
         drawn.extend_from_slice(&piece[..count]);
         let drawn = String::from_utf8_lossy(&drawn);
         if parts.iter().all(|part| drawn.contains(part)) {
-            bed.let_go();
+            fixture.release();
         }
     }
     let drawn = String::from_utf8_lossy(&drawn).into_owned();
@@ -61,34 +66,34 @@ fn on_a_terminal(bed: &FaultBed, line: &str, parts: &[&str]) -> (Option<i32>, St
 /// Parts of the bar for all kinds of work.
 const BAR: [&str; 3] = [" files", " MiB", "iB/s"];
 
-fn copy_line(options: &str, bed: &FaultBed) -> String {
-    let [view, sink] = ["view/tree", "sink"].map(|name| bed.path(name));
+fn copy_line(options: &str, fixture: &FaultFixture) -> String {
+    let [view, sink] = ["view/tree", "sink"].map(|name| fixture.path(name));
     format!("stty cols 120; exec '{HAUL}' cp -aT {options} '{}' '{}'", view.display(), sink.display())
 }
 
 #[test]
-fn a_terminal_is_shown_files_bytes_and_rate() {
+fn progress_bar_shows_files_bytes_and_rate() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;
     }
-    let Some(bed) = held() else { return };
-    let (code, drawn) = on_a_terminal(&bed, &copy_line("--progress --threads=1", &bed), &BAR);
+    let Some(fixture) = held() else { return };
+    let (code, drawn) = on_a_terminal(&fixture, &copy_line("--progress --threads=1", &fixture), &BAR);
     assert_eq!(code, Some(0), "{drawn:?}");
 }
 
 #[test]
-fn checksums_draw_the_same_bar_and_wipe_it() {
+fn sum_draws_the_progress_bar_and_erases_it() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;
     }
     for algorithm in ["blake3", "md5"] {
-        let Some(bed) = held() else { return };
-        let tree = bed.path("view/tree");
+        let Some(fixture) = held() else { return };
+        let tree = fixture.path("view/tree");
         let line = format!(
             "stty cols 120; exec '{HAUL}' sum -r -a {algorithm} --threads=1 --progress '{}' >/dev/null",
             tree.display()
         );
-        let (code, drawn) = on_a_terminal(&bed, &line, &BAR);
+        let (code, drawn) = on_a_terminal(&fixture, &line, &BAR);
         assert_eq!(code, Some(0), "{drawn:?}");
         let last = drawn.rsplit('\r').next().unwrap_or_default();
         assert!(!last.contains("files"), "the bar is left behind: {drawn:?}");
@@ -100,24 +105,24 @@ fn time_left_is_shown_once_all_files_are_known() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;
     }
-    let Some(bed) = held() else { return };
-    let [view, sink] = ["view/tree/victim", "sink"].map(|name| bed.path(name));
+    let Some(fixture) = held() else { return };
+    let [view, sink] = ["view/tree/victim", "sink"].map(|name| fixture.path(name));
     // `haul cp` draws the bar by default.
     let line = format!("stty cols 120; exec '{HAUL}' cp '{}' '{}'", view.display(), sink.display());
-    let (code, drawn) = on_a_terminal(&bed, &line, &["0/1 files", "/5.0 MiB", " left"]);
+    let (code, drawn) = on_a_terminal(&fixture, &line, &["0/1 files", "/5.0 MiB", " left"]);
     assert_eq!(code, Some(0), "{drawn:?}");
 }
 
 #[test]
-fn short_work_draws_nothing_on_a_terminal() {
+fn short_jobs_draw_no_progress_bar() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;
     }
-    let Some(bed) = held() else { return };
-    bed.rules("");
+    let Some(fixture) = held() else { return };
+    fixture.rules("");
     attempt(|| {
         let begun = Instant::now();
-        let (code, drawn) = on_a_terminal(&bed, &copy_line("--progress", &bed), &[]);
+        let (code, drawn) = on_a_terminal(&fixture, &copy_line("--progress", &fixture), &[]);
         assert_eq!(code, Some(0), "{drawn:?}");
         // On a slow machine a bar may be drawn.
         if begun.elapsed() >= Duration::from_secs(1) {
@@ -129,13 +134,13 @@ fn short_work_draws_nothing_on_a_terminal() {
 }
 
 #[test]
-fn errors_stand_on_lines_of_their_own_beside_the_bar() {
+fn errors_are_printed_while_the_progress_bar_is_shown() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;
     }
-    let Some(bed) = held() else { return };
-    bed.rules(&format!("*victim read 2097152.. delay {HOLD} times 1\n*victim read 4194304.. errno EIO"));
-    let (code, drawn) = on_a_terminal(&bed, &copy_line("--progress --threads=1", &bed), &[" files"]);
+    let Some(fixture) = held() else { return };
+    fixture.rules(&format!("*victim read 2097152.. delay {HOLD} times 1\n*victim read 4194304.. errno EIO"));
+    let (code, drawn) = on_a_terminal(&fixture, &copy_line("--progress --threads=1", &fixture), &[" files"]);
     assert_eq!(code, Some(1), "{drawn:?}");
     assert!(drawn.contains("error reading") && drawn.contains("Input/output error"), "{drawn:?}");
 }
@@ -147,7 +152,7 @@ fn events(stdout: &str) -> Vec<Value> {
 }
 
 #[test]
-fn events_are_one_json_object_a_line_whatever_names_hold() {
+fn json_events_are_one_object_per_line_for_any_name() {
     let home = tempfile::tempdir().unwrap();
     let (source, sink) = (home.path().join("source"), home.path().join("sink"));
     fs::create_dir(&source).unwrap();
@@ -171,11 +176,11 @@ fn events_are_one_json_object_a_line_whatever_names_hold() {
 }
 
 #[test]
-fn failures_are_events_too_and_the_summary_counts_them() {
-    let Some(bed) = FaultBed::new("*victim read .. errno EIO") else { return };
-    bed.tree(MIB);
+fn json_reports_and_counts_failures() {
+    let Some(fixture) = FaultFixture::new("*victim read .. errno EIO") else { return };
+    fixture.tree(MIB);
     let args = ["cp", "-aT", "--json"].map(Path::new).into_iter();
-    let ended = haul(args.chain([&*bed.path("view/tree"), &*bed.path("sink")]));
+    let ended = haul(args.chain([&*fixture.path("view/tree"), &*fixture.path("sink")]));
     ended.failed_with(&["error reading", "victim"]);
     let events = events(&ended.stdout);
     let errors: Vec<&Value> = events.iter().filter(|event| event["event"] == "error").collect();
@@ -201,7 +206,7 @@ fn output_that_cannot_be_written_fails_the_job() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_is_a_failure_and_no_panic() {
+fn unwritable_help_and_version_output_fails_without_panic() {
     if !met_or_skip(&[Need::Path("/dev/full")]) {
         return;
     }

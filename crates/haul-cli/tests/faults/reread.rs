@@ -1,9 +1,9 @@
 //! Storage that corrupts data, and `--verify=reread`, which reads the data back: damage that the
 //! page cache hides, repaired objects, and failures.
 
-use super::bed::{
-    Ended, FaultBed, HAUL, HOLD, Running, assert_same_tree, assert_unfinished, haul, noise, others_are_whole,
-    start, tree_with_victim, write_old,
+use super::fixture::{
+    FaultFixture, HAUL, HOLD, RunResult, Running, assert_same_tree, assert_unfinished, haul, noise,
+    others_are_whole, start, tree_with_victim, write_old,
 };
 use haul_lab::faults::{Action, Op};
 use haul_lab::mounts::SmallFs;
@@ -19,7 +19,7 @@ use std::process::Command;
 const MIB: u64 = 1 << 20;
 
 /// Options with different paths to the re-read; objects of 1 MiB.
-const WAYS: [&[&str]; 7] = [
+const OPTION_SETS: [&[&str]; 7] = [
     &["--split-size=1M"],
     &["--split-size=1M", "--threads=1"],
     &["--split-size=1M", "--threads=4", "--print-hash", "--hash-type=crc32"],
@@ -29,46 +29,46 @@ const WAYS: [&[&str]; 7] = [
     &["--split-size=1M", "--direct-write"],
 ];
 
-fn copy(way: &[&str], source: &Path, sink: &Path) -> Ended {
+fn copy(way: &[&str], source: &Path, sink: &Path) -> RunResult {
     haul(["cp", "-aT", "--verify=reread"].iter().chain(way).map(Path::new).chain([source, sink]))
 }
 
 /// Returns the number of writes that the storage damaged.
-fn flips(bed: &FaultBed) -> usize {
-    bed.fired().iter().filter(|fired| matches!(fired.action, Action::Flip { .. })).count()
+fn flips(fixture: &FaultFixture) -> usize {
+    fixture.fired().iter().filter(|fired| matches!(fired.action, Action::Flip { .. })).count()
 }
 
 #[test]
-fn a_digest_of_what_was_sent_does_not_see_what_the_storage_kept() {
+fn stream_and_hybrid_do_not_detect_storage_damage() {
     for verify in ["--verify=stream", "--verify=hybrid"] {
-        let Some(bed) = FaultBed::new("*victim write .. flip 2500000.3") else { return };
-        let (source, sink) = (bed.path("source"), bed.path("view/sink"));
+        let Some(fixture) = FaultFixture::new("*victim write .. flip 2500000.3") else { return };
+        let (source, sink) = (fixture.path("source"), fixture.path("view/sink"));
         tree_with_victim(&source, 4 * MIB);
         haul([Path::new("cp"), "-aT".as_ref(), verify.as_ref(), &source, &sink]).is_fine();
         let [sent, kept] =
-            [source, bed.path("store/sink")].map(|root| fs::read(root.join("victim")).unwrap());
+            [source, fixture.path("store/sink")].map(|root| fs::read(root.join("victim")).unwrap());
         let differing: Vec<usize> = (0..sent.len()).filter(|&at| sent[at] != kept[at]).collect();
         assert_eq!(differing, [2_500_000], "{verify}: the fault is real, and unseen");
     }
 }
 
 #[test]
-fn damage_that_does_not_come_again_is_mended() {
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("source");
+fn damage_that_does_not_recur_is_repaired() {
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 4 * MIB + 7);
-    for (number, way) in WAYS.iter().enumerate() {
-        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
-        bed.rules(
+    for (number, way) in OPTION_SETS.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| fixture.path(&format!("{side}/sink{number}")));
+        fixture.rules(
             "*victim write .. flip 2500000.3 times 2\n*victim write 0..1048576 drop times 2\n*d write .. flip 4500.1 times 1",
         );
-        let before = flips(&bed);
+        let before = flips(&fixture);
         let ended = copy(way, &source, &sink);
         assert_eq!(ended.code, Some(0), "{way:?}: {ended:?}");
-        assert_eq!(flips(&bed) - before, 3, "{way:?}: the faults are real");
+        assert_eq!(flips(&fixture) - before, 3, "{way:?}: the faults are real");
         for words in [
             "warning: bytes 2097152-3145728 of ",
-            "/victim' came back wrong from the device; written again (2 times)",
+            "/victim' differed when read back from the device; rewritten (2 times)",
             "warning: bytes 0-1048576 of ",
             "warning: bytes 0-5000 of ",
         ] {
@@ -82,19 +82,20 @@ fn damage_that_does_not_come_again_is_mended() {
 /// If one of the five objects of a file is wrong, no byte of the other objects is written a second
 /// time.
 #[test]
-fn an_object_that_came_back_wrong_is_written_again_and_no_other() {
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("source");
+fn only_the_damaged_object_is_rewritten() {
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 4 * MIB + 7);
-    for (number, way) in WAYS.iter().enumerate() {
-        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
-        bed.rules("*victim write .. flip 2500000.3 times 1\n*victim write .. delay 0");
-        let before = bed.fired().len();
+    for (number, way) in OPTION_SETS.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| fixture.path(&format!("{side}/sink{number}")));
+        fixture.rules("*victim write .. flip 2500000.3 times 1\n*victim write .. delay 0");
+        let before = fixture.fired().len();
         let ended = copy(way, &source, &sink);
         assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{way:?}: {ended:?}");
         assert_same_tree(&source, &stored);
         let mut written: BTreeMap<u64, u32> = BTreeMap::new();
-        for fired in bed.fired()[before..].iter().filter(|fired| matches!(fired.action, Action::Delay(_))) {
+        for fired in fixture.fired()[before..].iter().filter(|fired| matches!(fired.action, Action::Delay(_)))
+        {
             *written.entry(fired.from).or_default() += 1;
         }
         assert_eq!(written.get(&(2 * MIB)), Some(&2), "{way:?}: {written:?}");
@@ -108,69 +109,69 @@ fn an_object_that_came_back_wrong_is_written_again_and_no_other() {
 }
 
 #[test]
-fn damage_that_comes_again_fails_its_file_alone() {
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("source");
+fn damage_that_recurs_fails_only_its_file() {
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 4 * MIB + 7);
-    for (number, way) in WAYS.iter().enumerate() {
-        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
-        bed.rules("*victim write .. flip 2500000.3");
-        let before = flips(&bed);
+    for (number, way) in OPTION_SETS.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| fixture.path(&format!("{side}/sink{number}")));
+        fixture.rules("*victim write .. flip 2500000.3");
+        let before = flips(&fixture);
         let ended = copy(way, &source, &sink);
         ended.failed_with(&["/victim' differs from ", "in bytes 2097152-3145728", "after each of 4 writes"]);
-        assert_eq!((ended.complaints(), flips(&bed) - before), (1, 4), "{way:?}: {ended:?}");
+        assert_eq!((ended.complaints(), flips(&fixture) - before), (1, 4), "{way:?}: {ended:?}");
         others_are_whole(&source, &stored);
         assert_unfinished(&stored.join("victim"));
         assert!(!ended.stdout.contains("victim"), "{ended:?}");
 
-        bed.rules("");
+        fixture.rules("");
         copy(&["--update"], &source, &sink).is_fine();
         assert_same_tree(&source, &stored);
     }
 }
 
 #[test]
-fn of_many_small_files_only_the_damaged_ones_are_written_again_or_fail() {
-    let Some(bed) =
-        FaultBed::new("*f70 write .. flip 50.1\n*f140 write .. flip 1999.7 times 1\n*f9 fsync .. errno EIO")
-    else {
+fn only_damaged_small_files_are_rewritten_or_fail() {
+    let Some(fixture) = FaultFixture::new(
+        "*f70 write .. flip 50.1\n*f140 write .. flip 1999.7 times 1\n*f9 fsync .. errno EIO",
+    ) else {
         return;
     };
-    let source = bed.path("source");
+    let source = fixture.path("source");
     fs::create_dir_all(source.join("dir")).unwrap();
     for number in 0..200 {
         let name = if number % 2 == 0 { format!("f{number}") } else { format!("dir/f{number}") };
         write_old(&source.join(name), &noise(2000 + number));
     }
     write_old(&source.join("empty"), b"");
-    let ended = copy(&[], &source, &bed.path("view/sink"));
+    let ended = copy(&[], &source, &fixture.path("view/sink"));
     ended.failed_with(&["sink/f70' differs from", "in bytes 0-2070", "4 writes"]);
     ended.failed_with(&["error syncing", "/f9': Input/output error"]);
     assert!(ended.stderr.contains("warning: bytes 0-2140 of"), "{ended:?}");
     assert_eq!(ended.complaints(), 3, "{ended:?}");
     for name in ["f70", "dir/f9"] {
-        assert_unfinished(&bed.path("store/sink").join(name));
+        assert_unfinished(&fixture.path("store/sink").join(name));
     }
-    bed.rules("");
-    copy(&["--update"], &source, &bed.path("view/sink")).is_fine();
-    assert_same_tree(&source, &bed.path("store/sink"));
+    fixture.rules("");
+    copy(&["--update"], &source, &fixture.path("view/sink")).is_fine();
+    assert_same_tree(&source, &fixture.path("store/sink"));
 }
 
 #[test]
-fn a_copy_that_can_be_read_only_at_the_second_time_is_mended_and_one_that_never_can_fails() {
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("source");
+fn a_temporary_read_error_is_repaired_and_a_permanent_one_fails() {
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 4 * MIB + 7);
-    for (number, way) in WAYS.iter().enumerate() {
-        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
+    for (number, way) in OPTION_SETS.iter().enumerate() {
+        let [sink, stored] = ["view", "store"].map(|side| fixture.path(&format!("{side}/sink{number}")));
         // The kernel's read-ahead gets the first error and does not report it.
-        bed.rules("*victim read 1048576..1052672 errno EIO times 2");
+        fixture.rules("*victim read 1048576..1052672 errno EIO times 2");
         let ended = copy(way, &source, &sink);
         assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{way:?}: {ended:?}");
         assert!(ended.stderr.contains("warning: bytes 1048576-2097152 of "), "{way:?}: {ended:?}");
         assert_same_tree(&source, &stored);
 
-        bed.rules("*victim read 1048576..1052672 errno EIO");
+        fixture.rules("*victim read 1048576..1052672 errno EIO");
         fs::remove_dir_all(&stored).unwrap();
         copy(way, &source, &sink).failed_with(&[&format!("sink{number}/victim"), "Input/output error"]);
         others_are_whole(&source, &stored);
@@ -181,23 +182,23 @@ fn a_copy_that_can_be_read_only_at_the_second_time_is_mended_and_one_that_never_
 /// The copy must equal the first read, because each digest of the file describes these bytes. A
 /// source that returns other bytes the second time cannot repair the copy.
 #[test]
-fn a_source_that_reads_differently_each_time_is_no_ground_to_mend_on() {
+fn a_source_that_reads_differently_each_time_fails() {
     let rules = "tree/victim read .. flip 100.1 times 1\nsink/victim write .. flip 200.2 times 1";
-    let Some(bed) = FaultBed::new(rules) else { return };
-    bed.tree(3 * MIB);
-    let sink = bed.path("view/sink");
-    let ended = copy(&["--split-size=1M"], &bed.path("view/tree"), &sink);
-    ended.failed_with(&["bytes 0-1048576 of ", "tree/victim' read differently each time"]);
-    others_are_whole(&bed.path("store/tree"), &bed.path("store/sink"));
-    assert_unfinished(&bed.path("store/sink/victim"));
+    let Some(fixture) = FaultFixture::new(rules) else { return };
+    fixture.tree(3 * MIB);
+    let sink = fixture.path("view/sink");
+    let ended = copy(&["--split-size=1M"], &fixture.path("view/tree"), &sink);
+    ended.failed_with(&["bytes 0-1048576 of ", "tree/victim' differ on each read"]);
+    others_are_whole(&fixture.path("store/tree"), &fixture.path("store/sink"));
+    assert_unfinished(&fixture.path("store/sink/victim"));
 }
 
 #[test]
-fn what_came_through_a_pipe_can_be_found_wrong_but_not_be_written_again() {
-    let Some(bed) = FaultBed::new("sink write .. flip 1300000.1 times 1") else { return };
-    let source = bed.path("source");
+fn damage_to_data_from_a_pipe_is_detected_but_not_repaired() {
+    let Some(fixture) = FaultFixture::new("sink write .. flip 1300000.1 times 1") else { return };
+    let source = fixture.path("source");
     fs::write(&source, noise(3 * MIB)).unwrap();
-    let (sink, stored) = (bed.path("view/sink"), bed.path("store/sink"));
+    let (sink, stored) = (fixture.path("view/sink"), fixture.path("store/sink"));
     let piped = || {
         let (from, to) = (source.display(), sink.display());
         let line = format!("cat '{from}' | '{HAUL}' cp --verify=reread --split-size=1M /dev/stdin '{to}'");
@@ -210,63 +211,65 @@ fn what_came_through_a_pipe_can_be_found_wrong_but_not_be_written_again() {
 }
 
 #[test]
-fn ctrl_c_while_the_copy_is_read_back_leaves_nothing_that_looks_finished() {
-    let Some(bed) = FaultBed::new(&format!("sink/victim read .. delay {HOLD} times 1")) else { return };
-    bed.tree(8 * MIB);
-    let (source, sink) = (bed.path("store/tree"), bed.path("view/sink"));
+fn sigint_during_read_back_leaves_no_complete_looking_file() {
+    let Some(fixture) = FaultFixture::new(&format!("sink/victim read .. delay {HOLD} times 1")) else {
+        return;
+    };
+    fixture.tree(8 * MIB);
+    let (source, sink) = (fixture.path("store/tree"), fixture.path("view/sink"));
     let words = ["cp", "-aT", "--verify=reread", "--split-size=1M"].map(Path::new);
     let running = start(words.into_iter().chain([&*source, &*sink]));
-    assert_eq!(bed.held(), Path::new("sink/victim"));
-    running.hears(Signal::INT);
-    bed.let_go();
+    assert_eq!(fixture.held(), Path::new("sink/victim"));
+    running.deliver(Signal::INT);
+    fixture.release();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert!(!sink.join("victim").exists(), "a new file that was cut off is removed");
+    assert!(!sink.join("victim").exists(), "a new file that was interrupted is removed");
     copy(&["--update"], &source, &sink).is_fine();
-    assert_same_tree(&source, &bed.path("store/sink"));
+    assert_same_tree(&source, &fixture.path("store/sink"));
 }
 
 #[test]
-fn a_source_that_changes_while_its_copy_is_read_back_is_told_as_changed() {
+fn a_source_changed_during_read_back_is_reported_as_changed() {
     let rules = format!("sink/victim read .. delay {HOLD} times 1\nsink/victim write .. flip 5.5");
-    let Some(bed) = FaultBed::new(&rules) else { return };
-    bed.tree(8 * MIB);
-    let (source, sink) = (bed.path("store/tree"), bed.path("view/sink"));
+    let Some(fixture) = FaultFixture::new(&rules) else { return };
+    fixture.tree(8 * MIB);
+    let (source, sink) = (fixture.path("store/tree"), fixture.path("view/sink"));
     let words = ["cp", "-aT", "--verify=reread", "--split-size=1M"].map(Path::new);
     let running = start(words.into_iter().chain([&*source, &*sink]));
-    bed.held();
+    fixture.held();
     File::options().write(true).open(source.join("victim")).unwrap().write_all_at(b"new", 0).unwrap();
-    bed.let_go();
+    fixture.release();
     let ended = running.end();
-    ended.failed_with(&["tree/victim' changed while it was copied"]);
+    ended.failed_with(&["tree/victim'", "the source changed during the copy"]);
     assert_eq!(ended.complaints(), 1, "{ended:?}");
-    assert_unfinished(&bed.path("store/sink/victim"));
+    assert_unfinished(&fixture.path("store/sink/victim"));
 }
 
 /// The re-read of the first objects does not wait for the last writes.
 #[test]
 fn objects_are_read_back_while_others_are_still_written() {
-    let Some(bed) = FaultBed::new("sink write .. delay 0\nsink read .. delay 0") else {
+    let Some(fixture) = FaultFixture::new("sink write .. delay 0\nsink read .. delay 0") else {
         return;
     };
-    let source = bed.path("source");
+    let source = fixture.path("source");
     fs::write(&source, noise(112 * MIB)).unwrap();
     for threads in ["--threads=1", "--threads=3"] {
-        let sink = bed.path("view/sink");
-        let before = bed.fired().len();
+        let sink = fixture.path("view/sink");
+        let before = fixture.fired().len();
         haul([Path::new("cp"), "--verify=reread".as_ref(), threads.as_ref(), &source, &sink]).is_fine();
-        let fired = &bed.fired()[before..];
+        let fired = &fixture.fired()[before..];
         let places = |op| (0..fired.len()).filter(move |&at| fired[at].op == op);
         let (read, written) = (places(Op::Read).next().unwrap(), places(Op::Write).next_back().unwrap());
         assert!(read < written, "{threads}: the first read is step {read}, the last write {written}");
         let meanwhile = places(Op::Read).filter(|&at| at < written).count();
         assert!(meanwhile > 10, "{threads}: {meanwhile} reads came before the last write");
-        fs::remove_file(bed.path("store/sink")).unwrap();
+        fs::remove_file(fixture.path("store/sink")).unwrap();
     }
 }
 
 /// Returns the last event of `--json`.
-fn summary(ended: &Ended) -> serde_json::Value {
+fn summary(ended: &RunResult) -> serde_json::Value {
     serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap()
 }
 
@@ -282,7 +285,7 @@ fn shapes(root: &Path) -> u64 {
 }
 
 #[test]
-fn on_a_disk_every_byte_is_read_back_from_it_whatever_the_file_and_the_way() {
+fn reread_reads_every_byte_from_the_disk_with_all_options() {
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
         return;
     }
@@ -290,7 +293,7 @@ fn on_a_disk_every_byte_is_read_back_from_it_whatever_the_file_and_the_way() {
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("source");
     let bytes = shapes(&source);
-    let ways = WAYS.iter().copied().chain([
+    let ways = OPTION_SETS.iter().copied().chain([
         &["--split-size=64K", "--buffer-size=4K", "--threads=3"][..],
         &["--fadvise-write", "--direct-read", "--direct-write"],
         &["--reflink=auto"],
@@ -322,7 +325,7 @@ fn on_a_disk_every_byte_is_read_back_from_it_whatever_the_file_and_the_way() {
 }
 
 #[test]
-fn where_there_is_no_device_the_copy_is_compared_and_that_is_said_once() {
+fn reread_without_a_device_compares_and_warns_once() {
     let memory = Path::new("/dev/shm");
     let is_memory = rustix::fs::statfs(memory).is_ok_and(|found| found.f_type == 0x0102_1994);
     if !haul_lab::needs::shown_or_skip(is_memory, "a tmpfs on /dev/shm") {
@@ -334,7 +337,7 @@ fn where_there_is_no_device_the_copy_is_compared_and_that_is_said_once() {
     let ended = copy(&["--json"], &source, &sink);
     assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{ended:?}");
     assert!(
-        ended.stderr.contains("was not read back from the device: its file system lives in memory"),
+        ended.stderr.contains("was not read back from the device: the file system is in memory"),
         "{ended:?}"
     );
     let told = summary(&ended);
@@ -346,7 +349,7 @@ fn where_there_is_no_device_the_copy_is_compared_and_that_is_said_once() {
 /// Pages of a file cannot be dropped from the page cache while another process has them in a pipe.
 /// A read-back then returns these pages.
 #[test]
-fn what_another_process_keeps_in_memory_is_not_said_to_come_from_the_device() {
+fn pages_pinned_by_another_process_do_not_count_as_reread() {
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
         return;
     }
@@ -381,7 +384,7 @@ fn what_another_process_keeps_in_memory_is_not_said_to_come_from_the_device() {
         let file = ended.stdout.lines().find(|line| line.contains("\"file\"")).unwrap();
         assert_eq!(file.contains("\"proof\":\"re-read\""), !held, "{file}");
         assert_eq!((ended.code, ended.complaints()), (Some(0), usize::from(held)), "{ended:?}");
-        assert_eq!(ended.stderr.contains("the page cache does not let go of it"), held, "{ended:?}");
+        assert_eq!(ended.stderr.contains("the kernel does not drop cached pages"), held, "{ended:?}");
         assert!(fs::read(&sink).unwrap()[..4 << 20] == fs::read(&source).unwrap());
         drop((reader, writer));
     }
@@ -389,11 +392,11 @@ fn what_another_process_keeps_in_memory_is_not_said_to_come_from_the_device() {
 }
 
 #[test]
-fn a_sink_that_is_no_file_is_written_and_told_as_not_read_back() {
+fn a_device_file_sink_is_written_and_reported_as_not_read_back() {
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("source");
     fs::write(&source, noise(MIB)).unwrap();
     let ended = haul([Path::new("cp"), "--verify=reread".as_ref(), &source, "/dev/null".as_ref()]);
     assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{ended:?}");
-    assert!(ended.stderr.contains("'/dev/null' was not read back from the device: it is no regular file"));
+    assert!(ended.stderr.contains("'/dev/null' was not read back from the device: it is not a regular file"));
 }

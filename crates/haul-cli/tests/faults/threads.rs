@@ -1,6 +1,6 @@
 //! A system that grants fewer threads than the command would use.
 
-use super::bed::{HAUL, Running, assert_same_file, noise, others_are_whole, tree_with_victim};
+use super::fixture::{HAUL, Running, assert_same_file, noise, others_are_whole, tree_with_victim};
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::process::Command;
 /// A stack size that no address space can hold, so that each new thread is refused.
 const NO_THREADS: (&str, &str) = ("RUST_MIN_STACK", "200000000000000");
 
-const WAYS: [&[&str]; 4] = [
+const OPTION_SETS: [&[&str]; 4] = [
     &["--threads=200"],
     &["--threads=1"],
     &["--verify", "--split-size=1M"],
@@ -18,11 +18,11 @@ const WAYS: [&[&str]; 4] = [
 ];
 
 #[test]
-fn a_copy_goes_on_without_any_thread_but_its_first() {
+fn a_copy_succeeds_without_additional_threads() {
     let home = tempfile::tempdir().unwrap();
     let source = home.path().join("tree");
     tree_with_victim(&source, 5 << 20);
-    for (number, way) in WAYS.iter().enumerate() {
+    for (number, way) in OPTION_SETS.iter().enumerate() {
         let sink = home.path().join(number.to_string());
         let mut command = Command::new(HAUL);
         command.args(["cp", "-a"]).args(*way).args([&source, &sink]).env(NO_THREADS.0, NO_THREADS.1);
@@ -33,7 +33,7 @@ fn a_copy_goes_on_without_any_thread_but_its_first() {
 }
 
 #[test]
-fn sums_are_the_same_without_any_thread_but_the_first() {
+fn sums_are_equal_without_additional_threads() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("file"), noise(5 << 20)).unwrap();
     let sum = |refused: bool| {
@@ -50,7 +50,7 @@ fn sums_are_the_same_without_any_thread_but_the_first() {
 }
 
 #[test]
-fn a_copy_goes_on_with_the_threads_it_gets() {
+fn a_copy_succeeds_with_fewer_threads_than_requested() {
     if !met_or_skip(&[Need::Root, Need::Program("prlimit")]) {
         return;
     }

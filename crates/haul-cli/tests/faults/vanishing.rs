@@ -1,6 +1,6 @@
 //! Entries that have disappeared, or have another type, when haul reaches them.
 
-use super::bed::{FaultBed, HOLD, noise, start, write_old};
+use super::fixture::{FaultFixture, HOLD, noise, start, write_old};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 /// Starts a copy of a directory with two files, which is held at the opening of one file. Returns
 /// the process, the sink and the name of the other file.
-fn held_at_one_of_two(bed: &FaultBed) -> (super::bed::Running, PathBuf, String) {
+fn held_at_one_of_two(fixture: &FaultFixture) -> (super::fixture::Running, PathBuf, String) {
     for name in ["one", "two"] {
-        fs::create_dir_all(bed.path("store/tree")).unwrap();
-        write_old(&bed.path("store/tree").join(name), &noise(1000));
+        fs::create_dir_all(fixture.path("store/tree")).unwrap();
+        write_old(&fixture.path("store/tree").join(name), &noise(1000));
     }
-    let sink = bed.path("sink");
-    let args = [Path::new("cp"), "-aT".as_ref(), "--threads=1".as_ref(), &bed.path("view/tree"), &sink];
+    let sink = fixture.path("sink");
+    let args = [Path::new("cp"), "-aT".as_ref(), "--threads=1".as_ref(), &fixture.path("view/tree"), &sink];
     let running = start(args);
-    let held = bed.held();
+    let held = fixture.held();
     let other = if held.ends_with("one") { "two" } else { "one" };
     (running, sink, other.to_owned())
 }
 
-fn bed() -> Option<FaultBed> {
-    FaultBed::new(&format!("tree/* open .. delay {HOLD} times 1"))
+fn fixture() -> Option<FaultFixture> {
+    FaultFixture::new(&format!("tree/* open .. delay {HOLD} times 1"))
 }
 
 /// Asserts that the held file is complete, whatever the result for the other file.
@@ -33,11 +33,11 @@ fn the_held_one_is_whole(sink: &Path, other: &str) {
 }
 
 #[test]
-fn a_file_that_vanished_is_named_and_the_rest_is_copied() {
-    let Some(bed) = bed() else { return };
-    let (running, sink, other) = held_at_one_of_two(&bed);
-    fs::remove_file(bed.path("store/tree").join(&other)).unwrap();
-    bed.let_go();
+fn a_vanished_file_is_reported_and_the_rest_copied() {
+    let Some(fixture) = fixture() else { return };
+    let (running, sink, other) = held_at_one_of_two(&fixture);
+    fs::remove_file(fixture.path("store/tree").join(&other)).unwrap();
+    fixture.release();
     let ended = running.end();
     ended.failed_with(&[&format!("view/tree/{other}'"), "No such file or directory"]);
     assert_eq!(ended.complaints(), 1, "{ended:?}");
@@ -46,14 +46,14 @@ fn a_file_that_vanished_is_named_and_the_rest_is_copied() {
 }
 
 #[test]
-fn a_file_that_became_a_link_is_not_followed() {
-    let Some(bed) = bed() else { return };
-    fs::write(bed.path("secret"), b"secret").unwrap();
-    let (running, sink, other) = held_at_one_of_two(&bed);
-    let path = bed.path("store/tree").join(&other);
+fn a_file_replaced_by_a_link_is_not_followed() {
+    let Some(fixture) = fixture() else { return };
+    fs::write(fixture.path("secret"), b"secret").unwrap();
+    let (running, sink, other) = held_at_one_of_two(&fixture);
+    let path = fixture.path("store/tree").join(&other);
     fs::remove_file(&path).unwrap();
-    symlink(bed.path("secret"), &path).unwrap();
-    bed.let_go();
+    symlink(fixture.path("secret"), &path).unwrap();
+    fixture.release();
     let ended = running.end();
     // The copy has the link as a link, or refuses it. It never copies through the link.
     let copied = fs::symlink_metadata(sink.join(&other)).ok();
@@ -63,13 +63,13 @@ fn a_file_that_became_a_link_is_not_followed() {
 }
 
 #[test]
-fn a_file_that_became_a_pipe_does_not_hold_the_copy() {
-    let Some(bed) = bed() else { return };
-    let (running, sink, other) = held_at_one_of_two(&bed);
-    let path = bed.path("store/tree").join(&other);
+fn a_file_replaced_by_a_pipe_does_not_block_the_copy() {
+    let Some(fixture) = fixture() else { return };
+    let (running, sink, other) = held_at_one_of_two(&fixture);
+    let path = fixture.path("store/tree").join(&other);
     fs::remove_file(&path).unwrap();
     mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
-    bed.let_go();
+    fixture.release();
     let ended = running.end();
     assert!(ended.code.is_some(), "{ended:?}");
     assert!(
@@ -79,22 +79,22 @@ fn a_file_that_became_a_pipe_does_not_hold_the_copy() {
 }
 
 #[test]
-fn a_directory_that_became_a_link_is_not_entered() {
-    let Some(bed) = FaultBed::new(&format!("tree/* list .. delay {HOLD} times 1")) else { return };
-    fs::create_dir(bed.path("outside")).unwrap();
-    fs::write(bed.path("outside/secret"), b"secret").unwrap();
+fn a_directory_replaced_by_a_link_is_not_entered() {
+    let Some(fixture) = FaultFixture::new(&format!("tree/* list .. delay {HOLD} times 1")) else { return };
+    fs::create_dir(fixture.path("outside")).unwrap();
+    fs::write(fixture.path("outside/secret"), b"secret").unwrap();
     for name in ["one", "two"] {
-        fs::create_dir_all(bed.path("store/tree").join(name)).unwrap();
+        fs::create_dir_all(fixture.path("store/tree").join(name)).unwrap();
     }
-    let sink = bed.path("sink");
-    let args = [Path::new("cp"), "-aT".as_ref(), "--threads=1".as_ref(), &bed.path("view/tree"), &sink];
+    let sink = fixture.path("sink");
+    let args = [Path::new("cp"), "-aT".as_ref(), "--threads=1".as_ref(), &fixture.path("view/tree"), &sink];
     let running = start(args);
-    let held = bed.held();
+    let held = fixture.held();
     let other = if held.ends_with("one") { "two" } else { "one" };
-    let path = bed.path("store/tree").join(other);
+    let path = fixture.path("store/tree").join(other);
     fs::remove_dir(&path).unwrap();
-    symlink(bed.path("outside"), &path).unwrap();
-    bed.let_go();
+    symlink(fixture.path("outside"), &path).unwrap();
+    fixture.release();
     let ended = running.end();
     assert!(ended.code.is_some(), "{ended:?}");
     let is_dir = fs::symlink_metadata(sink.join(other)).is_ok_and(|meta| meta.is_dir());
@@ -102,14 +102,14 @@ fn a_directory_that_became_a_link_is_not_entered() {
 }
 
 #[test]
-fn operands_that_are_not_there_are_named_and_the_others_copied() {
+fn missing_operands_are_reported_and_the_others_copied() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     fs::create_dir(at("sink")).unwrap();
     for name in ["a", "c"] {
         fs::write(at(name), name).unwrap();
     }
-    let ended = super::bed::haul([Path::new("cp"), &at("a"), &at("b"), &at("c"), &at("sink")]);
+    let ended = super::fixture::haul([Path::new("cp"), &at("a"), &at("b"), &at("c"), &at("sink")]);
     ended.failed_with(&["cannot stat", "/b'", "No such file or directory"]);
     for name in ["a", "c"] {
         assert_eq!(fs::read_to_string(at("sink").join(name)).unwrap(), name);

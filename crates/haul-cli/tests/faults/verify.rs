@@ -1,6 +1,8 @@
 //! Storage that corrupts data: `--verify` detects what an ordinary copy cannot.
 
-use super::bed::{FaultBed, assert_same_tree, assert_unfinished, haul, others_are_whole, tree_with_victim};
+use super::fixture::{
+    FaultFixture, assert_same_tree, assert_unfinished, haul, others_are_whole, tree_with_victim,
+};
 use std::fs;
 use std::path::Path;
 
@@ -19,12 +21,12 @@ const VERIFYING: [&[&str]; 6] = [
 /// Copies a tree to storage that damages the victim, with each set of options. The message names
 /// the range of the damaged object. Without the fault, `--update` then copies the file again.
 fn damage_is_found(rule: &str, range: &str) {
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("source");
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 4 * MIB + 7);
     for (number, way) in VERIFYING.iter().enumerate() {
-        let [sink, stored] = ["view", "store"].map(|side| bed.path(&format!("{side}/sink{number}")));
-        bed.rules(rule);
+        let [sink, stored] = ["view", "store"].map(|side| fixture.path(&format!("{side}/sink{number}")));
+        fixture.rules(rule);
         let copy = |options: &[&str]| {
             haul(["cp", "-aT"].iter().chain(options).map(Path::new).chain([&*source, &*sink]))
         };
@@ -35,39 +37,39 @@ fn damage_is_found(rule: &str, range: &str) {
         assert_unfinished(&stored.join("victim"));
         assert!(!ended.stdout.contains("victim"), "{ended:?}");
 
-        bed.rules("");
+        fixture.rules("");
         copy(&["--update", "--verify"]).is_fine();
         assert_same_tree(&source, &stored);
     }
 }
 
 #[test]
-fn a_bit_flipped_on_its_way_to_storage_is_found() {
+fn a_bit_flipped_on_write_is_detected() {
     damage_is_found("*victim write .. flip 2500000.3", "2097152-3145728");
 }
 
 #[test]
-fn a_write_that_was_only_said_to_be_done_is_found() {
+fn a_dropped_write_is_detected() {
     damage_is_found("*victim write 1048576..2097152 drop", "1048576-2097152");
 }
 
 #[test]
-fn a_last_write_that_was_only_said_to_be_done_is_found() {
+fn a_dropped_last_write_is_detected() {
     damage_is_found("*victim write 4194304.. drop", "4194304-4194311");
 }
 
 #[test]
-fn a_bit_flipped_when_the_copy_is_read_is_found() {
+fn a_bit_flipped_on_read_is_detected() {
     damage_is_found("*victim read .. flip 3145728.7", "3145728-4194304");
 }
 
 #[test]
-fn a_copy_that_cannot_be_read_back_is_no_success() {
-    let Some(bed) = FaultBed::new("*victim read 1048576..1052672 errno EIO") else { return };
-    let source = bed.path("source");
+fn a_copy_that_cannot_be_read_back_fails() {
+    let Some(fixture) = FaultFixture::new("*victim read 1048576..1052672 errno EIO") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 4 * MIB + 7);
     for (number, way) in VERIFYING.iter().enumerate() {
-        let sink = bed.path(&format!("view/sink{number}"));
+        let sink = fixture.path(&format!("view/sink{number}"));
         let ended = haul(["cp", "-aT"].iter().chain(*way).map(Path::new).chain([&*source, &*sink]));
         ended.failed_with(&[&format!("sink{number}/victim"), "Input/output error"]);
         others_are_whole(&source, &sink);
@@ -76,30 +78,30 @@ fn a_copy_that_cannot_be_read_back_is_no_success() {
 }
 
 #[test]
-fn without_comparison_the_same_damage_goes_unseen() {
-    let Some(bed) = FaultBed::new("*victim write .. flip 2500000.3") else { return };
-    let source = bed.path("source");
+fn without_verify_a_flipped_bit_is_not_detected() {
+    let Some(fixture) = FaultFixture::new("*victim write .. flip 2500000.3") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 4 * MIB);
-    let sink = bed.path("view/sink");
+    let sink = fixture.path("view/sink");
     haul([Path::new("cp"), "-aT".as_ref(), &source, &sink]).is_fine();
     let [source, stored] =
-        [source, bed.path("store/sink")].map(|root| fs::read(root.join("victim")).unwrap());
+        [source, fixture.path("store/sink")].map(|root| fs::read(root.join("victim")).unwrap());
     let differing: Vec<usize> = (0..source.len()).filter(|&at| source[at] != stored[at]).collect();
     assert_eq!(differing, [2_500_000], "the fault is real");
 }
 
 #[test]
-fn what_comes_from_a_pipe_is_compared_too() {
-    let Some(bed) = FaultBed::new("sink write .. flip 300000.1") else { return };
-    let source = bed.path("source");
-    fs::write(&source, super::bed::noise(MIB)).unwrap();
+fn data_from_a_pipe_is_verified() {
+    let Some(fixture) = FaultFixture::new("sink write .. flip 300000.1") else { return };
+    let source = fixture.path("source");
+    fs::write(&source, super::fixture::noise(MIB)).unwrap();
     let line = format!(
         "cat '{}' | '{}' cp --verify /dev/stdin '{}'",
         source.display(),
-        super::bed::HAUL,
-        bed.path("view/sink").display()
+        super::fixture::HAUL,
+        fixture.path("view/sink").display()
     );
-    let ended = super::bed::Running::new(std::process::Command::new("sh").args(["-c", &line])).end();
+    let ended = super::fixture::Running::new(std::process::Command::new("sh").args(["-c", &line])).end();
     ended.failed_with(&["sink' differs from ", "in bytes "]);
-    assert_unfinished(&bed.path("store/sink"));
+    assert_unfinished(&fixture.path("store/sink"));
 }

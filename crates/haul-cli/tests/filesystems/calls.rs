@@ -2,8 +2,8 @@
 //! are known to return. The tests check the fallback, the messages, and the number of further
 //! calls.
 
-use super::bed::assert_alike;
-use crate::faults::bed::{HAUL, noise, write_old};
+use super::fixture::assert_alike;
+use crate::faults::fixture::{HAUL, noise, write_old};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
 use std::fs;
@@ -67,7 +67,7 @@ struct Stage {
 
 /// Result of a command.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
+struct RunResult {
     status: Option<i32>,
     err: String,
 }
@@ -94,7 +94,7 @@ impl Stage {
 
     /// Copies with the `cp` of `maker` into the new directory `sink`, with this result for calls of
     /// this name. Returns the result and the trace lines of these calls.
-    fn copy(&self, maker: &str, call: &str, answer: &str, options: &[&str]) -> (Ended, Vec<String>) {
+    fn copy(&self, maker: &str, call: &str, answer: &str, options: &[&str]) -> (RunResult, Vec<String>) {
         let home = self.home.path();
         let (log, sink) = (home.join("log"), home.join("sink"));
         let _ = fs::remove_dir_all(&sink);
@@ -109,7 +109,7 @@ impl Stage {
         lines.sort_unstable();
         let told = fs::read_to_string(&log).unwrap();
         let injected = told.lines().filter(|line| line.contains("(INJECTED)")).map(str::to_owned).collect();
-        (Ended { status: output.status.code(), err: lines.join("\n") }, injected)
+        (RunResult { status: output.status.code(), err: lines.join("\n") }, injected)
     }
 
     /// Asserts that the files of the sink have the contents of their sources.
@@ -126,13 +126,13 @@ impl Stage {
 }
 
 #[test]
-fn a_copy_inside_the_kernel_that_is_declined_is_made_outside_as_by_cp() {
+fn an_unsupported_copy_file_range_falls_back_as_in_gnu() {
     let Some(stage) = Stage::new() else { return };
     for answer in NO_COPY {
         for options in [&["--reflink=auto"][..], &["--reflink=auto", "--sparse=always"], &["-p"]] {
             let (ended, injected) = stage.copy("ours", "copy_file_range", answer, options);
             let name = format!("{answer} {options:?}");
-            assert_eq!(ended, Ended { status: Some(0), err: String::new() }, "{name}");
+            assert_eq!(ended, RunResult { status: Some(0), err: String::new() }, "{name}");
             stage.is_whole(&name);
             assert!(
                 !injected.is_empty() || options.contains(&"--sparse=always"),
@@ -145,18 +145,18 @@ fn a_copy_inside_the_kernel_that_is_declined_is_made_outside_as_by_cp() {
 }
 
 #[test]
-fn a_copy_inside_the_kernel_that_fails_is_tried_by_reading_and_writing() {
+fn a_failed_copy_file_range_falls_back_to_read_and_write() {
     let Some(stage) = Stage::new() else { return };
     for answer in COPY_FAILS {
         let (ended, injected) = stage.copy("ours", "copy_file_range", answer, &["-p"]);
-        assert_eq!(ended, Ended { status: Some(0), err: String::new() }, "{answer}");
+        assert_eq!(ended, RunResult { status: Some(0), err: String::new() }, "{answer}");
         assert!(!injected.is_empty(), "{answer}: it was never asked");
         stage.is_whole(answer);
     }
 }
 
 #[test]
-fn who_wants_no_sharing_is_not_helped_by_the_kernel() {
+fn reflink_never_uses_neither_clone_nor_copy_file_range() {
     let Some(stage) = Stage::new() else { return };
     for call in ["copy_file_range", "ioctl"] {
         let (ended, injected) = stage.copy("ours", call, "error=EIO", &["--reflink=never"]);
@@ -166,7 +166,7 @@ fn who_wants_no_sharing_is_not_helped_by_the_kernel() {
 }
 
 #[test]
-fn extents_that_cannot_be_shared_are_copied_or_told_as_by_cp() {
+fn extents_that_cannot_be_shared_are_handled_as_in_gnu() {
     let Some(stage) = Stage::new() else { return };
     let mut wrong = Vec::new();
     for answer in NO_CLONE {
@@ -189,12 +189,12 @@ fn extents_that_cannot_be_shared_are_copied_or_told_as_by_cp() {
 /// Each worker tries two file systems that never share extents once. A failure for two files says
 /// nothing about the next two.
 #[test]
-fn what_never_works_between_two_file_systems_is_tried_once() {
+fn a_clone_unsupported_between_file_systems_is_tried_once() {
     let Some(stage) = Stage::new() else { return };
     for (answers, asked) in [(&NO_CLONE[..4], 1), (&NO_CLONE[4..], 5)] {
         for answer in answers {
             let (ended, injected) = stage.copy("ours", "ioctl", answer, &["--threads=1"]);
-            assert_eq!(ended, Ended { status: Some(0), err: String::new() }, "{answer}");
+            assert_eq!(ended, RunResult { status: Some(0), err: String::new() }, "{answer}");
             let clones = injected.iter().filter(|line| line.contains("FICLONE")).count();
             assert_eq!(clones, asked, "{answer}: {injected:?}");
             stage.is_whole(answer);

@@ -1,8 +1,8 @@
 //! Holes on each kind of file system: the data that is read and written, and the allocated space. A
 //! digest is always that of the dense data.
 
-use super::bed::{Maker, Twins, assert_alike, cp, rooms};
-use haul_lab::mounts::{FsKind, shared_room};
+use super::fixture::{ToolOrigin, Twins, assert_alike, cp, test_dirs};
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::{Random, soak_seed};
 use haul_lab::snapshot::{Facets, Kind, Snapshot};
@@ -50,20 +50,20 @@ fn sources(dir: &Path) {
     fs::write(dir.join("no hole"), &bytes).unwrap();
 }
 
-fn room_taken(path: &Path) -> u64 {
+fn allocated_bytes(path: &Path) -> u64 {
     File::open(path).unwrap().sync_all().unwrap();
     fs::metadata(path).unwrap().blocks() * 512
 }
 
 #[test]
-fn holes_are_kept_made_and_filled_as_with_cp() {
+fn holes_are_kept_created_and_filled_as_in_gnu() {
     let mut wrong = Vec::new();
-    for (from, source_room) in rooms() {
+    for (from, source_room) in test_dirs() {
         let dir = source_room.path().join("src");
         sources(&dir);
         let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         for to in FsKind::ALL {
-            let Some(sink) = shared_room(to) else { continue };
+            let Some(sink) = shared_dir(to) else { continue };
             for (number, sparse) in
                 ["--sparse=always", "--sparse=auto", "--sparse=never"].into_iter().enumerate()
             {
@@ -83,7 +83,7 @@ fn holes_are_kept_made_and_filled_as_with_cp() {
                 let mut text = twins.differences("z", Facets::CONTENT);
                 for name in &names {
                     let [gnu, ours] =
-                        twins.folders.each_ref().map(|folder| room_taken(&folder.join("z").join(name)));
+                        twins.folders.each_ref().map(|folder| allocated_bytes(&folder.join("z").join(name)));
                     let fills = sparse == "--sparse=never" && ours + SLACK < gnu;
                     if ours > gnu + SLACK || fills {
                         text += &format!("  {} takes {ours} bytes, gnu's {gnu}\n", name.display());
@@ -100,7 +100,7 @@ fn holes_are_kept_made_and_filled_as_with_cp() {
 }
 
 #[test]
-fn digests_are_those_of_dense_bytes_and_the_copy_has_them_too() {
+fn digests_of_sparse_files_equal_those_of_dense_files() {
     if !met_or_skip(&[Need::Program("md5sum")]) {
         return;
     }
@@ -108,7 +108,7 @@ fn digests_are_those_of_dense_bytes_and_the_copy_has_them_too() {
         let output = Command::new("md5sum").arg(path).output().unwrap();
         String::from_utf8(output.stdout).unwrap()[..32].to_owned()
     };
-    for (from, room) in rooms() {
+    for (from, room) in test_dirs() {
         let dir = room.path().join("src");
         sources(&dir);
         let mut sources: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -128,7 +128,7 @@ fn digests_are_those_of_dense_bytes_and_the_copy_has_them_too() {
                     }
                     let args = ["--print-hash", "--hash-type=md5", sparse, more].map(Path::new);
                     let run =
-                        cp(Maker::Ours, room.path(), args.into_iter().chain([&*source, Path::new("z")]));
+                        cp(ToolOrigin::Ours, room.path(), args.into_iter().chain([&*source, Path::new("z")]));
                     let name = format!("{from:?} {} {sparse} {more}", source.display());
                     assert_eq!((run.status, &*run.err, &run.out[..32]), (Some(0), "", &*expected), "{name}");
                     assert_eq!(md5(&room.path().join("z")), expected, "{name}");
@@ -142,14 +142,15 @@ fn digests_are_those_of_dense_bytes_and_the_copy_has_them_too() {
 /// A sparse file that replaces a longer one has no old data in its holes.
 #[test]
 fn holes_over_old_bytes_read_as_zeros() {
-    for (kind, room) in rooms() {
+    for (kind, room) in test_dirs() {
         let dir = room.path().join("src");
         sources(&dir);
         for name in ["all hole", "hole at both ends", "odd borders"] {
             for sparse in ["--sparse=always", "--sparse=auto", "--sparse=never"] {
                 fs::write(room.path().join("z"), vec![0xaa; 14 << 20]).unwrap();
                 let source = dir.join(name);
-                let run = cp(Maker::Ours, room.path(), [sparse.as_ref(), source.as_os_str(), "z".as_ref()]);
+                let run =
+                    cp(ToolOrigin::Ours, room.path(), [sparse.as_ref(), source.as_os_str(), "z".as_ref()]);
                 assert_eq!((run.status, &*run.err), (Some(0), ""), "{kind:?}");
                 let [a, b] = [&source, &room.path().join("z")].map(|path| Snapshot::take(path).unwrap());
                 a.assert_same(&b, Facets::CONTENT);

@@ -1,9 +1,9 @@
 //! `cp -a` from each kind of file system to each kind: tree, metadata, messages and exit status are
 //! those of GNU `cp`.
 
-use super::bed::{Twins, allocated, assert_alike, rooms};
 use super::everything::{Holds, build};
-use haul_lab::mounts::{FsKind, shared_room};
+use super::fixture::{Twins, allocated, assert_alike, test_dirs};
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
 
@@ -16,9 +16,9 @@ fn arrives_on(kind: FsKind) {
     if !met_or_skip(&[Need::Root]) {
         return;
     }
-    let Some(sink) = shared_room(kind) else { return };
+    let Some(sink) = shared_dir(kind) else { return };
     let mut wrong = Vec::new();
-    for (from, room) in rooms() {
+    for (from, room) in test_dirs() {
         let source = room.path().join("tree");
         build(&source, Holds { lists: from != FsKind::Fuse, attributes: true });
         let original = Snapshot::take(&source).unwrap();
@@ -52,56 +52,57 @@ fn arrives_on(kind: FsKind) {
 }
 
 #[test]
-fn everything_arrives_on_ext4() {
+fn copies_to_ext4_match_gnu() {
     arrives_on(FsKind::Ext4);
 }
 
 #[test]
-fn everything_arrives_on_xfs() {
+fn copies_to_xfs_match_gnu() {
     arrives_on(FsKind::Xfs);
 }
 
 #[test]
-fn everything_arrives_on_btrfs() {
+fn copies_to_btrfs_match_gnu() {
     arrives_on(FsKind::Btrfs);
 }
 
 #[test]
-fn everything_arrives_on_btrfs_that_compresses() {
+fn copies_to_compressed_btrfs_match_gnu() {
     arrives_on(FsKind::BtrfsZstd);
 }
 
 #[test]
-fn everything_arrives_on_tmpfs() {
+fn copies_to_tmpfs_match_gnu() {
     arrives_on(FsKind::Tmpfs);
 }
 
 #[test]
-fn everything_arrives_on_overlayfs() {
+fn copies_to_overlayfs_match_gnu() {
     arrives_on(FsKind::Overlay);
 }
 
 #[test]
-fn everything_that_fuse_can_keep_arrives_on_fuse() {
+fn copies_to_fuse_match_gnu() {
     arrives_on(FsKind::Fuse);
 }
 
 /// A second copy over the first one: no source is newer, and nothing changes.
 #[test]
-fn a_second_copy_with_update_changes_nothing_anywhere() {
+fn a_second_copy_with_update_changes_nothing() {
     if !met_or_skip(&[Need::Root]) {
         return;
     }
-    for (kind, room) in rooms() {
+    for (kind, room) in test_dirs() {
         let source = room.path().join("tree");
         build(&source, Holds { lists: kind != FsKind::Fuse, attributes: true });
         let twins = Twins::run(room.path(), "z", &["-a".as_ref(), source.as_os_str(), "z".as_ref()]);
         let before = twins.look("z").map(Option::unwrap);
-        for (maker, folder) in
-            [super::bed::Maker::Gnu, super::bed::Maker::Ours].into_iter().zip(&twins.folders)
+        for (maker, folder) in [super::fixture::ToolOrigin::Gnu, super::fixture::ToolOrigin::Ours]
+            .into_iter()
+            .zip(&twins.folders)
         {
             let args = ["-auT".as_ref(), source.as_os_str(), "z".as_ref()];
-            let again = super::bed::cp(maker, folder, args);
+            let again = super::fixture::cp(maker, folder, args);
             assert_eq!((again.status, &*again.err), (Some(0), ""), "{kind:?} {maker:?}");
         }
         for (before, after) in before.iter().zip(twins.look("z").map(Option::unwrap)) {

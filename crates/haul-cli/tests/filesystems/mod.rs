@@ -1,9 +1,9 @@
 //! Each kind of file system as a source and as a sink, compared with the `cp` of GNU coreutils.
 
-mod bed;
 mod calls;
 pub(crate) mod everything;
 mod fat;
+mod fixture;
 mod holes;
 mod matrix;
 mod network;

@@ -1,7 +1,7 @@
 //! `--reflink` within and across file systems: shared extents, messages, and leftovers.
 
-use super::bed::{Twins, assert_alike, rooms};
-use haul_lab::mounts::{FsKind, shared_room};
+use super::fixture::{Twins, assert_alike, test_dirs};
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::Random;
 use haul_lab::snapshot::Facets;
@@ -40,16 +40,16 @@ fn shares(path: &Path) -> bool {
 }
 
 #[test]
-fn each_file_is_shared_or_copied_or_refused_as_with_cp() {
+fn reflink_options_share_copy_or_refuse_as_in_gnu() {
     if !met_or_skip(&[Need::Program("filefrag")]) {
         return;
     }
     let mut wrong = Vec::new();
-    for (from, source_room) in rooms() {
+    for (from, source_room) in test_dirs() {
         let dir = source_room.path().join("src");
         sources(&dir);
         for to in FsKind::ALL {
-            let Some(sink) = shared_room(to) else { continue };
+            let Some(sink) = shared_dir(to) else { continue };
             for reflink in ["--reflink", "--reflink=always", "--reflink=auto", "--reflink=never", "-p"] {
                 for name in ["data", "large", "little", "empty", "sparse"] {
                     let source = dir.join(name);
@@ -81,11 +81,11 @@ fn each_file_is_shared_or_copied_or_refused_as_with_cp() {
 
 /// Each subvolume of btrfs has its own device number, but subvolumes can share extents.
 #[test]
-fn subvolumes_share_extents_with_one_another() {
+fn btrfs_subvolumes_share_extents() {
     if !met_or_skip(&[Need::Program("btrfs"), Need::Program("filefrag")]) {
         return;
     }
-    let Some(room) = shared_room(FsKind::Btrfs) else { return };
+    let Some(room) = shared_dir(FsKind::Btrfs) else { return };
     let subvolume = room.path().join("sub");
     let made = Command::new("btrfs").args(["subvolume", "create"]).arg(&subvolume).output().unwrap();
     assert!(made.status.success(), "{made:?}");
@@ -104,11 +104,11 @@ fn subvolumes_share_extents_with_one_another() {
 /// On btrfs a file without checksums and a file with checksums cannot share extents. This says
 /// nothing about the following files.
 #[test]
-fn one_file_that_cannot_be_shared_costs_the_others_nothing() {
+fn a_file_that_cannot_be_cloned_does_not_stop_other_clones() {
     if !met_or_skip(&[Need::Program("chattr"), Need::Program("filefrag")]) {
         return;
     }
-    let Some(room) = shared_room(FsKind::Btrfs) else { return };
+    let Some(room) = shared_dir(FsKind::Btrfs) else { return };
     let source = room.path().join("source");
     fs::create_dir(&source).unwrap();
     let plain = source.join("a plain");
@@ -133,9 +133,9 @@ fn one_file_that_cannot_be_shared_costs_the_others_nothing() {
 
 /// A file without extents cannot be cloned: with `--reflink=always` haul reports that.
 #[test]
-fn devices_and_files_of_proc_are_not_cloned_in_silence() {
+fn cloning_devices_and_proc_files_is_handled_as_in_gnu() {
     let mut wrong = Vec::new();
-    for (kind, room) in rooms() {
+    for (kind, room) in test_dirs() {
         fs::write(room.path().join("data"), noise(LEN)).unwrap();
         let data = room.path().join("data");
         for args in [

@@ -1,10 +1,10 @@
 //! File systems that refuse attributes, lists, owners, modes, times, links, devices or space.
 //! Messages and leftovers are those of cp.
 
-use super::bed::{Twins, assert_alike};
 use super::everything::{Holds, build};
-use crate::faults::bed::FaultBed;
-use haul_lab::mounts::{FsKind, shared_room};
+use super::fixture::{Twins, assert_alike};
+use crate::faults::fixture::FaultFixture;
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::Facets;
 use std::ffi::OsStr;
@@ -14,17 +14,17 @@ use std::path::Path;
 /// Name and rules of each refusal.
 const REFUSALS: [(&str, &str); 14] = [
     ("no attributes", "* xattr .. errno ENOTSUP"),
-    ("no attributes, told otherwise", "* xattr .. errno EPERM"),
+    ("no attributes, another error", "* xattr .. errno EPERM"),
     ("no room for attributes", "* xattr .. errno ENOSPC"),
     ("no owners", "* chown .. errno EPERM"),
-    ("no owners, told otherwise", "* chown .. errno EINVAL"),
+    ("no owners, another error", "* chown .. errno EINVAL"),
     ("no modes and no attributes", "* chmod .. errno EPERM\n* xattr .. errno ENOTSUP"),
     ("no times", "* utimens .. errno EPERM"),
     ("no devices", "* mknod .. errno EPERM"),
     ("no pipes", "* mknod .. errno ENOSYS"),
     ("no symbolic links", "* symlink .. errno EPERM"),
     ("no room to be kept", "* allocate .. errno ENOTSUP"),
-    ("no holes told", "* seek .. errno ENOSYS"),
+    ("no holes reported", "* seek .. errno ENOSYS"),
     // Operations that the kernel drivers for vfat and exFAT refuse, and the resolution of vfat's
     // times.
     (
@@ -67,14 +67,14 @@ fn unlink_nodes(source: &Path) {
 }
 
 #[test]
-fn what_a_sink_refuses_is_told_as_cp_tells_it() {
+fn sink_refusals_are_reported_as_in_gnu() {
     if !met_or_skip(&[Need::Root]) {
         return;
     }
     let mut wrong = Vec::new();
     for lists in [false, true] {
-        let Some(bed) = FaultBed::new("") else { return };
-        let Some(room) = shared_room(FsKind::Ext4) else { return };
+        let Some(fixture) = FaultFixture::new("") else { return };
+        let Some(room) = shared_dir(FsKind::Ext4) else { return };
         let source = room.path().join("tree");
         build(&source, Holds { lists, attributes: true });
         thin_out(&source);
@@ -83,10 +83,10 @@ fn what_a_sink_refuses_is_told_as_cp_tells_it() {
             for (number, options) in
                 OPTIONS.into_iter().enumerate().take(if lists { OPTIONS.len() } else { 2 })
             {
-                bed.rules(rules);
+                fixture.rules(rules);
                 let args: Vec<&OsStr> =
                     options.iter().map(OsStr::new).chain([source.as_os_str(), "z".as_ref()]).collect();
-                let twins = Twins::run(&bed.path("view"), &format!("z{number}"), &args);
+                let twins = Twins::run(&fixture.path("view"), &format!("z{number}"), &args);
                 let keeps_times = options
                     .iter()
                     .any(|o| ["-a", "-rp", "--preserve=all", "--preserve=timestamps"].contains(o));
@@ -97,7 +97,7 @@ fn what_a_sink_refuses_is_told_as_cp_tells_it() {
                     _ => Facets { mtime: keeps_times, dir_mtime: keeps_times, ..Facets::ARCHIVE },
                 };
                 // Rules for reading attributes would affect the comparison.
-                bed.rules(if rules.contains("coarse") { "* stat .. coarse 2000" } else { "" });
+                fixture.rules(if rules.contains("coarse") { "* stat .. coarse 2000" } else { "" });
                 let text = twins.differences("z", facets);
                 if !text.is_empty() {
                     wrong.push((format!("{name} {options:?} lists {lists}"), text));
@@ -110,13 +110,13 @@ fn what_a_sink_refuses_is_told_as_cp_tells_it() {
 }
 
 #[test]
-fn a_source_that_refuses_to_tell_its_attributes_is_told_as_cp_tells_it() {
+fn source_refusals_are_reported_as_in_gnu() {
     if !met_or_skip(&[Need::Root]) {
         return;
     }
-    let Some(bed) = FaultBed::new("") else { return };
-    let Some(sink) = shared_room(FsKind::Ext4) else { return };
-    let store = bed.path("store/tree");
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let Some(sink) = shared_dir(FsKind::Ext4) else { return };
+    let store = fixture.path("store/tree");
     build(&store, Holds { lists: false, attributes: true });
     thin_out(&store);
     unlink_nodes(&store);
@@ -128,12 +128,12 @@ fn a_source_that_refuses_to_tell_its_attributes_is_told_as_cp_tells_it() {
         "* seek .. errno EINVAL",
     ] {
         for options in [&["-a"][..], &["-r"], &["-r", "--preserve=all"], &["-r", "--preserve=xattr"]] {
-            bed.rules(rules);
-            let source = bed.path("view/tree");
+            fixture.rules(rules);
+            let source = fixture.path("view/tree");
             let args: Vec<&OsStr> =
                 options.iter().map(OsStr::new).chain([source.as_os_str(), "z".as_ref()]).collect();
             let twins = Twins::run(sink.path(), "z", &args);
-            bed.rules("");
+            fixture.rules("");
             let text = twins.differences("z", Facets { mtime: false, dir_mtime: false, ..Facets::ARCHIVE });
             if !text.is_empty() {
                 wrong.push((format!("{rules} {options:?}"), text));
@@ -147,23 +147,23 @@ fn a_source_that_refuses_to_tell_its_attributes_is_told_as_cp_tells_it() {
 /// Second names without hard links: one name arrives, and the other is reported. The order of the
 /// work decides which one is first.
 #[test]
-fn a_sink_without_hard_links_is_told_as_cp_tells_it() {
-    let Some(room) = shared_room(FsKind::Ext4) else { return };
+fn a_sink_without_hard_links_is_reported_as_in_gnu() {
+    let Some(room) = shared_dir(FsKind::Ext4) else { return };
     fs::write(room.path().join("one"), b"both").unwrap();
     fs::hard_link(room.path().join("one"), room.path().join("two")).unwrap();
     for errno in ["EPERM", "ENOTSUP", "ENOSYS", "EXDEV"] {
-        let Some(bed) = FaultBed::new("") else { return };
+        let Some(fixture) = FaultFixture::new("") else { return };
         for name in ["one", "two"] {
-            fs::write(bed.path("store").join(name), b"both").unwrap();
+            fs::write(fixture.path("store").join(name), b"both").unwrap();
         }
-        bed.rules(&format!("* link .. errno {errno}"));
+        fixture.rules(&format!("* link .. errno {errno}"));
         for (option, source, arrive) in
-            [("-at", room.path(), 1), ("-dt", room.path(), 1), ("-lt", &*bed.path("view"), 0)]
+            [("-at", room.path(), 1), ("-dt", room.path(), 1), ("-lt", &*fixture.path("view"), 0)]
         {
             let operands = ["one", "two"].map(|name| source.join(name));
             let args = [option.as_ref(), "z".as_ref(), operands[0].as_os_str(), operands[1].as_os_str()];
             let make = |folder: &Path| fs::create_dir(folder.join("z")).unwrap();
-            let twins = Twins::prepared(&bed.path("view"), "z", make, &args);
+            let twins = Twins::prepared(&fixture.path("view"), "z", make, &args);
             let [gnu, ours] = twins.runs.each_ref().map(|run| {
                 let either = run.err.replace("/one'", "/?'").replace("/two'", "/?'");
                 (run.status, run.out.clone(), either)

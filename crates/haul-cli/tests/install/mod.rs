@@ -4,7 +4,7 @@ mod own;
 mod table;
 mod user;
 
-use crate::twins::{Run, Twins};
+use crate::twins::{RunResult, Twins};
 
 /// Runs each script with each `install`, and panics once with each line that differed.
 fn compare_in(lines: &[(&str, &str)], twins: impl Fn() -> Option<Twins>) {
@@ -23,6 +23,6 @@ fn compare_all(lines: &[(&str, &str)]) {
 }
 
 /// Runs a script with haul's `install` only.
-fn ours(script: &str) -> Run {
+fn ours(script: &str) -> RunResult {
     Twins::new().ours(script)
 }

@@ -4,7 +4,7 @@
 use super::ours;
 
 #[test]
-fn files_are_closed_until_they_have_their_owner() {
+fn new_files_are_private_until_their_owner_is_set() {
     let run = ours(
         "mkfifo in; umask 0; install -m 777 -o 1 in z & exec 3> in; printf some >&3
          n=0; until [ -e z ] || [ $n = 6000 ]; do n=$((n+1)); sleep 0.01; done
@@ -18,7 +18,7 @@ fn files_are_closed_until_they_have_their_owner() {
 /// GNU's child process prints again what its parent has not printed yet. haul reports a program
 /// that cannot be run once.
 #[test]
-fn a_program_that_cannot_be_run_is_told_and_nothing_stays() {
+fn a_strip_program_that_cannot_run_is_reported_and_cleaned_up() {
     let run = ours("install -s --strip-program=no-such-program a z; ls z");
     let lines: Vec<&str> = run.err.lines().collect();
     assert!(lines.contains(&"install: cannot run 'no-such-program': No such file or directory"), "{run:?}");
@@ -36,7 +36,7 @@ fn symbols_are_stripped() {
 }
 
 #[test]
-fn large_files_are_copied_by_several_workers_and_compared() {
+fn install_verify_copies_large_files_and_compare_skips_them() {
     let run = ours(
         "head -c 20000001 /dev/urandom > big; install --verify --threads=3 big z && cmp big z; stat -c %a z
          install -Cv big z",
@@ -54,7 +54,7 @@ fn events_are_json_lines() {
 }
 
 #[test]
-fn haul_install_is_install() {
+fn haul_install_behaves_as_install() {
     let run = ours("haul install -dv q; install --help | head -1; install --version");
     assert!(
         run.out.starts_with("haul install: creating directory 'q'\nUsage: install [OPTION]... [-T] SOURCE DEST\ninstall (Surehaul)"),

@@ -3,7 +3,7 @@
 use super::compare_all;
 
 #[test]
-fn files() {
+fn files_match_gnu() {
     compare_all(&[
         ("to a name", "install a z; install x y; install suid w; install ro v"),
         ("over a file", "install a b; install a ro; install -v a x"),
@@ -31,7 +31,7 @@ fn files() {
             "same names",
             "install p1/q/f p2/q/f d; install --backup=t p1/q/f p2/q/f e; install -b p1/q/f p2/q/f full; install a a d",
         ),
-        ("told", "install -v a z; install -v a z; install -v a b d; install -v no a d; install -cv b y"),
+        ("verbose", "install -v a z; install -v a z; install -v a b d; install -v no a d; install -cv b y"),
         ("slashes", "install a z/; install a/ z; install a d//; install -D a q/r/"),
         (
             "names of all sorts",
@@ -42,7 +42,7 @@ fn files() {
             "printf piped | install -m 640 /dev/stdin z; install /dev/stdin y < b; install -Dp /dev/stdin q/r < new; install -C /dev/stdin y < b; printf over | install -b /dev/stdin c; install -t d /dev/stdin < x",
         ),
         (
-            "output that can't be written",
+            "output that cannot be written",
             "install -v a z > /dev/full; echo $?; install -dv q/r > /dev/full; echo $?; install a y > /dev/full; echo $?; install -v no z > /dev/full; echo $?",
         ),
         ("holes", "install holes z"),
@@ -51,7 +51,7 @@ fn files() {
 }
 
 #[test]
-fn owners_and_permissions() {
+fn owners_and_permissions_match_gnu() {
     compare_all(&[
         (
             "octal",
@@ -106,11 +106,11 @@ fn owners_and_permissions() {
 }
 
 #[test]
-fn directories() {
+fn directories_match_gnu() {
     compare_all(&[
         ("-d", "install -d z; install -d q/r/s; install -d q/r t e; install -d"),
         (
-            "-d told",
+            "-d verbose",
             "install -dv z; install -dv q/r/s; install -dv q/r/s; install -d -v d/new e/new/er; install -vd ./k/../l",
         ),
         (
@@ -142,7 +142,7 @@ fn directories() {
 }
 
 #[test]
-fn existing_destinations() {
+fn existing_destinations_match_gnu() {
     compare_all(&[
         (
             "-C",
@@ -185,7 +185,7 @@ fn existing_destinations() {
 }
 
 #[test]
-fn usage() {
+fn usage_errors_match_gnu() {
     compare_all(&[
         ("nothing", "install; install a; install -T a; install -t d; install -D a; install --"),
         ("unknown", "install --x a b; install -y a b; install -r a b; install --mode a"),

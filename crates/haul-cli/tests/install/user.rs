@@ -4,7 +4,7 @@ use super::compare_in;
 use crate::twins::Twins;
 
 #[test]
-fn without_permission() {
+fn missing_permissions_match_gnu() {
     compare_in(
         &[
             ("unreadable source", "chmod 0 a; install a z; install a b d; chmod 644 a"),

@@ -1,8 +1,8 @@
 //! `haul cp` and `haul mv`, compared with the system's tools.
 
 use super::{assert_none, cover, generator, plant, slice};
-use crate::faults::bed::HAUL;
-use haul_lab::mounts::{FsKind, shared_room};
+use crate::faults::fixture::HAUL;
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::snapshot::{Facets, Snapshot};
 use serde_json::Value;
 use std::fs;
@@ -256,7 +256,7 @@ impl Row<'_> {
     /// Returns the differences.
     fn run(&self) -> Vec<String> {
         let [from, to] = [KINDS[self.values[1]], KINDS[self.values[2]]];
-        let (Some(from), Some(to)) = (shared_room(from), shared_room(to)) else { return vec![] };
+        let (Some(from), Some(to)) = (shared_dir(from), shared_dir(to)) else { return vec![] };
         let home = tempfile::tempdir().unwrap();
         let is_move = self.language.tool == "mv";
         let folders = ["gnu", "our"].map(|name| {
@@ -281,7 +281,7 @@ impl Row<'_> {
                 gnu = Some(self.gnu(&folders[0]));
             }
             let ended = self.ours(&folders[1]);
-            let gnu_status = gnu.as_ref().map(|gnu: &Ended| gnu.status).unwrap();
+            let gnu_status = gnu.as_ref().map(|gnu: &RunResult| gnu.status).unwrap();
             let may_fail = self.has("--update=none-fail") && ended.status == Some(1);
             if ended.status != gnu_status && !may_fail {
                 wrong.push(format!(
@@ -326,7 +326,7 @@ impl Row<'_> {
         wrong
     }
 
-    fn ours(&self, folders: &Folders) -> Ended {
+    fn ours(&self, folders: &Folders) -> RunResult {
         let operands = self.language.operands[self.values[0]];
         let (operands, input) = match operands.strip_prefix('|') {
             Some(lines) => ("--read-stdin", lines),
@@ -340,7 +340,7 @@ impl Row<'_> {
         in_folders(command, folders, &format!("{input}\n"))
     }
 
-    fn gnu(&self, folders: &Folders) -> Ended {
+    fn gnu(&self, folders: &Folders) -> RunResult {
         let operands = self.language.operands[self.values[0]];
         let lines = operands.split('|').filter(|line| !line.is_empty());
         let runs = lines.map(|operands| {
@@ -368,26 +368,26 @@ impl Folders {
     }
 }
 
-fn in_folders(mut command: Command, folders: &Folders, input: &str) -> Ended {
+fn in_folders(mut command: Command, folders: &Folders, input: &str) -> RunResult {
     command.env("XDG_STATE_HOME", folders.home.join("state"));
     ended(command, folders.source.parent().unwrap(), input)
 }
 
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct RunResult {
     pub(super) status: Option<i32>,
     pub(super) out: String,
     pub(super) err: String,
 }
 
-pub(super) fn haul(dir: &Path, args: &[&str]) -> Ended {
+pub(super) fn haul(dir: &Path, args: &[&str]) -> RunResult {
     let mut command = Command::new(HAUL);
     // Outside of the tree that is compared later.
     command.args(args).env("XDG_STATE_HOME", dir.join("../state"));
     ended(command, dir, "")
 }
 
-pub(super) fn ended(mut command: Command, dir: &Path, input: &str) -> Ended {
+pub(super) fn ended(mut command: Command, dir: &Path, input: &str) -> RunResult {
     command.current_dir(dir).env("LC_ALL", "C.UTF-8");
     for name in ["VERSION_CONTROL", "SIMPLE_BACKUP_SUFFIX", "POSIXLY_CORRECT"] {
         command.env_remove(name);
@@ -398,11 +398,11 @@ pub(super) fn ended(mut command: Command, dir: &Path, input: &str) -> Ended {
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let ended = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ended { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
+    RunResult { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
 }
 
 /// Returns the counts of the summary that contradict the events.
-fn miscounts(ended: &Ended) -> Vec<&'static str> {
+fn miscounts(ended: &RunResult) -> Vec<&'static str> {
     let events: Result<Vec<Value>, _> = ended.out.lines().map(serde_json::from_str).collect();
     let Ok(events) = events else { return vec!["no JSON"] };
     let Some(summary) = events.last().filter(|last| last["event"] == "summary") else {
@@ -435,12 +435,12 @@ pub(crate) fn differences(gnu: &Snapshot, ours: &Snapshot) -> impl Iterator<Item
 }
 
 #[test]
-fn each_pair_of_options_of_cp_ends_as_the_systems() {
+fn each_pair_of_cp_options_matches_the_system() {
     each_row(&LANGUAGES[0], 1);
 }
 
 #[test]
-fn each_pair_of_options_of_mv_ends_as_the_systems() {
+fn each_pair_of_mv_options_matches_the_system() {
     each_row(&LANGUAGES[1], 2);
 }
 
@@ -459,8 +459,8 @@ fn each_row(language: &Language, test: u64) {
 
 /// Refused before anything is done. `mv` is left out: as the system's tool, it tries a rename first.
 #[test]
-fn pairs_of_options_that_contradict_each_other_are_refused_and_change_nothing() {
-    let Some(room) = shared_room(FsKind::Tmpfs) else { return };
+fn conflicting_option_pairs_are_refused_and_change_nothing() {
+    let Some(room) = shared_dir(FsKind::Tmpfs) else { return };
     let mut wrong = Vec::new();
     let mut count = 0;
     {

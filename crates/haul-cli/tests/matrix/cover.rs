@@ -92,7 +92,7 @@ fn gain(row: &[Option<usize>], factor: usize, value: usize, missing: &BTreeSet<P
 }
 
 #[test]
-fn each_pair_that_is_permitted_occurs_and_no_other() {
+fn exactly_the_permitted_pairs_occur() {
     let sizes = [7, 5, 3, 6, 2];
     let is_refused = |row: &[Option<usize>]| {
         row[0] == Some(1) && row[3] == Some(2) || row[1] == Some(4) && row[4].is_some_and(|value| value != 0)

@@ -1,10 +1,10 @@
 //! `haul sum`, `verify` and `repair` one after the other: the waybill verifies, damage is found, and a replica repairs it.
 
-use super::copies::{Ended, ended, haul};
+use super::copies::{RunResult, ended, haul};
 use super::{assert_none, cover, generator, plant, slice};
-use crate::faults::bed::HAUL;
+use crate::faults::fixture::HAUL;
 use crate::waybill::{rot, twin};
-use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::snapshot::{Facets, Snapshot};
 use serde_json::Value;
 use std::fs;
@@ -108,7 +108,7 @@ impl Row {
     }
 
     fn run(&self) -> Vec<String> {
-        let Some(room) = shared_room(FsKind::ALL[self.values[1]]) else { return vec![] };
+        let Some(room) = shared_dir(FsKind::ALL[self.values[1]]) else { return vec![] };
         let home = room.path();
         for place in ["root/data", "r0", "r1/data"] {
             fs::create_dir_all(home.join(place)).unwrap();
@@ -138,7 +138,7 @@ impl Row {
             .args(["sum", "--waybill=../w"])
             .args(self.sum())
             .args(operands.split(' '));
-        let Ended { status, out, err } = ended(command, &home.join("root"), input);
+        let RunResult { status, out, err } = ended(command, &home.join("root"), input);
         if status != Some(0) || !err.is_empty() || out.is_empty() {
             wrong.push(format!("the sum: {status:?} {out}{err}"));
         }
@@ -249,7 +249,7 @@ impl Row {
 }
 
 #[test]
-fn each_pair_of_options_of_sum_verify_and_repair_goes_together() {
+fn each_pair_of_sum_verify_and_repair_options_works() {
     let rows: Vec<Row> =
         cover::rows(&mut generator(4), &sizes(), &may).into_iter().map(|values| Row { values }).collect();
     let rows = slice(rows, SLICE);

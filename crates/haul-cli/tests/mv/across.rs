@@ -1,11 +1,11 @@
 //! Command lines across file systems: the moved files exist at the sink with all their properties,
 //! and nowhere else.
 
-use super::{Beside, compare_across};
+use super::{SecondFs, compare_across};
 
 const X: &str = "x-fs";
 
-fn with_sink(lines: &[(&str, &str)], beside: Beside) {
+fn with_sink(lines: &[(&str, &str)], beside: SecondFs) {
     // `X/` in a line is replaced by the path of the other file system.
     let scripts: Vec<(&str, String)> =
         lines.iter().map(|(name, script)| (*name, script.replace("X/", &format!("{X}/")))).collect();
@@ -44,8 +44,8 @@ const LINES: [(&str, &str); 36] = [
     ("one twice", "mv a a X/; mv t t X/; mv b ./b X/"),
     ("one beneath another", "mv t t/s X/; mv p1/q/f p1 X/"),
     ("missing", "mv a no b X/; mv a X/no/z; mv no X/"),
-    ("told", "mv -v a X/; mv -v e X/; printf z > X/b; mv -vb b X/; mv -v la X/"),
-    ("a directory told", "rm -r t/s t/none t/l t/ls t/dead t/p t/h1; mv -v t X/"),
+    ("verbose", "mv -v a X/; mv -v e X/; printf z > X/b; mv -vb b X/; mv -v la X/"),
+    ("a directory, verbose", "rm -r t/s t/none t/l t/ls t/dead t/p t/h1; mv -v t X/"),
     ("dots", "mv d/. X/z; mv d/.. X/"),
     ("-f", "printf old > X/a; chmod 0 X/a; mv -f a X/; mv -Z b X/"),
     (
@@ -56,29 +56,29 @@ const LINES: [(&str, &str); 36] = [
 ];
 
 #[test]
-fn into_memory() {
-    with_sink(&LINES, Beside::Memory);
+fn moves_to_tmpfs_match_gnu() {
+    with_sink(&LINES, SecondFs::Memory);
 }
 
 #[test]
-fn into_another_ext4() {
-    with_sink(&LINES, Beside::Ext4);
+fn moves_to_another_ext4_match_gnu() {
+    with_sink(&LINES, SecondFs::Ext4);
 }
 
 /// In earlier versions the copy was reported before it failed, and with the messages of cp.
 #[test]
-fn onto_a_read_only_file_system() {
+fn moves_to_a_read_only_file_system_match_gnu() {
     let mount = |how: &str| format!("mount -o remount,{how} \"$(readlink -f x-fs)\"");
     let moves =
         "mv -v a X/; mv -v a X/new; mv -v t X/; mv -v a b X/; mv -v la t/p X/; mv -v a X/old; mv -bv a X/old";
     let script = format!("printf old > X/old; {}; {moves}; {}", mount("ro"), mount("rw"));
-    with_sink(&[("read-only", &*script)], Beside::Memory);
+    with_sink(&[("read-only", &*script)], SecondFs::Memory);
 }
 
 #[test]
-fn devices_keep_their_numbers() {
+fn moved_device_nodes_match_gnu() {
     with_sink(
         &[("devices", "mknod n c 1 3; mknod l b 7 200; mv n l X/; mkdir v; mknod v/n c 1 5; mv v X/")],
-        Beside::Memory,
+        SecondFs::Memory,
     );
 }

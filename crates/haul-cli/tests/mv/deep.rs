@@ -1,7 +1,7 @@
 //! Trees with more levels of directories than the process may have open files, moved across file
 //! systems and removed.
 
-use crate::extremes::chain::{Deep, haul_with_files, make, open_dir, read, walk, write};
+use crate::extremes::chain::{DeepTreeDir, haul_with_files, make, open_dir, read, walk, write};
 use haul_lab::mounts::Mounted;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::soak_seed;
@@ -18,7 +18,7 @@ fn a_tree_with_more_levels_than_descriptors_is_moved() {
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
-    let (place, other) = (Deep::new(), Mounted::tmpfs(256).unwrap());
+    let (place, other) = (DeepTreeDir::new(), Mounted::tmpfs(256).unwrap());
     let (source, sink) = (place.path("source"), other.path().join("sink"));
     make(&source, levels, "d", |level, dir| {
         if level % 100 == 0 {
@@ -38,13 +38,13 @@ fn a_tree_with_more_levels_than_descriptors_is_moved() {
 
 /// Entries next to the path down are removed on the way back, after their directory was closed.
 #[test]
-fn what_lies_beside_the_way_down_leaves_with_it() {
+fn siblings_of_a_deep_path_are_moved() {
     const LEVELS: usize = 400;
     const BESIDE: usize = 30;
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
-    let (place, other) = (Deep::new(), Mounted::tmpfs(256).unwrap());
+    let (place, other) = (DeepTreeDir::new(), Mounted::tmpfs(256).unwrap());
     let (source, sink) = (place.path("source"), other.path().join("sink"));
     for (files, threads) in [(64, "--threads=1"), (64, "--threads=3"), (FILES, "--threads=4")] {
         make(&source, LEVELS, "m", |level, dir| {
@@ -74,7 +74,7 @@ fn a_deep_tree_is_moved_with_ten_descriptors() {
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
-    let (place, other) = (Deep::new(), Mounted::tmpfs(256).unwrap());
+    let (place, other) = (DeepTreeDir::new(), Mounted::tmpfs(256).unwrap());
     let (source, sink) = (place.path("source"), other.path().join("sink"));
     for files in [10, 12, 16] {
         make(&source, LEVELS, "d", |level, dir| {

@@ -1,6 +1,6 @@
 //! Random command lines: options and operands are drawn from a seed, and run by both tools.
 
-use super::Beside;
+use super::SecondFs;
 use crate::differential::Wanted;
 use crate::twins::Twins;
 use haul_lab::random::Random;
@@ -60,11 +60,11 @@ fn run(seed: u64, setup: &str, sinks: &[&str], twins: impl Fn() -> Option<Twins>
 }
 
 #[test]
-fn drawn_command_lines_end_alike() {
+fn random_command_lines_behave_as_gnu() {
     run(31_001, "", &SINKS, || Some(Twins::new()));
 }
 
 #[test]
-fn drawn_command_lines_end_alike_across_file_systems() {
-    run(31_002, FAR_SETUP, &FAR_SINKS, || Twins::across(Beside::Memory));
+fn random_command_lines_across_file_systems_behave_as_gnu() {
+    run(31_002, FAR_SETUP, &FAR_SINKS, || Twins::across(SecondFs::Memory));
 }

@@ -1,7 +1,7 @@
 //! `mv` across file systems, interrupted at any system call: each file is complete at its source or
 //! at its sink.
 
-use crate::faults::bed::{Ended, HAUL, Running, noise};
+use crate::faults::fixture::{HAUL, RunResult, Running, noise};
 use haul_lab::mounts::{Format, Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::{Random, soak_seed};
@@ -71,7 +71,7 @@ fn points(calls: &[(&'static str, u64)]) -> (u64, Vec<Point>) {
 }
 
 /// Moves a tree, and sends a signal to the move at a point.
-fn signalled(source: &Path, sink: &Path, signal: &str, Point { call, when, threads }: Point) -> Ended {
+fn signalled(source: &Path, sink: &Path, signal: &str, Point { call, when, threads }: Point) -> RunResult {
     let mut command = Command::new(HAUL);
     command.arg("mv").arg(format!("--threads={threads}")).args([source, sink]);
     Running::new(&mut traced::signalled(&command, call, signal, &when.to_string())).end()
@@ -105,7 +105,7 @@ fn end_at_many_points(from: &Path, to: &Path, signal: &str) {
 }
 
 #[test]
-fn killed_on_the_way_into_memory() {
+fn a_move_to_tmpfs_killed_at_any_point_loses_nothing() {
     if met_or_skip(&[Need::Mount, traced::NEED]) {
         let (home, memory) = (tempfile::tempdir().unwrap(), Mounted::tmpfs(64).unwrap());
         end_at_many_points(home.path(), &memory.path(), "KILL");
@@ -114,7 +114,7 @@ fn killed_on_the_way_into_memory() {
 }
 
 #[test]
-fn killed_on_the_way_to_another_ext4() {
+fn a_move_to_another_ext4_killed_at_any_point_loses_nothing() {
     if met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4"), traced::NEED]) {
         let (home, small) = (tempfile::tempdir().unwrap(), SmallFs::new(64).unwrap());
         end_at_many_points(home.path(), &small.path(), "KILL");
@@ -123,7 +123,7 @@ fn killed_on_the_way_to_another_ext4() {
 }
 
 #[test]
-fn interrupted_on_the_way() {
+fn a_move_interrupted_at_any_point_loses_nothing() {
     if met_or_skip(&[Need::Mount, traced::NEED]) {
         let (home, memory) = (tempfile::tempdir().unwrap(), Mounted::tmpfs(64).unwrap());
         end_at_many_points(home.path(), &memory.path(), "INT");
@@ -134,7 +134,7 @@ fn interrupted_on_the_way() {
 /// Data of a removed source is on the device whenever the process or the machine stops. This file
 /// system is synced as a whole, and not file by file like the one that reports the order.
 #[test]
-fn what_is_gone_at_the_source_outlasts_a_loss_of_power() {
+fn data_of_removed_sources_survives_a_power_loss() {
     if !met_or_skip(&Format::Ext4.needs()) || !met_or_skip(&[traced::NEED]) {
         return;
     }

@@ -11,7 +11,7 @@ mod own;
 mod table;
 mod user;
 
-use crate::twins::{Beside, Run, Twins};
+use crate::twins::{RunResult, SecondFs, Twins};
 
 /// Runs each script with each `mv`, and panics once with each line that differed.
 fn compare_all(lines: &[(&str, &str)]) {
@@ -19,7 +19,7 @@ fn compare_all(lines: &[(&str, &str)]) {
 }
 
 /// Does the same as [`compare_all`], with another file system behind the link `x-fs`.
-fn compare_across(beside: Beside, lines: &[(&str, &str)]) {
+fn compare_across(beside: SecondFs, lines: &[(&str, &str)]) {
     compare_in(lines, || Twins::across(beside));
 }
 
@@ -35,6 +35,6 @@ fn compare_in(lines: &[(&str, &str)], twins: impl Fn() -> Option<Twins>) {
 }
 
 /// Runs a script with haul's `mv` only.
-fn ours(script: &str) -> Run {
+fn ours(script: &str) -> RunResult {
     Twins::new().ours(script)
 }

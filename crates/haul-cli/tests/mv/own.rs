@@ -1,10 +1,10 @@
 //! Features that GNU `mv` 9.1 lacks: later options, and haul's own options.
 
-use super::{Beside, ours};
+use super::{SecondFs, ours};
 use crate::twins::Twins;
 
 #[test]
-fn update_says_which_files_are_replaced() {
+fn update_selects_which_files_are_replaced() {
     let run = ours("mv --update=none a b; mv --update=none-fail c b; echo $?; cat b; ls a c");
     assert_eq!((run.out.as_str(), run.err.as_str()), ("1\nbravoa\nc\n", "mv: not replacing 'b'"));
     let run = ours("mv --update=all a new; cat new; touch c; mv --update=older b c; cat c; ls b");
@@ -21,14 +21,14 @@ fn update_says_which_files_are_replaced() {
 /// With two names GNU 9.1 tries a rename before it strips the slashes, and treats the result as
 /// final. haul strips the slashes first.
 #[test]
-fn slashes_are_stripped_before_the_first_try() {
+fn slashes_are_stripped_before_the_first_rename() {
     let run = ours("mv --strip-trailing-slashes ld/ z; readlink z; mv --strip-trailing-slashes a/ y; cat y");
     assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "d\nalpha", ""));
 }
 
 /// GNU replaces the second of the newer files by a link to the first, without a message.
 #[test]
-fn newer_files_stay_where_two_names_of_one_file_meet_them() {
+fn update_keeps_newer_files_for_hard_linked_sources() {
     let run = ours(
         "mkdir n; ln a a2; touch -d 2001-01-01 a; echo x > n/a; echo y > n/a2; mv -u a a2 n; cat n/a n/a2; ls a a2
          echo; mv -v -f a a2 n; cat n/a n/a2",
@@ -38,7 +38,7 @@ fn newer_files_stay_where_two_names_of_one_file_meet_them() {
 }
 
 #[test]
-fn names_change_places() {
+fn exchange_swaps_two_names() {
     let run = ours("mv --exchange a b; cat a b; mv -v --exchange -T d t; ls d; mv --exchange a no");
     assert_eq!(run.out.lines().next(), Some("bravoalphaexchanged 'd' <-> 't'"));
     assert!(run.out.contains("\nh1\n") && run.out.contains("\nnone\n"), "{}", run.out);
@@ -51,8 +51,8 @@ fn names_change_places() {
 }
 
 #[test]
-fn without_copies_nothing_crosses_file_systems() {
-    let Some(twins) = Twins::across(Beside::Memory) else { return };
+fn no_copy_refuses_moves_across_file_systems() {
+    let Some(twins) = Twins::across(SecondFs::Memory) else { return };
     let run = twins
         .ours("printf old > x-fs/b; mv --no-copy a x-fs/z; mv --no-copy b t x-fs; ls a b t/1; cat x-fs/b");
     assert_eq!(run.out, "a\nb\nt/1\nold");
@@ -62,8 +62,8 @@ fn without_copies_nothing_crosses_file_systems() {
 }
 
 #[test]
-fn options_of_the_copy_hold_across_file_systems() {
-    let Some(twins) = Twins::across(Beside::Memory) else { return };
+fn copy_options_apply_across_file_systems() {
+    let Some(twins) = Twins::across(SecondFs::Memory) else { return };
     let run = twins.ours(
         "head -c 9000001 /dev/urandom > big; md5sum < big
          mv --threads=3 --split-size=1 --buffer-size=64K big x-fs/; md5sum < x-fs/big; ls big 2>/dev/null",
@@ -75,7 +75,7 @@ fn options_of_the_copy_hold_across_file_systems() {
 
 #[test]
 fn events_are_json_lines() {
-    let Some(twins) = Twins::across(Beside::Memory) else { return };
+    let Some(twins) = Twins::across(SecondFs::Memory) else { return };
     let run = twins.ours("mv --json a no x-fs/; mv --print-stats b x-fs/");
     assert!(run.out.contains(r#"{"event":"file","source":"a","sink":"x-fs/a","bytes":5"#), "{}", run.out);
     assert!(run.out.contains(r#"{"event":"error","message":"cannot stat 'no': No such file or directory"}"#));
@@ -84,7 +84,7 @@ fn events_are_json_lines() {
 }
 
 #[test]
-fn haul_mv_is_mv() {
+fn haul_mv_behaves_as_mv() {
     let run = ours("haul mv -v a z; haul mv no y; mv --help | head -1; mv --version");
     assert!(
         run.out.starts_with("renamed 'a' -> 'z'\nUsage: mv [OPTION]... [-T] SOURCE DEST\nmv (Surehaul)"),

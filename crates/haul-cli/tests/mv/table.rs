@@ -3,7 +3,7 @@
 use super::compare_all;
 
 #[test]
-fn names() {
+fn names_match_gnu() {
     compare_all(&[
         ("to a new name", "mv a z"),
         ("over a file", "mv a b"),
@@ -45,7 +45,7 @@ fn names() {
 }
 
 #[test]
-fn existing_sinks() {
+fn existing_sinks_match_gnu() {
     compare_all(&[
         ("-n", "mv -n a b; mv -n a z; mv -nv b c d; mv -n no b; mv -n no z; mv -n t full"),
         ("-i no", "mv -i a b; echo n | mv -i a b; mv -i t full"),
@@ -53,7 +53,7 @@ fn existing_sinks() {
         ("-i several", "printf 'y\\nn\\ny\\n' | mv -iv a b full/b d"),
         ("-i read-only", "echo y | mv -i a ro; printf r > ro2; chmod 4411 ro2; echo n | mv -i b ro2"),
         ("-f -i -n, the last holds", "mv -i -f a b; mv -f -n b c; echo y | mv -n -i b c; mv -in b c"),
-        ("read-only, unasked", "mv a ro; mv -f b ro"),
+        ("read-only, without a prompt", "mv a ro; mv -f b ro"),
         ("-u", "mv -u a new; mv -uv new b; mv -u a c; mv -u x z; mv -u t e; mv -u no z"),
         ("-u and links", "mv -u la dangling; touch -h dangling; mv -uv dangling la"),
         ("-un", "mv -un new b; mv -nu new z"),
@@ -80,7 +80,7 @@ fn existing_sinks() {
 }
 
 #[test]
-fn told() {
+fn output_matches_gnu() {
     compare_all(&[
         ("-v", "mv -v a z; mv -v t d; mv -v b c d; mv -vT e zz; mv -v la 'two words' \"it's\" d"),
         ("-v over", "mv -v a b; mv -vb c b; mv -vf x ro"),
@@ -89,7 +89,7 @@ fn told() {
             "mv -v a é; mv é z; LC_ALL=C mv é y; LC_ALL=C mv --update=x a b 2>/dev/null",
         ),
         (
-            "output that can't be written",
+            "output that cannot be written",
             "mv -v a z > /dev/full; echo $?; mv b y > /dev/full; echo $?; mv -v c d > /dev/full; echo $?; mv -v no z > /dev/full; echo $?",
         ),
         ("control characters", "mv -v a \"$(printf 'z\\033[31m')\"; mv \"$(printf 'no\\n')\" z"),
@@ -97,7 +97,7 @@ fn told() {
 }
 
 #[test]
-fn usage() {
+fn usage_errors_match_gnu() {
     compare_all(&[
         ("nothing", "mv; mv a; mv -T a; mv -t d; mv -t d -T a; mv -T a b c; mv --"),
         ("unknown", "mv --x a b; mv --x=3 a b; mv -y a b; mv -fy a b; mv -r a b"),

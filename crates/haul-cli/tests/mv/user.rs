@@ -1,6 +1,6 @@
 //! Permission errors of an ordinary user.
 
-use super::{Beside, compare_in};
+use super::{SecondFs, compare_in};
 use crate::twins::Twins;
 use haul_lab::needs::{Need, met_or_skip};
 
@@ -9,7 +9,7 @@ const MOVES: &str = "mv a r1; mv -f b r2; mv -i c r3; mv -n x r4; mv -u new r5; 
     mv suid x-fs/ro; mv r1 r2 full";
 
 #[test]
-fn without_permission() {
+fn missing_permissions_match_gnu() {
     compare_in(
         &[
             ("out of a closed directory", "mv closed/z z; mv -v closed/z d; mv -f closed/z a"),
@@ -29,7 +29,7 @@ fn without_permission() {
 /// A user at a terminal is asked before a file without write permission is replaced; without a
 /// terminal there is no prompt. The echo of the answer comes before or after the prompt.
 #[test]
-fn who_is_at_a_terminal_is_asked_about_files_that_may_not_be_written() {
+fn a_terminal_user_is_asked_about_unwritable_files() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;
     }
@@ -48,11 +48,11 @@ fn who_is_at_a_terminal_is_asked_about_files_that_may_not_be_written() {
         (name, script)
     });
     let lines = scripts.each_ref().map(|(name, script)| (*name, &**script));
-    compare_in(&lines, || Twins::of_user_across(Beside::Memory));
+    compare_in(&lines, || Twins::of_user_across(SecondFs::Memory));
 }
 
 #[test]
-fn without_permission_across_file_systems() {
+fn missing_permissions_across_file_systems_match_gnu() {
     compare_in(
         &[
             ("out of a closed directory", "mv closed/z x-fs/"),
@@ -70,6 +70,6 @@ fn without_permission_across_file_systems() {
             ),
             ("target without read", "mkdir x-fs/z; chmod 333 x-fs/z; mv a t x-fs/z"),
         ],
-        || Twins::of_user_across(Beside::Memory),
+        || Twins::of_user_across(SecondFs::Memory),
     );
 }

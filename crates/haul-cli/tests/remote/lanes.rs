@@ -3,9 +3,9 @@
 
 use super::resumed::bytes_beneath;
 use super::stopped::wait_until;
-use super::{Bed, Server, assert_alike, inside, own_port};
-use haul_engine::transfer::{LANES_UNASKED_MAX, LANES_UNASKED_MIN};
-use haul_lab::link::{End, Link, Way};
+use super::{Fixture, Server, assert_alike, inside, own_port};
+use haul_engine::transfer::{DEFAULT_LANES_MAX, DEFAULT_LANES_MIN};
+use haul_lab::emulated_link::{EmulatedLink, End, LinkProfile};
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use std::fs;
 use std::path::Path;
@@ -52,19 +52,19 @@ fn settled(server: &Server, port: u16, (mut job, sink): (Command, &Path), is_wan
 }
 
 #[test]
-fn a_job_has_as_many_connections_as_are_asked_for() {
-    let bed = Bed::new();
-    bed.file("data/f", 2 << 20);
+fn a_job_opens_the_requested_number_of_connections() {
+    let fixture = Fixture::new();
+    fixture.file("data/f", 2 << 20);
     let port = own_port();
     let address = format!("127.0.0.1:{port}");
-    let server = bed.serve_at(&address, &["--root", "there"]);
+    let server = fixture.serve_at(&address, &["--root", "there"]);
     let send = |streams: &[&str], to: &str, is_wanted: &dyn Fn(usize) -> bool| {
         let common = ["send", "--ticket-file=ticket", "--object-size=64K"];
-        let job = |more: &[&str]| bed.haul(&[&common, streams, more, &["data", to]].concat());
-        let sink = bed.path("there").join(&to[1..]);
+        let job = |more: &[&str]| fixture.haul(&[&common, streams, more, &["data", to]].concat());
+        let sink = fixture.path("there").join(&to[1..]);
         settled(&server, port, (job(&[SLOWLY]), &sink), is_wanted);
         assert!(job(&[]).stdin(Stdio::null()).output().unwrap().status.success());
-        assert_alike(&bed.path("data"), &sink.join("data"));
+        assert_alike(&fixture.path("data"), &sink.join("data"));
     };
     for (at, wanted) in [1, 3, 9].into_iter().enumerate() {
         send(&[&format!("--streams={wanted}")], &format!(":{at}"), &|count| count == wanted);
@@ -72,37 +72,37 @@ fn a_job_has_as_many_connections_as_are_asked_for() {
     // The number of additional connections depends on the measured round trip time, which is longer
     // on a busy machine.
     send(&[], ":unasked", &|count| {
-        (LANES_UNASKED_MIN as usize..=LANES_UNASKED_MAX as usize).contains(&count)
+        (DEFAULT_LANES_MIN as usize..=DEFAULT_LANES_MAX as usize).contains(&count)
     });
     drop(server);
     // The limit of the server takes precedence.
     let port = own_port();
-    let server = bed.serve_at(&format!("127.0.0.1:{port}"), &["--root", "there", "--streams=2"]);
+    let server = fixture.serve_at(&format!("127.0.0.1:{port}"), &["--root", "there", "--streams=2"]);
     let args =
         ["send", "--ticket-file=ticket", SLOWLY, "--object-size=64K", "--streams=9", "data", ":limited"];
-    settled(&server, port, (bed.haul(&args), &bed.path("there/limited")), |count| count == 2);
+    settled(&server, port, (fixture.haul(&args), &fixture.path("there/limited")), |count| count == 2);
 }
 
 /// haul opens a lane for each 10 ms of the round trip time that the first lane measured.
 #[test]
-fn a_long_path_gets_more_connections_unasked() {
+fn a_long_round_trip_time_opens_more_connections_by_default() {
     const PORT: u16 = 7433;
     if !met_or_skip(&[Need::Links]) {
         return;
     }
-    let way = Way { delay: Duration::from_millis(60), rate: None, queue: 16 << 20 };
-    let link = Link::make(&format!("haul-lanes-{}", std::process::id()), way).unwrap();
-    let bed = Bed::new();
-    bed.file("data/f", 2 << 20);
+    let profile = LinkProfile { delay: Duration::from_millis(60), rate: None, queue: 16 << 20 };
+    let link = EmulatedLink::make(&format!("haul-lanes-{}", std::process::id()), profile).unwrap();
+    let fixture = Fixture::new();
+    fixture.file("data/f", 2 << 20);
     let listen = format!("{}:{PORT}", End::Far.address());
-    let serve = bed.haul(&["serve", "--root", "there", "--listen", &listen]);
-    let server = bed.serve_by(inside(&link.namespace(End::Far), &serve));
+    let serve = fixture.haul(&["serve", "--root", "there", "--listen", &listen]);
+    let server = fixture.serve_by(inside(&link.namespace(End::Far), &serve));
     let words = ["send", "--ticket-file=ticket", "--object-size=64K", "data", ":"];
-    let job = |more: &[&str]| inside(&link.namespace(End::Near), &bed.haul(&[&words[..], more].concat()));
-    let is_wanted = |count| (12..=LANES_UNASKED_MAX as usize).contains(&count);
-    settled(&server, PORT, (job(&[SLOWLY]), &bed.path("there")), is_wanted);
+    let job = |more: &[&str]| inside(&link.namespace(End::Near), &fixture.haul(&[&words[..], more].concat()));
+    let is_wanted = |count| (12..=DEFAULT_LANES_MAX as usize).contains(&count);
+    settled(&server, PORT, (job(&[SLOWLY]), &fixture.path("there")), is_wanted);
     assert!(job(&[]).stdin(Stdio::null()).output().unwrap().status.success());
-    assert_alike(&bed.path("data"), &bed.path("there/data"));
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
     drop(server);
     link.close().unwrap();
 }
@@ -118,7 +118,7 @@ fn told_of(which: &str, port: u16) -> Vec<String> {
 
 /// `--cc` takes effect on the sending side: the client of a send, the server of a fetch.
 #[test]
-fn connections_have_the_congestion_control_that_was_asked_for() {
+fn connections_use_the_requested_congestion_control() {
     if !met_or_skip(&[Need::Program("ss")]) {
         return;
     }
@@ -130,9 +130,9 @@ fn connections_have_the_congestion_control_that_was_asked_for() {
         return;
     }
     let asked = format!("--cc={}", other.unwrap());
-    let bed = Bed::new();
-    bed.file("data/f", 2 << 20);
-    bed.file("there/data/f", 2 << 20);
+    let fixture = Fixture::new();
+    fixture.file("data/f", 2 << 20);
+    fixture.file("there/data/f", 2 << 20);
     let common = ["--ticket-file=ticket", "--object-size=64K", "--streams=3"];
     for (serve, job, operands, which) in [
         (vec![], vec!["send", SLOWLY, &asked], ["data", ":in"], "dport"),
@@ -140,8 +140,8 @@ fn connections_have_the_congestion_control_that_was_asked_for() {
     ] {
         let port = own_port();
         let args = [&["--root", "there"][..], &serve].concat();
-        let server = bed.serve_at(&format!("127.0.0.1:{port}"), &args);
-        let mut job = bed.haul(&[&job[..], &common, &operands].concat());
+        let server = fixture.serve_at(&format!("127.0.0.1:{port}"), &args);
+        let mut job = fixture.haul(&[&job[..], &common, &operands].concat());
         let client = job.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = Vec::new();
         wait_until("three connections", || {

@@ -1,8 +1,8 @@
 //! Host names that no name server resolves: the query leaves, and no answer arrives.
 
 use super::stopped::wait_until;
-use super::{Bed, assert_alike, inside};
-use haul_lab::link::{End, Link, Way};
+use super::{Fixture, assert_alike, inside};
+use haul_lab::emulated_link::{EmulatedLink, End, LinkProfile};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -18,27 +18,27 @@ const SILENT_IN_PROC: &str = "01004E0A:0035";
 
 /// Returns a network without a name server, and a test directory with a `resolv.conf` for it. With
 /// these settings the system alone would wait for minutes.
-fn deaf(name: &str) -> (Bed, Link) {
-    let way = Way { delay: Duration::ZERO, rate: None, queue: 1 << 20 };
-    let link = Link::make(&format!("haul-{name}-{}", std::process::id()), way).unwrap();
+fn unresponsive_host(name: &str) -> (Fixture, EmulatedLink) {
+    let profile = LinkProfile { delay: Duration::ZERO, rate: None, queue: 1 << 20 };
+    let link = EmulatedLink::make(&format!("haul-{name}-{}", std::process::id()), profile).unwrap();
     let routed = Command::new("ip")
         .args(["-n", &link.namespace(End::Near), "route", "add", SILENT, "via", End::Far.address()])
         .status()
         .unwrap();
     assert!(routed.success());
-    let bed = Bed::new();
-    bed.tree("data");
-    fs::write(bed.path("resolv.conf"), format!("nameserver {SILENT}\noptions timeout:30 attempts:5\n"))
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    fs::write(fixture.path("resolv.conf"), format!("nameserver {SILENT}\noptions timeout:30 attempts:5\n"))
         .unwrap();
-    (bed, link)
+    (fixture, link)
 }
 
 /// Returns the command `haul ARGS` in that network.
-fn haul(bed: &Bed, link: &Link, args: &[&str]) -> Command {
-    let haul = bed.haul(args);
+fn haul(fixture: &Fixture, link: &EmulatedLink, args: &[&str]) -> Command {
+    let haul = fixture.haul(args);
     let mut shell = Command::new("sh");
     shell.args(["-c", "mount --bind resolv.conf /etc/resolv.conf && exec \"$0\" \"$@\""]);
-    shell.arg(haul.get_program()).args(haul.get_args()).current_dir(bed.home.path());
+    shell.arg(haul.get_program()).args(haul.get_args()).current_dir(fixture.home.path());
     for (name, value) in haul.get_envs() {
         match value {
             Some(value) => shell.env(name, value),
@@ -51,8 +51,8 @@ fn haul(bed: &Bed, link: &Link, args: &[&str]) -> Command {
 }
 
 /// Creates a ticket that contains the host name of its server.
-fn named_ticket(bed: &Bed) {
-    drop(bed.serve(&["--root", "there", "--address=far.example:7433"]));
+fn named_ticket(fixture: &Fixture) {
+    drop(fixture.serve(&["--root", "there", "--address=far.example:7433"]));
 }
 
 fn told(output: &Output) -> String {
@@ -62,50 +62,50 @@ fn told(output: &Output) -> String {
 /// Earlier versions waited as long as the system: two and a half minutes for each name with these
 /// settings.
 #[test]
-fn a_name_that_nobody_answers_for_is_given_up() {
+fn an_unanswered_name_lookup_times_out() {
     if !met_or_skip(&[Need::Links, Need::Mount]) {
         return;
     }
-    let (bed, link) = deaf("deaf");
-    named_ticket(&bed);
-    let by_ticket = haul(&bed, &link, &["send", "--ticket-file=ticket", "data", ":"]).spawn().unwrap();
-    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let (fixture, link) = unresponsive_host("deaf");
+    named_ticket(&fixture);
+    let by_ticket = haul(&fixture, &link, &["send", "--ticket-file=ticket", "data", ":"]).spawn().unwrap();
+    let ssh = format!("sh {}", fixture.path("fake-ssh").display());
     let over_ssh =
         ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "data", "far.example:in"];
-    let over_ssh = haul(&bed, &link, &over_ssh).spawn().unwrap();
+    let over_ssh = haul(&fixture, &link, &over_ssh).spawn().unwrap();
     let by_ticket = by_ticket.wait_with_output().unwrap();
     assert_eq!(by_ticket.status.code(), Some(2), "{by_ticket:?}");
-    let why = "far.example:7433: the name could not be looked up within 10 seconds";
+    let why = "far.example:7433: name lookup timed out after 10 seconds";
     assert!(told(&by_ticket).contains(why), "{by_ticket:?}");
     // ssh can reach the host by that name, so that haul runs its lane inside ssh.
     let over_ssh = over_ssh.wait_with_output().unwrap();
     assert_eq!(over_ssh.status.code(), Some(0), "{over_ssh:?}");
-    assert!(told(&over_ssh).contains("could not be looked up"), "{over_ssh:?}");
-    assert!(told(&over_ssh).contains("inside ssh, by one lane"), "{over_ssh:?}");
-    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    assert!(told(&over_ssh).contains("name lookup timed out"), "{over_ssh:?}");
+    assert!(told(&over_ssh).contains("through ssh over one connection"), "{over_ssh:?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
     link.close().unwrap();
 }
 
 /// Earlier versions did not check for a stop request during a name lookup.
 #[test]
-fn ctrl_c_ends_a_job_whose_name_nobody_answers_for() {
+fn sigint_ends_an_unanswered_name_lookup() {
     if !met_or_skip(&[Need::Links, Need::Mount]) {
         return;
     }
-    let (bed, link) = deaf("mute");
-    named_ticket(&bed);
-    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let (fixture, link) = unresponsive_host("mute");
+    named_ticket(&fixture);
+    let ssh = format!("sh {}", fixture.path("fake-ssh").display());
     let over_ssh =
         ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "data", "far.example:in"];
     for args in [&["send", "--ticket-file=ticket", "data", ":"][..], &over_ssh] {
-        let child = haul(&bed, &link, args).spawn().unwrap();
+        let child = haul(&fixture, &link, args).spawn().unwrap();
         let asked = || fs::read_to_string(format!("/proc/{}/net/udp", child.id())).unwrap_or_default();
         wait_until("the question", || asked().contains(SILENT_IN_PROC));
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let ended = child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(130), "{ended:?}");
-        assert!(told(&ended).contains("interrupted before the other side answered"), "{ended:?}");
-        assert!(!told(&ended).contains("looked up"), "{ended:?}");
+        assert!(told(&ended).contains("interrupted before the remote host answered"), "{ended:?}");
+        assert!(!told(&ended).contains("name lookup"), "{ended:?}");
     }
     link.close().unwrap();
 }

@@ -1,10 +1,10 @@
 //! Pairs of options of transfers ([covering arrays](crate::matrix)), compared with the system's `cp -a`.
 
-use super::ends::{WAYS, Way, bring};
-use super::{Bed, Ended};
+use super::ends::{DIRECTIONS, Direction, transfer};
+use super::{Fixture, RunResult};
 use crate::matrix::copies::differences;
 use crate::matrix::{assert_none, cover, generator, plant, slice};
-use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::snapshot::{Entry, Facets, Kind, Snapshot};
 use serde_json::Value;
 use std::fs;
@@ -61,7 +61,7 @@ const FIRST: usize = 5;
 
 fn sizes() -> Vec<usize> {
     let kinds = FsKind::ALL.len();
-    [OPERANDS.len(), SINKS.len(), WAYS.len(), kinds, kinds]
+    [OPERANDS.len(), SINKS.len(), DIRECTIONS.len(), kinds, kinds]
         .into_iter()
         .chain(OPTIONS.iter().map(|values| values.len()))
         .collect()
@@ -95,10 +95,10 @@ impl Row {
     }
 
     fn line(&self) -> String {
-        let [operands, sink, way, from, to] = [0, 1, 2, 3, 4].map(|at| self.values[at]);
-        let (way, kinds) = (WAYS[way], FsKind::ALL);
+        let [operands, sink, direction, from, to] = [0, 1, 2, 3, 4].map(|at| self.values[at]);
+        let (direction, kinds) = (DIRECTIONS[direction], FsKind::ALL);
         format!(
-            "{:?} to {:?}: {way:?} {} of {:?}, sink planted: {}",
+            "{:?} to {:?}: {direction:?} {} of {:?}, sink planted: {}",
             kinds[from],
             kinds[to],
             self.words(),
@@ -109,9 +109,9 @@ impl Row {
 
     fn run(&self) -> Vec<String> {
         let kinds = FsKind::ALL;
-        let rooms = [kinds[self.values[3]], kinds[self.values[4]]].map(shared_room);
+        let rooms = [kinds[self.values[3]], kinds[self.values[4]]].map(shared_dir);
         let [Some(from), Some(to)] = rooms else { return vec![] };
-        let bed = Bed::new();
+        let fixture = Fixture::new();
         let source = from.path().join("source");
         fs::create_dir(&source).unwrap();
         plant::sources(&source);
@@ -128,11 +128,11 @@ impl Row {
         let mut wrong = Vec::new();
         let mut first = None;
         for run in ["first", "second"] {
-            let ended = self.bring(&bed, &source, &sink);
+            let ended = self.transfer(&fixture, &source, &sink);
             if ended.status != Some(0) {
                 wrong.push(format!("{run}: {:?}", ended.status));
             }
-            if self.has("-q") && ended.err.contains("arrived") {
+            if self.has("-q") && ended.err.contains("transferred") {
                 wrong.push(format!("{run}: not quiet"));
             }
             if self.has("--json") {
@@ -142,14 +142,14 @@ impl Row {
                 wrong.extend(found.into_iter().map(|what| format!("{run}: {what} miscounted")));
             }
             if let Some(before) = &before {
-                if look(&sink) != *before || bed.path("w").exists() || bed.path("there/w2").exists() {
+                if look(&sink) != *before || fixture.path("w").exists() || fixture.path("there/w2").exists() {
                     wrong.push(format!("{run}: the dry run changed something"));
                 }
             } else {
                 wrong.extend(
                     self.differences(&expected, &sink).into_iter().map(|what| format!("{run}: {what}")),
                 );
-                self.verify(&bed, &sink, &mut wrong);
+                self.verify(&fixture, &sink, &mut wrong);
             }
             let now = look(&sink);
             if let (Some(first), Some(now)) = (&first, &now) {
@@ -174,20 +174,20 @@ impl Row {
     }
 
     /// Runs the command.
-    fn bring(&self, bed: &Bed, source: &Path, sink: &Path) -> Ended {
+    fn transfer(&self, fixture: &Fixture, source: &Path, sink: &Path) -> RunResult {
         let [source, sink] = [source, sink].map(|path| path.to_str().unwrap());
-        let way = WAYS[self.values[2]];
+        let direction = DIRECTIONS[self.values[2]];
         let host =
             |path: &str, is_far: bool| if is_far { format!("localhost:{path}") } else { path.to_owned() };
         let sources = match OPERANDS[self.values[0]] {
             "lists" => {
-                let names =
-                    ["f", "tree", "lf"].map(|name| host(&format!("{source}/{name}"), way == Way::Fetch));
-                fs::write(bed.path("list"), names.join("\0")).unwrap();
-                vec![format!("--files-from={}", bed.path("list").display()), "-0".to_owned()]
+                let names = ["f", "tree", "lf"]
+                    .map(|name| host(&format!("{source}/{name}"), direction == Direction::Fetch));
+                fs::write(fixture.path("list"), names.join("\0")).unwrap();
+                vec![format!("--files-from={}", fixture.path("list").display()), "-0".to_owned()]
             }
             operands => {
-                let named = |name: &str| host(&format!("{source}/{name}"), way == Way::Fetch);
+                let named = |name: &str| host(&format!("{source}/{name}"), direction == Direction::Fetch);
                 operands.split(' ').map(named).collect()
             }
         };
@@ -195,9 +195,9 @@ impl Row {
         let words = words.split(' ').filter(|word| !word.is_empty());
         let mut args: Vec<String> = words.map(|word| word.replace("=W", "=w")).collect();
         args.extend(sources);
-        args.push(host(sink, way == Way::Send));
-        let command = if way == Way::Send { "send" } else { "fetch" };
-        bed.over_ssh(command, &args.iter().map(String::as_str).collect::<Vec<_>>())
+        args.push(host(sink, direction == Direction::Send));
+        let command = if direction == Direction::Send { "send" } else { "fetch" };
+        fixture.over_ssh(command, &args.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Makes the expected sink.
@@ -235,7 +235,7 @@ impl Row {
             }
         }
         // Set-id bits are kept only by request, and only with the owner.
-        if WAYS[self.values[2]] == Way::Fetch || self.has("--no-owner") {
+        if DIRECTIONS[self.values[2]] == Direction::Fetch || self.has("--no-owner") {
             for path in [expected.join("g"), below.join("g")] {
                 let Ok(facts) = fs::symlink_metadata(&path) else { continue };
                 fs::set_permissions(&path, PermissionsExt::from_mode(facts.mode() & 0o1777)).unwrap();
@@ -262,13 +262,13 @@ impl Row {
     }
 
     /// Verifies the receipts.
-    fn verify(&self, bed: &Bed, sink: &Path, wrong: &mut Vec<String>) {
+    fn verify(&self, fixture: &Fixture, sink: &Path, wrong: &mut Vec<String>) {
         let words = self.words();
         for (option, waybill) in [("--waybill=W", "w"), ("--waybill-there=W2", "there/w2")] {
             if !words.contains(option) {
                 continue;
             }
-            let verified = bed.run(&["verify", "--cached", waybill, sink.to_str().unwrap()]);
+            let verified = fixture.run(&["verify", "--cached", waybill, sink.to_str().unwrap()]);
             if verified.status != Some(0) || !verified.out.is_empty() {
                 wrong.push(format!("the receipt {waybill}: {verified:?}"));
             }
@@ -277,7 +277,7 @@ impl Row {
 }
 
 /// Returns the counts of the summary that contradict the events, or the `total` that was sent.
-fn miscounts(ended: &Ended, total: Option<u64>) -> Vec<&'static str> {
+fn miscounts(ended: &RunResult, total: Option<u64>) -> Vec<&'static str> {
     let events: Result<Vec<Value>, _> = ended.out.lines().map(serde_json::from_str).collect();
     let Ok(events) = events else { return vec!["no JSON"] };
     let Some(summary) = events.last().filter(|last| last["event"] == "summary") else {
@@ -317,7 +317,7 @@ fn look(place: &Path) -> Option<Snapshot> {
 }
 
 #[test]
-fn each_pair_of_options_of_a_transfer_brings_the_tree() {
+fn each_pair_of_transfer_options_transfers_the_tree() {
     // The system's tool replaces a newer file by a link to the other name of the file.
     let is_replaced = |row: &[Option<usize>]| {
         row[0].is_some_and(|at| OPERANDS[at] == "tree g") && words(row).contains("--update=newer")
@@ -337,11 +337,11 @@ fn each_pair_of_options_of_a_transfer_brings_the_tree() {
 }
 
 #[test]
-fn options_of_a_transfer_that_contradict_each_other_are_refused_and_change_nothing() {
-    let bed = Bed::new();
-    bed.tree("data");
-    let into = bed.path("into");
-    for way in WAYS {
+fn conflicting_transfer_options_are_refused_and_change_nothing() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let into = fixture.path("into");
+    for direction in DIRECTIONS {
         for words in [
             "--verify=sequential --granularity=object",
             "--verify=file-pipeline --granularity=object",
@@ -354,9 +354,9 @@ fn options_of_a_transfer_that_contradict_each_other_are_refused_and_change_nothi
             "--inside-ssh --ports=50000-50010",
         ] {
             let options: Vec<&str> = words.split(' ').collect();
-            let ended = bring(&bed, way, &options, &bed.path("data"), &into);
+            let ended = transfer(&fixture, direction, &options, &fixture.path("data"), &into);
             let is_refused = ended.status == Some(2) && ended.out.is_empty() && !ended.err.is_empty();
-            assert!(is_refused && !into.exists(), "{way:?} {words}: {ended:?}");
+            assert!(is_refused && !into.exists(), "{direction:?} {words}: {ended:?}");
         }
     }
 }

@@ -1,25 +1,25 @@
 //! `haul send`, `haul fetch` and `haul serve`: two processes on this host, connected through a
 //! stand-in for ssh or by a ticket.
 
-mod claimed;
+mod accounting;
 mod claims;
+mod compressed;
+mod connection_faults;
 mod cut;
 mod disk;
-mod doubted;
 mod endless;
 mod ends;
-mod kept;
+mod fidelity;
 mod lanes;
+mod log_store;
 mod lookup;
 mod matrix;
 mod owners;
-mod packed;
 mod power;
 mod reads;
 mod repaired;
 mod reported;
 mod resumed;
-mod room;
 mod rules;
 mod serve;
 mod slow;
@@ -27,11 +27,11 @@ mod space;
 mod ssh;
 mod states;
 mod stopped;
-mod storms;
-mod strangers;
 mod ticketed;
 mod tickets;
 mod torn;
+mod unauthenticated;
+mod untrusted;
 mod waybills;
 
 use haul_lab::random::Random;
@@ -47,30 +47,30 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Timeout for a line in the log of a server.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A test directory with a stand-in for ssh. The stand-in runs the command on this host, in the
 /// directory `there`, as ssh does in a home directory.
-struct Bed {
+struct Fixture {
     home: TempDir,
 }
 
 /// Exit status and output of a run.
 #[derive(Debug)]
-struct Ended {
+struct RunResult {
     status: Option<i32>,
     out: String,
     err: String,
 }
 
-impl Bed {
-    fn new() -> Bed {
+impl Fixture {
+    fn new() -> Fixture {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("there")).unwrap();
         // The stand-in records its arguments: no secret may be among them.
         let script = "#!/bin/sh\nprintf '%s\\n' \"$@\" >> \"${0%/*}/argv\"\nshift\ncd \"${0%/*}/there\" || exit 255\nexec sh -c \"$*\"\n";
         fs::write(home.path().join("fake-ssh"), script).unwrap();
-        Bed { home }
+        Fixture { home }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -107,14 +107,14 @@ impl Bed {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ended {
+    fn run(&self, args: &[&str]) -> RunResult {
         let ended = self.haul(args).stdin(Stdio::null()).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ended { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
+        RunResult { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
     }
 
     /// Runs `haul` with the stand-in for ssh.
-    fn over_ssh(&self, command: &str, args: &[&str]) -> Ended {
+    fn over_ssh(&self, command: &str, args: &[&str]) -> RunResult {
         let ssh = format!("sh {}", self.path("fake-ssh").display());
         let all = [&[command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul")], args].concat();
         self.run(&all)
@@ -173,9 +173,9 @@ impl Server {
 
     /// Waits for a log line that contains `words`, and returns the line.
     #[track_caller]
-    fn says(&self, words: &str) -> String {
+    fn wait_for_log(&self, words: &str) -> String {
         let mut heard = Vec::new();
-        while let Ok(line) = self.log.recv_timeout(PATIENCE) {
+        while let Ok(line) = self.log.recv_timeout(TEST_TIMEOUT) {
             if line.contains(words) {
                 return line;
             }
@@ -254,6 +254,6 @@ fn assert_no_strays(dir: &Path) {
 }
 
 #[track_caller]
-fn assert_ended(ended: &Ended, status: i32) {
+fn assert_ended(ended: &RunResult, status: i32) {
     assert_eq!(ended.status, Some(status), "{ended:#?}");
 }

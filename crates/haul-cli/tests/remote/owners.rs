@@ -1,7 +1,7 @@
 //! Owners on two hosts where the same users have different numbers: each side has its own users and
 //! groups.
 
-use super::{Bed, by};
+use super::{Fixture, by};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use std::fs;
@@ -18,8 +18,8 @@ const STRANGER: u32 = 43_000;
 
 /// Creates user and group files for one side of the test. Returns shell words that mount these
 /// files and then execute the following command.
-fn seeing(bed: &Bed, side: &str, users: &[(&str, u32)]) -> String {
-    let dir = bed.path(&format!("users-{side}"));
+fn seeing(fixture: &Fixture, side: &str, users: &[(&str, u32)]) -> String {
+    let dir = fixture.path(&format!("users-{side}"));
     fs::create_dir(&dir).unwrap();
     let lines = |line: &dyn Fn(&str, u32) -> String| -> String {
         [("root", 0)].iter().chain(users).map(|(name, number)| line(name, *number)).collect()
@@ -34,27 +34,27 @@ fn seeing(bed: &Bed, side: &str, users: &[(&str, u32)]) -> String {
 
 /// Returns a test directory whose remote side has its own users, and the shell words that give the
 /// local side its users.
-fn bed() -> (Bed, String) {
-    let bed = Bed::new();
-    let (here, there) = (seeing(&bed, "here", &HERE), seeing(&bed, "there", &THERE));
-    let script = fs::read_to_string(bed.path("fake-ssh")).unwrap();
+fn fixture() -> (Fixture, String) {
+    let fixture = Fixture::new();
+    let (here, there) = (seeing(&fixture, "here", &HERE), seeing(&fixture, "there", &THERE));
+    let script = fs::read_to_string(fixture.path("fake-ssh")).unwrap();
     let own = format!("exec unshare -m sh -c '{there}' sh sh");
-    fs::write(bed.path("fake-ssh"), script.replace("exec sh", &own)).unwrap();
+    fs::write(fixture.path("fake-ssh"), script.replace("exec sh", &own)).unwrap();
     for (name, owner) in [("alices", 41_000), ("carols", 42_000), ("strange", STRANGER)] {
-        bed.file(&format!("data/{name}/f"), 100);
-        symlink("f", bed.path(&format!("data/{name}/l"))).unwrap();
+        fixture.file(&format!("data/{name}/f"), 100);
+        symlink("f", fixture.path(&format!("data/{name}/l"))).unwrap();
         for path in ["", "/f", "/l"] {
-            lchown(bed.path(&format!("data/{name}{path}")), Some(owner), Some(owner + 1)).unwrap();
+            lchown(fixture.path(&format!("data/{name}{path}")), Some(owner), Some(owner + 1)).unwrap();
         }
     }
-    (bed, here)
+    (fixture, here)
 }
 
 #[track_caller]
-fn bring(bed: &Bed, here: &str, command: &str, args: &[&str]) {
-    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+fn transfer(fixture: &Fixture, here: &str, command: &str, args: &[&str]) {
+    let ssh = format!("sh {}", fixture.path("fake-ssh").display());
     let haul =
-        bed.haul(&[&[command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul")], args].concat());
+        fixture.haul(&[&[command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul")], args].concat());
     let ended = by(&["unshare", "-m", "sh", "-c", here, "sh"], &haul).stdin(Stdio::null()).output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
@@ -72,19 +72,19 @@ fn assert_owners(dir: &Path, owners: [u32; 3]) {
 }
 
 #[test]
-fn owners_go_by_name_and_by_number_where_that_is_asked_for_or_no_name_is_known() {
+fn owners_map_by_name_or_by_number_if_requested_or_unknown() {
     if !met_or_skip(&[Need::Root, Need::Mount, Need::Program("unshare")]) {
         return;
     }
-    let (bed, here) = bed();
-    bring(&bed, &here, "send", &["data", "localhost:names"]);
-    assert_owners(&bed.path("there/names/data"), [51_000, 42_000, STRANGER]);
-    bring(&bed, &here, "send", &["--numeric-ids", "data", "localhost:numbers"]);
-    assert_owners(&bed.path("there/numbers/data"), [41_000, 42_000, STRANGER]);
-    bring(&bed, &here, "fetch", &["localhost:names/data", "back"]);
-    assert_owners(&bed.path("back/data"), [41_000, 42_000, STRANGER]);
-    bring(&bed, &here, "fetch", &["--numeric-ids", "localhost:names/data", "same"]);
-    assert_owners(&bed.path("same/data"), [51_000, 42_000, STRANGER]);
+    let (fixture, here) = fixture();
+    transfer(&fixture, &here, "send", &["data", "localhost:names"]);
+    assert_owners(&fixture.path("there/names/data"), [51_000, 42_000, STRANGER]);
+    transfer(&fixture, &here, "send", &["--numeric-ids", "data", "localhost:numbers"]);
+    assert_owners(&fixture.path("there/numbers/data"), [41_000, 42_000, STRANGER]);
+    transfer(&fixture, &here, "fetch", &["localhost:names/data", "back"]);
+    assert_owners(&fixture.path("back/data"), [41_000, 42_000, STRANGER]);
+    transfer(&fixture, &here, "fetch", &["--numeric-ids", "localhost:names/data", "same"]);
+    assert_owners(&fixture.path("same/data"), [51_000, 42_000, STRANGER]);
 }
 
 /// Returns an ACL in the format of the kernel (linux/posix_acl_xattr.h). In addition to the owners,
@@ -116,28 +116,28 @@ const LISTED: [(&str, &str); 4] = [
 /// Numbers identify different users on each host. Earlier versions kept the numbers in an ACL,
 /// which gave rights to the users with these numbers at the sink.
 #[test]
-fn whom_lists_name_goes_by_name_as_owners_do() {
+fn acl_entries_map_by_name_as_owners_do() {
     if !met_or_skip(&[Need::Root, Need::Mount, Need::Program("unshare")]) {
         return;
     }
-    let (bed, here) = bed();
+    let (fixture, here) = fixture();
     for ((path, list_of), user) in LISTED.into_iter().zip([41_000, 41_000, 42_000, STRANGER]) {
-        lsetxattr(bed.path("data").join(path), list_of, &list(user), XattrFlags::empty()).unwrap();
+        lsetxattr(fixture.path("data").join(path), list_of, &list(user), XattrFlags::empty()).unwrap();
     }
     let assert_lists = |dir: &str, users: [u32; 4]| {
         for ((path, list_of), user) in LISTED.into_iter().zip(users) {
             let mut found = [0; 200];
-            let len = lgetxattr(bed.path(dir).join(path), list_of, &mut found).unwrap();
+            let len = lgetxattr(fixture.path(dir).join(path), list_of, &mut found).unwrap();
             assert_eq!(found[..len], list(user), "{dir}/{path}");
         }
     };
-    bring(&bed, &here, "send", &["data", "localhost:names"]);
+    transfer(&fixture, &here, "send", &["data", "localhost:names"]);
     assert_lists("there/names/data", [51_000, 51_000, 42_000, STRANGER]);
-    bring(&bed, &here, "send", &["--numeric-ids", "data", "localhost:numbers"]);
+    transfer(&fixture, &here, "send", &["--numeric-ids", "data", "localhost:numbers"]);
     assert_lists("there/numbers/data", [41_000, 41_000, 42_000, STRANGER]);
-    bring(&bed, &here, "fetch", &["localhost:names/data", "back"]);
+    transfer(&fixture, &here, "fetch", &["localhost:names/data", "back"]);
     assert_lists("back/data", [41_000, 41_000, 42_000, STRANGER]);
     // With `--no-owner`, the ACLs still give rights to the right users.
-    bring(&bed, &here, "send", &["--no-owner", "data", "localhost:own"]);
+    transfer(&fixture, &here, "send", &["--no-owner", "data", "localhost:own"]);
     assert_lists("there/own/data", [51_000, 51_000, 42_000, STRANGER]);
 }

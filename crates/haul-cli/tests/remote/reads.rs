@@ -4,8 +4,8 @@
 //!
 //! `faults/limited` tests `hybrid` with files larger than the available memory.
 
-use super::ends::{WAYS, bring};
-use super::{Bed, assert_alike, assert_ended};
+use super::ends::{DIRECTIONS, transfer};
+use super::{Fixture, assert_alike, assert_ended};
 use haul_lab::faults::{FaultFs, Rules};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
@@ -30,34 +30,35 @@ const MODES: [(&[&str], u64, &[u64]); 10] = [
 ];
 
 #[test]
-fn each_way_of_comparing_reads_either_end_as_often_as_it_says() {
+fn each_verify_method_reads_both_sides_as_often_as_documented() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
     let size: u64 = SIZES.iter().map(|size| *size as u64).sum();
-    for way in WAYS {
-        let bed = Bed::new();
+    for direction in DIRECTIONS {
+        let fixture = Fixture::new();
         for size in SIZES {
-            bed.file(&format!("data/{size}"), size);
+            fixture.file(&format!("data/{size}"), size);
         }
         for name in ["source", "store", "view"] {
-            fs::create_dir(bed.path(name)).unwrap();
+            fs::create_dir(fixture.path(name)).unwrap();
         }
-        let source = FaultFs::mount(&bed.path("data"), &bed.path("source"), Rules::default()).unwrap();
-        let sink = FaultFs::mount(&bed.path("store"), &bed.path("view"), Rules::default()).unwrap();
+        let source =
+            FaultFs::mount(&fixture.path("data"), &fixture.path("source"), Rules::default()).unwrap();
+        let sink = FaultFs::mount(&fixture.path("store"), &fixture.path("view"), Rules::default()).unwrap();
         for (at, (options, at_source, at_sink)) in MODES.into_iter().enumerate() {
             let before = [&source, &sink].map(FaultFs::bytes_read);
             let options = [&["--object-size=64K"], options].concat();
-            let into = bed.path(&format!("view/{at}"));
-            assert_ended(&bring(&bed, way, &options, &bed.path("source"), &into), 0);
+            let into = fixture.path(&format!("view/{at}"));
+            assert_ended(&transfer(&fixture, direction, &options, &fixture.path("source"), &into), 0);
             let after = [&source, &sink].map(FaultFs::bytes_read);
-            assert_eq!(after[0] - before[0], at_source * size, "the source, {way:?} {options:?}");
+            assert_eq!(after[0] - before[0], at_source * size, "the source, {direction:?} {options:?}");
             let read = after[1] - before[1];
             assert!(
                 at_sink.iter().any(|times| times * size == read),
-                "{read} bytes of the sink, {way:?} {options:?}"
+                "{read} bytes of the sink, {direction:?} {options:?}"
             );
-            assert_alike(&bed.path("data"), &bed.path(&format!("store/{at}/source")));
+            assert_alike(&fixture.path("data"), &fixture.path(&format!("store/{at}/source")));
         }
         source.close();
         sink.close();

@@ -3,8 +3,8 @@
 
 use super::claims::{Claim, claims};
 use super::cut::{cut_in_the_middle, ended_when};
-use super::stopped::{far_sides, wait_until};
-use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays};
+use super::stopped::{remote_processes, wait_until};
+use super::{Fixture, RunResult, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::{Random, soak_seed};
 use haul_log::objects::{Facts, Identity, Job, replay};
@@ -41,60 +41,60 @@ pub(super) const OBJECT: u64 = 64 << 10;
 
 /// Direction of the files, seen from the side that starts the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Send,
     Fetch,
 }
 
 /// Side of a job that is killed.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Victim {
+pub(super) enum KilledSide {
     Source,
     Sink,
     Both,
 }
 
-const VICTIMS: [Victim; 3] = [Victim::Source, Victim::Sink, Victim::Both];
+const VICTIMS: [KilledSide; 3] = [KilledSide::Source, KilledSide::Sink, KilledSide::Both];
 
 /// A job in a test directory, with a tree of about 6 MiB: files larger and smaller than an object.
-pub(super) struct Play {
-    pub(super) bed: Bed,
-    way: Way,
+pub(super) struct ResumeScenario {
+    pub(super) fixture: Fixture,
+    direction: Direction,
     options: Vec<String>,
 }
 
-impl Play {
-    pub(super) fn new(way: Way, options: &[&str]) -> Play {
-        let bed = Bed::new();
-        let from = if way == Way::Send { "data" } else { "there/data" };
+impl ResumeScenario {
+    pub(super) fn new(direction: Direction, options: &[&str]) -> ResumeScenario {
+        let fixture = Fixture::new();
+        let from = if direction == Direction::Send { "data" } else { "there/data" };
         for (name, len) in
             [("a", 900_000), ("m/b", 2_500_001), ("z", 1_800_000), ("one", 65_536), ("empty", 0)]
         {
-            bed.file(&format!("{from}/{name}"), len);
+            fixture.file(&format!("{from}/{name}"), len);
         }
         for number in 0..24 {
-            bed.file(&format!("{from}/many/{number}"), number * 997);
+            fixture.file(&format!("{from}/many/{number}"), number * 997);
         }
-        fs::hard_link(bed.path(from).join("a"), bed.path(from).join("again")).unwrap();
+        fs::hard_link(fixture.path(from).join("a"), fixture.path(from).join("again")).unwrap();
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        Play { bed, way, options }
+        ResumeScenario { fixture, direction, options }
     }
 
     pub(super) fn source(&self) -> PathBuf {
-        self.bed.path(if self.way == Way::Send { "data" } else { "there/data" })
+        self.fixture.path(if self.direction == Direction::Send { "data" } else { "there/data" })
     }
 
     pub(super) fn sink(&self) -> PathBuf {
-        self.bed.path(if self.way == Way::Send { "there/in/data" } else { "in/data" })
+        self.fixture.path(if self.direction == Direction::Send { "there/in/data" } else { "in/data" })
     }
 
     /// Returns the command line of the job.
     fn words(&self, more: &[&str]) -> Vec<String> {
-        let (command, operands) = match self.way {
-            Way::Send => ("send", ["data", "localhost:in"]),
-            Way::Fetch => ("fetch", ["localhost:data", "in"]),
+        let (command, operands) = match self.direction {
+            Direction::Send => ("send", ["data", "localhost:in"]),
+            Direction::Fetch => ("fetch", ["localhost:data", "in"]),
         };
-        let ssh = format!("sh {}", self.bed.path("fake-ssh").display());
+        let ssh = format!("sh {}", self.fixture.path("fake-ssh").display());
         let fixed =
             [command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--object-size=64K", "--json"];
         let mut words: Vec<String> = fixed.map(str::to_owned).to_vec();
@@ -106,14 +106,14 @@ impl Play {
     pub(super) fn start(&self, more: &[&str]) -> Child {
         let words = self.words(more);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut command = self.bed.haul(&words);
+        let mut command = self.fixture.haul(&words);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     /// Runs the job until it ends, with any exit status.
-    pub(super) fn run(&self, more: &[&str]) -> Ended {
+    pub(super) fn run(&self, more: &[&str]) -> RunResult {
         let words = self.words(more);
-        self.bed.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        self.fixture.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Runs the job until it succeeds. Returns its summary and its standard error.
@@ -131,7 +131,7 @@ impl Play {
     /// Starts the job at `rate`. Kills `victim` when `bytes` bytes are at the sink and `then` has
     /// passed. Returns true if the job was still running: on a busy machine it may end before the
     /// check.
-    fn cut_off_at(&self, rate: u64, victim: Victim, bytes: u64, then: Duration) -> bool {
+    fn cut_off_at(&self, rate: u64, victim: KilledSide, bytes: u64, then: Duration) -> bool {
         let mut child = self.start(&[&format!("--rate={rate}")]);
         let sink = self.sink();
         let is_there = || sink.exists() && bytes_beneath(&sink) >= bytes;
@@ -141,20 +141,20 @@ impl Play {
         if is_at_work {
             self.kill(child, victim);
         }
-        self.far_side_is_gone();
+        self.wait_for_remote_exit();
         is_at_work
     }
 
     /// Kills one side of a job or both, and waits for both sides to exit.
-    pub(super) fn kill(&self, mut child: Child, victim: Victim) {
-        let there = self.bed.path("there").canonicalize().unwrap();
-        let (here, far) = match (self.way, victim) {
-            (_, Victim::Both) => (true, true),
-            (Way::Send, Victim::Source) | (Way::Fetch, Victim::Sink) => (true, false),
-            (Way::Send, Victim::Sink) | (Way::Fetch, Victim::Source) => (false, true),
+    pub(super) fn kill(&self, mut child: Child, victim: KilledSide) {
+        let there = self.fixture.path("there").canonicalize().unwrap();
+        let (here, far) = match (self.direction, victim) {
+            (_, KilledSide::Both) => (true, true),
+            (Direction::Send, KilledSide::Source) | (Direction::Fetch, KilledSide::Sink) => (true, false),
+            (Direction::Send, KilledSide::Sink) | (Direction::Fetch, KilledSide::Source) => (false, true),
         };
         if far {
-            for pid in far_sides(&there) {
+            for pid in remote_processes(&there) {
                 // The process may have exited by itself at this moment.
                 let _ = kill_process(pid, Signal::KILL);
             }
@@ -163,18 +163,18 @@ impl Play {
             let _ = kill_process(Pid::from_child(&child), Signal::KILL);
         }
         child.wait().unwrap();
-        wait_until("the end of the other side", || far_sides(&there).is_empty());
+        wait_until("the exit of the remote haul", || remote_processes(&there).is_empty());
     }
 
     /// Waits until the side that ssh started has exited.
-    pub(super) fn far_side_is_gone(&self) {
-        let there = self.bed.path("there").canonicalize().unwrap();
-        wait_until("the end of the other side", || far_sides(&there).is_empty());
+    pub(super) fn wait_for_remote_exit(&self) {
+        let there = self.fixture.path("there").canonicalize().unwrap();
+        wait_until("the exit of the remote haul", || remote_processes(&there).is_empty());
     }
 
     /// Returns the job directories of the sink that contain a log.
     pub(super) fn jobs(&self) -> Vec<PathBuf> {
-        let found = fs::read_dir(self.bed.path("state/haul/jobs")).into_iter().flatten().flatten();
+        let found = fs::read_dir(self.fixture.path("state/haul/jobs")).into_iter().flatten().flatten();
         found.map(|entry| entry.path()).filter(|job| job.join("log").exists()).collect()
     }
 
@@ -188,11 +188,11 @@ impl Play {
     /// started the job.
     #[track_caller]
     fn listed(&self) -> Value {
-        let listed = self.bed.run(&["jobs", "--json"]);
+        let listed = self.fixture.run(&["jobs", "--json"]);
         assert_ended(&listed, 0);
         let jobs = listed.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         // The receiver of a `send` uses the same state directory, and keeps its log there.
-        let is_own = |job: &Value| self.way == Way::Fetch || !job["kind"].is_null();
+        let is_own = |job: &Value| self.direction == Direction::Fetch || !job["kind"].is_null();
         let mut jobs: Vec<Value> = jobs.filter(is_own).collect();
         assert_eq!(jobs.len(), 1, "{}", listed.out);
         jobs.remove(0)
@@ -208,8 +208,8 @@ impl Play {
     #[track_caller]
     pub(super) fn assert_whole(&self, what: &str) {
         assert_alike(&self.source(), &self.sink());
-        assert_no_strays(&self.bed.path("there"));
-        assert_no_strays(&self.bed.path(""));
+        assert_no_strays(&self.fixture.path("there"));
+        assert_no_strays(&self.fixture.path(""));
         assert!(self.jobs().is_empty(), "{what}: the job is over, and leaves nothing");
     }
 
@@ -220,13 +220,14 @@ impl Play {
     /// Asserts that a resumed run took all durable bytes, `finished` and `logged`, from earlier
     /// runs. It may send little in addition to the rest.
     #[track_caller]
-    pub(super) fn assert_spared(&self, summary: &Value, (finished, logged): (u64, u64), what: &str) {
+    pub(super) fn assert_skipped(&self, summary: &Value, (finished, logged): (u64, u64), what: &str) {
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
         assert!(
             spared >= finished + logged,
             "of {finished} and {logged} bytes only {spared} were spared: {what}"
         );
-        let wire = summary["wire"][if self.way == Way::Send { "out" } else { "in" }].as_u64().unwrap();
+        let wire =
+            summary["wire"][if self.direction == Direction::Send { "out" } else { "in" }].as_u64().unwrap();
         let most = self.total() - spared + WIRE_BESIDE;
         assert!(wire <= most, "{wire} bytes travelled where {most} would do: {what}");
     }
@@ -297,7 +298,7 @@ pub(super) fn identity_on(path: &Path, device: Option<u64>) -> Option<Identity> 
 }
 
 /// Returns the style, the sync policy and the victim of a point, which differ from point to point.
-fn drawn(point: u64) -> ([String; 3], Victim) {
+fn drawn(point: u64) -> ([String; 3], KilledSide) {
     let (style, rest) = (point % STYLES, point / STYLES);
     // A transaction has four files, or one.
     let mechanisms = ["file", if rest < 6 { "transaction" } else { "transaction:1" }, "universal"];
@@ -314,45 +315,47 @@ fn drawn(point: u64) -> ([String; 3], Victim) {
 
 /// Interrupts a job at a random moment, perhaps twice, and then runs it to its end. Returns true if
 /// objects of incomplete files were durable.
-fn play(way: Way, point: u64) -> bool {
-    let mut random = Random::from_seed(point ^ if way == Way::Send { 0 } else { 1 << 32 });
+fn run_point(direction: Direction, point: u64) -> bool {
+    let mut random = Random::from_seed(point ^ if direction == Direction::Send { 0 } else { 1 << 32 });
     let (options, mut victim) = drawn(point);
-    let mut play = Play::new(way, &options.each_ref().map(String::as_str));
-    let what = format!("{way:?}, point {point}, {victim:?}, {options:?}");
+    let mut scenario = ResumeScenario::new(direction, &options.each_ref().map(String::as_str));
+    let what = format!("{direction:?}, point {point}, {victim:?}, {options:?}");
     let mut before = (0, 0);
     for cut in 0..1 + point % 7 / 6 {
-        let bytes = random.below(play.total() * 19 / 20);
+        let bytes = random.below(scenario.total() * 19 / 20);
         let then = Duration::from_millis(random.below(10));
         let mut rate = RATE;
-        while !play.cut_off_at(rate, victim, bytes, then) && cut == 0 && rate > RATE_LEAST {
+        while !scenario.cut_off_at(rate, victim, bytes, then) && cut == 0 && rate > RATE_LEAST {
             rate /= 4;
-            play = Play::new(way, &options.each_ref().map(String::as_str));
+            scenario = ResumeScenario::new(direction, &options.each_ref().map(String::as_str));
         }
         victim = VICTIMS[random.index(VICTIMS.len())];
-        for path in files_beneath(&play.sink()).iter().filter(|path| !is_temporary(path)) {
-            let name = path.strip_prefix(play.sink()).unwrap();
+        for path in files_beneath(&scenario.sink()).iter().filter(|path| !is_temporary(path)) {
+            let name = path.strip_prefix(scenario.sink()).unwrap();
             assert!(
-                fs::read(path).unwrap() == fs::read(play.source().join(name)).unwrap(),
+                fs::read(path).unwrap() == fs::read(scenario.source().join(name)).unwrap(),
                 "{what}: {name:?} has its name and is not whole"
             );
         }
-        for Claim { place, holds } in play.jobs().iter().flat_map(|home| claims(&play, home, identity)) {
+        for Claim { place, holds } in
+            scenario.jobs().iter().flat_map(|home| claims(&scenario, home, identity))
+        {
             assert_ne!(holds, Some(false), "{what}: {place}");
         }
-        let now = play.durable();
+        let now = scenario.durable();
         assert!(now.0 >= before.0, "{what}: what was finished stays so");
         before = now;
         // On a busy machine the kill may come too late. An additional run would then start from the
         // beginning, and be interrupted among files that it did not transfer.
-        if play.is_over() {
+        if scenario.is_over() {
             break;
         }
     }
-    let is_over = play.is_over();
-    let (summary, told) = play.finish(&[]);
-    play.assert_whole(&what);
+    let is_over = scenario.is_over();
+    let (summary, told) = scenario.finish(&[]);
+    scenario.assert_whole(&what);
     if !is_over {
-        play.assert_spared(&summary, before, &format!("{what}: {told}"));
+        scenario.assert_skipped(&summary, before, &format!("{what}: {told}"));
     }
     before.1 > 0
 }
@@ -369,13 +372,13 @@ fn points() -> Vec<u64> {
 
 /// Runs the points of one direction, some concurrently. Panics if few of them had logged objects,
 /// because the test would then prove nothing.
-fn play_all(way: Way) {
+fn run_all_points(direction: Direction) {
     let points = points();
     let had_objects: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..AT_ONCE)
             .map(|first| {
                 let points = points.iter().skip(first).step_by(AT_ONCE);
-                scope.spawn(move || points.filter(|&&point| play(way, point)).count())
+                scope.spawn(move || points.filter(|&&point| run_point(direction, point)).count())
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
@@ -385,174 +388,174 @@ fn play_all(way: Way) {
 }
 
 #[test]
-fn a_sending_goes_on_after_any_kill() {
-    play_all(Way::Send);
+fn a_send_killed_at_any_point_resumes() {
+    run_all_points(Direction::Send);
 }
 
 #[test]
-fn a_fetching_goes_on_after_any_kill() {
-    play_all(Way::Fetch);
+fn a_fetch_killed_at_any_point_resumes() {
+    run_all_points(Direction::Fetch);
 }
 
 #[test]
-fn a_transfer_is_listed_and_gone_on_with_by_its_id() {
-    for (way, kind) in [(Way::Send, "send"), (Way::Fetch, "fetch")] {
-        let play = cut_in_the_middle(way, &[]);
-        let stopped = play.listed();
+fn a_transfer_is_listed_and_resumed_by_its_id() {
+    for (direction, kind) in [(Direction::Send, "send"), (Direction::Fetch, "fetch")] {
+        let scenario = cut_in_the_middle(direction, &[]);
+        let stopped = scenario.listed();
         assert_eq!((&stopped["kind"], &stopped["status"]), (&kind.into(), &"stopped".into()), "{stopped}");
-        let resumed = play.bed.run(&["jobs", "resume", stopped["id"].as_str().unwrap()]);
+        let resumed = scenario.fixture.run(&["jobs", "resume", stopped["id"].as_str().unwrap()]);
         assert_ended(&resumed, 0);
         let summary: Value = serde_json::from_str(resumed.out.lines().last().unwrap()).unwrap();
         assert!(summary["bytes_of_earlier_runs"].as_u64() > Some(0), "{summary}");
-        let finished = play.listed();
+        let finished = scenario.listed();
         assert_eq!((&finished["status"], &finished["runs"]), (&"finished".into(), &2.into()), "{finished}");
-        assert!(finished["bytes_done"].as_u64() >= Some(play.total()), "{finished}");
-        play.assert_whole(kind);
+        assert!(finished["bytes_done"].as_u64() >= Some(scenario.total()), "{finished}");
+        scenario.assert_whole(kind);
     }
 }
 
 /// Earlier versions counted the bytes of a file when all of it had arrived. A fetch of a large file
 /// therefore stayed at zero until its end.
 #[test]
-fn a_fetching_that_was_stopped_says_how_far_it_came() {
-    let interrupt = |_: &Play, mut child: Child| {
+fn an_interrupted_fetch_records_its_progress() {
+    let interrupt = |_: &ResumeScenario, mut child: Child| {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         child.wait().unwrap();
     };
-    let has_objects = |play: &Play| play.durable().1 > 0;
-    let (play, ()) = ended_when((Way::Fetch, &[]), |_| (), has_objects, interrupt);
-    let (_, logged) = play.durable();
+    let has_objects = |scenario: &ResumeScenario| scenario.durable().1 > 0;
+    let (scenario, ()) = ended_when((Direction::Fetch, &[]), |_| (), has_objects, interrupt);
+    let (_, logged) = scenario.durable();
     // A small file counts when it has its final name. The last ones may have got their names after
     // the last count.
     let large =
-        ["a", "m/b", "z"].map(|name| fs::metadata(play.sink().join(name)).map_or(0, |found| found.len()));
+        ["a", "m/b", "z"].map(|name| fs::metadata(scenario.sink().join(name)).map_or(0, |found| found.len()));
     let there = large.iter().sum::<u64>() + logged;
-    let done = play.listed()["bytes_done"].as_u64().unwrap();
+    let done = scenario.listed()["bytes_done"].as_u64().unwrap();
     assert!(logged > 0 && done >= there, "{done} where {there} are there");
-    assert!(done < play.total(), "{done}");
+    assert!(done < scenario.total(), "{done}");
 }
 
 #[test]
-fn what_is_left_is_compared_as_asked() {
+fn verify_resume_selects_the_comparison_of_partial_files() {
     for how in ["none", "sample", "all"] {
-        let play = cut_in_the_middle(Way::Send, &[]);
-        let (finished, logged) = play.durable();
-        let (summary, _) = play.finish(&[&format!("--verify-resume={how}")]);
-        play.assert_whole(how);
+        let scenario = cut_in_the_middle(Direction::Send, &[]);
+        let (finished, logged) = scenario.durable();
+        let (summary, _) = scenario.finish(&[&format!("--verify-resume={how}")]);
+        scenario.assert_whole(how);
         assert!(summary["bytes_of_earlier_runs"].as_u64() >= Some(finished + logged), "{how}: {summary}");
     }
 }
 
 #[test]
-fn a_changed_source_file_begins_anew() {
-    let play = cut_in_the_middle(Way::Send, &[]);
+fn a_changed_source_file_is_sent_from_the_beginning() {
+    let scenario = cut_in_the_middle(Direction::Send, &[]);
     for name in ["a", "m/b", "z"] {
-        let path = play.source().join(name);
+        let path = scenario.source().join(name);
         let bytes: Vec<u8> = fs::read(&path).unwrap().iter().map(|byte| byte ^ 7).collect();
         fs::write(path, bytes).unwrap();
     }
-    play.finish(&["--verify-resume=none"]);
-    play.assert_whole("changed");
+    scenario.finish(&["--verify-resume=none"]);
+    scenario.assert_whole("changed");
 }
 
 #[test]
-fn what_is_left_of_a_source_file_that_is_gone_goes_as_well() {
-    let play = cut_in_the_middle(Way::Send, &[]);
+fn partial_files_of_removed_source_files_are_deleted() {
+    let scenario = cut_in_the_middle(Direction::Send, &[]);
     for name in ["a", "again", "m/b", "z"] {
-        fs::remove_file(play.source().join(name)).unwrap();
+        fs::remove_file(scenario.source().join(name)).unwrap();
     }
-    for path in files_beneath(&play.sink()) {
-        let name = path.strip_prefix(play.sink()).unwrap().to_owned();
-        if !is_temporary(&path) && !play.source().join(name).exists() {
+    for path in files_beneath(&scenario.sink()) {
+        let name = path.strip_prefix(scenario.sink()).unwrap().to_owned();
+        if !is_temporary(&path) && !scenario.source().join(name).exists() {
             fs::remove_file(path).unwrap();
         }
     }
-    play.finish(&[]);
-    play.assert_whole("gone");
+    scenario.finish(&[]);
+    scenario.assert_whole("gone");
 }
 
 /// In earlier versions a symbolic link had a temporary name that no later run knew, and remained
 /// indefinitely.
 #[test]
-fn what_is_left_of_a_link_under_way_goes_as_well() {
+fn temporary_names_of_links_are_deleted_by_a_rerun() {
     if !met_or_skip(&[Need::Program("strace")]) {
         return;
     }
-    let bed = Bed::new();
-    fs::create_dir(bed.path("there/data")).unwrap();
-    std::os::unix::fs::symlink("nowhere", bed.path("there/data/link")).unwrap();
-    let ssh = format!("sh {}", bed.path("fake-ssh").display());
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("there/data")).unwrap();
+    std::os::unix::fs::symlink("nowhere", fixture.path("there/data/link")).unwrap();
+    let ssh = format!("sh {}", fixture.path("fake-ssh").display());
     let haul = env!("CARGO_BIN_EXE_haul");
     let words = ["fetch", "-e", &ssh, "--remote-haul", haul, "localhost:data", "in"];
     // Of the two sides, only the sink renames files.
     let traced = ["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat,renameat2:error=EIO:signal=SIGKILL"];
-    let state = bed.path("state");
+    let state = fixture.path("state");
     let mut command = Command::new("strace");
-    command.current_dir(bed.path("")).args(traced).arg(haul).args(words).env("XDG_STATE_HOME", state);
+    command.current_dir(fixture.path("")).args(traced).arg(haul).args(words).env("XDG_STATE_HOME", state);
     let killed = command.stdin(Stdio::null()).output().unwrap();
     assert!(!killed.status.success(), "{killed:?}");
-    assert!(files_beneath(&bed.path("in")).iter().any(|path| is_temporary(path)), "{killed:?}");
-    let there = bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
-    assert_ended(&bed.run(&words), 0);
-    assert_no_strays(&bed.path("in"));
-    assert_eq!(fs::read_link(bed.path("in/data/link")).unwrap(), Path::new("nowhere"));
+    assert!(files_beneath(&fixture.path("in")).iter().any(|path| is_temporary(path)), "{killed:?}");
+    let there = fixture.path("there").canonicalize().unwrap();
+    wait_until("the exit of the remote haul", || remote_processes(&there).is_empty());
+    assert_ended(&fixture.run(&words), 0);
+    assert_no_strays(&fixture.path("in"));
+    assert_eq!(fs::read_link(fixture.path("in/data/link")).unwrap(), Path::new("nowhere"));
 }
 
 #[test]
-fn without_a_place_for_its_log_a_job_is_done_all_the_same() {
-    for way in [Way::Send, Way::Fetch] {
-        let play = Play::new(way, &[]);
-        fs::write(play.bed.path("state"), "a file").unwrap();
-        let (_, told) = play.finish(&[]);
-        assert!(told.contains("can't be gone on with if it is cut off"), "{told}");
-        assert_alike(&play.source(), &play.sink());
+fn a_job_without_a_state_directory_completes() {
+    for direction in [Direction::Send, Direction::Fetch] {
+        let scenario = ResumeScenario::new(direction, &[]);
+        fs::write(scenario.fixture.path("state"), "a file").unwrap();
+        let (_, told) = scenario.finish(&[]);
+        assert!(told.contains("cannot be resumed if it is interrupted"), "{told}");
+        assert_alike(&scenario.source(), &scenario.sink());
     }
 }
 
 #[test]
-fn a_second_process_waits_for_the_first_or_says_who_it_is() {
-    let play = Play::new(Way::Send, &[]);
-    let mut first = play.start(&["--rate=50K"]);
-    let sink = play.sink();
+fn a_second_process_waits_for_the_lock_or_names_the_holder() {
+    let scenario = ResumeScenario::new(Direction::Send, &[]);
+    let mut first = scenario.start(&["--rate=50K"]);
+    let sink = scenario.sink();
     wait_until("the job", || sink.exists());
-    let second = play.run(&[]);
+    let second = scenario.run(&[]);
     assert_ended(&second, 2);
-    assert!(second.err.contains("is at this job") && second.err.contains("process "), "{second:#?}");
-    let third = play.start(&[]);
+    assert!(second.err.contains("the job is held by") && second.err.contains("process "), "{second:#?}");
+    let third = scenario.start(&[]);
     std::thread::sleep(Duration::from_millis(300));
     first.kill().unwrap();
     first.wait().unwrap();
     let ended = third.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    play.assert_whole("the third");
+    scenario.assert_whole("the third");
 }
 
 /// Earlier versions let a process with another state directory run the job. Each process then gave
 /// final names to files that the other one was writing.
 #[test]
-fn a_second_process_that_keeps_its_log_elsewhere_waits_as_well() {
-    let play = Play::new(Way::Fetch, &[]);
-    let mut first = play.start(&["--rate=50K"]);
-    let sink = play.sink();
+fn a_second_process_with_another_state_directory_waits() {
+    let scenario = ResumeScenario::new(Direction::Fetch, &[]);
+    let mut first = scenario.start(&["--rate=50K"]);
+    let sink = scenario.sink();
     wait_until("the job", || sink.exists());
-    let second = play.run(&["--state-dir=elsewhere"]);
+    let second = scenario.run(&["--state-dir=elsewhere"]);
     assert_ended(&second, 2);
     assert!(second.err.contains("another process is at this job"), "{second:#?}");
     first.kill().unwrap();
     first.wait().unwrap();
-    let (_, told) = play.finish(&["--state-dir=elsewhere"]);
-    assert_alike(&play.source(), &sink);
-    assert_no_strays(&play.bed.path("in"));
+    let (_, told) = scenario.finish(&["--state-dir=elsewhere"]);
+    assert_alike(&scenario.source(), &sink);
+    assert_no_strays(&scenario.fixture.path("in"));
     assert!(!told.contains("is at this job"), "{told}");
 }
 
 /// A finished job is not resumed: a rerun follows its options and sends everything.
 #[test]
-fn a_job_that_is_over_is_not_gone_on_with() {
-    let play = Play::new(Way::Send, &[]);
-    let (first, _) = play.finish(&[]);
-    let (second, _) = play.finish(&[]);
+fn a_finished_job_is_not_resumed() {
+    let scenario = ResumeScenario::new(Direction::Send, &[]);
+    let (first, _) = scenario.finish(&[]);
+    let (second, _) = scenario.finish(&[]);
     for summary in [&first, &second] {
         assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
     }
@@ -562,22 +565,24 @@ fn a_job_that_is_over_is_not_gone_on_with() {
 /// A file from before the job has the size and time of the source by coincidence. The job did not
 /// create it.
 #[test]
-fn what_was_there_before_the_job_is_sent_whatever_its_times_say() {
-    let play = Play::new(Way::Send, &["--sync=object"]);
-    let old = play.sink().join("z");
-    fs::create_dir_all(play.sink()).unwrap();
+fn a_file_older_than_the_job_is_sent_whatever_its_times() {
+    let scenario = ResumeScenario::new(Direction::Send, &["--sync=object"]);
+    let old = scenario.sink().join("z");
+    fs::create_dir_all(scenario.sink()).unwrap();
     fs::write(&old, vec![b'x'; 1_800_000]).unwrap();
-    let times = fs::metadata(play.source().join("z")).unwrap().modified().unwrap();
+    let times = fs::metadata(scenario.source().join("z")).unwrap().modified().unwrap();
     fs::File::options().write(true).open(&old).unwrap().set_modified(times).unwrap();
     let before = fs::read(&old).unwrap();
     // The last file is complete after ten seconds.
-    let mut child = play.start(&["--rate=500K"]);
-    wait_until("a file of the job", || play.sink().join("many/3").exists() || play.sink().join("a").exists());
+    let mut child = scenario.start(&["--rate=500K"]);
+    wait_until("a file of the job", || {
+        scenario.sink().join("many/3").exists() || scenario.sink().join("a").exists()
+    });
     child.kill().unwrap();
     child.wait().unwrap();
-    let there = play.bed.path("there").canonicalize().unwrap();
-    wait_until("the end of the other side", || far_sides(&there).is_empty());
+    let there = scenario.fixture.path("there").canonicalize().unwrap();
+    wait_until("the exit of the remote haul", || remote_processes(&there).is_empty());
     assert!(fs::read(&old).unwrap() == before, "the file that comes last was not reached");
-    play.finish(&[]);
-    play.assert_whole("old files");
+    scenario.finish(&[]);
+    scenario.assert_whole("old files");
 }

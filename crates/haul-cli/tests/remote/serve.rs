@@ -1,44 +1,44 @@
 //! A long-running server: its configuration, its persistent files, and many clients.
 
 use super::stopped::wait_until;
-use super::{Bed, PATIENCE, Server, assert_alike, assert_ended, assert_no_strays, own_port};
+use super::{Fixture, Server, TEST_TIMEOUT, assert_alike, assert_ended, assert_no_strays, own_port};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
 /// Writes a configuration with two shares: clients write to `in` and read from `out`.
-fn configured(bed: &Bed, port: u16) {
-    fs::create_dir_all(bed.path("in")).unwrap();
-    bed.tree("out/data");
+fn configured(fixture: &Fixture, port: u16) {
+    fs::create_dir_all(fixture.path("in")).unwrap();
+    fixture.tree("out/data");
     let text = format!(
         "listen = ['127.0.0.1:{port}']\nidentity = 'identity.pem'\nsessions = 8\n\
          [[share]]\nroot = 'in'\nticket = 'in.ticket'\naccess = 'write'\nquota = '1G'\n\
          [[share]]\nroot = 'out'\nticket = 'out.ticket'\naccess = 'read'\n"
     );
-    fs::write(bed.path("serve.toml"), text).unwrap();
+    fs::write(fixture.path("serve.toml"), text).unwrap();
 }
 
 #[test]
-fn identity_and_tickets_outlive_the_process() {
-    let bed = Bed::new();
-    bed.tree("data");
-    configured(&bed, own_port());
+fn identity_and_tickets_survive_a_restart() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    configured(&fixture, own_port());
     for run in ["first", "second"] {
-        let server = bed.serve_config("serve.toml");
-        server.says("listening at");
-        server.says("'out'");
+        let server = fixture.serve_config("serve.toml");
+        server.wait_for_log("listening on");
+        server.wait_for_log("'out'");
         for secret in ["identity.pem", "in.ticket", "out.ticket"] {
-            assert_eq!(fs::metadata(bed.path(secret)).unwrap().mode() & 0o777, 0o600, "{secret}");
+            assert_eq!(fs::metadata(fixture.path(secret)).unwrap().mode() & 0o777, 0o600, "{secret}");
         }
         let target = format!(":{run}");
         // The tickets of the first run are valid in the second.
-        assert_ended(&bed.run(&["send", "--ticket-file", "in.ticket", "data", &target]), 0);
-        assert_alike(&bed.path("data"), &bed.path("in").join(run).join("data"));
-        assert_ended(&bed.run(&["fetch", "--ticket-file", "out.ticket", ":data", run]), 0);
-        assert_alike(&bed.path("out/data"), &bed.path(run).join("data"));
-        assert_ended(&bed.run(&["fetch", "--ticket-file", "in.ticket", ":", "x"]), 2);
-        assert_ended(&bed.run(&["send", "--ticket-file", "out.ticket", "data", ":"]), 2);
+        assert_ended(&fixture.run(&["send", "--ticket-file", "in.ticket", "data", &target]), 0);
+        assert_alike(&fixture.path("data"), &fixture.path("in").join(run).join("data"));
+        assert_ended(&fixture.run(&["fetch", "--ticket-file", "out.ticket", ":data", run]), 0);
+        assert_alike(&fixture.path("out/data"), &fixture.path(run).join("data"));
+        assert_ended(&fixture.run(&["fetch", "--ticket-file", "in.ticket", ":", "x"]), 2);
+        assert_ended(&fixture.run(&["send", "--ticket-file", "out.ticket", "data", ":"]), 2);
         server.signal(Signal::TERM);
         assert_eq!(server.status(), Some(0), "to be ended is how a server ends");
     }
@@ -47,23 +47,23 @@ fn identity_and_tickets_outlive_the_process() {
 /// A quota and an expiry apply to one share; the other shares stay available.
 #[test]
 fn each_share_has_its_own_quota_and_end() {
-    let bed = Bed::new();
-    bed.tree("data");
+    let fixture = Fixture::new();
+    fixture.tree("data");
     let share = |name: &str, more: &str| {
-        fs::create_dir(bed.path(name)).unwrap();
+        fs::create_dir(fixture.path(name)).unwrap();
         format!("[[share]]\nroot = '{name}'\nticket = '{name}.ticket'\naccess = 'both'\n{more}\n")
     };
     let shares = [share("small", "quota = '600K'"), share("brief", "expires = '2s'"), share("wide", "")];
     let text =
         format!("listen = ['127.0.0.1:{}']\nidentity = 'identity.pem'\n{}", own_port(), shares.concat());
-    fs::write(bed.path("serve.toml"), text).unwrap();
-    let server = bed.serve_config("serve.toml");
-    server.says("'wide'");
-    let send = |ticket: &str, to: &str| bed.run(&["send", "--ticket-file", ticket, "data", to]);
+    fs::write(fixture.path("serve.toml"), text).unwrap();
+    let server = fixture.serve_config("serve.toml");
+    server.wait_for_log("'wide'");
+    let send = |ticket: &str, to: &str| fixture.run(&["send", "--ticket-file", ticket, "data", to]);
     let sent = send("small.ticket", ":in");
     assert_ended(&sent, 1);
     assert!(sent.err.contains("quota exceeded"), "{sent:#?}");
-    assert!(!bed.path("small/in/data/big").exists() && bed.path("small/in/data/small").exists());
+    assert!(!fixture.path("small/in/data/big").exists() && fixture.path("small/in/data/small").exists());
     let mut runs = 0;
     wait_until("the end of a ticket", || {
         runs += 1;
@@ -71,71 +71,71 @@ fn each_share_has_its_own_quota_and_end() {
         assert!(matches!(sent.status, Some(0 | 2)), "{sent:#?}");
         sent.status == Some(2)
     });
-    assert!(!bed.path("brief").join(runs.to_string()).exists(), "nothing was begun");
-    assert_ended(&bed.run(&["fetch", "--ticket-file=brief.ticket", ":", "out"]), 2);
+    assert!(!fixture.path("brief").join(runs.to_string()).exists(), "no job was started");
+    assert_ended(&fixture.run(&["fetch", "--ticket-file=brief.ticket", ":", "out"]), 2);
     assert_ended(&send("wide.ticket", ":in"), 0);
-    assert_alike(&bed.path("data"), &bed.path("wide/in/data"));
+    assert_alike(&fixture.path("data"), &fixture.path("wide/in/data"));
 }
 
 /// The command that systemd runs, with the example configuration of the unit file.
 #[test]
-fn the_unit_file_starts_a_server_by_its_own_example() {
+fn the_command_and_example_of_the_unit_file_start_a_server() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/haul-serve.service");
     let unit = fs::read_to_string(unit).unwrap();
     let started = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/haul ")).unwrap();
     let command = started.strip_suffix(" /etc/haul/serve.toml").unwrap();
-    let bed = Bed::new();
-    bed.tree("data");
-    fs::create_dir(bed.path("lib")).unwrap();
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    fs::create_dir(fixture.path("lib")).unwrap();
     let example: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("#   ")).collect();
     let example = example.join("\n").replace("/var/lib/haul", "lib").replace("/srv/haul", "there");
-    fs::write(bed.path("serve.toml"), format!("listen = ['127.0.0.1:0']\n{example}\n")).unwrap();
+    fs::write(fixture.path("serve.toml"), format!("listen = ['127.0.0.1:0']\n{example}\n")).unwrap();
     let words: Vec<&str> = command.split(' ').chain(["serve.toml"]).collect();
-    let server = Server::new(bed.haul(&words).stderr(std::process::Stdio::piped()).spawn().unwrap());
-    server.says("listening at");
-    let ended = bed.run(&["send", "--ticket-file", "lib/srv.ticket", "data", ":in"]);
+    let server = Server::new(fixture.haul(&words).stderr(std::process::Stdio::piped()).spawn().unwrap());
+    server.wait_for_log("listening on");
+    let ended = fixture.run(&["send", "--ticket-file", "lib/srv.ticket", "data", ":in"]);
     assert_ended(&ended, 0);
-    assert_alike(&bed.path("data"), &bed.path("there/in/data"));
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
 }
 
 #[test]
-fn what_no_longer_fits_the_configuration_is_named() {
-    let bed = Bed::new();
-    configured(&bed, 0);
-    let server = bed.serve_config("serve.toml");
-    server.says("'out'");
+fn mismatches_with_the_configuration_are_reported() {
+    let fixture = Fixture::new();
+    configured(&fixture, 0);
+    let server = fixture.serve_config("serve.toml");
+    server.wait_for_log("'out'");
     drop(server);
-    let text = fs::read_to_string(bed.path("serve.toml")).unwrap();
+    let text = fs::read_to_string(fixture.path("serve.toml")).unwrap();
     let expect = |text: &str, words: &str| {
-        fs::write(bed.path("changed.toml"), text).unwrap();
-        let ended = bed.run(&["serve", "--config", "changed.toml"]);
+        fs::write(fixture.path("changed.toml"), text).unwrap();
+        let ended = fixture.run(&["serve", "--config", "changed.toml"]);
         assert_ended(&ended, 2);
         assert!(ended.err.contains(words), "{words}: {ended:#?}");
     };
-    expect(&text.replace("access = 'write'", "access = 'both'"), "allows something else");
+    expect(&text.replace("access = 'write'", "access = 'both'"), "grants other rights");
     expect(&text.replace("sessions", "sesions"), "sesions");
     expect(&text.replace("root = 'in'", "root = 'nowhere'"), "nowhere");
-    fs::set_permissions(bed.path("identity.pem"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(fixture.path("identity.pem"), fs::Permissions::from_mode(0o644)).unwrap();
     expect(&text, "chmod 600");
-    fs::remove_file(bed.path("identity.pem")).unwrap();
-    expect(&text, "another identity");
+    fs::remove_file(fixture.path("identity.pem")).unwrap();
+    expect(&text, "another server identity");
 }
 
 #[test]
 fn many_clients_are_served_at_once() {
-    let bed = Bed::new();
-    bed.tree("data");
-    let server = bed.serve(&["--root", "there", "--sessions", "6", "--sessions-per-peer", "6"]);
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let server = fixture.serve(&["--root", "there", "--sessions", "6", "--sessions-per-peer", "6"]);
     std::thread::scope(|scope| {
         for client in 0..6 {
-            let bed = &bed;
+            let fixture = &fixture;
             scope.spawn(move || {
                 let target = format!(":{client}");
                 assert_ended(
-                    &bed.run(&["send", "--streams=2", "--ticket-file", "ticket", "data", &target]),
+                    &fixture.run(&["send", "--streams=2", "--ticket-file", "ticket", "data", &target]),
                     0,
                 );
-                assert_alike(&bed.path("data"), &bed.path(&format!("there/{client}/data")));
+                assert_alike(&fixture.path("data"), &fixture.path(&format!("there/{client}/data")));
             });
         }
     });
@@ -150,14 +150,14 @@ const LET_IN: usize = 10;
 const BUFFERS: u64 = 8 << 20;
 
 /// Runs a client until the server accepts its session. Returns true if the client had to retry.
-fn patient(bed: &Bed, args: &[&str]) -> bool {
+fn patient(fixture: &Fixture, args: &[&str]) -> bool {
     for tries in 0.. {
-        let ended = bed.run(args);
+        let ended = fixture.run(args);
         if ended.status == Some(0) {
             return tries > 0;
         }
-        assert!(ended.err.contains("as many sessions as it takes"), "{ended:#?}");
-        assert_eq!(ended.status, Some(2), "nothing was begun: {ended:#?}");
+        assert!(ended.err.contains("reached its limit of sessions"), "{ended:#?}");
+        assert_eq!(ended.status, Some(2), "no job was started: {ended:#?}");
         assert!(tries < 2000, "it never had a turn");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -172,13 +172,13 @@ fn memory_peak(server: &Server) -> u64 {
 }
 
 #[test]
-fn a_crowd_is_served_within_the_limits_of_the_server() {
-    let bed = Bed::new();
-    bed.tree("data");
-    bed.file("data/more", 3 << 20);
-    bed.tree("there/kept");
+fn many_clients_are_served_within_the_server_limits() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    fixture.file("data/more", 3 << 20);
+    fixture.tree("there/kept");
     let places = LET_IN.to_string();
-    let server = bed.serve(&[
+    let server = fixture.serve(&[
         "--root",
         "there",
         "--sessions",
@@ -190,7 +190,7 @@ fn a_crowd_is_served_within_the_limits_of_the_server() {
     let again = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CROWD)
             .map(|client| {
-                let bed = &bed;
+                let fixture = &fixture;
                 scope.spawn(move || {
                     let own = format!("own-{client}");
                     let (words, one, other) = if client % 2 == 0 {
@@ -203,9 +203,11 @@ fn a_crowd_is_served_within_the_limits_of_the_server() {
                         (["fetch", ":kept", &own].map(str::to_owned), "there/kept", format!("{own}/kept"))
                     };
                     let [command, from, to] = &words;
-                    let came_again =
-                        patient(bed, &[command, "-q", "--streams=2", "--ticket-file", "ticket", from, to]);
-                    assert_alike(&bed.path(one), &bed.path(&other));
+                    let came_again = patient(
+                        fixture,
+                        &[command, "-q", "--streams=2", "--ticket-file", "ticket", from, to],
+                    );
+                    assert_alike(&fixture.path(one), &fixture.path(&other));
                     came_again
                 })
             })
@@ -215,14 +217,14 @@ fn a_crowd_is_served_within_the_limits_of_the_server() {
     assert!(again > 0, "{CROWD} clients never filled {LET_IN} places");
     let peak = memory_peak(&server);
     assert!(peak < LET_IN as u64 * (BUFFERS + (4 << 20)) + (48 << 20), "{} MiB", peak >> 20);
-    assert_no_strays(&bed.path("there"));
+    assert_no_strays(&fixture.path("there"));
     let (mut open, mut most, mut ended) = (0_usize, 0, 0);
     while ended < CROWD {
-        let line = server.log.recv_timeout(PATIENCE).expect("each session is told of");
-        if line.contains(" is open to ") {
+        let line = server.log.recv_timeout(TEST_TIMEOUT).expect("the server logs each session");
+        if line.contains(" opened by ") {
             open += 1;
             most = most.max(open);
-        } else if line.contains(": session ") && !line.contains(" by ticket ") {
+        } else if line.contains(": session ") && !line.contains(" with ticket ") {
             open -= 1;
             ended += 1;
         }
@@ -231,47 +233,49 @@ fn a_crowd_is_served_within_the_limits_of_the_server() {
 }
 
 #[test]
-fn one_client_does_not_take_all_places() {
-    let bed = Bed::new();
-    bed.file("data", 4 << 20);
-    let server = bed.serve(&["--root", "there", "--sessions", "8", "--sessions-per-peer", "1"]);
-    let mut slow =
-        bed.haul(&["send", "-q", "--rate=50K", "--ticket-file", "ticket", "data", ":slow"]).spawn().unwrap();
-    server.says(" is open to ");
-    let ended = bed.run(&["send", "--ticket-file", "ticket", "data", ":second"]);
+fn one_client_cannot_use_all_session_slots() {
+    let fixture = Fixture::new();
+    fixture.file("data", 4 << 20);
+    let server = fixture.serve(&["--root", "there", "--sessions", "8", "--sessions-per-peer", "1"]);
+    let mut slow = fixture
+        .haul(&["send", "-q", "--rate=50K", "--ticket-file", "ticket", "data", ":slow"])
+        .spawn()
+        .unwrap();
+    server.wait_for_log(" opened by ");
+    let ended = fixture.run(&["send", "--ticket-file", "ticket", "data", ":second"]);
     assert_ended(&ended, 2);
-    assert!(ended.err.contains("as many sessions as it takes"), "{ended:#?}");
+    assert!(ended.err.contains("reached its limit of sessions"), "{ended:#?}");
     slow.kill().unwrap();
     slow.wait().unwrap();
     // The slot of the client is free as soon as the server has noticed the disconnect.
-    patient(&bed, &["send", "-q", "--ticket-file", "ticket", "data", ":second"]);
-    assert_alike(&bed.path("data"), &bed.path("there/second/data"));
+    patient(&fixture, &["send", "-q", "--ticket-file", "ticket", "data", ":second"]);
+    assert_alike(&fixture.path("data"), &fixture.path("there/second/data"));
 }
 
 #[test]
-fn owners_and_setuid_bits_are_kept_only_where_the_server_says_so() {
-    let bed = Bed::new();
-    bed.file("data/tool", 100);
-    fs::set_permissions(bed.path("data/tool"), fs::Permissions::from_mode(0o4755)).unwrap();
-    let mode = |name: &str| fs::metadata(bed.path(name)).unwrap().mode() & 0o7777;
-    let careful = bed.serve(&["--root", "there"]);
-    assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":one"]), 0);
+fn owners_and_setuid_bits_are_kept_only_if_the_server_allows() {
+    let fixture = Fixture::new();
+    fixture.file("data/tool", 100);
+    fs::set_permissions(fixture.path("data/tool"), fs::Permissions::from_mode(0o4755)).unwrap();
+    let mode = |name: &str| fs::metadata(fixture.path(name)).unwrap().mode() & 0o7777;
+    let careful = fixture.serve(&["--root", "there"]);
+    assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":one"]), 0);
     assert_eq!(mode("there/one/data/tool"), 0o755);
     drop(careful);
     // The bit may not be meant for the user who becomes the owner.
-    let half = bed.serve(&["--root", "there", "--keep-setuid"]);
-    assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":two"]), 0);
+    let half = fixture.serve(&["--root", "there", "--keep-setuid"]);
+    assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":two"]), 0);
     assert_eq!(mode("there/two/data/tool"), 0o755);
     drop(half);
-    let _trusting = bed.serve(&["--root", "there", "--keep-setuid", "--keep-owner"]);
-    assert_ended(&bed.run(&["send", "--ticket-file", "ticket", "data", ":three"]), 0);
+    let _trusting = fixture.serve(&["--root", "there", "--keep-setuid", "--keep-owner"]);
+    assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":three"]), 0);
     assert_eq!(mode("there/three/data/tool"), 0o4755);
 }
 
 #[test]
-fn servers_that_can_not_serve_say_why() {
-    let bed = Bed::new();
-    bed.file("file", 3);
+fn servers_that_cannot_start_report_the_reason() {
+    let fixture = Fixture::new();
+    fixture.file("file", 3);
     for (args, words) in [
         (&["serve"][..], "--root"),
         (&["serve", "--root", "nowhere"], "nowhere"),
@@ -282,7 +286,7 @@ fn servers_that_can_not_serve_say_why() {
         (&["serve", "--root", "there", "--read-only", "--write-only"], "cannot be used with"),
         (&["serve", "--config", "nowhere.toml"], "nowhere.toml"),
     ] {
-        let ended = bed.run(args);
+        let ended = fixture.run(args);
         assert_ended(&ended, 2);
         assert!(ended.err.contains(words), "{words}: {ended:#?}");
         assert_eq!(ended.out, "", "no ticket is printed for what does not serve");

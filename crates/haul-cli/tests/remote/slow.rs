@@ -1,11 +1,11 @@
 //! Slow components: the summary names the bottleneck, whichever side started the job, and a slow
 //! sink does not fill the memory.
 
-use super::ends::{WAYS, Way, bring};
-use super::{Bed, Ended, assert_alike, assert_ended, assert_no_strays, inside};
+use super::ends::{DIRECTIONS, Direction, transfer};
+use super::{Fixture, RunResult, assert_alike, assert_ended, assert_no_strays, inside};
 use haul_lab::attempt::{Inconclusive, attempt};
+use haul_lab::emulated_link::{self, EmulatedLink, End};
 use haul_lab::faults::FaultFs;
-use haul_lab::link::{self, End, Link};
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use haul_sys::process::Thread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A job with one slow component. It has few steps that take long, so that the CPU wait time of its
 /// threads is short in comparison.
-struct Slow {
+struct SlowJob {
     /// Fault rules of the file systems at the source and at the sink.
     rules: [&'static str; 2],
     options: &'static [&'static str],
@@ -34,45 +34,45 @@ const CROWDED: &str = "other processes kept the processors busy";
 
 const PROCESSORS: [&str; 2] = ["the processors of the source", "the processors of the sink"];
 
-const JOBS: [Slow; 8] = [
-    Slow {
+const JOBS: [SlowJob; 8] = [
+    SlowJob {
         rules: ["* read .. delay 250", ""],
         options: &[],
         files: (1, 1 << 20),
         culprits: &["the storage of the source"],
     },
-    Slow {
+    SlowJob {
         rules: ["* open .. delay 150", ""],
         options: &[],
         files: (12, 100),
         culprits: &["the storage of the source"],
     },
-    Slow {
+    SlowJob {
         rules: ["* list .. delay 2000", ""],
         options: &[],
         files: (1, 100),
         culprits: &["the storage of the source"],
     },
-    Slow {
+    SlowJob {
         rules: ["", "* write .. delay 250"],
         options: &[],
         files: (1, 1 << 20),
         culprits: &["the storage of the sink"],
     },
-    Slow {
+    SlowJob {
         rules: ["", "* fsync .. delay 1000"],
         options: &["--verify=reread"],
         files: (2, 1 << 20),
         culprits: &["the storage of the sink"],
     },
-    Slow {
+    SlowJob {
         rules: ["", "* rename .. delay 150"],
         options: &[],
         files: (12, 100),
         culprits: &["the storage of the sink"],
     },
-    Slow { rules: ["", ""], options: &["--rate=4M"], files: (2, 2 << 20), culprits: &["the network"] },
-    Slow {
+    SlowJob { rules: ["", ""], options: &["--rate=4M"], files: (2, 2 << 20), culprits: &["the network"] },
+    SlowJob {
         rules: ["", ""],
         // The slowest digest, computed after all bytes were sent: neither side then waits for the
         // other while it holds data.
@@ -85,13 +85,18 @@ const JOBS: [Slow; 8] = [
     },
 ];
 
-impl Slow {
+impl SlowJob {
     /// Transfers the files. Retries if other processes kept the processors busy and
     /// `names_processors` returns true. A job that computes may lack processors by itself, and is
     /// not retried.
-    fn bring(&self, way: Way, more: &[&str], names_processors: impl Fn(&Ended) -> bool) -> Ended {
+    fn transfer(
+        &self,
+        way: Direction,
+        more: &[&str],
+        names_processors: impl Fn(&RunResult) -> bool,
+    ) -> RunResult {
         let computes = self.culprits.contains(&PROCESSORS[0]);
-        attempt(|| match self.bring_once(way, more) {
+        attempt(|| match self.transfer_once(way, more) {
             (ended, true) if !computes && names_processors(&ended) => Err(Inconclusive::new(CROWDED)),
             (ended, _) => Ok(ended),
         })
@@ -99,15 +104,15 @@ impl Slow {
 
     /// Transfers the files once. Returns the result, and true if other processes kept the
     /// processors busy.
-    fn bring_once(&self, way: Way, more: &[&str]) -> (Ended, bool) {
-        let bed = Bed::new();
+    fn transfer_once(&self, way: Direction, more: &[&str]) -> (RunResult, bool) {
+        let fixture = Fixture::new();
         let (count, size) = self.files;
-        (0..count).for_each(|number| bed.file(&format!("data/f{number}"), size + number));
+        (0..count).for_each(|number| fixture.file(&format!("data/f{number}"), size + number));
         for name in ["store", "source", "sink"] {
-            fs::create_dir(bed.path(name)).unwrap();
+            fs::create_dir(fixture.path(name)).unwrap();
         }
-        let views =
-            [("data", "source"), ("store", "sink")].map(|(below, view)| (bed.path(below), bed.path(view)));
+        let views = [("data", "source"), ("store", "sink")]
+            .map(|(below, view)| (fixture.path(below), fixture.path(view)));
         let mut mounted = Vec::new();
         let [source, sink] = [0, 1].map(|end| {
             let (below, view) = &views[end];
@@ -119,18 +124,18 @@ impl Slow {
             view.clone()
         });
         let options = [&["--object-size=256K"], self.options, more].concat();
-        let (ended, is_crowded) = watched(|| bring(&bed, way, &options, &source, &sink));
+        let (ended, is_crowded) = watched(|| transfer(&fixture, way, &options, &source, &sink));
         mounted.into_iter().for_each(FaultFs::close);
-        let arrived = bed.path("store").join(source.file_name().unwrap());
+        let arrived = fixture.path("store").join(source.file_name().unwrap());
         assert_ended(&ended, 0);
-        assert_alike(&bed.path("data"), &arrived);
+        assert_alike(&fixture.path("data"), &arrived);
         (ended, is_crowded)
     }
 }
 
 /// Checks all jobs. All jobs except the last sleep most of the time and run concurrently, because
 /// together they need no more processors than there are.
-fn each_job(check: impl Fn(&Slow) + Sync) {
+fn each_job(check: impl Fn(&SlowJob) + Sync) {
     let test = thread::current().name().unwrap_or_default().to_owned();
     let Some((computing, sleeping)) = JOBS.split_last() else { unreachable!("there are jobs") };
     thread::scope(|scope| {
@@ -142,9 +147,20 @@ fn each_job(check: impl Fn(&Slow) + Sync) {
     check(computing);
 }
 
+/// Returns the words of the summary for a culprit, which JSON names by its key.
+fn in_words(culprit: &str) -> &str {
+    match culprit {
+        "the storage of the source" => "the sender's storage",
+        "the processors of the source" => "the sender's CPU",
+        "the processors of the sink" => "the receiver's CPU",
+        "the storage of the sink" => "the receiver's storage",
+        other => other,
+    }
+}
+
 /// Returns true if a summary names a culprit.
 fn is_named(summary: &str, culprit: &str) -> bool {
-    summary.contains(&format!("; held back by {culprit} ("))
+    summary.contains(&format!("; limited by {} (", in_words(culprit)))
 }
 
 /// Returns true if a summary names the processors of either side.
@@ -172,27 +188,27 @@ fn watched<T>(work: impl FnOnce() -> T) -> (T, bool) {
 }
 
 #[test]
-fn the_summary_names_what_held_the_job_back() {
+fn the_summary_names_the_bottleneck() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
     each_job(|job| {
         // With one lane no more threads are runnable than there are processors.
-        let ended = job.bring(Way::Send, &["--streams=1"], |ended| names_processors(&ended.err));
+        let ended = job.transfer(Direction::Send, &["--streams=1"], |ended| names_processors(&ended.err));
         let is_right = job.culprits.iter().any(|culprit| is_named(&ended.err, culprit));
         assert!(is_right, "{:?} {:?}: {ended:#?}", job.rules, job.options);
     });
 }
 
 #[test]
-fn the_same_split_is_in_json_and_every_part_of_it_is_explained() {
+fn json_reports_the_time_breakdown_with_all_parts() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
     each_job(|job| {
         let summary =
-            |ended: &Ended| -> Value { serde_json::from_str(ended.out.lines().last().unwrap()).unwrap() };
-        let ended = job.bring(Way::Fetch, &["--json", "--streams=1"], |ended| {
+            |ended: &RunResult| -> Value { serde_json::from_str(ended.out.lines().last().unwrap()).unwrap() };
+        let ended = job.transfer(Direction::Fetch, &["--json", "--streams=1"], |ended| {
             PROCESSORS.iter().any(|culprit| summary(ended)["held_back"]["by"] == *culprit)
         });
         let summary = summary(&ended);
@@ -225,28 +241,28 @@ fn the_same_split_is_in_json_and_every_part_of_it_is_explained() {
 }
 
 #[test]
-fn a_thin_link_is_named() {
+fn a_slow_link_is_named_as_the_bottleneck() {
     const PORT: u16 = 7433;
     if !met_or_skip(&[Need::Links]) {
         return;
     }
-    let way = link::Way { delay: Duration::ZERO, rate: Some(16_000_000), queue: 256 << 10 };
-    let link = Link::make(&format!("haul-thin-{}", std::process::id()), way).unwrap();
+    let way = emulated_link::LinkProfile { delay: Duration::ZERO, rate: Some(16_000_000), queue: 256 << 10 };
+    let link = EmulatedLink::make(&format!("haul-thin-{}", std::process::id()), way).unwrap();
     let listen = format!("{}:{PORT}", End::Far.address());
     attempt(|| {
-        let bed = Bed::new();
-        bed.file("data/f", 3 << 20);
-        let serve = bed.haul(&["serve", "--root", "there", "--listen", &listen]);
-        let server = bed.serve_by(inside(&link.namespace(End::Far), &serve));
-        let send = bed.haul(&["send", "--ticket-file=ticket", "data", ":"]);
+        let fixture = Fixture::new();
+        fixture.file("data/f", 3 << 20);
+        let serve = fixture.haul(&["serve", "--root", "there", "--listen", &listen]);
+        let server = fixture.serve_by(inside(&link.namespace(End::Far), &serve));
+        let send = fixture.haul(&["send", "--ticket-file=ticket", "data", ":"]);
         let (ended, is_crowded) = watched(|| inside(&link.namespace(End::Near), &send).output().unwrap());
         let summary = String::from_utf8(ended.stderr).unwrap();
         if is_crowded && names_processors(&summary) {
             return Err(Inconclusive::new(CROWDED));
         }
         assert!(ended.status.success() && is_named(&summary, "the network"), "{summary}");
-        assert!(is_named(&server.says("arrived"), "the network"), "both sides say the same");
-        assert_alike(&bed.path("data"), &bed.path("there/data"));
+        assert!(is_named(&server.wait_for_log("transferred"), "the network"), "both sides say the same");
+        assert_alike(&fixture.path("data"), &fixture.path("there/data"));
         Ok(())
     });
     link.close().unwrap();
@@ -255,14 +271,14 @@ fn a_thin_link_is_named() {
 /// Both sides and four threads that only spin share one processor. Earlier versions attributed the
 /// CPU wait time of the two sides to the network.
 #[test]
-fn processors_that_others_keep_busy_are_named() {
+fn busy_processors_are_named_as_the_bottleneck() {
     if !shown_or_skip(Thread::current().run_delay().is_some(), "run delays") {
         return;
     }
-    let bed = Bed::new();
-    bed.file("data/f", 16 << 20);
+    let fixture = Fixture::new();
+    fixture.file("data/f", 16 << 20);
     let is_over = AtomicBool::new(false);
-    let (here, is_enough) = (&bed, &is_over);
+    let (here, is_enough) = (&fixture, &is_over);
     let ended = thread::scope(|scope| {
         // The job has a thread of its own, because the processes that it starts inherit the CPU
         // affinity.
@@ -286,28 +302,28 @@ fn processors_that_others_keep_busy_are_named() {
     });
     assert_ended(&ended, 0);
     assert!(names_processors(&ended.err), "{ended:#?}");
-    assert_alike(&bed.path("data"), &bed.path("there/data"));
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
 }
 
 /// The side that started the job displays the bytes that are settled at the sink, whichever side is
 /// the sink.
 #[test]
-fn a_terminal_is_shown_how_far_a_transfer_came() {
+fn a_transfer_shows_a_progress_bar_on_a_terminal() {
     if !met_or_skip(&[Need::Program("script")]) {
         return;
     }
     for (command, operands) in [("send", "data localhost:in"), ("fetch", "localhost:data in")] {
-        let bed = Bed::new();
-        bed.file("data/f", 3 << 20);
-        bed.file("there/data/f", 3 << 20);
-        let (haul, ssh) = (env!("CARGO_BIN_EXE_haul"), bed.path("fake-ssh"));
+        let fixture = Fixture::new();
+        fixture.file("data/f", 3 << 20);
+        fixture.file("there/data/f", 3 << 20);
+        let (haul, ssh) = (env!("CARGO_BIN_EXE_haul"), fixture.path("fake-ssh"));
         let line = format!(
             "stty cols 120; exec '{haul}' {command} -e 'sh {}' --remote-haul '{haul}' --object-size=64K --rate=1M {operands}",
             ssh.display()
         );
         let mut script = Command::new("script");
-        script.args(["-qec", &line, "/dev/null"]).current_dir(bed.path(""));
-        script.env("TERM", "xterm").env("COLUMNS", "120").env("XDG_STATE_HOME", bed.path("state"));
+        script.args(["-qec", &line, "/dev/null"]).current_dir(fixture.path(""));
+        script.env("TERM", "xterm").env("COLUMNS", "120").env("XDG_STATE_HOME", fixture.path("state"));
         let ended = script.env_remove("SSH_CONNECTION").stdin(Stdio::null()).output().unwrap();
         let drawn = String::from_utf8_lossy(&ended.stdout);
         assert!(ended.status.success(), "{command}: {drawn:?}");
@@ -325,32 +341,32 @@ fn memory(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_slow_sink_fills_no_memory_at_either_end() {
+fn a_slow_sink_does_not_grow_memory_on_either_side() {
     const SIZE: usize = 96 << 20;
     const MOST_KIB: u64 = 40 << 10;
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
-    for way in WAYS {
-        let bed = Bed::new();
+    for way in DIRECTIONS {
+        let fixture = Fixture::new();
         let [source, sink] = match way {
-            Way::Send => ["data", "view"],
-            Way::Fetch => ["there/data", "view/data"],
+            Direction::Send => ["data", "view"],
+            Direction::Fetch => ["there/data", "view/data"],
         };
-        bed.file(&format!("{source}/f"), SIZE);
+        fixture.file(&format!("{source}/f"), SIZE);
         for name in ["store", "view"] {
-            fs::create_dir(bed.path(name)).unwrap();
+            fs::create_dir(fixture.path(name)).unwrap();
         }
         let rules = "* write .. delay 3\n* fsync .. delay 50".parse().unwrap();
-        let view = FaultFs::mount(&bed.path("store"), &bed.path("view"), rules).unwrap();
-        let root = if way == Way::Send { "view" } else { "there" };
-        let server = bed.serve(&["--root", root, "--buffers=8M"]);
+        let view = FaultFs::mount(&fixture.path("store"), &fixture.path("view"), rules).unwrap();
+        let root = if way == Direction::Send { "view" } else { "there" };
+        let server = fixture.serve(&["--root", root, "--buffers=8M"]);
         let common = ["--ticket-file=ticket", "--buffers=8M", "--object-size=1M"];
         let job = match way {
-            Way::Send => [&["send"][..], &common, &["data", ":"]].concat(),
-            Way::Fetch => [&["fetch"][..], &common, &[":data/", sink]].concat(),
+            Direction::Send => [&["send"][..], &common, &["data", ":"]].concat(),
+            Direction::Fetch => [&["fetch"][..], &common, &[":data/", sink]].concat(),
         };
-        let mut client = bed.haul(&job).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut client = fixture.haul(&job).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut peaks = [0, 0];
         while client.try_wait().unwrap().is_none() {
             for (peak, pid) in peaks.iter_mut().zip([server.child.id(), client.id()]) {
@@ -364,7 +380,7 @@ fn a_slow_sink_fills_no_memory_at_either_end() {
         // The server has the file system open.
         drop(server);
         view.close();
-        assert_alike(&bed.path(source), &bed.path("store/data"));
-        assert_no_strays(&bed.path("store"));
+        assert_alike(&fixture.path(source), &fixture.path("store/data"));
+        assert_no_strays(&fixture.path("store"));
     }
 }

@@ -6,7 +6,7 @@
 
 use super::resumed::{files_beneath, finished_bytes, is_temporary, logged_bytes};
 use super::stopped::wait_until;
-use super::{Bed, Ended, Server, assert_alike, assert_ended, assert_no_strays, own_port};
+use super::{Fixture, RunResult, Server, assert_alike, assert_ended, assert_no_strays, own_port};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -27,25 +27,25 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// The directories of a server, and a tree of about 6 MiB on each side: files larger and smaller
 /// than an object.
-pub(super) struct Desk {
-    pub(super) bed: Bed,
+pub(super) struct ServerFixture {
+    pub(super) fixture: Fixture,
     port: u16,
 }
 
-impl Desk {
+impl ServerFixture {
     /// Creates the directories and a configuration with `settings` in addition to the common ones.
-    pub(super) fn new(settings: &str) -> Desk {
-        let bed = Bed::new();
+    pub(super) fn new(settings: &str) -> ServerFixture {
+        let fixture = Fixture::new();
         for tree in ["data", "out/data"] {
             for (name, len) in
                 [("a", 900_000), ("m/b", 2_500_001), ("z", 1_800_000), ("one", 65_536), ("empty", 0)]
             {
-                bed.file(&format!("{tree}/{name}"), len);
+                fixture.file(&format!("{tree}/{name}"), len);
             }
-            (0..12).for_each(|number| bed.file(&format!("{tree}/many/{number}"), number * 997));
+            (0..12).for_each(|number| fixture.file(&format!("{tree}/many/{number}"), number * 997));
         }
-        fs::create_dir(bed.path("in")).unwrap();
-        let desk = Desk { bed, port: own_port() };
+        fs::create_dir(fixture.path("in")).unwrap();
+        let desk = ServerFixture { fixture, port: own_port() };
         desk.configure(settings);
         desk
     }
@@ -61,18 +61,18 @@ impl Desk {
             "listen = ['127.0.0.1:{port}']\nidentity = 'identity.pem'\n{settings}\n{}",
             shares.concat()
         );
-        fs::write(self.bed.path("serve.toml"), text).unwrap();
+        fs::write(self.fixture.path("serve.toml"), text).unwrap();
     }
 
     pub(super) fn serve(&self) -> Server {
-        let server = self.bed.serve_config("serve.toml");
-        server.says("listening at");
-        server.says("'out'");
+        let server = self.fixture.serve_config("serve.toml");
+        server.wait_for_log("listening on");
+        server.wait_for_log("'out'");
         server
     }
 
     fn source(&self) -> PathBuf {
-        self.bed.path("data")
+        self.fixture.path("data")
     }
 
     /// Returns the command line that sends the tree to the target `to`.
@@ -83,14 +83,14 @@ impl Desk {
     }
 
     pub(super) fn start(&self, words: &[&str]) -> Child {
-        let mut command = self.bed.haul(words);
+        let mut command = self.fixture.haul(words);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     /// Starts a slow send, and stops the client when objects of incomplete files are logged.
     fn halted(&self, ticket: &str, to: &str) -> Child {
         let child = self.start(&self.sending(ticket, to, &[&format!("--rate={SLOWLY}")]));
-        let sink = self.bed.path("in").join(&to[1..]).join("data");
+        let sink = self.fixture.path("in").join(&to[1..]).join("data");
         wait_until("a log", || self.jobs().iter().any(|job| logged_bytes(job, &sink) >= LOGGED * OBJECT));
         kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
         child
@@ -101,13 +101,13 @@ impl Desk {
         let before = self.jobs();
         kill(self.halted(ticket, to));
         wait_until("the end of the session", || {
-            self.jobs().iter().filter(|job| !before.contains(job)).all(|job| is_let_go(job))
+            self.jobs().iter().filter(|job| !before.contains(job)).all(|job| is_unlocked(job))
         });
     }
 
     /// Returns the directories of the server's unfinished jobs.
     pub(super) fn jobs(&self) -> Vec<PathBuf> {
-        entries(&self.bed.path("state/haul/serve/jobs"))
+        entries(&self.fixture.path("state/haul/serve/jobs"))
     }
 
     /// Returns the number of bytes of `sink` that need not travel again: in complete files, and in
@@ -120,7 +120,7 @@ impl Desk {
     /// than the rest.
     #[track_caller]
     pub(super) fn finish(&self, words: &[&str], durable: u64, wire: &str) -> Value {
-        let summary = whole(&self.bed.run(words));
+        let summary = whole(&self.fixture.run(words));
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
         assert!(spared >= durable, "of {durable} bytes only {spared} were spared: {summary}");
         let travelled = summary["wire"][wire].as_u64().unwrap();
@@ -135,14 +135,14 @@ impl Desk {
     pub(super) fn assert_whole(&self, to: &str, jobs: usize) {
         // The client learns that all files have arrived before the server has cleaned up.
         wait_until("the end of the job", || self.jobs().len() == jobs);
-        assert_alike(&self.source(), &self.bed.path("in").join(to).join("data"));
-        assert_no_strays(&self.bed.path("in").join(to));
+        assert_alike(&self.source(), &self.fixture.path("in").join(to).join("data"));
+        assert_no_strays(&self.fixture.path("in").join(to));
     }
 }
 
 /// Returns the summary of a job that completed.
 #[track_caller]
-pub(super) fn whole(ended: &Ended) -> Value {
+pub(super) fn whole(ended: &RunResult) -> Value {
     assert_ended(ended, 0);
     let summary: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
     assert_eq!((&summary["event"], &summary["whole"]), (&"summary".into(), &true.into()), "{summary}");
@@ -159,7 +159,7 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns true if the session of the job has released its lock cleanly.
-pub(super) fn is_let_go(job: &Path) -> bool {
+pub(super) fn is_unlocked(job: &Path) -> bool {
     fs::metadata(job.join("lock")).is_ok_and(|lock| lock.len() == 0)
 }
 
@@ -172,19 +172,19 @@ fn age(job: &Path, ago: Duration) {
 }
 
 #[test]
-fn a_sending_goes_on_when_its_client_was_killed() {
-    let desk = Desk::new("");
+fn a_send_resumes_after_its_client_was_killed() {
+    let desk = ServerFixture::new("");
     let _server = desk.serve();
     desk.cut_off("one.ticket", ":x");
-    let durable = desk.durable(&desk.jobs()[0], &desk.bed.path("in/x/data"));
+    let durable = desk.durable(&desk.jobs()[0], &desk.fixture.path("in/x/data"));
     assert!(durable >= LOGGED * OBJECT);
     desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
     desk.assert_whole("x", 0);
 }
 
 #[test]
-fn a_sending_goes_on_when_its_server_was_killed_and_is_back() {
-    let desk = Desk::new("");
+fn a_send_resumes_after_its_server_was_killed_and_restarted() {
+    let desk = ServerFixture::new("");
     let server = desk.serve();
     let client = desk.halted("one.ticket", ":x");
     drop(server);
@@ -192,8 +192,8 @@ fn a_sending_goes_on_when_its_server_was_killed_and_is_back() {
     let ended = client.wait_with_output().unwrap();
     assert!(!ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let jobs = desk.jobs();
-    assert!(jobs.len() == 1 && !is_let_go(&jobs[0]), "nobody let go of it: {jobs:?}");
-    let durable = desk.durable(&jobs[0], &desk.bed.path("in/x/data"));
+    assert!(jobs.len() == 1 && !is_unlocked(&jobs[0]), "the job is still locked: {jobs:?}");
+    let durable = desk.durable(&jobs[0], &desk.fixture.path("in/x/data"));
     assert!(durable >= LOGGED * OBJECT);
     let _server = desk.serve();
     desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
@@ -202,10 +202,10 @@ fn a_sending_goes_on_when_its_server_was_killed_and_is_back() {
 
 /// A fetch keeps its log at the sink, whatever connection leads to the source.
 #[test]
-fn a_fetching_goes_on_when_either_side_was_killed() {
+fn a_fetch_resumes_after_either_side_was_killed() {
     for kills_server in [false, true] {
         let slow = format!("rate = '{SLOWLY}'");
-        let desk = Desk::new(&slow);
+        let desk = ServerFixture::new(&slow);
         let mut server = desk.serve();
         let words = [
             "fetch",
@@ -218,9 +218,10 @@ fn a_fetching_goes_on_when_either_side_was_killed() {
             "x",
         ];
         let client = desk.start(&words);
-        let sink = desk.bed.path("x/data");
-        let jobs =
-            || entries(&desk.bed.path("state/haul/jobs")).into_iter().filter(|job| job.join("log").exists());
+        let sink = desk.fixture.path("x/data");
+        let jobs = || {
+            entries(&desk.fixture.path("state/haul/jobs")).into_iter().filter(|job| job.join("log").exists())
+        };
         wait_until("a log", || jobs().any(|job| logged_bytes(&job, &sink) >= LOGGED * OBJECT));
         kill_process(Pid::from_child(&client), Signal::STOP).unwrap();
         if kills_server {
@@ -238,56 +239,56 @@ fn a_fetching_goes_on_when_either_side_was_killed() {
         let _server = desk.serve();
         desk.finish(&words, durable, "in");
         assert_alike(&desk.source(), &sink);
-        assert_no_strays(&desk.bed.path("x"));
+        assert_no_strays(&desk.fixture.path("x"));
         assert_eq!(jobs().count(), 0);
     }
 }
 
 #[test]
-fn nobody_goes_on_with_the_job_of_another_ticket_or_learns_of_it() {
-    let desk = Desk::new("");
+fn a_job_is_invisible_to_other_tickets() {
+    let desk = ServerFixture::new("");
     let _server = desk.serve();
     let halted = desk.halted("one.ticket", ":x");
     let jobs = desk.jobs();
     // With another ticket, the same command sends all bytes and reveals nothing about the other
     // session.
-    let other = desk.bed.run(&desk.sending("other.ticket", ":x", &[]));
+    let other = desk.fixture.run(&desk.sending("other.ticket", ":x", &[]));
     assert_eq!(whole(&other)["bytes_of_earlier_runs"], 0, "{other:#?}");
-    assert!(!other.err.contains("at this job"), "{other:#?}");
+    assert!(!other.err.contains("is held by"), "{other:#?}");
     wait_until("the end of the other job", || desk.jobs() == jobs);
-    let left = files_beneath(&desk.bed.path("in/x")).iter().filter(|path| is_temporary(path)).count();
+    let left = files_beneath(&desk.fixture.path("in/x")).iter().filter(|path| is_temporary(path)).count();
     assert!(left > 0, "nothing of it was touched");
     // With the same ticket it is the same job, and the client learns nothing else.
-    let same = desk.bed.run(&desk.sending("one.ticket", ":x", &[]));
+    let same = desk.fixture.run(&desk.sending("one.ticket", ":x", &[]));
     assert_ended(&same, 2);
-    assert!(same.err.contains("another session is at this job"), "{same:#?}");
+    assert!(same.err.contains("the job is held by another session"), "{same:#?}");
     assert!(!same.err.contains("state") && !same.err.contains("process"), "{same:#?}");
     kill(halted);
-    wait_until("the end of the session", || desk.jobs().iter().all(|job| is_let_go(job)));
-    whole(&desk.bed.run(&desk.sending("one.ticket", ":x", &[])));
+    wait_until("the end of the session", || desk.jobs().iter().all(|job| is_unlocked(job)));
+    whole(&desk.fixture.run(&desk.sending("one.ticket", ":x", &[])));
     desk.assert_whole("x", 0);
 }
 
 #[test]
-fn more_jobs_than_may_be_kept_begin_anew_and_the_log_says_so() {
-    let desk = Desk::new("log-jobs = 1");
+fn jobs_above_the_limit_are_not_logged_and_restart() {
+    let desk = ServerFixture::new("log-jobs = 1");
     let server = desk.serve();
     desk.cut_off("one.ticket", ":x");
-    let durable = desk.durable(&desk.jobs()[0], &desk.bed.path("in/x/data"));
+    let durable = desk.durable(&desk.jobs()[0], &desk.fixture.path("in/x/data"));
     // A second job is interrupted and starts again from the beginning: the server keeps nothing of
     // it, under either ticket.
     let slowly = format!("--rate={SLOWLY}");
     let child = desk.start(&desk.sending("other.ticket", ":y", &[&slowly]));
-    let line = server.says("as many jobs that were cut off are kept as may be, 1");
-    assert!(line.contains("session ") && line.contains("can't be gone on with"), "{line}");
-    let unfinished = || files_beneath(&desk.bed.path("in/y")).iter().any(|path| is_temporary(path));
+    let line = server.wait_for_log("the logs of 1 interrupted jobs are kept");
+    assert!(line.contains("session ") && line.contains("cannot be resumed"), "{line}");
+    let unfinished = || files_beneath(&desk.fixture.path("in/y")).iter().any(|path| is_temporary(path));
     wait_until("a file", unfinished);
     kill(child);
     let session = line.split(": ").nth(1).unwrap();
-    while !server.says(session).contains("not finished") {}
-    assert!(!unfinished(), "what can't be gone on with does not stay");
+    while !server.wait_for_log(session).contains("incomplete") {}
+    assert!(!unfinished(), "data of a job that cannot be resumed is removed");
     assert_eq!(desk.jobs().len(), 1);
-    let summary = whole(&desk.bed.run(&desk.sending("other.ticket", ":y", &[])));
+    let summary = whole(&desk.fixture.run(&desk.sending("other.ticket", ":y", &[])));
     assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
     desk.assert_whole("y", 1);
     // The first job resumes, and then frees its slot for another job.
@@ -298,18 +299,18 @@ fn more_jobs_than_may_be_kept_begin_anew_and_the_log_says_so() {
 }
 
 #[test]
-fn logs_that_would_take_more_than_they_may_are_not_kept() {
-    let desk = Desk::new("log-quota = '20K'");
+fn logs_above_the_quota_are_not_kept() {
+    let desk = ServerFixture::new("log-quota = '20K'");
     let server = desk.serve();
-    let summary = whole(&desk.bed.run(&desk.sending("one.ticket", ":x", &[])));
+    let summary = whole(&desk.fixture.run(&desk.sending("one.ticket", ":x", &[])));
     assert_eq!(summary["bytes_of_earlier_runs"], 0);
-    server.says("take as much as they may, 20480 bytes");
+    server.wait_for_log("use all of 20480 bytes");
     desk.assert_whole("x", 0);
 }
 
 #[test]
-fn jobs_with_which_nobody_goes_on_are_forgotten_with_what_came_of_them() {
-    let desk = Desk::new("");
+fn expired_jobs_are_deleted_with_their_partial_files() {
+    let desk = ServerFixture::new("");
     let server = desk.serve();
     desk.cut_off("one.ticket", ":x");
     let young = desk.jobs();
@@ -321,36 +322,39 @@ fn jobs_with_which_nobody_goes_on_are_forgotten_with_what_came_of_them() {
     for job in &jobs {
         age(job, if young.contains(job) { DAY * 13 } else { DAY * 15 });
     }
-    let server = desk.bed.serve_config("serve.toml");
-    server.says("nobody went on with are forgotten: 1");
+    let server = desk.fixture.serve_config("serve.toml");
+    server.wait_for_log("deleted expired jobs: 1");
     assert_eq!(desk.jobs(), young);
-    assert_no_strays(&desk.bed.path("in/y"));
-    server.says("listening at");
-    let durable = desk.durable(&young[0], &desk.bed.path("in/x/data"));
+    assert_no_strays(&desk.fixture.path("in/y"));
+    server.wait_for_log("listening on");
+    let durable = desk.durable(&young[0], &desk.fixture.path("in/x/data"));
     desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
     desk.assert_whole("x", 0);
     // A client that returns too late starts from the beginning.
-    assert_eq!(whole(&desk.bed.run(&desk.sending("other.ticket", ":y", &[])))["bytes_of_earlier_runs"], 0);
+    assert_eq!(
+        whole(&desk.fixture.run(&desk.sending("other.ticket", ":y", &[])))["bytes_of_earlier_runs"],
+        0
+    );
     desk.assert_whole("y", 0);
 }
 
 #[test]
-fn a_server_looks_for_old_jobs_while_it_serves() {
-    let desk = Desk::new("log-age = '1s'");
+fn a_running_server_deletes_expired_jobs() {
+    let desk = ServerFixture::new("log-age = '1s'");
     let server = desk.serve();
     desk.cut_off("one.ticket", ":x");
-    server.says("nobody went on with are forgotten: 1");
+    server.wait_for_log("deleted expired jobs: 1");
     assert!(desk.jobs().is_empty());
-    assert_no_strays(&desk.bed.path("in"));
+    assert_no_strays(&desk.fixture.path("in"));
 }
 
 /// Such a ticket is valid while its server runs, and so are the files of its interrupted jobs.
 #[test]
-fn a_ticket_that_ends_with_its_server_leaves_nothing_behind() {
-    let desk = Desk::new("");
-    let server = desk.bed.serve(&["--root", "in"]);
+fn jobs_of_a_temporary_ticket_are_deleted_with_its_server() {
+    let desk = ServerFixture::new("");
+    let server = desk.fixture.serve(&["--root", "in"]);
     desk.cut_off("ticket", ":x");
-    let durable = desk.durable(&desk.jobs()[0], &desk.bed.path("in/x/data"));
+    let durable = desk.durable(&desk.jobs()[0], &desk.fixture.path("in/x/data"));
     desk.finish(&desk.sending("ticket", ":x", &[]), durable, "out");
     desk.assert_whole("x", 0);
     desk.cut_off("ticket", ":y");
@@ -360,26 +364,33 @@ fn a_ticket_that_ends_with_its_server_leaves_nothing_behind() {
     kill(halted);
     assert_eq!(server.status(), Some(0));
     assert!(desk.jobs().is_empty());
-    assert_no_strays(&desk.bed.path("in"));
+    assert_no_strays(&desk.fixture.path("in"));
 }
 
 #[test]
-fn no_log_is_kept_where_clients_could_write_it() {
-    let desk = Desk::new("");
-    let named =
-        desk.bed.run(&["serve", "--listen", "127.0.0.1:0", "--root", ".", "--state-dir", "state/of/mine"]);
+fn no_log_is_kept_in_a_directory_open_to_clients() {
+    let desk = ServerFixture::new("");
+    let named = desk.fixture.run(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--root",
+        ".",
+        "--state-dir",
+        "state/of/mine",
+    ]);
     assert_ended(&named, 2);
     assert!(named.err.contains("open to clients") && named.err.contains("--state-dir"), "{named:#?}");
     assert_eq!(named.out, "", "no ticket is printed for what does not serve");
-    let server = desk.bed.serve(&["--root", "."]);
-    assert!(server.says("open to clients").contains("begins anew"));
-    whole(&desk.bed.run(&desk.sending("ticket", ":in/x", &[])));
+    let server = desk.fixture.serve(&["--root", "."]);
+    assert!(server.wait_for_log("open to clients").contains("restart from the beginning"));
+    whole(&desk.fixture.run(&desk.sending("ticket", ":in/x", &[])));
     desk.assert_whole("x", 0);
-    assert!(!desk.bed.path("state/haul/serve").exists());
+    assert!(!desk.fixture.path("state/haul/serve").exists());
     drop(server);
     // If no job may be kept, the server creates no log store.
-    let server = desk.bed.serve(&["--root", "in", "--log-jobs=0"]);
-    whole(&desk.bed.run(&desk.sending("ticket", ":y", &[])));
+    let server = desk.fixture.serve(&["--root", "in", "--log-jobs=0"]);
+    whole(&desk.fixture.run(&desk.sending("ticket", ":y", &[])));
     drop(server);
-    assert!(!desk.bed.path("state/haul/serve").exists());
+    assert!(!desk.fixture.path("state/haul/serve").exists());
 }

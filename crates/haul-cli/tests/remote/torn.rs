@@ -1,9 +1,9 @@
 //! Transfers of a source that is modified in place meanwhile, with its modification time set back.
 //! Only the change time shows the modification, but a new mode updates it as well.
 
-use super::ends::{WAYS, bring};
-use super::{Bed, assert_ended};
-use crate::faults::bed::HOLD;
+use super::ends::{DIRECTIONS, transfer};
+use super::{Fixture, assert_ended};
+use crate::faults::fixture::HOLD;
 use haul_lab::faults::{FaultFs, Rules};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::wait_until;
@@ -31,35 +31,35 @@ fn restrict(file: &Path) {
 /// The complete contents of the original file arrive, and the sender reports that its path now
 /// names another file.
 #[test]
-fn a_source_that_another_file_replaces_is_reported_by_its_sender() {
+fn a_replaced_source_is_reported_by_the_sender() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
-    let bed = Bed::new();
-    bed.file("data/f", LEN);
-    bed.file("new", 1000);
-    fs::create_dir(bed.path("view")).unwrap();
-    let before = fs::read(bed.path("data/f")).unwrap();
+    let fixture = Fixture::new();
+    fixture.file("data/f", LEN);
+    fixture.file("new", 1000);
+    fs::create_dir(fixture.path("view")).unwrap();
+    let before = fs::read(fixture.path("data/f")).unwrap();
     let rules = format!("f read 524288.. delay {HOLD} times 1");
-    let view = FaultFs::mount(&bed.path("data"), &bed.path("view"), rules.parse().unwrap()).unwrap();
+    let view = FaultFs::mount(&fixture.path("data"), &fixture.path("view"), rules.parse().unwrap()).unwrap();
     let options = ["--object-size=64K", "--streams=1"];
-    let (source, into) = (bed.path("view/f"), bed.path("into"));
+    let (source, into) = (fixture.path("view/f"), fixture.path("into"));
     fs::create_dir(&into).unwrap();
     let ended = thread::scope(|scope| {
-        let running = scope.spawn(|| bring(&bed, WAYS[0], &options, &source, &into));
+        let running = scope.spawn(|| transfer(&fixture, DIRECTIONS[0], &options, &source, &into));
         wait_until("the held read", || !view.fired().is_empty());
-        fs::rename(bed.path("new"), bed.path("data/f")).unwrap();
-        view.let_go();
+        fs::rename(fixture.path("new"), fixture.path("data/f")).unwrap();
+        view.release();
         running.join().unwrap()
     });
     assert_ended(&ended, 0);
-    assert!(ended.err.contains("f' names another file, or none, since it was sent"), "{ended:?}");
+    assert!(ended.err.contains("f' was replaced or removed since it was sent"), "{ended:?}");
     assert!(fs::read(into.join("f")).unwrap() == before);
     view.close();
 }
 
 #[test]
-fn what_arrives_is_one_state_of_a_source_that_is_written_to() {
+fn a_source_written_during_transfer_arrives_consistent_or_fails() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
@@ -69,34 +69,36 @@ fn what_arrives_is_one_state_of_a_source_that_is_written_to() {
         &["--verify=stream", "-a", "md5", "--granularity=file"],
         &["--verify=stream", "-a", "crc32", "--granularity=file"],
     ];
-    for (way, form) in WAYS.into_iter().flat_map(|way| forms.map(|form| (way, form))) {
+    for (direction, form) in DIRECTIONS.into_iter().flat_map(|direction| forms.map(|form| (direction, form)))
+    {
         for (change, is_torn) in [(tear as fn(&Path), true), (restrict, false)] {
-            let bed = Bed::new();
-            bed.file("data/f", LEN);
-            fs::create_dir(bed.path("view")).unwrap();
+            let fixture = Fixture::new();
+            fixture.file("data/f", LEN);
+            fs::create_dir(fixture.path("view")).unwrap();
             let rules = format!("f read 524288.. delay {HOLD} times 1");
-            let view = FaultFs::mount(&bed.path("data"), &bed.path("view"), rules.parse().unwrap()).unwrap();
+            let view =
+                FaultFs::mount(&fixture.path("data"), &fixture.path("view"), rules.parse().unwrap()).unwrap();
             let options = [&["--object-size=64K", "--streams=1"], form].concat();
-            let (source, into) = (bed.path("view/f"), bed.path("into"));
+            let (source, into) = (fixture.path("view/f"), fixture.path("into"));
             fs::create_dir(&into).unwrap();
             let ended = thread::scope(|scope| {
-                let running = scope.spawn(|| bring(&bed, way, &options, &source, &into));
+                let running = scope.spawn(|| transfer(&fixture, direction, &options, &source, &into));
                 wait_until("the held read", || !view.fired().is_empty());
-                change(&bed.path("data/f"));
-                view.let_go();
+                change(&fixture.path("data/f"));
+                view.release();
                 running.join().unwrap()
             });
             view.set_rules(Rules::default());
-            let what = format!("{way:?} {form:?}, torn: {is_torn}: {ended:?}");
+            let what = format!("{direction:?} {form:?}, torn: {is_torn}: {ended:?}");
             if is_torn {
                 assert_ended(&ended, 1);
                 assert!(ended.err.contains("f: changed while it was read"), "{what}");
                 assert!(!into.join("f").exists(), "{what}");
-                assert_ended(&bring(&bed, way, &options, &source, &into), 0);
+                assert_ended(&transfer(&fixture, direction, &options, &source, &into), 0);
             } else {
                 assert_ended(&ended, 0);
             }
-            assert!(fs::read(into.join("f")).unwrap() == fs::read(bed.path("data/f")).unwrap(), "{what}");
+            assert!(fs::read(into.join("f")).unwrap() == fs::read(fixture.path("data/f")).unwrap(), "{what}");
             view.close();
         }
     }

@@ -1,6 +1,6 @@
 //! Damage that cannot be repaired: the file stays unchanged, byte for byte, and haul reports it.
 
-use super::{assert_whole, bed, killed_at_each, rot, run};
+use super::{assert_whole, fixture, killed_at_each, rot, run};
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::traced;
@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 
 #[test]
 fn the_same_damage_in_every_replica_leaves_the_file() {
-    let home = bed();
+    let home = fixture();
     let dir = home.path();
     for name in ["data/big", "a/data/big", "b/data/big"] {
         rot(&dir.join(name), |bytes| bytes[70_000] ^= 1);
@@ -28,7 +28,7 @@ fn the_same_damage_in_every_replica_leaves_the_file() {
 
 #[test]
 fn bad_arguments_and_bad_waybills_repair_nothing() {
-    let home = bed();
+    let home = fixture();
     let dir = home.path();
     rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
     let before = fs::read(dir.join("data/big")).unwrap();
@@ -59,7 +59,7 @@ fn bad_arguments_and_bad_waybills_repair_nothing() {
 
 #[test]
 fn links_out_of_root_and_replica_are_not_followed() {
-    let home = bed();
+    let home = fixture();
     let dir = home.path();
     fs::rename(dir.join("data/sub"), dir.join("moved")).unwrap();
     rot(&dir.join("moved/x y"), |bytes| bytes[0] ^= 1);
@@ -75,15 +75,15 @@ fn links_out_of_root_and_replica_are_not_followed() {
     fs::rename(dir.join("a/data/sub"), dir.join("right")).unwrap();
     symlink(dir.join("right"), dir.join("a/data/sub")).unwrap();
     let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
-    assert_eq!(ended.1, "'data/sub/x y': left as it was: no replica has the right bytes 0-5000\n");
+    assert_eq!(ended.1, "'data/sub/x y': not repaired: no replica has the correct bytes 0-5000\n");
 }
 
 #[test]
-fn storage_that_flips_what_it_is_given_is_caught() {
+fn bits_flipped_by_the_storage_are_detected() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
-    let home = bed();
+    let home = fixture();
     let dir = home.path();
     rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1);
     let before = fs::read(dir.join("data/big")).unwrap();
@@ -94,7 +94,7 @@ fn storage_that_flips_what_it_is_given_is_caught() {
     let faults = FaultFs::mount(&dir.join("store"), &dir.join("view"), rules.parse().unwrap()).unwrap();
     let ended = run(dir, &["repair", "w", "view", "--from", "a"]);
     assert_eq!(ended.0, Some(1), "{ended:?}");
-    assert!(ended.1.contains("not right when it was read back, in bytes 262144-327680"), "{ended:?}");
+    assert!(ended.1.contains("read-back of the repaired file differs in bytes 262144-327680"), "{ended:?}");
     assert!(fs::read(dir.join("store/data/big")).unwrap() == before);
     assert!(!faults.fired().is_empty(), "the fault is real");
     faults.set_rules("*haul-repair* write .. errno ENOSPC".parse().unwrap());
@@ -109,11 +109,11 @@ fn storage_that_flips_what_it_is_given_is_caught() {
 }
 
 #[test]
-fn killed_at_any_call_the_file_is_as_it_was_or_whole() {
+fn repair_killed_at_any_call_leaves_the_file_old_or_repaired() {
     if !met_or_skip(&[traced::NEED]) {
         return;
     }
-    let home = bed();
+    let home = fixture();
     let dir = home.path();
     let path = dir.join("data/big");
     let right = fs::read(&path).unwrap();

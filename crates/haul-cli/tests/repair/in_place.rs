@@ -1,7 +1,7 @@
 //! In-place repair: the same file under all its names, either complete or unchanged. A journal
 //! exists while it is neither.
 
-use super::{BIG, assert_whole, bed, bytes, killed_at_each, rot, run};
+use super::{BIG, assert_whole, bytes, fixture, killed_at_each, rot, run};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_lab::traced;
@@ -18,8 +18,8 @@ pub(super) fn journals(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_of_several_names_is_repaired_under_all_of_them() {
-    let home = bed();
+fn a_hard_linked_file_is_repaired_under_all_names() {
+    let home = fixture();
     let dir = home.path();
     fs::hard_link(dir.join("data/big"), dir.join("second")).unwrap();
     let inode = fs::metadata(dir.join("second")).unwrap().ino();
@@ -41,8 +41,8 @@ fn a_file_of_several_names_is_repaired_under_all_of_them() {
 /// The modification may have been intended for any of the names, so that haul does not revert it
 /// for all names by default.
 #[test]
-fn a_modified_file_of_several_names_is_put_back_only_in_place_and_by_request() {
-    let home = bed();
+fn a_modified_hard_linked_file_is_restored_only_with_in_place() {
+    let home = fixture();
     let dir = home.path();
     fs::hard_link(dir.join("data/big"), dir.join("second")).unwrap();
     let meant = bytes(BIG, 3);
@@ -50,7 +50,10 @@ fn a_modified_file_of_several_names_is_put_back_only_in_place_and_by_request() {
     let args = ["repair", "w", ".", "--from", "a", "--modified", "--keep-damaged", "kept"];
     let ended = run(dir, &args);
     assert_eq!(ended.0, Some(1));
-    assert!(ended.1.contains("it has 2 names, and would change under all of them; --in-place"), "{ended:?}");
+    assert!(
+        ended.1.contains("the file has 2 names and would change under all of them; use --in-place"),
+        "{ended:?}"
+    );
     assert!(fs::read(dir.join("second")).unwrap() == meant);
     assert_eq!(run(dir, &[&args[..], &["--in-place"]].concat()).0, Some(0));
     assert_whole(dir);
@@ -59,20 +62,20 @@ fn a_modified_file_of_several_names_is_put_back_only_in_place_and_by_request() {
 }
 
 #[test]
-fn every_shape_of_damage_is_mended_in_the_file_itself() {
+fn every_kind_of_damage_is_repaired_in_place() {
     type Change = fn(&mut Vec<u8>);
     let changes: [(&str, Change, &[&str]); 7] = [
         ("one bit", |bytes| bytes[BIG - 1] ^= 1, &[]),
         ("zeroed", |bytes| bytes[100_000..140_000].fill(0), &[]),
         ("all of it", |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 1), &[]),
         ("two places", |bytes| (bytes[1], bytes[400_000]) = (!bytes[1], !bytes[400_000]), &[]),
-        ("cut off", |bytes| bytes.truncate(65_537), &["--modified"]),
+        ("truncated", |bytes| bytes.truncate(65_537), &["--modified"]),
         ("empty", Vec::clear, &["--modified"]),
         ("longer", |bytes| bytes.extend_from_slice(&[7; 200_001]), &["--modified"]),
     ];
     for (name, change, more) in changes {
         for waybill in ["w", "serial"] {
-            let home = bed();
+            let home = fixture();
             let dir = home.path();
             let path = dir.join("data/big");
             let sum = ["sum", "-r", "-a", "md5", "--waybill", "serial", "data"];
@@ -105,7 +108,7 @@ fn every_shape_of_damage_is_mended_in_the_file_itself() {
 
 /// A write removes setuid, setgid and capabilities from a program.
 #[test]
-fn all_that_belongs_to_a_file_stays_in_place_and_is_carried_over_beside() {
+fn repair_preserves_all_metadata_of_the_file() {
     if !met_or_skip(&[
         Need::Root,
         Need::Program("setfacl"),
@@ -115,7 +118,7 @@ fn all_that_belongs_to_a_file_stays_in_place_and_is_carried_over_beside() {
         return;
     }
     for in_place in [true, false] {
-        let home = bed();
+        let home = fixture();
         let dir = home.path();
         let path = dir.join("data/big");
         chown(&path, Some(7), Some(8)).unwrap();
@@ -147,8 +150,8 @@ fn all_that_belongs_to_a_file_stays_in_place_and_is_carried_over_beside() {
 }
 
 #[test]
-fn replicas_that_are_damaged_elsewhere_heal_a_file_in_place_together() {
-    let home = bed();
+fn damaged_replicas_complement_each_other_in_place() {
+    let home = fixture();
     let dir = home.path();
     rot(&dir.join("data/big"), |bytes| bytes[..200_000].fill(7));
     rot(&dir.join("a/data/big"), |bytes| bytes[70_000] ^= 1);
@@ -160,11 +163,11 @@ fn replicas_that_are_damaged_elsewhere_heal_a_file_in_place_together() {
 }
 
 #[test]
-fn killed_at_any_call_the_next_repair_finishes_or_undoes_it() {
+fn in_place_repair_killed_at_any_call_is_completed_or_undone() {
     if !met_or_skip(&[traced::NEED]) {
         return;
     }
-    let home = bed();
+    let home = fixture();
     let dir = home.path();
     let path = dir.join("data/big");
     let right = fs::read(&path).unwrap();
@@ -180,7 +183,7 @@ fn killed_at_any_call_the_next_repair_finishes_or_undoes_it() {
             half += 1;
             let verified = run(dir, &["verify", "w", "."]);
             assert!(
-                verified.1.contains("; a repair in place of it was cut off: haul repair"),
+                verified.1.contains("; an in-place repair was interrupted; run haul repair"),
                 "{point}: {verified:?}"
             );
         }
@@ -212,7 +215,7 @@ fn killed_at_any_call_the_next_repair_finishes_or_undoes_it() {
 /// Two files had the same length and time, and one was then linked over the other. In earlier
 /// versions the only correct data of one file was replaced by that of the other.
 #[test]
-fn a_file_that_is_another_entry_as_well_is_not_written_into() {
+fn a_file_shared_with_another_entry_is_not_written_in_place() {
     for more in [&[][..], &["--in-place"]] {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path();
@@ -246,7 +249,7 @@ fn a_file_that_is_another_entry_as_well_is_not_written_into() {
 /// In earlier versions the first name was reported as left, with status 1, although all data was
 /// right when the repair ended.
 #[test]
-fn a_file_whose_bytes_a_replica_has_under_its_other_name_is_left_under_no_name() {
+fn replica_data_under_another_hard_link_repairs_all_names() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     fs::create_dir(dir.join("data")).unwrap();
@@ -281,7 +284,7 @@ fn a_file_whose_bytes_a_replica_has_under_its_other_name_is_left_under_no_name()
 
 /// In earlier versions the further name was left, because its first name was created after it.
 #[test]
-fn a_further_name_is_made_although_a_later_section_has_its_first_name() {
+fn a_hard_link_is_created_if_its_first_name_is_in_a_later_section() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     fs::create_dir(dir.join("src")).unwrap();
@@ -306,7 +309,7 @@ fn a_further_name_is_made_although_a_later_section_has_its_first_name() {
 /// In earlier versions the first name got a repaired file of its own, with status 0, and the
 /// further name still named the damaged one.
 #[test]
-fn a_further_name_follows_its_first_name_to_a_repaired_file() {
+fn hard_links_follow_the_repaired_file() {
     for more in [&[][..], &["--in-place"]] {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path();
@@ -335,7 +338,7 @@ fn a_further_name_follows_its_first_name_to_a_repaired_file() {
 /// A link from one directory of the root to another makes one file name reachable through two
 /// entries.
 #[test]
-fn a_name_that_is_another_entry_as_well_is_not_replaced() {
+fn a_name_reachable_through_another_entry_is_not_replaced() {
     for more in [&[][..], &["--in-place"]] {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path();

@@ -1,11 +1,11 @@
 //! `haul repair`: all kinds of damage are repaired, and no file gets worse.
 
 mod bad;
-mod cut_off;
-mod drawn;
+mod generated;
 mod in_place;
-mod mended;
+mod interrupted;
 pub(crate) mod refused;
+mod repaired;
 mod root;
 mod shared;
 
@@ -64,7 +64,7 @@ const BIG: usize = 700_000;
 
 /// Creates the tree `data` with its waybill `w`, and the replicas `a` and `b` of the directory
 /// around it.
-fn bed() -> TempDir {
+fn fixture() -> TempDir {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     fs::create_dir_all(dir.join("data/sub")).unwrap();

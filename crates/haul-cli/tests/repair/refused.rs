@@ -2,7 +2,7 @@
 //! Each file stays unchanged, and haul names it with the reason.
 
 use super::{BIG, bytes, rot, run};
-use crate::faults::bed::{Ended, Running, copy_haul};
+use crate::faults::fixture::{RunResult, Running, copy_haul};
 use haul_lab::mounts::{Access, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
@@ -18,11 +18,11 @@ const NOBODY: u32 = 65534;
 
 /// Creates the usual test directory with a copy of the binary, accessible to all users. The user
 /// owns `data`, two of its files, and `data/sub`.
-fn bed_of_user() -> Option<tempfile::TempDir> {
+fn user_fixture() -> Option<tempfile::TempDir> {
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
         return None;
     }
-    let home = super::bed();
+    let home = super::fixture();
     set_mode(home.path(), 0o755);
     copy_haul(&home.path().join("haul"));
     for name in ["data", "data/big", "data/sub", "data/sub/x y"] {
@@ -36,7 +36,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 /// Runs `haul repair` as that user.
-fn repair_as_user(dir: &Path, more: &[&str]) -> Ended {
+fn repair_as_user(dir: &Path, more: &[&str]) -> RunResult {
     let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
     let mut command = Command::new("setpriv");
     command.args([&*user, &*group, "--clear-groups", "--"]).arg(dir.join("haul"));
@@ -44,15 +44,15 @@ fn repair_as_user(dir: &Path, more: &[&str]) -> Ended {
 }
 
 #[test]
-fn what_a_user_may_not_write_or_read_is_named_and_stays() {
-    let Some(home) = bed_of_user() else { return };
+fn files_without_permission_are_reported_and_unchanged() {
+    let Some(home) = user_fixture() else { return };
     let dir = home.path();
     let big = dir.join("data/big");
     rot(&big, |bytes| bytes[70_000] ^= 1);
     let before = fs::read(&big).unwrap();
     let left = |more: &[&str], words: &str| {
         let ended = repair_as_user(dir, more);
-        let line = format!("'data/big': left as it was: {words}\n");
+        let line = format!("'data/big': not repaired: {words}\n");
         assert_eq!((ended.code, &*ended.stdout), (Some(1), &*line), "{more:?}: {ended:?}");
         assert!(fs::read(&big).unwrap() == before);
         let names = fs::read_dir(dir.join("data")).unwrap().flatten();
@@ -61,26 +61,29 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
     // The directory is not writable: haul can create neither a file next to the damaged one nor a
     // journal.
     set_mode(&dir.join("data"), 0o555);
-    left(&[], "cannot make a file beside it: Permission denied");
-    left(&["--in-place"], "cannot write a journal of what is replaced: Permission denied");
+    left(&[], "cannot create a temporary file: Permission denied");
+    left(&["--in-place"], "cannot write the journal of the replaced bytes: Permission denied");
     set_mode(&dir.join("data"), 0o755);
     // The file is not writable.
     set_mode(&big, 0o444);
-    left(&["--in-place"], "cannot open it for writing: Permission denied");
+    left(&["--in-place"], "cannot open the file for writing: Permission denied");
     set_mode(&big, 0);
     let ended = repair_as_user(dir, &[]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stdout.starts_with("'data/big': left as it was: "), "{ended:?}");
+    assert!(ended.stdout.starts_with("'data/big': not repaired: "), "{ended:?}");
     assert!(ended.stdout.contains("Permission denied"), "{ended:?}");
     // The file belongs to another user and is writable for all: only its owner can set its times.
     set_mode(&big, 0o666);
     chown(&big, Some(0), Some(0)).unwrap();
-    left(&["--in-place"], "cannot set its times, which writing moves: Operation not permitted");
-    left(&[], "cannot give the repaired file its owner: Operation not permitted");
+    left(&["--in-place"], "cannot restore the times of the file: Operation not permitted");
+    left(&[], "cannot set the owner of the repaired file: Operation not permitted");
     chown(&big, Some(NOBODY), Some(NOBODY)).unwrap();
     // The replica is not readable.
     set_mode(&dir.join("a/data/big"), 0);
-    left(&[], "no replica has the right bytes 65536-131072; 'a' can't be read there: Permission denied");
+    left(
+        &[],
+        "no replica has the correct bytes 65536-131072; cannot read the file in 'a': Permission denied",
+    );
     set_mode(&dir.join("a/data/big"), 0o644);
     for more in [&[][..], &["--in-place"]] {
         rot(&big, |bytes| bytes[..100].fill(1));
@@ -94,8 +97,8 @@ fn what_a_user_may_not_write_or_read_is_named_and_stays() {
 /// A user who may write in a directory could leave a journal there that makes root write into one
 /// of root's files.
 #[test]
-fn a_journal_that_another_user_made_is_not_followed() {
-    let Some(home) = bed_of_user() else { return };
+fn a_journal_of_another_user_is_not_replayed() {
+    let Some(home) = user_fixture() else { return };
     let dir = home.path();
     let store = dir.join("data");
     rot(&store.join("big"), |bytes| bytes[0] ^= 1);
@@ -104,7 +107,7 @@ fn a_journal_that_another_user_made_is_not_followed() {
     chown(store.join(&name), Some(NOBODY), Some(NOBODY)).unwrap();
     let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
     assert_eq!(ended.0, Some(1));
-    assert!(ended.1.contains("another user made it"), "{ended:?}");
+    assert!(ended.1.contains("created by another user"), "{ended:?}");
     fs::remove_file(store.join(&name)).unwrap();
     symlink(dir.join("w"), store.join(&name)).unwrap();
     let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
@@ -135,7 +138,7 @@ fn nearly_full() -> Option<(SmallFs, tempfile::TempDir)> {
 }
 
 #[test]
-fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() {
+fn a_full_disk_leaves_the_file_unchanged_and_in_place_succeeds() {
     let Some((small, home)) = nearly_full() else { return };
     let (dir, root) = (home.path(), small.path().join("data"));
     let big = root.join("big");
@@ -146,14 +149,14 @@ fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() 
         (
             8 * MIB,
             &[][..],
-            "no room for a repaired copy of 16.0 MiB beside it: No space left on device; free some, or repair it --in-place",
+            "cannot write a repaired copy of 16.0 MiB next to the file: No space left on device; free space, or use --in-place",
         ),
-        (MIB / 2, &["--in-place"], "cannot write a journal of what is replaced: No space left on device"),
+        (MIB / 2, &["--in-place"], "cannot write the journal of the replaced bytes: No space left on device"),
     ] {
         small.leave(left as u64).unwrap();
         let ended = repair(more);
         assert_eq!(ended.0, Some(1), "{ended:?}");
-        assert!(ended.1.starts_with(&format!("'big': left as it was: {words}")), "{ended:?}");
+        assert!(ended.1.starts_with(&format!("'big': not repaired: {words}")), "{ended:?}");
         assert!(fs::read(&big).unwrap() == before);
         assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "nothing is left beside it");
     }
@@ -165,21 +168,17 @@ fn a_full_disk_leaves_the_file_and_says_what_can_be_done_and_in_place_does_it() 
 }
 
 #[test]
-fn a_read_only_disk_leaves_everything() {
+fn a_read_only_disk_is_reported_and_unchanged() {
     let Some((small, home)) = nearly_full() else { return };
     let (dir, root) = (home.path(), small.path().join("data"));
     let before = fs::read(root.join("big")).unwrap();
     small.set_access(Access::ReadOnly).unwrap();
     for (more, words) in [
-        (&[][..], "cannot make a file beside it: Read-only file system"),
-        (&["--in-place"], "cannot open it for writing: Read-only file system"),
+        (&[][..], "cannot create a temporary file: Read-only file system"),
+        (&["--in-place"], "cannot open the file for writing: Read-only file system"),
     ] {
         let ended = run(dir, &[&["repair", "w", root.to_str().unwrap(), "--from", "a"], more].concat());
-        assert_eq!(
-            (ended.0, &*ended.1),
-            (Some(1), &*format!("'big': left as it was: {words}\n")),
-            "{ended:?}"
-        );
+        assert_eq!((ended.0, &*ended.1), (Some(1), &*format!("'big': not repaired: {words}\n")), "{ended:?}");
     }
     small.set_access(Access::ReadWrite).unwrap();
     assert!(fs::read(root.join("big")).unwrap() == before);
@@ -247,7 +246,7 @@ fn surroundings(dir: &Path) -> Snapshot {
 }
 
 #[test]
-fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
+fn malicious_waybills_neither_read_nor_write_outside_the_root() {
     let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (dir, waybill) = (home.path(), elsewhere.path().join("w"));
     let kept = elsewhere.path().join("kept");
@@ -309,7 +308,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
         for way in ways {
             let ended = repair(path, way);
             assert_eq!(ended.0, Some(1), "{path}: {ended:?}");
-            assert!(ended.1.contains(": left as it was: "), "{path}: {ended:?}");
+            assert!(ended.1.contains(": not repaired: "), "{path}: {ended:?}");
         }
         before.assert_same(&surroundings(dir), Facets::ALL);
     }
@@ -325,7 +324,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
                 &[&["repair", waybill.to_str().unwrap(), "root", "--from", "replica"], way].concat(),
             );
             assert_eq!(ended.0, Some(1), "{entries:?}: {ended:?}");
-            assert!(ended.1.contains(": left as it was: "), "{entries:?}: {ended:?}");
+            assert!(ended.1.contains(": not repaired: "), "{entries:?}: {ended:?}");
         }
         before.assert_same(&surroundings(dir), Facets::ALL);
     }
@@ -342,7 +341,7 @@ fn hostile_waybills_neither_read_nor_write_outside_of_the_root() {
 /// A link of a replica may lead to a secret of the user who runs the repair. The secret would be
 /// copied into a file that other users can read.
 #[test]
-fn links_of_a_replica_are_followed_only_within_it() {
+fn replica_links_are_followed_only_within_the_replica() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     for name in ["root", "replica/inside", "outside"] {
@@ -361,14 +360,14 @@ fn links_of_a_replica_are_followed_only_within_it() {
         assert_eq!(ended.0, Some(i32::from(!comes)), "{path}: {ended:?}");
         assert_eq!(dir.join("root").join(path).exists(), comes, "{path}");
         if !comes {
-            assert!(ended.1.contains("no replica has the right bytes 0-8"), "{path}: {ended:?}");
+            assert!(ended.1.contains("no replica has the correct bytes 0-8"), "{path}: {ended:?}");
         }
     }
 }
 
 #[test]
-fn swapped_files_and_swapped_objects_are_put_right_each_by_its_own_bytes() {
-    let home = super::bed();
+fn swapped_files_and_objects_are_repaired() {
+    let home = super::fixture();
     let dir = home.path();
     let data = dir.join("data");
     fs::write(data.join("other"), bytes(BIG, 99)).unwrap();

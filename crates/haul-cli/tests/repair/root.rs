@@ -1,7 +1,7 @@
 //! ROOT arguments: a wrong one, none, and the first component of all names. Also the state of
 //! directories after a repair.
 
-use super::{bed, bytes, run};
+use super::{bytes, fixture, run};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -10,13 +10,13 @@ use std::path::Path;
 /// there.
 #[test]
 fn a_wrong_root_is_refused_before_anything_is_created() {
-    let home = bed();
+    let home = fixture();
     let dir = home.path();
     fs::create_dir(dir.join("wrong")).unwrap();
     for more in [&[][..], &["--json"], &["-n"]] {
         let (status, out, err) = run(dir, &[&["repair", "w", "wrong", "--from", "a"], more].concat());
         assert_eq!((status, &*out), (Some(2), ""), "{more:?}: {err}");
-        let told = "haul repair: none of the waybill's names is in 'wrong'; they are relative to ROOT; nothing was repaired";
+        let told = "haul repair: no name of the waybill exists in 'wrong'; names are relative to ROOT; nothing was repaired";
         assert!(err.starts_with(told), "{more:?}: {err}");
         assert_eq!(fs::read_dir(dir.join("wrong")).unwrap().count(), 0, "{more:?}");
     }
@@ -25,9 +25,9 @@ fn a_wrong_root_is_refused_before_anything_is_created() {
 /// In earlier versions a missing ROOT was an error or the current directory. For names `d/...` the
 /// root `d` was a directory without any of them.
 #[test]
-fn the_root_is_the_recorded_one_or_the_first_component_of_all_names() {
+fn the_root_defaults_to_the_recorded_root_or_the_common_component() {
     for root in [None, Some("."), Some("data"), Some("./data/"), Some("link")] {
-        let home = bed();
+        let home = fixture();
         let dir = home.path();
         std::os::unix::fs::symlink("data", dir.join("link")).unwrap();
         let words = |words: &[&'static str]| [words, root.as_slice()].concat();
@@ -46,8 +46,8 @@ fn the_root_is_the_recorded_one_or_the_first_component_of_all_names() {
 /// The recorded root is used in any working directory if it is absolute. If a name exists beneath
 /// ROOT, haul uses ROOT.
 #[test]
-fn an_absolute_root_is_found_from_anywhere_and_a_name_beneath_root_keeps_it() {
-    let home = bed();
+fn an_absolute_root_is_used_in_any_working_directory() {
+    let home = fixture();
     let dir = home.path();
     let (data, waybill) = (dir.join("data"), dir.join("absolute"));
     let (data, waybill) = (data.to_str().unwrap(), waybill.to_str().unwrap());
@@ -66,7 +66,7 @@ fn an_absolute_root_is_found_from_anywhere_and_a_name_beneath_root_keeps_it() {
 #[test]
 fn directories_keep_the_times_of_the_waybill() {
     for more in [&[][..], &["--in-place"]] {
-        let home = bed();
+        let home = fixture();
         let dir = home.path();
         // The waybill of a copy contains directories.
         fs::create_dir(dir.join("copy")).unwrap();
@@ -88,7 +88,7 @@ fn directories_keep_the_times_of_the_waybill() {
 /// In earlier versions a file was created behind a link in place of a directory, and the link got
 /// the time of the directory.
 #[test]
-fn a_link_in_the_place_of_a_directory_keeps_its_time() {
+fn a_link_in_place_of_a_directory_keeps_its_time() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     fs::create_dir_all(dir.join("src/d")).unwrap();
@@ -111,7 +111,7 @@ fn a_link_in_the_place_of_a_directory_keeps_its_time() {
 
 /// In earlier versions the dry run reported these names as made.
 #[test]
-fn a_dry_run_makes_nothing_that_the_repair_can_not_make() {
+fn a_dry_run_reports_the_same_failures_as_the_repair() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     for name in ["src/d/e", "src/out", "src/dangling"] {
@@ -138,5 +138,8 @@ fn a_dry_run_makes_nothing_that_the_repair_can_not_make() {
     let real = run(dir, &args);
     assert_eq!((dry.0, &dry.1), (Some(1), &real.1));
     assert!(!real.1.contains("made"), "{real:?}");
-    assert!(real.1.contains("'data/d/e/f': left as it was: cannot reach it: Not a directory"), "{real:?}");
+    assert!(
+        real.1.contains("'data/d/e/f': not repaired: cannot resolve the path: Not a directory"),
+        "{real:?}"
+    );
 }

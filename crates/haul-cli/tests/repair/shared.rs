@@ -1,7 +1,7 @@
 //! If files can share extents, a repaired file shares all intact data with the damaged file.
 
 use super::{bytes, rot, run};
-use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs::{self, File};
 use std::path::Path;
@@ -22,12 +22,12 @@ fn own_bytes(path: &Path) -> usize {
 }
 
 #[test]
-fn what_was_right_is_shared_and_not_written_again() {
+fn undamaged_extents_are_shared_and_not_rewritten() {
     if !met_or_skip(&[Need::Program("filefrag")]) {
         return;
     }
     for kind in [FsKind::Xfs, FsKind::Btrfs] {
-        let Some(room) = shared_room(kind) else { continue };
+        let Some(room) = shared_dir(kind) else { continue };
         for more in [&[][..], &["--in-place"]] {
             let home = tempfile::tempdir_in(room.path()).unwrap();
             let dir = home.path();

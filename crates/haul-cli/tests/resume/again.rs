@@ -1,8 +1,8 @@
 //! Jobs that run again over existing copies: few files are open, few bytes are read, and no
 //! finished file changes.
 
-use super::{Bed, Ended, Facets, Snapshot};
-use crate::faults::bed::copy_haul;
+use super::{Facets, Fixture, RunResult, Snapshot};
+use crate::faults::fixture::copy_haul;
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Runs the job of these tests with a limit on open files.
-fn with_files(bed: &Bed, most: u64, more: &[&str]) -> Ended {
-    let job = bed.cp(more);
+fn with_files(fixture: &Fixture, most: u64, more: &[&str]) -> RunResult {
+    let job = fixture.cp(more);
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\"")]);
-    command.arg(job.get_program()).args(job.get_args()).current_dir(bed.home.path());
-    command.env("LC_ALL", "C").env("XDG_STATE_HOME", bed.path("state")).stdin(Stdio::null());
-    Ended::of(command.output().unwrap())
+    command.arg(job.get_program()).args(job.get_args()).current_dir(fixture.home.path());
+    command.env("LC_ALL", "C").env("XDG_STATE_HOME", fixture.path("state")).stdin(Stdio::null());
+    RunResult::of(command.output().unwrap())
 }
 
 /// Returns the regular files beneath a directory.
@@ -33,78 +33,78 @@ fn changed(path: &Path) -> (i64, i64) {
 /// Earlier versions held a descriptor for each file until a second had passed. Files without a
 /// descriptor were left with an additional byte and a time of 1970.
 #[test]
-fn a_run_over_many_finished_small_files_holds_few_of_them_open() {
-    let bed = Bed::empty();
+fn a_rerun_over_many_small_files_holds_few_descriptors() {
+    let fixture = Fixture::empty();
     for directory in 0..100 {
-        let folder = bed.path(&format!("source/{directory}"));
+        let folder = fixture.path(&format!("source/{directory}"));
         fs::create_dir_all(&folder).unwrap();
         for number in 0..40_u32 {
             fs::write(folder.join(number.to_string()), [number as u8; 1024]).unwrap();
         }
     }
-    with_files(&bed, 256, &[]).is_fine("first");
-    bed.is_whole("first");
-    let ended = with_files(&bed, 256, &[]);
+    with_files(&fixture, 256, &[]).is_fine("first");
+    fixture.is_whole("first");
+    let ended = with_files(&fixture, 256, &[]);
     ended.is_fine("again");
     assert_eq!((ended.count("bytes_kept"), ended.count("bytes")), (4_096_000, 4_096_000), "{ended:?}");
-    bed.is_whole("again");
-    fs::remove_dir_all(bed.path("state")).unwrap();
-    let ended = with_files(&bed, 256, &[]);
+    fixture.is_whole("again");
+    fs::remove_dir_all(fixture.path("state")).unwrap();
+    let ended = with_files(&fixture, 256, &[]);
     ended.is_fine("without a log");
     assert_eq!((ended.count("bytes_kept"), ended.count("bytes")), (4_096_000, 4_096_000), "{ended:?}");
-    bed.is_whole("without a log");
+    fixture.is_whole("without a log");
 }
 
 /// The same for files of several objects, which are held open until they are logged.
 #[test]
-fn a_run_over_many_finished_files_of_several_objects_holds_few_of_them_open() {
-    let bed = Bed::empty();
-    fs::create_dir(bed.path("source")).unwrap();
+fn a_rerun_over_many_multi_object_files_holds_few_descriptors() {
+    let fixture = Fixture::empty();
+    fs::create_dir(fixture.path("source")).unwrap();
     for number in 0..400_u32 {
-        fs::write(bed.path(&format!("source/{number}")), vec![number as u8; 65_537]).unwrap();
+        fs::write(fixture.path(&format!("source/{number}")), vec![number as u8; 65_537]).unwrap();
     }
-    with_files(&bed, 200, &[]).is_fine("first");
-    fs::remove_dir_all(bed.path("state")).unwrap();
-    let ended = with_files(&bed, 200, &[]);
+    with_files(&fixture, 200, &[]).is_fine("first");
+    fs::remove_dir_all(fixture.path("state")).unwrap();
+    let ended = with_files(&fixture, 200, &[]);
     ended.is_fine("without a log");
     assert_eq!(ended.count("bytes_kept"), 400 * 65_537, "{ended:?}");
-    bed.is_whole("without a log");
+    fixture.is_whole("without a log");
 }
 
 #[test]
-fn a_finished_job_that_is_run_again_reads_only_what_was_changed_since() {
-    let bed = Bed::new(31);
-    bed.ends(&["--threads=1"]).is_fine("first");
+fn a_rerun_of_a_finished_job_reads_only_changed_files() {
+    let fixture = Fixture::new(31);
+    fixture.ends(&["--threads=1"]).is_fine("first");
     let sinks: Vec<PathBuf> =
-        files(&bed.path("sink")).into_iter().filter(|path| !path.is_symlink()).collect();
+        files(&fixture.path("sink")).into_iter().filter(|path| !path.is_symlink()).collect();
     let last = sinks.iter().map(|path| changed(path)).max().unwrap();
     // A file with the last change time that the job recorded may have been finished later, so that
     // the next run does not trust it.
     let known = sinks.iter().filter(|path| changed(path) < last).count() as u64;
-    let victim = bed.path("sink/dir/deeper/one");
+    let victim = fixture.path("sink/dir/deeper/one");
     let (modified, is_known) = (fs::metadata(&victim).unwrap().modified().unwrap(), changed(&victim) < last);
     fs::write(&victim, vec![7; fs::metadata(&victim).unwrap().len() as usize]).unwrap();
     fs::File::options().write(true).open(&victim).unwrap().set_modified(modified).unwrap();
-    let ended = bed.ends(&["--threads=1"]);
+    let ended = fixture.ends(&["--threads=1"]);
     ended.is_fine("again");
     // The other name of a file is linked and does not count as a kept file.
     assert!(ended.count("files_kept") + 2 >= known - u64::from(is_known) && known > 2, "{known}: {ended:?}");
-    bed.is_whole("again");
+    fixture.is_whole("again");
 }
 
 /// Earlier versions opened a finished file without a log entry for writing, and created a link
 /// again in a read-only directory.
 #[test]
-fn an_ordinary_user_goes_on_with_read_only_files_and_directories() {
+fn an_unprivileged_user_resumes_read_only_files_and_directories() {
     if !met_or_skip(&[Need::Root, Need::Program("setpriv")]) {
         return;
     }
     for way in ["-aT", "-rT"] {
-        let bed = Bed::empty();
-        let closed = bed.path("source/closed");
+        let fixture = Fixture::empty();
+        let closed = fixture.path("source/closed");
         fs::create_dir_all(closed.join("below")).unwrap();
         for name in ["closed/whole", "closed/wrong", "closed/lost", "closed/below/f"] {
-            fs::write(bed.path("source").join(name), format!("bytes of {name}")).unwrap();
+            fs::write(fixture.path("source").join(name), format!("bytes of {name}")).unwrap();
         }
         fs::write(closed.join("large"), vec![5; 200_000]).unwrap();
         symlink("whole", closed.join("link")).unwrap();
@@ -112,12 +112,12 @@ fn an_ordinary_user_goes_on_with_read_only_files_and_directories() {
         for path in files(&closed).iter().filter(|path| !path.is_symlink()) {
             mode(path, 0o444);
         }
-        let program = bed.path("haul");
+        let program = fixture.path("haul");
         copy_haul(&program);
-        mode(bed.home.path(), 0o777);
+        mode(fixture.home.path(), 0o777);
         for path in ["source", "source/closed", "source/closed/below"]
             .iter()
-            .map(|path| bed.path(path))
+            .map(|path| fixture.path(path))
             .chain(files(&closed))
         {
             std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
@@ -127,23 +127,26 @@ fn an_ordinary_user_goes_on_with_read_only_files_and_directories() {
             let mut command = Command::new("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
             command.args(["cp", way, "--resume", "--split-size=64K", "--json", "source", "sink"]);
-            command.current_dir(bed.home.path()).env("LC_ALL", "C").env("XDG_STATE_HOME", bed.path("state"));
-            Ended::of(command.stdin(Stdio::null()).output().unwrap())
+            command
+                .current_dir(fixture.home.path())
+                .env("LC_ALL", "C")
+                .env("XDG_STATE_HOME", fixture.path("state"));
+            RunResult::of(command.stdin(Stdio::null()).output().unwrap())
         };
         run().is_fine("first");
         // As if the job had been interrupted before its first log record: root may change read-only
         // directories.
-        fs::remove_dir_all(bed.path("state")).unwrap();
-        fs::remove_file(bed.path("sink/closed/lost")).unwrap();
-        fs::remove_file(bed.path("sink/closed/link")).unwrap();
+        fs::remove_dir_all(fixture.path("state")).unwrap();
+        fs::remove_file(fixture.path("sink/closed/lost")).unwrap();
+        fs::remove_file(fixture.path("sink/closed/link")).unwrap();
         for (name, bytes) in [("wrong", &b"other"[..]), ("large", &[6; 100_000])] {
-            fs::write(bed.path("sink/closed").join(name), bytes).unwrap();
+            fs::write(fixture.path("sink/closed").join(name), bytes).unwrap();
         }
-        fs::write(bed.path("sink/closed/below/f"), "other").unwrap();
-        chown(bed.path("sink/closed/wrong"), Some(65534), Some(65534)).unwrap();
+        fs::write(fixture.path("sink/closed/below/f"), "other").unwrap();
+        chown(fixture.path("sink/closed/wrong"), Some(65534), Some(65534)).unwrap();
         for what in ["the second run", "the third run"] {
             run().is_fine(&format!("{way}: {what}"));
-            let [a, b] = ["source", "sink"].map(|name| Snapshot::take(&bed.path(name)).unwrap());
+            let [a, b] = ["source", "sink"].map(|name| Snapshot::take(&fixture.path(name)).unwrap());
             let facets = Facets { mode: true, ..Facets::CONTENT };
             let differences = a.diff(&b, facets, 5);
             assert!(differences.is_empty(), "{way}: {what}: {differences:?}");

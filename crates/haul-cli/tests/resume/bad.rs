@@ -1,6 +1,6 @@
 //! Logs and state directories that cannot be trusted or used, and two processes with one job.
 
-use super::{Bed, Ended, OBJECT, kill};
+use super::{Fixture, OBJECT, RunResult, kill};
 use haul_lab::mounts::{Access, Mounted};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::newer;
@@ -13,9 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Returns the log files and the record of the only job.
-fn files(bed: &Bed) -> Vec<PathBuf> {
-    let log = fs::read_dir(bed.job().join("log")).unwrap().map(|entry| entry.unwrap().path());
-    log.chain([bed.job().join("record")]).collect()
+fn files(fixture: &Fixture) -> Vec<PathBuf> {
+    let log = fs::read_dir(fixture.job().join("log")).unwrap().map(|entry| entry.unwrap().path());
+    log.chain([fixture.job().join("record")]).collect()
 }
 
 /// Copies a directory recursively.
@@ -25,18 +25,23 @@ fn copy_tree(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_log_that_is_cut_or_bent_anywhere_never_makes_a_wrong_copy() {
-    let Some(bed) = Bed::to_cut_off(21) else { return };
-    bed.cut_off(&["--sync=object", "--threads=1", "--log-mechanism=transaction:1", "--log-encoding=char"]);
-    copy_tree(&bed.path("state"), &bed.path("state-before"));
-    copy_tree(&bed.path("sink"), &bed.path("sink-before"));
+fn a_truncated_or_corrupted_log_never_causes_a_wrong_copy() {
+    let Some(fixture) = Fixture::to_cut_off(21) else { return };
+    fixture.cut_off(&[
+        "--sync=object",
+        "--threads=1",
+        "--log-mechanism=transaction:1",
+        "--log-encoding=char",
+    ]);
+    copy_tree(&fixture.path("state"), &fixture.path("state-before"));
+    copy_tree(&fixture.path("sink"), &fixture.path("sink-before"));
     let mut random = Random::from_seed(21);
     for case in 0..24 {
         for name in ["state", "sink"] {
-            fs::remove_dir_all(bed.path(name)).unwrap();
-            copy_tree(&bed.path(&format!("{name}-before")), &bed.path(name));
+            fs::remove_dir_all(fixture.path(name)).unwrap();
+            copy_tree(&fixture.path(&format!("{name}-before")), &fixture.path(name));
         }
-        let files = files(&bed);
+        let files = files(&fixture);
         let victim = &files[random.index(files.len())];
         let mut bytes = fs::read(victim).unwrap();
         let at = random.index(bytes.len());
@@ -47,10 +52,10 @@ fn a_log_that_is_cut_or_bent_anywhere_never_makes_a_wrong_copy() {
         }
         fs::write(victim, bytes).unwrap();
         let what = format!("case {case}: {} at {at}", victim.display());
-        let ended = bed.ends(&["--sync=object"]);
+        let ended = fixture.ends(&["--sync=object"]);
         ended.is_fine(&what);
-        let copied = super::Snapshot::take(&bed.path("sink")).unwrap();
-        let source = super::Snapshot::take(&bed.path("source")).unwrap();
+        let copied = super::Snapshot::take(&fixture.path("sink")).unwrap();
+        let source = super::Snapshot::take(&fixture.path("source")).unwrap();
         // The copied sink has other inodes, so that no log entry counts and the objects are
         // compared.
         assert!(source.diff(&copied, super::Facets::ARCHIVE, 3).is_empty(), "{what}");
@@ -58,94 +63,96 @@ fn a_log_that_is_cut_or_bent_anywhere_never_makes_a_wrong_copy() {
 }
 
 #[test]
-fn a_damaged_log_is_told_and_what_it_lost_is_compared() {
-    let Some(bed) = Bed::to_cut_off(22) else { return };
-    bed.cut_off(&["--sync=object", "--threads=1"]);
-    let index = bed.job().join("log/universal.index");
+fn a_damaged_log_is_reported_and_lost_entries_are_compared() {
+    let Some(fixture) = Fixture::to_cut_off(22) else { return };
+    fixture.cut_off(&["--sync=object", "--threads=1"]);
+    let index = fixture.job().join("log/universal.index");
     let mut bytes = fs::read(&index).unwrap();
     bytes[20] ^= 4;
     fs::write(&index, bytes).unwrap();
-    let ended = bed.ends(&["--sync=object"]);
+    let ended = fixture.ends(&["--sync=object"]);
     ended.is_fine("a damaged log");
     assert!(ended.stderr.contains("universal.index"), "{ended:?}");
-    bed.is_whole("a damaged log");
+    fixture.is_whole("a damaged log");
 }
 
 /// In earlier versions the rest of such a log was trusted, as after a clean end.
 #[test]
-fn of_a_damaged_log_the_rest_is_sampled_after_a_clean_end_too() {
-    let Some(bed) = Bed::to_cut_off(25) else { return };
+fn the_rest_of_a_damaged_log_is_sampled_after_a_clean_end() {
+    let Some(fixture) = Fixture::to_cut_off(25) else { return };
     let how = ["--sync=object", "--threads=1", "--log-mechanism=file"];
-    let mut job = bed.held_at_work(bed.cp(&how));
+    let mut job = fixture.held_at_work(fixture.cp(&how));
     kill_process(Pid::from_child(&job), Signal::INT).unwrap();
-    assert!(!traced::stops_where(&job, || false), "it finishes");
+    assert!(!traced::stops_when(&job, || false), "it finishes");
     assert_eq!(job.wait().unwrap().code(), Some(130));
-    let (name, objects) = bed.logged_file();
-    assert_eq!(bed.record().status, Status::Stopped);
-    let damaged = bed.job().join("log/file-00000000000000000000000000000000.log");
+    let (name, objects) = fixture.logged_file();
+    assert_eq!(fixture.record().status, Status::Stopped);
+    let damaged = fixture.job().join("log/file-00000000000000000000000000000000.log");
     fs::write(&damaged, b"hauldone and what is no log").unwrap();
-    let sink = File::options().write(true).open(bed.path(&name)).unwrap();
+    let sink = File::options().write(true).open(fixture.path(&name)).unwrap();
     sink.write_all_at(b"other", objects[0] * OBJECT).unwrap();
     drop(sink);
-    let ended = bed.ends(&how);
-    assert!(ended.stderr.contains("damaged: a sample of what else"), "{ended:?}");
-    assert!(ended.code == Some(1) && ended.stderr.contains("does not hold"), "{ended:?}");
-    bed.ends(&how).is_fine("after that");
-    bed.is_whole("after that");
+    let ended = fixture.ends(&how);
+    assert!(ended.stderr.contains("damaged; comparing a sample of the other objects"), "{ended:?}");
+    assert!(ended.code == Some(1) && ended.stderr.contains("differs from its log entry"), "{ended:?}");
+    fixture.ends(&how).is_fine("after that");
+    fixture.is_whole("after that");
 }
 
 #[test]
 fn the_log_of_another_job_or_of_other_objects_is_not_trusted() {
-    let Some(bed) = Bed::to_cut_off(23) else { return };
-    bed.cut_off(&["--sync=object", "--threads=1"]);
-    let first = bed.job();
+    let Some(fixture) = Fixture::to_cut_off(23) else { return };
+    fixture.cut_off(&["--sync=object", "--threads=1"]);
+    let first = fixture.job();
     // The same log in the directory of another job.
-    let mut command = bed.haul(&["cp", "-rT", "--resume", "--json", "--split-size=64K", "source", "sink"]);
-    let done = Ended::of(command.output().unwrap());
+    let mut command =
+        fixture.haul(&["cp", "-rT", "--resume", "--json", "--split-size=64K", "source", "sink"]);
+    let done = RunResult::of(command.output().unwrap());
     done.is_fine("another job");
     let second =
-        fs::read_dir(bed.jobs()).unwrap().map(|entry| entry.unwrap().path()).find(|path| *path != first);
+        fs::read_dir(fixture.jobs()).unwrap().map(|entry| entry.unwrap().path()).find(|path| *path != first);
     let second = second.unwrap();
     fs::create_dir(second.join("log")).unwrap();
     let index = "log/universal.index";
     fs::copy(first.join(index), second.join(index)).unwrap();
-    let ended = Ended::of(command.output().unwrap());
+    let ended = RunResult::of(command.output().unwrap());
     ended.is_fine("a log of another job");
     assert!(ended.stderr.contains("belongs to another job"), "{ended:?}");
     fs::remove_dir_all(second).unwrap();
     // Objects of another size.
-    let mut command = bed.haul(&["cp", "-aT", "--resume", "--json", "--split-size=128K", "source", "sink"]);
-    let ended = Ended::of(command.output().unwrap());
+    let mut command =
+        fixture.haul(&["cp", "-aT", "--resume", "--json", "--split-size=128K", "source", "sink"]);
+    let ended = RunResult::of(command.output().unwrap());
     ended.is_fine("other objects");
     assert!(ended.stderr.contains("objects of 2^16 bytes"), "{ended:?}");
-    bed.is_whole("other objects");
+    fixture.is_whole("other objects");
 }
 
 #[test]
-fn what_a_newer_program_wrote_stops_before_anything_is_touched() {
-    let Some(bed) = Bed::to_cut_off(24) else { return };
-    bed.cut_off(&["--sync=object", "--threads=1"]);
-    fs::write(bed.job().join("record"), newer::record()).unwrap();
-    let before = super::Snapshot::take(&bed.path("sink")).unwrap();
-    let ended = bed.ends(&[]);
+fn a_newer_job_record_stops_the_copy_before_any_change() {
+    let Some(fixture) = Fixture::to_cut_off(24) else { return };
+    fixture.cut_off(&["--sync=object", "--threads=1"]);
+    fs::write(fixture.job().join("record"), newer::record()).unwrap();
+    let before = super::Snapshot::take(&fixture.path("sink")).unwrap();
+    let ended = fixture.ends(&[]);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("version 2") && ended.stderr.contains("forget the job"), "{ended:?}");
-    assert_eq!(super::Snapshot::take(&bed.path("sink")).unwrap(), before);
+    assert!(ended.stderr.contains("version 2") && ended.stderr.contains("haul jobs forget"), "{ended:?}");
+    assert_eq!(super::Snapshot::take(&fixture.path("sink")).unwrap(), before);
 }
 
 /// Earlier versions wrote the record before they checked the log. The newer program then found a
 /// job that had run again and been interrupted.
 #[test]
-fn a_log_that_a_newer_program_wrote_is_refused_and_all_stays_as_it_left_it() {
-    let Some(bed) = Bed::to_cut_off(29) else { return };
-    bed.cut_off(&["--sync=object", "--threads=1"]);
-    let index = bed.job().join("log/universal.index");
+fn a_newer_log_is_refused_and_nothing_is_changed() {
+    let Some(fixture) = Fixture::to_cut_off(29) else { return };
+    fixture.cut_off(&["--sync=object", "--threads=1"]);
+    let index = fixture.job().join("log/universal.index");
     let mut bytes = fs::read(&index).unwrap();
     newer::log(&mut bytes, 2);
     fs::write(&index, bytes).unwrap();
-    let places = [bed.path("state"), bed.path("sink")];
+    let places = [fixture.path("state"), fixture.path("sink")];
     let before = places.each_ref().map(|place| super::Snapshot::take(place).unwrap());
-    let ended = bed.ends(&[]);
+    let ended = fixture.ends(&[]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("version 2"), "{ended:?}");
     for (place, before) in places.iter().zip(&before) {
@@ -155,52 +162,52 @@ fn a_log_that_a_newer_program_wrote_is_refused_and_all_stays_as_it_left_it() {
 }
 
 #[test]
-fn a_state_directory_that_can_not_be_written_is_told_before_anything_is_touched() {
-    let bed = Bed::new(25);
+fn an_unwritable_state_directory_stops_the_copy_before_any_change() {
+    let fixture = Fixture::new(25);
     // The path is not a directory.
-    fs::write(bed.path("state"), "a file").unwrap();
-    let ended = bed.ends(&[]);
+    fs::write(fixture.path("state"), "a file").unwrap();
+    let ended = fixture.ends(&[]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("state/haul/jobs"), "{ended:?}");
-    assert!(!bed.path("sink").exists());
-    fs::remove_file(bed.path("state")).unwrap();
+    assert!(!fixture.path("sink").exists());
+    fs::remove_file(fixture.path("state")).unwrap();
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
-    fs::create_dir(bed.path("locked")).unwrap();
-    let view = Mounted::bind(&bed.path("locked"), Access::ReadOnly).unwrap();
+    fs::create_dir(fixture.path("locked")).unwrap();
+    let view = Mounted::bind(&fixture.path("locked"), Access::ReadOnly).unwrap();
     let place = format!("--state-dir={}", view.path().display());
-    let ended = bed.ends(&[&place]);
+    let ended = fixture.ends(&[&place]);
     assert_eq!(ended.code, Some(1));
     assert!(
         ended.stderr.contains("Read-only file system") && ended.stderr.contains("--state-dir"),
         "{ended:?}"
     );
-    assert!(!bed.path("sink").exists());
+    assert!(!fixture.path("sink").exists());
     view.close().unwrap();
 }
 
 #[test]
-fn the_second_process_at_a_job_says_who_has_it() {
-    let Some(bed) = Bed::to_cut_off(27) else { return };
-    let mut first = bed.held_at_work(bed.cp(&["--sync=object", "--threads=1"]));
-    let second = bed.ends(&[]);
+fn a_second_process_of_a_job_names_the_lock_holder() {
+    let Some(fixture) = Fixture::to_cut_off(27) else { return };
+    let mut first = fixture.held_at_work(fixture.cp(&["--sync=object", "--threads=1"]));
+    let second = fixture.ends(&[]);
     assert_eq!(second.code, Some(1));
     let holder = format!("process {}", first.id());
-    assert!(second.stderr.contains(&holder) && second.stderr.contains("is at this job"), "{second:?}");
+    assert!(second.stderr.contains(&holder) && second.stderr.contains("cannot lock job "), "{second:?}");
     kill(&mut first);
-    bed.ends(&[]).is_fine("when it is free");
-    bed.is_whole("when it is free");
+    fixture.ends(&[]).is_fine("when it is free");
+    fixture.is_whole("when it is free");
 }
 
 #[test]
-fn records_that_are_damaged_cost_looking_again() {
-    let Some(bed) = Bed::to_cut_off(28) else { return };
-    bed.cut_off(&["--sync=object", "--threads=1"]);
-    let path = bed.job().join("record");
+fn a_damaged_job_record_causes_a_complete_comparison() {
+    let Some(fixture) = Fixture::to_cut_off(28) else { return };
+    fixture.cut_off(&["--sync=object", "--threads=1"]);
+    let path = fixture.job().join("record");
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     assert!(JobRecord::decode(&fs::read(&path).unwrap()).is_err());
-    bed.ends(&["--sync=object"]).is_fine("half a record");
-    bed.is_whole("half a record");
+    fixture.ends(&["--sync=object"]).is_fine("half a record");
+    fixture.is_whole("half a record");
 }

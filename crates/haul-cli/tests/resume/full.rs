@@ -1,7 +1,7 @@
 //! Copies whose log, or whose complete state directory, fills up during the run: after a number of
 //! writes each further write fails.
 
-use super::Bed;
+use super::Fixture;
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_log::record::Status;
@@ -16,11 +16,11 @@ const STYLES: [(&[&str], u32); 4] = [
 ];
 
 /// Mounts a file system with these fault rules as the state directory of a test.
-fn state_on(bed: &Bed, rules: &str) -> FaultFs {
+fn state_on(fixture: &Fixture, rules: &str) -> FaultFs {
     for name in ["store", "state"] {
-        fs::create_dir(bed.path(name)).unwrap();
+        fs::create_dir(fixture.path(name)).unwrap();
     }
-    FaultFs::mount(&bed.path("store"), &bed.path("state"), rules.parse().unwrap()).unwrap()
+    FaultFs::mount(&fixture.path("store"), &fixture.path("state"), rules.parse().unwrap()).unwrap()
 }
 
 /// Returns a rule by which each write to a log fails after `writes` writes.
@@ -29,40 +29,40 @@ fn full_after(writes: u32) -> String {
 }
 
 #[test]
-fn a_log_that_fills_up_midway_is_told_once_and_the_copy_is_whole() {
+fn a_log_that_runs_out_of_space_is_reported_once_and_the_copy_completes() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
     for (seed, (style, writes)) in (60..).zip(STYLES) {
-        let bed = Bed::new(seed);
-        let faults = state_on(&bed, &full_after(writes));
-        let ended = bed.ends(style);
+        let fixture = Fixture::new(seed);
+        let faults = state_on(&fixture, &full_after(writes));
+        let ended = fixture.ends(style);
         ended.is_fine(&format!("{style:?}"));
-        assert_eq!(ended.stderr.matches("the copy goes on").count(), 1, "{style:?}: {ended:?}");
+        assert_eq!(ended.stderr.matches("the copy continues").count(), 1, "{style:?}: {ended:?}");
         assert!(ended.stderr.contains("No space left"), "{style:?}: {ended:?}");
-        bed.is_whole(&format!("{style:?}"));
-        assert_eq!(bed.record().status, Status::Finished, "{style:?}");
-        assert!(!bed.job().join("log").exists(), "{style:?}: the log goes with the job");
+        fixture.is_whole(&format!("{style:?}"));
+        assert_eq!(fixture.record().status, Status::Finished, "{style:?}");
+        assert!(!fixture.job().join("log").exists(), "{style:?}: the log goes with the job");
         faults.close();
     }
 }
 
 /// The failing write is one to the lock, to the record, to the log, or at the end of the job.
 #[test]
-fn a_state_directory_that_is_full_from_any_write_on_stops_the_copy_before_it_begins_or_not_at_all() {
+fn a_state_directory_full_after_n_writes_refuses_or_completes_the_copy() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
     let (mut refused, mut went_on) = (0, 0);
     for writes in [0, 1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 30] {
         let what = format!("full after {writes} writes");
-        let bed = Bed::new(64);
-        let faults = state_on(&bed, &format!("* write .. errno ENOSPC after {writes}"));
-        let ended = bed.ends(STYLES[0].0);
+        let fixture = Fixture::new(64);
+        let faults = state_on(&fixture, &format!("* write .. errno ENOSPC after {writes}"));
+        let ended = fixture.ends(STYLES[0].0);
         assert!(ended.stderr.contains("No space left"), "{what}: {ended:?}");
-        if bed.path("sink").exists() {
-            bed.is_whole(&what);
-            assert!(ended.stderr.contains("the copy goes on"), "{what}: {ended:?}");
+        if fixture.path("sink").exists() {
+            fixture.is_whole(&what);
+            assert!(ended.stderr.contains("the copy continues"), "{what}: {ended:?}");
             went_on += 1;
         } else {
             refused += 1;
@@ -70,9 +70,9 @@ fn a_state_directory_that_is_full_from_any_write_on_stops_the_copy_before_it_beg
         // The end of the job could not be recorded either.
         assert_eq!(ended.code, Some(1), "{what}: {ended:?}");
         faults.set_rules("".parse().unwrap());
-        bed.ends(STYLES[0].0).is_fine(&what);
-        bed.is_whole(&what);
-        assert_eq!(bed.record().status, Status::Finished, "{what}");
+        fixture.ends(STYLES[0].0).is_fine(&what);
+        fixture.is_whole(&what);
+        assert_eq!(fixture.record().status, Status::Finished, "{what}");
         faults.close();
     }
     assert!(refused > 1 && went_on > 1, "{refused} refused, {went_on} went on");

@@ -1,7 +1,7 @@
 //! Copies that are killed at system calls drawn from seeds, for each log style.
 
-use super::{Bed, OBJECT, write};
-use crate::faults::bed::HOLD;
+use super::{Fixture, OBJECT, write};
+use crate::faults::fixture::HOLD;
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::{Random, soak_seed};
@@ -44,7 +44,7 @@ impl std::ops::AddAssign for Counts {
 }
 
 #[test]
-fn killed_anywhere_a_copy_goes_on_in_every_style() {
+fn a_copy_killed_at_any_point_resumes_with_every_log_style() {
     if !met_or_skip(&[traced::NEED]) {
         return;
     }
@@ -79,7 +79,7 @@ fn killed_anywhere_a_copy_goes_on_in_every_style() {
 
 /// Kills a copy with this log style at `points` points, and finishes it from each of them.
 fn killed_in_style(seed: u64, points: u64, (mechanism, encoding): (&str, &str)) -> Counts {
-    let bed = Bed::new(seed);
+    let fixture = Fixture::new(seed);
     let [mechanism, encoding] =
         [format!("--log-mechanism={mechanism}"), format!("--log-encoding={encoding}")];
     let mut counts = Counts::default();
@@ -100,7 +100,7 @@ fn killed_in_style(seed: u64, points: u64, (mechanism, encoding): (&str, &str)) 
                 index => (CALLS[index], (30 + random.below(40)) / threads),
             };
             let what = format!("{what}, cut {cut} at {call} {when}");
-            let mut copy = traced::signalled(&bed.cp(&style), call, "KILL", &when.to_string());
+            let mut copy = traced::signalled(&fixture.cp(&style), call, "KILL", &when.to_string());
             let status =
                 copy.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
             // The second interrupted run may have fewer calls to make.
@@ -111,47 +111,48 @@ fn killed_in_style(seed: u64, points: u64, (mechanism, encoding): (&str, &str)) 
                 break;
             }
             counts.cut_off += 1;
-            claimed = bed.claimed(&what);
+            claimed = fixture.claimed(&what);
             counts.claimed_some += u64::from(claimed > 0);
         }
-        let ended = bed.ends(&style);
+        let ended = fixture.ends(&style);
         ended.is_fine(&what);
-        bed.is_whole(&what);
+        fixture.is_whole(&what);
         assert!(ended.moved() <= ended.count("bytes") - claimed, "{what}: {claimed} were there: {ended:?}");
         counts.went_on += u64::from(ended.count("bytes_kept") > 0);
-        assert!(bed.facts().is_empty(), "{what}: the log goes with the job");
-        fs::remove_dir_all(bed.path("sink")).unwrap();
-        fs::remove_dir_all(bed.path("state")).unwrap();
+        assert!(fixture.facts().is_empty(), "{what}: the log goes with the job");
+        fs::remove_dir_all(fixture.path("sink")).unwrap();
+        fs::remove_dir_all(fixture.path("state")).unwrap();
     }
     counts
 }
 
 #[test]
-fn what_a_group_of_a_second_made_durable_is_not_copied_again() {
+fn data_made_durable_by_a_group_commit_is_not_copied_again() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
-    let bed = Bed::empty();
-    ["store", "source"].iter().for_each(|name| fs::create_dir(bed.path(name)).unwrap());
+    let fixture = Fixture::empty();
+    ["store", "source"].iter().for_each(|name| fs::create_dir(fixture.path(name)).unwrap());
     for number in 0..3 {
-        write(&bed.path(&format!("store/large{number}")), 20 * OBJECT, number);
+        write(&fixture.path(&format!("store/large{number}")), 20 * OBJECT, number);
     }
     // The copy is held in the middle of a file until a group is in the log.
     let total = 3 * 20 * OBJECT;
     let hold = format!("large2 read {}.. delay {HOLD} times 1", 10 * OBJECT);
-    let faults = FaultFs::mount(&bed.path("store"), &bed.path("source"), hold.parse().unwrap()).unwrap();
+    let faults =
+        FaultFs::mount(&fixture.path("store"), &fixture.path("source"), hold.parse().unwrap()).unwrap();
     let how = ["--threads=1"];
-    let mut child = bed.cp(&how).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("a group in the log", || bed.facts_or_none().is_some_and(|facts| !facts.is_empty()));
+    let mut child = fixture.cp(&how).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("a group in the log", || fixture.facts_or_none().is_some_and(|facts| !facts.is_empty()));
     child.kill().unwrap();
     faults.set_rules("".parse().unwrap());
-    faults.let_go();
+    faults.release();
     child.wait().unwrap();
-    let claimed = bed.claimed("a group");
+    let claimed = fixture.claimed("a group");
     assert!(claimed > 0);
-    let ended = bed.ends(&how);
+    let ended = fixture.ends(&how);
     ended.is_fine("a group");
     assert!(ended.moved() <= total - claimed && ended.count("bytes") == total, "{claimed}: {ended:?}");
-    bed.is_whole("a group");
+    fixture.is_whole("a group");
     faults.close();
 }

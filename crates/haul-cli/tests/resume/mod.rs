@@ -4,10 +4,10 @@ mod again;
 mod bad;
 mod disk;
 mod full;
-mod going_on;
 mod jobs;
 mod matrix;
 mod power;
+mod rerun;
 
 use haul_lab::needs::met_or_skip;
 use haul_lab::random::Random;
@@ -29,16 +29,16 @@ use tempfile::TempDir;
 const OBJECT: u64 = 64 << 10;
 
 /// A test directory with a tree `source`, in which `sink` and `state` are created.
-struct Bed {
+struct Fixture {
     home: TempDir,
 }
 
-impl Bed {
+impl Fixture {
     /// Creates a source with files of several objects, one of them with two names, and small files
     /// in a directory.
-    fn new(seed: u64) -> Bed {
-        let bed = Bed::empty();
-        let source = bed.path("source");
+    fn new(seed: u64) -> Fixture {
+        let fixture = Fixture::empty();
+        let source = fixture.path("source");
         fs::create_dir_all(source.join("dir/deeper")).unwrap();
         let mut random = Random::from_seed(seed);
         for number in 0..4 {
@@ -51,17 +51,17 @@ impl Bed {
         write(&source.join("dir/deeper/one"), OBJECT, seed);
         fs::hard_link(source.join("large0"), source.join("dir/also-large0")).unwrap();
         std::os::unix::fs::symlink("large1", source.join("link")).unwrap();
-        bed
+        fixture
     }
 
-    /// Does the same as [`Bed::new`], for jobs that are interrupted. Returns `None` (the test is
+    /// Does the same as [`Fixture::new`], for jobs that are interrupted. Returns `None` (the test is
     /// skipped) if no tool can stop a job at a sync.
-    fn to_cut_off(seed: u64) -> Option<Bed> {
-        met_or_skip(&[traced::NEED]).then(|| Bed::new(seed))
+    fn to_cut_off(seed: u64) -> Option<Fixture> {
+        met_or_skip(&[traced::NEED]).then(|| Fixture::new(seed))
     }
 
-    fn empty() -> Bed {
-        Bed { home: tempfile::tempdir().unwrap() }
+    fn empty() -> Fixture {
+        Fixture { home: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -84,8 +84,8 @@ impl Bed {
     }
 
     /// Runs the job until it exits.
-    fn ends(&self, more: &[&str]) -> Ended {
-        Ended::of(self.cp(more).output().unwrap())
+    fn ends(&self, more: &[&str]) -> RunResult {
+        RunResult::of(self.cp(more).output().unwrap())
     }
 
     /// Returns the directory of all jobs.
@@ -115,7 +115,7 @@ impl Bed {
         kill(&mut self.held_at_work(self.cp(more)));
     }
 
-    /// Does the same as [`Bed::cut_off`] for the job with these words.
+    /// Does the same as [`Fixture::cut_off`] for the job with these words.
     fn cut_off_words(&self, words: &[&str]) {
         kill(&mut self.held_at_work(self.haul(words)));
     }
@@ -136,7 +136,7 @@ impl Bed {
     /// Returns the first logged file with one name, relative to the test directory, and the numbers
     /// of its logged objects.
     fn logged_file(&self) -> (String, Vec<u64>) {
-        logged_file(&self.facts()).expect("the job was cut off once a file was logged")
+        logged_file(&self.facts()).expect("the job was interrupted after a file was logged")
     }
 
     /// Panics unless the tree has arrived with everything that is kept.
@@ -177,7 +177,7 @@ impl Bed {
 fn held_where(job: &Command, holds: impl FnMut() -> bool) -> Child {
     let mut traced = traced::signalled(job, "fdatasync", "STOP", "1+");
     let child = traced.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    assert!(traced::stops_where(&child, holds), "the job ended before that");
+    assert!(traced::stops_when(&child, holds), "the job ended before that");
     child
 }
 
@@ -249,29 +249,29 @@ fn logged_as(path: &Path, device: Option<u64>) -> Option<Identity> {
 }
 
 /// Returns the boot ID.
-pub(crate) fn this_life() -> String {
+pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
 }
 
 /// Replaces the run history of a job. A history that is incomplete stays unchanged.
-pub(crate) fn edit_begun(job: &Path, edit: impl FnOnce(&str) -> String) {
+pub(crate) fn edit_run_history(job: &Path, edit: impl FnOnce(&str) -> String) {
     let path = job.join("begun");
     let Ok(text) = fs::read_to_string(&path) else { return };
     if let Some((lines, _)) = text.split_once("blake3=") {
-        write_begun(job, &edit(lines));
+        write_run_history(job, &edit(lines));
     }
 }
 
 /// Writes the run history of a job.
-pub(crate) fn write_begun(job: &Path, lines: &str) {
+pub(crate) fn write_run_history(job: &Path, lines: &str) {
     let sum = haul_digest::digest(haul_digest::Algorithm::Blake3, lines.as_bytes());
     fs::write(job.join("begun"), format!("{lines}blake3={sum}\n")).unwrap();
 }
 
 /// Replaces the boot ID in the state of a job, as if the job had run on another boot.
-fn in_another_life(job: &Path) {
+fn set_other_boot(job: &Path) {
     let other = "00000000-0000-4000-8000-000000000000";
-    edit_begun(job, |lines| lines.replace(&this_life(), other));
+    edit_run_history(job, |lines| lines.replace(&boot_id(), other));
     // The record may be missing, or contain only zeros.
     let record = fs::read(job.join("record")).ok().and_then(|bytes| JobRecord::decode(&bytes).ok());
     if let Some(record) = record {
@@ -303,19 +303,19 @@ fn finished_files(job: &Path, source: &Path, sink: &Path, what: &str) -> (BTreeS
 
 /// Result of a copy.
 #[derive(Debug)]
-struct Ended {
+struct RunResult {
     code: Option<i32>,
     summary: Value,
     stderr: String,
 }
 
-impl Ended {
-    fn of(output: Output) -> Ended {
+impl RunResult {
+    fn of(output: Output) -> RunResult {
         let text = String::from_utf8(output.stdout).unwrap();
         let mut events = text.lines().rev().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let summary = events.find(|event| event["event"] == "summary").unwrap_or_default();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        Ended { code: output.status.code(), summary, stderr }
+        RunResult { code: output.status.code(), summary, stderr }
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -328,7 +328,7 @@ impl Ended {
     }
 
     #[track_caller]
-    fn is_fine(&self, what: &str) -> &Ended {
+    fn is_fine(&self, what: &str) -> &RunResult {
         assert_eq!(self.code, Some(0), "{what}: {self:?}");
         self
     }

@@ -11,7 +11,7 @@ fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) {
 /// Earlier versions reported FAILED for the list of another tool. They also skipped a wrong line
 /// with a length other than that of BLAKE3, with status 0.
 #[test]
-fn lists_of_other_tools_are_checked_unasked_and_no_checksum_is_skipped() {
+fn lists_of_other_tools_are_detected_and_no_line_is_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     write(dir, "f", "hello\n");
@@ -35,7 +35,7 @@ fn lists_of_other_tools_are_checked_unasked_and_no_checksum_is_skipped() {
         let (status, out, err) = check(&format!("{tagged}{}  f\n", "0".repeat(digits)));
         assert_eq!((status, &*out), (Some(1), "f: OK\n"), "{digits}");
         assert!(
-            err.contains("haul sum: list: 2: cannot tell what checksum this is; name it with -a"),
+            err.contains("haul sum: list: 2: cannot detect the algorithm of this checksum; name it with -a"),
             "{err}"
         );
     }
@@ -46,7 +46,7 @@ fn lists_of_other_tools_are_checked_unasked_and_no_checksum_is_skipped() {
 }
 
 #[test]
-fn every_form_that_is_printed_is_checked() {
+fn every_printed_format_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     write(dir, "small", "small");
@@ -89,7 +89,7 @@ fn every_form_that_is_printed_is_checked() {
 }
 
 #[test]
-fn damage_is_found_and_placed() {
+fn tree_checksums_locate_damage() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let mut bytes = vec![5; 1000];
@@ -110,7 +110,7 @@ fn damage_is_found_and_placed() {
 }
 
 #[test]
-fn files_that_are_missing_may_be_passed_over() {
+fn ignore_missing_skips_missing_files() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     write(dir, "f", "123456789");
@@ -125,7 +125,7 @@ fn files_that_are_missing_may_be_passed_over() {
 }
 
 #[test]
-fn ranges_of_a_list_are_checked_alone() {
+fn listed_ranges_are_checked_alone() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     write(dir, "f", "0123456789");
@@ -140,7 +140,7 @@ fn ranges_of_a_list_are_checked_alone() {
 }
 
 #[test]
-fn several_digests_are_checked_from_one_list() {
+fn a_list_with_several_algorithms_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     write(dir, "a", "");
@@ -166,7 +166,7 @@ fn several_digests_are_checked_from_one_list() {
 
 /// In earlier versions the scheduling of the workers decided which of them got the data.
 #[test]
-fn a_list_on_the_standard_input_and_lines_about_it_take_turns() {
+fn a_list_on_standard_input_can_name_standard_input() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     write(dir, "f", "123456789");

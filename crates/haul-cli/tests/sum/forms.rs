@@ -1,13 +1,13 @@
 //! Output formats, ranges, lists of files, and failures of the output itself.
 
 use super::{good, ours, run, words};
-use crate::faults::bed::{Ended, Running, pasted};
+use crate::faults::fixture::{RunResult, Running, pasted};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
 #[test]
-fn several_digests_come_from_one_read() {
+fn several_digests_are_printed_for_one_file() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "123456789").unwrap();
     let out =
@@ -22,7 +22,7 @@ fn several_digests_come_from_one_read() {
 }
 
 #[test]
-fn untagged_takes_back_the_mode_that_came_with_tag() {
+fn untagged_cancels_the_mode_set_by_tag() {
     let dir = tempfile::tempdir().unwrap();
     for options in [&["--untagged"][..], &["--tag", "--untagged"]] {
         let printed = good("cksum", dir.path(), &[&["-a", "md5"], options].concat(), b"123456789");
@@ -31,7 +31,7 @@ fn untagged_takes_back_the_mode_that_came_with_tag() {
 }
 
 #[test]
-fn marks_ends_of_lines_and_names_are_as_asked() {
+fn options_select_mode_marks_line_ends_and_names() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("new\nline"), "123456789").unwrap();
     for tool in ["haul sum", "msum"] {
@@ -49,7 +49,7 @@ fn marks_ends_of_lines_and_names_are_as_asked() {
 }
 
 #[test]
-fn json_tells_path_size_and_digests() {
+fn json_prints_path_size_and_digests() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "123456789").unwrap();
     let out = good("haul sum", dir.path(), &["--json", "-a", "crc32,adler32", "f"], b"");
@@ -72,7 +72,7 @@ fn directories_are_walked_in_order() {
 }
 
 #[test]
-fn names_come_from_lists() {
+fn names_are_read_from_lists() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a b"), "1").unwrap();
     fs::write(dir.path().join("new\nline"), "2").unwrap();
@@ -87,7 +87,7 @@ fn names_come_from_lists() {
     assert_eq!(out, good("haul sum", dir.path(), &["a b"], b""));
     let own = b"a b\n-\na b\n";
     let (status, out, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=-"]), own);
-    let why = "names that come from the standard input can't name it";
+    let why = "a list on standard input cannot name standard input";
     assert_eq!((status, err), (Some(1), format!("haul sum: -:2: {why}\n")));
     assert_eq!(out, by_list);
     let (status, _, err) = run(ours("haul sum", dir.path()), &words(&["--files-from=nope"]), b"");
@@ -95,7 +95,7 @@ fn names_come_from_lists() {
 }
 
 #[test]
-fn msums_batches_name_files_and_ranges() {
+fn msum_reads_files_and_ranges_from_standard_input() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a b"), "0123456789").unwrap();
     let input = b"a%20b\na%20b 2-5,0-10\nbad%zz\na%20b 5-5\n- 0-2\n";
@@ -103,13 +103,13 @@ fn msums_batches_name_files_and_ranges() {
     let whole = "781e5e245d69b566979b86e28d23f2c7  a b\n";
     assert_eq!(out, format!("{whole}#mutil#2-5#289dff07669d7a23de0ef88d2f7129e7  a b\n{whole}"));
     let complaint = "not of the form FILE START-END,...";
-    let own = "names that come from the standard input can't name it";
+    let own = "a list on standard input cannot name standard input";
     let told = format!("msum: -:3: {complaint}\nmsum: -:4: {complaint}\nmsum: -:5: {own}\n");
     assert_eq!((status, err), (Some(1), told));
 }
 
 #[test]
-fn trees_have_the_digest_of_their_definition() {
+fn tree_digests_match_their_definition() {
     let dir = tempfile::tempdir().unwrap();
     let bytes: Vec<u8> = (0..5 << 10).map(|n| (n >> 3) as u8).collect();
     fs::write(dir.path().join("f"), &bytes).unwrap();
@@ -133,7 +133,7 @@ fn trees_have_the_digest_of_their_definition() {
 }
 
 #[test]
-fn values_of_blocks_are_joined() {
+fn combine_joins_checksums_of_blocks() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("whole"), "123456789").unwrap();
     fs::write(dir.path().join("left"), "1234").unwrap();
@@ -169,7 +169,7 @@ fn values_of_blocks_are_joined() {
 
 /// Earlier versions read a hexadecimal value with decimal digits only as decimal: one value in 43.
 #[test]
-fn values_of_cksum_are_decimal_or_hexadecimal_and_never_guessed() {
+fn ambiguous_cksum_values_are_refused_by_combine() {
     let dir = tempfile::tempdir().unwrap();
     let joined = |parts: &[&str]| {
         let (status, out, err) =
@@ -189,7 +189,7 @@ fn values_of_cksum_are_decimal_or_hexadecimal_and_never_guessed() {
 }
 
 #[test]
-fn failed_writes_are_told_and_fail() {
+fn failed_writes_are_reported_and_fail() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "f").unwrap();
     let full = File::options().write(true).open("/dev/full").unwrap();
@@ -199,7 +199,7 @@ fn failed_writes_are_told_and_fail() {
 }
 
 #[test]
-fn a_reader_that_went_away_ends_the_tool_silently() {
+fn closed_output_ends_the_tool_silently() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "f").unwrap();
     fs::write(dir.path().join("list"), "d41d8cd98f00b204e9800998ecf8427e  f\n").unwrap();
@@ -214,7 +214,7 @@ fn a_reader_that_went_away_ends_the_tool_silently() {
 }
 
 #[test]
-fn the_end_of_the_largest_file_there_can_be_is_summed() {
+fn the_end_of_the_largest_possible_file_is_summed() {
     const LAST: u64 = i64::MAX as u64;
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = File::create(dir.path().join("f")).unwrap();
@@ -248,25 +248,25 @@ fn the_end_of_the_largest_file_there_can_be_is_summed() {
 }
 
 #[test]
-fn trees_of_more_parts_than_memory_is_meant_for_are_refused() {
+fn trees_with_too_many_parts_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
     for algorithm in ["md5", "blake3", "md5,sha1"] {
         let args = words(&["--tree=1", "--check-tree", "-a", algorithm, "hole"]);
         let (status, out, err) = run(ours("haul sum", dir.path()), &args, b"");
         assert_eq!((status, out.as_str()), (Some(1), ""), "{algorithm}");
-        let why = "haul sum: hole: 1099511627776 parts are more than the 1048576 that are kept; choose larger ones\n";
+        let why = "haul sum: hole: too many parts: 1099511627776 exceed the limit of 1048576; choose larger parts\n";
         assert_eq!(err, why, "{algorithm}");
     }
     let stream = vec![0; (1 << 20) + 1];
     let (status, out, err) =
         run(ours("haul sum", dir.path()), &words(&["--tree=1", "--check-tree", "-a", "crc16"]), &stream);
     assert_eq!((status, out.as_str()), (Some(1), ""));
-    assert!(err.contains("more than the 1048576 that are kept"), "{err}");
+    assert!(err.contains("exceed the limit of 1048576"), "{err}");
 }
 
 #[test]
-fn tiny_leaves_take_no_more_memory_than_large_ones() {
+fn tiny_leaves_take_little_memory() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), (0..5u32 << 20).map(|n| (n >> 7) as u8).collect::<Vec<_>>()).unwrap();
     // A digest for each byte of an object of 4 MiB would take 276 MB, and half as much again while
@@ -283,7 +283,7 @@ fn tiny_leaves_take_no_more_memory_than_large_ones() {
 }
 
 #[test]
-fn sizes_and_names_that_make_no_sense_are_refused() {
+fn invalid_sizes_and_names_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for args in [
         &["-a", "md6"][..],
@@ -306,7 +306,7 @@ fn sizes_and_names_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn an_interrupt_ends_the_job_with_its_own_status() {
+fn an_interrupt_exits_130_with_a_command_to_rerun() {
     let dir = tempfile::tempdir().unwrap();
     // A hole of 1 TiB keeps the job running until the signal arrives.
     File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
@@ -321,7 +321,7 @@ fn an_interrupt_ends_the_job_with_its_own_status() {
 }
 
 #[test]
-fn an_interrupt_ends_the_wait_for_a_pipe_that_nobody_writes_to() {
+fn an_interrupt_ends_the_wait_for_a_pipe_without_data() {
     let dir = tempfile::tempdir().unwrap();
     let made = Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap();
     assert!(made.success());
@@ -337,7 +337,7 @@ fn an_interrupt_ends_the_wait_for_a_pipe_that_nobody_writes_to() {
 }
 
 #[test]
-fn under_another_tools_name_an_interrupt_ends_the_process_itself() {
+fn an_interrupt_kills_a_gnu_named_tool_by_the_signal() {
     let dir = tempfile::tempdir().unwrap();
     File::create(dir.path().join("hole")).unwrap().set_len(1 << 40).unwrap();
     let mut command = ours("md5sum", dir.path());
@@ -350,7 +350,7 @@ fn under_another_tools_name_an_interrupt_ends_the_process_itself() {
 }
 
 /// Returns the result of a command that is interrupted as soon as it handles the signal.
-fn interrupted(command: &mut Command) -> Ended {
+fn interrupted(command: &mut Command) -> RunResult {
     let running = Running::new(command);
     running.is_ready(Signal::INT, None);
     running.signal(Signal::INT);

@@ -469,7 +469,7 @@ fn shrunk(tool: &str, dir: &Path, mut case: Case, mut seen: (Outcome, Outcome)) 
 }
 
 #[test]
-fn drawn_lines_and_lists_end_alike() {
+fn random_command_lines_and_lists_behave_as_the_originals() {
     let Wanted { seed, cases } = Wanted { seed: SEED, cases: LINES }.or_as_the_environment_says();
     let dir = tempfile::tempdir().unwrap();
     sandbox(dir.path());

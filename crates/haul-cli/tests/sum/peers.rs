@@ -31,7 +31,7 @@ fn same(tool: &str, dir: &Path, args: &[&OsStr], input: &[u8]) {
 }
 
 #[test]
-fn a_digest_that_nobody_takes_is_a_failure() {
+fn a_closed_standard_output_fails_as_in_md5sum() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "a").unwrap();
     fs::create_dir(dir.path().join("bin")).unwrap();
@@ -49,7 +49,7 @@ fn a_digest_that_nobody_takes_is_a_failure() {
 }
 
 #[test]
-fn digests_of_odd_names_and_failures_are_printed_alike() {
+fn digests_of_unusual_names_and_failures_match_gnu() {
     let dir = tempfile::tempdir().unwrap();
     odd_files(dir.path());
     let mut names: Vec<OsString> = vec!["--".into()];
@@ -84,7 +84,7 @@ fn digests_of_odd_names_and_failures_are_printed_alike() {
 }
 
 #[test]
-fn mistakes_in_arguments_are_answered_alike() {
+fn usage_errors_match_gnu() {
     let dir = tempfile::tempdir().unwrap();
     odd_files(dir.path());
     for args in [
@@ -112,7 +112,7 @@ fn mistakes_in_arguments_are_answered_alike() {
 }
 
 #[test]
-fn lists_are_checked_alike() {
+fn list_checking_matches_md5sum() {
     let dir = tempfile::tempdir().unwrap();
     odd_files(dir.path());
     let zeros = "0".repeat(32);
@@ -178,7 +178,7 @@ fn lists_are_checked_alike() {
 }
 
 #[test]
-fn b3sums_lists_are_refused_alike() {
+fn refused_lists_match_b3sum() {
     let dir = tempfile::tempdir().unwrap();
     odd_files(dir.path());
     let a = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
@@ -249,7 +249,7 @@ fn alike(dir: &Path, line: &str) {
 /// Earlier versions printed messages without a cause or with another one, and returned status 0 if
 /// a message could not be written.
 #[test]
-fn who_has_no_standard_streams_is_told_alike() {
+fn closed_standard_streams_are_handled_as_by_gnu() {
     let dir = tempfile::tempdir().unwrap();
     odd_files(dir.path());
     fs::write(dir.path().join("a"), "hi\n").unwrap();
@@ -285,7 +285,7 @@ fn who_has_no_standard_streams_is_told_alike() {
 
 /// Earlier versions read lines of any length, and continued with the list.
 #[test]
-fn xxhsum_reads_no_line_of_32_kib() {
+fn xxhsum_rejects_lines_of_32_kib_as_the_original() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "hi\n").unwrap();
     if theirs("xxhsum", dir.path()).is_none() {

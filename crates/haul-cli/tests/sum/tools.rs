@@ -13,7 +13,7 @@ fn files(dir: &Path) {
 }
 
 #[test]
-fn kinds_of_later_releases_are_computed() {
+fn algorithms_of_later_cksum_releases_are_supported() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     let print = |args: &[&str]| good("cksum", dir.path(), args, b"");
@@ -99,7 +99,7 @@ fn a_directory_has_no_crc() {
 }
 
 #[test]
-fn b3sums_modes_agree_with_the_original() {
+fn b3sum_modes_match_the_original() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     let key = [b'k'; 32];
@@ -157,7 +157,7 @@ fn b3sum_tags_are_printed_and_checked() {
 }
 
 #[test]
-fn xxhsum_takes_names_from_lists() {
+fn xxhsum_reads_names_from_lists() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     fs::write(dir.path().join("one"), "a\ne\n").unwrap();
@@ -169,7 +169,7 @@ fn xxhsum_takes_names_from_lists() {
 
 /// Behaviour of releases after 0.8.1, the release that the other tests compare with.
 #[test]
-fn xxhsum_passes_over_files_that_are_missing() {
+fn xxhsum_ignore_missing_skips_missing_files() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     let list = good("xxhsum", dir.path(), &["--binary", "a", "e"], b"");
@@ -193,7 +193,7 @@ fn xxhsum_passes_over_files_that_are_missing() {
 }
 
 #[test]
-fn xxhsum_points_to_the_bench() {
+fn xxhsum_benchmark_options_point_to_haul_bench() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     for args in [&["-b"][..], &["-b1", "a"], &["-i1", "-b", "a"], &["--bench-all"], &["--benchmark-all"]] {
@@ -206,7 +206,7 @@ fn xxhsum_points_to_the_bench() {
 }
 
 #[test]
-fn answers_go_where_the_original_puts_them() {
+fn help_and_version_go_to_the_stream_of_the_original() {
     let dir = tempfile::tempdir().unwrap();
     for tool in ["md5sum", "b2sum", "cksum", "sum", "b3sum", "msum"] {
         assert!(good(tool, dir.path(), &["--help"], b"").contains("--help"), "{tool}");
@@ -222,7 +222,7 @@ fn answers_go_where_the_original_puts_them() {
 }
 
 #[test]
-fn own_options_stand_beside_the_originals() {
+fn own_options_work_with_the_names_of_the_originals() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     for tool in ["md5sum", "sha512sum", "b2sum", "cksum", "sum"] {
@@ -247,7 +247,7 @@ fn own_options_stand_beside_the_originals() {
 }
 
 #[test]
-fn of_quiet_status_and_warn_the_last_holds_for_msum_too() {
+fn the_last_of_quiet_status_and_warn_wins_for_msum() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     fs::write(dir.path().join("list"), "junk\nd41d8cd98f00b204e9800998ecf8427e  e\n").unwrap();
@@ -268,7 +268,7 @@ fn of_quiet_status_and_warn_the_last_holds_for_msum_too() {
 }
 
 #[test]
-fn ways_of_reading_change_no_digest() {
+fn read_options_do_not_change_digests() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     for tool in ["haul sum", "msum"] {

@@ -1,6 +1,6 @@
 //! An inode number identifies a file only together with its device.
 
-use crate::faults::bed::HAUL;
+use crate::faults::fixture::HAUL;
 use haul_lab::needs::{Need, met_or_skip};
 use std::process::Command;
 use tempfile::TempDir;
@@ -42,14 +42,14 @@ fn tool_as_gnu(tool: &str, script: &str) -> Option<(Option<i32>, String)> {
 }
 
 #[test]
-fn files_of_one_number_on_two_devices_are_no_hard_links() {
+fn equal_inode_numbers_on_two_devices_are_no_hard_links() {
     let script = "$cp -a t z; echo $?; cat z/one/f z/one/g z/two/f z/two/g; stat -c %h z/*/*; test z/one/f -ef z/two/f";
     let Some(said) = as_gnu(script) else { return };
     assert_eq!(said, (Some(1), "0\noneonetwotwo2\n2\n2\n2\n".to_owned()));
 }
 
 #[test]
-fn files_of_one_number_on_two_devices_are_not_the_same_file() {
+fn equal_inode_numbers_on_two_devices_are_not_the_same_file() {
     let script = "$cp t/one/f t/two/f; echo $?; cat t/two/g; $cp -l t/one/f t/two/new; echo $?; $cp t/one/f t/one/g; echo $?";
     let Some((_, text)) = as_gnu(script) else { return };
     assert!(text.starts_with("0\none1\n1\n"), "{text}");
@@ -57,7 +57,7 @@ fn files_of_one_number_on_two_devices_are_not_the_same_file() {
 }
 
 #[test]
-fn moved_files_of_one_number_on_two_devices_are_no_hard_links() {
+fn moved_equal_inode_numbers_on_two_devices_are_no_hard_links() {
     let script = "mkdir z t/one/d t/two/e; $cp t/one/[fg] t/one/d; $cp t/two/[fg] t/two/e; $cp t/one/d t/two/e z; echo $?
         cat z/d/f z/d/g z/e/f z/e/g; stat -c %h z/*/*; ls -A t/one t/two; test z/d/f -ef z/e/f";
     let Some(said) = tool_as_gnu("mv", script) else { return };
@@ -65,7 +65,7 @@ fn moved_files_of_one_number_on_two_devices_are_no_hard_links() {
 }
 
 #[test]
-fn files_of_one_number_on_two_devices_replace_each_other() {
+fn equal_inode_numbers_on_two_devices_replace_each_other() {
     let script = "$cp t/one/f t/one/g; echo $?; $cp t/one/f t/two/f; echo $?; cat t/two/f t/two/g";
     // For mv, two names of one file are the same file; install creates a new file in place of the
     // second name.
@@ -77,7 +77,7 @@ fn files_of_one_number_on_two_devices_replace_each_other() {
 }
 
 #[test]
-fn a_directory_of_one_number_on_another_device_is_not_in_itself() {
+fn a_directory_with_equal_inode_number_is_not_copied_into_itself() {
     // The roots of both file systems have the same number.
     let script = "test $(stat -c %i t/one) = $(stat -c %i t/two) || exit 99; $cp -r t/one t/two/in; echo $?; ls t/two/in";
     let Some(said) = as_gnu(script) else { return };
@@ -85,7 +85,7 @@ fn a_directory_of_one_number_on_another_device_is_not_in_itself() {
 }
 
 #[test]
-fn sums_of_files_of_one_number_are_of_each_file() {
+fn files_with_equal_inode_numbers_are_hashed_separately() {
     let script = "exec $haul sum -a md5 -r t";
     let Some((status, text)) = twins("", "", script) else { return };
     let digests: std::collections::BTreeSet<&str> = text.lines().map(|line| &line[..32]).collect();

@@ -64,11 +64,11 @@ fn names_tests_that_are_there(document: &str, rows_at_least: usize) {
 }
 
 #[test]
-fn every_trap_has_a_test_that_is_there() {
+fn every_trap_names_existing_tests() {
     names_tests_that_are_there("traps.md", 55);
 }
 
 #[test]
-fn what_is_said_of_each_file_system_has_a_test_that_is_there() {
+fn every_file_system_row_names_existing_tests() {
     names_tests_that_are_there("file-systems.md", 25);
 }

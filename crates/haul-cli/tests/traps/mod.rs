@@ -5,4 +5,4 @@ mod list;
 mod options;
 mod order;
 mod reading;
-mod told;
+mod reported;

@@ -1,8 +1,8 @@
 //! Options in the help of the installed tools: each has a row in haul's tables. The lists of tests
 //! name existing tests.
 
-use haul_lab::house::options;
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::repo_rules::options;
 use std::process::Command;
 
 const SUMS: &str = "docs/options/sums.md";
@@ -44,7 +44,7 @@ fn told(help: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_option_that_a_tool_tells_of_has_a_row() {
+fn every_option_in_the_help_of_a_tool_has_a_row() {
     let mut missing = Vec::new();
     for (tool, document, sections) in TOOLS {
         if !met_or_skip(&[Need::Program(tool)]) {
@@ -71,7 +71,7 @@ fn listed_tests_of_options_and_cases_exist() {
 }
 
 #[test]
-fn options_are_read_from_their_lines() {
+fn options_are_parsed_from_help_output() {
     let help = "Usage: x\n  -a, --archive   same as -dR, --preserve=all\n      --backup[=CONTROL]  a\n  -H#  b\n  \
                 -l, --length <LEN>  c\n\nThe -x is not one.\n";
     assert_eq!(told(help), ["-a", "--archive", "--backup", "-H", "-l", "--length"]);

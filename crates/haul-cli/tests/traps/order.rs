@@ -1,7 +1,7 @@
 //! Properties of a new file before it is finished: it is readable for no other user, and does not
 //! look complete.
 
-use crate::faults::bed::{FaultBed, HOLD, noise, start, write_old};
+use crate::faults::fixture::{FaultFixture, HOLD, noise, start, write_old};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -11,24 +11,24 @@ use std::path::Path;
 /// only, and is newer than its source. Only at the very end does it have the mode and the time of
 /// the source.
 #[test]
-fn a_new_file_is_closed_to_others_until_it_has_its_owner_and_gets_its_time_last() {
+fn a_new_file_is_private_until_owned_and_gets_its_time_last() {
     if !met_or_skip(&[Need::Root]) {
         return;
     }
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("source");
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("source");
     write_old(&source, &noise(70_000));
     chown(&source, Some(1234), Some(2345)).unwrap();
     fs::set_permissions(&source, Permissions::from_mode(0o4755)).unwrap();
-    let (view, store) = (bed.path("view/sink"), bed.path("store/sink"));
+    let (view, store) = (fixture.path("view/sink"), fixture.path("store/sink"));
     // Owner, mode and time: three calls. The test checks the file before each of them.
     for passed in 0..3 {
-        bed.rules(&format!("sink setattr .. delay {HOLD} after {passed} times 1"));
-        let before = bed.fired().len();
+        fixture.rules(&format!("sink setattr .. delay {HOLD} after {passed} times 1"));
+        let before = fixture.fired().len();
         let running = start([Path::new("cp"), "-p".as_ref(), &source, &view]);
-        haul_lab::wait_until("the held call", || bed.fired().len() > before);
+        haul_lab::wait_until("the held call", || fixture.fired().len() > before);
         let found = fs::metadata(&store).unwrap();
-        bed.let_go();
+        fixture.release();
         running.end().is_fine();
         assert_eq!(found.len(), 70_000);
         assert!(found.mtime() > 1_500_000_000, "before call {passed} it looks finished");
@@ -46,19 +46,21 @@ fn a_new_file_is_closed_to_others_until_it_has_its_owner_and_gets_its_time_last(
 
 /// A file is only as long as the data that has arrived: no length is set in advance.
 #[test]
-fn a_file_that_is_being_written_is_not_as_long_as_its_source() {
+fn a_file_being_written_is_shorter_than_its_source() {
     for options in [&[][..], &["--threads=1", "--split-size=1M"], &["--sparse=always"], &["--print-hash"]] {
-        let Some(bed) = FaultBed::new(&format!("sink write 2097152.. delay {HOLD} times 1")) else { return };
-        let source = bed.path("source");
+        let Some(fixture) = FaultFixture::new(&format!("sink write 2097152.. delay {HOLD} times 1")) else {
+            return;
+        };
+        let source = fixture.path("source");
         write_old(&source, &noise(8 << 20));
-        let view = bed.path("view/sink");
+        let view = fixture.path("view/sink");
         let words = ["cp"].iter().chain(options).map(Path::new);
         let running = start(words.chain([&*source, &*view]));
-        bed.held();
-        let len = fs::metadata(bed.path("store/sink")).unwrap().len();
-        bed.let_go();
+        fixture.held();
+        let len = fs::metadata(fixture.path("store/sink")).unwrap().len();
+        fixture.release();
         running.end().is_fine();
         assert!(len < 8 << 20, "{options:?}: {len} bytes");
-        assert_eq!(fs::read(bed.path("store/sink")).unwrap(), noise(8 << 20));
+        assert_eq!(fs::read(fixture.path("store/sink")).unwrap(), noise(8 << 20));
     }
 }

@@ -1,6 +1,6 @@
 //! Reads of a file: all bytes, from the current file, and into buffers.
 
-use crate::faults::bed::{FaultBed, HAUL, HOLD, haul, noise, start, write_old};
+use crate::faults::fixture::{FaultFixture, HAUL, HOLD, haul, noise, start, write_old};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -25,9 +25,9 @@ fn calls(names: &str, args: &[&Path]) -> Option<String> {
 /// SEEK_DATA has reported holes where data was (OpenZFS 15526). If a file system may do so, all
 /// verified data was read.
 #[test]
-fn no_digest_and_no_comparison_asks_the_source_for_its_holes() {
-    let Some(bed) = FaultBed::new("") else { return };
-    let [local, view, sink] = ["store/source", "view/source", "sink"].map(|name| bed.path(name));
+fn hashing_and_verifying_do_not_use_seek_data_on_the_source() {
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let [local, view, sink] = ["store/source", "view/source", "sink"].map(|name| fixture.path(name));
     File::create(&local).unwrap().set_len(9 << 20).unwrap();
     File::options().write(true).open(&local).unwrap().write_all_at(b"data", 5 << 20).unwrap();
     let cp = |options: &[&str], source: &Path| {
@@ -57,7 +57,7 @@ fn no_digest_and_no_comparison_asks_the_source_for_its_holes() {
 
 /// A source that is removed in the end was read completely, including holes.
 #[test]
-fn no_move_asks_the_source_for_its_holes() {
+fn moves_do_not_use_seek_data_on_the_source() {
     let (home, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
     let [source, sink] = [home.path().join("source"), memory.path().join("sink")];
     File::create(&source).unwrap().set_len(9 << 20).unwrap();
@@ -71,17 +71,19 @@ fn no_move_asks_the_source_for_its_holes() {
 
 /// Mapped files cause seeks on hard disks and count as memory of the process (b3sum 32, 305).
 #[test]
-fn no_file_is_mapped_to_be_hashed_or_copied() {
+fn files_are_not_memory_mapped() {
     for words in [&["sum", "-a", "blake3"][..], &["sum", "-a", "md5"], &["sum", "-a", "md5,crc32c"], &["cp"]]
     {
-        let Some(bed) = FaultBed::new(&format!("victim read 1048576.. delay {HOLD} times 1")) else { return };
-        write_old(&bed.path("store/victim"), &noise(6 << 20));
-        let (victim, sink) = (bed.path("view/victim"), bed.path("sink"));
+        let Some(fixture) = FaultFixture::new(&format!("victim read 1048576.. delay {HOLD} times 1")) else {
+            return;
+        };
+        write_old(&fixture.path("store/victim"), &noise(6 << 20));
+        let (victim, sink) = (fixture.path("view/victim"), fixture.path("sink"));
         let sink = (words == ["cp"]).then_some(&*sink);
         let running = start(words.iter().map(Path::new).chain([&*victim]).chain(sink));
-        bed.held();
+        fixture.held();
         let maps = running.maps();
-        bed.let_go();
+        fixture.release();
         running.end().is_fine();
         assert!(maps.contains("haul"), "no map was seen: {maps}");
         assert!(!maps.contains("victim") && !maps.contains("/sink"), "{words:?}: {maps}");
@@ -90,7 +92,7 @@ fn no_file_is_mapped_to_be_hashed_or_copied() {
 
 /// haul keeps no state of a file between runs, so that an unchanged time hides nothing.
 #[test]
-fn a_bit_that_rots_under_an_old_time_is_found() {
+fn a_changed_bit_with_unchanged_time_is_detected() {
     let home = tempfile::tempdir().unwrap();
     let [file, list] = ["file", "list"].map(|name| home.path().join(name));
     write_old(&file, &noise(100_000));
@@ -110,20 +112,20 @@ fn a_bit_that_rots_under_an_old_time_is_found() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_gets_no_digest() {
+fn a_read_error_prevents_the_digest() {
     for algorithm in ["md5", "blake3", "crc32c", "xxh128", "sha1,adler32"] {
         for from in [0, 3 << 20, (5 << 20) - 1] {
-            let Some(bed) = FaultBed::new(&format!("victim read {from}.. errno EIO")) else { return };
-            write_old(&bed.path("store/victim"), &noise(5 << 20));
-            write_old(&bed.path("store/well"), &noise(10));
-            let [victim, well] = ["view/victim", "view/well"].map(|name| bed.path(name));
+            let Some(fixture) = FaultFixture::new(&format!("victim read {from}.. errno EIO")) else { return };
+            write_old(&fixture.path("store/victim"), &noise(5 << 20));
+            write_old(&fixture.path("store/well"), &noise(10));
+            let [victim, well] = ["view/victim", "view/well"].map(|name| fixture.path(name));
             let ended = haul(["sum".as_ref(), "-a".as_ref(), algorithm.as_ref(), &*victim, &*well]);
             ended.failed_with(&["view/victim", "Input/output error"]);
             assert!(
                 !ended.stdout.contains("victim") && ended.stdout.contains("well"),
                 "{algorithm} {from}: {ended:?}"
             );
-            let sink = bed.path("sink");
+            let sink = fixture.path("sink");
             let ended = haul(["cp".as_ref(), "--print-hash".as_ref(), &*victim, &*sink]);
             ended.failed_with(&["view/victim", "Input/output error"]);
             assert_eq!(ended.stdout, "", "{ended:?}");

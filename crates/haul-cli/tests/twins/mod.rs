@@ -1,6 +1,6 @@
 //! Two identical directories, and the results of a script in each.
 
-use crate::faults::bed::copy_haul;
+use crate::faults::fixture::copy_haul;
 use haul_lab::mounts::{Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Entry, Kind, Snapshot};
@@ -34,11 +34,11 @@ chmod 750 t/s; chmod 555 closed; touch -d '2001-02-03 04:05:06.123456789Z' t/s c
 const LATELY: i64 = 1_262_304_000;
 
 /// Replaces the description of a tree that cannot be read.
-const TOO_DEEP: &str = "a tree too deep to be looked at";
+const TOO_DEEP: &str = "a tree too deep to be walked";
 
 /// Result of a script.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct RunResult {
     pub(crate) status: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -49,12 +49,12 @@ pub(crate) struct Run {
 pub(crate) struct Twins {
     root: TempDir,
     as_user: bool,
-    beside: Beside,
+    beside: SecondFs,
 }
 
 /// Target of the link `x-fs` in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum SecondFs {
     /// No such link.
     Nothing,
     /// An empty file system in memory.
@@ -64,23 +64,23 @@ pub(crate) enum Beside {
 }
 
 /// A file system next to a sandbox.
-enum Other {
+enum MountedFs {
     Memory(Mounted),
     Ext4(SmallFs),
 }
 
-impl Other {
+impl MountedFs {
     fn path(&self) -> PathBuf {
         match self {
-            Other::Memory(mounted) => mounted.path(),
-            Other::Ext4(small) => small.path(),
+            MountedFs::Memory(mounted) => mounted.path(),
+            MountedFs::Ext4(small) => small.path(),
         }
     }
 
     fn close(self) {
         match self {
-            Other::Memory(mounted) => mounted.close().unwrap(),
-            Other::Ext4(small) => small.close().unwrap(),
+            MountedFs::Memory(mounted) => mounted.close().unwrap(),
+            MountedFs::Ext4(small) => small.close().unwrap(),
         }
     }
 }
@@ -89,7 +89,7 @@ impl Twins {
     pub(crate) fn new() -> Twins {
         let root = tempfile::tempdir().unwrap();
         std::fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        Twins { root, as_user: false, beside: Beside::Nothing }
+        Twins { root, as_user: false, beside: SecondFs::Nothing }
     }
 
     /// Creates sandboxes in which an ordinary user runs the script, whichever user runs the tests.
@@ -104,25 +104,25 @@ impl Twins {
 
     /// Creates sandboxes with another file system each, behind the link `x-fs`. Returns `None` if
     /// none can be mounted.
-    pub(crate) fn across(beside: Beside) -> Option<Twins> {
+    pub(crate) fn across(beside: SecondFs) -> Option<Twins> {
         let needs: &[Need] =
-            if beside == Beside::Ext4 { &[Need::Loop, Need::Program("mkfs.ext4")] } else { &[Need::Mount] };
+            if beside == SecondFs::Ext4 { &[Need::Loop, Need::Program("mkfs.ext4")] } else { &[Need::Mount] };
         met_or_skip(needs).then(|| Twins { beside, ..Twins::new() })
     }
 
     /// Does the same as [`Twins::across`] for an ordinary user.
-    pub(crate) fn of_user_across(beside: Beside) -> Option<Twins> {
+    pub(crate) fn of_user_across(beside: SecondFs) -> Option<Twins> {
         let mounts = Twins::across(beside)?;
         Some(Twins { beside: mounts.beside, ..Twins::of_user()? })
     }
 
     /// Runs a script with haul's tools.
-    pub(crate) fn ours(&self, script: &str) -> Run {
+    pub(crate) fn ours(&self, script: &str) -> RunResult {
         self.run("ours", bin(env!("CARGO_BIN_EXE_haul").as_ref()), script)
     }
 
     /// Runs a script with GNU's tools.
-    fn gnus(&self, script: &str) -> Run {
+    fn gnus(&self, script: &str) -> RunResult {
         self.run("gnus", bin(Path::new("/usr/bin/cp")), script)
     }
 
@@ -175,7 +175,7 @@ impl Twins {
         (!text.is_empty()).then_some(text)
     }
 
-    fn run(&self, name: &str, bin: PathBuf, script: &str) -> Run {
+    fn run(&self, name: &str, bin: PathBuf, script: &str) -> RunResult {
         let folder = self.root.path().join(name);
         std::fs::create_dir(&folder).unwrap();
         let shell = |script: &str| self.shell(&folder, &bin, script);
@@ -196,7 +196,7 @@ impl Twins {
             open_all(&other.path());
             other.close();
         }
-        Run {
+        RunResult {
             status: output.status.code(),
             out: text(&output.stdout),
             err: sorted(&text(&output.stderr)),
@@ -207,13 +207,13 @@ impl Twins {
 
 impl Twins {
     /// Mounts the other file system of a sandbox, and links it there.
-    fn mount(&self, folder: &Path) -> Option<Other> {
+    fn mount(&self, folder: &Path) -> Option<MountedFs> {
         let other = match self.beside {
-            Beside::Nothing => return None,
-            Beside::Memory => Other::Memory(Mounted::tmpfs(64).unwrap()),
-            Beside::Ext4 => Other::Ext4(SmallFs::new(16).unwrap()),
+            SecondFs::Nothing => return None,
+            SecondFs::Memory => MountedFs::Memory(Mounted::tmpfs(64).unwrap()),
+            SecondFs::Ext4 => MountedFs::Ext4(SmallFs::new(16).unwrap()),
         };
-        if let Other::Ext4(small) = &other {
+        if let MountedFs::Ext4(small) = &other {
             std::fs::remove_dir(small.path().join("lost+found")).unwrap();
         }
         let home = other.path().parent().map(Path::to_owned).unwrap();

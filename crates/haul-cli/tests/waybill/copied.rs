@@ -2,11 +2,11 @@
 //! all kinds of names.
 
 use super::{good, haul, pattern, rot, run, tree};
-use crate::faults::bed::{FaultBed, HOLD, start};
-use haul_lab::mounts::{FsKind, SmallFs, shared_room};
+use crate::faults::fixture::{FaultFixture, HOLD, start};
+use haul_lab::mounts::{FsKind, SmallFs, shared_dir};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::wait_until;
-use haul_log::waybill::{Content, Entry, Kind, Reader, Record, Way};
+use haul_log::waybill::{Content, CopyMethod, Entry, Kind, Reader, Record};
 use haul_model::Level;
 use rustix::pipe::{SpliceFlags, pipe, splice};
 use std::fs::{self, File, Permissions};
@@ -31,7 +31,7 @@ fn content(path: &Path, name: &str) -> Content {
 }
 
 #[test]
-fn a_copied_tree_verifies_and_its_digests_are_those_of_sum() {
+fn a_copied_tree_verifies_and_its_digests_match_sum() {
     for options in [
         &[][..],
         &["--threads=1"],
@@ -64,7 +64,7 @@ fn a_copied_tree_verifies_and_its_digests_are_those_of_sum() {
 }
 
 #[test]
-fn levels_say_what_was_proven_and_no_more() {
+fn levels_state_only_what_was_proven() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), pattern(200_000, 1)).unwrap();
     let level = |options: &[&str], name: &str| {
@@ -73,7 +73,7 @@ fn levels_say_what_was_proven_and_no_more() {
             &[&["cp", "--reflink=never", "--split-size=64K", "--waybill", name, "a", "b"], options].concat(),
         );
         let content = content(&dir.path().join(name), "b");
-        assert_eq!(content.way, Some(Way::ReadWrite));
+        assert_eq!(content.way, Some(CopyMethod::ReadWrite));
         content.level
     };
     assert_eq!(level(&[], "w1"), Some(Level::Received));
@@ -83,7 +83,7 @@ fn levels_say_what_was_proven_and_no_more() {
 }
 
 #[test]
-fn printed_digests_come_from_the_waybills_where_it_has_them() {
+fn printed_digests_are_equal_with_and_without_a_waybill() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     for kind in ["blake3", "md5", "crc32"] {
@@ -96,7 +96,7 @@ fn printed_digests_come_from_the_waybills_where_it_has_them() {
 }
 
 #[test]
-fn links_directories_and_second_names_are_held_too() {
+fn links_directories_and_hard_links_are_recorded() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("data/sub")).unwrap();
     fs::write(dir.path().join("data/one"), "one").unwrap();
@@ -119,8 +119,8 @@ fn links_directories_and_second_names_are_held_too() {
     symlink("elsewhere", dir.path().join("to/data/link")).unwrap();
     let ran = run(dir.path(), &["verify", "w", "to"]);
     assert_eq!(ran.status, Some(1));
-    assert!(ran.out.contains("'data/link': modified: the link leads elsewhere"), "{}", ran.out);
-    assert!(ran.out.contains("it is no longer a link to the same file"), "{}", ran.out);
+    assert!(ran.out.contains("'data/link': modified: different link target"), "{}", ran.out);
+    assert!(ran.out.contains("no longer a hard link to the same file"), "{}", ran.out);
     // The first name is removed; the second one exists.
     let names = entries(&dir.path().join("w")).into_iter().find_map(|entry| match entry.kind {
         Kind::Same { first } => Some([first, entry.path].map(|path| path.to_string())),
@@ -130,13 +130,13 @@ fn links_directories_and_second_names_are_held_too() {
     fs::remove_file(dir.path().join("to").join(&first)).unwrap();
     let ran = run(dir.path(), &["verify", "w", "to"]);
     assert!(ran.out.contains(&format!("'{first}': missing\n")), "{}", ran.out);
-    assert!(ran.out.contains(&format!("'{second}': modified: it is no longer a link")), "{}", ran.out);
+    assert!(ran.out.contains(&format!("'{second}': modified: no longer a hard link")), "{}", ran.out);
 }
 
 /// A hard link is created while the file is still being filled, and has neither its mode nor its
 /// times then.
 #[test]
-fn a_second_name_has_the_facts_of_the_settled_file() {
+fn hard_link_entries_have_the_final_mode_and_time() {
     let dir = tempfile::tempdir().unwrap();
     let first = dir.path().join("data/first");
     fs::create_dir(dir.path().join("data")).unwrap();
@@ -156,7 +156,7 @@ fn a_second_name_has_the_facts_of_the_settled_file() {
 }
 
 #[test]
-fn a_job_that_fails_in_part_has_a_receipt_of_the_rest() {
+fn a_partly_failed_job_has_a_waybill_of_the_rest() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     let ran =
@@ -174,40 +174,42 @@ fn a_job_that_fails_in_part_has_a_receipt_of_the_rest() {
 /// In earlier versions a killed run left a section without an end, and the same command could not
 /// append to it.
 #[test]
-fn a_run_that_was_killed_is_repeated_with_its_waybill() {
-    let Some(bed) = FaultBed::new(&format!("data/small read 0.. delay {HOLD} times 1")) else { return };
-    tree(&bed.path("store"));
-    good(&bed.path(""), &["cp", "--waybill", "w", "store/data/big", "one"]);
-    fs::create_dir(bed.path("store/data/many")).unwrap();
+fn a_killed_copy_can_be_repeated_with_its_waybill() {
+    let Some(fixture) = FaultFixture::new(&format!("data/small read 0.. delay {HOLD} times 1")) else {
+        return;
+    };
+    tree(&fixture.path("store"));
+    good(&fixture.path(""), &["cp", "--waybill", "w", "store/data/big", "one"]);
+    fs::create_dir(fixture.path("store/data/many")).unwrap();
     for number in 0..300 {
-        fs::write(bed.path(&format!("store/data/many/{number}")), "one of many").unwrap();
+        fs::write(fixture.path(&format!("store/data/many/{number}")), "one of many").unwrap();
     }
-    fs::create_dir(bed.path("copy")).unwrap();
+    fs::create_dir(fixture.path("copy")).unwrap();
     let words = ["cp", "-r", "--threads=1", "--waybill", "w", "view/data/many", "view/data/small", "copy"];
-    let before = fs::metadata(bed.path("w")).unwrap().len();
-    let mut killed = haul(&bed.path("")).args(words).spawn().unwrap();
-    bed.held();
+    let before = fs::metadata(fixture.path("w")).unwrap().len();
+    let mut killed = haul(&fixture.path("")).args(words).spawn().unwrap();
+    fixture.held();
     // The waybill has entries of the first operand.
-    assert!(fs::metadata(bed.path("w")).unwrap().len() > before);
+    assert!(fs::metadata(fixture.path("w")).unwrap().len() > before);
     killed.kill().unwrap();
     // The process exits when its read returns.
-    bed.let_go();
+    fixture.release();
     killed.wait().unwrap();
-    assert_eq!(run(&bed.path(""), &["waybill", "check", "w"]).status, Some(2));
+    assert_eq!(run(&fixture.path(""), &["waybill", "check", "w"]).status, Some(2));
     // A run that skips existing files would not record them.
     for skips in ["--update", "-n"] {
-        let ran = run(&bed.path(""), &[&words[..], &[skips]].concat());
+        let ran = run(&fixture.path(""), &[&words[..], &[skips]].concat());
         assert!(ran.status == Some(1) && ran.err.contains("name a file that does not exist yet"), "{ran:?}");
     }
-    good(&bed.path(""), &words);
-    let check = good(&bed.path(""), &["waybill", "check", "w"]);
+    good(&fixture.path(""), &words);
+    let check = good(&fixture.path(""), &["waybill", "check", "w"]);
     assert!(check.starts_with("whole: 303 entries, 302 files"), "{check}");
 }
 
 /// In earlier versions the file had its entry under the name of the link, and `haul verify` found
 /// another kind of file there.
 #[test]
-fn what_is_written_through_a_link_verifies() {
+fn a_file_written_through_a_link_verifies() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     let at = |name: &str| dir.path().join(name);
@@ -233,18 +235,21 @@ fn what_is_written_through_a_link_verifies() {
     assert_eq!(names, ["l", "file"]);
     // No path beneath the root names a target outside the root.
     let ran = run(dir.path(), &["cp", "--waybill", "w2", "data/small", "to/out"]);
-    assert!(ran.status == Some(1) && ran.err.contains("a link in it leads out of the directory"), "{ran:?}");
+    assert!(
+        ran.status == Some(1) && ran.err.contains("a symbolic link in it leads out of the root directory"),
+        "{ran:?}"
+    );
     assert!(entries(&at("w2")).is_empty());
 }
 
 #[test]
-fn what_makes_no_receipt_is_refused_before_anything_is_copied() {
+fn cp_options_without_a_waybill_are_refused_before_copying() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     for (args, reason) in [
-        (&["--waybill=w", "--offset=5", "data/small", "x"][..], "whole files"),
+        (&["--waybill=w", "--offset=5", "data/small", "x"][..], "complete files"),
         (&["--waybill=w", "--attributes-only", "data/small", "x"], "needs the data"),
-        (&["--waybill=w", "--link", "data/small", "x"], "with --link there is none"),
+        (&["--waybill=w", "--link", "data/small", "x"], "cannot combine --waybill with --link"),
         (&["--waybill-digests=md5", "data/small", "x"], "--waybill-digests needs --waybill"),
         (&["--waybill=w", "--waybill-digests=rot13", "data/small", "x"], "unknown checksum 'rot13'"),
         (&["--waybill=data/small", "data/big", "x"], "name a file that does not exist yet"),
@@ -257,7 +262,7 @@ fn what_makes_no_receipt_is_refused_before_anything_is_copied() {
 }
 
 #[test]
-fn what_was_read_back_from_the_device_is_written_down_as_that_and_nothing_else_is() {
+fn only_data_read_back_from_the_device_is_recorded_as_reread() {
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
         return;
     }
@@ -286,9 +291,9 @@ fn what_was_read_back_from_the_device_is_written_down_as_that_and_nothing_else_i
 /// Shared blocks stay at their old location, so that no level about a device is reached, whatever
 /// the options request.
 #[test]
-fn a_clone_is_told_as_one_and_proves_nothing_about_new_media() {
+fn a_clone_is_recorded_as_a_clone_without_a_device_level() {
     for kind in [FsKind::Xfs, FsKind::Btrfs] {
-        let Some(room) = shared_room(kind) else { continue };
+        let Some(room) = shared_dir(kind) else { continue };
         let dir = room.path();
         fs::write(dir.join("a"), pattern(300_000, 1)).unwrap();
         for verify in ["--verify=none", "--verify=stream", "--verify=reread", "--verify=hybrid"] {
@@ -299,7 +304,7 @@ fn a_clone_is_told_as_one_and_proves_nothing_about_new_media() {
             let content = content(&dir.join("w"), "b");
             assert_eq!(
                 (content.way, content.level),
-                (Some(Way::Reflink), Some(Level::Received)),
+                (Some(CopyMethod::Reflink), Some(Level::Received)),
                 "{kind:?} {verify}"
             );
             let shown = good(dir, &["waybill", "show", "w"]);
@@ -311,16 +316,20 @@ fn a_clone_is_told_as_one_and_proves_nothing_about_new_media() {
         fs::remove_file(dir.join("w")).unwrap();
         good(dir, &["cp", "--reflink=auto", "--verify=reread", "--waybill", "w", "a", "b"]);
         let content = content(&dir.join("w"), "b");
-        assert_eq!((content.way, content.level), (Some(Way::ReadWrite), Some(Level::Reread)), "{kind:?}");
+        assert_eq!(
+            (content.way, content.level),
+            (Some(CopyMethod::ReadWrite), Some(Level::Reread)),
+            "{kind:?}"
+        );
     }
 }
 
 /// A file system in memory has no device, and an overlay does not report the contents of the page
 /// cache. The level there is at most verified, or durable.
 #[test]
-fn what_can_not_be_known_to_come_from_a_device_is_not_written_down_as_that() {
+fn read_back_without_a_device_is_not_recorded_as_reread() {
     for kind in [FsKind::Tmpfs, FsKind::Overlay] {
-        let Some(room) = shared_room(kind) else { continue };
+        let Some(room) = shared_dir(kind) else { continue };
         let dir = room.path();
         tree(dir);
         let cp = ["cp", "-aT", "--verify=reread", "--split-size=64K", "--waybill", "w", "data", "copy"];
@@ -337,20 +346,22 @@ fn what_can_not_be_known_to_come_from_a_device_is_not_written_down_as_that() {
 /// haul cannot read pages back from the device while another process holds them. It reads back the
 /// rest of the file, and the waybill has lines for these ranges.
 #[test]
-fn of_a_file_that_came_back_in_part_the_ranges_that_did_are_written_down() {
+fn reread_ranges_of_a_partly_read_back_file_are_recorded() {
     const MIB: u64 = 1 << 20;
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
         return;
     }
     // The copy waits for its last object until another process holds pages of an earlier one.
-    let Some(bed) = FaultBed::new(&format!("source read 7340032.. delay {HOLD} times 1")) else { return };
+    let Some(fixture) = FaultFixture::new(&format!("source read 7340032.. delay {HOLD} times 1")) else {
+        return;
+    };
     let small = SmallFs::new(48).unwrap();
     let (dir, sink, waybill) = (small.path(), small.path().join("sink"), small.path().join("w"));
-    fs::write(bed.path("store/source"), pattern(8 << 20, 3)).unwrap();
+    fs::write(fixture.path("store/source"), pattern(8 << 20, 3)).unwrap();
     let words = ["cp", "--verify=reread", "--split-size=1M", "--threads=1", "--json", "--waybill"];
     let running =
-        start(words.map(Path::new).into_iter().chain([&*waybill, &*bed.path("view/source"), &*sink]));
-    bed.held();
+        start(words.map(Path::new).into_iter().chain([&*waybill, &*fixture.path("view/source"), &*sink]));
+    fixture.held();
     // The kernel may read the last object ahead before the first objects are written.
     wait_until("the first objects", || fs::metadata(&sink).is_ok_and(|found| found.len() >= 3 * MIB));
     let (reader, writer) = pipe().unwrap();
@@ -358,10 +369,10 @@ fn of_a_file_that_came_back_in_part_the_ranges_that_did_are_written_down() {
     let mut at = held;
     let from = File::open(&sink).unwrap();
     assert!(splice(&from, Some(&mut at), &writer, None, 4096, SpliceFlags::NONBLOCK).unwrap() > 0);
-    bed.let_go();
+    fixture.release();
     let ended = running.end();
     assert_eq!((ended.code, ended.complaints()), (Some(0), 1), "{ended:?}");
-    assert!(ended.stderr.contains("the page cache does not let go of it"), "{ended:?}");
+    assert!(ended.stderr.contains("the kernel does not drop cached pages"), "{ended:?}");
 
     assert_eq!(content(&waybill, "sink").level, Some(Level::Durable));
     let whole = fs::read(&waybill).unwrap();
@@ -388,7 +399,7 @@ fn of_a_file_that_came_back_in_part_the_ranges_that_did_are_written_down() {
 
 /// In earlier versions a copy over its own waybill mixed both and succeeded.
 #[test]
-fn a_waybill_is_neither_copied_nor_written_over_by_its_own_job() {
+fn a_waybill_is_neither_copied_nor_overwritten_by_its_job() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     tree(dir);
@@ -396,7 +407,7 @@ fn a_waybill_is_neither_copied_nor_written_over_by_its_own_job() {
     let refused = |args: &[&str], name: &str| {
         let ran = run(dir, &[&["cp"], args].concat());
         assert_eq!(ran.status, Some(1), "{args:?}: {ran:?}");
-        let words = format!("'{name}' is the waybill of this job: it is neither copied nor written over\n");
+        let words = format!("cannot copy or overwrite '{name}': it is the waybill of this job\n");
         assert!(ran.err.ends_with(&words), "{args:?}: {ran:?}");
     };
     // The waybill as the sink: itself, in a directory, by a symbolic link and by a hard link.

@@ -19,14 +19,14 @@ fn after(change: impl FnOnce(&Path), args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn untouched_data_is_intact_past_and_through_the_cache() {
+fn unchanged_data_is_intact_with_and_without_the_page_cache() {
     for args in [&[][..], &["--cached"], &["--threads", "1"], &["--threads", "5"], &["--extra", "data/.."]] {
         assert_eq!(after(|_| (), args), (Some(0), String::new()), "{args:?}");
     }
 }
 
 #[test]
-fn the_receipt_its_signature_and_stored_digests_are_not_extra_and_copies_are() {
+fn the_waybill_signature_and_stored_digests_are_not_extra() {
     let moved = |dir: &Path| {
         fs::rename(dir.join("w"), dir.join("data/w")).unwrap();
         symlink("data/w", dir.join("w")).unwrap();
@@ -49,7 +49,7 @@ fn the_receipt_its_signature_and_stored_digests_are_not_extra_and_copies_are() {
 }
 
 #[test]
-fn a_flipped_bit_in_any_object_is_rot_at_its_place() {
+fn a_flipped_bit_is_reported_as_rot_with_its_object() {
     for object in 0..11 {
         let at = (object * 65_536 + 1234).min(699_999);
         let (status, out) = after(|dir| rot(&dir.join("data/big"), |bytes| bytes[at] ^= 1), &[]);
@@ -63,7 +63,7 @@ fn a_flipped_bit_in_any_object_is_rot_at_its_place() {
 type Case = (&'static str, fn(&Path), &'static str);
 
 #[test]
-fn all_kinds_of_damage_have_their_names() {
+fn each_kind_of_damage_has_its_verdict() {
     let cases: [Case; 13] = [
         (
             "swapped objects",
@@ -100,7 +100,7 @@ fn all_kinds_of_damage_have_their_names() {
         (
             "changed on purpose",
             |dir| fs::write(dir.join("data/small"), pattern(100, 7)).unwrap(),
-            "'data/small': modified: other bytes and another modification time: bytes 0-100\n",
+            "'data/small': modified: different bytes and modification time: bytes 0-100\n",
         ),
         (
             "grown",
@@ -119,7 +119,7 @@ fn all_kinds_of_damage_have_their_names() {
                 fs::remove_file(dir.join("data/empty")).unwrap();
                 fs::create_dir(dir.join("data/empty")).unwrap();
             },
-            "'data/empty': modified: it is another kind of file now\n",
+            "'data/empty': modified: different file type\n",
         ),
         (
             "a link in its place",
@@ -127,7 +127,7 @@ fn all_kinds_of_damage_have_their_names() {
                 fs::rename(dir.join("data/small"), dir.join("moved")).unwrap();
                 symlink("../moved", dir.join("data/small")).unwrap();
             },
-            "'data/small': modified: it is another kind of file now\n",
+            "'data/small': modified: different file type\n",
         ),
         (
             "touched",
@@ -156,7 +156,7 @@ fn all_kinds_of_damage_have_their_names() {
 }
 
 #[test]
-fn swapped_files_are_found_both() {
+fn both_swapped_files_are_reported() {
     let swap = |dir: &Path| {
         fs::write(dir.join("data/other"), pattern(100, 3)).unwrap();
         let other = fs::File::options().write(true).open(dir.join("data/other")).unwrap();
@@ -170,14 +170,14 @@ fn swapped_files_are_found_both() {
     let (status, out) = after(swap, &[]);
     assert_eq!(status, Some(1));
     let line =
-        |name| format!("'data/{name}': modified: other bytes and another modification time: bytes 0-100\n");
+        |name| format!("'data/{name}': modified: different bytes and modification time: bytes 0-100\n");
     assert_eq!(out, line("other") + &line("small"));
 }
 
 /// The files have the same size and the same time, like two files of an archive: only their bytes
 /// differ.
 #[test]
-fn swapped_files_of_one_time_are_rot_of_both() {
+fn swapped_files_of_equal_size_and_time_are_reported_as_rot() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let names = ["data/one", "data/other", "data/sub/third"];
@@ -197,7 +197,7 @@ fn swapped_files_of_one_time_are_rot_of_both() {
 }
 
 #[test]
-fn links_out_of_the_root_are_never_followed() {
+fn links_out_of_the_root_are_not_followed() {
     let out_of = |dir: &Path| {
         // An identical copy is outside: a command that followed the link would find everything
         // intact.
@@ -205,7 +205,7 @@ fn links_out_of_the_root_are_never_followed() {
         symlink(dir.join("outside"), dir.join("data/sub dir")).unwrap();
     };
     let (status, out) = after(out_of, &["."]);
-    let line = "modified: a link on the way leads out of the directory; it was not followed";
+    let line = "modified: a link in the path leads out of the directory and was not followed";
     let expected =
         format!("'data/sub dir/back\\slash 100%': {line}\n'data/sub dir/line'$'\\n''break': {line}\n");
     assert_eq!((status, out), (Some(1), expected));
@@ -229,7 +229,7 @@ fn later_sections_replace_earlier_ones() {
 }
 
 #[test]
-fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
+fn damage_to_a_waybill_is_reported_by_line_and_the_rest_verified() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &["sum", "-r", "--object-size", "64K", "--waybill", "w", "data"]);
@@ -242,26 +242,26 @@ fn a_damaged_waybill_is_told_by_line_and_the_rest_is_verified() {
     fs::write(dir.path().join("w"), &hurt).unwrap();
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), "'data/big': rotted: bytes 65536-131072\n"));
-    assert!(ran.err.contains("the waybill: line 5: the line is damaged"), "{}", ran.err);
+    assert!(ran.err.contains("the waybill: line 5: checksum mismatch"), "{}", ran.err);
     let check = run(dir.path(), &["waybill", "check", "w"]);
     assert_eq!((check.status, check.out.as_str()), (Some(2), ""));
     let export = run(dir.path(), &["waybill", "export", "w"]);
-    assert!(export.status == Some(2) && export.err.contains("line 5: the line is damaged"), "{export:?}");
+    assert!(export.status == Some(2) && export.err.contains("line 5: checksum mismatch"), "{export:?}");
     // In a truncated waybill the remaining entries are verified, and the run is incomplete.
     fs::write(dir.path().join("w"), &whole[..whole.len() - 1]).unwrap();
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!(ran.status, Some(2));
-    assert!(ran.err.contains("it was cut off"), "{}", ran.err);
+    assert!(ran.err.contains("truncated"), "{}", ran.err);
     // A file that is not a waybill.
     fs::write(dir.path().join("w"), "a list\n").unwrap();
     let ran = run(dir.path(), &["verify", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
-    assert!(ran.err.contains("not a waybill") && ran.err.contains("Nothing was verified"), "{}", ran.err);
+    assert!(ran.err.contains("not a waybill") && ran.err.contains("nothing was verified"), "{}", ran.err);
 }
 
 /// Earlier versions reported these files as intact, although nothing of them had been read.
 #[test]
-fn files_of_which_no_object_was_picked_are_not_in_the_sample() {
+fn files_without_a_sampled_object_are_reported_as_passed() {
     let (status, out) = after(|_| (), &["--sample", "0.0001%", "--seed", "1", "--json", "-v"]);
     let count = |word: &str| out.matches(word).count();
     assert_eq!(status, Some(0), "{out}");
@@ -271,7 +271,7 @@ fn files_of_which_no_object_was_picked_are_not_in_the_sample() {
 }
 
 #[test]
-fn a_sample_reads_less_and_its_seed_repeats_it() {
+fn a_sample_is_reproducible_by_its_seed() {
     let rotten =
         |dir: &Path| rot(&dir.join("data/big"), |bytes| bytes.iter_mut().for_each(|byte| *byte ^= 1));
     let found = |seed: &str| after(rotten, &["--sample", "30%", "--seed", seed, "--json"]).1;
@@ -286,7 +286,7 @@ fn a_sample_reads_less_and_its_seed_repeats_it() {
 }
 
 #[test]
-fn a_bar_and_no_summary_change_no_verdict() {
+fn progress_and_quiet_do_not_change_the_verdict() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &["sum", "-r", "--waybill", "w", "data"]);
@@ -306,7 +306,7 @@ fn a_bar_and_no_summary_change_no_verdict() {
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_reports_the_same_verdicts() {
     let (status, out) =
         after(|dir| rot(&dir.join("data/big"), |bytes| bytes[0] ^= 1), &["--json", "--verbose"]);
     assert_eq!(status, Some(1));
@@ -327,7 +327,7 @@ fn json_says_the_same() {
 
 /// 766 kB at 500 kB per second take more than 1.5 seconds; a part of that is credit and rounding.
 #[test]
-fn a_rate_is_kept() {
+fn the_rate_limit_is_respected() {
     let begun = std::time::Instant::now();
     let (status, _) = after(|_| {}, &["--bwlimit", "500KB", "--cached"]);
     let took = begun.elapsed();
@@ -338,13 +338,13 @@ fn a_rate_is_kept() {
 /// The usual reason is a mistyped directory. After ten thousand missing files this hint would be
 /// the last line.
 #[test]
-fn where_none_of_the_names_is_there_the_root_is_asked_for() {
+fn a_hint_about_the_root_is_printed_if_no_name_exists() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     tree(dir);
     fs::create_dir(dir.join("else where")).unwrap();
     good(dir, &["sum", "-r", "--waybill", "w", "data"]);
-    let hint = "none of the waybill's names is in 'else where'; they are relative to ROOT, which was '.' when it was written";
+    let hint = "no name of the waybill exists in 'else where'; names are relative to ROOT; the waybill was written with ROOT '.'";
     let ran = run(dir, &["verify", "w", "else where"]);
     assert_eq!((ran.status, ran.out.lines().count()), (Some(1), 6), "{ran:?}");
     assert!(ran.err.contains(hint), "{ran:?}");
@@ -354,13 +354,13 @@ fn where_none_of_the_names_is_there_the_root_is_asked_for() {
     fs::create_dir_all(dir.join("else where/data")).unwrap();
     fs::copy(dir.join("data/small"), dir.join("else where/data/small")).unwrap();
     let ran = run(dir, &["verify", "w", "else where"]);
-    assert!(ran.status == Some(1) && !ran.err.contains("none of"), "{ran:?}");
+    assert!(ran.status == Some(1) && !ran.err.contains("no name of"), "{ran:?}");
 }
 
 /// The first pass would consume the data, and the second pass would find no error in an empty
 /// waybill.
 #[test]
-fn a_waybill_that_can_be_read_only_once_is_refused() {
+fn a_waybill_from_a_pipe_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path();
     tree(dir);
@@ -368,7 +368,8 @@ fn a_waybill_that_can_be_read_only_once_is_refused() {
     fs::remove_file(dir.join("data/small")).unwrap();
     haul_sys::open::mknod_at(haul_sys::CWD, dir.join("pipe").as_os_str(), haul_sys::FileKind::Fifo, 0o600, 0)
         .unwrap();
-    let words = "it is no regular file, and a waybill is read more than once: save it as one first\n";
+    let words =
+        "not a regular file, but a waybill is read more than once; save the waybill to a file first\n";
     for command in [&["verify"][..], &["waybill", "check"], &["waybill", "export"]] {
         let script = format!("cat w | '{}' {} /dev/stdin", env!("CARGO_BIN_EXE_haul"), command.join(" "));
         let ran = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();

@@ -134,7 +134,7 @@ fn now() -> String {
 }
 
 #[test]
-fn every_checksum_is_described() {
+fn every_checksum_is_documented() {
     let (described, known) = (checksums(), Algorithm::ALL);
     let names: BTreeSet<&str> = known.iter().map(|algorithm| algorithm.name()).collect();
     assert_eq!(described.keys().map(String::as_str).collect::<BTreeSet<_>>(), names);
@@ -153,7 +153,7 @@ fn every_checksum_is_described() {
 }
 
 #[test]
-fn what_a_sum_writes_is_read_by_the_description_alone() {
+fn waybills_of_sum_are_parsed_by_an_independent_reader() {
     if !met_or_skip(&PROGRAMS) {
         return;
     }
@@ -196,7 +196,7 @@ fn what_a_sum_writes_is_read_by_the_description_alone() {
 }
 
 #[test]
-fn what_a_copy_writes_is_read_by_the_description_alone() {
+fn waybills_of_cp_are_parsed_by_an_independent_reader() {
     if !met_or_skip(&PROGRAMS) {
         return;
     }
@@ -257,7 +257,7 @@ fn hurt(whole: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn both_readers_find_the_same_damage_in_the_same_line() {
+fn both_readers_report_damage_in_the_same_line() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     tree(dir);
@@ -295,7 +295,7 @@ fn block(begins: &str) -> String {
 }
 
 #[test]
-fn what_is_done_by_hand_does_what_it_says() {
+fn documented_manual_commands_work() {
     if !met_or_skip(&[Need::Program("python3"), Need::Program("b3sum"), Need::Program("sed")]) {
         return;
     }

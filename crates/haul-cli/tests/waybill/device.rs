@@ -20,7 +20,7 @@ fn image_of(place: &Path) -> PathBuf {
 }
 
 #[test]
-fn what_the_device_lost_is_seen_past_the_page_cache() {
+fn damage_on_the_device_is_detected_despite_the_page_cache() {
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
         return;
     }

@@ -2,7 +2,7 @@
 //! processes the others, and reports the failure in the exit status.
 
 use super::{good, run};
-use crate::faults::bed::{FaultBed, noise};
+use crate::faults::fixture::{FaultFixture, noise};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,23 +11,23 @@ const FAULTS: &str = "closed open .. errno EIO\nhurt read 200000..200100 errno E
 
 /// Creates files of several objects in `store`, their waybill `w` next to it, and their replica in
 /// `a`. The view has no faults yet.
-fn bed() -> Option<FaultBed> {
-    let bed = FaultBed::new("")?;
-    let store = bed.path("store");
+fn fixture() -> Option<FaultFixture> {
+    let fixture = FaultFixture::new("")?;
+    let store = fixture.path("store");
     for dir in ["a", "store/dir"] {
-        fs::create_dir(bed.path(dir)).unwrap();
+        fs::create_dir(fixture.path(dir)).unwrap();
     }
     for (name, len) in [("closed", 5000), ("dir/x", 100), ("fine", 300_000), ("hurt", 400_000), ("lost", 10)]
     {
         fs::write(store.join(name), noise(len)).unwrap();
     }
     good(&store, &["sum", "-r", "--object-size", "64K", "--leaf", "--waybill", "../w", "."]);
-    good(&home(&bed), &["cp", "-aT", "store", "a"]);
-    Some(bed)
+    good(&home(&fixture), &["cp", "-aT", "store", "a"]);
+    Some(fixture)
 }
 
-fn home(bed: &FaultBed) -> PathBuf {
-    bed.path("")
+fn home(fixture: &FaultFixture) -> PathBuf {
+    fixture.path("")
 }
 
 /// Returns the sorted lines of a text.
@@ -38,11 +38,11 @@ fn sorted(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_can_not_be_read_is_told_and_the_rest_verified() {
-    let Some(bed) = bed() else { return };
-    bed.rules(FAULTS);
+fn unreadable_files_are_reported_and_the_rest_verified() {
+    let Some(fixture) = fixture() else { return };
+    fixture.rules(FAULTS);
     for more in [&[][..], &["--cached"], &["--threads", "1"], &["--locate"], &["--bwlimit", "100M"]] {
-        let ran = run(&home(&bed), &[&["verify", "w", "view"], more].concat());
+        let ran = run(&home(&fixture), &[&["verify", "w", "view"], more].concat());
         assert_eq!(ran.status, Some(2), "{more:?}: {ran:?}");
         let lines = sorted(&ran.out);
         assert_eq!(lines.len(), 3, "{more:?}: {ran:?}");
@@ -51,7 +51,7 @@ fn what_can_not_be_read_is_told_and_the_rest_verified() {
         assert_eq!(lines[2], "'lost': unreadable: Input/output error");
         assert!(ran.err.starts_with("haul verify: 2 intact, 3 unproven; "), "{more:?}: {ran:?}");
     }
-    let ran = run(&home(&bed), &["verify", "--json", "w", "view"]);
+    let ran = run(&home(&fixture), &["verify", "--json", "w", "view"]);
     assert_eq!((ran.status, ran.err.as_str()), (Some(2), ""));
     assert_eq!(ran.out.matches(r#""verdict":"unreadable","detail":"Input/output error"#).count(), 3);
     let summary = ran.out.lines().last().unwrap();
@@ -60,15 +60,15 @@ fn what_can_not_be_read_is_told_and_the_rest_verified() {
 }
 
 #[test]
-fn directories_that_can_not_be_listed_are_told_and_the_others_searched() {
-    let Some(bed) = bed() else { return };
+fn unlistable_directories_are_reported_and_the_others_searched() {
+    let Some(fixture) = fixture() else { return };
     for name in ["before", "dir", "deep/er", "last"] {
-        let dir = bed.path("store").join(name);
+        let dir = fixture.path("store").join(name);
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("stray"), "").unwrap();
     }
-    bed.rules("dir list .. errno EIO\ndeep/er list .. errno EIO");
-    let ran = run(&home(&bed), &["verify", "--extra", "w", "view"]);
+    fixture.rules("dir list .. errno EIO\ndeep/er list .. errno EIO");
+    let ran = run(&home(&fixture), &["verify", "--extra", "w", "view"]);
     let told = [
         "'before/stray': extra",
         "'deep/er': unreadable: Input/output error",
@@ -78,24 +78,24 @@ fn directories_that_can_not_be_listed_are_told_and_the_others_searched() {
     assert_eq!((ran.status, sorted(&ran.out)), (Some(2), told.to_vec()), "{}", ran.err);
     assert!(ran.err.starts_with("haul verify: 5 intact, 2 extra, 2 unproven; "), "{}", ran.err);
     // If the root cannot be listed, nothing is known about extraneous files.
-    bed.rules("* list .. errno EIO");
-    let ran = run(&home(&bed), &["verify", "--extra", "w", "view"]);
+    fixture.rules("* list .. errno EIO");
+    let ran = run(&home(&fixture), &["verify", "--extra", "w", "view"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
     assert_eq!(ran.err, "haul verify: cannot list 'view': Input/output error\n");
 }
 
 #[test]
-fn digests_that_are_kept_where_nothing_can_be_listed_hide_no_others() {
-    let Some(bed) = bed() else { return };
-    let store = bed.path("store");
+fn an_unlistable_digest_directory_does_not_hide_other_digests() {
+    let Some(fixture) = fixture() else { return };
+    let store = fixture.path("store");
     fs::create_dir(store.join("gone")).unwrap();
     fs::write(store.join("gone/y"), "y").unwrap();
     good(&store, &["sum", "-r", "--store=tree", "."]);
     for name in ["gone/y", "dir/x", "fine"] {
         fs::remove_file(store.join(name)).unwrap();
     }
-    bed.rules(".haul/sums/dir list .. errno EIO\nhurt read 200000..200100 errno EIO");
-    let ran = run(&home(&bed), &["verify", "--cached", "view"]);
+    fixture.rules(".haul/sums/dir list .. errno EIO\nhurt read 200000..200100 errno EIO");
+    let ran = run(&home(&fixture), &["verify", "--cached", "view"]);
     assert_eq!(ran.status, Some(2), "{ran:?}");
     let lines = sorted(&ran.out);
     assert_eq!(
@@ -107,13 +107,13 @@ fn digests_that_are_kept_where_nothing_can_be_listed_hide_no_others() {
 }
 
 #[test]
-fn what_can_not_be_summed_is_in_no_receipt_and_the_rest_is() {
-    let Some(bed) = bed() else { return };
-    fs::create_dir(bed.path("store/shut")).unwrap();
-    bed.rules(&format!("{FAULTS}\nshut list .. errno EIO"));
+fn unreadable_files_are_omitted_from_the_waybill() {
+    let Some(fixture) = fixture() else { return };
+    fs::create_dir(fixture.path("store/shut")).unwrap();
+    fixture.rules(&format!("{FAULTS}\nshut list .. errno EIO"));
     for (number, algorithm) in ["blake3", "md5", "crc64nvme,sha256"].iter().enumerate() {
         let waybill = format!("w{number}");
-        let ran = run(&home(&bed), &["sum", "-r", "-a", algorithm, "--waybill", &waybill, "view"]);
+        let ran = run(&home(&fixture), &["sum", "-r", "-a", algorithm, "--waybill", &waybill, "view"]);
         assert_eq!(ran.status, Some(1), "{algorithm}: {ran:?}");
         let told = ["closed", "hurt", "lost", "shut"]
             .map(|name| format!("haul sum: view/{name}: Input/output error"));
@@ -128,22 +128,22 @@ fn what_can_not_be_summed_is_in_no_receipt_and_the_rest_is() {
             );
         }
         assert_eq!(summed.len(), 2 * times, "{algorithm}: {ran:?}");
-        bed.rules("");
-        let ran = run(&home(&bed), &["verify", &waybill, "."]);
+        fixture.rules("");
+        let ran = run(&home(&fixture), &["verify", &waybill, "."]);
         assert_eq!(ran.status, Some(0), "{ran:?}");
         assert!(ran.err.starts_with("haul verify: 2 intact; "), "{ran:?}");
-        bed.rules(&format!("{FAULTS}\nshut list .. errno EIO"));
+        fixture.rules(&format!("{FAULTS}\nshut list .. errno EIO"));
     }
 }
 
 #[test]
-fn a_list_is_checked_around_what_can_not_be_read() {
-    let Some(bed) = bed() else { return };
-    let list = good(&bed.path("store"), &["sum", "-r", "-a", "md5", "."]);
-    fs::write(bed.path("list"), list).unwrap();
-    bed.rules(FAULTS);
+fn unreadable_listed_files_are_reported_and_the_rest_checked() {
+    let Some(fixture) = fixture() else { return };
+    let list = good(&fixture.path("store"), &["sum", "-r", "-a", "md5", "."]);
+    fs::write(fixture.path("list"), list).unwrap();
+    fixture.rules(FAULTS);
     for args in [&["check", "-C", "view", "list"][..], &["check", "-C", "view", "-a", "md5", "list"]] {
-        let ran = run(&home(&bed), args);
+        let ran = run(&home(&fixture), args);
         assert_eq!(ran.status, Some(1), "{ran:?}");
         let told = [
             "./closed: FAILED open or read",
@@ -164,17 +164,17 @@ fn repaired_from_view(dir: &Path, more: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_replica_that_can_not_be_read_is_named_with_the_reason_and_others_are_asked() {
-    let Some(bed) = bed() else { return };
-    let dir = home(&bed);
+fn an_unreadable_replica_is_reported_and_others_are_used() {
+    let Some(fixture) = fixture() else { return };
+    let dir = home(&fixture);
     for name in ["closed", "fine", "hurt"] {
         super::rot(&dir.join("a").join(name), |bytes| {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
         });
     }
-    bed.rules(FAULTS);
-    let left = "left as it was: no replica has the right bytes";
+    fixture.rules(FAULTS);
+    let left = "not repaired: no replica has the correct bytes";
     let told = format!(
         "'closed': {left} 2048-3072; 'view' can't be read there: Input/output error\n\
          'fine': repaired: bytes 149504-150528 from 'view'\n\
@@ -189,17 +189,17 @@ fn a_replica_that_can_not_be_read_is_named_with_the_reason_and_others_are_asked(
 }
 
 #[test]
-fn what_can_not_be_read_is_repaired_where_it_can_be_opened() {
-    let Some(bed) = bed() else { return };
-    bed.rules(FAULTS);
-    let ran = run(&home(&bed), &["repair", "-q", "w", "view", "--from", "a"]);
+fn unreadable_data_is_repaired_if_the_file_can_be_opened() {
+    let Some(fixture) = fixture() else { return };
+    fixture.rules(FAULTS);
+    let ran = run(&home(&fixture), &["repair", "-q", "w", "view", "--from", "a"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
     let told = [
-        "'closed': left as it was: cannot open it: Input/output error",
+        "'closed': not repaired: cannot open the file: Input/output error",
         "'hurt': repaired: bytes 199680-200704 from 'a'",
-        "'lost': left as it was: cannot open it: Input/output error",
+        "'lost': not repaired: cannot open the file: Input/output error",
     ];
     assert_eq!(sorted(&ran.out), told);
-    bed.rules("");
-    good(&home(&bed), &["verify", "-q", "w", "store"]);
+    fixture.rules("");
+    good(&home(&fixture), &["verify", "-q", "w", "store"]);
 }

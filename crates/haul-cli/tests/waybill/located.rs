@@ -27,7 +27,7 @@ fn leaves(waybill: &Path) -> Vec<(String, Option<u64>, usize)> {
 const SUM: [&str; 6] = ["sum", "-r", "--object-size", "64K", "--waybill", "w"];
 
 #[test]
-fn sum_and_cp_keep_the_same_leaves_of_every_file_that_has_more_than_one() {
+fn sum_and_cp_record_the_same_leaves() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     for (option, leaf) in [("--leaf", 1024), ("--leaf=4K", 4096), ("--leaf=64K", 65_536)] {
@@ -77,7 +77,7 @@ fn leaf_lines(waybill: &Path) -> Vec<Record> {
 }
 
 #[test]
-fn damage_is_told_to_the_kilobyte() {
+fn locate_reports_damage_by_leaf() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &[&SUM[..], &["--leaf", "data"]].concat());
@@ -111,19 +111,19 @@ fn is_big(event: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn a_waybill_without_leaves_says_so_and_tells_objects() {
+fn locate_without_leaves_reports_objects_and_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &[&SUM[..], &["data"]].concat());
     rot(&dir.path().join("data/big"), |bytes| bytes[100_000] ^= 1);
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
     let line =
-        "'data/big': rotted: bytes 65536-131072 (whole objects: the waybill keeps no leaves of this file)\n";
+        "'data/big': rotted: bytes 65536-131072 (whole objects: the waybill has no leaves of this file)\n";
     assert_eq!((ran.status, ran.out.as_str()), (Some(1), line), "{}", ran.err);
     let ran = run(dir.path(), &["verify", "--locate", "--json", "w"]);
     let big: serde_json::Value =
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).find(is_big).unwrap();
-    let why = "the waybill keeps no leaves of this file";
+    let why = "the waybill has no leaves of this file";
     assert_eq!((big.get("leaf"), &big["whole_objects"]), (None, &why.into()));
     // A later section with leaves takes precedence.
     good(dir.path(), &[&SUM[..], &["--leaf=2K", "data/big"]].concat());
@@ -133,7 +133,7 @@ fn a_waybill_without_leaves_says_so_and_tells_objects() {
 }
 
 #[test]
-fn shorter_and_longer_files_are_told_by_their_size() {
+fn shorter_and_longer_files_are_reported_by_size() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &[&SUM[..], &["--leaf", "data"]].concat());
@@ -146,7 +146,7 @@ fn shorter_and_longer_files_are_told_by_their_size() {
 }
 
 #[test]
-fn damage_of_the_waybill_is_told_and_hides_none_of_the_data() {
+fn damage_to_the_waybill_does_not_hide_damage_to_the_data() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     good(dir.path(), &[&SUM[..], &["--leaf", "data/big"]].concat());
@@ -161,7 +161,7 @@ fn damage_of_the_waybill_is_told_and_hides_none_of_the_data() {
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
     // The leaves of the second object are lost; those of the fifth are found after the damage.
     let expected = "'data/big': rotted: bytes 65536-131072, 299008-300032 \
-                    (partly whole objects: the waybill's leaves are damaged or don't make the object's digest)\n";
+                    (some whole objects: the leaves in the waybill do not match the digest of the object)\n";
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), expected), "{}", ran.err);
     let told = format!("the waybill: line {}: the line is damaged", line + 1);
     assert!(ran.err.contains(&told), "{}", ran.err);
@@ -176,7 +176,7 @@ fn a_newer_format_is_refused() {
     fs::write(dir.path().join("w"), sum("surehaul-waybill version=2 leaves=elsewhere")).unwrap();
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
-    assert!(ran.err.contains("has version 2") && ran.err.contains("Nothing was verified"), "{}", ran.err);
+    assert!(ran.err.contains("version 2") && ran.err.contains("nothing was verified"), "{}", ran.err);
 }
 
 /// Returns the CRC-32 of a line and the space after it.
@@ -186,7 +186,7 @@ fn crc32(text: &str) -> u32 {
 }
 
 #[test]
-fn leaves_that_make_no_sense_are_refused() {
+fn invalid_leaf_options_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     tree(dir.path());
     for (args, reason) in [
@@ -194,7 +194,7 @@ fn leaves_that_make_no_sense_are_refused() {
         (&["sum", "--leaf=1000", "--waybill", "w", "data/small"], "not a power of two"),
         (&["sum", "--leaf=512", "--waybill", "w", "data/small"], "outside 1024 to 4194304"),
         (&["sum", "--leaf=1M", "--object-size=64K", "--waybill", "w", "data/small"], "outside 1024 to 65536"),
-        (&["sum", "--leaf", "-c", "list"], "--leaf and --check"),
+        (&["sum", "--leaf", "-c", "list"], "--leaf with --check"),
         (&["cp", "--leaf", "data/small", "x"], "--leaf needs --waybill"),
         (&["cp", "--leaf=3K", "--waybill=w", "data/small", "x"], "not a power of two"),
         (&["cp", "--leaf=8M", "--waybill=w", "data/small", "x"], "outside 1024 to 4194304"),
@@ -208,7 +208,7 @@ fn leaves_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn only_the_damaged_leaves_come_from_the_replica() {
+fn only_damaged_leaves_are_read_from_the_replica() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("data")).unwrap();
     let bytes = pattern(300_000, 4);

@@ -6,7 +6,7 @@ mod copied;
 mod damage;
 mod described;
 mod device;
-mod each;
+mod every_position;
 mod export;
 mod failing;
 mod hostile;
@@ -32,16 +32,16 @@ fn haul(dir: &Path) -> Command {
 
 /// Exit status, standard output and standard error of a run.
 #[derive(Debug, PartialEq, Eq)]
-struct Ran {
+struct RunResult {
     status: Option<i32>,
     out: String,
     err: String,
 }
 
-fn run(dir: &Path, args: &[&str]) -> Ran {
+fn run(dir: &Path, args: &[&str]) -> RunResult {
     let Output { status, stdout, stderr } = haul(dir).args(args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ran { status: status.code(), out: text(stdout), err: text(stderr) }
+    RunResult { status: status.code(), out: text(stdout), err: text(stderr) }
 }
 
 /// Runs a command that must succeed without standard error, and returns its standard output.

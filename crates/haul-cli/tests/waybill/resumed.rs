@@ -1,6 +1,6 @@
 //! Verifications that are interrupted and resumed.
 
-use super::{Ran, good, haul, pattern, rot, run};
+use super::{RunResult, good, haul, pattern, rot, run};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, makedev, mknodat, statat};
 use std::fs;
@@ -14,7 +14,7 @@ const FILES: usize = 40;
 const FILE_BYTES: usize = 65_536;
 
 /// Returns a directory with forty files, the first of them damaged, and their waybill.
-fn bed() -> tempfile::TempDir {
+fn fixture() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("data")).unwrap();
     for number in 0..FILES {
@@ -71,14 +71,14 @@ fn number(out: &str, name: &str) -> usize {
 
 /// Returns the number of files that a run skips, from its first event.
 fn passed_over(out: &str) -> usize {
-    let said = out.lines().next().unwrap().split("goes on: ").nth(1).expect("it goes on");
+    let said = out.lines().next().unwrap().split("resumed: ").nth(1).expect("the verification resumes");
     said.split(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]
-fn a_killed_verification_goes_on_and_tells_its_damage_again() {
+fn a_killed_verify_resumes_and_reports_its_damage_again() {
     for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
-        let dir = bed();
+        let dir = fixture();
         let dir = dir.path();
         assert_eq!(ended(dir, signal), "'data/00': rotted: bytes 0-65536\n");
         let ran = run(dir, &["verify", "--json", "--verbose", "--resume=s", "w"]);
@@ -98,13 +98,13 @@ fn a_killed_verification_goes_on_and_tells_its_damage_again() {
 }
 
 #[test]
-fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
-    let dir = bed();
+fn a_mismatching_state_is_reported_and_all_is_verified() {
+    let dir = fixture();
     let dir = dir.path();
     ended(dir, rustix::process::Signal::KILL);
     let state = fs::read(dir.join("s")).unwrap();
     let anew = |args: &[&str], why: &str| {
-        let Ran { status, out, err } =
+        let RunResult { status, out, err } =
             run(dir, &[&["verify", "--json", "--verbose", "--resume=s"], args].concat());
         assert_eq!((status, err.as_str()), (Some(1), ""), "{args:?}");
         assert!(out.lines().next().unwrap().contains(why), "{args:?}: {out}");
@@ -112,7 +112,7 @@ fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
         assert!(!dir.join("s").exists());
         fs::write(dir.join("s"), &state).unwrap();
     };
-    let other = "it belongs to another waybill, directory, or way to verify";
+    let other = "belongs to another waybill, directory or set of options";
     anew(&["--cached", "w"], other);
     anew(&["--sample=100", "--seed=1", "w"], other);
     fs::create_dir(dir.join("twin")).unwrap();
@@ -123,18 +123,18 @@ fn a_state_that_does_not_fit_is_told_and_all_is_verified() {
     anew(&["w2"], other);
     for cut in [1, 60, state.len() - 1] {
         fs::write(dir.join("s"), &state[..cut]).unwrap();
-        anew(&["w"], "damaged or cut off");
+        anew(&["w"], "damaged or truncated");
     }
     let mut flipped = state.clone();
     flipped[state.len() / 2] ^= 1;
     fs::write(dir.join("s"), flipped).unwrap();
-    anew(&["w"], "damaged or cut off");
+    anew(&["w"], "damaged or truncated");
 }
 
 /// In earlier versions a device was replaced by a file, and this file was removed.
 #[test]
-fn a_pipe_or_a_device_is_neither_waited_for_nor_replaced_by_a_state() {
-    let dir = bed();
+fn a_pipe_or_device_as_state_file_is_refused_and_kept() {
+    let dir = fixture();
     let dir = dir.path();
     let make = |kind: FileType, device| mknodat(CWD, dir.join("s"), kind, Mode::from_raw_mode(0o666), device);
     for (kind, device) in [(FileType::Fifo, 0), (FileType::CharacterDevice, makedev(1, 3))] {
@@ -145,7 +145,11 @@ fn a_pipe_or_a_device_is_neither_waited_for_nor_replaced_by_a_state() {
         make(kind, device).unwrap();
         let ran = run(dir, &["verify", "--resume=s", "w"]);
         assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""), "{ran:?}");
-        assert!(ran.err.contains("'s': it is no state of a verification and is left alone"), "{}", ran.err);
+        assert!(
+            ran.err.contains("'s': the file is not the state of a verification and stays unchanged"),
+            "{}",
+            ran.err
+        );
         let facts = statat(CWD, dir.join("s"), AtFlags::SYMLINK_NOFOLLOW).unwrap();
         assert_eq!((FileType::from_raw_mode(facts.st_mode), facts.st_rdev), (kind, device));
         fs::remove_file(dir.join("s")).unwrap();
@@ -153,23 +157,27 @@ fn a_pipe_or_a_device_is_neither_waited_for_nor_replaced_by_a_state() {
 }
 
 #[test]
-fn what_is_no_state_is_left_alone() {
-    let dir = bed();
+fn a_file_that_is_not_a_state_is_not_modified() {
+    let dir = fixture();
     fs::write(dir.path().join("s"), "my thesis").unwrap();
     let ran = run(dir.path(), &["verify", "--resume=s", "w"]);
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""));
-    assert!(ran.err.contains("'s': it is no state of a verification and is left alone"), "{}", ran.err);
+    assert!(
+        ran.err.contains("'s': the file is not the state of a verification and stays unchanged"),
+        "{}",
+        ran.err
+    );
     assert_eq!(fs::read(dir.path().join("s")).unwrap(), b"my thesis");
     // Files with the temporary names of a state are left alone, too.
     for name in ["u.new", "u.stamps"] {
         fs::write(dir.path().join(name), "my thesis").unwrap();
         let ran = run(dir.path(), &["verify", "--resume=u", "w"]);
-        let told = format!("the file of this name with {} behind it is no state", &name[1..]);
+        let told = format!("the file with {} appended to this name is not the state", &name[1..]);
         assert!(ran.status == Some(2) && ran.err.contains(&told), "{ran:?}");
         assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"my thesis");
         assert!(!dir.path().join("u").exists());
         fs::remove_file(dir.path().join(name)).unwrap();
     }
     let ran = run(dir.path(), &["verify", "--resume=t", "--sample=5", "w"]);
-    assert!(ran.status == Some(2) && ran.err.contains("name a --seed N"), "{ran:?}");
+    assert!(ran.status == Some(2) && ran.err.contains("needs --seed N"), "{ran:?}");
 }

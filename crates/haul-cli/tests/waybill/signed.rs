@@ -1,7 +1,7 @@
 //! Signatures: `ssh-keygen -Y verify` accepts those of haul, haul accepts those of ssh-keygen, and
 //! invalid ones are refused.
 
-use super::{Ran, good, run, tree};
+use super::{RunResult, good, run, tree};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Returns a directory with data and its waybill, or `None` without OpenSSH's tool.
-fn bed() -> Option<tempfile::TempDir> {
+fn fixture() -> Option<tempfile::TempDir> {
     if !met_or_skip(&[Need::Program("ssh-keygen")]) {
         return None;
     }
@@ -58,15 +58,15 @@ fn ssh_accepts(dir: &Path, signers: &str, identity: &str) -> bool {
 /// have output.
 #[track_caller]
 fn refused(dir: &Path, args: &[&str], reason: &str) {
-    let Ran { status, out, err } = run(dir, &[&["verify", "w"], args].concat());
+    let RunResult { status, out, err } = run(dir, &[&["verify", "w"], args].concat());
     assert_eq!((status, out.as_str()), (Some(2), ""), "{args:?}: {err}");
     assert!(err.contains(reason), "{args:?}: {err}");
-    assert!(err.ends_with("Nothing was verified\n"), "{err}");
+    assert!(err.ends_with("nothing was verified\n"), "{err}");
 }
 
 #[test]
-fn each_accepts_the_others_signatures() {
-    let Some(dir) = bed() else { return };
+fn haul_and_ssh_keygen_accept_each_others_signatures() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     let kinds: [&[&str]; 5] =
         [&["ed25519"], &["ecdsa", "-b", "256"], &["ecdsa", "-b", "384"], &["ecdsa", "-b", "521"], &["rsa"]];
@@ -104,8 +104,8 @@ fn each_accepts_the_others_signatures() {
 }
 
 #[test]
-fn ed25519_signatures_are_ssh_keygens_byte_for_byte() {
-    let Some(dir) = bed() else { return };
+fn ed25519_signatures_equal_those_of_ssh_keygen() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     good(dir, &["waybill", "sign", "--key", "k", "--signature", "ours", "w"]);
@@ -117,8 +117,8 @@ fn ed25519_signatures_are_ssh_keygens_byte_for_byte() {
 }
 
 #[test]
-fn lists_of_signers_are_read_as_ssh_keygen_reads_them() {
-    let Some(dir) = bed() else { return };
+fn signer_lists_are_parsed_as_by_ssh_keygen() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     key(dir, "other", &["ed25519"], "");
@@ -148,19 +148,19 @@ fn lists_of_signers_are_read_as_ssh_keygen_reads_them() {
 }
 
 #[test]
-fn what_does_not_count_is_told_with_the_file_and_the_next_step() {
-    let Some(dir) = bed() else { return };
+fn rejected_signatures_are_reported_with_file_and_hint() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     key(dir, "other", &["ed25519"], "");
-    refused(dir, &["--signer", "k.pub"], "there is no signature 'w.sig'; make one: haul waybill sign");
+    refused(dir, &["--signer", "k.pub"], "cannot find signature 'w.sig'; create one with 'haul waybill sign");
     good(dir, &["waybill", "sign", "--key", "k", "w"]);
-    refused(dir, &["--signer", "other.pub"], "no line of the list of signers has this key ('other.pub')");
-    refused(dir, &["--signer", "k.signers", "--identity", "bob"], "line 1 has this key, and not for 'bob'");
+    refused(dir, &["--signer", "other.pub"], "the list of signers does not contain the key ('other.pub')");
+    refused(dir, &["--signer", "k.signers", "--identity", "bob"], "line 1 lists the key, but not for 'bob'");
     refused(dir, &["--signer", "gone"], "cannot read 'gone': No such file");
     refused(dir, &["--signer", "w"], "'w': line 1: neither a public key");
     fs::write(dir.join("junk"), "junk").unwrap();
-    refused(dir, &["--signer", "k.pub", "--signature", "junk"], "'junk' is no SSH signature");
+    refused(dir, &["--signer", "k.pub", "--signature", "junk"], "'junk' is not an SSH signature");
     sign_by_ssh(dir, "k", "git", &[]);
     refused(dir, &["--signer", "k.pub"], "namespace 'git', not for 'file'");
     let ran = run(dir, &["verify", "--identity", "x", "w"]);
@@ -168,8 +168,8 @@ fn what_does_not_count_is_told_with_the_file_and_the_next_step() {
 }
 
 #[test]
-fn a_key_that_is_marked_as_revoked_does_not_count_without_an_identity_either() {
-    let Some(dir) = bed() else { return };
+fn a_revoked_key_is_rejected_without_an_identity() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     good(dir, &["waybill", "sign", "--key", "k", "w"]);
@@ -179,8 +179,8 @@ fn a_key_that_is_marked_as_revoked_does_not_count_without_an_identity_either() {
 }
 
 #[test]
-fn a_signature_by_a_certificate_is_told_as_that() {
-    let Some(dir) = bed() else { return };
+fn a_signature_by_a_certificate_is_refused() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     for name in ["k", "authority"] {
         key(dir, name, &["ed25519"], "");
@@ -191,12 +191,12 @@ fn a_signature_by_a_certificate_is_told_as_that() {
         .status();
     assert!(made.unwrap().success());
     sign_by_ssh(dir, "k-cert.pub", "file", &[]);
-    refused(dir, &["--signer", "k.pub"], "'w.sig' is no SSH signature (it was made with a certificate");
+    refused(dir, &["--signer", "k.pub"], "'w.sig' is not an SSH signature (made with a certificate");
 }
 
 #[test]
-fn a_changed_or_longer_waybill_is_not_what_was_signed() {
-    let Some(dir) = bed() else { return };
+fn a_changed_or_extended_waybill_fails_the_signature_check() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     good(dir, &["waybill", "sign", "--key", "k", "w"]);
@@ -213,7 +213,7 @@ fn a_changed_or_longer_waybill_is_not_what_was_signed() {
     fs::remove_file(dir.join("w")).unwrap();
     good(dir, &["sum", "-r", "--waybill", "w", "data"]);
     assert_ne!(forged.as_bytes(), fs::read(dir.join("w")).unwrap());
-    refused(dir, &["--signer", "k.pub"], "'w' is not what was signed");
+    refused(dir, &["--signer", "k.pub"], "'w' differs from the signed waybill");
     good(dir, &["verify", "-q", "w"]);
     // The signed waybill verifies again. The longer one does after another signature.
     fs::write(dir.join("w"), &signed).unwrap();
@@ -230,20 +230,20 @@ fn a_changed_or_longer_waybill_is_not_what_was_signed() {
 }
 
 #[test]
-fn keys_that_do_not_sign_here_name_the_command_that_does() {
-    let Some(dir) = bed() else { return };
+fn unsupported_keys_are_refused_with_the_ssh_keygen_command() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "locked", &["ed25519"], "a passphrase");
     key(dir, "rsa", &["rsa"], "");
     key(dir, "p521", &["ecdsa", "-b", "521"], "");
     fs::write(dir.join("junk"), "junk").unwrap();
     for (name, why) in [
-        ("locked", "is encrypted"),
-        ("rsa", "is of the kind ssh-rsa"),
+        ("locked", "encrypted key"),
+        ("rsa", "unsupported key type ssh-rsa"),
         // For the other half of these keys haul does not read the private number.
-        ("p521", "'p521' is "),
-        ("rsa.pub", "is a public key"),
-        ("junk", "is no private key in OpenSSH's form"),
+        ("p521", "'p521': "),
+        ("rsa.pub", "public key"),
+        ("junk", "not a supported private key in OpenSSH format"),
     ] {
         let ran = run(dir, &["waybill", "sign", "--key", name, "w"]);
         assert_eq!((ran.status, ran.out.as_str()), (Some(2), ""), "{name}");
@@ -254,14 +254,14 @@ fn keys_that_do_not_sign_here_name_the_command_that_does() {
 }
 
 #[test]
-fn nothing_is_overwritten_and_no_flawed_waybill_signed() {
-    let Some(dir) = bed() else { return };
+fn sign_overwrites_nothing_and_refuses_damaged_waybills() {
+    let Some(dir) = fixture() else { return };
     let dir = dir.path();
     key(dir, "k", &["ed25519"], "");
     good(dir, &["waybill", "sign", "--key", "k", "w"]);
     let first = fs::read(dir.join("w.sig")).unwrap();
     let ran = run(dir, &["waybill", "sign", "--key", "k", "w"]);
-    assert!(ran.status == Some(2) && ran.err.contains("'w.sig' is there already; --replace"), "{ran:?}");
+    assert!(ran.status == Some(2) && ran.err.contains("'w.sig' already exists; use --replace"), "{ran:?}");
     // A name that is not a regular file is not replaced either.
     std::os::unix::fs::symlink("w.sig", dir.join("link")).unwrap();
     let ran = run(dir, &["waybill", "sign", "--replace", "--key", "k", "--signature", "link", "w"]);
@@ -270,7 +270,7 @@ fn nothing_is_overwritten_and_no_flawed_waybill_signed() {
     let whole = fs::read(dir.join("w")).unwrap();
     fs::write(dir.join("w"), &whole[..whole.len() - 1]).unwrap();
     let ran = run(dir, &["waybill", "sign", "--replace", "--key", "k", "w"]);
-    assert!(ran.status == Some(2) && ran.err.contains("'w' has flaws and was not signed"), "{ran:?}");
+    assert!(ran.status == Some(2) && ran.err.contains("cannot sign 'w': the waybill has flaws"), "{ran:?}");
     assert_eq!(fs::read(dir.join("w.sig")).unwrap(), first);
     let names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().ends_with(".new")), "{names:?}");

@@ -49,7 +49,7 @@ pub(crate) fn read(waybill: &[u8]) -> Result<Vec<Section>, Wrong> {
         lines += 1;
         let told = |what: String| (lines, what);
         if line.len() > 262_144 || line.len() < 9 || line.last() != Some(&b'\n') {
-            return Err((lines, "it is too long, too short or cut off".to_owned()));
+            return Err((lines, "it is too long, too short or truncated".to_owned()));
         }
         if line.starts_with(b"surehaul-waybill ") {
             crc = 0;
@@ -89,7 +89,7 @@ fn begin(text: &str, before: Option<&Section>) -> Result<Section, String> {
     let number = before.map_or(1, |section| section.head.number("section") + 1);
     let after = before.map(|section| section.end.text("blake3"));
     if head.text("version") != "1" || head.number("section") != number || head.get("after") != after {
-        return Err("it does not go on from the section before".to_owned());
+        return Err("the section does not continue the previous section".to_owned());
     }
     if ["at", "program", "root", "run"].iter().any(|key| head.get(key).is_none()) {
         return Err("a field is missing".to_owned());
@@ -126,10 +126,11 @@ fn take(section: &mut Section, text: &str) -> Result<(), String> {
     }
     let last = section.entries.last_mut();
     if tag == "range" {
-        return last.ok_or("no file stands before it")?.take_range(rest);
+        return last.ok_or("no file precedes the line")?.take_range(rest);
     }
     if tag.starts_with(|first: char| first.is_ascii_digit()) {
-        let file = last.filter(|entry| entry.fields.get("of").is_some()).ok_or("no file stands before it")?;
+        let file =
+            last.filter(|entry| entry.fields.get("of").is_some()).ok_or("no file precedes the line")?;
         return if tag.contains('.') { file.take_leaves(tag, rest) } else { file.take_object(tag, rest) };
     }
     if !TAGS.contains(&tag) {
@@ -288,7 +289,7 @@ impl Fields {
         for word in text.split(' ') {
             let (key, value) = word.split_once('=').ok_or("a word is no field")?;
             if fields.insert(key.to_owned(), value.to_owned()).is_some() {
-                return Err(format!("{key} stands there twice"));
+                return Err(format!("duplicate field {key}"));
             }
         }
         Ok(Fields(fields))

@@ -2,7 +2,7 @@
 //! work is done, and no command accepts the incomplete waybill.
 
 use super::pattern;
-use crate::faults::bed::{Ended, FaultBed, HOLD, haul, start, tree_with_victim};
+use crate::faults::fixture::{FaultFixture, HOLD, RunResult, haul, start, tree_with_victim};
 use haul_lab::mounts::SmallFs;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
@@ -13,7 +13,7 @@ use std::path::Path;
 const MIB: u64 = 1 << 20;
 
 /// Runs `haul` with these words and paths.
-fn job(words: &[&str], paths: &[&Path]) -> Ended {
+fn job(words: &[&str], paths: &[&Path]) -> RunResult {
     haul(words.iter().map(Path::new).chain(paths.iter().copied()))
 }
 
@@ -30,9 +30,9 @@ fn is_not_whole(waybill: &Path, root: &Path) {
 }
 
 #[test]
-fn a_device_that_fails_under_a_waybill_fails_the_job_and_spares_its_work() {
-    let Some(bed) = FaultBed::new("") else { return };
-    let source = bed.path("source");
+fn waybill_write_errors_fail_the_job_and_keep_its_output() {
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let source = fixture.path("source");
     tree_with_victim(&source, 3 * MIB);
     let plain = job(&["sum", "-r"], &[&source]);
     for (number, (rule, words)) in [
@@ -46,9 +46,9 @@ fn a_device_that_fails_under_a_waybill_fails_the_job_and_spares_its_work() {
     .enumerate()
     {
         let begins = !rule.contains("create");
-        let bill = |kind: &str| bed.path(&format!("view/w-{kind}-{number}"));
-        bed.rules(rule);
-        let (summed, copied, sink) = (bill("sum"), bill("cp"), bed.path(&format!("sink{number}")));
+        let bill = |kind: &str| fixture.path(&format!("view/w-{kind}-{number}"));
+        fixture.rules(rule);
+        let (summed, copied, sink) = (bill("sum"), bill("cp"), fixture.path(&format!("sink{number}")));
         let ended = job(&["sum", "-r", "--waybill"], &[&summed, &source]);
         ended.failed_with(&[words]);
         assert_eq!(ended.complaints(), 1, "{rule}: {ended:?}");
@@ -56,21 +56,21 @@ fn a_device_that_fails_under_a_waybill_fails_the_job_and_spares_its_work() {
         let ended = job(&["cp", "-rT", "--waybill"], &[&copied, &source, &sink]);
         ended.failed_with(&[words]);
         assert_eq!(ended.complaints(), 1, "{rule}: {ended:?}");
-        assert_eq!(sink.exists(), begins, "{rule}: what can't be told is not begun");
-        bed.rules("");
+        assert_eq!(sink.exists(), begins, "{rule}: a copy without a waybill does not start");
+        fixture.rules("");
         if begins {
             let [from, to] = [&source, &sink].map(|root| Snapshot::take(root).unwrap());
             from.assert_same(&to, Facets::CONTENT);
         }
         if rule.contains("write") {
-            is_not_whole(&summed, bed.path("source").parent().unwrap());
+            is_not_whole(&summed, fixture.path("source").parent().unwrap());
             is_not_whole(&copied, sink.parent().unwrap());
         }
     }
 }
 
 #[test]
-fn a_full_disk_under_a_waybill_is_told_with_its_name_and_leaves_nothing_that_looks_whole() {
+fn a_full_disk_leaves_no_waybill_that_looks_complete() {
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
         return;
     }
@@ -99,9 +99,9 @@ fn a_full_disk_under_a_waybill_is_told_with_its_name_and_leaves_nothing_that_loo
         is_not_whole(&at("summed"), home.path());
         is_not_whole(&at("copied"), home.path());
         // With free space, the same waybill is written under a new name.
-        job(&[&["sum", "-r"][..], more, &["--waybill"]].concat(), &[&at("anew"), &data]);
-        job(&["verify", "-q"], &[&at("anew"), &data]).is_fine();
-        for name in ["summed", "copied", "anew"] {
+        job(&[&["sum", "-r"][..], more, &["--waybill"]].concat(), &[&at("retried"), &data]);
+        job(&["verify", "-q"], &[&at("retried"), &data]).is_fine();
+        for name in ["summed", "copied", "retried"] {
             fs::remove_file(at(name)).unwrap();
         }
     }
@@ -109,57 +109,59 @@ fn a_full_disk_under_a_waybill_is_told_with_its_name_and_leaves_nothing_that_loo
 }
 
 #[test]
-fn ctrl_c_closes_the_waybill_of_a_copy_over_what_had_arrived() {
-    let Some(bed) = FaultBed::new(&format!("sink/victim write .. delay {HOLD} times 1")) else { return };
-    bed.tree(8 * MIB);
-    let (source, sink, waybill) = (bed.path("store/tree"), bed.path("view/sink"), bed.path("w"));
+fn sigint_closes_the_waybill_with_the_copied_files() {
+    let Some(fixture) = FaultFixture::new(&format!("sink/victim write .. delay {HOLD} times 1")) else {
+        return;
+    };
+    fixture.tree(8 * MIB);
+    let (source, sink, waybill) = (fixture.path("store/tree"), fixture.path("view/sink"), fixture.path("w"));
     let words = ["cp", "-aT", "--threads=1", "--waybill"].map(Path::new);
     let running = start(words.into_iter().chain([&*waybill, &*source, &*sink]));
-    bed.held();
-    running.hears(Signal::INT);
-    bed.let_go();
+    fixture.held();
+    running.deliver(Signal::INT);
+    fixture.release();
     let ended = running.end();
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    bed.rules("");
+    fixture.rules("");
     assert_eq!(job(&["waybill", "check"], &[&waybill]).is_fine().code, Some(0));
     let listed = job(&["waybill", "export"], &[&waybill]);
     assert!(!listed.is_fine().stdout.contains("victim"), "{listed:?}");
-    job(&["verify", "-q"], &[&waybill, &bed.path("view")]).is_fine();
+    job(&["verify", "-q"], &[&waybill, &fixture.path("view")]).is_fine();
     // The copy resumes and continues its waybill.
     job(&["cp", "-auT", "--waybill"], &[&waybill, &source, &sink]).is_fine();
     let listed = job(&["waybill", "export"], &[&waybill]);
     assert_eq!(listed.is_fine().stdout.lines().count(), 6, "{listed:?}");
-    job(&["verify", "-q"], &[&waybill, &bed.path("view")]).is_fine();
+    job(&["verify", "-q"], &[&waybill, &fixture.path("view")]).is_fine();
 }
 
 #[test]
-fn the_waybill_of_a_copy_that_was_killed_is_cut_off_and_not_appended_to() {
+fn the_waybill_of_a_killed_copy_is_incomplete_and_not_appended_to() {
     // Holds the copy when the number of arrived files is high enough that the first lines of their
     // entries have been written.
-    let Some(bed) = FaultBed::new(&format!("sink/f* write .. delay {HOLD} after 150 times 1")) else {
+    let Some(fixture) = FaultFixture::new(&format!("sink/f* write .. delay {HOLD} after 150 times 1")) else {
         return;
     };
-    let (source, sink, waybill) = (bed.path("source"), bed.path("view/sink"), bed.path("w"));
+    let (source, sink, waybill) = (fixture.path("source"), fixture.path("view/sink"), fixture.path("w"));
     fs::create_dir(&source).unwrap();
     for number in 0..200 {
         fs::write(source.join(format!("f{number}")), pattern(10, number)).unwrap();
     }
     let words = ["cp", "-aT", "--threads=1", "--waybill"].map(Path::new);
     let running = start(words.into_iter().chain([&*waybill, &*source, &*sink]));
-    bed.held();
+    fixture.held();
     running.signal(Signal::KILL);
-    bed.let_go();
+    fixture.release();
     assert_eq!(running.end().code, None);
-    bed.rules("");
-    is_not_whole(&waybill, &bed.path("view"));
+    fixture.rules("");
+    is_not_whole(&waybill, &fixture.path("view"));
     let left = fs::read(&waybill).unwrap();
     let ended = job(&["cp", "-auT", "--waybill"], &[&waybill, &source, &sink]);
     ended.failed_with(&[
         "cannot append to the waybill",
-        "was cut off",
+        "not a waybill, or truncated",
         "name a file that does not exist yet",
     ]);
     assert_eq!(fs::read(&waybill).unwrap(), left);
-    job(&["cp", "-aT", "--waybill"], &[&bed.path("w2"), &source, &sink]).is_fine();
-    job(&["verify", "-q"], &[&bed.path("w2"), &bed.path("view")]).is_fine();
+    job(&["cp", "-aT", "--waybill"], &[&fixture.path("w2"), &source, &sink]).is_fine();
+    job(&["verify", "-q"], &[&fixture.path("w2"), &fixture.path("view")]).is_fine();
 }

@@ -226,7 +226,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
         /// Every backend returns the same values as the crate for single chunks.
         #[test]
-        fn chunks_side_by_side_are_those_one_by_one(
+        fn parallel_chunk_values_match_single_chunks(
             count in 0_usize..70,
             first in prop_oneof![0_u64..1000, Just(u64::from(u32::MAX) - 5), 0..1_u64 << 53],
             seed in any::<u8>(),

@@ -68,7 +68,7 @@ pub(super) unsafe fn run<C: Compression, R: Register<Word = C::Word>>(
     let mut words = [[C::Word::ZERO; MAX_LANES]; 8];
     for (lane, &job) in lanes.iter().enumerate() {
         let job = &jobs[job];
-        assert!(job.now.len() >= bytes, "every lane has the blocks it is asked for");
+        assert!(job.now.len() >= bytes, "every lane has the requested blocks");
         at[lane] = job.now.as_ptr();
         for (row, word) in words.iter_mut().zip(job.state) {
             row[lane] = C::Word::from_state(word);

@@ -44,7 +44,7 @@ impl LaneAlgorithm {
     ///
     /// The plan uses the cheapest instructions for the number of streams. Fewer streams gain too
     /// little over one stream on the fastest serial code.
-    pub fn pays_from(self) -> usize {
+    pub fn streams_min(self) -> usize {
         if self == LaneAlgorithm::Md5 { 3 } else { 4 }
     }
 

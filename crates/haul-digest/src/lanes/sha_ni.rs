@@ -57,7 +57,7 @@ fn starts<const N: usize>(jobs: &[Job<'_>], lanes: &[usize], blocks: usize) -> [
     assert!(lanes.len() == N, "one job a stream");
     let mut at = [core::ptr::null(); N];
     for (at, &job) in at.iter_mut().zip(lanes) {
-        assert!(jobs[job].now.len() >= blocks * BLOCK, "every stream has the blocks it is asked for");
+        assert!(jobs[job].now.len() >= blocks * BLOCK, "every stream has the requested blocks");
         *at = jobs[job].now.as_ptr();
     }
     at

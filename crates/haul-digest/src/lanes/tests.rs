@@ -73,7 +73,7 @@ fn every(algorithm: LaneAlgorithm) -> Vec<(String, Streams)> {
 }
 
 #[test]
-fn the_twin_and_every_backend_give_the_published_digests() {
+fn reference_and_backends_match_published_digests() {
     for &(algorithm, message, hex) in PUBLISHED {
         let twin: String =
             twin::digest(algorithm, message.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
@@ -87,7 +87,7 @@ fn the_twin_and_every_backend_give_the_published_digests() {
 }
 
 #[test]
-fn a_million_letters_in_every_lane() {
+fn million_letter_vector_matches_in_every_lane() {
     let million = vec![b'a'; 1_000_000];
     for &(algorithm, hex) in MILLION {
         for backend in backends() {
@@ -101,7 +101,7 @@ fn a_million_letters_in_every_lane() {
 }
 
 #[test]
-fn edge_lengths_in_any_number_of_lanes() {
+fn edge_lengths_match_the_reference_in_any_number_of_lanes() {
     for algorithm in LaneAlgorithm::ALL {
         let messages: Vec<Vec<u8>> = EDGES.iter().map(|&len| noise(len, len)).collect();
         let expected: Vec<Vec<u8>> =
@@ -127,7 +127,7 @@ fn edge_lengths_in_any_number_of_lanes() {
 }
 
 #[test]
-fn more_messages_than_lanes_of_unequal_lengths() {
+fn more_messages_than_lanes_match_the_reference() {
     for algorithm in LaneAlgorithm::ALL {
         let messages: Vec<Vec<u8>> = (0..75).map(|i| noise(i, (i * i * 37) % 3000)).collect();
         let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
@@ -150,7 +150,7 @@ fn more_messages_than_lanes_of_unequal_lengths() {
 }
 
 #[test]
-fn bytes_at_every_alignment() {
+fn unaligned_inputs_match_the_reference() {
     let bytes = noise(5, 4096);
     for algorithm in LaneAlgorithm::ALL {
         for (name, mut streams) in every(algorithm) {
@@ -169,7 +169,7 @@ fn bytes_at_every_alignment() {
 }
 
 #[test]
-fn a_slot_named_twice_takes_its_bytes_in_order_and_finishes_once() {
+fn repeated_slot_appends_in_order_and_finishes_once() {
     let mut streams = Streams::new(LaneAlgorithm::Sha256);
     streams.update(&[(0, b"a"), (0, b"b"), (0, b"c")]);
     let digests = streams.finish_many(&[0, 0]);
@@ -178,7 +178,7 @@ fn a_slot_named_twice_takes_its_bytes_in_order_and_finishes_once() {
 }
 
 #[test]
-fn a_reset_slot_is_fresh_and_its_neighbours_stay() {
+fn reset_clears_one_slot_and_no_other() {
     let mut streams =
         Streams::with_backend(LaneAlgorithm::Md5, Backend::Portable).expect("plain words run anywhere");
     let (kept, dropped) = (noise(1, 200), noise(2, 200));
@@ -190,12 +190,12 @@ fn a_reset_slot_is_fresh_and_its_neighbours_stay() {
 
 #[test]
 #[should_panic(expected = "beyond the last")]
-fn a_slot_out_of_range_is_the_callers_mistake() {
+fn slot_out_of_range_panics() {
     Streams::new(LaneAlgorithm::Sha1).update(&[(64, b"x")]);
 }
 
 #[test]
-fn plain_words_are_always_there_and_sha_instructions_know_no_md5() {
+fn portable_backend_is_available_and_sha_ni_lacks_md5() {
     assert!(backends().contains(&Backend::Portable));
     assert!(Streams::with_backend(LaneAlgorithm::Md5, Backend::ShaNi).is_none());
     for algorithm in LaneAlgorithm::ALL {
@@ -263,7 +263,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_of_slots_gives_what_the_twin_gives(
+    fn any_slot_history_matches_the_reference(
         steps in prop::collection::vec(step(), 1..8),
         algorithm in prop::sample::select(LaneAlgorithm::ALL.to_vec()),
         seed in 0..1000usize,
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn any_messages_hashed_together_give_what_each_gives_alone(
+    fn messages_hashed_together_match_the_reference(
         lengths in prop::collection::vec(0..2000usize, 0..50),
         algorithm in prop::sample::select(LaneAlgorithm::ALL.to_vec()),
     ) {

@@ -1,7 +1,7 @@
 //! Manifests of a bag, RFC 8493.
 
 use super::claim::{Dialect, Flaw, Foreign, Line};
-use super::digits::{Bare, Select};
+use super::digits::{Select, UntaggedDigest};
 use super::escape::unescape_percent;
 use super::hint::Hints;
 use super::plain::{claim, split_blank, trim_start};
@@ -42,20 +42,20 @@ pub(super) fn read(rules: &BagRules, select: &Select, line: &[u8]) -> Line {
     let rest = rest.strip_prefix(b"*").unwrap_or(rest);
     let escaped: &[u8] = if rules.encodes_percent { b"\n\r%" } else { b"\n\r" };
     let name = unescape_percent(rest, escaped);
-    if leads_out(&name) {
+    if leaves_root(&name) {
         return Line::Malformed(Flaw::OutsideBag);
     }
     if let Some(algorithm) = &rules.foreign {
         return Line::Foreign(Foreign { algorithm: algorithm.clone(), name });
     }
     match select.bare(text) {
-        Bare::No => Line::Malformed(Flaw::NoChecksum),
-        Bare::Excluded => Line::Excluded,
-        Bare::Means(meanings, _) => claim(&name, Dialect::BagIt, meanings),
+        UntaggedDigest::No => Line::Malformed(Flaw::NoChecksum),
+        UntaggedDigest::Excluded => Line::Excluded,
+        UntaggedDigest::Means(meanings, _) => claim(&name, Dialect::BagIt, meanings),
     }
 }
 
-fn leads_out(name: &[u8]) -> bool {
+fn leaves_root(name: &[u8]) -> bool {
     name.first() == Some(&b'/')
         || name.first() == Some(&b'~')
         || name.split(|&byte| byte == b'/').any(|step| step == b"..")
@@ -67,7 +67,7 @@ mod tests {
     use crate::Algorithm;
 
     #[test]
-    fn manifests_tell_their_algorithm() {
+    fn manifest_name_determines_the_algorithm() {
         let named = |name: &str| Hints::of_manifest(name, true).map(|hints| hints.named);
         assert_eq!(named("manifest-sha256.txt"), Some(vec![Algorithm::Sha256]));
         assert_eq!(named("tagmanifest-md5.txt"), Some(vec![Algorithm::Md5]));
@@ -78,12 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn paths_stay_in_the_bag() {
+    fn paths_outside_the_bag_are_detected() {
         for name in ["/etc/passwd", "../x", "data/../../x", "~root/x", "data/.."] {
-            assert!(leads_out(name.as_bytes()), "{name}");
+            assert!(leaves_root(name.as_bytes()), "{name}");
         }
         for name in ["data/x", "data/..x", "./data/x", "data/~x"] {
-            assert!(!leads_out(name.as_bytes()), "{name}");
+            assert!(!leaves_root(name.as_bytes()), "{name}");
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Claim {
     /// Format of the line.
     pub dialect: Dialect,
     /// The checksums, all of which must match. Never empty.
-    pub stated: Vec<Stated>,
+    pub stated: Vec<StatedChecksum>,
     /// Number of hashed bytes, if the line contains it.
     pub size: Option<u64>,
     /// Range of the file that the checksums cover.
@@ -37,24 +37,24 @@ pub struct Claim {
 
 /// One checksum of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stated {
+pub struct StatedChecksum {
     /// Possible meanings, the likeliest first; one of them must match. Never empty.
-    pub meanings: Vec<Meaning>,
+    pub meanings: Vec<Interpretation>,
 }
 
 /// One interpretation of a checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meaning {
+pub struct Interpretation {
     /// The digest, or one digest for each part of a tree. Never empty, and all of one algorithm.
     pub digests: Vec<Digest>,
     /// Size of the file as `sum` and `cksum` print it next to the value.
     pub blocks: Option<Blocks>,
 }
 
-impl Meaning {
+impl Interpretation {
     /// Returns a meaning with only a digest.
-    pub fn of(digest: Digest) -> Meaning {
-        Meaning { digests: vec![digest], blocks: None }
+    pub fn of(digest: Digest) -> Interpretation {
+        Interpretation { digests: vec![digest], blocks: None }
     }
 
     /// Returns the algorithm.
@@ -102,19 +102,19 @@ pub struct Foreign {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Flaw {
     /// The line contains no checksum.
-    #[error("no checksum in it")]
+    #[error("no checksum")]
     NoChecksum,
     /// The line contains a checksum, but no file name.
-    #[error("no file name in it")]
+    #[error("no file name")]
     NoName,
     /// The checksum does not match the algorithm in the tag or the column.
     #[error("{0}")]
     Digest(#[from] DigestError),
     /// A backslash is not followed by a backslash, `n` or `r`.
-    #[error("a backslash in the name escapes nothing known")]
+    #[error("unknown escape sequence in the name")]
     Escape,
     /// The line contains a NUL byte, which no file name does.
-    #[error("a NUL byte in it")]
+    #[error("NUL byte in the line")]
     Nul,
     /// The range does not have the form `START-END`.
     #[error("the range is not of the form START-END")]
@@ -124,13 +124,13 @@ pub enum Flaw {
     #[error("the path leads out of the bag")]
     OutsideBag,
     /// A list on standard input contains standard input itself.
-    #[error("a list that is read from the standard input can't be about it")]
+    #[error("a list on standard input cannot name standard input")]
     OwnSource,
     /// The line is longer than any name and digest.
     #[error("the line is too long")]
     TooLong,
     /// A JSON object is not a record of `haul sum --json`.
-    #[error("no record of a checksum: {0}")]
+    #[error("not a checksum record: {0}")]
     Record(String),
 }
 

@@ -1,6 +1,6 @@
 //! Interpretation of the text of a digest.
 
-use super::claim::{Flaw, Meaning};
+use super::claim::{Flaw, Interpretation};
 use super::hint::Hints;
 use crate::{Algorithm, Digest};
 use base64::Engine;
@@ -36,18 +36,18 @@ pub(super) struct Select {
 
 /// Result of interpreting a text without a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Bare {
+pub(super) enum UntaggedDigest {
     /// Not a digest.
     No,
     /// A digest, but of none of the accepted algorithms.
     Excluded,
     /// The possible meanings.
-    Means(Vec<Meaning>, Script),
+    Means(Vec<Interpretation>, Notation),
 }
 
 /// Notation of a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Script {
+pub(super) enum Notation {
     Hex,
     Base64,
     /// `XXH3_` and digits.
@@ -67,26 +67,26 @@ impl Select {
     }
 
     /// Returns the accepted meanings, or `None` if there are none.
-    pub(super) fn permitted(&self, mut meanings: Vec<Meaning>) -> Option<Vec<Meaning>> {
+    pub(super) fn permitted(&self, mut meanings: Vec<Interpretation>) -> Option<Vec<Interpretation>> {
         meanings.retain(|meaning| self.permits(meaning.algorithm()));
         (!meanings.is_empty()).then_some(meanings)
     }
 
     /// Interprets a text without a tag.
-    pub(super) fn bare(&self, text: &[u8]) -> Bare {
+    pub(super) fn bare(&self, text: &[u8]) -> UntaggedDigest {
         let (text, script) = match text.strip_prefix(b"XXH3_") {
-            Some(rest) if rest.len() == 16 => (rest, Script::Xxh3),
-            _ => (text, Script::Hex),
+            Some(rest) if rest.len() == 16 => (rest, Notation::Xxh3),
+            _ => (text, Notation::Hex),
         };
         let (bytes, script) = match decode_hex(text) {
             Some(bytes) => (bytes, script),
-            None if script == Script::Hex => match decode_base64(text) {
-                Some(bytes) => (bytes, Script::Base64),
+            None if script == Notation::Hex => match decode_base64(text) {
+                Some(bytes) => (bytes, Notation::Base64),
                 None => return self.short_number(text),
             },
-            None => return Bare::No,
+            None => return UntaggedDigest::No,
         };
-        if script == Script::Xxh3 {
+        if script == Notation::Xxh3 {
             return self.means(vec![Algorithm::Xxh3_64], &bytes, script);
         }
         let likely = self.likely(bytes.len());
@@ -95,7 +95,7 @@ impl Select {
             return match fitting.is_empty() {
                 false => self.means(fitting, &bytes, script),
                 true if likely.is_empty() => self.short_number(text),
-                true => Bare::Excluded,
+                true => UntaggedDigest::Excluded,
             };
         }
         let named = fitting(&self.named, &bytes);
@@ -107,23 +107,24 @@ impl Select {
     }
 
     /// Interprets a text that may be one digest, or several in hexadecimal without separators.
-    pub(super) fn row(&self, text: &[u8]) -> Bare {
+    pub(super) fn row(&self, text: &[u8]) -> UntaggedDigest {
         let whole = self.bare(text);
         let all = self.likely.iter().filter(|(digits, _)| *digits >= 32).map(|(_, likely)| likely[0]);
         let candidates: Vec<Algorithm> = match &self.forced {
             Some(forced) => forced.clone(),
             None => self.named.iter().copied().chain(all).collect(),
         };
-        let mut meanings = if let Bare::Means(meanings, _) = &whole { meanings.clone() } else { Vec::new() };
+        let mut meanings =
+            if let UntaggedDigest::Means(meanings, _) = &whole { meanings.clone() } else { Vec::new() };
         for algorithm in candidates {
             let known = meanings.iter().any(|meaning| meaning.algorithm() == algorithm);
             if !known && let Some(digests) = row_of(algorithm, text) {
-                meanings.push(Meaning { digests, blocks: None });
+                meanings.push(Interpretation { digests, blocks: None });
             }
         }
         match meanings.is_empty() {
             true => whole,
-            false => Bare::Means(meanings, Script::Hex),
+            false => UntaggedDigest::Means(meanings, Notation::Hex),
         }
     }
 
@@ -132,23 +133,23 @@ impl Select {
         row.map_or(&[], |(_, algorithms)| algorithms)
     }
 
-    fn means(&self, algorithms: Vec<Algorithm>, bytes: &[u8], script: Script) -> Bare {
-        let meaning = |algorithm| Digest::from_bytes(algorithm, bytes).ok().map(Meaning::of);
+    fn means(&self, algorithms: Vec<Algorithm>, bytes: &[u8], script: Notation) -> UntaggedDigest {
+        let meaning = |algorithm| Digest::from_bytes(algorithm, bytes).ok().map(Interpretation::of);
         match self.permitted(algorithms.into_iter().filter_map(meaning).collect()) {
-            Some(meanings) => Bare::Means(meanings, script),
-            None => Bare::Excluded,
+            Some(meanings) => UntaggedDigest::Means(meanings, script),
+            None => UntaggedDigest::Excluded,
         }
     }
 
     /// Interprets a number without leading zeros, as `xrdcrc32c -x` prints it, but only if such a
     /// number is expected.
-    fn short_number(&self, text: &[u8]) -> Bare {
+    fn short_number(&self, text: &[u8]) -> UntaggedDigest {
         let expected = self.forced.as_ref().unwrap_or(&self.named).iter().copied();
-        let meanings: Vec<Meaning> =
-            expected.filter_map(|algorithm| padded(algorithm, text).map(Meaning::of)).collect();
+        let meanings: Vec<Interpretation> =
+            expected.filter_map(|algorithm| padded(algorithm, text).map(Interpretation::of)).collect();
         match meanings.is_empty() {
-            true => Bare::No,
-            false => Bare::Means(meanings, Script::Hex),
+            true => UntaggedDigest::No,
+            false => UntaggedDigest::Means(meanings, Notation::Hex),
         }
     }
 }
@@ -226,13 +227,13 @@ mod tests {
 
     fn algorithms(select: &Select, text: &str) -> Vec<Algorithm> {
         match select.bare(text.as_bytes()) {
-            Bare::Means(meanings, _) => meanings.iter().map(Meaning::algorithm).collect(),
+            UntaggedDigest::Means(meanings, _) => meanings.iter().map(Interpretation::algorithm).collect(),
             _ => Vec::new(),
         }
     }
 
     #[test]
-    fn the_length_tells_what_a_digest_may_be() {
+    fn digest_length_determines_the_candidate_algorithms() {
         let select = Select::new(&Hints::default());
         let first = |digits: usize| algorithms(&select, &"0a".repeat(digits / 2)).first().copied();
         assert_eq!(first(32), Some(Algorithm::Md5));
@@ -243,41 +244,43 @@ mod tests {
         assert_eq!(first(48), None);
         assert!(algorithms(&select, "00790079").contains(&Algorithm::Crc32c));
         assert_eq!(algorithms(&select, "XXH3_0123456789abcdef"), [Algorithm::Xxh3_64]);
-        assert_eq!(select.bare(b"hello"), Bare::No);
-        assert_eq!(select.bare(b""), Bare::No);
-        assert_eq!(select.bare(b"XXH3_"), Bare::No);
+        assert_eq!(select.bare(b"hello"), UntaggedDigest::No);
+        assert_eq!(select.bare(b""), UntaggedDigest::No);
+        assert_eq!(select.bare(b"XXH3_"), UntaggedDigest::No);
     }
 
     #[test]
-    fn what_was_asked_for_decides() {
+    fn requested_algorithms_limit_the_candidates() {
         let ask =
             |names: &[Algorithm]| Select::new(&Hints { forced: Some(names.to_vec()), ..Hints::default() });
         assert_eq!(algorithms(&ask(&[Algorithm::Blake3]), &"0".repeat(64)), [Algorithm::Blake3]);
-        assert_eq!(ask(&[Algorithm::Md5]).bare(&[b'0'; 64]), Bare::Excluded);
+        assert_eq!(ask(&[Algorithm::Md5]).bare(&[b'0'; 64]), UntaggedDigest::Excluded);
         assert_eq!(algorithms(&ask(&[Algorithm::Crc16]), "beef"), [Algorithm::Crc16]);
         assert_eq!(algorithms(&ask(&[Algorithm::Adler32]), "91e01de"), [Algorithm::Adler32]);
-        assert_eq!(ask(&[Algorithm::Md5]).bare(b"91e01de"), Bare::No);
+        assert_eq!(ask(&[Algorithm::Md5]).bare(b"91e01de"), UntaggedDigest::No);
     }
 
     #[test]
-    fn base64_is_read_in_both_alphabets() {
+    fn base64_is_decoded_in_both_alphabets() {
         let select = Select::new(&Hints::default());
         for text in
             ["LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=", "LXEWQrcmsEQBYnyp-6wy9chTD7GQPMTbAiWHF5IaSIE="]
         {
-            let Bare::Means(meanings, script) = select.bare(text.as_bytes()) else { panic!("{text}") };
-            assert_eq!(script, Script::Base64);
+            let UntaggedDigest::Means(meanings, script) = select.bare(text.as_bytes()) else {
+                panic!("{text}")
+            };
+            assert_eq!(script, Notation::Base64);
             let hex = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
             assert_eq!(meanings[0].digests[0].to_string(), hex);
         }
-        assert_eq!(select.bare(b"password"), Bare::No);
-        assert_eq!(select.bare(b"===="), Bare::No);
+        assert_eq!(select.bare(b"password"), UntaggedDigest::No);
+        assert_eq!(select.bare(b"===="), UntaggedDigest::No);
     }
 
     #[test]
-    fn rows_are_cut_where_the_length_allows() {
+    fn row_is_split_into_digests_of_fitting_length() {
         let select = Select::new(&Hints::default());
-        let Bare::Means(meanings, _) = select.row(&[b'1'; 64]) else { panic!("digests") };
+        let UntaggedDigest::Means(meanings, _) = select.row(&[b'1'; 64]) else { panic!("digests") };
         let parts: Vec<(Algorithm, usize)> =
             meanings.iter().map(|meaning| (meaning.algorithm(), meaning.digests.len())).collect();
         assert_eq!(parts[0], (Algorithm::Sha256, 1));

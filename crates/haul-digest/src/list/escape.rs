@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_names_come_back(name in proptest::collection::vec(1u8..=255, 0..40)) {
+        fn escaped_names_round_trip(name in proptest::collection::vec(1u8..=255, 0..40)) {
             let escaped = escape(&name);
             prop_assert_eq!(escaped.is_some(), name.iter().any(|byte| b"\\\n\r".contains(byte)));
             prop_assert_eq!(unescape(&escaped.unwrap_or(name.clone())), Some(name));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_named_bytes_are_decoded() {
+    fn unescape_percent_decodes_only_the_given_bytes() {
         assert_eq!(unescape_percent(b"a%0Ab%0dc%25d", b"\n\r%"), b"a\nb\rc%d");
         assert_eq!(unescape_percent(b"a%0Ab%25d%41%", b"\n\r"), b"a\nb%25d%41%");
         assert_eq!(unescape_percent(b"%+1%zz%2", b"\n\x01%"), b"%+1%zz%2");

@@ -1,7 +1,7 @@
 //! Lines with several fields: cksum and sum, eos-checksum, xrdcp, hashdeep, md5deep.
 
-use super::claim::{Blocks, Claim, Dialect, Flaw, Foreign, Line, Meaning, Span, Stated};
-use super::digits::{Bare, Select, exact, may_be_a_digest, padded};
+use super::claim::{Blocks, Claim, Dialect, Flaw, Foreign, Interpretation, Line, Span, StatedChecksum};
+use super::digits::{Select, UntaggedDigest, exact, may_be_a_digest, padded};
 use super::hint::forced;
 use super::plain::{claim, is_blank, trim_start};
 use crate::{Algorithm, Digest};
@@ -52,9 +52,9 @@ pub(super) fn read_cksum(select: &Select, line: &[u8]) -> Option<Line> {
         let algorithm = Algorithm::parse(name).ok()?;
         let bytes = value.to_be_bytes();
         let digest = Digest::from_bytes(algorithm, &bytes[8 - algorithm.digest_len()..]).ok()?;
-        Some(Meaning { digests: vec![digest], blocks: Some(Blocks { count, unit }) })
+        Some(Interpretation { digests: vec![digest], blocks: Some(Blocks { count, unit }) })
     };
-    let known: Vec<Meaning> = names.iter().filter_map(meaning).collect();
+    let known: Vec<Interpretation> = names.iter().filter_map(meaning).collect();
     if known.is_empty() {
         return Some(Line::Foreign(Foreign { algorithm: "sum".to_owned(), name: name.to_vec() }));
     }
@@ -70,9 +70,9 @@ pub(super) fn read_md5deep(select: &Select, line: &[u8]) -> Option<Line> {
     let digits = rest.iter().position(|&byte| byte == b' ').filter(|digits| *digits >= 32)?;
     let name = rest[digits..].strip_prefix(b"  ")?;
     match select.bare(&rest[..digits]) {
-        Bare::No => None,
-        Bare::Excluded => Some(Line::Excluded),
-        Bare::Means(meanings, _) => Some(sized(claim(name, Dialect::Md5deep, meanings), size)),
+        UntaggedDigest::No => None,
+        UntaggedDigest::Excluded => Some(Line::Excluded),
+        UntaggedDigest::Means(meanings, _) => Some(sized(claim(name, Dialect::Md5deep, meanings), size)),
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn read_eos(select: &Select, line: &[u8]) -> Option<Line> {
     Some(match exact(algorithm, text.as_bytes()) {
         Err(flaw) => Line::Malformed(flaw),
         Ok(_) if !select.permits(algorithm) => Line::Excluded,
-        Ok(digest) => sized(claim(name, Dialect::Eos, vec![Meaning::of(digest)]), size),
+        Ok(digest) => sized(claim(name, Dialect::Eos, vec![Interpretation::of(digest)]), size),
     })
 }
 
@@ -136,13 +136,13 @@ pub(super) fn read_xrdcp(select: &Select, line: &[u8]) -> Option<Line> {
     };
     let digest = padded(algorithm, text).map_or_else(|| exact(algorithm, text), Ok);
     let mut meanings = match digest {
-        Ok(digest) => vec![Meaning::of(digest)],
+        Ok(digest) => vec![Interpretation::of(digest)],
         Err(flaw) => return Some(Line::Malformed(flaw)),
     };
     if kind == "zcrc32" {
         // xrdcp (seen in 5.5) prints its bytes in little-endian order.
         let backward = meanings[0].digests[0].as_bytes().iter().rev().copied().collect::<Vec<u8>>();
-        meanings.extend(Digest::from_bytes(algorithm, &backward).ok().map(Meaning::of));
+        meanings.extend(Digest::from_bytes(algorithm, &backward).ok().map(Interpretation::of));
     }
     Some(match select.permitted(meanings) {
         Some(meanings) => sized(claim(name, Dialect::Xrdcp, meanings), size),
@@ -185,11 +185,11 @@ impl Columns {
                 Column::Size => size = Some(number(field).filter(|(_, tail)| tail.is_empty())?.0),
                 Column::Foreign(name) => foreign = Some(name),
                 Column::Digest(algorithms) => {
-                    let digest = |&algorithm: &Algorithm| exact(algorithm, field).map(Meaning::of);
-                    let meanings: Result<Vec<Meaning>, Flaw> = algorithms.iter().map(digest).collect();
+                    let digest = |&algorithm: &Algorithm| exact(algorithm, field).map(Interpretation::of);
+                    let meanings: Result<Vec<Interpretation>, Flaw> = algorithms.iter().map(digest).collect();
                     match meanings.map(|meanings| select.permitted(meanings)) {
                         Err(flaw) => return Some(Line::Malformed(flaw)),
-                        Ok(Some(meanings)) => stated.push(Stated { meanings }),
+                        Ok(Some(meanings)) => stated.push(StatedChecksum { meanings }),
                         Ok(None) => excluded = true,
                     }
                 }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_list_tells_what_it_holds() {
+    fn list_name_determines_the_algorithms() {
         let one = |algorithm| vec![algorithm];
         for (name, expected) in [
             ("SHA256SUMS", one(Algorithm::Sha256)),

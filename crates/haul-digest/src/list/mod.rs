@@ -2,7 +2,7 @@
 //!
 //! A [`Reader`] takes the lines of one list in order, and remembers earlier information (a header
 //! with columns, comments of a certain kind). Each line is recognized by itself, so a list may mix
-//! formats. A digest without a stated algorithm yields every [`Meaning`] that fits; only the hash
+//! formats. A digest without a stated algorithm yields every [`Interpretation`] that fits; only the hash
 //! of the file determines which one matches.
 //!
 //! ```text
@@ -21,7 +21,7 @@ mod reader;
 mod tagged;
 
 pub use bag::BagRules;
-pub use claim::{Blocks, Claim, Dialect, Flaw, Foreign, Line, Meaning, Span, Stated};
+pub use claim::{Blocks, Claim, Dialect, Flaw, Foreign, Interpretation, Line, Span, StatedChecksum};
 pub use escape::{escape, unescape};
 pub use hint::{Hints, Kind, forced};
 pub use reader::Reader;

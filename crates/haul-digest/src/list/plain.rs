@@ -1,17 +1,17 @@
 //! Lines with a digest without a tag: `DIGEST  NAME`, `NAME CRC`, `#mutil#RANGE#DIGEST  NAME`.
 
-use super::claim::{Claim, Dialect, Flaw, Line, Meaning, Span, Stated};
-use super::digits::{Bare, Script, Select};
+use super::claim::{Claim, Dialect, Flaw, Interpretation, Line, Span, StatedChecksum};
+use super::digits::{Notation, Select, UntaggedDigest};
 use super::tagged;
 use crate::Algorithm;
 use haul_model::ByteRange;
 
 /// Returns a claim of one checksum of a complete file.
-pub(super) fn claim(name: &[u8], dialect: Dialect, meanings: Vec<Meaning>) -> Line {
+pub(super) fn claim(name: &[u8], dialect: Dialect, meanings: Vec<Interpretation>) -> Line {
     if name.is_empty() {
         return Line::Malformed(Flaw::NoName);
     }
-    let stated = vec![Stated { meanings }];
+    let stated = vec![StatedChecksum { meanings }];
     Line::Claim(Claim { name: name.to_vec(), dialect, stated, size: None, span: Span::File })
 }
 
@@ -40,16 +40,16 @@ pub(super) fn split_blank(text: &[u8]) -> Option<(&[u8], &[u8])> {
 pub(super) fn read(select: &Select, line: &[u8]) -> Option<Line> {
     let (text, rest) = split_blank(line).unwrap_or((line, b""));
     let (meanings, script) = match select.bare(text) {
-        Bare::No => return None,
-        Bare::Excluded => return Some(Line::Excluded),
-        Bare::Means(meanings, script) => (meanings, script),
+        UntaggedDigest::No => return None,
+        UntaggedDigest::Excluded => return Some(Line::Excluded),
+        UntaggedDigest::Means(meanings, script) => (meanings, script),
     };
     let (name, one_blank) = after_digest(rest);
     let dialect = match script {
-        Script::Xxh3 => Dialect::Xxhsum,
-        Script::Base64 => Dialect::Base64,
-        Script::Hex if one_blank => Dialect::OneBlank,
-        Script::Hex => Dialect::Plain,
+        Notation::Xxh3 => Dialect::Xxhsum,
+        Notation::Base64 => Dialect::Base64,
+        Notation::Hex if one_blank => Dialect::OneBlank,
+        Notation::Hex => Dialect::Plain,
     };
     Some(claim(name, dialect, meanings))
 }
@@ -74,12 +74,12 @@ pub(super) fn read_sfv(select: &Select, line: &[u8], is_sfv: bool) -> Option<Lin
         return None;
     }
     let mut meanings = match select.bare(text) {
-        Bare::No => return None,
-        Bare::Excluded => return Some(Line::Excluded),
-        Bare::Means(meanings, _) => meanings,
+        UntaggedDigest::No => return None,
+        UntaggedDigest::Excluded => return Some(Line::Excluded),
+        UntaggedDigest::Means(meanings, _) => meanings,
     };
     if is_sfv {
-        let certain: Vec<Meaning> =
+        let certain: Vec<Interpretation> =
             meanings.iter().filter(|meaning| meaning.algorithm() == Algorithm::Crc32).cloned().collect();
         meanings = if certain.is_empty() { meanings } else { certain };
     }
@@ -112,9 +112,9 @@ pub(super) fn read_mutil(select: &Select, rest: &[u8]) -> (Line, bool) {
 fn read_row(select: &Select, body: &[u8]) -> Line {
     let Some((text, rest)) = split_blank(body) else { return Line::Malformed(Flaw::NoChecksum) };
     match select.row(text) {
-        Bare::No => Line::Malformed(Flaw::NoChecksum),
-        Bare::Excluded => Line::Excluded,
-        Bare::Means(meanings, _) => claim(after_digest(rest).0, Dialect::Mutil, meanings),
+        UntaggedDigest::No => Line::Malformed(Flaw::NoChecksum),
+        UntaggedDigest::Excluded => Line::Excluded,
+        UntaggedDigest::Means(meanings, _) => claim(after_digest(rest).0, Dialect::Mutil, meanings),
     }
 }
 

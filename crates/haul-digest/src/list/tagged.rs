@@ -1,7 +1,7 @@
 //! `TAG (NAME) = DIGEST`, and openssl's `TAG(NAME)= DIGEST`.
 
-use super::claim::{Dialect, Flaw, Foreign, Line, Meaning};
-use super::digits::{Bare, Select, exact, may_be_a_digest, reversed, row_of};
+use super::claim::{Dialect, Flaw, Foreign, Interpretation, Line};
+use super::digits::{Select, UntaggedDigest, exact, may_be_a_digest, reversed, row_of};
 use super::hint::forced;
 use super::plain::{claim, trim_end, trim_start};
 use crate::Algorithm;
@@ -23,7 +23,8 @@ pub(super) fn read(select: &Select, line: &[u8], parts: bool) -> Option<Line> {
     };
     let Some(algorithms) = forced(plain_tag) else {
         // The line may be a digest without a tag before a name with parentheses.
-        let is_foreign = !name.is_empty() && may_be_a_digest(text) && select.bare(tag.as_bytes()) == Bare::No;
+        let is_foreign =
+            !name.is_empty() && may_be_a_digest(text) && select.bare(tag.as_bytes()) == UntaggedDigest::No;
         return is_foreign.then(|| Line::Foreign(Foreign { algorithm: tag.to_owned(), name: name.to_vec() }));
     };
     let dialect = if little_endian { Dialect::Xxhsum } else { Dialect::Tagged };
@@ -48,13 +49,15 @@ fn meanings(
     text: &[u8],
     little_endian: bool,
     parts: bool,
-) -> Result<Vec<Meaning>, Flaw> {
+) -> Result<Vec<Interpretation>, Flaw> {
     let mut meanings = Vec::with_capacity(algorithms.len());
     for &algorithm in algorithms {
         let digest = if little_endian { reversed(algorithm, text) } else { exact(algorithm, text) };
         meanings.push(match (digest, parts) {
-            (Ok(digest), _) => Meaning::of(digest),
-            (Err(flaw), true) => Meaning { digests: row_of(algorithm, text).ok_or(flaw)?, blocks: None },
+            (Ok(digest), _) => Interpretation::of(digest),
+            (Err(flaw), true) => {
+                Interpretation { digests: row_of(algorithm, text).ok_or(flaw)?, blocks: None }
+            }
             (Err(flaw), false) => return Err(flaw),
         });
     }

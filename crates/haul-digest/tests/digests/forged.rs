@@ -57,7 +57,7 @@ fn assert_made_for(blind: &[Algorithm], seeing: &[Algorithm], before: &[u8], aft
 }
 
 #[test]
-fn adler_misses_what_keeps_both_sums_and_every_crc_sees_it() {
+fn changes_that_keep_both_adler_sums_are_found_by_every_crc() {
     for (seed, len) in [(1, 200), (2, 4096), (3, 70_001), (4, 300_000)] {
         let data = random(seed, len);
         for step in [1, 3, 16] {
@@ -79,7 +79,7 @@ fn adler_misses_what_keeps_both_sums_and_every_crc_sees_it() {
 }
 
 #[test]
-fn adler_misses_a_run_of_its_period_whatever_its_bytes_become() {
+fn adler_misses_a_refilled_run_of_its_period() {
     for (seed, at, from, to) in [(1, 0, 0xff, 0), (2, 1000, 0, 0xff), (3, 4096, 0x20, 0x41)] {
         let mut data = random(seed, at + ADLER_PERIOD + 777);
         data[at..at + ADLER_PERIOD].fill(from);
@@ -93,7 +93,7 @@ fn adler_misses_a_run_of_its_period_whatever_its_bytes_become() {
 }
 
 #[test]
-fn adler_misses_blocks_swapped_over_its_period_or_of_equal_sums_and_sees_others() {
+fn adler_misses_swapped_blocks_of_equal_sums_or_period_distance() {
     for (seed, block) in [(1, 512), (2, 4096), (3, 100)] {
         let data = random(seed, 4 << 20);
         let mut changed = data.clone();
@@ -116,7 +116,7 @@ fn adler_misses_blocks_swapped_over_its_period_or_of_equal_sums_and_sees_others(
 }
 
 #[test]
-fn pairs_of_equal_sums_are_those_that_a_slow_search_finds() {
+fn equal_sum_pairs_match_a_brute_force_search() {
     let data = random(9, 300 * 8 + 5);
     let sum = |at: usize| data[at..at + 8].iter().map(|&byte| u32::from(byte)).sum::<u32>();
     let starts = || (0..300).map(|number| number * 8);
@@ -132,7 +132,7 @@ fn pairs_of_equal_sums_are_those_that_a_slow_search_finds() {
 }
 
 #[test]
-fn each_crc_misses_its_own_generator_and_the_others_see_it() {
+fn crc_generator_flips_are_missed_by_that_crc_only() {
     for crc in CRCS {
         let flips = crc_blind_flips(&[crc], 1000).expect("a CRC");
         let others: Vec<Algorithm> = CRCS.into_iter().filter(|&other| other != crc).collect();
@@ -147,7 +147,7 @@ fn each_crc_misses_its_own_generator_and_the_others_see_it() {
 }
 
 #[test]
-fn what_one_crc_misses_is_its_published_polynomial() {
+fn blind_flips_of_a_crc_are_its_published_polynomial() {
     let published: [(Algorithm, u128); 4] = [
         (Algorithm::Crc32, 0x1_04c1_1db7),
         (Algorithm::Crc32c, 0x1_1edc_6f41),
@@ -166,7 +166,7 @@ fn what_one_crc_misses_is_its_published_polynomial() {
 }
 
 #[test]
-fn several_crcs_are_blind_to_one_change_together() {
+fn one_change_can_be_missed_by_several_crcs() {
     let sets: [&[Algorithm]; 3] =
         [&[Algorithm::Crc32, Algorithm::Crc32c], &[Algorithm::Cksum, Algorithm::Crc16], &CRCS];
     for (seed, blind) in (5..).zip(sets) {
@@ -179,7 +179,7 @@ fn several_crcs_are_blind_to_one_change_together() {
 }
 
 #[test]
-fn what_can_not_be_forged_is_refused_and_left_alone() {
+fn impossible_forgeries_are_refused_without_changes() {
     assert_eq!(crc_blind_flips(&[Algorithm::Crc32, Algorithm::Adler32], 0), None);
     assert_eq!(crc_blind_flips(&[], 0), None);
     let mut flat = vec![0_u8; 100];
@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_is_forged_keeps_adler_and_changes_bytes(
+    fn forgeries_keep_adler_and_change_bytes(
         data in proptest::collection::vec(any::<u8>(), 0..400),
         from in 0_usize..50,
         step in 1_usize..20,
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn a_crc_misses_its_flips_wherever_they_lie(
+    fn crc_misses_its_blind_flips_at_any_offset(
         data in proptest::collection::vec(any::<u8>(), 9..300),
         at in any::<proptest::sample::Index>(),
         which in 0_usize..7,

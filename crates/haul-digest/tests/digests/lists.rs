@@ -267,7 +267,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read_back((form, name, digest) in cases()) {
+    fn written_lines_are_read_back((form, name, digest) in cases()) {
         let written = form.write(&name, &digest);
         let shown = String::from_utf8_lossy(&written.line).into_owned();
         match read(form, &written) {
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_digit_never_means_the_same((form, name, digest) in cases(), place in any::<prop::sample::Index>(), by in 1u8..10) {
+    fn changed_digit_never_yields_the_same_digest((form, name, digest) in cases(), place in any::<prop::sample::Index>(), by in 1u8..10) {
         let mut written = form.write(&name, &digest);
         let at = written.at + place.index(written.len);
         let changed = match written.line[at] {
@@ -295,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_makes_the_reader_fail(
+    fn reader_returns_only_well_formed_claims(
         lines in proptest::collection::vec((proptest::sample::select(vec![
             "", "%%%% ", "%%%% size,md5,filename", "#mutil#", "#mutil##", "MD5 (", "\\", "path=", "; ", "00000000  ",
             "adler32: ", "9 9 ", "XXH64_LE (a) = ", "CRC32 (", "\u{feff}",

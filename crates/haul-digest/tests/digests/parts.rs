@@ -43,7 +43,7 @@ fn assemble(algorithm: Algorithm, bytes: &[u8], order: &[u64]) -> Result<Digest,
 }
 
 #[test]
-fn every_length_around_an_object_in_three_orders() {
+fn edge_lengths_assemble_in_three_orders() {
     let size = small().bytes() as usize;
     let longest = pattern(9 * size + 1);
     let edges = (0..=9).flat_map(|objects| [-1i64, 0, 1].map(|off| (objects * size) as i64 + off));
@@ -70,7 +70,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn parts_in_any_order_make_the_file(
+    fn parts_assemble_in_any_order(
         (len, order) in (1usize..1_500_000).prop_flat_map(|len| {
             let count = Geometry::new(ByteLen(len as u64), small()).count();
             (Just(len), Just((0..count).collect::<Vec<_>>()).prop_shuffle())
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn values_of_blocks_combine(
+    fn block_digests_combine_to_the_file_digest(
         bytes in proptest::collection::vec(any::<u8>(), 0..5000),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
     ) {
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn holes_in_parts_read_as_zeros(data in 0u64..100_000, hole in 0u64..100_000, at in 0u64..4) {
+    fn holes_in_parts_hash_as_zeros(data in 0u64..100_000, hole in 0u64..100_000, at in 0u64..4) {
         for algorithm in combining() {
             let place = PartPlace { offset: ByteOffset(at << 20), whole: false };
             let mut sparse = PartHasher::new(algorithm, place);
@@ -132,7 +132,7 @@ fn add_all(
 }
 
 #[test]
-fn memory_grows_with_gaps_and_not_with_objects() {
+fn assembly_memory_depends_on_gaps_not_on_objects() {
     const COUNT: u64 = 4000;
     let size = small().bytes();
     let part_of = |algorithm, index: u64| {
@@ -155,7 +155,7 @@ fn memory_grows_with_gaps_and_not_with_objects() {
 }
 
 #[test]
-fn parts_that_do_not_fit_are_named() {
+fn missing_and_overlapping_parts_are_reported() {
     let size = small().bytes();
     let bytes = pattern(5 * size as usize - 7);
     let between = |start, end| ByteRange::between(start, end);
@@ -174,7 +174,7 @@ fn parts_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn a_file_that_changed_its_length_is_noticed() {
+fn changed_file_length_is_reported() {
     let size = small().bytes();
     let bytes = pattern(3 * size as usize + 5);
     let between = |start, end| ByteRange::between(start, end);
@@ -196,7 +196,7 @@ fn a_file_that_changed_its_length_is_noticed() {
 }
 
 #[test]
-fn two_short_parts_leave_a_gap() {
+fn short_parts_leave_a_reported_gap() {
     let size = small().bytes();
     for algorithm in combining() {
         let mut assembly = Assembly::new(algorithm, small());
@@ -212,7 +212,7 @@ fn two_short_parts_leave_a_gap() {
 }
 
 #[test]
-fn a_blake3_file_of_one_object_must_be_hashed_as_a_whole() {
+fn single_object_blake3_must_be_hashed_as_the_entire_file() {
     let bytes = pattern(5000);
     let object = cut(&bytes).object(ObjectIndex(0)).unwrap();
     let wrong_end = Err(AssemblyError::WrongEnd(object.range));
@@ -228,12 +228,12 @@ fn a_blake3_file_of_one_object_must_be_hashed_as_a_whole() {
 
 #[test]
 #[should_panic(expected = "md5 must be fed in order")]
-fn a_serial_algorithm_has_no_parts() {
+fn part_hasher_of_a_serial_algorithm_panics() {
     PartHasher::new(Algorithm::Md5, PartPlace { offset: ByteOffset(0), whole: true });
 }
 
 #[test]
-fn values_that_cannot_be_joined_are_named() {
+fn digests_that_cannot_be_combined_are_reported() {
     let crc = digest(Algorithm::Crc32, b"a");
     let other = digest(Algorithm::Crc32c, b"a");
     let one = ByteLen(1);
@@ -250,7 +250,7 @@ fn values_that_cannot_be_joined_are_named() {
 }
 
 #[test]
-fn known_values_of_two_blocks() {
+fn combined_digests_match_published_values() {
     // "123456789" as "1234" and "56789"; check values from zlib, GNU coreutils and the CRC
     // catalogue.
     for (algorithm, whole) in [
@@ -271,7 +271,7 @@ proptest! {
     /// Parts that were written and parsed again join to the file, and the leaves of each part join
     /// to the part.
     #[test]
-    fn written_parts_and_leaves_make_the_file_again(len in 0usize..300_000, leaf_shift in 10u32..15) {
+    fn parsed_parts_and_leaves_combine_to_the_file_digest(len in 0usize..300_000, leaf_shift in 10u32..15) {
         let bytes = pattern(len);
         let geometry = cut(&bytes);
         for algorithm in combining().filter(|algorithm| algorithm.digests_join()) {
@@ -298,7 +298,7 @@ proptest! {
 }
 
 #[test]
-fn the_written_sum_of_a_part_is_what_tools_print_of_its_bytes() {
+fn part_digest_equals_the_digest_of_its_bytes() {
     let bytes = pattern(100_000);
     let object = cut(&bytes).object(ObjectIndex(1)).unwrap();
     for algorithm in combining().filter(|&algorithm| algorithm != Algorithm::Blake3) {
@@ -311,7 +311,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     /// One stream gives the same objects and the same file as parts hashed separately.
     #[test]
-    fn a_stream_cut_into_objects_is_its_parts(len in prop_oneof![0usize..300_000, proptest::sample::select(vec![0, 1, 65_535, 65_536, 65_537, 131_072])], piece in 1usize..100_000) {
+    fn object_stream_matches_separately_hashed_parts(len in prop_oneof![0usize..300_000, proptest::sample::select(vec![0, 1, 65_535, 65_536, 65_537, 131_072])], piece in 1usize..100_000) {
         let bytes = pattern(len);
         let geometry = cut(&bytes);
         for algorithm in combining() {
@@ -328,7 +328,7 @@ proptest! {
     /// With leaves, a stream also gives each leaf as if it were hashed alone, in order and before
     /// its object.
     #[test]
-    fn a_stream_cut_into_leaves_is_its_parts(
+    fn leaf_stream_matches_separately_hashed_leaves(
         len in prop_oneof![0usize..200_000, proptest::sample::select(vec![0, 1, 1023, 1024, 1025, 2048, 65_535, 65_536, 65_537, 66_560, 131_072])],
         piece in 1usize..100_000,
         leaf in proptest::sample::select(vec![1024u64, 2048, 16_384, 65_536]),
@@ -361,7 +361,7 @@ proptest! {
 
     /// Objects hashed separately, leaf by leaf, join to the file.
     #[test]
-    fn parts_hashed_by_leaves_join_to_the_whole(len in 0usize..300_000, leaf in proptest::sample::select(vec![1024u64, 4096, 65_536])) {
+    fn parts_hashed_by_leaves_combine_to_the_file_digest(len in 0usize..300_000, leaf in proptest::sample::select(vec![1024u64, 4096, 65_536])) {
         let bytes = pattern(len);
         let geometry = cut(&bytes);
         let leaf = LeafSize::new(leaf, small()).unwrap();

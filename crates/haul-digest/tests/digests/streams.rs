@@ -44,7 +44,7 @@ fn all_lengths() -> impl Iterator<Item = Algorithm> {
 }
 
 #[test]
-fn every_algorithm_has_a_twin_or_another_crate() {
+fn every_algorithm_has_a_reference_implementation() {
     for algorithm in all_lengths() {
         assert!(twin::bytes(algorithm, b"").or(other_crate(algorithm, b"")).is_some(), "{algorithm}");
     }
@@ -67,12 +67,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_content_agrees_with_the_twins(bytes in content()) {
+    fn any_content_matches_the_references(bytes in content()) {
         agree_with_twins(&bytes);
     }
 
     #[test]
-    fn updates_may_be_cut_anywhere(bytes in content(), cuts in proptest::collection::vec(1usize..2000, 1..20)) {
+    fn update_boundaries_do_not_change_the_digest(bytes in content(), cuts in proptest::collection::vec(1usize..2000, 1..20)) {
         for algorithm in all_lengths() {
             let mut hasher = Hasher::new(algorithm);
             let mut rest = bytes.as_slice();
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hole_reads_as_zeros(head in content(), hole in 0u64..150_000, tail in content()) {
+    fn holes_hash_as_zeros(head in content(), hole in 0u64..150_000, tail in content()) {
         let mut dense = head.clone();
         dense.resize(head.len() + hole as usize, 0);
         dense.extend_from_slice(&tail);
@@ -106,7 +106,7 @@ proptest! {
 }
 
 #[test]
-fn edge_lengths_agree_with_the_twins() {
+fn edge_lengths_match_the_references() {
     let longest = pattern(70_000);
     for middle in [64, 128, 256, 1024, 4096, 65_536] {
         for len in middle - 1..=middle + 1 {
@@ -119,7 +119,7 @@ fn edge_lengths_agree_with_the_twins() {
 /// Each form of XXH3 and each shape of BLAKE3's tree up to nine chunks, at the lengths of their
 /// boundaries.
 #[test]
-fn edges_between_forms_agree_with_the_twins() {
+fn lengths_at_form_boundaries_match_the_references() {
     let longest = pattern(9 * 1024 + 1);
     let short = (0..=300).chain([511, 512, 513, 1023, 1024, 1025, 1026, 1087, 1088, 1089, 2047, 2048, 2049]);
     let chunks = (2..=9).flat_map(|chunks| [chunks * 1024 - 1, chunks * 1024, chunks * 1024 + 1]);
@@ -129,7 +129,7 @@ fn edges_between_forms_agree_with_the_twins() {
 }
 
 #[test]
-fn modes_and_lengths_of_blake3_agree_with_the_twin() {
+fn blake3_modes_and_lengths_match_the_reference() {
     let longest = pattern(5000);
     let modes = [
         Blake3Mode::Hash,
@@ -157,7 +157,7 @@ fn modes_and_lengths_of_blake3_agree_with_the_twin() {
 }
 
 #[test]
-fn lanes_and_single_streams_agree() {
+fn lanes_match_single_streams() {
     let longest = pattern(3000);
     let messages: Vec<&[u8]> = (0..60).map(|number| &longest[..number * 50]).collect();
     for lanes in LaneAlgorithm::ALL {
@@ -178,7 +178,7 @@ fn adler_sums_do_not_overflow() {
 }
 
 #[test]
-fn a_hole_of_a_tebibyte_costs_nothing_where_the_algebra_allows() {
+fn tebibyte_hole_matches_combined_digests() {
     const TEBIBYTE: u64 = 1 << 40;
     for algorithm in crate::joinable() {
         let zeros = |len| {
@@ -199,7 +199,7 @@ fn a_hole_of_a_tebibyte_costs_nothing_where_the_algebra_allows() {
 }
 
 #[test]
-fn serial_and_combining_are_told_apart() {
+fn serial_and_combinable_algorithms_are_distinguished() {
     let serial = |algorithm: Algorithm| algorithm.algebra() == Algebra::Serial;
     assert!(serial(Algorithm::Md5) && serial(Algorithm::Xxh3_64) && serial(Algorithm::Blake2b));
     assert_eq!(crate::combining().count(), 10);

@@ -15,7 +15,7 @@ fn leaves(algorithm: Algorithm, bytes: &[u8], leaf: usize) -> Vec<Digest> {
 }
 
 #[test]
-fn every_small_tree_follows_the_definition() {
+fn small_trees_match_the_reference() {
     let longest = pattern(200);
     for &algorithm in Algorithm::ALL {
         for leaf in [1, 2, 3, 7, 64] {
@@ -32,7 +32,7 @@ fn every_small_tree_follows_the_definition() {
 }
 
 #[test]
-fn a_file_of_one_leaf_has_its_plain_digest() {
+fn single_leaf_tree_has_the_plain_digest() {
     for len in [0, 1, 4095, 4096] {
         let bytes = pattern(len);
         let mut hasher = TreeHasher::new(Algorithm::Md5, ByteLen(4096));
@@ -42,7 +42,7 @@ fn a_file_of_one_leaf_has_its_plain_digest() {
 }
 
 #[test]
-fn three_leaves_written_out() {
+fn tree_of_three_leaves_matches_manual_nodes() {
     let [a, b, c] = [&b"aaaa"[..], b"bbbb", b"cc"].map(|leaf| digest(Algorithm::Sha256, leaf));
     let mut hasher = TreeHasher::new(Algorithm::Sha256, ByteLen(4));
     hasher.update(b"aaaabbbbcc");
@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn leaves_come_in_any_order(
+    fn leaves_assemble_in_any_order(
         len in 0usize..5000,
         leaf in 1usize..600,
         seed in proptest::collection::vec(any::<u32>(), 5000),
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_may_be_cut_anywhere_and_have_holes(
+    fn stream_with_holes_matches_the_reference(
         runs in proptest::collection::vec((any::<bool>(), 0usize..3000), 0..12),
         leaf in 1usize..900,
     ) {
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn a_flipped_byte_is_found_in_its_leaf(len in 1usize..5000, leaf in 1usize..600, at in any::<prop::sample::Index>()) {
+    fn flipped_byte_is_located_in_its_leaf(len in 1usize..5000, leaf in 1usize..600, at in any::<prop::sample::Index>()) {
         let mut bytes = pattern(len);
         let ours = leaves(Algorithm::Crc32, &bytes, leaf);
         let at = at.index(len);
@@ -104,7 +104,7 @@ proptest! {
 }
 
 #[test]
-fn each_differing_leaf_is_named_and_a_missing_one_differs() {
+fn differing_and_missing_leaves_are_reported() {
     let ours = leaves(Algorithm::Md5, b"aabbccddee", 2);
     let mut theirs = leaves(Algorithm::Md5, b"aaBBCCddee", 2);
     let shape = shape(10, 2);
@@ -118,7 +118,7 @@ fn each_differing_leaf_is_named_and_a_missing_one_differs() {
 }
 
 #[test]
-fn leaves_that_do_not_fit_are_named() {
+fn missing_duplicate_and_surplus_leaves_are_reported() {
     let all = leaves(Algorithm::Md5, &pattern(50), 10);
     let finish = |which: &[u64], len| {
         let mut assembly = TreeAssembly::new(Algorithm::Md5);
@@ -136,7 +136,7 @@ fn leaves_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn the_objects_of_a_file_are_leaves() {
+fn tree_shape_of_a_geometry_has_one_leaf_per_object() {
     let geometry = Geometry::new(ByteLen((9 << 20) + 1), ObjectSize::DEFAULT);
     let shape = TreeShape::from(geometry);
     assert!(shape.ranges().eq(geometry.objects().map(|object| object.range)));

@@ -21,7 +21,7 @@ struct Vectors {
 }
 
 #[test]
-fn every_algorithm_has_its_published_values() {
+fn every_algorithm_matches_its_published_values() {
     let mut covered: Vec<Algorithm> = Vec::new();
     for vectors in &VECTORS {
         let algorithm = vectors.algorithm;
@@ -35,7 +35,7 @@ fn every_algorithm_has_its_published_values() {
 }
 
 #[test]
-fn every_length_to_1100_bytes_agrees_with_the_reference_tools() {
+fn lengths_up_to_1100_match_the_reference_tools() {
     let longest = pattern(1100);
     for vectors in &VECTORS {
         let mut sweep = Hasher::new(Algorithm::Sha256);
@@ -47,7 +47,7 @@ fn every_length_to_1100_bytes_agrees_with_the_reference_tools() {
 }
 
 #[test]
-fn the_standards_own_examples() {
+fn examples_of_the_standards_match() {
     let abc = |algorithm, expected: &str| assert_eq!(digest(algorithm, b"abc").to_string(), expected);
     // RFC 1321, A.5.
     abc(Algorithm::Md5, "900150983cd24fb0d6963f7d28e17f72");
@@ -91,7 +91,7 @@ fn eos_and_xz_differ_in_more_than_byte_order() {
 }
 
 #[test]
-fn a_digest_read_from_its_text_is_the_same() {
+fn parsed_hex_digest_equals_the_computed_digest() {
     for vectors in &VECTORS {
         let read = Digest::from_hex(vectors.algorithm, vectors.digits).unwrap();
         assert_eq!(read, digest(vectors.algorithm, b"123456789"));

@@ -46,15 +46,16 @@ pub(super) fn ask(shared: &SharedFile, taken: Object) {
 mod tests {
     use super::*;
     use haul_model::{ByteLen, ObjectSize};
-    use haul_plan::{FileFacts, Wanted};
+    use haul_plan::{FileFacts, Requirements};
 
     #[test]
-    fn what_is_asked_ahead_grows_with_the_workers_and_stays_bounded() {
+    fn objects_ahead_grow_with_workers_up_to_a_bound() {
         let most = |workers, object: u64| {
             let facts = FileFacts { len: ByteLen(1 << 40), seekable: true };
             let object = ObjectSize::new(object).unwrap();
             let offset = ByteOffset(0);
-            let wanted = Wanted { object, serial_digest: false, offset, length: None, sink_offset: None };
+            let wanted =
+                Requirements { object, serial_digest: false, offset, length: None, sink_offset: None };
             most_ahead(workers, &Plan::new(facts, &wanted))
         };
         assert_eq!((most(2, 4 << 20), most(8, 4 << 20), most(1000, 4 << 20)), (4, 16, 16));

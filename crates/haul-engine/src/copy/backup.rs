@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_only_from_backups_of_the_name() {
+    fn backup_numbers_are_parsed_only_from_matching_names() {
         assert_eq!(number_in(b"a.~12~", b"a"), Some(12));
         for other in ["a.~~", "a.~01~", "a.~1", "b.~1~", "a.~1x~", "a~"] {
             assert_eq!(number_in(other.as_bytes(), b"a"), None, "{other}");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn existing_numbers_are_carried_on() {
+    fn existing_method_continues_numbers_or_uses_the_suffix() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["a", "a.~9~", "a.~10~"] {
             fs::write(folder.path().join(name), name).unwrap();

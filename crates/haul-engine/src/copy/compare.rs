@@ -5,7 +5,7 @@
 //! in memory only this long.
 
 use super::deliver::Holes;
-use super::digesting::Watch;
+use super::digesting::DataObserver;
 use super::error::CopyError;
 use super::lane::Lane;
 use super::pipeline::{Run, interrupted};
@@ -25,7 +25,7 @@ impl Run<'_> {
         &self,
         lane: &mut Lane,
         range: ByteRange,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
     ) -> Result<u64, CopyError> {
         if range.is_empty() {
             return Ok(0);

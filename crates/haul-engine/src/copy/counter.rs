@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_more_threads_than_parts_add_is_all_there() {
+    fn counter_loses_no_adds_with_more_threads_than_parts() {
         let counter = Counter::default();
         std::thread::scope(|scope| {
             for _ in 0..PARTS + 5 {

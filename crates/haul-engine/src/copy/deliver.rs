@@ -5,14 +5,14 @@ use super::digesting;
 use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
-use super::reread::{self, Method, Proving};
+use super::reread::{self, FileVerification, Method};
 use super::settings::{Reflink, SparseRule, Verify};
-use haul_log::waybill::Way;
+use haul_log::waybill::CopyMethod;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level};
 use haul_plan::{Plan, Route};
 use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
-use haul_sys::filesystem::{self, Medium};
+use haul_sys::filesystem::{self, Backing};
 use haul_sys::sparse::Support;
 use haul_sys::{cache, direct, open, sparse, stat, transfer};
 use std::io;
@@ -45,7 +45,7 @@ pub(crate) struct Delivery {
     /// Verification method of the copy.
     pub(crate) method: Method,
     /// State of the objects that wait to be re-read from the device.
-    pub(crate) proving: Proving,
+    pub(crate) verification: FileVerification,
     /// A second descriptor of the sink, open for reading. `Some` if the sink is to be read and its
     /// own descriptor is unsuitable.
     reader: Option<OwnedFd>,
@@ -80,7 +80,7 @@ impl Delivery {
             .flatten();
         let method = job.proof.method(moving.verify, file, plan);
         if moving.verify == Verify::Reread && method != Method::Device {
-            reread::tell_special(job, file);
+            reread::warn_special(job, file);
         }
         // A small new file is open for both reading and writing, so it needs no second descriptor.
         let needs_reader = match method {
@@ -116,10 +116,10 @@ impl Delivery {
             direct_write,
             direct_read,
             done_by_clone: false,
-            gives_back: holes != Holes::Dense && filesystem::takes_room_ahead(&file.sink),
+            gives_back: holes != Holes::Dense && filesystem::preallocates(&file.sink),
             drop_behind: moving.fadvise_write && method != Method::Device,
             method,
-            proving: Proving::default(),
+            verification: FileVerification::default(),
             reader,
         })
     }
@@ -133,8 +133,8 @@ impl Delivery {
 
     /// Returns the copy method for the waybill. Bytes with a waybill are always read, so a
     /// server-side copy does not occur.
-    pub(crate) fn way(&self) -> Way {
-        if self.done_by_clone { Way::Reflink } else { Way::ReadWrite }
+    pub(crate) fn way(&self) -> CopyMethod {
+        if self.done_by_clone { CopyMethod::Reflink } else { CopyMethod::ReadWrite }
     }
 
     /// Returns the sink, open for reading.
@@ -149,7 +149,7 @@ impl Delivery {
         match self.method {
             Method::Device => {
                 self.method = Method::Nothing;
-                reread::tell_cloned(job, file);
+                reread::warn_cloned(job, file);
             }
             // No byte passed through memory.
             Method::Journey => self.method = Method::Nothing,
@@ -164,14 +164,14 @@ impl Delivery {
             Method::Nothing | Method::Journey => Level::Received,
             Method::Cache if self.drop_behind && !streamed && !self.done_by_clone => Level::Durable,
             Method::Cache => Level::Verified,
-            Method::Device if self.proving.is_from_device() => Level::Reread,
+            Method::Device if self.verification.is_from_device() => Level::Reread,
             Method::Device => Level::Durable,
         }
     }
 
     /// Returns the ranges of a file that reached [`Level::Reread`] if only a part of the file did.
     pub(crate) fn parts_reread(&self) -> Vec<ByteRange> {
-        if self.method == Method::Device { self.proving.parts_from_device() } else { Vec::new() }
+        if self.method == Method::Device { self.verification.parts_from_device() } else { Vec::new() }
     }
 
     /// Preallocates space for a large file before its bytes arrive. Writing to existing blocks is
@@ -184,7 +184,8 @@ impl Delivery {
         // An existing file may turn out to be complete. Then nothing of the file changes, not even
         // a timestamp.
         let is_new = file.sink_is_regular && !matches!(file.sink_state, SinkState::Kept | SinkState::Resumed);
-        if large && is_new && self.holes == Holes::Dense && filesystem::medium(&file.sink) != Medium::Memory {
+        if large && is_new && self.holes == Holes::Dense && filesystem::backing(&file.sink) != Backing::Memory
+        {
             let end = plan.in_sink(ByteOffset(plan.geometry().len()));
             // If the file system cannot allocate or has no space, the later writes report it.
             let _ = sparse::allocate(&file.sink, ByteRange::between(0, end.0), true);
@@ -339,7 +340,7 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     // a move removes the source.
     let proves = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
     // Asks the file systems, so it is called for sparse sources only.
-    let trusts = || [&file.source, &file.sink].iter().all(filesystem::tells_holes);
+    let trusts = || [&file.source, &file.sink].iter().all(filesystem::reports_holes);
     let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || job.settings.rules.moves;
     let by_object = !must_read && !digesting::is_serial(moving);
     let reads_all = || proves && !(by_object && trusts());

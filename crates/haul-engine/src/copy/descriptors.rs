@@ -13,8 +13,8 @@ use super::directory::Directory;
 use super::entry::{DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd, open_sink, open_source};
 use super::error::CopyError;
 use super::place::Place;
-use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
-use haul_sys::dir::{is_still, open_dir_at, open_place_at};
+use haul_model::limits::{OPEN_DIRECTORIES_MAX, OPEN_FILES_PER_WORKER, OPEN_FILES_RESERVED};
+use haul_sys::dir::{is_same_file, open_dir_at, open_place_at};
 use haul_sys::{Follow, process};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub(crate) struct Descriptors {
     /// Maximum number of directories that may stay open.
     most: usize,
-    /// Number of open directories, counted by [`Ends`].
+    /// Number of open directories, counted by [`DirPair`].
     open: Arc<AtomicUsize>,
     /// Open directories, the one opened the longest ago first; each occurs once. Some of them have
     /// finished by now.
@@ -41,12 +41,12 @@ pub(crate) struct Descriptors {
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     directory: Arc<Directory>,
-    ends: Arc<Ends>,
+    ends: Arc<DirPair>,
 }
 
 /// Both ends of a directory. Without a descriptor, names are relative to the working directory.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct DirPair {
     source: Option<OwnedFd>,
     sink: Option<OwnedFd>,
     /// Sink of the target and of operands, if it is not the working directory.
@@ -57,27 +57,27 @@ pub(crate) struct Ends {
 
 /// Source end of an open directory, for reading.
 #[derive(Debug)]
-pub(crate) struct SourceEnd(Arc<Ends>);
+pub(crate) struct SourceEnd(Arc<DirPair>);
 
 /// Storage for the ends of a directory.
 #[derive(Debug)]
-pub(super) struct Slot(Mutex<Held>);
+pub(super) struct Slot(Mutex<DescriptorState>);
 
 #[derive(Debug)]
-enum Held {
-    Open(Arc<Ends>),
+enum DescriptorState {
+    Open(Arc<DirPair>),
     /// Another handle may still hold the ends open.
-    Closed(Weak<Ends>),
+    Closed(Weak<DirPair>),
 }
 
 impl Descriptors {
     /// Creates the descriptors of a job with `workers` workers, in a process that may have
     /// `open_files` files open.
     pub(crate) fn new(workers: usize, open_files: u64) -> Descriptors {
-        let taken = OPEN_FILES_OF_THE_PROCESS + OPEN_FILES_OF_A_WORKER * workers as u64;
+        let taken = OPEN_FILES_RESERVED + OPEN_FILES_PER_WORKER * workers as u64;
         let pairs = usize::try_from(open_files.saturating_sub(taken) / 2).unwrap_or(usize::MAX);
         Descriptors {
-            most: pairs.clamp(1, OPEN_DIRECTORIES_MOST),
+            most: pairs.clamp(1, OPEN_DIRECTORIES_MAX),
             open: Arc::default(),
             coldest: Mutex::default(),
             half_read: AtomicUsize::new(0),
@@ -119,7 +119,7 @@ impl Descriptors {
         let open_sink = if facts.set_by_name { open_place_at } else { open_dir_at };
         let source = open_dir_at(below.source(), c"..", Follow::No).ok()?;
         let sink = open_sink(below.sink().as_fd(), c"..", Follow::No).ok()?;
-        let is_it = is_still(&source, &facts.source).ok()? && is_still(&sink, &facts.sink).ok()?;
+        let is_it = is_same_file(&source, &facts.source).ok()? && is_same_file(&sink, &facts.sink).ok()?;
         is_it.then(|| self.admit(above, source, sink))
     }
 
@@ -136,23 +136,23 @@ impl Descriptors {
         let ends = self.count(ends.0, ends.1);
         let slot = Slot::new(Arc::clone(&ends));
         let directory = Arc::new(Directory::new(slot, parent, source_name, Some(sink), settle));
-        self.has_opened(&directory);
+        self.register_opened(&directory);
         Opened { directory, ends }
     }
 
     /// Reserves a slot for a directory that waits half read. Returns false if too many already
     /// wait: the caller must then read the directory to its end first.
-    pub(crate) fn leave_half_read(&self) -> bool {
+    pub(crate) fn pause_reading(&self) -> bool {
         let waiting = self.half_read.fetch_add(1, Ordering::Relaxed);
         let may = waiting < self.most.div_ceil(4);
         if !may {
-            self.go_on_reading();
+            self.resume_reading();
         }
         may
     }
 
     /// Releases the slot of a directory that waited half read, before reading continues.
-    pub(crate) fn go_on_reading(&self) {
+    pub(crate) fn resume_reading(&self) {
         self.half_read.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -172,15 +172,15 @@ impl Descriptors {
     fn held(&self, directory: &Arc<Directory>) -> Option<Opened> {
         let mut slot = directory.ends.lock();
         let (ends, was_closed) = match &*slot {
-            Held::Open(ends) => (Arc::clone(ends), false),
-            Held::Closed(ends) => (ends.upgrade()?, true),
+            DescriptorState::Open(ends) => (Arc::clone(ends), false),
+            DescriptorState::Closed(ends) => (ends.upgrade()?, true),
         };
         if was_closed {
-            *slot = Held::Open(Arc::clone(&ends));
+            *slot = DescriptorState::Open(Arc::clone(&ends));
         }
         drop(slot);
         if was_closed {
-            self.has_opened(directory);
+            self.register_opened(directory);
         }
         Some(Opened { directory: Arc::clone(directory), ends })
     }
@@ -191,14 +191,14 @@ impl Descriptors {
             return opened;
         }
         let ends = self.count(source, sink);
-        *directory.ends.lock() = Held::Open(Arc::clone(&ends));
-        self.has_opened(directory);
+        *directory.ends.lock() = DescriptorState::Open(Arc::clone(&ends));
+        self.register_opened(directory);
         Opened { directory: Arc::clone(directory), ends }
     }
 
-    fn count(&self, source: OwnedFd, sink: OwnedFd) -> Arc<Ends> {
+    fn count(&self, source: OwnedFd, sink: OwnedFd) -> Arc<DirPair> {
         self.open.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Ends {
+        Arc::new(DirPair {
             source: Some(source),
             sink: Some(sink),
             place: None,
@@ -207,7 +207,7 @@ impl Descriptors {
     }
 
     /// Registers an opened directory, and closes those opened the longest ago if too many are open.
-    fn has_opened(&self, directory: &Arc<Directory>) {
+    fn register_opened(&self, directory: &Arc<Directory>) {
         let mut coldest = lock(&self.coldest);
         coldest.push_back(Arc::downgrade(directory));
         if coldest.len() > 4 * self.most {
@@ -227,7 +227,7 @@ impl Descriptors {
 /// descriptors are not counted.
 pub(crate) fn files_left() -> u64 {
     let limit = process::open_file_limit();
-    let plenty = 4 * OPEN_DIRECTORIES_MOST as u64;
+    let plenty = 4 * OPEN_DIRECTORIES_MAX as u64;
     let inherited = if limit < plenty { process::open_files().unwrap_or(0) } else { 0 };
     limit.saturating_sub(inherited)
 }
@@ -238,7 +238,7 @@ impl Opened {
     /// is no target. This directory is never closed and never settled.
     pub(crate) fn target(place: Option<&Place>) -> Opened {
         let held = place.map(|place| Arc::clone(place.directory()));
-        let ends = Arc::new(Ends { source: None, sink: None, place: held, counted: None });
+        let ends = Arc::new(DirPair { source: None, sink: None, place: held, counted: None });
         let directory = Arc::new(Directory::target(Slot::new(Arc::clone(&ends)), place));
         Opened { directory, ends }
     }
@@ -284,19 +284,19 @@ impl AsFd for SourceEnd {
 }
 
 impl Slot {
-    fn new(ends: Arc<Ends>) -> Slot {
-        Slot(Mutex::new(Held::Open(ends)))
+    fn new(ends: Arc<DirPair>) -> Slot {
+        Slot(Mutex::new(DescriptorState::Open(ends)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, DescriptorState> {
         lock(&self.0)
     }
 
     /// Closes the ends, immediately or when the last holder drops them.
     fn close(&self) {
         let mut held = self.lock();
-        if let Held::Open(ends) = &*held {
-            let closed = Held::Closed(Arc::downgrade(ends));
+        if let DescriptorState::Open(ends) = &*held {
+            let closed = DescriptorState::Closed(Arc::downgrade(ends));
             let ends = std::mem::replace(&mut *held, closed);
             drop(held);
             drop(ends);
@@ -304,7 +304,7 @@ impl Slot {
     }
 }
 
-impl Drop for Ends {
+impl Drop for DirPair {
     fn drop(&mut self) {
         if let Some(open) = &self.counted {
             open.fetch_sub(1, Ordering::Relaxed);
@@ -388,7 +388,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_directory_is_found_again_in_any_order(
+        fn directories_are_reopened_in_any_order(
             parents in proptest::collection::vec(any::<usize>(), 1..40),
             // Deep trees as well as wide ones.
             deep in any::<bool>(),
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_another_took_the_place_of_is_refused() {
+    fn replaced_directory_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let descriptors = Descriptors { most: 1, ..Descriptors::new(1, 1000) };
         let tree = build(&descriptors, home.path(), &[0, 1, 2, 3]);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_stays_open_and_is_not_opened_twice() {
+    fn held_directory_stays_open_and_is_reused() {
         let home = tempfile::tempdir().unwrap();
         let descriptors = Descriptors { most: 1, ..Descriptors::new(1, 1000) };
         let tree = build(&descriptors, home.path(), &[0, 1, 2]);
@@ -443,10 +443,10 @@ mod tests {
     }
 
     #[test]
-    fn few_directories_wait_half_read() {
+    fn partially_read_directories_are_limited() {
         let descriptors = Descriptors { most: 8, ..Descriptors::new(1, 1000) };
-        assert_eq!([(); 3].map(|()| descriptors.leave_half_read()), [true, true, false]);
-        descriptors.go_on_reading();
-        assert!(descriptors.leave_half_read());
+        assert_eq!([(); 3].map(|()| descriptors.pause_reading()), [true, true, false]);
+        descriptors.resume_reading();
+        assert!(descriptors.pause_reading());
     }
 }

@@ -285,7 +285,7 @@ impl ObjectDigest {
 }
 
 /// Observer of the bytes between read and write.
-pub(crate) trait Watch {
+pub(crate) trait DataObserver {
     /// Returns true if the observer needs the bytes at all.
     fn watches(&self) -> bool;
     /// Observes the next bytes.
@@ -302,7 +302,7 @@ pub(crate) trait Watch {
     }
 }
 
-impl Watch for InOrder {
+impl DataObserver for InOrder {
     fn watches(&self) -> bool {
         self.is_asked_for()
     }
@@ -311,7 +311,7 @@ impl Watch for InOrder {
     }
 }
 
-impl Watch for ObjectDigest {
+impl DataObserver for ObjectDigest {
     fn watches(&self) -> bool {
         self.is_asked_for()
     }

@@ -132,7 +132,7 @@ impl Directory {
     /// Records that one item beneath has finished. Returns true if it was the last one. The caller
     /// then settles the directory and notifies its parent.
     #[must_use]
-    pub(crate) fn one_is_through(&self) -> bool {
+    pub(crate) fn finish_one(&self) -> bool {
         // Release and acquire: the settling worker sees all changes that the others made beneath.
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }

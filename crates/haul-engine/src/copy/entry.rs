@@ -29,7 +29,7 @@ use super::error::{CopyError, Refusal};
 use super::file::{FileMove, Part};
 use super::job::{Job, Walk};
 use super::lane::Lane;
-use super::links::{Claim, FirstSink, LinkedName};
+use super::links::{FirstSink, LinkAction, LinkedName};
 use super::pipeline;
 use super::quote::quote;
 use super::report::Tally;
@@ -90,7 +90,7 @@ impl Entry {
 
 /// Outcome of an entry, as far as this worker handles it alone.
 #[derive(Debug)]
-enum Fate {
+enum EntryOutcome {
     /// Nothing is left to do.
     Through,
     /// Bytes must be copied.
@@ -102,7 +102,7 @@ enum Fate {
 /// Decides how to copy an entry, and copies it. Regular files continue in the pipeline.
 pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
     if let Some(file) = regular::into_new_directory(job, &entry) {
-        met(job);
+        handled(job);
         return pipeline::move_file(job, lane, file);
     }
     let mut is_file = false;
@@ -111,14 +111,14 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
         if !matches!(error, CopyError::Interrupted { .. }) {
             job.fail(&error);
         }
-        Fate::Through
+        EntryOutcome::Through
     });
-    if !matches!(fate, Fate::Enter(_)) {
-        met(job);
+    if !matches!(fate, EntryOutcome::Enter(_)) {
+        handled(job);
     }
     match fate {
-        Fate::Move(file) => move_or_leave(job, lane, *file),
-        Fate::Enter(new) => {
+        EntryOutcome::Move(file) => copy_unless_attributes_only(job, lane, *file),
+        EntryOutcome::Enter(new) => {
             if job.settings.rules.existing == Existing::Ask {
                 // Questions appear in cp's order: those about the contents of the directory come
                 // before those about later entries.
@@ -126,7 +126,7 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
             }
             job.pool.offer_walk(Walk::Enter(new));
         }
-        Fate::Through => {
+        EntryOutcome::Through => {
             if is_file {
                 Tally::add(&job.tally.files_done, 1);
             }
@@ -145,9 +145,9 @@ pub(crate) fn copy_range(
     part: (Part, bool),
 ) {
     let opened = ranges::open_later(job, ranges, parent, source_name, part);
-    met(job);
+    handled(job);
     match opened {
-        Ok(Some(file)) => move_or_leave(job, lane, file),
+        Ok(Some(file)) => copy_unless_attributes_only(job, lane, file),
         Ok(None) => settle::leave(job, parent),
         Err(error) => {
             ranges.fail();
@@ -158,13 +158,13 @@ pub(crate) fn copy_range(
 }
 
 /// Records that one entry was handled or one directory was read to its end.
-pub(crate) fn met(job: &Job<'_>) {
-    job.tally.met();
+pub(crate) fn handled(job: &Job<'_>) {
+    job.tally.handled();
 }
 
 /// With `--attributes-only`, copies no bytes and finishes the file like any other. Otherwise copies
 /// the file.
-fn move_or_leave(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
+fn copy_unless_attributes_only(job: &Job<'_>, lane: &mut Lane, file: FileMove) {
     if job.settings.rules.attributes_only {
         Tally::add(&job.tally.bytes_skipped, file.source_stat.size);
         settle::finish(job, &file, Ok(pipeline::Moved::received(0)));
@@ -194,7 +194,7 @@ struct Sink {
     backup: Option<OsString>,
 }
 
-fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, CopyError> {
+fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<EntryOutcome, CopyError> {
     let rules = &job.settings.rules;
     let dereference = match rules.dereference {
         Dereference::Operands if entry.operand.is_none() => Dereference::Never,
@@ -203,13 +203,13 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
     let looked_at = entry.operand.and_then(|operand| operand.source);
     let source = match looked_at {
         Some(source) => source,
-        None => look(entry, dereference)?,
+        None => stat_source(entry, dereference)?,
     };
     if is_own_waybill(job, &source) {
         // A waybill inside the tree is skipped, because it grows until the job ends.
         return match entry.operand {
             Some(_) => Err(Refusal::OwnWaybill(entry.source_path()).into()),
-            None => Ok(Fate::Through),
+            None => Ok(EntryOutcome::Through),
         };
     }
     if source.kind == FileKind::Regular {
@@ -221,10 +221,10 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
     }
     let task = Task { job, rules, entry, dereference, source };
     match task.meet()? {
-        None => Ok(Fate::Through),
+        None => Ok(EntryOutcome::Through),
         Some(sink) => {
             let fate = task.carry_out(sink)?;
-            if matches!(fate, Fate::Through) {
+            if matches!(fate, EntryOutcome::Through) {
                 task.skipped();
             }
             Ok(fate)
@@ -233,7 +233,7 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<Fate, Copy
 }
 
 /// Stats the source of an entry, following links as `-L`, `-H` and `-P` specify.
-pub(crate) fn look(entry: &Entry, dereference: Dereference) -> Result<Stat, CopyError> {
+pub(crate) fn stat_source(entry: &Entry, dereference: Dereference) -> Result<Stat, CopyError> {
     let follow = if dereference == Dereference::Never { Follow::No } else { Follow::Yes };
     stat::stat_at(entry.parent.source(), &*entry.source_name, follow).map_err(|source| CopyError::Cannot {
         action: "stat",
@@ -261,17 +261,17 @@ impl Task<'_, '_> {
     }
 
     /// Creates the entry at its sink. If that fails, the old sink gets its name back.
-    fn carry_out(&self, sink: Sink) -> Result<Fate, CopyError> {
+    fn carry_out(&self, sink: Sink) -> Result<EntryOutcome, CopyError> {
         let line = self.made_later(&sink);
         let tells = self.rules.verbose && self.source.kind != FileKind::Directory && line.is_none();
         if tells && !self.rules.moves {
-            self.tell_made(sink.backup.as_deref());
+            self.report_made(sink.backup.as_deref());
         }
         let made = match self.remembered() {
-            Ok(Remembered::Nothing(first)) => {
+            Ok(LookupResult::Nothing(first)) => {
                 // mv prints nothing for a name that becomes a link to an earlier one.
                 if tells && self.rules.moves {
-                    self.tell_made(sink.backup.as_deref());
+                    self.report_made(sink.backup.as_deref());
                 }
                 let made = self.make(&sink, first);
                 if made.is_err() && self.source.kind == FileKind::Directory && self.entry.operand.is_some() {
@@ -279,14 +279,14 @@ impl Task<'_, '_> {
                 }
                 made
             }
-            Ok(Remembered::Through) => {
-                self.tell_line(line);
-                return Ok(Fate::Through);
+            Ok(LookupResult::Through) => {
+                self.report_line(line);
+                return Ok(EntryOutcome::Through);
             }
             Err(error) => Err(error),
         };
         if made.is_err() {
-            self.tell_line(line);
+            self.report_line(line);
         }
         if made.is_err()
             && let Some(backup) = &sink.backup
@@ -298,20 +298,22 @@ impl Task<'_, '_> {
 
     /// Returns the effect of earlier entries on this one: a name to link to, or a directory that
     /// was already copied.
-    fn remembered(&self) -> Result<Remembered<'_>, CopyError> {
+    fn remembered(&self) -> Result<LookupResult<'_>, CopyError> {
         if self.source.kind == FileKind::Directory {
             let known = self.is_known_directory()?;
-            return Ok(if known { Remembered::Through } else { Remembered::Nothing(None) });
+            return Ok(if known { LookupResult::Through } else { LookupResult::Nothing(None) });
         }
         if !self.keeps_links() {
-            return Ok(Remembered::Nothing(None));
+            return Ok(LookupResult::Nothing(None));
         }
         loop {
-            match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
-                Claim::First(first) => return Ok(Remembered::Nothing(Some(first))),
-                Claim::Earlier(earlier) if self.link_to_earlier(&earlier)? => return Ok(Remembered::Through),
+            match self.job.memory.claim(&self.source, self.has_unique_names()) {
+                LinkAction::First(first) => return Ok(LookupResult::Nothing(Some(first))),
+                LinkAction::Earlier(earlier) if self.link_to_earlier(&earlier)? => {
+                    return Ok(LookupResult::Through);
+                }
                 // The earlier sink is not a complete copy, so this name is copied like a first one.
-                Claim::Earlier(_) => {}
+                LinkAction::Earlier(_) => {}
             }
         }
     }
@@ -333,7 +335,7 @@ impl Task<'_, '_> {
 
     /// Returns true if no name of a file occurs twice: with one operand and no followed links. A
     /// moved name does not occur twice either.
-    fn meets_each_name_once(&self) -> bool {
+    fn has_unique_names(&self) -> bool {
         let one_operand =
             self.entry.parent.names().is_some_and(|names| names.is_only_one || self.rules.moves);
         self.dereference == Dereference::Never && one_operand
@@ -369,8 +371,8 @@ impl Task<'_, '_> {
     }
 
     /// Prints the line of `-v`: `'a' -> 'b' (backup: 'b~')`.
-    fn tell_made(&self, backup: Option<&OsStr>) {
-        self.tell_line(Some(self.made_line(backup)));
+    fn report_made(&self, backup: Option<&OsStr>) {
+        self.report_line(Some(self.made_line(backup)));
     }
 
     fn made_line(&self, backup: Option<&OsStr>) -> OsString {
@@ -382,7 +384,7 @@ impl Task<'_, '_> {
         line
     }
 
-    fn tell_line(&self, line: Option<OsString>) {
+    fn report_line(&self, line: Option<OsString>) {
         if let Some(line) = line {
             self.job.report.made(&line);
         }
@@ -397,7 +399,7 @@ impl Task<'_, '_> {
     }
 
     /// Prints the line of `-v` for a file removed to make place for the sink.
-    fn tell_removed(&self) {
+    fn report_removed(&self) {
         if self.rules.verbose {
             let line = format!("removed {}", quote(&self.sink_path()));
             self.job.report.made(OsStr::new(&line));
@@ -406,7 +408,7 @@ impl Task<'_, '_> {
 }
 
 /// Result of a look-up in the job's memory.
-enum Remembered<'m> {
+enum LookupResult<'m> {
     /// The entry must be created. The first name of a file that may have more names holds its claim
     /// meanwhile.
     Nothing(Option<FirstSink<'m>>),

@@ -2,7 +2,7 @@
 
 use super::quote::{quote, quote_if_needed, quote_word};
 use crate::log::LogError;
-use haul_log::waybill::PathFault;
+use haul_log::waybill::PathError;
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::metadata::AclError;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use thiserror::Error;
 pub enum CopyError {
     /// The log entry of a file does not match the file at the sink.
     #[error(
-        "{}: what was logged of it does not hold; all of it, and all else of the earlier run, is compared: run the same command again",
+        "cannot resume {}: it differs from its log entry, so everything from the earlier run must be compared; run the same command again",
         quote(path)
     )]
     LogFalse {
@@ -22,13 +22,13 @@ pub enum CopyError {
         path: OsString,
     },
     /// Like [`CopyError::LogFalse`], but found in a run that compares everything anyway.
-    #[error("{}: what was logged of it did not hold, and was copied again", quote(path))]
+    #[error("{} differed from its log entry and was copied again", quote(path))]
     LogMended {
         /// The sink.
         path: OsString,
     },
     /// The log entry of a file cannot be revoked, so the file must not be overwritten.
-    #[error("{} is left as it is, because what is logged of it can't be taken back: {source}", quote(path))]
+    #[error("cannot overwrite {}: its log entry cannot be revoked: {source}", quote(path))]
     NotRevoked {
         /// The sink.
         path: OsString,
@@ -36,7 +36,7 @@ pub enum CopyError {
         source: Box<LogError>,
     },
     /// The log cannot be written.
-    #[error("the copy goes on, but if it is cut off more of it will be looked at again: {0}")]
+    #[error("{0}; the copy continues, but more of it will be compared again if it is interrupted")]
     Unlogged(Box<LogError>),
     /// A file system could not be synced.
     #[error("error syncing the file system of the destination: {}", cause(.0))]
@@ -70,16 +70,16 @@ pub enum CopyError {
         source: io::Error,
     },
     /// The file was copied, but the waybill cannot store its path.
-    #[error("{} is copied, but not in the waybill: its path is refused: {fault}", quote(path))]
+    #[error("cannot add {} to the waybill: invalid path: {fault}; the file was copied", quote(path))]
     NotInWaybill {
         /// The sink.
         path: OsString,
         /// The cause.
-        fault: PathFault,
+        fault: PathError,
     },
     /// The size or a timestamp of the source changed during the copy.
     #[error(
-        "{} changed while it was copied; its copy {} is not complete: copy it again",
+        "cannot copy {} to {}: the source changed during the copy, which is incomplete; copy it again",
         quote(path),
         quote(sink)
     )]
@@ -92,7 +92,7 @@ pub enum CopyError {
     /// The source was replaced by a rename or removed during the copy (a warning). The copy has the
     /// bytes of the opened source.
     #[error(
-        "{} names another file, or none, since it was copied: the copy has the bytes of the file that was there before",
+        "{} was replaced or removed during the copy; the copy has the contents of the original file",
         quote(path)
     )]
     SourceReplaced {
@@ -101,7 +101,7 @@ pub enum CopyError {
     },
     /// The copy that was read back differs from the bytes read from the source.
     #[error(
-        "{} differs from {} in bytes {range}: the copy was damaged on its way to storage; copy it again",
+        "{} differs from {} in bytes {range}: the data was damaged before it reached the storage; copy the file again",
         quote(sink),
         quote(path)
     )]
@@ -115,8 +115,8 @@ pub enum CopyError {
     },
     /// The device returns bytes other than those written, after every rewrite.
     #[error(
-        "{} differs from {} in bytes {range}: read back from the device, it did so after each of {writes} writes; \
-         the storage is damaging data, copy to another device",
+        "{} differs from {} in bytes {range} when read back from the device, after each of {writes} writes; \
+         the storage device corrupts data, copy to another device",
         quote(sink),
         quote(path)
     )]
@@ -132,7 +132,7 @@ pub enum CopyError {
     },
     /// An object was wrong when read back, was rewritten, and is correct now (a warning).
     #[error(
-        "warning: bytes {range} of {} came back wrong from the device; written again ({rewrites} times), they are right now",
+        "warning: bytes {range} of {} differed when read back from the device; rewritten ({rewrites} times), they are correct now",
         quote(sink)
     )]
     Mended {
@@ -145,7 +145,7 @@ pub enum CopyError {
     },
     /// An unchanged source returns other bytes when it is read again.
     #[error(
-        "bytes {range} of {} read differently each time, though the file did not change: its storage is failing",
+        "bytes {range} of {} differ on each read, although the file did not change: its storage device is failing",
         quote(path)
     )]
     SourceUnsteady {
@@ -156,7 +156,10 @@ pub enum CopyError {
     },
     /// A file was not re-read from the device although the options request that (a warning, printed
     /// once per job).
-    #[error("warning: {} was not read back from the device: {why} (other files may be alike)", quote(sink))]
+    #[error(
+        "warning: {} was not read back from the device: {why} (this may apply to other files)",
+        quote(sink)
+    )]
     NotReread {
         /// The sink.
         sink: OsString,
@@ -257,7 +260,7 @@ pub enum CopyError {
         source: io::Error,
     },
     /// A link to an incomplete sink was removed.
-    #[error("removed {}, a link to {}, which is not complete", quote(path), quote(target))]
+    #[error("removed {}, a link to {}, which is incomplete", quote(path), quote(target))]
     LinkUndone {
         /// The link.
         path: OsString,
@@ -349,7 +352,7 @@ pub enum Refusal {
     #[error("not replacing {}", quote(.0))]
     NotReplacing(OsString),
     /// The entry is the waybill that this job writes.
-    #[error("{} is the waybill of this job: it is neither copied nor written over", quote(.0))]
+    #[error("cannot copy or overwrite {}: it is the waybill of this job", quote(.0))]
     OwnWaybill(OsString),
     /// An earlier operand of this command already created the sink.
     #[error("will not overwrite just-created {} with {}", quote(sink), quote(source_path))]
@@ -362,7 +365,7 @@ pub enum Refusal {
     /// The sink is another name of a file that this job wrote from another source. The job verifies
     /// or records that file.
     #[error(
-        "not writing {} over {}: it is the same file as {}, which this command wrote and proves or writes down",
+        "cannot copy {} to {}: the destination is the same file as {}, which this command already wrote",
         quote(source_path),
         quote(sink),
         quote(earlier)

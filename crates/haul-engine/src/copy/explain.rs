@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Copy method of one file, recorded for `--debug`.
 #[derive(Debug, Default)]
-pub(crate) struct Way {
+pub(crate) struct CopyDetails {
     /// The line of `--verbose`. It is printed together with the explanation, so that lines of other
     /// workers do not separate them.
     made: Option<OsString>,
@@ -27,10 +27,10 @@ struct Chosen {
     sparse: &'static str,
 }
 
-impl Way {
+impl CopyDetails {
     /// Creates the record of a file whose `--verbose` line waits for the explanation.
-    pub(crate) fn of(made: Option<OsString>) -> Way {
-        Way { made, ..Way::default() }
+    pub(crate) fn of(made: Option<OsString>) -> CopyDetails {
+        CopyDetails { made, ..CopyDetails::default() }
     }
 
     /// Records the method that was chosen for a file.
@@ -72,7 +72,7 @@ impl Way {
     }
 
     /// Returns the text to print when the file is finished, or `None` without `--debug`.
-    pub(crate) fn told(&self) -> Option<OsString> {
+    pub(crate) fn debug_text(&self) -> Option<OsString> {
         let mut text = self.made.clone().unwrap_or_default();
         if let Some(Chosen { offload, reflink, sparse }) = self.chosen.get() {
             let refused = *offload == "yes" && self.offload_refused.load(Ordering::Relaxed);
@@ -89,15 +89,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_stands_before_its_explanation() {
-        let way = Way::of(Some(OsString::from("'a' -> 'b'")));
-        assert_eq!(way.told(), Some(OsString::from("'a' -> 'b'")), "a file that did not come so far");
-        way.chosen.set(Chosen { offload: "yes", reflink: "no", sparse: "zeros" }).unwrap();
+    fn copy_line_precedes_its_explanation() {
+        let copy_details = CopyDetails::of(Some(OsString::from("'a' -> 'b'")));
+        assert_eq!(
+            copy_details.debug_text(),
+            Some(OsString::from("'a' -> 'b'")),
+            "a file that did not come so far"
+        );
+        copy_details.chosen.set(Chosen { offload: "yes", reflink: "no", sparse: "zeros" }).unwrap();
         let text =
             |offload| format!("'a' -> 'b'\ncopy offload: {offload}, reflink: no, sparse detection: zeros");
-        assert_eq!(way.told(), Some(OsString::from(text("yes"))));
-        way.offload_refused();
-        assert_eq!(way.told(), Some(OsString::from(text("unsupported"))));
-        assert_eq!(Way::default().told(), None);
+        assert_eq!(copy_details.debug_text(), Some(OsString::from(text("yes"))));
+        copy_details.offload_refused();
+        assert_eq!(copy_details.debug_text(), Some(OsString::from(text("unsupported"))));
+        assert_eq!(CopyDetails::default().debug_text(), None);
     }
 }

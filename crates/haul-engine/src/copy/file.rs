@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// A range of one file: its first byte, its length, and its offset in the sink; `None` as in
-/// [`haul_plan::Wanted`].
+/// [`haul_plan::Requirements`].
 pub(crate) type Part = (ByteOffset, Option<ByteLen>, Option<ByteOffset>);
 
 /// State of the sink when it was opened.
@@ -123,7 +123,7 @@ impl SharedFile {
     /// Records that one object is finished, copied or not. Returns true if it was the last: the
     /// caller then settles the file.
     #[must_use]
-    pub(crate) fn one_is_through(&self) -> bool {
+    pub(crate) fn finish_one(&self) -> bool {
         self.left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
@@ -133,7 +133,7 @@ impl SharedFile {
     }
 
     /// Records a failed object. Only the first failure is reported.
-    pub(crate) fn broke(&self, error: CopyError) {
+    pub(crate) fn record_failure(&self, error: CopyError) {
         self.broken.store(true, Ordering::Relaxed);
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }

@@ -3,7 +3,7 @@
 //! Data is read and written. Holes are left out of the copy, hashed as zeros, and compared with the
 //! holes of the copy.
 
-use super::digesting::Watch;
+use super::digesting::DataObserver;
 use super::error::CopyError;
 use super::lane::Lane;
 use super::pipeline::Run;
@@ -21,7 +21,7 @@ impl Run<'_> {
         &self,
         lane: &mut Lane,
         range: ByteRange,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
         compares: bool,
     ) -> Result<u64, CopyError> {
         let first = self.plan.source().start.0;
@@ -50,7 +50,7 @@ impl Run<'_> {
         &self,
         lane: &mut Lane,
         range: ByteRange,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
         compares: bool,
     ) -> Result<(), CopyError> {
         let written = self.sink_range(range);

@@ -7,13 +7,13 @@ use super::entry::{self, Entry, Memory};
 use super::error::{CopyError, Refusal};
 use super::file::SharedFile;
 use super::lane::Lane;
-use super::links::Claims;
+use super::links::LinkTable;
 use super::operands::{self, OperandWalk};
-use super::report::{Report, Tally};
+use super::report::{CopyObserver, Tally};
 use super::reread::{self, Proof};
 use super::settings::CopySettings;
 use super::settle;
-use crate::pool::{Pool, Turn};
+use crate::pool::{Pool, WorkItem};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader};
 use haul_sys::process;
@@ -40,7 +40,7 @@ pub struct Outcome {
 /// State shared by all workers of a job.
 pub(crate) struct Job<'a> {
     pub(crate) settings: &'a CopySettings,
-    pub(crate) report: &'a dyn Report,
+    pub(crate) report: &'a dyn CopyObserver,
     pub(crate) tally: &'a Tally,
     pub(crate) pool: Pool<'a, Walk, Arc<SharedFile>>,
     /// The open directories.
@@ -48,7 +48,7 @@ pub(crate) struct Job<'a> {
     /// Entries found and created so far, as far as the rules need them.
     pub(crate) memory: Memory,
     /// Knowledge about how the sinks' file systems behave at close.
-    pub(crate) closing: settle::Closing,
+    pub(crate) closing: settle::CloseChecks,
     /// Verification state of the job.
     pub(crate) proof: Proof,
     /// Effective user ID: 0 for root.
@@ -79,16 +79,16 @@ const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
 
 /// Copies according to `settings`. Reports every error to `report`. The caller can read `tally`
 /// meanwhile. If `stop` becomes true, the job ends soon, in a resumable state.
-pub fn copy(settings: &CopySettings, report: &dyn Report, tally: &Tally, stop: &AtomicBool) -> Outcome {
+pub fn copy(settings: &CopySettings, report: &dyn CopyObserver, tally: &Tally, stop: &AtomicBool) -> Outcome {
     copy_after(&Arc::default(), settings, report, tally, stop)
 }
 
 /// Like [`copy`], but takes the multi-name files that earlier jobs of the same command copied.
 /// Later names of those files become links to their sinks.
 pub(crate) fn copy_after(
-    claims: &Arc<Claims>,
+    link_table: &Arc<LinkTable>,
     settings: &CopySettings,
-    report: &dyn Report,
+    report: &dyn CopyObserver,
     tally: &Tally,
     stop: &AtomicBool,
 ) -> Outcome {
@@ -100,8 +100,8 @@ pub(crate) fn copy_after(
         tally,
         pool: Pool::new(stop),
         descriptors: Descriptors::new(most_workers, open_files),
-        memory: Memory::after(claims),
-        closing: settle::Closing::default(),
+        memory: Memory::after(link_table),
+        closing: settle::CloseChecks::default(),
         proof: Proof::new(&settings.moving, most_workers, open_files),
         user: process::effective_user(),
         is_loose: AtomicBool::new(false),
@@ -112,7 +112,7 @@ pub(crate) fn copy_after(
     if let Some(walk) = operands::begin(&job) {
         job.pool.offer_walk(Walk::Operands(walk));
         let workers = operands::workers(&job, most_workers);
-        let work = || job.pool.run(workers, || Lane::new(&job), |lane, turn| take_turn(&job, lane, turn));
+        let work = || job.pool.run(workers, || Lane::new(&job), |lane, turn| run_item(&job, lane, turn));
         match &settings.moving.log {
             Some(log) => log.beside(&job, work),
             None => work(),
@@ -128,20 +128,20 @@ pub(crate) fn copy_after(
     }
 }
 
-fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) {
+fn run_item(job: &Job<'_>, lane: &mut Lane, turn: WorkItem<Walk, Arc<SharedFile>>) {
     match turn {
-        Turn::Help(file) => super::pipeline::take_objects(job, lane, &file),
-        Turn::Walk(Walk::Operands(walk)) => operands::take(job, lane, walk),
-        Turn::Walk(Walk::Enter(new)) => {
+        WorkItem::Help(file) => super::pipeline::take_objects(job, lane, &file),
+        WorkItem::Walk(Walk::Operands(walk)) => operands::take(job, lane, walk),
+        WorkItem::Walk(Walk::Enter(new)) => {
             if let Some((directory, reader)) = entry::enter(job, *new) {
                 read(job, lane, directory, reader);
             }
         }
-        Turn::Walk(Walk::Read(directory, reader)) => {
-            job.descriptors.go_on_reading();
+        WorkItem::Walk(Walk::Read(directory, reader)) => {
+            job.descriptors.resume_reading();
             read(job, lane, directory, reader);
         }
-        Turn::Walk(Walk::Batch(directory, entries)) => match job.descriptors.open(&directory) {
+        WorkItem::Walk(Walk::Batch(directory, entries)) => match job.descriptors.open(&directory) {
             Ok(directory) => {
                 // This extra count prevents an entry from being the last beneath the directory.
                 // Going up needs descriptors at each level, and an entry holds some.
@@ -151,7 +151,7 @@ fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) 
             }
             Err(error) => {
                 job.fail(&error);
-                (0..entries.len()).for_each(|_| give_up_entry(job, &directory));
+                (0..entries.len()).for_each(|_| count_unreachable_entry(job, &directory));
             }
         },
     }
@@ -159,8 +159,8 @@ fn take_turn(job: &Job<'_>, lane: &mut Lane, turn: Turn<Walk, Arc<SharedFile>>) 
 }
 
 /// Counts an entry whose directory can no longer be reached.
-fn give_up_entry(job: &Job<'_>, directory: &Arc<Directory>) {
-    entry::met(job);
+fn count_unreachable_entry(job: &Job<'_>, directory: &Arc<Directory>) {
+    entry::handled(job);
     settle::leave(job, directory);
 }
 
@@ -178,7 +178,7 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
         job.tally.expect(entries.len());
         // Names of one inode stay in their order, as with cp.
         entries.sort_by_key(|entry| entry.ino);
-        if more && !job.descriptors.leave_half_read() {
+        if more && !job.descriptors.pause_reading() {
             // Work offered to others waits in memory, and the number of remaining entries is
             // unbounded.
             take_entries(job, lane, &directory, entries.into());
@@ -191,7 +191,7 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
             job.pool.offer_walk(Walk::Read(directory.clone(), reader));
         } else {
             drop(reader);
-            entry::met(job);
+            entry::handled(job);
         }
         while entries.len() > limits::ENTRIES_PER_BATCH {
             let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
@@ -248,7 +248,7 @@ impl Job<'_> {
     /// Offers the remaining entries of a worker to free workers, because this worker starts a large
     /// file.
     pub(crate) fn share_entries(&self, lane: &mut Lane, directory: &Arc<Directory>) {
-        let entries = lane.give_up_entries();
+        let entries = lane.take_unstarted_entries();
         if !entries.is_empty() {
             self.pool.offer_walk(Walk::Batch(Arc::clone(directory), entries));
         }

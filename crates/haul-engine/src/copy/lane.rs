@@ -3,7 +3,7 @@
 use super::deliver::CloneRefusals;
 use super::job::Job;
 use super::pipeline::block_bytes;
-use super::reread::Held;
+use super::reread::UnverifiedFile;
 use haul_sys::buffer::AlignedBuffer;
 use haul_sys::dir::DirEntry;
 use haul_sys::uring::CopyRing;
@@ -23,7 +23,7 @@ pub(crate) struct Lane {
     refusals: CloneRefusals,
     ring: Ring,
     /// Small files that wait for their verification.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<UnverifiedFile>,
     pub(super) held_bytes: u64,
 }
 
@@ -63,7 +63,7 @@ impl Lane {
     }
 
     /// Takes out the entries that are not started.
-    pub(crate) fn give_up_entries(&mut self) -> Vec<DirEntry> {
+    pub(crate) fn take_unstarted_entries(&mut self) -> Vec<DirEntry> {
         std::mem::take(&mut self.entries).into()
     }
 

@@ -4,10 +4,10 @@
 //! created, and the operands found so far. Files with one name and directories are not stored,
 //! unless the copy goes into its own source. Memory use therefore does not grow with their number.
 
-mod claims;
+mod link_table;
 mod writing;
 
-pub(crate) use claims::{Claim, Claims, Earlier, FirstSink, Linked, LinkedName};
+pub(crate) use link_table::{Earlier, FirstSink, LinkAction, LinkTable, Linked, LinkedName};
 pub(crate) use writing::WriteTurn;
 
 use super::operands::SinksUnderWay;
@@ -28,7 +28,7 @@ pub(crate) type NamedIn = (Identity, OsString);
 /// Entries found and created so far.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    claims: Arc<Claims>,
+    link_table: Arc<LinkTable>,
     writing: Arc<Writing>,
     directories: RwLock<HashMap<Identity, KnownDirectory>>,
     made: Mutex<HashSet<Identity>>,
@@ -40,7 +40,7 @@ pub(crate) struct Memory {
     /// True if two workers would interfere with each other.
     pub(crate) one_worker: AtomicBool,
     /// Operands that are copied into themselves, with their sinks, as already reported.
-    told_into_itself: Mutex<HashSet<(OsString, OsString)>>,
+    reported_into_itself: Mutex<HashSet<(OsString, OsString)>>,
     /// True if copies go into their own source.
     pub(crate) into_itself: AtomicBool,
 }
@@ -65,32 +65,32 @@ pub(crate) struct KnownDirectory {
 
 impl Memory {
     /// Creates the memory of a job that follows earlier jobs.
-    pub(crate) fn after(claims: &Arc<Claims>) -> Memory {
-        Memory { claims: Arc::clone(claims), ..Memory::default() }
+    pub(crate) fn after(link_table: &Arc<LinkTable>) -> Memory {
+        Memory { link_table: Arc::clone(link_table), ..Memory::default() }
     }
 
     /// Returns true if another name of this file was copied before.
     pub(crate) fn is_claimed(&self, file: &Stat) -> bool {
-        self.claims.knows(file.identity())
+        self.link_table.knows(file.identity())
     }
 
     /// Claims one name of a file. With `each_name_once`, no name occurs twice. An inode is then
     /// dropped from memory when all its names were found and its first sink is complete.
-    pub(crate) fn claim(&self, file: &Stat, each_name_once: bool) -> Claim<'_> {
-        self.claims.claim(file, each_name_once)
+    pub(crate) fn claim(&self, file: &Stat, each_name_once: bool) -> LinkAction<'_> {
+        self.link_table.claim(file, each_name_once)
     }
 
     /// Records that the first sink of an inode is complete, including its metadata. Returns the
     /// names that were linked to it before.
     pub(crate) fn settled(&self, identity: Identity) -> Vec<LinkedName> {
-        self.claims.settled(identity)
+        self.link_table.settled(identity)
     }
 
     /// Drops an inode whose first sink did not become a complete copy: later names are copied
     /// again. Returns the names already linked.
     #[must_use]
     pub(crate) fn forget(&self, identity: Identity) -> Vec<LinkedName> {
-        self.claims.forget(identity)
+        self.link_table.forget(identity)
     }
 
     /// Waits until no other file of this job writes this sink. Returns true if the call had to
@@ -101,7 +101,7 @@ impl Memory {
 
     /// Records that an operand is copied into itself. Returns false if that was already known.
     pub(crate) fn first_into_itself(&self, source: &OsStr, sink: &OsStr) -> bool {
-        let mut told = self.told_into_itself.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.reported_into_itself.lock().unwrap_or_else(PoisonError::into_inner);
         told.insert((source.to_owned(), sink.to_owned()))
     }
 
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_of_later_operands_are_not_known_yet() {
+    fn known_directory_ignores_later_operands() {
         let memory = Memory::default();
         let named = |operand| KnownDirectory { operand, sink: OsString::new(), place: None };
         assert!(memory.name_directory((1, 1), named(5)).is_none());

@@ -62,7 +62,7 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
     if settle.differing == 0 && !keeps_anything(rules) {
         return Ok(());
     }
-    let keeper = Keeper {
+    let writer = MetadataWriter {
         job,
         source: (Place::file(&file.source), &file.source_stat),
         source_path: &|| file.source_path(),
@@ -75,7 +75,7 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
     } else {
         Some(file.source_stat.mode & 0o777 & !process::umask())
     };
-    keeper.keep(mode)
+    writer.keep(mode)
 }
 
 /// Sets the times of a regular sink. Errors are ignored: without permission, the sink keeps the
@@ -170,7 +170,7 @@ pub(crate) fn settle_name(job: &Job<'_>, entry: &Entry, source: &Stat, sink_is_l
         return;
     }
     let (from, to) = (name_of(&entry.source_name), name_of(&entry.sink_name));
-    let keeper = Keeper {
+    let writer = MetadataWriter {
         job,
         source: (Place::Name(entry.parent.source(), &from), source),
         source_path: &|| entry.source_path(),
@@ -180,7 +180,7 @@ pub(crate) fn settle_name(job: &Job<'_>, entry: &Entry, source: &Stat, sink_is_l
     };
     let withheld = if job.settings.rules.preserve.ownership { source.mode & 0o077 } else { 0 };
     let mode = (withheld & !process::umask() != 0).then(|| source.mode & 0o777 & !process::umask());
-    if let Err(error) = keeper.keep(mode) {
+    if let Err(error) = writer.keep(mode) {
         job.fail(&error);
     }
 }
@@ -206,7 +206,7 @@ fn keep_directory(
     paths: (PathOf<'_>, PathOf<'_>),
     facts: &DirectoryFacts,
 ) -> Result<(), CopyError> {
-    let keeper = Keeper {
+    let writer = MetadataWriter {
         job,
         source: (places.0, &facts.source),
         source_path: paths.0,
@@ -214,7 +214,7 @@ fn keep_directory(
         before: Some(&facts.sink).filter(|_| !facts.is_new),
         kind: FileKind::Directory,
     };
-    keeper.keep(new_mode_of_directory(facts))
+    writer.keep(new_mode_of_directory(facts))
 }
 
 /// Returns true if any metadata is set on a directory at its end.
@@ -249,7 +249,7 @@ fn name_of(name: &OsStr) -> CString {
 type PathOf<'a> = &'a dyn Fn() -> OsString;
 
 /// Metadata of one entry, to be copied from its source to its sink.
-struct Keeper<'a, 'j> {
+struct MetadataWriter<'a, 'j> {
     job: &'a Job<'j>,
     source: (Place<'a>, &'a Stat),
     source_path: PathOf<'a>,
@@ -259,7 +259,7 @@ struct Keeper<'a, 'j> {
     kind: FileKind,
 }
 
-impl Keeper<'_, '_> {
+impl MetadataWriter<'_, '_> {
     /// Sets all metadata that the rules preserve. `mode` is the mode of a new sink whose source's
     /// permissions are not preserved, if the present mode differs.
     fn keep(&self, mode: Option<u32>) -> Result<(), CopyError> {
@@ -278,8 +278,8 @@ impl Keeper<'_, '_> {
             match self.set_owner() {
                 Ok(kept) => has_owner = kept,
                 // As with cp, links are left unchanged, and all other types only get their times.
-                Err(Told) if self.kind == FileKind::Symlink || is_standing => return Ok(()),
-                Err(Told) => return self.keep_times(),
+                Err(AlreadyReported) if self.kind == FileKind::Symlink || is_standing => return Ok(()),
+                Err(AlreadyReported) => return self.keep_times(),
             }
         }
         if keep.xattr {
@@ -319,7 +319,7 @@ impl Keeper<'_, '_> {
     }
 
     /// Sets the owner. Returns true if the sink now has the owner of its source.
-    fn set_owner(&self) -> Result<bool, Told> {
+    fn set_owner(&self) -> Result<bool, AlreadyReported> {
         let source = self.source.1;
         if let Some(before) = self.before
             && self.job.settings.rules.preserve.mode
@@ -349,7 +349,7 @@ impl Keeper<'_, '_> {
             FileKind::Symlink => CopyError::LinkOwnerFailed { path, source: error },
             _ => CopyError::owner_failed(path, error),
         });
-        if self.job.settings.rules.moves { Ok(false) } else { Err(Told) }
+        if self.job.settings.rules.moves { Ok(false) } else { Err(AlreadyReported) }
     }
 
     fn has_owner_already(&self) -> bool {
@@ -360,7 +360,7 @@ impl Keeper<'_, '_> {
 
     /// Removes permissions, so that the new owner never gets access that was granted on the old
     /// owner's file.
-    fn close_to_others(&self, before: &Stat) -> Result<(), Told> {
+    fn close_to_others(&self, before: &Stat) -> Result<(), AlreadyReported> {
         let Err(source) = set_mode(self.sink.0, before.mode & self.source.1.mode & 0o700) else {
             return Ok(());
         };
@@ -373,7 +373,7 @@ impl Keeper<'_, '_> {
             // failure.
             Tally::add(&self.job.tally.failures, 1);
         }
-        Err(Told)
+        Err(AlreadyReported)
     }
 
     fn set_permissions(&self, has_owner: bool, mode: Option<u32>) {
@@ -385,7 +385,7 @@ impl Keeper<'_, '_> {
         if keep.mode {
             let kept = if has_owner { self.source.1.mode } else { self.source.1.mode & !SPECIAL_BITS };
             if let Err(error) = sys::copy_acl(self.source.0, self.sink.0, self.kind, kept) {
-                self.tell_acl(error);
+                self.report_acl(error);
             }
             return;
         }
@@ -427,7 +427,7 @@ impl Keeper<'_, '_> {
         set_mode(self.sink.0, (all & !process::umask()) | (standing.mode & SPECIAL_BITS))
     }
 
-    fn tell_acl(&self, error: AclError) {
+    fn report_acl(&self, error: AclError) {
         self.job.not_kept(&CopyError::permissions_failed(error, self.source_path, self.sink.1));
     }
 
@@ -483,7 +483,7 @@ impl Keeper<'_, '_> {
 }
 
 /// An error that was already reported; the remaining metadata is left unchanged.
-struct Told;
+struct AlreadyReported;
 
 /// Returns true if an extended attribute belongs to the file itself, so that copies must preserve
 /// it.

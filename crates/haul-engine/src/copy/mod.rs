@@ -45,13 +45,13 @@ pub(crate) use error::Refusal;
 pub use error::{CopyError, cause};
 pub(crate) use job::copy_after;
 pub use job::{Outcome, copy};
-pub(crate) use links::Claims;
+pub(crate) use links::LinkTable;
 pub(crate) use metadata::is_copied as is_attribute_copied;
 pub(crate) use operands::workers_within;
 pub use place::{Place, is_here};
 pub use quote::{Quoted, quote, quote_if_needed, quote_word};
 pub use receipt::Receipt;
-pub use report::{FileFigures, HashLine, Question, Report, Tally};
+pub use report::{CopyObserver, FileFigures, HashLine, Question, Tally};
 pub use resume::{Earlier, JobLog, LogOrder};
 pub use settings::{
     Backup, BackupMethod, Batch, BatchFailure, BatchItem, BatchSource, Contexts, CopyRules, CopySettings,

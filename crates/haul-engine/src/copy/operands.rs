@@ -117,8 +117,8 @@ pub(crate) fn most_workers(settings: &CopySettings, open_files: u64) -> usize {
 /// Returns `asked`, or the number of workers that half of these descriptors suffice for, if that is
 /// smaller; at least 1.
 pub(crate) fn workers_within(asked: usize, open_files: u64) -> usize {
-    let for_workers = open_files.saturating_sub(limits::OPEN_FILES_OF_THE_PROCESS) / 2;
-    let most = usize::try_from(for_workers / limits::OPEN_FILES_OF_A_WORKER).unwrap_or(usize::MAX);
+    let for_workers = open_files.saturating_sub(limits::OPEN_FILES_RESERVED) / 2;
+    let most = usize::try_from(for_workers / limits::OPEN_FILES_PER_WORKER).unwrap_or(usize::MAX);
     asked.min(most.max(1))
 }
 
@@ -171,7 +171,7 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     let settle = OperandSettle { names, parents: above.directories, next: Mutex::new(next) };
     let parent = Opened::operand(&target, settle);
     if failed || was_named_before(job, &taken, looked_at.as_ref()) {
-        entry::met(job);
+        entry::handled(job);
         return settle::leave(job, &parent);
     }
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
@@ -412,7 +412,7 @@ fn read_line(job: &Job<'_>, lines: &Batch) -> Option<BatchItem> {
             None => break,
         }
     }
-    entry::met(job);
+    entry::handled(job);
     None
 }
 

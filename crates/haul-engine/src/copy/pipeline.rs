@@ -2,18 +2,18 @@
 //! the object.
 
 use super::deliver::{self, Delivery, Holes};
-use super::digesting::{self, FileDigest, FileHash, InOrder, Watch};
+use super::digesting::{self, DataObserver, FileDigest, FileHash, InOrder};
 use super::error::CopyError;
 use super::file::{FileMove, SharedFile, SinkState};
 use super::job::Job;
 use super::lane::Lane;
 use super::report::Tally;
-use super::reread::{CHECK_DIGEST, Method, Pace, Stretch, prove_objects, prove_rest};
+use super::reread::{CHECK_DIGEST, CheckSelection, Method, StreamRange, prove_objects, prove_rest};
 use super::settings::Moving;
 use super::{ahead, overlap, receipt, settle};
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object};
-use haul_plan::{FileFacts, Plan, Route, Wanted};
+use haul_plan::{FileFacts, Plan, Requirements, Route};
 use haul_sys::cache::{self, Advice};
 use haul_sys::transfer::CopyRange;
 use haul_sys::uring;
@@ -58,7 +58,7 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
         Ok(delivery) => delivery,
         Err(error) => return settle::finish(job, &file, Err(error)),
     };
-    file.settle.way.choose(job, &file, &delivery);
+    file.settle.copy_details.choose(job, &file, &delivery);
     let is_hashed = digesting::is_any(job.proof.moving(&job.settings.moving, delivery.method));
     if delivery.done_by_clone && !is_hashed && delivery.method != Method::Cache {
         let bytes = plan.source().len();
@@ -114,7 +114,7 @@ pub(super) fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
         len: ByteLen(file.source_stat.size),
         seekable: file.source_stat.kind == FileKind::Regular && file.sink_is_regular,
     };
-    let wanted = Wanted {
+    let wanted = Requirements {
         object: digesting::object_size(moving),
         serial_digest: digesting::is_serial(moving),
         offset,
@@ -143,17 +143,17 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
             job.pool.close_file(shared);
         }
         if job.pool.stopping() {
-            shared.broke(interrupted(&shared.file));
+            shared.record_failure(interrupted(&shared.file));
         }
         let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
         let waits = !shared.is_broken() && move_object(&run, lane, shared, object);
         if !waits {
-            one_is_through(job, shared);
+            finish_one(job, shared);
         }
-        prove_objects(&run, lane, shared, Pace::Behind);
+        prove_objects(&run, lane, shared, CheckSelection::Behind);
     }
     let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
-    prove_objects(&run, lane, shared, Pace::All);
+    prove_objects(&run, lane, shared, CheckSelection::All);
 }
 
 /// Copies one object of a shared file. Returns true if the object waits for its verification and is
@@ -161,8 +161,8 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
 fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Object) -> bool {
     ahead::ask(shared, object);
     let mut digest = shared.digest.object(object);
-    match run.bring(lane, object, &mut digest) {
-        Ok(written) if written.bytes < object.range.len() => shared.broke(changed(&shared.file)),
+    match run.copy_object(lane, object, &mut digest) {
+        Ok(written) if written.bytes < object.range.len() => shared.record_failure(changed(&shared.file)),
         Ok(written) => {
             shared.moved.fetch_add(written.bytes, Ordering::Relaxed);
             shared.digest.add(object, digest);
@@ -171,14 +171,14 @@ fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Obje
                 return true;
             }
         }
-        Err(error) => shared.broke(error),
+        Err(error) => shared.record_failure(error),
     }
     false
 }
 
 /// Records that one object is finished. The last one settles the file.
-pub(super) fn one_is_through(job: &Job<'_>, shared: &SharedFile) {
-    if shared.one_is_through() {
+pub(super) fn finish_one(job: &Job<'_>, shared: &SharedFile) {
+    if shared.finish_one() {
         settle::finish(job, &shared.file, all_objects(job, shared));
     }
 }
@@ -225,11 +225,11 @@ fn in_order(
             if job.pool.stopping() {
                 return Err(interrupted(file));
             }
-            let written = run.bring(lane, object, &mut digest)?;
+            let written = run.copy_object(lane, object, &mut digest)?;
             bytes += written.bytes;
             if let Some(digest) = written.to_prove {
                 run.written(ByteRange::from_len(object.range.start, ByteLen(written.bytes)), digest);
-                run.prove(lane, Pace::Behind)?;
+                run.prove(lane, CheckSelection::Behind)?;
             }
             if written.bytes < object.range.len() {
                 break;
@@ -254,7 +254,7 @@ fn stream(
         file.part.map_or((job.settings.moving.offset, job.settings.moving.length), |part| (part.0, part.1));
     let limit = limit.map_or(u64::MAX, |limit| limit.0);
     let mut digest = InOrder::new(run.moving());
-    let mut stretch = Stretch::new(delivery.method);
+    let mut stream_range = StreamRange::new(delivery.method);
     let (mut skipped, mut bytes) = (0, 0);
     while bytes < limit {
         if job.pool.stopping() {
@@ -273,16 +273,16 @@ fn stream(
         skipped += before as u64;
         let fresh = &block[before..got];
         digest.update(fresh);
-        stretch.update(fresh);
+        stream_range.update(fresh);
         run.put_streamed(plan.in_sink(ByteOffset(bytes)), fresh)?;
         bytes += fresh.len() as u64;
         Tally::add(&job.tally.bytes_done, fresh.len() as u64);
-        if stretch.bytes >= job.settings.moving.object.bytes() {
-            stretch.close(&run, bytes);
-            run.prove(lane, Pace::Behind)?;
+        if stream_range.bytes >= job.settings.moving.object.bytes() {
+            stream_range.close(&run, bytes);
+            run.prove(lane, CheckSelection::Behind)?;
         }
     }
-    stretch.close(&run, bytes);
+    stream_range.close(&run, bytes);
     delivery.close_end(file, plan, bytes)?;
     let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
     Ok(Moved { hash, level: delivery.level(true), ..Moved::received(bytes) })
@@ -321,7 +321,7 @@ impl Run<'_> {
         &self,
         lane: &mut Lane,
         range: ByteRange,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
     ) -> Result<Written, CopyError> {
         let compares = matches!(self.delivery.method, Method::Cache | Method::Device);
         let unseen = !watch.watches() && !compares;
@@ -361,7 +361,7 @@ impl Run<'_> {
         &self,
         lane: &mut Lane,
         range: ByteRange,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
         compares: bool,
     ) -> Result<(u64, Option<Digest>), CopyError> {
         if self.delivery.method == Method::Cache && self.job.settings.moving.double_buffer != Some(true) {
@@ -390,18 +390,18 @@ impl Run<'_> {
         &self,
         lane: &mut Lane,
         range: ByteRange,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
     ) -> Result<u64, CopyError> {
         let (from, to) = (self.plan.in_source(range.start), self.plan.in_sink(range.start));
         let done = match transfer::copy_range(&self.file.source, from.0, &self.file.sink, to.0, range.len()) {
             Ok(CopyRange::Whole) => range.len(),
             Ok(CopyRange::SourceEnded { copied }) => copied,
             Ok(CopyRange::Unsupported { copied }) => {
-                self.file.settle.way.offload_refused();
+                self.file.settle.copy_details.offload_refused();
                 copied
             }
             Err(_) => {
-                self.file.settle.way.offload_refused();
+                self.file.settle.copy_details.offload_refused();
                 0
             }
         };
@@ -416,7 +416,7 @@ impl Run<'_> {
         &self,
         lane: &mut Lane,
         range: ByteRange,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
         mut check: Option<&mut Hasher>,
     ) -> Result<Option<u64>, CopyError> {
         if self.job.settings.moving.double_buffer != Some(true) || !self.delivery.suits_ring(self.file) {
@@ -433,7 +433,7 @@ impl Run<'_> {
             Tally::add(&self.job.tally.bytes_done, block.len() as u64);
         });
         match copied {
-            Ok(copied) if copied < range.len() && settle::source_moved_on(self.file) => {
+            Ok(copied) if copied < range.len() && settle::source_was_replaced(self.file) => {
                 Err(changed(self.file))
             }
             Ok(copied) => Ok(Some(copied)),
@@ -457,7 +457,7 @@ impl Run<'_> {
         &self,
         lane: &mut Lane,
         range: ByteRange,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
         mut check: Option<&mut Hasher>,
     ) -> Result<u64, CopyError> {
         if range.is_empty() {
@@ -502,7 +502,7 @@ impl Run<'_> {
             None => transfer::read_at(&self.file.source, from, &mut block[..wanted]),
         }
         .map_err(|source| self.read_failed(at, source))?;
-        if got < wanted && settle::source_moved_on(self.file) {
+        if got < wanted && settle::source_was_replaced(self.file) {
             return Err(changed(self.file));
         }
         Ok(got)

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_written_as_they_were_typed_or_joined() {
+    fn paths_are_shown_as_typed_or_joined() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().as_os_str();
         let typed = |behind: &str| [home, OsStr::new(behind)].into_iter().collect::<OsString>();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_working_directory_has_many_names() {
+    fn is_here_accepts_spellings_of_the_working_directory() {
         for (path, expected) in [
             (".", true),
             ("./", true),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_directory_is_the_one_it_was_when_its_path_leads_elsewhere() {
+    fn open_directory_stays_the_same_when_its_path_changes() {
         let home = tempfile::tempdir().unwrap();
         let (first, path) = (home.path().join("first"), home.path().join("path"));
         std::fs::create_dir(&first).unwrap();

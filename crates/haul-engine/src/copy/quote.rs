@@ -187,7 +187,7 @@ mod tests {
 
     /// Each line was taken from the output of coreutils 9.1 about a file of that name.
     #[test]
-    fn names_are_quoted_as_the_coreutils_do() {
+    fn names_are_quoted_as_by_coreutils() {
         let lines: [(&[u8], &str); 16] = [
             (b"plain", "'plain'"),
             (b"", "''"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_past_ascii_print_where_the_locale_knows_them() {
+    fn non_ascii_letters_print_if_the_locale_allows() {
         assert_eq!(quoted("é".as_bytes(), true), "'é'");
         assert_eq!(quoted("é".as_bytes(), false), "''$'\\303\\251'");
         assert_eq!(quoted("é's".as_bytes(), true), "\"é's\"");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_left_out_where_nothing_needs_them() {
+    fn quotes_are_omitted_if_not_needed() {
         let mut text = String::new();
         write_quoted(&mut text, b"d/a", When::Needed, true).unwrap();
         text.push(' ');

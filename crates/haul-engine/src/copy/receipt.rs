@@ -11,11 +11,11 @@ use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::pipeline::Moved;
 use crate::waybill::{
-    Bill, FileFacts, LeafStore, LeafSums, Named, ObjectHasher, ObjectSums, Root, StreamSums, file_entry,
-    name_entry,
+    FileFacts, LeafStore, LeafSums, Named, ObjectHasher, ObjectSums, Root, StreamSums, WaybillWriter,
+    file_entry, name_entry,
 };
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
-use haul_log::waybill::{Entry, Kind, PathFault, Proven, RelPath, Way};
+use haul_log::waybill::{CopyMethod, Entry, Kind, PathError, Proven, RelPath};
 use haul_model::{ByteLen, Level, Object, ObjectSize};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Stat, open};
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Receipt {
     /// Digest algorithms for each file. The first is BLAKE3, which objects have too.
     algorithms: Vec<Algorithm>,
-    bill: Bill,
+    waybill_writer: WaybillWriter,
     /// Directory that the paths of the sinks are relative to.
     root: Root,
     /// Temporary store of the leaves until the entry of their file is written; `None` without
@@ -39,24 +39,29 @@ pub struct Receipt {
 impl Receipt {
     /// Creates a receipt for sinks beneath `root`, with the digests `others` in addition to BLAKE3.
     /// It includes leaves if there is a store for them.
-    pub fn new(bill: Bill, root: Root, others: &[Algorithm], leaves: Option<Arc<LeafStore>>) -> Receipt {
+    pub fn new(
+        waybill_writer: WaybillWriter,
+        root: Root,
+        others: &[Algorithm],
+        leaves: Option<Arc<LeafStore>>,
+    ) -> Receipt {
         let mut algorithms = vec![Algorithm::Blake3];
         for &other in others {
             if !algorithms.contains(&other) {
                 algorithms.push(other);
             }
         }
-        Receipt { algorithms, bill, root, leaves }
+        Receipt { algorithms, waybill_writer, root, leaves }
     }
 
     /// Returns the waybill on disk.
-    pub fn bill(&self) -> &Bill {
-        &self.bill
+    pub fn waybill_writer(&self) -> &WaybillWriter {
+        &self.waybill_writer
     }
 
     /// Returns true if the file is the waybill that is being written.
     pub(crate) fn is(&self, file: &Stat) -> bool {
-        self.bill.identity() == file.identity()
+        self.waybill_writer.identity() == file.identity()
     }
 
     pub(crate) fn has(&self, algorithm: Algorithm) -> bool {
@@ -75,12 +80,12 @@ pub(crate) struct ReceiptSums {
     pub(crate) digests: Vec<Digest>,
     objects: ObjectSums,
     leaves: Option<LeafSums>,
-    way: Way,
+    way: CopyMethod,
 }
 
 impl ReceiptSums {
     fn new(digests: Vec<Digest>, objects: ObjectSums, leaves: Option<LeafSums>) -> ReceiptSums {
-        ReceiptSums { digests, objects, leaves, way: Way::ReadWrite }
+        ReceiptSums { digests, objects, leaves, way: CopyMethod::ReadWrite }
     }
 
     fn delivered(&mut self, delivery: &Delivery) {
@@ -222,9 +227,9 @@ pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &Receipt
     };
     let Ok(stat) = stat_fd(&file.sink) else { return };
     if let Some(link) = named.link {
-        receipt.bill.add(&link, None, None);
+        receipt.waybill_writer.add(&link, None, None);
     }
-    receipt.bill.add_proven(&file_entry(named.file, &stat, &facts), objects, leaves, &proven);
+    receipt.waybill_writer.add_proven(&file_entry(named.file, &stat, &facts), objects, leaves, &proven);
 }
 
 /// Writes the entry of a settled directory.
@@ -268,15 +273,15 @@ fn write(job: &Job<'_>, sink: &OsStr, entry: impl FnOnce(RelPath) -> Option<Entr
     match receipt.root.path_of(sink) {
         Ok(path) => {
             if let Some(entry) = entry(path) {
-                receipt.bill.add(&entry, None, None);
+                receipt.waybill_writer.add(&entry, None, None);
             }
         }
         // The root itself has no name relative to the root.
-        Err(PathFault::Empty) => {}
+        Err(PathError::Empty) => {}
         Err(fault) => refuse(job, sink, fault),
     }
 }
 
-fn refuse(job: &Job<'_>, sink: &OsStr, fault: PathFault) {
+fn refuse(job: &Job<'_>, sink: &OsStr, fault: PathError) {
     job.fail(&CopyError::NotInWaybill { path: sink.to_owned(), fault });
 }

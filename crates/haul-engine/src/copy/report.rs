@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 /// Receiver of the events of a job. Any worker calls it, and calls may be concurrent.
-pub trait Report: Sync {
+pub trait CopyObserver: Sync {
     /// Reports a failure. The job continues with the rest, and its exit status is a failure.
     fn failed(&self, error: &CopyError);
     /// Reports a message for standard error that is not a failure.
@@ -18,7 +18,7 @@ pub trait Report: Sync {
     fn made(&self, line: &OsStr);
     /// Reports the digest of a file.
     fn hashed(&self, line: &HashLine<'_>);
-    /// Returns true if [`Report::finished`] is to be called. Its names cost memory for each file.
+    /// Returns true if [`CopyObserver::finished`] is to be called. Its names cost memory for each file.
     fn wants_figures(&self) -> bool;
     /// Reports a finished file.
     fn finished(&self, figures: &FileFigures<'_>);
@@ -95,7 +95,7 @@ pub struct Tally {
     /// Entries known to exist, and directories being read.
     known: Counter,
     /// Entries among them that were handled, and directories that were read to their end.
-    met: Counter,
+    handled: Counter,
 }
 
 impl Tally {
@@ -120,8 +120,8 @@ impl Tally {
     }
 
     /// Records that one entry was handled or one directory was read to its end.
-    pub(crate) fn met(&self) {
-        self.met.add(1);
+    pub(crate) fn handled(&self) {
+        self.handled.add(1);
     }
 
     /// Returns true if the complete tree was walked, so that the counts are final.
@@ -129,8 +129,8 @@ impl Tally {
         // Every handled entry was known before. If the number handled, which is read first, equals
         // the number known, nothing was left to handle in between. A directory counts until all its
         // entries are known, so no entry comes later.
-        let met = self.met.get();
-        met > 0 && met == self.known.get()
+        let handled = self.handled.get();
+        handled > 0 && handled == self.known.get()
     }
 }
 
@@ -139,14 +139,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_is_walked_when_the_last_thing_is_met() {
+    fn walk_is_complete_after_the_last_expected_entry() {
         let tally = Tally::default();
         assert!(!tally.is_walked(), "nothing is known yet");
         tally.expect(1);
         tally.expect(2);
         let walked: Vec<bool> = (0..3)
             .map(|_| {
-                tally.met();
+                tally.handled();
                 tally.is_walked()
             })
             .collect();

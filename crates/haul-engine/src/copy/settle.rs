@@ -72,14 +72,14 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
 
 /// File systems that may report lost bytes at close. Each file system is checked once.
 #[derive(Debug, Default)]
-pub(crate) struct Closing {
+pub(crate) struct CloseChecks {
     known: Mutex<Vec<(u64, bool)>>,
     /// Device number of the last file system that reports nothing, plus one. With it, a million
     /// small files need no lock.
     quiet: AtomicU64,
 }
 
-impl Closing {
+impl CloseChecks {
     /// Makes the file system of the sink report now the errors that it would report at close, if it
     /// reports any. This must happen before the times are set, because a late write-back would
     /// change them.
@@ -116,14 +116,14 @@ pub(crate) fn sync(job: &Job<'_>, sink: BorrowedFd<'_>, path: impl Fn() -> OsStr
 }
 
 /// Returns true if the source's size or modification time changed since it was opened. Pipes and devices have no state to compare.
-pub(crate) fn source_moved_on(file: &FileMove) -> bool {
+pub(crate) fn source_was_replaced(file: &FileMove) -> bool {
     let was = &file.source_stat;
     let may_be_same = |now: Stat| now.contents_since(was) != Contents::Changed;
     was.kind == FileKind::Regular && !stat_fd(&file.source).is_ok_and(may_be_same)
 }
 
 fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
-    tell_way(job, file);
+    report_copy_details(job, file);
     let print = &job.settings.print;
     // A digest that was computed only to check the transfer is not printed.
     let is_asked = print.hash && job.settings.moving.digest.is_some();
@@ -159,8 +159,8 @@ fn passed(job: &Job<'_>, moved: &Moved) -> Option<Digest> {
 }
 
 /// Prints the line of a file and its copy method for `--debug`.
-fn tell_way(job: &Job<'_>, file: &FileMove) {
-    if let Some(text) = file.settle.way.told() {
+fn report_copy_details(job: &Job<'_>, file: &FileMove) {
+    if let Some(text) = file.settle.copy_details.debug_text() {
         job.report.made(&text);
     }
 }
@@ -169,7 +169,7 @@ fn tell_way(job: &Job<'_>, file: &FileMove) {
 /// older than any source's, so that `--update` copies it again. If a stop interrupted the file and
 /// this job created it, the file is removed.
 fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
-    tell_way(job, file);
+    report_copy_details(job, file);
     let interrupted = matches!(error, CopyError::Interrupted { .. });
     // Errors are ignored here: a file that cannot be marked or removed is still named in a message.
     // The file is marked even before its removal, because it may have other names.
@@ -179,8 +179,8 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
         let _ = set_times_fd(&file.sink, unfinished(&file.source_stat));
     }
     // Data that a later run resumes with is kept.
-    let goes_on = file.settle.logged.is_some();
-    if interrupted && file.sink_state == SinkState::New && !goes_on {
+    let is_resumable = file.settle.logged.is_some();
+    if interrupted && file.sink_state == SinkState::New && !is_resumable {
         let _ = open::unlink_at(file.parent.sink(), &*file.sink_name);
     }
     file.undo(job);
@@ -212,7 +212,7 @@ pub(crate) fn leave_open(job: &Job<'_>, opened: Opened) {
 
 fn go_up(job: &Job<'_>, mut current: &Arc<Directory>, mut above: Option<Opened>) {
     // An open directory beneath another opens the upper one in one step.
-    while current.one_is_through() {
+    while current.finish_one() {
         let opened = above.take().map_or_else(|| job.descriptors.open(current), Ok);
         // This must happen before the directory gets its mode, which may deny access to its parent.
         above = opened.as_ref().ok().and_then(|opened| job.descriptors.open_above(opened));

@@ -255,7 +255,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_tree_is_walked_as_the_recursive_way_walks_it(
+        fn walk_matches_a_recursive_walk(
             parents in proptest::collection::vec((any::<usize>(), "[a-c]{1,2}"), 1..50),
             deep in any::<bool>(),
             most_open in 1usize..5,
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_directory_does_not_lead_the_walk_astray() {
+    fn walk_continues_by_name_after_a_directory_moved() {
         let home = tempfile::tempdir().unwrap();
         let mut descent = at_the_bottom(home.path());
         // `..` of the last directory leads elsewhere now; by their names the others are still found.
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_the_place_of_another_is_not_read_for_it() {
+    fn replaced_directory_is_reported_and_not_read() {
         let home = tempfile::tempdir().unwrap();
         let mut descent = at_the_bottom(home.path());
         fs::create_dir(home.path().join("elsewhere")).unwrap();

@@ -3,7 +3,7 @@
 //! The directory is read several times if it is large: each pass keeps the smallest names behind those already
 //! handed out, as many as fit the budget.
 
-use haul_sys::dir::{DirReader, is_still, rewind};
+use haul_sys::dir::{DirReader, is_same_file, rewind};
 use haul_sys::{FileKind, Stat};
 use std::ffi::CString;
 use std::io;
@@ -75,7 +75,7 @@ impl SortedDir {
     /// # Errors
     /// It is another one, or can't be looked at.
     pub(super) fn reopen(&mut self, fd: OwnedFd) -> io::Result<()> {
-        if !is_still(&fd, &self.facts)? {
+        if !is_same_file(&fd, &self.facts)? {
             return Err(io::Error::other("replaced by another directory while it was read"));
         }
         self.fd = Some(Arc::new(fd));
@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn names_come_sorted_whatever_the_budget(names in proptest::collection::btree_set("[a-zé\\\\\n ]{1,12}", 0..60), budget in 0usize..2000) {
+        fn names_are_sorted_for_any_budget(names in proptest::collection::btree_set("[a-zé\\\\\n ]{1,12}", 0..60), budget in 0usize..2000) {
             let dir = tempfile::tempdir().unwrap();
             for name in &names {
                 std::fs::write(dir.path().join(name), "").unwrap();

@@ -19,7 +19,7 @@ pub(crate) fn write(home: &Path, job: Identity) -> Result<(), LogError> {
     let path = home.join(NAME);
     let opened = folder::options().write(true).create(true).truncate(true).open(&path);
     let written = opened.and_then(|mut file| file.write_all(job.to_hex().as_bytes()));
-    written.map_err(LogError::io("write which command the log belongs to into", &path))
+    written.map_err(LogError::io("write the command to", &path))
 }
 
 /// Reads the ID that [`write`] wrote. Returns `None` if there is none; the log is then listed as a

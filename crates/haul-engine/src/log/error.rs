@@ -1,6 +1,6 @@
 //! Errors of the object log.
 
-use super::{Holder, RoomLimit};
+use super::{Holder, LogStoreLimit};
 use haul_log::objects::{Flaw, TooManyObjects};
 use haul_log::record::RecordFlaw;
 use std::io;
@@ -11,12 +11,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LogError {
     /// No state directory is known.
-    #[error(
-        "there is no place for the object log: neither XDG_STATE_HOME nor HOME is set; name one by --state-dir"
-    )]
+    #[error("cannot locate the state directory: neither XDG_STATE_HOME nor HOME is set; use --state-dir")]
     Homeless,
     /// Another process holds the job.
-    #[error("{path}: {holder} is at this job; wait until it has ended, or end it")]
+    #[error("cannot lock job {path}: held by {holder}; wait for it to finish, or stop it")]
     Held {
         /// Path of the lock file.
         path: PathBuf,
@@ -25,14 +23,14 @@ pub enum LogError {
     },
     /// Other users can write to the directory.
     #[error(
-        "{path}: others than its owner, you, may write here, so its log is not trusted; name a directory of your own by --state-dir"
+        "refusing to use the log in {path}: other users can write to it; use --state-dir with a private directory"
     )]
     Exposed {
         /// Path of the directory.
         path: PathBuf,
     },
     /// A newer version of haul wrote the log.
-    #[error("{folder}: {flaw}")]
+    #[error("cannot read log {folder}: {flaw}")]
     Newer {
         /// Directory of the log.
         folder: PathBuf,
@@ -40,7 +38,7 @@ pub enum LogError {
         flaw: Flaw,
     },
     /// A newer version of haul wrote the record of the job.
-    #[error("{path}: {flaw}, or forget the job")]
+    #[error("cannot read job record {path}: {flaw}, or delete the job with 'haul jobs forget'")]
     Record {
         /// Path of the record.
         path: PathBuf,
@@ -49,7 +47,7 @@ pub enum LogError {
     },
     /// The log is larger than the log of any job.
     #[error(
-        "{path}: the files of this log have more than {max} bytes; look what they are, and remove them or name another --state-dir"
+        "cannot read the log in {path}: its files exceed {max} bytes; remove files that do not belong there, or use another --state-dir"
     )]
     TooLarge {
         /// Directory of the log.
@@ -58,24 +56,24 @@ pub enum LogError {
         max: u64,
     },
     /// The logs of all jobs use up their shared quota.
-    #[error("{path}: {limit}")]
+    #[error("cannot write the log in {path}: {limit}")]
     Full {
         /// State directory that the jobs share.
         path: PathBuf,
         /// The limit that was reached.
-        limit: RoomLimit,
+        limit: LogStoreLimit,
     },
     /// A file has too many objects to be logged.
     #[error(transparent)]
     TooManyObjects(#[from] TooManyObjects),
     /// Files at the sink cannot be used or synced.
-    #[error("what arrives can't be logged: {source}{}", sink_step(source))]
+    #[error("cannot log received objects: {source}{}", sink_step(source))]
     Sink {
         /// Error of the system call.
         source: io::Error,
     },
     /// A system call failed.
-    #[error("{path}: can't {what}: {source}{}", next_step(source))]
+    #[error("cannot {what} {path}: {source}{}", next_step(source))]
     Io {
         /// Action that failed.
         what: &'static str,
@@ -102,7 +100,7 @@ impl LogError {
 /// Returns a hint for an error at the sink, or an empty string.
 fn sink_step(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free space at the destination",
         _ => "",
     }
 }
@@ -111,10 +109,10 @@ fn sink_step(error: &io::Error) -> &'static str {
 fn next_step(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-            "; name a directory that can be written by --state-dir"
+            "; use --state-dir with a writable directory"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; make room there, or name another directory by --state-dir"
+            "; free space, or use another --state-dir"
         }
         _ => "",
     }

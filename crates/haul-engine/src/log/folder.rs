@@ -16,7 +16,7 @@ const BYTES_MAX: u64 = 512 << 20;
 
 /// Directory of an object log, in which orders are executed.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct LogDir {
     path: PathBuf,
     /// Open directory, for syncs of its names.
     dir: File,
@@ -33,13 +33,13 @@ pub(super) struct Folder {
     made: Vec<String>,
 }
 
-impl Folder {
+impl LogDir {
     /// Opens a directory; creates it if it is missing. Only this user may have write access.
-    pub(super) fn open(path: PathBuf, syncs: bool) -> Result<Folder, LogError> {
+    pub(super) fn open(path: PathBuf, syncs: bool) -> Result<LogDir, LogError> {
         make(&path)?;
-        let dir = File::open(&path).map_err(LogError::io("open the folder of the log", &path))?;
+        let dir = File::open(&path).map_err(LogError::io("open log directory", &path))?;
         let (open, dirty, lengths, made) = Default::default();
-        Ok(Folder { path, dir, syncs, open, dirty, renamed: false, lengths, made })
+        Ok(LogDir { path, dir, syncs, open, dirty, renamed: false, lengths, made })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -48,7 +48,7 @@ impl Folder {
 
     /// Reads all regular files; returns their contents by name.
     pub(super) fn read(&mut self) -> Result<BTreeMap<String, Vec<u8>>, LogError> {
-        let failed = |path: &Path| LogError::io("read the log", path);
+        let failed = |path: &Path| LogError::io("read log", path);
         let mut files = BTreeMap::new();
         let mut room = BYTES_MAX;
         for entry in fs::read_dir(&self.path).map_err(failed(&self.path))? {
@@ -102,13 +102,13 @@ impl Folder {
     fn perform_one(&mut self, order: &Order) -> Result<(), LogError> {
         match order {
             Order::Write { name, at, bytes } => {
-                self.write(name, *at, bytes).map_err(LogError::io("write the log", &self.path.join(name)))
+                self.write(name, *at, bytes).map_err(LogError::io("write log", &self.path.join(name)))
             }
             Order::Replace { name, bytes } => {
-                self.replace(name, bytes).map_err(LogError::io("write the log", &self.path.join(name)))
+                self.replace(name, bytes).map_err(LogError::io("write log", &self.path.join(name)))
             }
             Order::Remove { name } => {
-                self.remove(name).map_err(LogError::io("remove the log", &self.path.join(name)))
+                self.remove(name).map_err(LogError::io("remove log", &self.path.join(name)))
             }
             Order::Sync if !self.syncs => Ok(()),
             Order::Sync => self.sync(),
@@ -125,10 +125,10 @@ impl Folder {
         for name in std::mem::take(&mut self.dirty) {
             let path = self.path.join(&name);
             let synced = self.file(&name).and_then(|file| file.sync_data());
-            synced.map_err(LogError::io("make the log durable", &path))?;
+            synced.map_err(LogError::io("sync log", &path))?;
         }
         if self.renamed {
-            self.dir.sync_all().map_err(LogError::io("make the log durable", &self.path))?;
+            self.dir.sync_all().map_err(LogError::io("sync log", &self.path))?;
             self.renamed = false;
         }
         Ok(())
@@ -208,7 +208,7 @@ impl Folder {
 /// Rejects a log that a newer version of haul wrote, according to the first bytes of its files. A
 /// missing log is accepted.
 pub(super) fn refuse_newer(log: &Path) -> Result<(), LogError> {
-    let failed = |path: &Path| LogError::io("read the log", path);
+    let failed = |path: &Path| LogError::io("read log", path);
     let entries = match fs::read_dir(log) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(failed(log))?,
@@ -254,8 +254,8 @@ pub(super) fn make(path: &Path) -> Result<(), LogError> {
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .map_err(LogError::io("make the folder", path))?;
-    let found = fs::symlink_metadata(path).map_err(LogError::io("look at the folder", path))?;
+        .map_err(LogError::io("create directory", path))?;
+    let found = fs::symlink_metadata(path).map_err(LogError::io("check directory", path))?;
     if !found.is_dir() || found.uid() != haul_sys::process::effective_user() || found.mode() & 0o022 != 0 {
         return Err(LogError::Exposed { path: path.to_path_buf() });
     }

@@ -1,7 +1,7 @@
 //! List of the jobs below a state directory.
 
-use super::hold::{Hold, jobs_folder};
-use super::{Holder, LogError, claim, command, ledger};
+use super::locked_job::{LockedJob, jobs_folder};
+use super::{Holder, LogError, command, job_lock, record_writer};
 use haul_log::objects::Identity;
 use haul_log::record::{JobRecord, RecordFlaw, Status, nanoseconds};
 use haul_sys::open::NO_FOLLOW;
@@ -76,11 +76,11 @@ impl Listed {
     /// Returns [`LogError::Held`] if a process runs the job, and [`LogError::Io`] if a part of the
     /// job remains.
     pub fn forget(&self, state: &Path) -> Result<(), LogError> {
-        let hold = Hold::take(state, self.id, false)?;
+        let locked_job = LockedJob::take(state, self.id, false)?;
         for log in &self.logs {
-            Hold::take(state, *log, false)?.forget()?;
+            LockedJob::take(state, *log, false)?.forget()?;
         }
-        hold.forget()
+        locked_job.forget()
     }
 
     fn begun(&self) -> i128 {
@@ -98,7 +98,7 @@ impl Listed {
 /// # Errors
 /// Returns [`LogError::Io`] if its directory cannot be read.
 pub fn find(state: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
-    look(&job_folder(state, id), id)
+    read_job(&job_folder(state, id), id)
 }
 
 /// Returns all jobs, the most recently started one first. A job that cannot be examined holds the
@@ -109,7 +109,7 @@ pub fn find(state: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
 pub fn jobs(state: &Path) -> Result<Vec<Listed>, LogError> {
     let mut found = Vec::new();
     for id in ids(state)? {
-        let job = look(&job_folder(state, id), id);
+        let job = read_job(&job_folder(state, id), id);
         found.extend(job.unwrap_or_else(|error| Some(Listed::unseen(id, error))));
     }
     let mut found = with_logs(state, found);
@@ -136,7 +136,7 @@ fn with_logs(state: &Path, found: Vec<Listed>) -> Vec<Listed> {
 /// Returns the IDs of all jobs that have a directory.
 pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
     let folder = jobs_folder(state);
-    let failed = || LogError::io("read the folder of the jobs", &folder);
+    let failed = || LogError::io("list the jobs in", &folder);
     let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed())?,
@@ -152,9 +152,9 @@ pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
 }
 
 /// Reads the state of one job; returns `None` if the job was deleted meanwhile.
-fn look(home: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
-    let holder = claim::holder(&home.join("lock"))?;
-    let record = ledger::read(&home.join("record"))?;
+fn read_job(home: &Path, id: Identity) -> Result<Option<Listed>, LogError> {
+    let holder = job_lock::holder(&home.join("lock"))?;
+    let record = record_writer::read(&home.join("record"))?;
     let log_bytes = sizes_in(&home.join("log"))?.into_iter().sum();
     let is_gone = record.is_none() && !home.is_dir();
     let touched = touched(home);
@@ -183,7 +183,7 @@ fn since_1970(time: SystemTime) -> i128 {
 
 /// Returns the sizes of the files of a log, in bytes; empty if there is no log.
 pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
-    let failed = || LogError::io("look at the log", log);
+    let failed = || LogError::io("check log", log);
     let entries = match fs::read_dir(log) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed())?,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn finished_jobs_are_kept_by_number_and_age() {
+    fn finished_jobs_are_limited_by_count_and_age() {
         let day = 86_400;
         let now = i128::from(100 * day) * 1_000_000_000;
         let mut jobs: Vec<Listed> =
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_can_be_gone_on_with_go_when_nobody_was_at_them_for_long() {
+    fn resumable_jobs_expire_after_long_disuse() {
         let day = 86_400;
         let now = i128::from(100 * day) * 1_000_000_000;
         let numbered = |number: usize, job: Listed| {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_running_and_holds_no_lock_was_cut_off() {
+    fn running_job_without_a_lock_is_listed_as_stopped() {
         let running = ended(1, Status::Running, 0);
         assert_eq!(running.status(), Status::Stopped);
         assert_eq!(Listed { holder: Some(Holder::default()), ..running }.status(), Status::Running);

@@ -14,48 +14,48 @@
 //!  STATE/jobs/ID/state.stamps  stamps of the files
 //! ```
 //!
-//! A [`Room`] limits the space that the jobs of many clients use together; a server keeps it in
-//! `STATE/serve`. The module `shares` selects the job that is evicted when the space is used up.
+//! A [`LogStore`] limits the space that the jobs of many clients use together; a server keeps it in
+//! `STATE/serve`. The module `fair_share` selects the job that is evicted when the space is used up.
 //!
-//! A command that is only listed takes a [`Hold`] and begins a [`Ledger`]. A command with an object
-//! log passes the hold to a [`Keeper`]. A command whose short runs leave no files opens a
-//! [`Listing`].
+//! A command that is only listed takes a [`LockedJob`] and begins a [`RecordWriter`]. A command with an object
+//! log passes the hold to a [`LogWriter`]. A command whose short runs leave no files opens a
+//! [`DeferredRecord`].
 
-mod begun;
-mod claim;
 pub(crate) mod command;
+mod deferred_record;
 mod error;
+mod fair_share;
 mod folder;
-mod hold;
-mod keeper;
-mod ledger;
+mod group_timer;
+mod job_lock;
 mod list;
-mod listing;
-mod pace;
-mod recheck;
-mod room;
-mod shares;
+mod locked_job;
+mod log_store;
+mod log_writer;
+mod record_writer;
+mod resume_check;
+mod run_history;
 mod stamps;
 mod state;
 mod target;
 
-pub use begun::Begun;
-pub use claim::Holder;
+pub(crate) use deferred_record::STATE;
+pub use deferred_record::{DeferredRecord, REGISTER_AFTER};
 pub use error::LogError;
-pub use hold::Hold;
-pub use keeper::{Found, Keeper, Settings};
-pub(crate) use ledger::now;
-pub use ledger::{Call, Ledger, identity};
+pub use group_timer::SyncPolicy;
+pub(crate) use group_timer::{GROUP_BYTES, GROUP_TIME, GroupTimer};
+pub use job_lock::Holder;
 pub use list::{
     FINISHED_DAYS_MAX, FINISHED_MAX, LATELY_DAYS, Listed, UNFINISHED_DAYS_MAX, UNFINISHED_MAX, find,
     job_folder, jobs, prune,
 };
-pub(crate) use listing::STATE;
-pub use listing::{Listing, PATIENCE};
-pub use pace::SyncPolicy;
-pub(crate) use pace::{GROUP_BYTES, GROUP_TIME, Pace};
-pub use recheck::{Recheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
-pub use room::{Forget, Room, RoomLimit, RoomLimits};
+pub use locked_job::LockedJob;
+pub use log_store::{Forget, LogStore, LogStoreLimit, LogStoreLimits};
+pub use log_writer::{LogContents, LogWriter, Settings};
+pub(crate) use record_writer::now;
+pub use record_writer::{CommandLine, RecordWriter, identity};
+pub use resume_check::{ResumeCheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
+pub use run_history::RunHistory;
 pub(crate) use stamps::{EarlierStamps, Stamp, StampFile, Stamped};
 pub use state::state_dir;
 pub(crate) use target::{Target, logged_paths};

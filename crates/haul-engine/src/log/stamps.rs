@@ -56,7 +56,7 @@ impl Stamp {
     }
 
     /// Returns true unless the stamp is empty.
-    pub(crate) fn is_there(self) -> bool {
+    pub(crate) fn is_set(self) -> bool {
         self != Stamp::default()
     }
 }
@@ -165,7 +165,7 @@ impl EarlierStamps {
     /// Returns true if a file with this metadata still has its earlier stamp.
     pub(crate) fn knows(&self, number: u64, path: &[u8], facts: &Stat) -> bool {
         let stamp = self.get(number);
-        stamp.is_there() && stamp == Stamp::of(path, facts)
+        stamp.is_set() && stamp == Stamp::of(path, facts)
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_tells_of_another_file_makes_another_stamp() {
+    fn stamp_depends_on_name_inode_size_and_times() {
         let facts = facts();
         let moved = |at: Timespec| Timespec { nsec: at.nsec ^ 1, ..at };
         let stamps = [
@@ -194,26 +194,26 @@ mod tests {
             Stamp::of(b"a", &Stat { ctime: moved(facts.ctime), ..facts }),
         ];
         for (at, stamp) in stamps.iter().enumerate() {
-            assert!(stamp.is_there() && !stamps[..at].contains(stamp), "{at}");
+            assert!(stamp.is_set() && !stamps[..at].contains(stamp), "{at}");
         }
         assert_eq!(Stamp::of(b"a", &Stat { dev: facts.dev + 1, mode: 0, ..facts }), stamps[0]);
     }
 
     #[test]
-    fn a_file_that_was_changed_lately_gets_none() {
+    fn recently_changed_file_gets_no_stamp() {
         let facts = Stat { ctime: Timespec { sec: 1000, nsec: 500_000_000 }, ..facts() };
         let after = |nanoseconds: i128| Stamped { begun: 1_000_500_000_000 + nanoseconds };
-        assert!(!after(-1).stamp(b"a", &facts).is_there());
-        assert!(!after(TICK_NANOSECONDS - 1).stamp(b"a", &facts).is_there());
+        assert!(!after(-1).stamp(b"a", &facts).is_set());
+        assert!(!after(TICK_NANOSECONDS - 1).stamp(b"a", &facts).is_set());
         assert_eq!(after(TICK_NANOSECONDS).stamp(b"a", &facts), Stamp::of(b"a", &facts));
         let coarse = Stat { ctime: Timespec { sec: 1000, nsec: 0 }, ..facts };
-        assert!(!after(TICK_NANOSECONDS).stamp(b"a", &coarse).is_there());
-        assert!(after(COARSE_TICK_NANOSECONDS).stamp(b"a", &coarse).is_there());
+        assert!(!after(TICK_NANOSECONDS).stamp(b"a", &coarse).is_set());
+        assert!(after(COARSE_TICK_NANOSECONDS).stamp(b"a", &coarse).is_set());
     }
 
     proptest! {
         #[test]
-        fn stamps_are_found_by_their_numbers(rounds in prop::collection::vec(
+        fn stamps_are_found_by_number(rounds in prop::collection::vec(
             prop::collection::vec((0..40_u64, 1..=255_u8), 0..12), 1..4,
         )) {
             let dir = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_known_until_somebody_touches_it() {
+    fn file_is_known_until_it_changes() {
         let dir = tempfile::tempdir().unwrap();
         let (path, file) = (dir.path().join("stamps"), dir.path().join("f"));
         fs::write(&file, "bytes").unwrap();

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_directory_is_the_one_asked_for_or_xdgs_or_the_users() {
+    fn state_directory_is_the_option_then_xdg_then_home() {
         let at = |asked: Option<&str>, xdg: Option<&str>, home: Option<&str>| {
             state_dir(asked.map(Path::new), xdg.map(OsStr::new), home.map(OsStr::new)).ok()
         };

@@ -1,8 +1,8 @@
 //! Owner and destination of a client's job. A server uses them to find the files of a job that no
 //! client resumes.
 
-use super::folder::{self, Folder};
-use super::{Hold, LogError};
+use super::folder::{self, LogDir};
+use super::{LockedJob, LogError};
 use haul_log::objects::{Identity, Job, replay};
 use haul_model::{ObjectSize, RelPath};
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ pub(crate) struct Target {
     /// Object size of the job.
     pub(crate) object: ObjectSize,
     /// Client that owns the job.
-    pub(crate) guest: Identity,
+    pub(crate) client: Identity,
 }
 
 impl Target {
@@ -47,7 +47,7 @@ impl Target {
             return Ok(());
         }
         let (path, draft) = (home.join(NAME), home.join("target.new"));
-        let failed = || LogError::io("write where the job goes into", &path);
+        let failed = || LogError::io("write the destination of the job to", &path);
         let opened = folder::options().write(true).create(true).truncate(true).open(&draft);
         opened.and_then(|mut file| file.write_all(&bytes)).map_err(failed())?;
         fs::rename(&draft, &path).map_err(failed())
@@ -59,7 +59,7 @@ impl Target {
     /// Returns [`LogError::Io`] if the file cannot be read.
     pub(crate) fn read(home: &Path) -> Result<Option<Target>, LogError> {
         let path = home.join(NAME);
-        let failed = || LogError::io("read where the job goes from", &path);
+        let failed = || LogError::io("read the destination of the job from", &path);
         let file = match folder::options().open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed())?,
@@ -83,7 +83,7 @@ impl Target {
 
     fn encode(&self) -> Vec<u8> {
         let root = self.root.as_os_str().as_bytes();
-        let head = format!("{} {} {}\n", self.object.bytes(), root.len(), self.guest.to_hex());
+        let head = format!("{} {} {}\n", self.object.bytes(), root.len(), self.client.to_hex());
         [head.as_bytes(), root, &self.into].concat()
     }
 
@@ -92,10 +92,10 @@ impl Target {
         let mut words = std::str::from_utf8(&bytes[..end]).ok()?.split(' ');
         let object = ObjectSize::new(words.next()?.parse().ok()?).ok()?;
         let (root, into) = bytes[end + 1..].split_at_checked(words.next()?.parse().ok()?)?;
-        let guest = Identity::from_hex(words.next()?)?;
+        let client = Identity::from_hex(words.next()?)?;
         let root = PathBuf::from(OsString::from_vec(root.to_vec()));
         let is_whole = words.next().is_none() && root.is_absolute();
-        is_whole.then(|| Target { root, into: into.to_vec(), object, guest })
+        is_whole.then(|| Target { root, into: into.to_vec(), object, client })
     }
 }
 
@@ -104,11 +104,11 @@ impl Target {
 /// # Errors
 /// Returns an error if the log cannot be read.
 pub(crate) fn logged_paths(
-    hold: &Hold,
+    locked_job: &LockedJob,
     id: Identity,
     object: ObjectSize,
 ) -> Result<BTreeSet<RelPath>, LogError> {
-    let mut folder = Folder::open(hold.folder().join("log"), false)?;
+    let mut folder = LogDir::open(locked_job.folder().join("log"), false)?;
     let found = replay(&Job { id, object }, &folder.read()?);
     Ok(found.facts.iter().map(|(subject, _)| subject.path.clone()).collect())
 }
@@ -119,12 +119,12 @@ mod tests {
 
     fn target() -> Target {
         let object = ObjectSize::new(1 << 20).unwrap();
-        let (root, guest) = (PathBuf::from("/srv/in\nbox"), Identity([7; 16]));
-        Target { root, into: b"sub/of 9\n".to_vec(), object, guest }
+        let (root, client) = (PathBuf::from("/srv/in\nbox"), Identity([7; 16]));
+        Target { root, into: b"sub/of 9\n".to_vec(), object, client }
     }
 
     #[test]
-    fn it_is_read_as_it_was_written_until_the_end() {
+    fn target_round_trips_until_removed() {
         let home = tempfile::tempdir().unwrap();
         assert_eq!(Target::read(home.path()).unwrap(), None);
         target().write(home.path()).unwrap();
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_bent_names_no_other_place() {
+    fn damaged_target_names_no_other_directory() {
         let bytes = target().encode();
         for cut in 0..bytes.len() {
             let read = Target::decode(&bytes[..cut]);
             assert!(read.is_none_or(|read| read.root == target().root), "{cut}");
         }
-        let guest = Identity([7; 16]).to_hex();
+        let client = Identity([7; 16]).to_hex();
         for damaged in [
             "",
             "\n",
@@ -154,12 +154,12 @@ mod tests {
             "65536 1 G",
             "65536 1\n/",
         ] {
-            let damaged = damaged.replace('G', &guest);
+            let damaged = damaged.replace('G', &client);
             assert_eq!(Target::decode(damaged.as_bytes()), None, "{damaged:?}");
         }
-        assert!(Target::decode(format!("65536 1 {guest}\n/").as_bytes()).is_some());
-        for guest in ["", "7", "no-number", &format!("{guest} 1")] {
-            assert_eq!(Target::decode(format!("65536 1 {guest}\n/").as_bytes()), None, "{guest:?}");
+        assert!(Target::decode(format!("65536 1 {client}\n/").as_bytes()).is_some());
+        for client in ["", "7", "no-number", &format!("{client} 1")] {
+            assert_eq!(Target::decode(format!("65536 1 {client}\n/").as_bytes()), None, "{client:?}");
         }
     }
 }

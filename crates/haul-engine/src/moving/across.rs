@@ -5,14 +5,14 @@
 //! fails, the complete operand stays at its source, as with any mv. An operand that depends on the
 //! move of an earlier one is handled after that move; others do not wait.
 
-use super::compare::Demands;
+use super::compare::CopyRequirements;
 use super::error::MoveError;
 use super::job::{Job, Operand};
-use super::removal::{Copied, Removal};
+use super::removal::{CopiedOperand, Removal};
 use super::settings::{MoveExisting, MoveSettings};
 use crate::copy::{
-    self, Batch, BatchItem, Claims, CopyRules, CopySettings, Dereference, Moving, Operands, Place, Preserve,
-    Print, Verify, split, without_slashes,
+    self, Batch, BatchItem, CopyRules, CopySettings, Dereference, LinkTable, Moving, Operands, Place,
+    Preserve, Print, Verify, split, without_slashes,
 };
 use haul_sys::dir::open_dir_at;
 use haul_sys::{CWD, FileKind, Follow, Stat, Timespec, cache, closing, filesystem, open, stat};
@@ -32,12 +32,12 @@ const GATHERED_MAX: usize = 4096;
 type Identity = (u64, u64);
 
 /// The operands to move across file systems.
-pub(super) struct Crossing<'a> {
+pub(super) struct CrossDeviceMove<'a> {
     settings: &'a MoveSettings,
     /// Common target directory.
     place: Option<Place>,
     /// Sinks of earlier operands, in case a later operand is another name of the same file.
-    claims: Arc<Claims>,
+    link_table: Arc<LinkTable>,
     waiting: Vec<Waiting>,
     /// Names of the waiting operands, folded like the file system compares them.
     names: HashSet<OsString>,
@@ -54,17 +54,17 @@ pub(super) struct Crossing<'a> {
 
 /// An operand to be copied.
 struct Waiting {
-    copied: Copied,
+    copied: CopiedOperand,
     backup: Option<OsString>,
     is_remembered: bool,
 }
 
-impl<'a> Crossing<'a> {
-    pub(super) fn new(settings: &'a MoveSettings) -> Crossing<'a> {
-        Crossing {
+impl<'a> CrossDeviceMove<'a> {
+    pub(super) fn new(settings: &'a MoveSettings) -> CrossDeviceMove<'a> {
+        CrossDeviceMove {
             settings,
             place: None,
-            claims: Arc::default(),
+            link_table: Arc::default(),
             waiting: Vec::new(),
             names: HashSet::new(),
             may_fold: false,
@@ -129,7 +129,7 @@ impl<'a> Crossing<'a> {
             self.known_above.insert(place.to_owned());
         }
         self.waiting.push(Waiting {
-            copied: Copied {
+            copied: CopiedOperand {
                 source: operand.source.to_owned(),
                 name: operand.name.to_owned(),
                 identity: source.identity(),
@@ -151,9 +151,9 @@ impl<'a> Crossing<'a> {
             return;
         }
         let Some(place) = self.place.take() else { return };
-        let medium = Medium::of(&place);
+        let target = MoveTarget::of(&place);
         let since = now();
-        let outcome = self.copy(job, &place, &waiting, medium.sync_each);
+        let outcome = self.copy(job, &place, &waiting, target.sync_each);
         job.outcome.failures += outcome.failures;
         job.outcome.cut_off.extend(outcome.cut_off);
         for one in waiting.iter().filter(|one| one.is_remembered) {
@@ -170,23 +170,23 @@ impl<'a> Crossing<'a> {
             return;
         }
         let is_exact = outcome.failures > 0;
-        let demands = Demands { since, is_loose: outcome.is_loose, is_exact };
+        let requirements = CopyRequirements { since, is_loose: outcome.is_loose, is_exact };
         let removal = Removal {
             report: job.report,
             stop: job.stop,
             place: &place,
-            demands,
+            requirements,
             verbose: job.rules.verbose,
             workers: self.settings.moving.workers.count(),
         };
-        let mut copied: Vec<Copied> = waiting.into_iter().map(|one| one.copied).collect();
+        let mut copied: Vec<CopiedOperand> = waiting.into_iter().map(|one| one.copied).collect();
         // Failures were reported without their operand, so only operands whose copy is complete are
         // removed.
         copied.retain(|operand| !is_exact || removal.could_remove(operand));
         if copied.is_empty() {
             return;
         }
-        match medium.make_durable(&place, &copied) {
+        match target.make_durable(&place, &copied) {
             Ok(()) => job.outcome.failures += removal.remove(copied),
             Err(source) => {
                 let sink = place.path_of(&copied[0].name);
@@ -229,7 +229,7 @@ impl<'a> Crossing<'a> {
             moving: Moving { verify: Verify::ReadBack, sync_each, ..self.settings.moving.clone() },
             print: Print::default(),
         };
-        copy::copy_after(&self.claims, &settings, job.report, job.tally, job.stop)
+        copy::copy_after(&self.link_table, &settings, job.report, job.tally, job.stop)
     }
 }
 
@@ -250,7 +250,7 @@ fn above(place: &OsStr) -> impl Iterator<Item = Identity> {
 }
 
 /// Target of the copies, and the way to sync it.
-struct Medium {
+struct MoveTarget {
     /// The directory that contains the copies, opened before any write: the kernel reports later
     /// write errors of the file system to this descriptor. `None` if this user may not read the
     /// directory.
@@ -260,15 +260,15 @@ struct Medium {
     sync_each: bool,
 }
 
-impl Medium {
-    fn of(place: &Place) -> Medium {
+impl MoveTarget {
+    fn of(place: &Place) -> MoveTarget {
         let sync_each = closing::may_fail(place);
-        Medium { directory: open_dir_at(place, c".", Follow::No).ok(), sync_each }
+        MoveTarget { directory: open_dir_at(place, c".", Follow::No).ok(), sync_each }
     }
 
     /// Syncs the copies by one call for the complete file system, whatever the number of files. If
     /// each file was already synced, syncs only the names.
-    fn make_durable(&self, place: &Place, copied: &[Copied]) -> io::Result<()> {
+    fn make_durable(&self, place: &Place, copied: &[CopiedOperand]) -> io::Result<()> {
         match &self.directory {
             Some(directory) if self.sync_each => cache::sync_all(directory),
             Some(directory) => cache::sync_filesystem(directory),
@@ -284,8 +284,8 @@ impl Medium {
 }
 
 /// Opens any of the copies that this user may read.
-fn open_one(place: &Place, copied: &[Copied]) -> io::Result<OwnedFd> {
-    let open = |one: &Copied| {
+fn open_one(place: &Place, copied: &[CopiedOperand]) -> io::Result<OwnedFd> {
+    let open = |one: &CopiedOperand| {
         let name = without_slashes(&one.name);
         let directory = open_dir_at(place, name, Follow::No);
         directory.or_else(|_| open::open_source_at(place, name, Follow::No, false)).ok()

@@ -36,7 +36,7 @@ const LAST_OF_FAILED: i64 = 0;
 
 /// Requirements for a copy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Demands {
+pub(super) struct CopyRequirements {
     /// Start of the copying, by the clock of this machine.
     pub(super) since: Timespec,
     /// True if metadata that could not be preserved was already reported. The copy need not have
@@ -49,7 +49,7 @@ pub(super) struct Demands {
 
 /// Reason against removing a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum KeepReason {
     /// The source was changed after the copy.
     Changed,
     /// The copy differs in this property.
@@ -64,33 +64,37 @@ pub(super) struct Side<'a> {
 }
 
 /// Returns the reason against removing `source`, whose copy is `sink`.
-pub(super) fn doubt(source: &Side<'_>, sink: &Side<'_>, demands: Demands) -> Option<Doubt> {
+pub(super) fn keep_reason(
+    source: &Side<'_>,
+    sink: &Side<'_>,
+    requirements: CopyRequirements,
+) -> Option<KeepReason> {
     let (from, to) = (&source.stat, &sink.stat);
     if from.kind != to.kind {
-        return Some(Doubt::Differs("kind"));
+        return Some(KeepReason::Differs("kind"));
     }
     // Removing the other names of a file, which became links to its copy, changes the inode.
     let is_alone = to.nlink == 1;
-    if from.kind != FileKind::Directory && is_alone && from.ctime >= demands.since {
-        return Some(Doubt::Changed);
+    if from.kind != FileKind::Directory && is_alone && from.ctime >= requirements.since {
+        return Some(KeepReason::Changed);
     }
     // A name that is added to or removed from a directory sets both of its times to the same value.
-    if from.kind == FileKind::Directory && from.ctime >= demands.since && from.ctime != from.mtime {
-        return Some(Doubt::Changed);
+    if from.kind == FileKind::Directory && from.ctime >= requirements.since && from.ctime != from.mtime {
+        return Some(KeepReason::Changed);
     }
     match from.kind {
-        FileKind::Regular if from.size != to.size => return Some(Doubt::Differs("length")),
-        FileKind::Symlink if target(source) != target(sink) => return Some(Doubt::Differs("target")),
+        FileKind::Regular if from.size != to.size => return Some(KeepReason::Differs("length")),
+        FileKind::Symlink if target(source) != target(sink) => return Some(KeepReason::Differs("target")),
         FileKind::CharDevice | FileKind::BlockDevice if from.rdev != to.rdev => {
-            return Some(Doubt::Differs("device number"));
+            return Some(KeepReason::Differs("device number"));
         }
         _ => {}
     }
-    if demands.is_loose || from.kind == FileKind::Directory {
+    if requirements.is_loose || from.kind == FileKind::Directory {
         return None;
     }
-    if !has_time_of(from.mtime, to.mtime, demands.is_exact) {
-        return Some(Doubt::Differs("modification time"));
+    if !has_time_of(from.mtime, to.mtime, requirements.is_exact) {
+        return Some(KeepReason::Differs("modification time"));
     }
     // Only root can change owners, or set the bits that belong to an owner.
     let is_root = process::effective_user() == 0;
@@ -102,7 +106,7 @@ pub(super) fn doubt(source: &Side<'_>, sink: &Side<'_>, demands: Demands) -> Opt
     };
     // Setting them did not fail, or `is_loose` would be set: vfat reports success and keeps its own
     // values.
-    filesystem::keeps_as_given(sink.dir).then_some(Doubt::Differs(lacks))
+    filesystem::keeps_as_given(sink.dir).then_some(KeepReason::Differs(lacks))
 }
 
 /// Returns true if `sink` is the form in which its file system stores the time `source`. If
@@ -159,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_a_file_system_lacks_become_its_first_or_last() {
+    fn times_out_of_range_match_the_clamped_times() {
         let (nix, future) = (time(1, 0), time(20_000_000_000, 5));
         for (source, sink) in [
             (nix, time(315_532_800, 0)),
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn where_copies_failed_their_mark_is_taken_for_nobodys_time() {
+    fn failure_mark_time_matches_no_source_time() {
         assert!(has_time_of(time(1_000_000_001, 7), time(1_000_000_000, 0), true), "that was rounded down");
         assert!(has_time_of(time(1, 7), time(1, 7), true));
         assert!(!has_time_of(time(1, 7), time(0, 0), true), "that may be the mark");
@@ -189,16 +193,16 @@ mod tests {
         let dir = std::fs::File::open(".").unwrap();
         let side = |stat| Side { stat, dir: dir.as_fd(), name: OsStr::new("Cargo.toml") };
         let later = Timespec { sec: found.ctime.sec + 1, nsec: 0 };
-        let demands = Demands { since: later, is_loose: false, is_exact: false };
-        let doubt_of = |from: Stat, to: Stat| doubt(&side(from), &side(to), demands);
+        let requirements = CopyRequirements { since: later, is_loose: false, is_exact: false };
+        let doubt_of = |from: Stat, to: Stat| keep_reason(&side(from), &side(to), requirements);
         assert_eq!(doubt_of(found, found), None);
         let changed = Stat { ctime: later, ..found };
-        assert_eq!(doubt_of(changed, found), Some(Doubt::Changed));
+        assert_eq!(doubt_of(changed, found), Some(KeepReason::Changed));
         assert_eq!(doubt_of(changed, Stat { nlink: 2, ..found }), None, "its other name went before it");
         let directory = Stat { kind: FileKind::Directory, ..found };
         assert_eq!(doubt_of(directory, directory), None);
         let moved_here = Stat { ctime: later, ..directory };
-        assert_eq!(doubt_of(moved_here, directory), Some(Doubt::Changed));
+        assert_eq!(doubt_of(moved_here, directory), Some(KeepReason::Changed));
         assert_eq!(doubt_of(Stat { mtime: later, ..moved_here }, directory), None, "a name came or went");
         for (what, sink) in [
             ("kind", Stat { kind: FileKind::Fifo, ..found }),
@@ -206,15 +210,15 @@ mod tests {
             ("modification time", Stat { mtime: later, ..found }),
             ("permissions", Stat { mode: found.mode ^ 0o100, ..found }),
         ] {
-            assert_eq!(doubt_of(found, sink), Some(Doubt::Differs(what)));
+            assert_eq!(doubt_of(found, sink), Some(KeepReason::Differs(what)));
         }
         // Owners and modes that a file system without them reports are no reason against removal.
         let proc = std::fs::File::open("/proc/self").unwrap();
         let elsewhere = |stat| Side { dir: proc.as_fd(), ..side(stat) };
         let bare = Stat { mode: found.mode ^ 0o100, ..found };
-        assert_eq!(doubt(&side(found), &elsewhere(bare), demands), None);
-        let loose = Demands { is_loose: true, ..demands };
+        assert_eq!(keep_reason(&side(found), &elsewhere(bare), requirements), None);
+        let loose = CopyRequirements { is_loose: true, ..requirements };
         let sink = Stat { mtime: later, mode: 0, ..found };
-        assert_eq!(doubt(&side(found), &side(sink), loose), None, "that was told");
+        assert_eq!(keep_reason(&side(found), &side(sink), loose), None, "the loss was reported");
     }
 }

@@ -8,8 +8,8 @@
 //! the same directory that was closed.
 
 use crate::copy::{Place, files_left};
-use haul_model::limits::{OPEN_DIRECTORIES_MOST, OPEN_FILES_OF_A_WORKER, OPEN_FILES_OF_THE_PROCESS};
-use haul_sys::dir::{is_still, open_dir_at, open_place_at};
+use haul_model::limits::{OPEN_DIRECTORIES_MAX, OPEN_FILES_PER_WORKER, OPEN_FILES_RESERVED};
+use haul_sys::dir::{is_same_file, open_dir_at, open_place_at};
 use haul_sys::{CWD, Follow, Stat, metadata, process, stat};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -26,7 +26,7 @@ pub(super) struct OpenEnds<'a> {
     place: &'a Place,
     /// Maximum number of directories that may stay open.
     most: usize,
-    /// Number of open directories, counted by [`Ends`].
+    /// Number of open directories, counted by [`DirPair`].
     open: Arc<AtomicUsize>,
     /// Open directories, the one opened the longest ago first. Some of them have finished by now.
     coldest: Mutex<VecDeque<Weak<Node>>>,
@@ -34,7 +34,7 @@ pub(super) struct OpenEnds<'a> {
     half_read: AtomicUsize,
     /// Directories in progress to whose copies this user got search permission, each after those
     /// above it.
-    let_in: Mutex<Vec<Arc<Node>>>,
+    grant_access: Mutex<Vec<Arc<Node>>>,
 }
 
 /// A directory at both ends, while anything beneath it is to be removed.
@@ -55,8 +55,8 @@ pub(super) struct Node {
     facts: Facts,
     /// True if the mode of the copy denies access to its owner, who is this user, and is extended
     /// while this directory is in progress.
-    is_let_in: bool,
-    held: Mutex<Held>,
+    is_access_granted: bool,
+    held: Mutex<DescriptorState>,
 }
 
 /// Stat results of a directory at its source and at its copy.
@@ -70,44 +70,44 @@ pub(super) struct Facts {
 #[derive(Clone, Debug)]
 pub(super) struct Opened {
     node: Arc<Node>,
-    ends: Arc<Ends>,
+    ends: Arc<DirPair>,
 }
 
 /// A source directory that is read: by its own descriptor, or by another one for the second time.
 #[derive(Debug)]
 pub(super) enum Reading {
-    First(Arc<Ends>),
+    First(Arc<DirPair>),
     Again(OwnedFd),
 }
 
 /// Both ends of a directory.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct DirPair {
     source: OwnedFd,
     sink: OwnedFd,
     counted: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
-enum Held {
-    Open(Arc<Ends>),
+enum DescriptorState {
+    Open(Arc<DirPair>),
     /// Another handle may still hold the ends open.
-    Closed(Weak<Ends>),
+    Closed(Weak<DirPair>),
 }
 
 impl<'a> OpenEnds<'a> {
     /// Creates the descriptors for `workers` workers, limited by the number that this process may
     /// still open.
     pub(super) fn new(workers: usize, place: &'a Place) -> OpenEnds<'a> {
-        let taken = OPEN_FILES_OF_THE_PROCESS + OPEN_FILES_OF_A_WORKER * workers as u64;
+        let taken = OPEN_FILES_RESERVED + OPEN_FILES_PER_WORKER * workers as u64;
         let pairs = usize::try_from(files_left().saturating_sub(taken) / 2).unwrap_or(usize::MAX);
         OpenEnds {
             place,
-            most: pairs.clamp(1, OPEN_DIRECTORIES_MOST),
+            most: pairs.clamp(1, OPEN_DIRECTORIES_MAX),
             open: Arc::default(),
             coldest: Mutex::default(),
             half_read: AtomicUsize::new(0),
-            let_in: Mutex::default(),
+            grant_access: Mutex::default(),
         }
     }
 
@@ -123,7 +123,7 @@ impl<'a> OpenEnds<'a> {
     ) -> io::Result<Opened> {
         let ends = self.open_both(parent, (name, sink_name))?;
         ends.are_still(&facts)?;
-        let is_let_in = ends.let_in(&facts.sink)?;
+        let is_access_granted = ends.grant_access(&facts.sink)?;
         let node = Arc::new(Node {
             name: name.to_owned(),
             sink_name: sink_name.to_owned(),
@@ -132,27 +132,27 @@ impl<'a> OpenEnds<'a> {
             stays: AtomicBool::new(false),
             is_reread: AtomicBool::new(false),
             facts,
-            is_let_in,
-            held: Mutex::new(Held::Open(Arc::clone(&ends))),
+            is_access_granted,
+            held: Mutex::new(DescriptorState::Open(Arc::clone(&ends))),
         });
-        if is_let_in {
-            lock(&self.let_in).push(Arc::clone(&node));
+        if is_access_granted {
+            lock(&self.grant_access).push(Arc::clone(&node));
         }
-        self.has_opened(&node);
+        self.register_opened(&node);
         Ok(Opened { node, ends })
     }
 
     /// Removes a directory from the list of those with extended permissions.
-    pub(super) fn is_through(&self, node: &Arc<Node>) {
-        let mut let_in = lock(&self.let_in);
-        if let Some(at) = let_in.iter().rposition(|known| Arc::ptr_eq(known, node)) {
-            let_in.remove(at);
+    pub(super) fn forget_granted(&self, node: &Arc<Node>) {
+        let mut grant_access = lock(&self.grant_access);
+        if let Some(at) = grant_access.iter().rposition(|known| Arc::ptr_eq(known, node)) {
+            grant_access.remove(at);
         }
     }
 
     /// Takes the directories whose permissions are still extended, each before those above it.
-    pub(super) fn all_let_in(&self) -> impl Iterator<Item = Arc<Node>> {
-        std::mem::take(&mut *lock(&self.let_in)).into_iter().rev()
+    pub(super) fn take_granted(&self) -> impl Iterator<Item = Arc<Node>> {
+        std::mem::take(&mut *lock(&self.grant_access)).into_iter().rev()
     }
 
     /// Returns a directory with both ends open. Reopens the directory if it was closed.
@@ -196,10 +196,10 @@ impl<'a> OpenEnds<'a> {
 
     /// Reserves a slot for a directory that waits half read. Returns false if too many already
     /// wait: the caller must then read the directory to its end first.
-    pub(super) fn leave_half_read(&self) -> bool {
+    pub(super) fn pause_reading(&self) -> bool {
         let may = self.half_read.fetch_add(1, Ordering::Relaxed) < self.most.div_ceil(4);
         if !may {
-            self.go_on_reading();
+            self.resume_reading();
         }
         may
     }
@@ -211,15 +211,15 @@ impl<'a> OpenEnds<'a> {
     }
 
     /// Releases the slot of a directory that waited half read, before reading continues.
-    pub(super) fn go_on_reading(&self) {
+    pub(super) fn resume_reading(&self) {
         self.half_read.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn open_both(&self, above: Option<&Opened>, names: (&OsStr, &OsStr)) -> io::Result<Arc<Ends>> {
+    fn open_both(&self, above: Option<&Opened>, names: (&OsStr, &OsStr)) -> io::Result<Arc<DirPair>> {
         let source = open_dir_at(source_of(above), names.0, Follow::No)?;
         let sink = open_place_at(self.sink_of(above), names.1, Follow::No)?;
         self.open.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Ends { source, sink, counted: Arc::clone(&self.open) }))
+        Ok(Arc::new(DirPair { source, sink, counted: Arc::clone(&self.open) }))
     }
 
     /// Returns the descriptor that names at the sink are relative to; for operands, the common
@@ -232,32 +232,32 @@ impl<'a> OpenEnds<'a> {
     fn held(&self, node: &Arc<Node>) -> Option<Opened> {
         let mut held = lock(&node.held);
         let (ends, was_closed) = match &*held {
-            Held::Open(ends) => (Arc::clone(ends), false),
-            Held::Closed(ends) => (ends.upgrade()?, true),
+            DescriptorState::Open(ends) => (Arc::clone(ends), false),
+            DescriptorState::Closed(ends) => (ends.upgrade()?, true),
         };
         if was_closed {
-            *held = Held::Open(Arc::clone(&ends));
+            *held = DescriptorState::Open(Arc::clone(&ends));
         }
         drop(held);
         if was_closed {
-            self.has_opened(node);
+            self.register_opened(node);
         }
         Some(Opened { node: Arc::clone(node), ends })
     }
 
     /// Adds a reopened directory if it is still the same one, unless another worker was faster.
-    fn admit(&self, node: &Arc<Node>, ends: Arc<Ends>) -> io::Result<Opened> {
+    fn admit(&self, node: &Arc<Node>, ends: Arc<DirPair>) -> io::Result<Opened> {
         ends.are_still(&node.facts)?;
         if let Some(opened) = self.held(node) {
             return Ok(opened);
         }
-        *lock(&node.held) = Held::Open(Arc::clone(&ends));
-        self.has_opened(node);
+        *lock(&node.held) = DescriptorState::Open(Arc::clone(&ends));
+        self.register_opened(node);
         Ok(Opened { node: Arc::clone(node), ends })
     }
 
     /// Registers an opened directory, and closes those opened the longest ago if too many are open.
-    fn has_opened(&self, node: &Arc<Node>) {
+    fn register_opened(&self, node: &Arc<Node>) {
         let mut coldest = lock(&self.coldest);
         coldest.push_back(Arc::downgrade(node));
         if coldest.len() > 4 * self.most {
@@ -311,15 +311,15 @@ impl AsFd for Reading {
 
 impl Node {
     /// Returns true if the copy denied access to its owner and its permissions were extended.
-    pub(super) fn is_let_in(&self) -> bool {
-        self.is_let_in
+    pub(super) fn is_access_granted(&self) -> bool {
+        self.is_access_granted
     }
 
     /// Closes the ends, immediately or when the last holder drops them.
     fn close(&self) {
         let mut held = lock(&self.held);
-        if let Held::Open(ends) = &*held {
-            let closed = Held::Closed(Arc::downgrade(ends));
+        if let DescriptorState::Open(ends) = &*held {
+            let closed = DescriptorState::Closed(Arc::downgrade(ends));
             let ends = std::mem::replace(&mut *held, closed);
             drop(held);
             drop(ends);
@@ -338,13 +338,13 @@ impl Drop for Node {
     }
 }
 
-impl Ends {
+impl DirPair {
     /// Gives this user search permission on the copy, if the copy belongs to this user and its mode
     /// denies that. Returns true if the mode was changed.
     ///
     /// A directory of another owner may be accessible to this user and not to its owner. Its copy
     /// belongs to this user.
-    fn let_in(&self, sink: &Stat) -> io::Result<bool> {
+    fn grant_access(&self, sink: &Stat) -> io::Result<bool> {
         if sink.mode & 0o100 != 0 || sink.uid != process::effective_user() {
             return Ok(false);
         }
@@ -358,12 +358,12 @@ impl Ends {
 
     /// Returns an error if either end is no longer the directory that was found.
     fn are_still(&self, facts: &Facts) -> io::Result<()> {
-        let found = is_still(&self.source, &facts.source)? && is_still(&self.sink, &facts.sink)?;
+        let found = is_same_file(&self.source, &facts.source)? && is_same_file(&self.sink, &facts.sink)?;
         if found { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 }
 
-impl Drop for Ends {
+impl Drop for DirPair {
     fn drop(&mut self) {
         self.counted.fetch_sub(1, Ordering::Relaxed);
     }

@@ -118,7 +118,7 @@ pub enum MoveError {
         source: io::Error,
     },
     /// The copies could not be synced, so nothing was removed.
-    #[error("cannot make {} durable, so that nothing was removed: {}", quote(path), cause(source))]
+    #[error("cannot sync {}: {}; no source was removed", quote(path), cause(source))]
     NotDurable {
         /// The directory of the copies.
         path: OsString,
@@ -126,7 +126,11 @@ pub enum MoveError {
         source: io::Error,
     },
     /// The source has changed since it was copied.
-    #[error("{} changed after it was copied to {}, and stays; move it again", quote(path), quote(sink))]
+    #[error(
+        "cannot remove {}: it changed after it was copied to {}; move it again",
+        quote(path),
+        quote(sink)
+    )]
     Changed {
         /// The source.
         path: OsString,
@@ -134,7 +138,7 @@ pub enum MoveError {
         sink: OsString,
     },
     /// The copy differs from the source.
-    #[error("{} stays: its copy {} differs in {what}", quote(path), quote(sink))]
+    #[error("cannot remove {}: its copy {} differs in {what}", quote(path), quote(sink))]
     Differs {
         /// The source.
         path: OsString,
@@ -144,7 +148,7 @@ pub enum MoveError {
         what: &'static str,
     },
     /// The source has no copy, because it was created after the copying.
-    #[error("{} stays: it has no copy {}: {}", quote(path), quote(sink), cause(source))]
+    #[error("cannot remove {}: cannot access its copy {}: {}", quote(path), quote(sink), cause(source))]
     NoCopy {
         /// The source.
         path: OsString,

@@ -1,10 +1,10 @@
 //! The moves of one command, operand by operand: renamed immediately, or collected for the copy
 //! across file systems.
 
-use super::across::Crossing;
+use super::across::CrossDeviceMove;
 use super::error::MoveError;
 use super::relabel::relabel;
-use super::settings::{MoveExisting, MoveOperands, MoveReport, MoveRules, MoveSettings};
+use super::settings::{MoveExisting, MoveObserver, MoveOperands, MoveRules, MoveSettings};
 use crate::copy::{Place, Refusal, Tally, last_component, quote, without_slashes};
 use haul_sys::open::{RenameMode, rename_at};
 use haul_sys::{CWD, FileKind, Follow, Stat, filesystem, stat};
@@ -33,7 +33,7 @@ pub struct Outcome {
 pub(super) struct Job<'a> {
     pub(super) settings: &'a MoveSettings,
     pub(super) rules: &'a MoveRules,
-    pub(super) report: &'a dyn MoveReport,
+    pub(super) report: &'a dyn MoveObserver,
     pub(super) stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
     /// Sinks created by operands of this command, by inode and name.
@@ -84,7 +84,7 @@ enum Renamed {
 /// or at its sink.
 pub fn move_all(
     settings: &MoveSettings,
-    report: &dyn MoveReport,
+    report: &dyn MoveObserver,
     tally: &Tally,
     stop: &AtomicBool,
 ) -> Outcome {
@@ -150,14 +150,14 @@ impl Job<'_> {
     }
 
     fn onto(&mut self, source: &OsStr, sink: &OsStr, tried: Option<Renamed>) {
-        let mut crossing = Crossing::new(self.settings);
+        let mut crossing = CrossDeviceMove::new(self.settings);
         let operand = Operand { source, sink, place: None, name: sink, is_remembered: false };
         self.take(&mut crossing, operand, tried);
         crossing.finish(self);
     }
 
     fn gather(&mut self, sources: &[OsString], place: &Place) {
-        let mut crossing = Crossing::new(self.settings);
+        let mut crossing = CrossDeviceMove::new(self.settings);
         for (index, source) in sources.iter().enumerate() {
             if self.stop.load(Ordering::Relaxed) {
                 break;
@@ -171,7 +171,7 @@ impl Job<'_> {
         crossing.finish(self);
     }
 
-    fn take(&mut self, crossing: &mut Crossing<'_>, operand: Operand<'_>, tried: Option<Renamed>) {
+    fn take(&mut self, crossing: &mut CrossDeviceMove<'_>, operand: Operand<'_>, tried: Option<Renamed>) {
         if let Err(error) = self.move_one(crossing, operand, tried) {
             self.fail(&error);
         }
@@ -180,7 +180,7 @@ impl Job<'_> {
     /// Moves one operand by a rename, or adds it to the operands that must be copied.
     fn move_one(
         &mut self,
-        crossing: &mut Crossing<'_>,
+        crossing: &mut CrossDeviceMove<'_>,
         operand: Operand<'_>,
         tried: Option<Renamed>,
     ) -> Result<(), MoveError> {
@@ -222,7 +222,7 @@ impl Job<'_> {
 
     fn carry_out(
         &mut self,
-        crossing: &mut Crossing<'_>,
+        crossing: &mut CrossDeviceMove<'_>,
         operand: &Operand<'_>,
         (source, way_is_clear): (&Stat, bool),
         (tried, backup): (Renamed, Option<OsString>),
@@ -255,7 +255,7 @@ impl Job<'_> {
     /// would have replaced it.
     fn cross(
         &mut self,
-        crossing: &mut Crossing<'_>,
+        crossing: &mut CrossDeviceMove<'_>,
         operand: &Operand<'_>,
         (source, way_is_clear): (&Stat, bool),
         backup: Option<OsString>,

@@ -18,4 +18,4 @@ mod settings;
 
 pub use error::MoveError;
 pub use job::{Outcome, move_all};
-pub use settings::{MoveExisting, MoveOperands, MoveReport, MoveRules, MoveSettings};
+pub use settings::{MoveExisting, MoveObserver, MoveOperands, MoveRules, MoveSettings};

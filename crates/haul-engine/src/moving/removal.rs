@@ -1,12 +1,12 @@
 //! Removal of sources whose copies exist. The trees at both ends are walked in parallel, and each
 //! name with a matching copy is removed. A directory is removed after everything beneath it.
 
-use super::compare::{Demands, Doubt, Side, doubt};
+use super::compare::{CopyRequirements, KeepReason, Side, keep_reason};
 use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_of};
 use super::error::MoveError;
-use super::settings::MoveReport;
+use super::settings::MoveObserver;
 use crate::copy::{Place, files_left, quote, without_slashes, workers_within};
-use crate::pool::{Pool, Turn};
+use crate::pool::{Pool, WorkItem};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
 use haul_sys::open::{rmdir_at, unlink_at};
@@ -22,7 +22,7 @@ const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
 
 /// An operand that was copied.
 #[derive(Clone, Debug)]
-pub(super) struct Copied {
+pub(super) struct CopiedOperand {
     /// The source, as typed.
     pub(super) source: OsString,
     /// Name of its copy, relative to the common target directory.
@@ -33,11 +33,11 @@ pub(super) struct Copied {
 
 /// Removal of the copied operands, or a check of which could be removed.
 pub(super) struct Removal<'a> {
-    pub(super) report: &'a dyn MoveReport,
+    pub(super) report: &'a dyn MoveObserver,
     pub(super) stop: &'a AtomicBool,
     /// Common target directory of the operands.
     pub(super) place: &'a Place,
-    pub(super) demands: Demands,
+    pub(super) requirements: CopyRequirements,
     pub(super) verbose: bool,
     pub(super) workers: usize,
 }
@@ -54,7 +54,7 @@ struct Job<'a> {
 }
 
 enum Walk {
-    Operand(Copied),
+    Operand(CopiedOperand),
     /// A directory of this name, which is opened when its turn comes.
     Enter(Arc<Node>, OsString, Box<Facts>),
     /// The rest of a directory that waited half read, or that is read again.
@@ -65,16 +65,16 @@ enum Walk {
 impl Removal<'_> {
     /// Removes everything in these operands that was copied. Returns the number of names that had
     /// to stay; each was reported.
-    pub(super) fn remove(&self, operands: Vec<Copied>) -> u64 {
+    pub(super) fn remove(&self, operands: Vec<CopiedOperand>) -> u64 {
         self.walk(operands, false)
     }
 
     /// Returns true if the complete operand could be removed.
-    pub(super) fn could_remove(&self, operand: &Copied) -> bool {
+    pub(super) fn could_remove(&self, operand: &CopiedOperand) -> bool {
         self.walk(vec![operand.clone()], true) == 0
     }
 
-    fn walk(&self, operands: Vec<Copied>, only_looks: bool) -> u64 {
+    fn walk(&self, operands: Vec<CopiedOperand>, only_looks: bool) -> u64 {
         let (pool, failures) = (Pool::new(self.stop), AtomicU64::new(0));
         let workers = match &*operands {
             [operand] if !is_directory(&operand.source) => 0,
@@ -87,7 +87,7 @@ impl Removal<'_> {
         }
         job.pool.run(workers, || (), |(), turn| job.turn(turn));
         // After a stop, the permissions of some directories may still be extended.
-        for node in job.ends.all_let_in() {
+        for node in job.ends.take_granted() {
             job.shut(&node, job.ends.open(&node).ok().as_ref());
         }
         job.failures.into_inner() + u64::from(self.stop.load(Ordering::Relaxed))
@@ -95,24 +95,24 @@ impl Removal<'_> {
 }
 
 impl Job<'_> {
-    fn turn(&self, turn: Turn<Walk, u8>) {
+    fn turn(&self, turn: WorkItem<Walk, u8>) {
         match turn {
-            Turn::Walk(Walk::Operand(operand)) => self.operand(&operand),
-            Turn::Walk(Walk::Enter(parent, name, facts)) => self.with(&parent, 1, |job, parent| {
+            WorkItem::Walk(Walk::Operand(operand)) => self.operand(&operand),
+            WorkItem::Walk(Walk::Enter(parent, name, facts)) => self.with(&parent, 1, |job, parent| {
                 job.enter(Some(parent), (&name, &name), *facts);
             }),
-            Turn::Walk(Walk::Read(node, reader)) => {
-                self.ends.go_on_reading();
+            WorkItem::Walk(Walk::Read(node, reader)) => {
+                self.ends.resume_reading();
                 self.with(&node, 1, |job, node| job.read(node, reader));
             }
-            Turn::Walk(Walk::Batch(node, entries)) => {
+            WorkItem::Walk(Walk::Batch(node, entries)) => {
                 self.with(&node, entries.len(), |job, node| job.batch(node, entries, 0));
             }
-            Turn::Help(_) => {}
+            WorkItem::Help(_) => {}
         }
     }
 
-    fn operand(&self, operand: &Copied) {
+    fn operand(&self, operand: &CopiedOperand) {
         if let b"." | b".." = crate::copy::last_component(&operand.source).as_bytes() {
             return self.fail(None, &MoveError::DotDirectory(operand.source.clone()));
         }
@@ -149,7 +149,7 @@ impl Job<'_> {
                 drop(reader);
                 break;
             }
-            if self.ends.leave_half_read() {
+            if self.ends.pause_reading() {
                 node.pending.fetch_add(1, Ordering::Relaxed);
                 self.pool.offer_walk(Walk::Read(Arc::clone(node.node()), reader));
                 break;
@@ -240,10 +240,10 @@ impl Job<'_> {
         })?;
         let source = Side { stat: found, dir: source_dir, name: names.0 };
         let sink = Side { stat: copy, dir: sink_dir, name: plain };
-        match doubt(&source, &sink, self.removal.demands) {
+        match keep_reason(&source, &sink, self.removal.requirements) {
             None => Ok(Facts { source: found, sink: copy }),
-            Some(Doubt::Changed) => Err(MoveError::Changed { path: source_path(), sink: sink_path() }),
-            Some(Doubt::Differs(what)) => {
+            Some(KeepReason::Changed) => Err(MoveError::Changed { path: source_path(), sink: sink_path() }),
+            Some(KeepReason::Differs(what)) => {
                 Err(MoveError::Differs { path: source_path(), sink: sink_path(), what })
             }
         }
@@ -267,7 +267,7 @@ impl Job<'_> {
         let mut current = Arc::clone(node);
         while through > 0 && current.pending.fetch_sub(through, Ordering::AcqRel) == through {
             through = 1;
-            if opened.is_none() && current.is_let_in() {
+            if opened.is_none() && current.is_access_granted() {
                 opened = self.ends.open(&current).ok();
             }
             // This must happen before the directory that leads up by `..` is removed.
@@ -282,8 +282,8 @@ impl Job<'_> {
                     None
                 }
             };
-            if current.is_let_in() {
-                self.ends.is_through(&current);
+            if current.is_access_granted() {
+                self.ends.forget_granted(&current);
                 self.shut(&current, opened.as_ref());
             }
             opened = above;

@@ -1,7 +1,7 @@
 //! Settings of a move, resolved from the command line.
 
 use super::error::MoveError;
-use crate::copy::{Backup, Contexts, Moving, Report};
+use crate::copy::{Backup, Contexts, CopyObserver, Moving};
 use std::ffi::OsString;
 
 /// The moves of one command.
@@ -84,7 +84,7 @@ pub enum MoveExisting {
 }
 
 /// Receiver of the events of a move: those of its copies, and its own failures.
-pub trait MoveReport: Report {
+pub trait MoveObserver: CopyObserver {
     /// Reports an operand, or an item beneath it, that could not be moved. The job continues with
     /// the rest, and its exit status is a failure.
     fn not_moved(&self, error: &MoveError);

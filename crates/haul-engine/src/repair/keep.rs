@@ -1,8 +1,8 @@
 //! Archive of replaced bytes, in a separate directory. The files are stored under their paths and
 //! never overwritten.
 
-use super::Why;
-use super::places::{Spot, split, spot_made};
+use super::LeftReason;
+use super::places::{NameAt, name_at_with_parents, split};
 use super::survey::BLOCK_BYTES;
 use haul_log::waybill::RelPath;
 use haul_model::ByteRange;
@@ -26,36 +26,41 @@ const SMALL_BYTES: usize = 4096;
 
 /// The directory of `--keep-damaged`.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct DamageArchive {
     root: OwnedFd,
 }
 
-impl Keeper {
+impl DamageArchive {
     /// Opens the directory; creates it if only its last component is missing.
-    pub(super) fn open(path: &OsStr) -> io::Result<Keeper> {
+    pub(super) fn open(path: &OsStr) -> io::Result<DamageArchive> {
         match std::fs::create_dir(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        Ok(Keeper { root: open_root(path)? })
+        Ok(DamageArchive { root: open_root(path)? })
     }
 
     /// Copies ranges of a file to `PATH.START-END`, durably. An unreadable range becomes a hole.
-    pub(super) fn keep(&self, path: &RelPath, file: &OwnedFd, ranges: &[ByteRange]) -> Result<(), Why> {
-        let spot = spot_made(&self.root, path, &[], &mut HashSet::new())?;
+    pub(super) fn keep(
+        &self,
+        path: &RelPath,
+        file: &OwnedFd,
+        ranges: &[ByteRange],
+    ) -> Result<(), LeftReason> {
+        let name_at = name_at_with_parents(&self.root, path, &[], &mut HashSet::new())?;
         for range in ranges.iter().filter(|range| !range.is_empty()) {
-            let kept = create(&spot, path, *range).and_then(|kept| {
+            let kept = create(&name_at, path, *range).and_then(|kept| {
                 copy(file, &kept, *range)?;
                 cache::sync_all(&kept)
             });
-            kept.map_err(Why::io("keep what is replaced"))?;
+            kept.map_err(LeftReason::io("keep the replaced bytes"))?;
         }
-        spot.sync()
+        name_at.sync()
     }
 }
 
 /// Creates a new file next to those of earlier repairs.
-fn create(spot: &Spot, path: &RelPath, range: ByteRange) -> io::Result<OwnedFd> {
+fn create(name_at: &NameAt, path: &RelPath, range: ByteRange) -> io::Result<OwnedFd> {
     let (_, name) = split(path.as_bytes());
     let mut stem = name[..name.len().min(NAME_BYTES_MAX)].to_vec();
     if stem.len() < name.len() {
@@ -69,7 +74,7 @@ fn create(spot: &Spot, path: &RelPath, range: ByteRange) -> io::Result<OwnedFd> 
         if generation > 0 {
             name.extend_from_slice(format!(".{generation}").as_bytes());
         }
-        match create_new_at(&spot.place, CString::new(name)?.as_c_str(), 0o600) {
+        match create_new_at(&name_at.place, CString::new(name)?.as_c_str(), 0o600) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other,
         }

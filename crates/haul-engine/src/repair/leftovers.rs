@@ -1,9 +1,9 @@
 //! Leftovers of interrupted in-place repairs: they are found, and recovered before anything else.
 
-use super::claim::Claim;
 use super::inplace::{self, Disk, Recovered};
-use super::places::{Spot, split};
-use super::{Done, Repair, RepairReport, Why};
+use super::places::{NameAt, split};
+use super::repair_target::RepairTarget;
+use super::{Done, LeftReason, Repair, RepairObserver};
 use crate::verify::{Change, Verdict, VerdictKind};
 use haul_log::waybill::{Kind, Moment, RelPath};
 use haul_sys::beneath::open_root;
@@ -12,7 +12,7 @@ use std::ffi::{CString, OsStr};
 use std::os::fd::OwnedFd;
 
 /// State of a file after the recovery of an earlier repair.
-pub(super) enum Judged {
+pub(super) enum RecoveredState {
     /// Nothing remains to be done.
     Done(Done),
     /// The file must be repaired according to this verdict.
@@ -23,7 +23,7 @@ pub(super) enum Judged {
 /// next file is usually in the same directory.
 pub(super) struct Leftovers<'r> {
     root: &'r OwnedFd,
-    last: Option<(Vec<u8>, Spot)>,
+    last: Option<(Vec<u8>, NameAt)>,
 }
 
 impl<'r> Leftovers<'r> {
@@ -34,20 +34,20 @@ impl<'r> Leftovers<'r> {
     pub(super) fn stand_beside(&mut self, path: &RelPath) -> bool {
         let (dir, name) = split(path.as_bytes());
         if self.last.as_ref().is_none_or(|(last, _)| last != dir) {
-            self.last = Spot::of(self.root, path).ok().map(|spot| (dir.to_vec(), spot));
+            self.last = NameAt::of(self.root, path).ok().map(|name_at| (dir.to_vec(), name_at));
         }
-        let Some((_, spot)) = &mut self.last else { return false };
+        let Some((_, name_at)) = &mut self.last else { return false };
         let Ok(name) = CString::new(name) else { return false };
-        spot.name = name;
-        inplace::was_cut_off(spot)
+        name_at.name = name;
+        inplace::was_cut_off(name_at)
     }
 }
 
 /// Returns true if an in-place repair of this file below a root was interrupted, so that the file
 /// may be partially repaired.
 pub fn was_cut_off(root: &OsStr, path: &RelPath) -> bool {
-    let spot = open_root(root).and_then(|root| Spot::of(&root, path));
-    spot.is_ok_and(|spot| inplace::was_cut_off(&spot))
+    let name_at = open_root(root).and_then(|root| NameAt::of(&root, path));
+    name_at.is_ok_and(|name_at| inplace::was_cut_off(&name_at))
 }
 
 impl Repair<'_> {
@@ -55,38 +55,38 @@ impl Repair<'_> {
     /// afterwards.
     pub(super) fn recover(
         &self,
-        claim: &Claim,
+        repair_target: &RepairTarget,
         verdict: &Verdict,
-        report: &mut dyn RepairReport,
-    ) -> Result<Judged, Why> {
-        let as_before = || Ok(Judged::Anew(verdict.clone()));
-        let path = &claim.entry.path;
-        if !matches!(claim.entry.kind, Kind::File(_)) || verdict.kind == VerdictKind::Missing {
+        report: &mut dyn RepairObserver,
+    ) -> Result<RecoveredState, LeftReason> {
+        let as_before = || Ok(RecoveredState::Anew(verdict.clone()));
+        let path = &repair_target.entry.path;
+        if !matches!(repair_target.entry.kind, Kind::File(_)) || verdict.kind == VerdictKind::Missing {
             return as_before();
         }
         // The repair itself reports a path that cannot be resolved.
-        let Some(spot) = Spot::of(self.root, path).ok().filter(inplace::was_cut_off) else {
+        let Some(name_at) = NameAt::of(self.root, path).ok().filter(inplace::was_cut_off) else {
             return as_before();
         };
         if self.settings.dry_run {
-            return Err(Why::CutOff);
+            return Err(LeftReason::CutOff);
         }
-        let (file, _) = spot.open().map_err(Why::io("open it"))?;
-        let became = inplace::recover(&Disk::hold(&spot, &file, claim, self.stop)?)?;
+        let (file, _) = name_at.open().map_err(LeftReason::io("open the file"))?;
+        let became = inplace::recover(&Disk::hold(&name_at, &file, repair_target, self.stop)?)?;
         let Some(became) = became else { return as_before() };
         report.recovered(path, became);
         if became == Recovered::Finished {
-            return Ok(Judged::Done(Done::Finished));
+            return Ok(RecoveredState::Done(Done::Finished));
         }
-        let facts = stat_fd(&file).map_err(Why::io("look at it"))?;
-        let Moment { sec, nsec } = claim.entry.mtime;
-        let kind = if facts.size != claim.size() {
-            VerdictKind::Modified(Change::Size { was: claim.size(), is: facts.size })
+        let facts = stat_fd(&file).map_err(LeftReason::io("check the file"))?;
+        let Moment { sec, nsec } = repair_target.entry.mtime;
+        let kind = if facts.size != repair_target.size() {
+            VerdictKind::Modified(Change::Size { was: repair_target.size(), is: facts.size })
         } else if (facts.mtime.sec, facts.mtime.nsec) != (sec, nsec) {
             VerdictKind::Modified(Change::Bytes)
         } else {
             VerdictKind::Rotted
         };
-        Ok(Judged::Anew(Verdict { path: path.clone(), kind, damage: Vec::new(), located: None }))
+        Ok(RecoveredState::Anew(Verdict { path: path.clone(), kind, damage: Vec::new(), located: None }))
     }
 }

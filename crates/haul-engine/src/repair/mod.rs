@@ -12,13 +12,13 @@
 //! receive requests for missing pieces ([`rounds`]), and the received data stays in a separate
 //! directory until it is verified ([`staging`]).
 
-mod claim;
 mod inplace;
 mod keep;
 mod leftovers;
 mod names;
 mod places;
 mod rebuild;
+mod repair_target;
 mod rounds;
 mod shared;
 mod staging;
@@ -30,23 +30,23 @@ mod why;
 
 pub use inplace::Recovered;
 pub use leftovers::was_cut_off;
-pub use rounds::{Answered, Asked, Remotes, ReplicaAt};
-pub use why::{RepairError, Why};
+pub use rounds::{Remotes, ReplicaAt, ReplicaRequest, ReplicaResponse};
+pub use why::{LeftReason, RepairError};
 
 use crate::sum::{Counters, Settings};
 use crate::verify::{
-    Change, Resumption, StateFile, Verdict, VerdictKind, VerifyReport, VerifySettings, verify_and_keep,
+    Change, Resumption, StateFile, Verdict, VerdictKind, VerifyObserver, VerifySettings, verify_and_keep,
 };
-use claim::Claim;
 use haul_log::waybill::{Kind, ReadError, Reader, RelPath};
 use haul_model::ByteRange;
 use haul_sys::Stat;
 use haul_sys::beneath::open_root;
 use inplace::{Disk, Replicas};
-use keep::Keeper;
-use leftovers::{Judged, Leftovers};
-use places::{Replica, Spot, may_be_made, spot_made};
+use keep::DamageArchive;
+use leftovers::{Leftovers, RecoveredState};
+use places::{NameAt, Replica, may_be_made, name_at_with_parents};
 use rebuild::Rebuild;
+use repair_target::RepairTarget;
 use rounds::Wanted;
 use shared::Shared;
 use staging::Staging;
@@ -90,7 +90,7 @@ pub struct RepairSettings {
 
 /// Bytes that came from a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mended {
+pub struct RepairedRange {
     /// Range of the bytes.
     pub range: ByteRange,
     /// Number of the replica, counted from 0 in the order of the settings.
@@ -105,7 +105,7 @@ pub struct Outcome {
     /// Action of the repair; in a dry run, the action that it would take.
     pub done: Done,
     /// Replaced ranges with their replicas; empty for an entry without contents.
-    pub mended: Vec<Mended>,
+    pub mended: Vec<RepairedRange>,
 }
 
 /// Action of a repair on a name.
@@ -122,11 +122,11 @@ pub enum Done {
     /// A second check found every byte intact.
     Right,
     /// The name stayed unchanged, for this reason.
-    Left(Why),
+    Left(LeftReason),
 }
 
 /// Receiver of the events of a repair.
-pub trait RepairReport: Send {
+pub trait RepairObserver: Send {
     /// Receives the result for a name that was not intact.
     fn settled(&mut self, outcome: &Outcome);
     /// Receives a flaw of the waybill.
@@ -134,13 +134,13 @@ pub trait RepairReport: Send {
     /// Receives a message about resuming an earlier run.
     fn resumption(&mut self, _told: &Resumption) {}
     /// Receives the result of recovering an interrupted in-place repair. If the name is not intact,
-    /// [`RepairReport::settled`] follows.
+    /// [`RepairObserver::settled`] follows.
     fn recovered(&mut self, _path: &RelPath, _became: Recovered) {}
     /// Receives the size of a request to a replica on another host, as the number of files and
     /// bytes.
     fn asks(&mut self, _replica: usize, _files: usize, _bytes: u64) {}
     /// Receives a note about requested data that a replica on another host did not send.
-    fn heard(&mut self, _replica: usize, _note: &str) {}
+    fn replica_note(&mut self, _replica: usize, _note: &str) {}
     /// Receives the reason why a replica on another host could not be reached, or failed before its
     /// end. The other replicas are still used.
     fn unreached(&mut self, _replica: usize, _why: &str) {}
@@ -148,7 +148,7 @@ pub trait RepairReport: Send {
     /// back.
     fn time_not_kept(&mut self, _path: &RelPath, _why: &io::Error) {}
     /// Receives the error if data from other hosts could not be removed after its use.
-    fn not_tidied(&mut self, _why: &io::Error) {}
+    fn cleanup_failed(&mut self, _why: &io::Error) {}
 }
 
 /// Totals of a repair.
@@ -182,7 +182,7 @@ pub struct RepairTally {
 pub fn repair(
     settings: &RepairSettings,
     remotes: &dyn Remotes,
-    report: &mut dyn RepairReport,
+    report: &mut dyn RepairObserver,
     counters: &Counters,
     stop: &AtomicBool,
 ) -> Result<RepairTally, RepairError> {
@@ -230,7 +230,7 @@ pub fn repair(
             is_last_round: true,
             is_final: false,
             written: HashSet::new(),
-            keeper: keeper_of(settings)?,
+            damage_archive: damage_archive_of(settings)?,
             made: HashSet::new(),
             changed: HashSet::new(),
             shared: shared::find(settings.reader().map_err(refused)?, &root, &wanted).map_err(refused)?,
@@ -266,10 +266,10 @@ fn opened(at: &ReplicaAt) -> Result<Option<Replica>, RepairError> {
 }
 
 /// Opens the directory that keeps the replaced bytes.
-fn keeper_of(settings: &RepairSettings) -> Result<Option<Keeper>, RepairError> {
+fn damage_archive_of(settings: &RepairSettings) -> Result<Option<DamageArchive>, RepairError> {
     let path = settings.keep.as_ref().filter(|_| !settings.dry_run);
     let opened =
-        |path: &OsString| Keeper::open(path).map_err(|source| RepairError::Keep(path.clone(), source));
+        |path: &OsString| DamageArchive::open(path).map_err(|source| RepairError::Keep(path.clone(), source));
     path.map(opened).transpose()
 }
 
@@ -281,10 +281,10 @@ struct Finding<'r> {
     /// True if the last entry was intact, but an earlier repair left files next to it.
     again: bool,
     leftovers: Leftovers<'r>,
-    report: &'r mut dyn RepairReport,
+    report: &'r mut dyn RepairObserver,
 }
 
-impl VerifyReport for Finding<'_> {
+impl VerifyObserver for Finding<'_> {
     fn judged(&mut self, verdict: &Verdict) {
         let is_intact = matches!(verdict.kind, VerdictKind::Intact { .. });
         self.again = is_intact && self.leftovers.stand_beside(&verdict.path);
@@ -304,7 +304,7 @@ impl VerifyReport for Finding<'_> {
         self.report.resumption(told);
     }
 
-    fn looks_again(&mut self, _verdict: &Verdict) -> bool {
+    fn rechecks(&mut self, _verdict: &Verdict) -> bool {
         std::mem::take(&mut self.again)
     }
 }
@@ -321,7 +321,7 @@ struct Repair<'a> {
     is_final: bool,
     /// Files that were written into, or would be in a dry run.
     written: HashSet<(u64, u64)>,
-    keeper: Option<Keeper>,
+    damage_archive: Option<DamageArchive>,
     /// Directories that were created as parents of missing names. In a dry run, names that would be
     /// created.
     made: HashSet<Vec<u8>>,
@@ -342,13 +342,13 @@ impl Repair<'_> {
         wanted: Wanted,
         here: Vec<Option<Replica>>,
         tally: &mut RepairTally,
-        report: &mut dyn RepairReport,
+        report: &mut dyn RepairObserver,
     ) -> Result<(), RepairError> {
         let mut staging = None;
         let ended = self.rounds(wanted, here, &mut staging, tally, report);
         let ended = ended.and_then(|()| self.restore_times(report));
         if let Some(Err(error)) = staging.map(Staging::remove) {
-            report.not_tidied(&error);
+            report.cleanup_failed(&error);
         }
         ended
     }
@@ -357,17 +357,17 @@ impl Repair<'_> {
     /// new one if an interrupted in-place repair was undone first.
     fn settle(
         &mut self,
-        claim: &Claim,
+        repair_target: &RepairTarget,
         verdict: &Verdict,
-        report: &mut dyn RepairReport,
+        report: &mut dyn RepairObserver,
     ) -> (Outcome, Verdict) {
         let mut mended = Vec::new();
         let mut verdict = verdict.clone();
-        let done = match self.recover(claim, &verdict, report) {
-            Ok(Judged::Done(done)) => Ok(done),
-            Ok(Judged::Anew(anew)) => {
+        let done = match self.recover(repair_target, &verdict, report) {
+            Ok(RecoveredState::Done(done)) => Ok(done),
+            Ok(RecoveredState::Anew(anew)) => {
                 verdict = anew;
-                self.mend(claim, &verdict, &mut mended)
+                self.mend(repair_target, &verdict, &mut mended)
             }
             Err(why) => Err(why),
         };
@@ -375,76 +375,86 @@ impl Repair<'_> {
         if matches!(done, Done::Left(_)) {
             mended.clear();
         }
-        (Outcome { path: claim.entry.path.clone(), done, mended }, verdict)
+        (Outcome { path: repair_target.entry.path.clone(), done, mended }, verdict)
     }
 
-    fn mend(&mut self, claim: &Claim, verdict: &Verdict, mended: &mut Vec<Mended>) -> Result<Done, Why> {
-        let is_file = matches!(claim.entry.kind, Kind::File(_));
+    fn mend(
+        &mut self,
+        repair_target: &RepairTarget,
+        verdict: &Verdict,
+        mended: &mut Vec<RepairedRange>,
+    ) -> Result<Done, LeftReason> {
+        let is_file = matches!(repair_target.entry.kind, Kind::File(_));
         match &verdict.kind {
             VerdictKind::Rotted | VerdictKind::Unreadable(_) if is_file => {}
             VerdictKind::Modified(Change::Size { .. } | Change::Bytes | Change::WhileRead)
                 if is_file && self.settings.modified => {}
-            VerdictKind::Modified(change) => return Err(Why::Modified(*change)),
-            VerdictKind::NoDigest => return Err(Why::NoDigest),
-            VerdictKind::Missing if is_file => return self.make_file(claim, mended),
-            VerdictKind::Missing => return self.make_name(claim),
-            VerdictKind::Unreadable(reason) => return Err(Why::Unreadable(reason.clone())),
+            VerdictKind::Modified(change) => return Err(LeftReason::Modified(*change)),
+            VerdictKind::NoDigest => return Err(LeftReason::NoDigest),
+            VerdictKind::Missing if is_file => return self.make_file(repair_target, mended),
+            VerdictKind::Missing => return self.make_name(repair_target),
+            VerdictKind::Unreadable(reason) => return Err(LeftReason::Unreadable(reason.clone())),
             _ => return Ok(Done::Right),
         }
-        let spot = Spot::of(self.root, &claim.entry.path).map_err(Why::place)?;
-        let old = spot.open().map_err(Why::io("open it"))?;
+        let name_at = NameAt::of(self.root, &repair_target.entry.path).map_err(LeftReason::place)?;
+        let old = name_at.open().map_err(LeftReason::io("open the file"))?;
         let (file, facts) = &old;
         if self.settings.dry_run && self.written.contains(&facts.identity()) {
             return Ok(Done::Right);
         }
-        let mut sources = Sources::of(claim, &self.replicas);
-        let found = self.survey(claim, Some(&old), &verdict.damage, &mut sources)?;
+        let mut sources = Sources::of(repair_target, &self.replicas);
+        let found = self.survey(repair_target, Some(&old), &verdict.damage, &mut sources)?;
         *mended = found.mended();
-        if mended.is_empty() && facts.size == claim.size() {
+        if mended.is_empty() && facts.size == repair_target.size() {
             return Ok(Done::Right);
         }
         let was_modified = matches!(verdict.kind, VerdictKind::Modified(_));
-        let is_another = self.is_another(&claim.entry, &spot, facts)?;
+        let is_another = self.is_another(&repair_target.entry, &name_at, facts)?;
         // Damage is unintended under every name, so every name may get the repaired bytes.
         let in_place = !is_another && (self.settings.in_place || (facts.nlink > 1 && !was_modified));
         if facts.nlink > 1 && !in_place && !is_another {
-            return Err(Why::Names(facts.nlink));
+            return Err(LeftReason::Names(facts.nlink));
         }
         let done = if in_place { Done::RepairedInPlace } else { Done::Repaired };
         if self.settings.dry_run {
             self.written.extend(in_place.then(|| facts.identity()));
             return Ok(done);
         }
-        if let Some(keeper) = &self.keeper {
+        if let Some(damage_archive) = &self.damage_archive {
             let ranges = if was_modified {
                 // The file may be a user's work: keep all of it.
                 vec![ByteRange::between(0, facts.size)]
             } else {
                 mended.iter().map(|mended| mended.range).collect()
             };
-            keeper.keep(&claim.entry.path, file, &ranges)?;
+            damage_archive.keep(&repair_target.entry.path, file, &ranges)?;
         }
         if in_place {
-            self.write_into(claim, &spot, &old, &found, &sources)?;
+            self.write_into(repair_target, &name_at, &old, &found, &sources)?;
         } else {
-            self.rebuild(claim, &spot, Some(&old), &found, &sources)?;
+            self.rebuild(repair_target, &name_at, Some(&old), &found, &sources)?;
             if is_another {
-                self.link_again(&claim.entry, &spot, facts)?;
+                self.link_again(&repair_target.entry, &name_at, facts)?;
             }
         }
         Ok(done)
     }
 
     /// Creates a missing file from the bytes of replicas.
-    fn make_file(&mut self, claim: &Claim, mended: &mut Vec<Mended>) -> Result<Done, Why> {
-        let mut sources = Sources::of(claim, &self.replicas);
-        let found = self.survey(claim, None, &[], &mut sources)?;
+    fn make_file(
+        &mut self,
+        repair_target: &RepairTarget,
+        mended: &mut Vec<RepairedRange>,
+    ) -> Result<Done, LeftReason> {
+        let mut sources = Sources::of(repair_target, &self.replicas);
+        let found = self.survey(repair_target, None, &[], &mut sources)?;
         *mended = found.mended();
         if self.settings.dry_run {
-            may_be_made(self.root, &claim.entry.path)?;
+            may_be_made(self.root, &repair_target.entry.path)?;
         } else {
-            let spot = spot_made(self.root, &claim.entry.path, &self.replicas, &mut self.made)?;
-            self.rebuild(claim, &spot, None, &found, &sources)?;
+            let name_at =
+                name_at_with_parents(self.root, &repair_target.entry.path, &self.replicas, &mut self.made)?;
+            self.rebuild(repair_target, &name_at, None, &found, &sources)?;
         }
         Ok(Done::Made)
     }
@@ -452,28 +462,28 @@ impl Repair<'_> {
     /// Returns the survey of a file if replicas have all missing bytes.
     fn survey(
         &self,
-        claim: &Claim,
+        repair_target: &RepairTarget,
         old: Option<&(OwnedFd, Stat)>,
         suspect: &[ByteRange],
         sources: &mut Sources,
-    ) -> Result<survey::Survey, Why> {
-        let known: u64 = claim.pieces().iter().map(|piece| piece.range.len()).sum();
-        if known != claim.size() || claim.pieces().is_empty() {
-            return Err(Why::NoDigest);
+    ) -> Result<survey::Survey, LeftReason> {
+        let known: u64 = repair_target.pieces().iter().map(|piece| piece.range.len()).sum();
+        if known != repair_target.size() || repair_target.pieces().is_empty() {
+            return Err(LeftReason::NoDigest);
         }
-        let found = survey(claim, old, suspect, sources, self.stop)?;
+        let found = survey(repair_target, old, suspect, sources, self.stop)?;
         let asks = |at: &ReplicaAt| matches!(at, ReplicaAt::There(_));
         match found.lost.is_empty() {
             true => Ok(found),
             false if self.settings.dry_run && self.settings.replicas.iter().any(asks) => {
-                Err(Why::NotAsked(found.lost))
+                Err(LeftReason::NotAsked(found.lost))
             }
             false => {
                 let named = |(number, error): (usize, io::Error)| match &self.settings.replicas[number] {
                     ReplicaAt::Here(name) => Some((name.clone(), error)),
                     ReplicaAt::There(_) => None,
                 };
-                Err(Why::NoSource {
+                Err(LeftReason::NoSource {
                     lost: found.lost,
                     unread: sources.take_unread().filter_map(named).collect(),
                 })
@@ -483,29 +493,29 @@ impl Repair<'_> {
 
     fn write_into(
         &self,
-        claim: &Claim,
-        spot: &Spot,
+        repair_target: &RepairTarget,
+        name_at: &NameAt,
         (file, then): &(OwnedFd, Stat),
         survey: &survey::Survey,
         sources: &Sources,
-    ) -> Result<(), Why> {
+    ) -> Result<(), LeftReason> {
         self.count(survey);
-        let disk = Disk::hold(spot, file, claim, self.stop)?;
+        let disk = Disk::hold(name_at, file, repair_target, self.stop)?;
         let head = disk.head(then)?;
         inplace::mend(&disk, &head, &Replicas { survey, sources, counters: self.counters, stop: self.stop })
     }
 
     fn rebuild(
         &self,
-        claim: &Claim,
-        spot: &Spot,
+        repair_target: &RepairTarget,
+        name_at: &NameAt,
         old: Option<&(OwnedFd, Stat)>,
         survey: &survey::Survey,
         sources: &Sources,
-    ) -> Result<(), Why> {
+    ) -> Result<(), LeftReason> {
         self.count(survey);
         let (counters, stop) = (self.counters, self.stop);
-        Rebuild { claim, spot, old, survey, sources, counters, stop }.run()
+        Rebuild { repair_target, name_at, old, survey, sources, counters, stop }.run()
     }
 
     fn count(&self, survey: &survey::Survey) {

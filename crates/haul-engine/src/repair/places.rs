@@ -1,6 +1,6 @@
 //! Resolution of the paths of a waybill: below the root and the replicas, and never outside.
 
-use super::Why;
+use super::LeftReason;
 use haul_log::waybill::RelPath;
 use haul_sys::beneath::{open_place_beneath, open_root};
 use haul_sys::open::{mkdir_at, open_entry_at, unlink_at};
@@ -23,7 +23,7 @@ pub(super) struct Replica {
 
 /// A name in an open directory.
 #[derive(Debug)]
-pub(super) struct Spot {
+pub(super) struct NameAt {
     pub(super) place: OwnedFd,
     pub(super) name: CString,
 }
@@ -44,7 +44,7 @@ impl Replica {
     /// # Errors
     /// Returns an error if the file exists and cannot be opened.
     pub(super) fn file(&self, path: &RelPath) -> io::Result<Option<(OwnedFd, Stat)>> {
-        match Spot::of(&self.root, path).and_then(|spot| spot.open()) {
+        match NameAt::of(&self.root, path).and_then(|name_at| name_at.open()) {
             Ok(found) => Ok(Some(found)),
             Err(error) if is_no_file(&error) => Ok(None),
             Err(error) => Err(error),
@@ -55,7 +55,8 @@ impl Replica {
     pub(super) fn forget(&self, path: &RelPath) {
         if self.is_fetched {
             // If this fails, the file is removed with the whole staging directory.
-            let _ = Spot::of(&self.root, path).and_then(|spot| unlink_at(&spot.place, spot.name.as_c_str()));
+            let _ = NameAt::of(&self.root, path)
+                .and_then(|name_at| unlink_at(&name_at.place, name_at.name.as_c_str()));
         }
     }
 
@@ -66,18 +67,18 @@ impl Replica {
             return None;
         }
         let path = RelPath::new(path).ok()?;
-        let spot = Spot::of(&self.root, &path).ok()?;
-        let facts = stat_at(&spot.place, spot.name.as_c_str(), Follow::No).ok()?;
+        let name_at = NameAt::of(&self.root, &path).ok()?;
+        let facts = stat_at(&name_at.place, name_at.name.as_c_str(), Follow::No).ok()?;
         (facts.kind == FileKind::Directory).then_some(facts.mode)
     }
 }
 
-impl Spot {
+impl NameAt {
     /// Resolves a path below `root`.
-    pub(super) fn of(root: &OwnedFd, path: &RelPath) -> io::Result<Spot> {
+    pub(super) fn of(root: &OwnedFd, path: &RelPath) -> io::Result<NameAt> {
         let (dir, name) = split(path.as_bytes());
         let place = open_place_beneath(root, OsStr::from_bytes(dir), Follow::Yes)?;
-        Ok(Spot { place, name: CString::new(name)? })
+        Ok(NameAt { place, name: CString::new(name)? })
     }
 
     /// Opens a regular file, without following a link and without blocking on a pipe.
@@ -92,11 +93,11 @@ impl Spot {
     }
 
     /// Syncs the names in the directory.
-    pub(super) fn sync(&self) -> Result<(), Why> {
-        self.sync_names().map_err(Why::io("make the new name durable"))
+    pub(super) fn sync(&self) -> Result<(), LeftReason> {
+        self.sync_names().map_err(LeftReason::io("sync the new name"))
     }
 
-    /// Same as [`Spot::sync`], but returns the plain I/O error.
+    /// Same as [`NameAt::sync`], but returns the plain I/O error.
     pub(super) fn sync_names(&self) -> io::Result<()> {
         dir::open_dir_at(&self.place, c".", Follow::No).and_then(cache::sync_all)
     }
@@ -118,57 +119,57 @@ fn is_no_file(error: &io::Error) -> bool {
 /// Returns true if the file is the one that `then` describes, without a later change of contents or
 /// metadata.
 pub(super) fn is_unchanged(now: &Stat, then: &Stat) -> bool {
-    now.is_still(then)
+    now.is_same_file(then)
         && (now.size, now.mtime, now.ctime, now.nlink) == (then.size, then.mtime, then.ctime, then.nlink)
 }
 
-/// Same as [`Spot::of`], but creates the missing parent directories, with the modes that they have
+/// Same as [`NameAt::of`], but creates the missing parent directories, with the modes that they have
 /// in a replica (0700 if no replica has them). Adds the created directories to `made`.
-pub(super) fn spot_made(
+pub(super) fn name_at_with_parents(
     root: &OwnedFd,
     path: &RelPath,
     replicas: &[Option<Replica>],
     made: &mut HashSet<Vec<u8>>,
-) -> Result<Spot, Why> {
-    match Spot::of(root, path) {
+) -> Result<NameAt, LeftReason> {
+    match NameAt::of(root, path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        other => return other.map_err(Why::place),
+        other => return other.map_err(LeftReason::place),
     }
     let bytes = path.as_bytes();
     for end in (0..bytes.len()).filter(|&at| bytes[at] == b'/') {
-        let dir = RelPath::new(&bytes[..end]).map_err(|fault| Why::place(io::Error::other(fault)))?;
-        let spot = Spot::of(root, &dir).map_err(Why::place)?;
-        match mkdir_at(&spot.place, spot.name.as_c_str(), 0o700) {
+        let dir = RelPath::new(&bytes[..end]).map_err(|fault| LeftReason::place(io::Error::other(fault)))?;
+        let name_at = NameAt::of(root, &dir).map_err(LeftReason::place)?;
+        match mkdir_at(&name_at.place, name_at.name.as_c_str(), 0o700) {
             Ok(()) => {
                 let mode = replicas.iter().flatten().find_map(|replica| replica.dir_mode(dir.as_bytes()));
                 let mode = mode.unwrap_or(0o700) & 0o777 | 0o700;
-                let set = metadata::set_mode_at(&spot.place, spot.name.as_c_str(), mode);
-                set.map_err(Why::io("set the mode of a directory"))?;
-                spot.sync()?;
+                let set = metadata::set_mode_at(&name_at.place, name_at.name.as_c_str(), mode);
+                set.map_err(LeftReason::io("set the mode of a directory"))?;
+                name_at.sync()?;
                 made.insert(dir.as_bytes().to_vec());
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Why::io("make a directory")(error)),
+            Err(error) => return Err(LeftReason::io("create a directory")(error)),
         }
     }
-    Spot::of(root, path).map_err(Why::place)
+    NameAt::of(root, path).map_err(LeftReason::place)
 }
 
-/// Returns an error if [`spot_made`] does, as far as can be seen without making anything.
+/// Returns an error if [`name_at_with_parents`] does, as far as can be seen without making anything.
 ///
 /// # Errors
-/// [`Why::Place`].
-pub(super) fn may_be_made(root: &OwnedFd, path: &RelPath) -> Result<(), Why> {
+/// [`LeftReason::Place`].
+pub(super) fn may_be_made(root: &OwnedFd, path: &RelPath) -> Result<(), LeftReason> {
     let bytes = path.as_bytes();
     for end in (0..bytes.len()).filter(|&at| bytes[at] == b'/') {
-        let dir = RelPath::new(&bytes[..end]).map_err(|fault| Why::place(io::Error::other(fault)))?;
-        let spot = Spot::of(root, &dir).map_err(Why::place)?;
-        match stat_at(&spot.place, spot.name.as_c_str(), Follow::No) {
+        let dir = RelPath::new(&bytes[..end]).map_err(|fault| LeftReason::place(io::Error::other(fault)))?;
+        let name_at = NameAt::of(root, &dir).map_err(LeftReason::place)?;
+        match stat_at(&name_at.place, name_at.name.as_c_str(), Follow::No) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             _ => {}
         }
     }
-    Spot::of(root, path).map(drop).map_err(Why::place)
+    NameAt::of(root, path).map(drop).map_err(LeftReason::place)
 }
 
 /// Splits a path into its directory and its last component.
@@ -187,7 +188,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn what_a_replica_has_not_as_a_file_is_no_file_and_no_failure() {
+    fn replica_entries_that_are_not_regular_files_return_none() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("replica");
         fs::create_dir_all(dir.join("directory")).unwrap();

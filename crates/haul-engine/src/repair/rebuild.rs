@@ -2,9 +2,9 @@
 //! renamed over it. If the work is interrupted at any point, the name refers to the old file or to
 //! the complete new one.
 
-use super::Why;
-use super::claim::Claim;
-use super::places::{Spot, is_unchanged};
+use super::LeftReason;
+use super::places::{NameAt, is_unchanged};
+use super::repair_target::RepairTarget;
 use super::survey::{BLOCK_BYTES, Sources, Survey, holds};
 use crate::sum::Counters;
 use haul_digest::Hasher;
@@ -28,8 +28,8 @@ const ATTEMPTS: usize = 4;
 
 /// File to repair or to create.
 pub(super) struct Rebuild<'a> {
-    pub(super) claim: &'a Claim,
-    pub(super) spot: &'a Spot,
+    pub(super) repair_target: &'a RepairTarget,
+    pub(super) name_at: &'a NameAt,
     /// The damaged file; `None` if it is missing.
     pub(super) old: Option<&'a (OwnedFd, Stat)>,
     pub(super) survey: &'a Survey,
@@ -40,8 +40,8 @@ pub(super) struct Rebuild<'a> {
 
 /// Temporary file of a repair. Its lock distinguishes a file in use from one that a killed repair
 /// left.
-struct Beside<'a> {
-    spot: &'a Spot,
+struct RepairTemp<'a> {
+    name_at: &'a NameAt,
     name: CString,
     file: File,
 }
@@ -50,27 +50,28 @@ impl Rebuild<'_> {
     /// Runs the repair.
     ///
     /// # Errors
-    /// Returns a [`Why`]. The name then still refers to the previous file.
-    pub(super) fn run(&self) -> Result<(), Why> {
-        let beside = Beside::create(self.spot).map_err(|why| why.or_no_room(self.claim.size()))?;
-        let done = self.fill(&beside.file).and_then(|()| {
-            cache::sync_all(&beside.file).map_err(Why::io("write the repaired file"))?;
-            prove(&beside.file, self.claim, self.stop)?;
-            self.dress(&beside.file)?;
-            cache::sync_all(&beside.file).map_err(Why::io("write the repaired file"))?;
-            self.put_in_place(&beside)
+    /// Returns a [`LeftReason`]. The name then still refers to the previous file.
+    pub(super) fn run(&self) -> Result<(), LeftReason> {
+        let temp =
+            RepairTemp::create(self.name_at).map_err(|why| why.or_no_room(self.repair_target.size()))?;
+        let done = self.fill(&temp.file).and_then(|()| {
+            cache::sync_all(&temp.file).map_err(LeftReason::io("write the repaired file"))?;
+            prove(&temp.file, self.repair_target, self.stop)?;
+            self.apply_metadata(&temp.file)?;
+            cache::sync_all(&temp.file).map_err(LeftReason::io("write the repaired file"))?;
+            self.put_in_place(&temp)
         });
         match done {
-            Ok(()) => self.spot.sync(),
-            Err(why) => Err(beside.discard(why.or_no_room(self.claim.size()))),
+            Ok(()) => self.name_at.sync(),
+            Err(why) => Err(temp.discard(why.or_no_room(self.repair_target.size()))),
         }
     }
 
     /// Writes all bytes: the intact ones from the old file, the others from replicas.
-    fn fill(&self, new: &File) -> Result<(), Why> {
-        let failed = || Why::io("write the repaired file");
+    fn fill(&self, new: &File) -> Result<(), LeftReason> {
+        let failed = || LeftReason::io("write the repaired file");
         let is_cloned = self.old.is_some_and(|(old, _)| transfer::clone_file(old, new).is_ok());
-        sparse::set_len(new, self.claim.size()).map_err(failed())?;
+        sparse::set_len(new, self.repair_target.size()).map_err(failed())?;
         let mut buffer = vec![0; BLOCK_BYTES];
         if let Some((old, _)) = self.old.filter(|_| !is_cloned) {
             for range in &self.survey.kept {
@@ -79,7 +80,7 @@ impl Rebuild<'_> {
         }
         for (piece, replica) in &self.survey.mended {
             self.check_stop()?;
-            let source = self.sources.file(*replica).ok_or(Why::ReplicaChanged(piece.range))?;
+            let source = self.sources.file(*replica).ok_or(LeftReason::ReplicaChanged(piece.range))?;
             let write = |at: u64, bytes: &[u8]| {
                 self.counters.done_bytes(bytes.len() as u64);
                 // A range that was not written reads as zeros already.
@@ -89,64 +90,65 @@ impl Rebuild<'_> {
                 Ok(())
             };
             if !holds(source, *piece, &mut buffer, write).map_err(failed())? {
-                return Err(Why::ReplicaChanged(piece.range));
+                return Err(LeftReason::ReplicaChanged(piece.range));
             }
         }
         Ok(())
     }
 
-    fn copy(&self, old: &OwnedFd, new: &File, range: ByteRange, buffer: &mut [u8]) -> Result<(), Why> {
+    fn copy(&self, old: &OwnedFd, new: &File, range: ByteRange, buffer: &mut [u8]) -> Result<(), LeftReason> {
         let mut at = range.start.0;
         while at < range.end.0 {
             self.check_stop()?;
             let want = (buffer.len() as u64).min(range.end.0 - at) as usize;
-            let got = transfer::read_at(old, at, &mut buffer[..want]).map_err(Why::io("read it again"))?;
+            let got = transfer::read_at(old, at, &mut buffer[..want])
+                .map_err(LeftReason::io("read the file again"))?;
             if got < want {
-                return Err(Why::ChangedMeanwhile);
+                return Err(LeftReason::ChangedMeanwhile);
             }
             if !sparse::is_zero(&buffer[..got]) {
                 transfer::write_all_at(new, at, &buffer[..got])
-                    .map_err(Why::io("write the repaired file"))?;
+                    .map_err(LeftReason::io("write the repaired file"))?;
             }
             at += got as u64;
         }
         Ok(())
     }
 
-    fn check_stop(&self) -> Result<(), Why> {
-        if self.stop.load(Ordering::Relaxed) { Err(Why::Stopped) } else { Ok(()) }
+    fn check_stop(&self) -> Result<(), LeftReason> {
+        if self.stop.load(Ordering::Relaxed) { Err(LeftReason::Stopped) } else { Ok(()) }
     }
 
     /// Sets the owner, attributes, access control list, mode and times: those of the old file, or
     /// those in the waybill if the file was missing.
-    fn dress(&self, new: &File) -> Result<(), Why> {
-        let Moment { sec, nsec } = self.claim.entry.mtime;
+    fn apply_metadata(&self, new: &File) -> Result<(), LeftReason> {
+        let Moment { sec, nsec } = self.repair_target.entry.mtime;
         let mtime = Some(Timespec { sec, nsec });
         let times = match self.old {
             Some((old, facts)) => {
                 metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid))
-                    .map_err(Why::io("give the repaired file its owner"))?;
+                    .map_err(LeftReason::io("set the owner of the repaired file"))?;
                 let (src, dst) = (Place::file(old), Place::file(new));
                 let is_no_list = |name: &std::ffi::CStr| !name.to_bytes().starts_with(b"system.posix_acl_");
                 let failures = metadata::copy_xattrs(src, dst, is_no_list)
-                    .map_err(Why::io("read its extended attributes"))?;
+                    .map_err(LeftReason::io("read the extended attributes"))?;
                 if let Some(failure) = failures.into_iter().next() {
-                    return Err(Why::Attribute(failure.to_string()));
+                    return Err(LeftReason::Attribute(failure.to_string()));
                 }
                 metadata::copy_acl(src, dst, FileKind::Regular, facts.mode)
-                    .map_err(|error| Why::Attribute(error.to_string()))?;
+                    .map_err(|error| LeftReason::Attribute(error.to_string()))?;
                 Times { atime: Some(facts.atime), mtime }
             }
             None => {
-                let mode = self.claim.entry.mode;
+                let mode = self.repair_target.entry.mode;
                 // Without the original owner, a setuid program must not run as the user who
                 // repaired it.
                 let mode = if self.has_replicas_owner(new) { mode } else { mode & 0o1777 };
-                metadata::set_mode_fd(new, mode).map_err(Why::io("give the new file its mode"))?;
+                metadata::set_mode_fd(new, mode).map_err(LeftReason::io("set the mode of the new file"))?;
                 Times { atime: None, mtime }
             }
         };
-        metadata::set_times_fd(new, times).map_err(Why::io("give the repaired file its times"))
+        metadata::set_times_fd(new, times).map_err(LeftReason::io("set the times of the repaired file"))
     }
 
     /// Gives a file that was missing the owner of the file in the replica, if this user may.
@@ -161,22 +163,22 @@ impl Rebuild<'_> {
     }
 
     /// Renames the file if the name still refers to the file that was examined.
-    fn put_in_place(&self, beside: &Beside<'_>) -> Result<(), Why> {
+    fn put_in_place(&self, temp: &RepairTemp<'_>) -> Result<(), LeftReason> {
         self.check_stop()?;
-        let (place, name) = (&self.spot.place, self.spot.name.as_c_str());
+        let (place, name) = (&self.name_at.place, self.name_at.name.as_c_str());
         let now = stat_at(place, name, Follow::No);
         let mode = match (self.old, now) {
             (Some((_, then)), Ok(now)) => {
                 if !is_unchanged(&now, then) {
-                    return Err(Why::ChangedMeanwhile);
+                    return Err(LeftReason::ChangedMeanwhile);
                 }
                 RenameMode::Replace
             }
             (None, Err(error)) if error.kind() == io::ErrorKind::NotFound => RenameMode::NoReplace,
-            _ => return Err(Why::ChangedMeanwhile),
+            _ => return Err(LeftReason::ChangedMeanwhile),
         };
-        beside.check_name()?;
-        let rename = |mode| rename_at(place, beside.name.as_c_str(), place, name, mode);
+        temp.check_name()?;
+        let rename = |mode| rename_at(place, temp.name.as_c_str(), place, name, mode);
         let renamed = match rename(mode) {
             // The file system does not support this flag; a moment ago the name did not exist.
             Err(error) if mode == RenameMode::NoReplace && error.kind() == io::ErrorKind::InvalidInput => {
@@ -184,45 +186,45 @@ impl Rebuild<'_> {
             }
             other => other,
         };
-        renamed.map_err(Why::io("put the repaired file in place"))
+        renamed.map_err(LeftReason::io("rename the repaired file"))
     }
 }
 
-impl<'a> Beside<'a> {
+impl<'a> RepairTemp<'a> {
     /// Creates a new file; replaces one that a killed repair left.
-    fn create(spot: &'a Spot) -> Result<Beside<'a>, Why> {
-        let failed = || Why::io("make a file beside it");
-        let name = name_beside(spot)?;
+    fn create(name_at: &'a NameAt) -> Result<RepairTemp<'a>, LeftReason> {
+        let failed = || LeftReason::io("create a temporary file");
+        let name = temp_name(name_at)?;
         for _ in 0..ATTEMPTS {
-            match create_new_at(&spot.place, name.as_c_str(), 0o600) {
+            match create_new_at(&name_at.place, name.as_c_str(), 0o600) {
                 Ok(fd) => {
                     let file = File::from(fd);
                     file.try_lock().map_err(|error| match error {
                         TryLockError::Error(error) => failed()(error),
-                        TryLockError::WouldBlock => Why::Busy,
+                        TryLockError::WouldBlock => LeftReason::Busy,
                     })?;
-                    return Ok(Beside { spot, name, file });
+                    return Ok(RepairTemp { name_at, name, file });
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(spot, &name)?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(name_at, &name)?,
                 Err(error) => return Err(failed()(error)),
             }
         }
-        Err(Why::Busy)
+        Err(LeftReason::Busy)
     }
 
     /// Checks that the name still refers to the file: another repair has not removed it as stale.
-    fn check_name(&self) -> Result<(), Why> {
-        let ours = stat_fd(&self.file).map_err(Why::io("look at the repaired file"))?;
-        match stat_at(&self.spot.place, self.name.as_c_str(), Follow::No) {
-            Ok(found) if found.is_still(&ours) => Ok(()),
-            _ => Err(Why::Busy),
+    fn check_name(&self) -> Result<(), LeftReason> {
+        let ours = stat_fd(&self.file).map_err(LeftReason::io("check the repaired file"))?;
+        match stat_at(&self.name_at.place, self.name.as_c_str(), Follow::No) {
+            Ok(found) if found.is_same_file(&ours) => Ok(()),
+            _ => Err(LeftReason::Busy),
         }
     }
 
     /// Removes the file. A failure is ignored, because the first error is more important.
-    fn discard(self, why: Why) -> Why {
+    fn discard(self, why: LeftReason) -> LeftReason {
         if self.check_name().is_ok() {
-            let _ = unlink_at(&self.spot.place, self.name.as_c_str());
+            let _ = unlink_at(&self.name_at.place, self.name.as_c_str());
         }
         why
     }
@@ -231,62 +233,63 @@ impl<'a> Beside<'a> {
 /// Makes a name lead to the file of another name, by one rename.
 ///
 /// # Errors
-/// [`Why::Io`]: the name then leads to the file that it led to before.
-pub(super) fn link_over(file: &Spot, name: &Spot) -> Result<(), Why> {
-    let beside = name_beside(name)?;
-    remove_stale(name, &beside)?;
-    let (place, beside) = (&name.place, beside.as_c_str());
-    let linked = link_at(&file.place, file.name.as_c_str(), place, beside, Follow::No);
+/// [`LeftReason::Io`]: the name then leads to the file that it led to before.
+pub(super) fn link_over(file: &NameAt, name: &NameAt) -> Result<(), LeftReason> {
+    let temp = temp_name(name)?;
+    remove_stale(name, &temp)?;
+    let (place, temp) = (&name.place, temp.as_c_str());
+    let linked = link_at(&file.place, file.name.as_c_str(), place, temp, Follow::No);
     let renamed = linked.and_then(|()| {
-        let renamed = rename_at(place, beside, place, name.name.as_c_str(), RenameMode::Replace);
+        let renamed = rename_at(place, temp, place, name.name.as_c_str(), RenameMode::Replace);
         // The first failure counts.
-        renamed.inspect_err(|_| drop(unlink_at(place, beside)))
+        renamed.inspect_err(|_| drop(unlink_at(place, temp)))
     });
-    renamed.map_err(Why::io("link a further name to the repaired file"))?;
+    renamed.map_err(LeftReason::io("create a hard link to the repaired file"))?;
     name.sync()
 }
 
 /// Returns the name of a file that is made beside another.
-fn name_beside(spot: &Spot) -> Result<CString, Why> {
-    let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, spot.name.as_bytes());
+fn temp_name(name_at: &NameAt) -> Result<CString, LeftReason> {
+    let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, name_at.name.as_bytes());
     let name = CString::new(format!(".haul-repair-{digest}"));
-    name.map_err(|error| Why::io("make a file beside it")(error.into()))
+    name.map_err(|error| LeftReason::io("create a temporary file")(error.into()))
 }
 
 /// Removes a regular file of this user that no repair holds.
-fn remove_stale(spot: &Spot, name: &CString) -> Result<(), Why> {
-    let file = match open_entry_at(&spot.place, name.as_c_str()) {
+fn remove_stale(name_at: &NameAt, name: &CString) -> Result<(), LeftReason> {
+    let file = match open_entry_at(&name_at.place, name.as_c_str()) {
         Ok(fd) => File::from(fd),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Why::io("look at what a repair before this one left")(error)),
+        Err(error) => return Err(LeftReason::io("check the temporary file of an earlier repair")(error)),
     };
-    let facts = stat_fd(&file).map_err(Why::io("look at what a repair before this one left"))?;
+    let facts = stat_fd(&file).map_err(LeftReason::io("check the temporary file of an earlier repair"))?;
     let is_ours = facts.kind == FileKind::Regular && facts.uid == process::effective_user();
     // A repair that was killed in its last steps may have changed the owner and other metadata
     // already.
     if file.try_lock().is_err() || !(is_ours || process::effective_user() == 0) {
-        return Err(Why::Busy);
+        return Err(LeftReason::Busy);
     }
-    unlink_at(&spot.place, name.as_c_str()).map_err(Why::io("remove what a repair before this one left"))
+    unlink_at(&name_at.place, name.as_c_str())
+        .map_err(LeftReason::io("remove the temporary file of an earlier repair"))
 }
 
 /// Reads the repaired file again, past the page cache, and compares it with all recorded digests of
 /// its contents.
-pub(super) fn prove(new: &File, claim: &Claim, stop: &AtomicBool) -> Result<(), Why> {
-    let failed = || Why::io("read the repaired file back");
-    let size = claim.size();
+pub(super) fn prove(new: &File, repair_target: &RepairTarget, stop: &AtomicBool) -> Result<(), LeftReason> {
+    let failed = || LeftReason::io("read back the repaired file");
+    let size = repair_target.size();
     cache::drop_range(new, ByteRange::between(0, size)).map_err(failed())?;
     let file = reopen_source(new, false).map_err(failed())?;
     let alignment = if size > 0 { direct::probe_read(&file).map_err(failed())? } else { None };
     let mut buffer = AlignedBuffer::new(BLOCK_BYTES).map_err(failed())?;
     let mut wholes: Vec<Hasher> =
-        claim.digests().iter().map(|digest| Hasher::new(digest.algorithm())).collect();
-    let mut pieces = claim.pieces().into_iter();
+        repair_target.digests().iter().map(|digest| Hasher::new(digest.algorithm())).collect();
+    let mut pieces = repair_target.pieces().into_iter();
     let mut open = pieces.next().map(|piece| (piece, piece.hasher()));
     let mut at = 0;
     while at < size {
         if stop.load(Ordering::Relaxed) {
-            return Err(Why::Stopped);
+            return Err(LeftReason::Stopped);
         }
         let read = match alignment {
             Some(alignment) => direct::read_at(&file, at, &mut buffer, alignment),
@@ -294,7 +297,7 @@ pub(super) fn prove(new: &File, claim: &Claim, stop: &AtomicBool) -> Result<(), 
         };
         let got = (read.map_err(failed())? as u64).min(size - at);
         if got == 0 {
-            return Err(Why::StillWrong(ByteRange::between(at, size)));
+            return Err(LeftReason::StillWrong(ByteRange::between(at, size)));
         }
         let bytes = &buffer[..got as usize];
         wholes.iter_mut().for_each(|whole| whole.update(bytes));
@@ -309,12 +312,12 @@ pub(super) fn prove(new: &File, claim: &Claim, stop: &AtomicBool) -> Result<(), 
             } else if piece.is_proven_by(hasher) {
                 open = pieces.next().map(|piece| (piece, piece.hasher()));
             } else {
-                return Err(Why::StillWrong(piece.range));
+                return Err(LeftReason::StillWrong(piece.range));
             }
         }
         at += got;
     }
     let is_right =
-        wholes.into_iter().map(Hasher::finish).zip(claim.digests()).all(|(ours, said)| ours == *said);
-    if is_right { Ok(()) } else { Err(Why::StillWrong(ByteRange::between(0, size))) }
+        wholes.into_iter().map(Hasher::finish).zip(repair_target.digests()).all(|(ours, said)| ours == *said);
+    if is_right { Ok(()) } else { Err(LeftReason::StillWrong(ByteRange::between(0, size))) }
 }

@@ -3,10 +3,10 @@
 //! data is stored in a separate directory ([`super::staging`]) and serves as one more replica: the
 //! waybill decides which bytes are intact.
 
-use super::claim::Claim;
 use super::places::Replica;
+use super::repair_target::RepairTarget;
 use super::staging::Staging;
-use super::{Done, Repair, RepairError, RepairReport, RepairTally, Why, claim};
+use super::{Done, LeftReason, Repair, RepairError, RepairObserver, RepairTally, repair_target};
 use crate::copy::quote;
 use crate::sum::{Counters, reason};
 use crate::transfer::{Parts, Tally};
@@ -35,7 +35,7 @@ pub enum ReplicaAt {
 
 /// Request to another host.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct ReplicaRequest<'a> {
     /// Missing ranges, by paths below the replica.
     pub parts: Arc<Parts>,
     /// Object size of the transfer; each object is sent as a whole or not at all.
@@ -50,7 +50,7 @@ pub struct Asked<'a> {
 /// Response to a request. It says nothing about the correctness of the bytes, which the waybill
 /// decides.
 #[derive(Clone, Debug, Default)]
-pub struct Answered {
+pub struct ReplicaResponse {
     /// Messages to the user about data that was not received.
     pub notes: Vec<String>,
     /// Reason why the replica could not be reached, or failed before its end.
@@ -63,13 +63,13 @@ pub struct Answered {
 pub trait Remotes {
     /// Makes the replica of this number send the requested data. Returns soon after a stop of the
     /// repair.
-    fn fetch(&self, replica: usize, asked: &Asked<'_>) -> Answered;
+    fn fetch(&self, replica: usize, asked: &ReplicaRequest<'_>) -> ReplicaResponse;
 }
 
 /// Reaches no host.
 impl Remotes for () {
-    fn fetch(&self, _: usize, _: &Asked<'_>) -> Answered {
-        Answered { broken: Some("no other host can be reached".to_owned()), ..Answered::default() }
+    fn fetch(&self, _: usize, _: &ReplicaRequest<'_>) -> ReplicaResponse {
+        ReplicaResponse { broken: Some("cannot reach other hosts".to_owned()), ..ReplicaResponse::default() }
     }
 }
 
@@ -77,7 +77,7 @@ impl Remotes for () {
 pub(super) type Wanted = HashMap<Vec<u8>, Verdict>;
 
 /// Work that a round leaves to the next rounds.
-struct Later {
+struct DeferredWork {
     wanted: Wanted,
     /// Bytes that no replica had so far.
     parts: Parts,
@@ -85,16 +85,16 @@ struct Later {
     object: ObjectSize,
 }
 
-impl Later {
-    fn new() -> Later {
-        Later { wanted: Wanted::new(), parts: Parts::default(), object: ObjectSize::DEFAULT }
+impl DeferredWork {
+    fn new() -> DeferredWork {
+        DeferredWork { wanted: Wanted::new(), parts: Parts::default(), object: ObjectSize::DEFAULT }
     }
 
-    fn add(&mut self, claim: &Claim, lost: &[ByteRange], verdict: Verdict) {
-        let path = &claim.entry.path;
+    fn add(&mut self, repair_target: &RepairTarget, lost: &[ByteRange], verdict: Verdict) {
+        let path = &repair_target.entry.path;
         self.parts.add(path, lost);
         self.wanted.insert(path.as_bytes().to_vec(), verdict);
-        self.object = self.object.min(claim.object());
+        self.object = self.object.min(repair_target.object());
     }
 }
 
@@ -106,7 +106,7 @@ impl Repair<'_> {
         mut here: Vec<Option<Replica>>,
         staging: &mut Option<Staging>,
         tally: &mut RepairTally,
-        report: &mut dyn RepairReport,
+        report: &mut dyn RepairObserver,
     ) -> Result<(), RepairError> {
         let settings = self.settings;
         let given = &settings.replicas[..];
@@ -148,32 +148,32 @@ impl Repair<'_> {
         &mut self,
         wanted: &Wanted,
         tally: &mut RepairTally,
-        report: &mut dyn RepairReport,
-    ) -> Result<Later, RepairError> {
-        let mut later = Later::new();
+        report: &mut dyn RepairObserver,
+    ) -> Result<DeferredWork, RepairError> {
+        let mut later = DeferredWork::new();
         let settings = self.settings;
-        let gone_through = claim::each(
+        let gone_through = repair_target::each(
             || settings.reader(),
             wanted,
-            |claim| {
+            |repair_target| {
                 if self.is_stopped() {
                     return;
                 }
-                let path = &claim.entry.path;
+                let path = &repair_target.entry.path;
                 let Some(verdict) = wanted.get(path.as_bytes()) else { return };
-                let is_name =
-                    verdict.kind == VerdictKind::Missing && !matches!(claim.entry.kind, Kind::File(_));
+                let is_name = verdict.kind == VerdictKind::Missing
+                    && !matches!(repair_target.entry.kind, Kind::File(_));
                 if is_name && !self.is_last_round {
                     later.wanted.insert(path.as_bytes().to_vec(), verdict.clone());
                     return;
                 }
-                let (outcome, verdict) = self.settle(&claim, verdict, report);
+                let (outcome, verdict) = self.settle(&repair_target, verdict, report);
                 match &outcome.done {
-                    Done::Left(Why::Stopped) => return,
-                    Done::Left(Why::NoSource { lost, .. }) if !self.is_last_round => {
-                        return later.add(&claim, lost, verdict);
+                    Done::Left(LeftReason::Stopped) => return,
+                    Done::Left(LeftReason::NoSource { lost, .. }) if !self.is_last_round => {
+                        return later.add(&repair_target, lost, verdict);
                     }
-                    Done::Left(Why::NoSource { .. } | Why::NotAsked(_))
+                    Done::Left(LeftReason::NoSource { .. } | LeftReason::NotAsked(_))
                         if !self.is_final && self.is_several_entries(path) =>
                     {
                         later.wanted.insert(path.as_bytes().to_vec(), verdict);
@@ -200,10 +200,10 @@ impl Repair<'_> {
     fn ask(
         &mut self,
         (number, id): (usize, &[u8]),
-        mut later: Later,
+        mut later: DeferredWork,
         staging: &mut Option<Staging>,
         tally: &mut RepairTally,
-        report: &mut dyn RepairReport,
+        report: &mut dyn RepairObserver,
     ) -> Result<Wanted, RepairError> {
         let settings = self.settings;
         let base = settings.staging.as_ref().unwrap_or(&settings.root);
@@ -217,7 +217,7 @@ impl Repair<'_> {
             Err(error) => {
                 let reason = reason(&error);
                 let why =
-                    format!("what it sends can't stand in {}: {reason}; say --staging DIR", quote(base));
+                    format!("cannot store received data in {}: {reason}; use --staging DIR", quote(base));
                 report.unreached(number, &why);
                 tally.unreached += 1;
                 return Ok(later.wanted);
@@ -227,16 +227,16 @@ impl Repair<'_> {
         if place.was_there {
             later = self.round(&later.wanted, tally, report)?;
         }
-        let Later { wanted, parts, object } = later;
+        let DeferredWork { wanted, parts, object } = later;
         if parts.is_empty() || self.is_stopped() {
             return Ok(wanted);
         }
         report.asks(number, parts.files(), parts.bytes());
         let counts = Tally::default();
-        let asked = Asked { parts: Arc::new(parts), object, into: &place.path, tally: &counts };
+        let asked = ReplicaRequest { parts: Arc::new(parts), object, into: &place.path, tally: &counts };
         let answered = counted(&counts, self.counters, || self.remotes.fetch(number, &asked));
         tally.received += answered.received;
-        answered.notes.iter().for_each(|note| report.heard(number, note));
+        answered.notes.iter().for_each(|note| report.replica_note(number, note));
         if let Some(why) = answered.broken.filter(|_| !self.is_stopped()) {
             report.unreached(number, &why);
             tally.unreached += 1;
@@ -249,7 +249,7 @@ impl Repair<'_> {
     }
 }
 
-impl Claim {
+impl RepairTarget {
     /// Returns the object size for a transfer of the file: the recorded one, or the minimum if the
     /// waybill has leaves.
     fn object(&self) -> ObjectSize {

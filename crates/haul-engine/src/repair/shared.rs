@@ -5,9 +5,9 @@
 //! the root to another. Bytes that are wrong under one name may then be right under the other, and
 //! may exist nowhere else.
 
-use super::places::Spot;
+use super::places::NameAt;
 use super::rounds::Wanted;
-use super::{Repair, Why, rebuild};
+use super::{LeftReason, Repair, rebuild};
 use haul_log::waybill::{Entry, Kind, ReadError, Reader, Record, RelPath};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{Follow, Stat};
@@ -49,7 +49,7 @@ pub(super) fn find<R: BufRead>(
 
 /// Returns the device and inode of the file at a path; `None` if it is not a regular file.
 fn identity(root: &OwnedFd, path: &RelPath) -> Option<(u64, u64)> {
-    Spot::of(root, path).and_then(|spot| spot.open()).ok().map(|(_, facts)| facts.identity())
+    NameAt::of(root, path).and_then(|name_at| name_at.open()).ok().map(|(_, facts)| facts.identity())
 }
 
 impl Repair<'_> {
@@ -61,15 +61,15 @@ impl Repair<'_> {
     /// Links the further names of an entry to its repaired file, which replaced the file `old` under the first name alone.
     ///
     /// # Errors
-    /// [`Why::Io`]: names before the one that failed are linked.
-    pub(super) fn link_again(&self, entry: &Entry, spot: &Spot, old: &Stat) -> Result<(), Why> {
+    /// [`LeftReason::Io`]: names before the one that failed are linked.
+    pub(super) fn link_again(&self, entry: &Entry, name_at: &NameAt, old: &Stat) -> Result<(), LeftReason> {
         let entries = self.shared.get(&old.identity()).map_or(&[][..], Vec::as_slice);
         let is_further = |other: &&Entry| matches!(&other.kind, Kind::Same { first } if *first == entry.path);
         for other in entries.iter().filter(is_further) {
-            let there = Spot::of(self.root, &other.path).map_err(Why::place)?;
+            let there = NameAt::of(self.root, &other.path).map_err(LeftReason::place)?;
             let found = stat_at(&there.place, there.name.as_c_str(), Follow::No);
             if found.is_ok_and(|found| found.identity() == old.identity()) {
-                rebuild::link_over(spot, &there)?;
+                rebuild::link_over(name_at, &there)?;
             }
         }
         Ok(())
@@ -79,9 +79,14 @@ impl Repair<'_> {
     /// overwritten in place.
     ///
     /// # Errors
-    /// Returns [`Why::OneName`] if both entries are the same name, so that it must not be replaced
+    /// Returns [`LeftReason::OneName`] if both entries are the same name, so that it must not be replaced
     /// either.
-    pub(super) fn is_another(&self, entry: &Entry, spot: &Spot, file: &Stat) -> Result<bool, Why> {
+    pub(super) fn is_another(
+        &self,
+        entry: &Entry,
+        name_at: &NameAt,
+        file: &Stat,
+    ) -> Result<bool, LeftReason> {
         let entries = self.shared.get(&file.identity()).map_or(&[][..], Vec::as_slice);
         let mut is_another = false;
         for other in entries.iter().filter(|other| other.path != entry.path) {
@@ -89,15 +94,15 @@ impl Repair<'_> {
                 continue;
             }
             // The other name may refer to another file after a repair.
-            let Ok(there) = Spot::of(self.root, &other.path) else { continue };
-            let is_here = |there: &Spot| stat_at(&there.place, there.name.as_c_str(), Follow::No);
+            let Ok(there) = NameAt::of(self.root, &other.path) else { continue };
+            let is_here = |there: &NameAt| stat_at(&there.place, there.name.as_c_str(), Follow::No);
             if !is_here(&there).is_ok_and(|found| found.identity() == file.identity()) {
                 continue;
             }
             let [here, there_place] =
-                [&spot.place, &there.place].map(|place| stat_fd(place).map(|found| found.identity()));
-            if spot.name == there.name && matches!((here, there_place), (Ok(a), Ok(b)) if a == b) {
-                return Err(Why::OneName(other.path.clone()));
+                [&name_at.place, &there.place].map(|place| stat_fd(place).map(|found| found.identity()));
+            if name_at.name == there.name && matches!((here, there_place), (Ok(a), Ok(b)) if a == b) {
+                return Err(LeftReason::OneName(other.path.clone()));
             }
             is_another = true;
         }

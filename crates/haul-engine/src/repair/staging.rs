@@ -134,7 +134,7 @@ impl Staging {
             }
             let facts = stat_fd(&dir)?;
             match stat_at(&base, name.as_c_str(), Follow::No) {
-                Ok(now) if now.is_still(&facts) => {}
+                Ok(now) if now.is_same_file(&facts) => {}
                 // The directory was removed before it was locked.
                 _ => continue,
             }
@@ -154,8 +154,9 @@ impl Staging {
 /// empty directory. The marker contains the inode number, so that a copy in a user's data is not
 /// treated as a staging directory.
 fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
-    let text =
-        format!("What 'haul repair' fetched from other hosts. The next repair removes it.\ninode {ino}\n");
+    let text = format!(
+        "Data that 'haul repair' received from other hosts. The next repair removes it.\ninode {ino}\n"
+    );
     let found = match open_entry_at(dir, MARK) {
         Ok(mark) if stat_fd(&mark)?.kind == FileKind::Regular => {
             let mut found = vec![0; MARK_BYTES];
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn each_repair_has_its_own_and_removes_it() {
+    fn each_repair_uses_and_removes_its_own_directory() {
         let (home, base) = bed();
         let one = Staging::open(&base).unwrap();
         let other = Staging::open(&base).unwrap();
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_taken_up_by_the_next_or_removed() {
+    fn leftover_staging_directory_is_reused_or_swept() {
         let (home, base) = bed();
         let left = Staging::open(&base).unwrap();
         let place = left.place(b"host").unwrap();
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_was_not_written_to_its_end_is_written_again() {
+    fn incomplete_marker_is_rewritten() {
         let (home, base) = bed();
         for begun in [None, Some(""), Some("What 'haul")] {
             let dir = home.path().join(".haul-fetched-0");
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_of_the_name_is_entered_or_removed() {
+    fn foreign_entries_with_the_name_are_neither_used_nor_removed() {
         let (home, base) = bed();
         let at = |number: u32| home.path().join(format!(".haul-fetched-{number}"));
         fs::write(at(0), "a file").unwrap();

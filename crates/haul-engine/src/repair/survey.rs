@@ -1,8 +1,8 @@
 //! Survey of a file: its damaged pieces, and the replicas that have them intact.
 
-use super::claim::{Claim, Piece};
 use super::places::Replica;
-use super::{Mended, Why};
+use super::repair_target::{Piece, RepairTarget};
+use super::{LeftReason, RepairedRange};
 use haul_model::ByteRange;
 use haul_sys::{Stat, cache, transfer};
 use std::io;
@@ -36,12 +36,13 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Opens the files of the available replicas; the others keep their numbers.
-    pub(super) fn of(claim: &Claim, replicas: &[Option<Replica>]) -> Sources {
-        let open = |replica: &Option<Replica>| match replica.as_ref().map(|it| it.file(&claim.entry.path)) {
-            Some(Ok(found)) => (found, None),
-            Some(Err(error)) => (None, Some(error)),
-            None => (None, None),
-        };
+    pub(super) fn of(repair_target: &RepairTarget, replicas: &[Option<Replica>]) -> Sources {
+        let open =
+            |replica: &Option<Replica>| match replica.as_ref().map(|it| it.file(&repair_target.entry.path)) {
+                Some(Ok(found)) => (found, None),
+                Some(Err(error)) => (None, Some(error)),
+                None => (None, None),
+            };
         let fetched = replicas.iter().map(|replica| replica.as_ref().is_some_and(|it| it.is_fetched));
         let (files, unread) = replicas.iter().map(open).unzip();
         Sources { files, unread, fetched: fetched.collect(), last: 0 }
@@ -90,25 +91,25 @@ impl Sources {
 /// pieces.
 ///
 /// # Errors
-/// Returns [`Why::Stopped`] if the repair was stopped.
+/// Returns [`LeftReason::Stopped`] if the repair was stopped.
 pub(super) fn survey(
-    claim: &Claim,
+    repair_target: &RepairTarget,
     old: Option<&(OwnedFd, Stat)>,
     suspect: &[ByteRange],
     sources: &mut Sources,
     stop: &AtomicBool,
-) -> Result<Survey, Why> {
+) -> Result<Survey, LeftReason> {
     let mut survey = Survey::default();
     let mut buffer = vec![0; BLOCK_BYTES];
-    for object in claim.pieces() {
+    for object in repair_target.pieces() {
         let is_suspect = |range: &ByteRange| range.intersect(object.range).is_some();
         if old.is_some() && !suspect.is_empty() && !suspect.iter().any(is_suspect) {
             join(&mut survey.kept, object.range);
             continue;
         }
-        for piece in claim.finer(object) {
+        for piece in repair_target.finer(object) {
             if stop.load(Ordering::Relaxed) {
-                return Err(Why::Stopped);
+                return Err(LeftReason::Stopped);
             }
             // Unreadable bytes count as lost; a replica may have them.
             let is_right = |(file, facts): &(OwnedFd, Stat)| {
@@ -130,14 +131,14 @@ pub(super) fn survey(
 impl Survey {
     /// Returns the replaced ranges with their replicas; adjacent ranges from one replica are
     /// joined.
-    pub(super) fn mended(&self) -> Vec<Mended> {
-        let mut joined: Vec<Mended> = Vec::new();
+    pub(super) fn mended(&self) -> Vec<RepairedRange> {
+        let mut joined: Vec<RepairedRange> = Vec::new();
         for (piece, replica) in self.mended.iter().filter(|(piece, _)| !piece.range.is_empty()) {
             match joined.last_mut() {
                 Some(last) if last.range.end == piece.range.start && last.replica == *replica => {
                     last.range.end = piece.range.end;
                 }
-                _ => joined.push(Mended { range: piece.range, replica: *replica }),
+                _ => joined.push(RepairedRange { range: piece.range, replica: *replica }),
             }
         }
         joined

@@ -13,9 +13,9 @@ use std::path::Path;
 
 /// Test double that records the events.
 #[derive(Default)]
-struct Ear(Vec<(String, String, Vec<ByteRange>)>);
+struct RecordingObserver(Vec<(String, String, Vec<ByteRange>)>);
 
-impl RepairReport for Ear {
+impl RepairObserver for RecordingObserver {
     fn settled(&mut self, outcome: &Outcome) {
         let ranges = outcome.mended.iter().map(|mended| mended.range).collect();
         self.0.push((outcome.path.to_string(), format!("{:?}", outcome.done), ranges));
@@ -105,7 +105,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn exactly_the_damaged_pieces_are_mended_from_replicas_that_complement_each_other(
+    fn only_damaged_pieces_are_repaired_from_complementary_replicas(
         len in 1_u64..700_000,
         leaves in any::<bool>(),
         hurt in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
@@ -137,7 +137,7 @@ proptest! {
         let path = dir.path().join("root/f");
         fs::write(&path, &damaged).unwrap();
         set_time(&path, moment);
-        let mut ear = Ear::default();
+        let mut ear = RecordingObserver::default();
         let stop = AtomicBool::new(false);
         let tally = repair(&settings(dir.path()), &(), &mut ear, &Counters::new(), &stop).unwrap();
         prop_assert_eq!((tally.repaired, tally.left), (1, 0), "{:?}", ear.0);

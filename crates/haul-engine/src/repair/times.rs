@@ -1,8 +1,8 @@
 //! Modification times of directories in which a repair created or replaced names: they match the
 //! waybill again.
 
-use super::places::{Spot, split};
-use super::{Done, Outcome, Repair, RepairError, RepairReport};
+use super::places::{NameAt, split};
+use super::{Done, Outcome, Repair, RepairError, RepairObserver};
 use haul_log::waybill::{Kind, Record};
 use haul_sys::metadata::{self, Times};
 use haul_sys::stat::stat_at;
@@ -25,7 +25,7 @@ impl Repair<'_> {
     ///
     /// # Errors
     /// Returns [`RepairError::Refused`] if the waybill can no longer be read.
-    pub(super) fn restore_times(&self, report: &mut dyn RepairReport) -> Result<(), RepairError> {
+    pub(super) fn restore_times(&self, report: &mut dyn RepairObserver) -> Result<(), RepairError> {
         if self.changed.is_empty() {
             return Ok(());
         }
@@ -37,8 +37,8 @@ impl Repair<'_> {
             }
             let mtime = Timespec { sec: entry.mtime.sec, nsec: entry.mtime.nsec };
             let times = Times { atime: None, mtime: Some(mtime) };
-            let set = Spot::of(self.root, &entry.path).and_then(|spot| {
-                let (place, name) = (&spot.place, spot.name.as_c_str());
+            let set = NameAt::of(self.root, &entry.path).and_then(|name_at| {
+                let (place, name) = (&name_at.place, name_at.name.as_c_str());
                 // A link in the place of a directory is not what the waybill means.
                 match stat_at(place, name, Follow::No)?.kind {
                     FileKind::Directory => metadata::set_times_at(place, name, times),

@@ -13,12 +13,12 @@ use thiserror::Error;
 
 /// Reason why a name was left unchanged.
 #[derive(Debug, Error)]
-pub enum Why {
+pub enum LeftReason {
     /// The entry has visible changes, which may be intended.
     #[error("{0}{hint}", hint = hint(*.0))]
     Modified(Change),
     /// No replica has these bytes as recorded.
-    #[error("no replica has the right bytes {}{}", list(.lost), unread_too(.unread))]
+    #[error("no replica has the correct bytes {}{}", list(.lost), unread_too(.unread))]
     NoSource {
         /// The missing ranges.
         lost: Vec<ByteRange>,
@@ -27,53 +27,53 @@ pub enum Why {
         unread: Vec<(OsString, io::Error)>,
     },
     /// No replica on this host has these bytes, and a dry run asks no other host.
-    #[error("no replica of this host has the right bytes {}, and a dry run asks no other host", list(.0))]
+    #[error("no replica on this host has the correct bytes {}, and a dry run does not ask other hosts", list(.0))]
     NotAsked(Vec<ByteRange>),
     /// The waybill has no digest that this program can compute.
-    #[error("the waybill has no digest of it")]
+    #[error("the waybill has no digest of the file")]
     NoDigest,
     /// Several names refer to a modified file; the change may be intended under another name.
-    #[error("it has {0} names, and would change under all of them; --in-place does that")]
+    #[error("the file has {0} names and would change under all of them; use --in-place to repair it")]
     Names(u64),
     /// Its name is also the name of another entry, through a link to a directory, and that entry
     /// has different contents.
-    #[error("its name leads to {} of the waybill too, which has other bytes", quote(OsStr::from_bytes(.0.as_bytes())))]
+    #[error("the path also resolves to {}, an entry of the waybill with different contents", quote(OsStr::from_bytes(.0.as_bytes())))]
     OneName(RelPath),
     /// There is no space for a second file of this size, in bytes, next to it.
     #[error(
-        "no room for a repaired copy of {} beside it: {}; free some, or repair it --in-place, which needs \
-         room for the damaged bytes alone", format_size(*.0), reason(.1)
+        "cannot write a repaired copy of {} next to the file: {}; free space, or use --in-place, which needs \
+         space only for the damaged bytes", format_size(*.0), reason(.1)
     )]
     NoRoom(u64, #[source] io::Error),
     /// An in-place repair was interrupted, and this is a dry run.
-    #[error("a repair in place of it was cut off; without --dry-run that is finished or undone first")]
+    #[error("an in-place repair was interrupted; to finish or undo it, run without --dry-run")]
     CutOff,
     /// An in-place repair failed, and its writes could not be undone.
     #[error(
-        "{0}; and what stood there could not be put back: {1}. The journal beside it keeps that, and the next \
-         repair puts it back"
+        "{0}; cannot restore the previous bytes: {1}; the journal next to the file keeps them, and the next \
+         repair restores them"
     )]
-    HalfDone(Box<Why>, Box<Why>),
+    HalfDone(Box<LeftReason>, Box<LeftReason>),
     /// The restored bytes differ when they are read back.
-    #[error("bytes {0} are other ones when they are read back: the storage does not keep what it is given")]
+    #[error("read-back of the restored bytes {0} differs: the storage device corrupts data")]
     NotPutBack(ByteRange),
     /// The journal of an in-place repair cannot be used.
-    #[error("the journal of a repair in place that was cut off: {0}")]
+    #[error("cannot read the journal of an interrupted in-place repair: {0}")]
     Journal(#[source] JournalFlaw),
     /// The journal belongs to a file that had this name before.
     #[error(
-        "the journal of a repair in place that was cut off is about another file, which had this name; remove \
-         the journal if that file is of no use any more"
+        "the journal of an interrupted in-place repair belongs to another file that had this name; remove \
+         the journal if that file is no longer needed"
     )]
     OthersJournal,
     /// The damaged ranges contain bytes that no repair wrote.
     #[error(
-        "a repair in place of it was cut off, and some of the bytes there are neither those from before nor the \
-         repaired ones: somebody wrote to it since. Remove the journal if it is to stay as it is"
+        "cannot finish or undo an interrupted in-place repair: the file was modified since; \
+         remove the journal to keep the current contents"
     )]
     Foreign,
     /// The entry is not a file, a directory, a symbolic link or a hard link.
-    #[error("devices, pipes and sockets are not made anew")]
+    #[error("haul does not recreate devices, pipes and sockets")]
     Special,
     /// The entry cannot be examined.
     #[error("{0}")]
@@ -90,21 +90,19 @@ pub enum Why {
         source: io::Error,
     },
     /// Metadata of the file cannot be copied to the repaired one.
-    #[error("cannot carry over what belongs to it: {0}")]
+    #[error("cannot copy the metadata to the repaired file: {0}")]
     Attribute(String),
     /// The written bytes differ when they are read back: the storage device corrupts data.
-    #[error(
-        "the repaired file was not right when it was read back, in bytes {0}: the storage does not keep what it is given"
-    )]
+    #[error("read-back of the repaired file differs in bytes {0}: the storage device corrupts data")]
     StillWrong(ByteRange),
     /// A replica returned different bytes for the second read.
-    #[error("a replica changed while bytes {0} were taken from it; repair again")]
+    #[error("a replica changed while bytes {0} were copied from it; run the repair again")]
     ReplicaChanged(ByteRange),
     /// The file changed during the repair.
-    #[error("it changed while it was repaired; repair again")]
+    #[error("the file changed during the repair; run the repair again")]
     ChangedMeanwhile,
     /// Another repair holds the file.
-    #[error("another repair is at work on it")]
+    #[error("another repair holds the file; wait for it to finish")]
     Busy,
     /// A signal stopped the repair.
     #[error("interrupted")]
@@ -119,7 +117,7 @@ pub enum RepairError {
     Verify(#[from] VerifyError),
     /// The waybill has this number of flaws, so its contents are not reliable.
     #[error(
-        "{}: the waybill is damaged (flaws: {}); nothing was repaired. Repair by a copy of it that is whole",
+        "{}: the waybill is damaged (flaws: {}); nothing was repaired; use an intact copy of the waybill",
         quote(.0), .1
     )]
     Flawed(OsString, u64),
@@ -134,40 +132,40 @@ pub enum RepairError {
     Root(OsString, #[source] io::Error),
     /// No name of the waybill exists below the root.
     #[error(
-        "none of the waybill's names is in {}; they are relative to ROOT; nothing was repaired. To have a whole copy made, use \
+        "no name of the waybill exists in {}; names are relative to ROOT; nothing was repaired; to create a complete copy, use \
          haul cp", quote(.0)
     )]
     NoName(OsString),
     /// The directory for replaced bytes cannot be created or opened.
-    #[error("cannot open {} to keep what is damaged: {}; nothing was repaired", quote(.0), reason(.1))]
+    #[error("cannot open directory {} for replaced bytes: {}; nothing was repaired", quote(.0), reason(.1))]
     Keep(OsString, #[source] io::Error),
 }
 
-impl Why {
+impl LeftReason {
     /// Returns a function that wraps the error of a failed action.
-    pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Why {
-        move |source| Why::Io { action, source }
+    pub(super) fn io(action: &'static str) -> impl FnOnce(io::Error) -> LeftReason {
+        move |source| LeftReason::Io { action, source }
     }
 
-    /// Converts an out-of-space error to [`Why::NoRoom`], for a file of `size` bytes.
-    pub(super) fn or_no_room(self, size: u64) -> Why {
+    /// Converts an out-of-space error to [`LeftReason::NoRoom`], for a file of `size` bytes.
+    pub(super) fn or_no_room(self, size: u64) -> LeftReason {
         const ENOSPC: i32 = 28;
         const EDQUOT: i32 = 122;
         match self {
-            Why::Io { source, .. } if matches!(source.raw_os_error(), Some(ENOSPC | EDQUOT)) => {
-                Why::NoRoom(size, source)
+            LeftReason::Io { source, .. } if matches!(source.raw_os_error(), Some(ENOSPC | EDQUOT)) => {
+                LeftReason::NoRoom(size, source)
             }
             why => why,
         }
     }
 
     /// Creates the error for a path that cannot be resolved.
-    pub(super) fn place(error: io::Error) -> Why {
+    pub(super) fn place(error: io::Error) -> LeftReason {
         const EXDEV: i32 = 18;
         const ELOOP: i32 = 40;
-        Why::Place(match error.raw_os_error() {
+        LeftReason::Place(match error.raw_os_error() {
             Some(EXDEV | ELOOP) => Change::LeadsOut.to_string(),
-            _ => format!("cannot reach it: {}", reason(&error)),
+            _ => format!("cannot resolve the path: {}", reason(&error)),
         })
     }
 }
@@ -175,15 +173,16 @@ impl Why {
 fn hint(change: Change) -> &'static str {
     match change {
         Change::Size { .. } | Change::Bytes | Change::WhileRead => {
-            "; somebody may have meant it (--modified repairs it all the same)"
+            "; the change may be intended; use --modified to repair the file anyway"
         }
         _ => "",
     }
 }
 
 fn unread_too(replicas: &[(OsString, io::Error)]) -> String {
-    let told =
-        replicas.iter().map(|(name, why)| format!("; {} can't be read there: {}", quote(name), reason(why)));
+    let told = replicas
+        .iter()
+        .map(|(name, why)| format!("; cannot read the file in {}: {}", quote(name), reason(why)));
     told.collect()
 }
 

@@ -19,14 +19,14 @@ const RSA_BYTES_MIN: usize = 256;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum KeyFault {
     /// The type of the key, or its signature algorithm, is not supported.
-    #[error("is of the kind {0}, which does not sign here")]
+    #[error("unsupported key type {0}")]
     Signs(String),
-    #[error("signatures of the kind {0} are not verified here")]
+    #[error("unsupported signature type {0}")]
     Verifies(String),
-    #[error("its RSA key has fewer than 2,048 bits")]
+    #[error("RSA key of fewer than 2,048 bits")]
     Weak,
     /// The private and the public part of the key do not match.
-    #[error("is damaged")]
+    #[error("damaged key")]
     Damaged,
 }
 

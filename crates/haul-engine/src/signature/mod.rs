@@ -39,7 +39,7 @@ const SIGNERS_BYTES_MAX: u64 = 16 << 20;
 
 /// Requirements for a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Demand {
+pub struct SignatureRequirements {
     /// List of allowed signers in the format of `ssh-keygen`, or a public key.
     pub signers: OsString,
     /// Required identity of the signer; `None` accepts every signer in the list.
@@ -73,7 +73,7 @@ pub enum SignatureError {
         source: io::Error,
     },
     /// A file is larger than any file of its kind.
-    #[error("{} is longer than {limit} bytes: it is no {what}", quote(path))]
+    #[error("cannot use {} as {what}: longer than {limit} bytes", quote(path))]
     Long {
         /// Path of the file.
         path: OsString,
@@ -84,7 +84,7 @@ pub enum SignatureError {
     },
     /// There is no signature.
     #[error(
-        "there is no signature {}; make one: haul waybill sign --key KEY {}, or name it by --signature",
+        "cannot find signature {}; create one with 'haul waybill sign --key KEY {}', or use --signature",
         quote(path),
         quote(waybill)
     )]
@@ -95,7 +95,10 @@ pub enum SignatureError {
         waybill: OsString,
     },
     /// The file is not a signature.
-    #[error("{} is no SSH signature ({why}); sign anew, or name the right file by --signature", quote(path))]
+    #[error(
+        "{} is not an SSH signature ({why}); sign the waybill again, or use another --signature",
+        quote(path)
+    )]
     NoSignature {
         /// Path of the file.
         path: OsString,
@@ -104,7 +107,7 @@ pub enum SignatureError {
     },
     /// The signature has another namespace.
     #[error(
-        "{}: the signature was made for the namespace '{}', not for '{NAMESPACE}': sign with 'ssh-keygen -Y sign -n {NAMESPACE}'",
+        "{}: the signature is for namespace '{}', not for '{NAMESPACE}'; sign with 'ssh-keygen -Y sign -n {NAMESPACE}'",
         quote(path), found.escape_default()
     )]
     Namespace {
@@ -146,7 +149,7 @@ pub enum SignatureError {
     },
     /// The waybill differs from the signed one.
     #[error(
-        "{} is not what was signed: it was changed since, or {} belongs to another; get the waybill that was signed",
+        "{} differs from the signed waybill: modified since, or {} belongs to another waybill; use the signed waybill",
         quote(waybill),
         quote(path)
     )]
@@ -158,8 +161,8 @@ pub enum SignatureError {
     },
     /// A later job appended to the signed waybill.
     #[error(
-        "{}: a later job appended to it after it was signed: {} covers its first {bytes} bytes (sections: {sections}); \
-         sign it anew, or verify what was signed: head -c {bytes}",
+        "{}: a later job appended to the signed waybill: {} covers its first {bytes} bytes (sections: {sections}); \
+         sign the waybill again, or verify its signed part: head -c {bytes}",
         quote(waybill),
         quote(path)
     )]
@@ -174,11 +177,11 @@ pub enum SignatureError {
         bytes: u64,
     },
     /// The waybill changed after its signature was verified.
-    #[error("{} changed while it was used: no verdict of this run counts; run again", quote(.0))]
+    #[error("{} changed during the run, so its verdicts are invalid; run the command again", quote(.0))]
     Moved(OsString),
     /// This program cannot use the private key, but OpenSSH's own tool can.
     #[error(
-        "{} {why}; ssh-keygen makes the same signature, and asks for a passphrase or the agent: \
+        "cannot sign with {}: {why}; use ssh-keygen, which supports passphrases and the agent: \
          ssh-keygen -Y sign -n {NAMESPACE} -f {} {}",
         quote(key),
         quote(key),
@@ -193,7 +196,7 @@ pub enum SignatureError {
         waybill: OsString,
     },
     /// A signature exists already.
-    #[error("{} is there already; --replace writes a new one in its place", quote(.0))]
+    #[error("{} already exists; use --replace to replace the signature", quote(.0))]
     There(OsString),
 }
 
@@ -217,16 +220,11 @@ pub fn sign(waybill: &OsStr, key: &OsStr) -> Result<(String, String), SignatureE
     let private = PrivateKey::from_openssh(&text).map_err(|_| {
         let is_public = text.starts_with(b"ssh-") || text.starts_with(b"ecdsa-") || text.starts_with(b"sk-");
         unfit(
-            if is_public {
-                "is a public key"
-            } else {
-                "is no private key in OpenSSH's form that can be read here"
-            }
-            .to_owned(),
+            if is_public { "public key" } else { "not a supported private key in OpenSSH format" }.to_owned(),
         )
     })?;
     if private.is_encrypted() {
-        return Err(unfit("is encrypted".to_owned()));
+        return Err(unfit("encrypted key".to_owned()));
     }
     let bytes = Bytes::of(waybill, HashAlg::Sha512)?;
     let message = signed::message(NAMESPACE, &[], &bytes);
@@ -235,7 +233,7 @@ pub fn sign(waybill: &OsStr, key: &OsStr) -> Result<(String, String), SignatureE
     let key = named(&public);
     let text = SshSig::new(public, NAMESPACE, HashAlg::Sha512, signature)
         .and_then(|signature| signature.to_pem(LineEnding::LF))
-        .map_err(|error| unfit(format!("makes a signature without a form: {error}")))?;
+        .map_err(|error| unfit(format!("cannot encode its signature: {error}")))?;
     Ok((text, key))
 }
 
@@ -275,7 +273,7 @@ pub fn write(path: &OsStr, text: &str, replace: bool) -> Result<(), SignatureErr
 ///
 /// # Errors
 /// Returns the [`SignatureError`] that describes why no signature is accepted.
-pub fn check(waybill: &OsStr, demand: &Demand, now: i64) -> Result<Proof, SignatureError> {
+pub fn check(waybill: &OsStr, demand: &SignatureRequirements, now: i64) -> Result<Proof, SignatureError> {
     let path = demand.signature.clone().unwrap_or_else(|| beside(waybill));
     let signature = open(&path, waybill)?;
     if signature.namespace() != NAMESPACE {
@@ -344,12 +342,12 @@ fn open(path: &OsStr, waybill: &OsStr) -> Result<SshSig, SignatureError> {
 /// Decodes a signature. The error is a message for the user.
 fn decode(text: &[u8]) -> Result<SshSig, String> {
     let signature = SshSig::from_pem(text).map_err(|error| {
-        let why = "it was made with a certificate, and only keys themselves are read";
+        let why = "made with a certificate; only plain keys are supported";
         if is_by_certificate(text) { why.to_owned() } else { error.to_string() }
     })?;
     // The crate accepts lower versions, and the signature does not cover its own version.
     if signature.version() != SshSig::VERSION {
-        return Err(format!("its version is {}", signature.version()));
+        return Err(format!("unsupported version {}", signature.version()));
     }
     // The crate does not check all lengths for consistency. A valid signature has exactly one
     // encoding, so compare the input with it.
@@ -357,7 +355,7 @@ fn decode(text: &[u8]) -> Result<SshSig, String> {
     let (found, meant): (Vec<u8>, Option<Vec<u8>>) =
         (letters(text), signature.to_pem(LineEnding::LF).ok().map(|text| letters(text.as_bytes())));
     if meant != Some(found) {
-        return Err("its parts contradict each other".to_owned());
+        return Err("inconsistent parts".to_owned());
     }
     Ok(signature)
 }
@@ -376,7 +374,7 @@ fn is_by_certificate(text: &[u8]) -> bool {
 ///
 /// # Errors
 /// Returns the reason why the text is not a signature.
-pub fn look_at(text: &[u8]) -> Result<String, String> {
+pub fn key_fingerprint(text: &[u8]) -> Result<String, String> {
     decode(text).map(|signature| named(signature.public_key()))
 }
 

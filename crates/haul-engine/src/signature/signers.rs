@@ -58,15 +58,15 @@ pub struct SignersFault {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// No line has the key.
-    #[error("no line of the list of signers has this key")]
+    #[error("the list of signers does not contain the key")]
     NotListed,
     /// No line has the key, but some lines have authorities that certify keys.
     #[error(
-        "no line of the list of signers has this key, and certificates (cert-authority) are not followed: list the key itself"
+        "the list of signers does not contain the key, and certificates (cert-authority) are not supported; list the key itself"
     )]
     Authority,
     /// The key is listed for other names.
-    #[error("line {line} has this key, and not for '{}'", identity.escape_default())]
+    #[error("line {line} lists the key, but not for '{}'", identity.escape_default())]
     Identity {
         /// Line of the list.
         line: usize,
@@ -74,7 +74,7 @@ pub enum Refusal {
         identity: String,
     },
     /// The key is listed for other namespaces.
-    #[error("line {line} does not let this key sign for the namespace '{}'", super::NAMESPACE)]
+    #[error("line {line} does not allow the namespace '{}' for the key", super::NAMESPACE)]
     Namespace {
         /// Line of the list.
         line: usize,
@@ -86,14 +86,14 @@ pub enum Refusal {
         line: usize,
     },
     /// The key is no longer valid.
-    #[error("line {line}: the key is not valid any more (valid-before)")]
+    #[error("line {line}: the key is no longer valid (valid-before)")]
     NoLonger {
         /// Line of the list.
         line: usize,
     },
     /// The validity depends on the time zone.
     #[error(
-        "line {line}: whether the key is valid today depends on the time zone: write the date in UTC, with a Z at its end"
+        "line {line}: the validity of the key depends on the time zone; write the date in UTC, with a Z at the end"
     )]
     Zone {
         /// Line of the list.
@@ -107,7 +107,7 @@ impl Signers {
         let mut lines = Vec::new();
         for (number, line) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
             let fault = |what: String| SignersFault { line: number, what };
-            let line = std::str::from_utf8(line).map_err(|_| fault("no UTF-8".to_owned()))?.trim();
+            let line = std::str::from_utf8(line).map_err(|_| fault("not UTF-8".to_owned()))?.trim();
             if !line.is_empty() && !line.starts_with('#') {
                 lines.push(Signer::parse(number, line).map_err(fault)?);
             }
@@ -157,23 +157,23 @@ impl Signer {
         if let Ok(key) = PublicKey::from_openssh(text) {
             return Ok(signer(None, key));
         }
-        let (principals, rest) = word(text).ok_or("a quote without its end")?;
+        let (principals, rest) = word(text).ok_or("unterminated quote")?;
         let principals = principals.replace('"', "");
         if principals.is_empty() {
-            return Err("no names of signers".to_owned());
+            return Err("no signer names".to_owned());
         }
         // In a list of known hosts this marker revokes the key; `ssh-keygen` reads it as a name
         // here.
         if principals.starts_with('@') {
             let marker = principals.escape_default();
             return Err(format!(
-                "'{marker}' is a marker of known hosts; leave out keys that are not to count"
+                "'{marker}' is a marker of known_hosts files; remove keys that are not accepted"
             ));
         }
         if let Ok(key) = PublicKey::from_openssh(rest) {
             return Ok(signer(Some(principals), key));
         }
-        let (options, key) = word(rest).ok_or("a quote without its end")?;
+        let (options, key) = word(rest).ok_or("unterminated quote")?;
         let key = PublicKey::from_openssh(key)
             .map_err(|_| "neither a public key nor 'NAMES [OPTIONS] KEY'".to_owned())?;
         let mut signer = signer(Some(principals), key);
@@ -193,9 +193,9 @@ impl Signer {
             ("namespaces", Some(value)) => self.namespaces.replace(value.to_owned()).is_some(),
             ("valid-after", Some(value)) => self.after.replace(When::parse(value)?).is_some(),
             ("valid-before", Some(value)) => self.before.replace(When::parse(value)?).is_some(),
-            _ => return Err(format!("the option '{}' is not known", option.escape_default())),
+            _ => return Err(format!("unknown option '{}'", option.escape_default())),
         };
-        if twice { Err(format!("the option '{name}' stands there twice")) } else { Ok(()) }
+        if twice { Err(format!("duplicate option '{name}'")) } else { Ok(()) }
     }
 
     fn admit(&self, identity: Option<&str>, now: i64) -> Result<(), Refusal> {
@@ -226,7 +226,7 @@ impl When {
     /// Parses `YYYYMMDD[HHMM[SS]][Z]`.
     fn parse(text: &str) -> Result<When, String> {
         let digits = text.strip_suffix('Z').unwrap_or(text);
-        let bad = || format!("'{}' is no date of the form YYYYMMDD[HHMM[SS]][Z]", text.escape_default());
+        let bad = || format!("invalid date '{}'; the format is YYYYMMDD[HHMM[SS]][Z]", text.escape_default());
         if !matches!(digits.len(), 8 | 12 | 14) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(bad());
         }

@@ -67,11 +67,11 @@ fn checked(waybill: &str, signature: &str, signers: &str) -> Result<Proof, Signa
     };
     let (waybill, signers) = (at("w", waybill), at("signers", signers));
     at("w.sig", signature);
-    check(&waybill, &Demand { signers, identity: None, signature: None }, 0)
+    check(&waybill, &SignatureRequirements { signers, identity: None, signature: None }, 0)
 }
 
 #[test]
-fn known_signatures_are_good_and_cover_every_byte() {
+fn known_signatures_are_valid_and_cover_every_byte() {
     for (key, signature) in VECTORS {
         let proof = checked(SIGNED, signature, key).unwrap();
         assert_eq!(proof.signer, None);
@@ -88,7 +88,7 @@ fn known_signatures_are_good_and_cover_every_byte() {
 }
 
 #[test]
-fn no_changed_signature_is_good() {
+fn changed_or_truncated_signatures_are_refused() {
     for (key, signature) in VECTORS {
         let body = signature.find('\n').unwrap() + 1..signature.rfind("\n-").unwrap();
         for at in body {
@@ -104,7 +104,7 @@ fn no_changed_signature_is_good() {
 }
 
 #[test]
-fn what_was_appended_after_signing_is_told_apart_from_change() {
+fn appended_sections_are_distinguished_from_changes() {
     for (key, signature) in VECTORS {
         let longer = format!("{SIGNED}surehaul-waybill 2\nend 2\nsurehaul-waybill 3\n");
         match checked(&longer, signature, key) {
@@ -119,7 +119,7 @@ fn what_was_appended_after_signing_is_told_apart_from_change() {
 }
 
 #[test]
-fn another_key_does_not_count() {
+fn signature_is_valid_for_its_own_key_only() {
     for (one, (_, signature)) in VECTORS.iter().enumerate() {
         for (other, (key, _)) in VECTORS.iter().enumerate() {
             let found = checked(SIGNED, signature, key);
@@ -133,14 +133,14 @@ fn another_key_does_not_count() {
 }
 
 #[test]
-fn a_waybill_that_changes_meanwhile_is_told() {
+fn waybill_changed_after_the_check_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).into_os_string();
     let (key, signature) = VECTORS[0];
     for (name, text) in [("w", SIGNED), ("w.sig", signature), ("signers", key)] {
         fs::write(at(name), text).unwrap();
     }
-    let demand = Demand { signers: at("signers"), identity: None, signature: None };
+    let demand = SignatureRequirements { signers: at("signers"), identity: None, signature: None };
     let proof = check(&at("w"), &demand, 0).unwrap();
     proof.still_holds(&at("w")).unwrap();
     fs::write(at("w"), "surehaul-waybill 1\nend 2\n").unwrap();

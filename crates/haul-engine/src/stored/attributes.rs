@@ -1,6 +1,6 @@
 //! Digests in extended attributes.
 
-use super::Known;
+use super::StoredFileInfo;
 use crate::waybill::moment;
 use haul_log::stored::xrootd::XrootdValue;
 use haul_log::stored::{STORED_BYTES_MAX, Stored, eos, xrootd};
@@ -103,7 +103,7 @@ fn name(piece: usize) -> CString {
 }
 
 /// Sets one attribute for each digest that XRootD supports.
-pub(super) fn set_xrootd(file: &OwnedFd, known: &Known<'_>) -> Result<(), SetError> {
+pub(super) fn set_xrootd(file: &OwnedFd, known: &StoredFileInfo<'_>) -> Result<(), SetError> {
     let mtime = known.facts.mtime.sec;
     let delay = known.now.saturating_sub(mtime).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
     for &digest in known.digests {
@@ -116,7 +116,7 @@ pub(super) fn set_xrootd(file: &OwnedFd, known: &Known<'_>) -> Result<(), SetErr
 
 /// Sets the only value that EOS has for a file. The algorithm name is written first. A value whose
 /// length does not match its algorithm is rejected, so no mixture is accepted.
-pub(super) fn set_eos(file: &OwnedFd, known: &Known<'_>) -> Result<(), SetError> {
+pub(super) fn set_eos(file: &OwnedFd, known: &StoredFileInfo<'_>) -> Result<(), SetError> {
     for &digest in known.digests {
         if let Some(named) = eos::name_of(digest.algorithm()) {
             let old = remove_xattr(Place::file(file), &c_name(eos::VALUE_ATTRIBUTE));
@@ -140,7 +140,7 @@ fn c_name(name: &str) -> CString {
 /// used only if there are no others. The error is a message for the user.
 pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>, String> {
     let unread =
-        |error: io::Error| format!("its stored checksum can't be read: {}", crate::sum::reason(&error));
+        |error: io::Error| format!("cannot read the stored checksum: {}", crate::sum::reason(&error));
     let mut found: Option<Stored> = None;
     for algorithm in xrootd::algorithms() {
         let named = xrootd::name_of(algorithm).unwrap_or_default();

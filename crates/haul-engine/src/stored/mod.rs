@@ -48,7 +48,7 @@ pub struct Store {
 
 /// Data about one file whose digests are stored.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct StoredFileInfo<'a> {
     /// Metadata before the first byte was read.
     pub facts: &'a Stat,
     /// Digests of the whole file.
@@ -63,19 +63,19 @@ pub struct Known<'a> {
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The file cannot be opened again.
-    #[error("no digests were stored: {}", reason(.0))]
+    #[error("cannot store the digests: {}", reason(.0))]
     Open(#[source] io::Error),
     /// The file is no longer the one that was hashed.
-    #[error("no digests were stored: the file changed since it was read; run the command again")]
+    #[error("cannot store the digests: the file changed since it was read; run the command again")]
     Changed,
     /// The file system does not support user attributes.
     #[error(
-        "no digests were stored: this file system keeps no extended attributes; use --store=tree or --waybill"
+        "cannot store the digests: this file system has no extended attributes; use --store=tree or --waybill"
     )]
     NoAttributes,
     /// The digests are too large.
     #[error(
-        "no digests were stored: {bytes} bytes are more than the file system keeps in the attributes of a file (ext4: 4 KiB); \
+        "cannot store the digests: {bytes} bytes exceed the limit of the file system for the attributes of a file (ext4: 4 KiB); \
          choose a larger --object-size, --store=tree or --waybill"
     )]
     NoRoom {
@@ -83,16 +83,16 @@ pub enum StoreError {
         bytes: usize,
     },
     /// An attribute cannot be set.
-    #[error("no digests were stored: {}; an owner who may write to the file can, or use --store=tree", reason(.0))]
+    #[error("cannot store the digests: {}; run as an owner with write permission, or use --store=tree", reason(.0))]
     Attribute(#[source] io::Error),
     /// A file in the hidden directory cannot be written.
-    #[error("no digests were stored in {HIDDEN}: {}", reason(.0))]
+    #[error("cannot store the digests in {HIDDEN}: {}", reason(.0))]
     Tree(#[source] io::Error),
     /// The digests were stored, but may not be durable.
-    #[error("stored digests may not outlast a crash: {}; run the command again", reason(.0))]
+    #[error("the stored digests may not survive a crash: {}; run the command again", reason(.0))]
     Sync(#[source] io::Error),
     /// The hidden directory cannot be created.
-    #[error("cannot make {HIDDEN} in {}: {}; use --store=xattr or --waybill", quote(.0), reason(.1))]
+    #[error("cannot create {HIDDEN} in {}: {}; use --store=xattr or --waybill", quote(.0), reason(.1))]
     Hidden(OsString, #[source] io::Error),
 }
 
@@ -135,7 +135,7 @@ impl Store {
     /// # Errors
     /// Returns a [`StoreError`] if the digests were not stored. The file then has neither new
     /// digests nor old ones that could be mistaken for new.
-    pub fn put(&self, found: &OsStr, path: &RelPath, known: &Known<'_>) -> Result<(), StoreError> {
+    pub fn put(&self, found: &OsStr, path: &RelPath, known: &StoredFileInfo<'_>) -> Result<(), StoreError> {
         let file = open_source_at(CWD, found, Follow::Yes, false).map_err(StoreError::Open)?;
         let now = stat_fd(&file).map_err(StoreError::Open)?;
         let same = now.identity() == known.facts.identity() && now.size == known.facts.size;
@@ -186,7 +186,7 @@ impl Store {
     }
 }
 
-impl Known<'_> {
+impl StoredFileInfo<'_> {
     fn stored(&self) -> Stored {
         let objects = self.objects.filter(|objects| objects.len() > 1).map(|objects| StoredObjects {
             size: objects.size(),
@@ -223,7 +223,7 @@ impl Finder {
         facts: &Stat,
         path: &RelPath,
     ) -> Result<Option<Stored>, String> {
-        let unread = |error: io::Error| format!("its stored digests can't be read: {}", reason(&error));
+        let unread = |error: io::Error| format!("cannot read the stored digests: {}", reason(&error));
         let mut all = Vec::new();
         all.extend(attributes::get(file).map_err(unread)?);
         if let Some(tree) = &self.tree {
@@ -235,7 +235,7 @@ impl Finder {
             let stored = match Stored::decode(&bytes) {
                 Ok(stored) => stored,
                 Err(flaw) => {
-                    flawed.get_or_insert_with(|| format!("its stored digests: {flaw}"));
+                    flawed.get_or_insert_with(|| format!("stored digests: {flaw}"));
                     continue;
                 }
             };

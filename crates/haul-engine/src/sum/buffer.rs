@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_begin_on_a_page_and_are_zero() {
+    fn page_buffers_are_aligned_and_zeroed() {
         for len in [1, 4095, 4096, 4097, 1 << 20, (4 << 20) + 64] {
             let mut buffer = PageBuffer::new(len).unwrap();
             assert_eq!(buffer.len(), len);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn more_bytes_than_addresses_are_an_error() {
+    fn oversized_page_buffer_is_an_error() {
         assert!(PageBuffer::new(usize::MAX).is_err() && PageBuffer::new(isize::MAX as usize).is_err());
     }
 }

@@ -3,14 +3,14 @@
 use super::counters::Counters;
 use super::lanes::LaneHands;
 use super::order::{Order, Orders, Outcome, SumError, Task, Work};
-use super::relay::{Relay, Team};
-use super::serial::{Course, check_parts, hash_in_order};
+use super::relay::{Relay, RelayJob};
+use super::serial::{RunningDigests, check_parts, hash_in_order};
 use super::settings::{ENTRIES_PER_TURN, Settings, WINDOW};
 use super::source::Opened;
 use super::split::{Progress, Split};
 use super::window::Window;
 use crate::copy::{files_left, workers_within};
-use crate::pool::{Pool, Turn};
+use crate::pool::{Pool, WorkItem};
 use haul_sys::process;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -37,8 +37,8 @@ pub fn run<O: Orders>(
         counters,
         pool: Pool::new(stop),
         feed: Mutex::new(Feed { orders, issued: 0, ended: false }),
-        handed_on: AtomicU64::new(0),
-        out: Mutex::new(Out { window: Window::new(), sink, parked: false }),
+        passed_on: AtomicU64::new(0),
+        out: Mutex::new(Results { window: Window::new(), sink, parked: false }),
         batches: Mutex::new(Batches(BTreeMap::new())),
         waiting: AtomicUsize::new(0),
         stop,
@@ -46,7 +46,7 @@ pub fn run<O: Orders>(
     job.offer();
     let begin = || LaneHands::new(settings);
     job.pool.run(settings.workers, begin, |hands, turn| match turn {
-        Turn::Walk(Hand) => {
+        WorkItem::Walk(QueueToken) => {
             job.waiting.fetch_sub(1, Ordering::Relaxed);
             // In a separate statement, so that the batches are not locked while this worker
             // processes one.
@@ -56,9 +56,9 @@ pub fn run<O: Orders>(
                 None => job.take_from_feed(hands),
             }
         }
-        Turn::Help(shared) => match &shared.0.way {
-            Way::Split(split) => job.help(&shared, split, hands),
-            Way::Relay(relay) => {
+        WorkItem::Help(shared) => match &shared.0.method {
+            ShareMethod::Split(split) => job.help(&shared, split, hands),
+            ShareMethod::Relay(relay) => {
                 job.pool.close_file(&shared);
                 relay.answered();
                 job.run_relay(&shared, relay, true, hands);
@@ -107,7 +107,7 @@ const READS_MAX: u32 = 4;
 /// A worker that takes a hand processes the oldest batch, or uses the right if there is no batch.
 /// So younger orders do not overtake an older one for long. Otherwise the results, and the memory
 /// for them, would have to wait for the older order.
-struct Hand;
+struct QueueToken;
 
 /// Orders that a worker took and could not start because it met a large file.
 type Batch<T> = VecDeque<Entry<T>>;
@@ -135,13 +135,13 @@ pub(super) struct Job<'a, O: Orders, S> {
     pub(super) files_at_once: usize,
     pub(super) counters: &'a Counters,
     pub(super) stop: &'a AtomicBool,
-    pool: Pool<'a, Hand, Shared<O::Ticket>>,
+    pool: Pool<'a, QueueToken, Shared<O::Ticket>>,
     feed: Mutex<Feed<O>>,
     batches: Mutex<Batches<O::Ticket>>,
     /// Number of results that have left the window.
-    handed_on: AtomicU64,
-    out: Mutex<Out<O::Ticket, S>>,
-    /// Number of [`Hand`]s that wait for a worker.
+    passed_on: AtomicU64,
+    out: Mutex<Results<O::Ticket, S>>,
+    /// Number of [`QueueToken`]s that wait for a worker.
     waiting: AtomicUsize,
 }
 
@@ -151,7 +151,7 @@ struct Feed<O> {
     ended: bool,
 }
 
-struct Out<T, S> {
+struct Results<T, S> {
     window: Window<(T, Outcome)>,
     sink: S,
     /// True if the feed is parked until results leave the window.
@@ -162,12 +162,12 @@ struct Out<T, S> {
 struct Shared<T>(Arc<SharedFile<T>>);
 
 struct SharedFile<T> {
-    way: Way,
+    method: ShareMethod,
     entry: Mutex<Option<Entry<T>>>,
 }
 
 /// Method of sharing a file.
-enum Way {
+enum ShareMethod {
     /// Workers hash its pieces independently, in any order.
     Split(Split),
     /// Workers read its blocks in parallel and hash them in turn.
@@ -209,7 +209,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
 
     fn offer(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.pool.offer_walk(Hand);
+        self.pool.offer_walk(QueueToken);
     }
 
     /// Takes up to `max` orders with work; orders without work get their result immediately. With
@@ -224,7 +224,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
                 state = FeedState::Ended;
                 break;
             }
-            if feed.issued - self.handed_on.load(Ordering::Acquire) >= WINDOW {
+            if feed.issued - self.passed_on.load(Ordering::Acquire) >= WINDOW {
                 state = FeedState::Full;
                 break;
             }
@@ -250,7 +250,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         }
         drop(feed);
         for (number, ticket, outcome) in idle {
-            self.hand_in(number, ticket, outcome);
+            self.store_result(number, ticket, outcome);
         }
         state
     }
@@ -259,12 +259,12 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     fn park(&self) -> bool {
         let issued = lock(&self.feed).issued;
         let mut out = lock(&self.out);
-        out.parked = issued - out.window.handed_on() >= WINDOW;
+        out.parked = issued - out.window.passed_on() >= WINDOW;
         out.parked
     }
 
     /// Stores a result and passes on all results that are next in order.
-    fn hand_in(&self, number: u64, ticket: O::Ticket, outcome: Outcome) {
+    fn store_result(&self, number: u64, ticket: O::Ticket, outcome: Outcome) {
         let mut guard = lock(&self.out);
         let out = &mut *guard;
         out.window.put(number, (ticket, outcome));
@@ -276,7 +276,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             left = true;
         }
         if left {
-            self.handed_on.store(out.window.handed_on(), Ordering::Release);
+            self.passed_on.store(out.window.passed_on(), Ordering::Release);
             if std::mem::take(&mut out.parked) {
                 drop(guard);
                 self.offer();
@@ -298,7 +298,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             Ok(sums) => Outcome::Done(sums),
         };
         self.counters.done_file();
-        self.hand_in(entry.number, entry.ticket, outcome);
+        self.store_result(entry.number, entry.ticket, outcome);
     }
 
     /// Takes more orders for a worker that hashes files in lanes. Returns true if there may be
@@ -361,28 +361,28 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
         let Settings { object, workers, block_bytes, .. } = *self.settings;
         let recipe = Arc::clone(&entry.task.recipe);
         let leaves = self.settings.leaves.as_ref();
-        let share = |entry: Entry<O::Ticket>, way: Way| {
-            Shared(Arc::new(SharedFile { way, entry: Mutex::new(Some(entry)) }))
+        let share = |entry: Entry<O::Ticket>, method: ShareMethod| {
+            Shared(Arc::new(SharedFile { method, entry: Mutex::new(Some(entry)) }))
         };
         if let Err(error) = check_parts(recipe.form, opened.len()) {
             self.finish(entry, Err(error));
         } else if let Some(plan) = Split::plan(&opened, &recipe, object, hands, workers) {
-            let shared = share(entry, Way::Split(Split::new(opened, &recipe, plan, leaves)));
+            let shared = share(entry, ShareMethod::Split(Split::new(opened, &recipe, plan, leaves)));
             self.pool.offer_file(shared.clone());
-            if let Way::Split(split) = &shared.0.way {
+            if let ShareMethod::Split(split) = &shared.0.method {
                 self.help(&shared, split, hands);
             }
         } else if Relay::pays(&opened, block_bytes, workers) {
-            let course = Course::new(&recipe, leaves);
-            let shared = share(entry, Way::Relay(Relay::new(opened, course, block_bytes)));
-            if let Way::Relay(relay) = &shared.0.way {
+            let running_digests = RunningDigests::new(&recipe, leaves);
+            let shared = share(entry, ShareMethod::Relay(Relay::new(opened, running_digests, block_bytes)));
+            if let ShareMethod::Relay(relay) = &shared.0.method {
                 self.run_relay(&shared, relay, false, hands);
             }
         } else {
             let result = match hands.block() {
                 Ok(buffer) => {
-                    let course = Course::new(&recipe, leaves);
-                    hash_in_order(&opened, &recipe, course, buffer, self.counters, self.stop)
+                    let running_digests = RunningDigests::new(&recipe, leaves);
+                    hash_in_order(&opened, &recipe, running_digests, buffer, self.counters, self.stop)
                 }
                 Err(error) => Err(error),
             };
@@ -436,12 +436,12 @@ struct Runner<'j, 'a, O: Orders, S> {
     guest: bool,
 }
 
-impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Team for Runner<'_, '_, O, S> {
+impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> RelayJob for Runner<'_, '_, O, S> {
     fn stays(&self) -> bool {
         !self.guest || self.job.waiting.load(Ordering::Relaxed) == 0
     }
 
-    fn has_baton(&self) {
+    fn holds_hasher_state(&self) {
         if self.job.pool.someone_is_idle() && self.relay.wants_runner() {
             self.job.pool.offer_file(self.shared.clone());
         }
@@ -482,7 +482,7 @@ mod tests {
     /// Regression test: a verification of large files reported nothing until its end, because the
     /// first batch was queued below all later ones.
     #[test]
-    fn the_oldest_batch_is_worked_through_first() {
+    fn oldest_batch_is_taken_first() {
         let mut batches = Batches(BTreeMap::new());
         assert!(batches.take().is_none() && !batches.put(batch(0..0)));
         for numbers in [17..32, 1..16, 40..48, 33..34] {

@@ -84,7 +84,7 @@ impl LaneHands {
     ) -> Option<usize> {
         let algorithm = only_lane_algorithm(recipe)?;
         let lanes = self.lanes(algorithm).ok()?;
-        let (width, pays_from) = (lanes.width() as u64, lanes.streams.algorithm().pays_from());
+        let (width, streams_min) = (lanes.width() as u64, lanes.streams.algorithm().streams_min());
         let mut most = width;
         if let Form::Tree { leaf, subtree: Some(size) } = recipe.form
             && size != leaf
@@ -95,7 +95,7 @@ impl LaneHands {
         let share = shape.leaf_count().div_ceil(workers.max(1) as u64).clamp(1, most);
         let lanes = if share.is_power_of_two() { share } else { share.next_power_of_two() / 2 };
         let lanes = usize::try_from(lanes).ok()?;
-        (lanes >= pays_from).then_some(lanes)
+        (lanes >= streams_min).then_some(lanes)
     }
 
     /// Returns the digests of some leaves of a tree, hashed in lanes. `read` fills a buffer from an

@@ -12,10 +12,10 @@
 //!   turn.
 //! - The leaves of a hash tree are independent: workers share them, and so do lanes.
 
-mod beside;
 mod buffer;
 mod counters;
 mod job;
+mod lane_files;
 mod lanes;
 mod order;
 mod plain;
@@ -32,11 +32,11 @@ mod window;
 pub use counters::Counters;
 pub use job::run;
 pub use order::{Order, Orders, Outcome, Source, SumError, Sums, Task, Work, reason};
-pub(crate) use plain::Again;
+pub(crate) use plain::RangeReader;
 pub use plain::{hash_rest, hash_rest_of_stdin, read_through};
 pub use settings::{
     BLOCK_BYTES, BLOCKS_BYTES_MAX, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, LEAVES_PER_PIECE_MAX, PARTS_MAX,
     Recipe, Sample, Settings, WINDOW,
 };
-pub use walk::{Listed, Operand, Operands, Walk, Walked};
+pub use walk::{Listed, Operand, Operands, Walk, WalkTag};
 pub(crate) use window::Window;

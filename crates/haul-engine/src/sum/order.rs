@@ -141,7 +141,7 @@ pub enum SumError {
     #[error("{}", reason(.0))]
     List(#[source] io::Error),
     /// The recipe requests more subtrees than a job keeps.
-    #[error("{count} parts are more than the {most} that are kept; choose larger ones")]
+    #[error("too many parts: {count} exceed the limit of {most}; choose larger parts")]
     TooManyParts {
         /// Number of parts of the file, as far as it was read.
         count: u64,
@@ -149,10 +149,10 @@ pub enum SumError {
         most: u64,
     },
     /// The pieces do not cover the file: an internal error.
-    #[error("the pieces of the file don't fit together: {0}")]
+    #[error("cannot combine the pieces of the file: {0}")]
     Assembly(String),
     /// The job was stopped before it read the file.
-    #[error("stopped before it was read")]
+    #[error("stopped before the file was read")]
     Stopped,
 }
 

@@ -2,9 +2,9 @@
 
 use super::buffer::PageBuffer;
 use super::order::{Outcome, Source, SumError, Sums, Task};
-use super::serial::{Course, check_parts};
+use super::serial::{RunningDigests, check_parts};
 use super::settings::{BLOCK_BYTES, Form, Recipe, Settings};
-use super::source::{Opened, Reach};
+use super::source::{Opened, SourceRange};
 use haul_digest::Algorithm;
 use haul_model::{ByteOffset, ByteRange};
 use std::ffi::OsStr;
@@ -27,13 +27,13 @@ pub fn read_through(path: &OsStr, mut take: impl FnMut(&[u8])) -> Result<(), Sum
     let opened = Opened::open(&task, &Settings::new(), &never)?;
     let mut buffer = vec![0; BLOCK_BYTES];
     let mut at = match opened.reach() {
-        Reach::Range(range) => range.start.0,
-        Reach::Stream { .. } | Reach::Spent => 0,
+        SourceRange::Range(range) => range.start.0,
+        SourceRange::Stream { .. } | SourceRange::Spent => 0,
     };
     loop {
         let got = match opened.reach() {
-            Reach::Range(_) => opened.read_at(at, &mut buffer)?,
-            Reach::Stream { .. } | Reach::Spent => opened.read_stream(at, &mut buffer, &never)?,
+            SourceRange::Range(_) => opened.read_at(at, &mut buffer)?,
+            SourceRange::Stream { .. } | SourceRange::Spent => opened.read_stream(at, &mut buffer, &never)?,
         };
         if got == 0 {
             return opened.check_unchanged();
@@ -64,7 +64,7 @@ fn rest(mut stream: impl Read, task: &Task) -> Result<Sums, SumError> {
     let failed = |at| move |source| SumError::Read { at: ByteOffset(at), source };
     let start = io::copy(&mut stream.by_ref().take(task.offset.0), &mut io::sink()).map_err(failed(0))?;
     let mut wanted = stream.take(task.length.map_or(u64::MAX, |length| length.0));
-    let mut course = Course::new(&task.recipe, None);
+    let mut running_digests = RunningDigests::new(&task.recipe, None);
     let mut buffer = vec![0; BLOCK_BYTES];
     let mut at = start;
     loop {
@@ -74,32 +74,36 @@ fn rest(mut stream: impl Read, task: &Task) -> Result<Sums, SumError> {
         };
         if got == 0 {
             let partial = task.offset.0 > 0 || task.length.is_some();
-            return Ok(course.finish(ByteRange::between(start, at), partial));
+            return Ok(running_digests.finish(ByteRange::between(start, at), partial));
         }
         at += got as u64;
         check_parts(task.recipe.form, at - start)?;
-        course.update(&buffer[..got]);
+        running_digests.update(&buffer[..got]);
     }
 }
 
 /// File that is read again at given ranges, with the settings of a job.
 #[derive(Debug)]
-pub(crate) struct Again {
+pub(crate) struct RangeReader {
     opened: Opened,
     buffer: PageBuffer,
 }
 
-impl Again {
+impl RangeReader {
     /// Opens the file, past the page cache if the settings request it.
     ///
     /// # Errors
     /// Returns a [`SumError`] if the file cannot be opened.
-    pub(crate) fn open(source: Source, settings: &Settings, stop: &AtomicBool) -> Result<Again, SumError> {
+    pub(crate) fn open(
+        source: Source,
+        settings: &Settings,
+        stop: &AtomicBool,
+    ) -> Result<RangeReader, SumError> {
         let recipe = Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain });
         let task = Task { source, recipe, offset: ByteOffset(0), length: None };
         let opened = Opened::open(&task, settings, stop)?;
         let buffer = PageBuffer::new(settings.block_bytes).map_err(SumError::Open)?;
-        Ok(Again { opened, buffer })
+        Ok(RangeReader { opened, buffer })
     }
 
     /// Passes the bytes of a range to `take`, block by block.

@@ -6,8 +6,8 @@
 
 use super::counters::Counters;
 use super::order::{SumError, Sums};
-use super::serial::{Course, conclude};
-use super::source::{Opened, Reach};
+use super::serial::{RunningDigests, conclude};
+use super::source::{Opened, SourceRange};
 use haul_model::ByteRange;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,17 +40,17 @@ pub(super) struct Relay {
     runners: AtomicUsize,
     /// True if the file is offered in the schedule for another worker to join.
     called: AtomicBool,
-    baton: Mutex<Baton>,
+    hasher_state: Mutex<HasherState>,
     passed: Condvar,
 }
 
 /// Hasher state that the workers pass on from block to block.
 #[derive(Debug)]
-struct Baton {
+struct HasherState {
     /// Number of the block to hash next.
     turn: u64,
     /// `None` while a worker updates the digests, and after they are finished.
-    course: Option<Course>,
+    running_digests: Option<RunningDigests>,
     /// Number of workers that wait for their turn.
     waiting: usize,
     /// True if nothing more is hashed: the file ended or failed, or a worker panicked.
@@ -59,19 +59,19 @@ struct Baton {
 
 /// Turn of one worker on one block, until the worker passes the baton on. If the leg is dropped
 /// before that, for example by a panic, the relay ends: the later blocks can no longer have a turn.
-struct Leg<'a> {
+struct BlockTurn<'a> {
     relay: &'a Relay,
     block: u64,
     passed: bool,
 }
 
 /// Interface to the job that a relay uses between two blocks.
-pub(super) trait Team {
+pub(super) trait RelayJob {
     /// Returns true if this worker should take another block.
     fn stays(&self) -> bool;
 
     /// Called while the worker has the baton.
-    fn has_baton(&self);
+    fn holds_hasher_state(&self);
 
     /// Returns true if the job was stopped.
     fn stopping(&self) -> bool;
@@ -89,10 +89,13 @@ impl Relay {
     ///
     /// # Panics
     /// Panics if the source is not a range of a file, or if the range is empty.
-    pub(super) fn new(opened: Opened, course: Course, block: usize) -> Relay {
-        let Reach::Range(range) = opened.reach() else { panic!("only a range of a file is cut into blocks") };
+    pub(super) fn new(opened: Opened, running_digests: RunningDigests, block: usize) -> Relay {
+        let SourceRange::Range(range) = opened.reach() else {
+            panic!("only a range of a file is cut into blocks")
+        };
         assert!(!range.is_empty() && block > 0, "a relay has at least one block");
-        let baton = Baton { turn: 0, course: Some(course), waiting: 0, over: false };
+        let hasher_state =
+            HasherState { turn: 0, running_digests: Some(running_digests), waiting: 0, over: false };
         Relay {
             opened,
             range,
@@ -100,7 +103,7 @@ impl Relay {
             next: AtomicU64::new(0),
             runners: AtomicUsize::new(0),
             called: AtomicBool::new(false),
-            baton: Mutex::new(baton),
+            hasher_state: Mutex::new(hasher_state),
             passed: Condvar::new(),
         }
     }
@@ -111,7 +114,7 @@ impl Relay {
         &self,
         buffer: &mut [u8],
         counters: &Counters,
-        team: &impl Team,
+        team: &impl RelayJob,
     ) -> Option<Result<Sums, SumError>> {
         self.runners.fetch_add(1, Ordering::Relaxed);
         let result = self.run_legs(buffer, counters, team);
@@ -132,9 +135,9 @@ impl Relay {
 
     /// Ends the relay from outside. Returns true to the caller that must report the end.
     pub(super) fn abandon(&self) -> bool {
-        let mut baton = self.lock();
-        let first = !std::mem::replace(&mut baton.over, true);
-        drop(baton);
+        let mut hasher_state = self.lock();
+        let first = !std::mem::replace(&mut hasher_state.over, true);
+        drop(hasher_state);
         self.passed.notify_all();
         first
     }
@@ -143,7 +146,7 @@ impl Relay {
         &self,
         buffer: &mut [u8],
         counters: &Counters,
-        team: &impl Team,
+        team: &impl RelayJob,
     ) -> Option<Result<Sums, SumError>> {
         while team.stays() {
             let block = self.next.fetch_add(1, Ordering::Relaxed);
@@ -151,62 +154,66 @@ impl Relay {
             if start >= self.range.end.0 {
                 return None;
             }
-            let leg = Leg { relay: self, block, passed: false };
+            let block_turn = BlockTurn { relay: self, block, passed: false };
             let want = self.block.min(self.range.end.0 - start) as usize;
             let read = match team.stopping() {
                 true => Err(SumError::Stopped),
                 false => self.opened.read_at(start, &mut buffer[..want]),
             };
-            let mut course = leg.wait()?;
+            let mut running_digests = block_turn.wait()?;
             let got = match read {
                 Ok(got) => got,
                 Err(error) => {
-                    leg.end();
+                    block_turn.end();
                     return Some(Err(error));
                 }
             };
-            team.has_baton();
-            course.update(&buffer[..got]);
+            team.holds_hasher_state();
+            running_digests.update(&buffer[..got]);
             counters.done_bytes(got as u64);
             let end = start + got as u64;
             // A file may report a larger size than it has; the final check decides whether it
             // changed.
             if got < want || end == self.range.end.0 {
-                leg.end();
-                return Some(conclude(&self.opened, course, ByteRange::between(self.range.start.0, end)));
+                block_turn.end();
+                return Some(conclude(
+                    &self.opened,
+                    running_digests,
+                    ByteRange::between(self.range.start.0, end),
+                ));
             }
-            leg.pass(course);
+            block_turn.pass(running_digests);
         }
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, Baton> {
+    fn lock(&self) -> MutexGuard<'_, HasherState> {
         // The baton is consistent between any two statements, so it is usable after a panic of a
         // worker.
-        self.baton.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hasher_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Leg<'_> {
+impl BlockTurn<'_> {
     /// Waits for the turn of this block; returns `None` if the relay has ended.
-    fn wait(&self) -> Option<Course> {
-        let mut baton = self.relay.lock();
-        while !baton.over && baton.turn != self.block {
-            baton.waiting += 1;
-            baton = self.relay.passed.wait(baton).unwrap_or_else(PoisonError::into_inner);
-            baton.waiting -= 1;
+    fn wait(&self) -> Option<RunningDigests> {
+        let mut hasher_state = self.relay.lock();
+        while !hasher_state.over && hasher_state.turn != self.block {
+            hasher_state.waiting += 1;
+            hasher_state = self.relay.passed.wait(hasher_state).unwrap_or_else(PoisonError::into_inner);
+            hasher_state.waiting -= 1;
         }
-        if baton.over { None } else { baton.course.take() }
+        if hasher_state.over { None } else { hasher_state.running_digests.take() }
     }
 
     /// Passes the baton to the next block.
-    fn pass(mut self, course: Course) {
+    fn pass(mut self, running_digests: RunningDigests) {
         self.passed = true;
-        let mut baton = self.relay.lock();
-        baton.turn += 1;
-        baton.course = Some(course);
-        let someone_waits = baton.waiting > 0;
-        drop(baton);
+        let mut hasher_state = self.relay.lock();
+        hasher_state.turn += 1;
+        hasher_state.running_digests = Some(running_digests);
+        let someone_waits = hasher_state.waiting > 0;
+        drop(hasher_state);
         if someone_waits {
             self.relay.passed.notify_all();
         }
@@ -218,7 +225,7 @@ impl Leg<'_> {
     }
 }
 
-impl Drop for Leg<'_> {
+impl Drop for BlockTurn<'_> {
     fn drop(&mut self) {
         if !self.passed {
             self.relay.abandon();

@@ -3,7 +3,7 @@
 use super::counters::Counters;
 use super::order::{SumError, Sums};
 use super::settings::{Form, PARTS_MAX, Recipe};
-use super::source::{Opened, Reach};
+use super::source::{Opened, SourceRange};
 use crate::waybill::{LeafStore, StreamSums};
 use haul_digest::{Algorithm, Digest, Hasher, tree};
 use haul_model::{ByteLen, ByteRange};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) fn hash_in_order(
     opened: &Opened,
     recipe: &Recipe,
-    mut course: Course,
+    mut running_digests: RunningDigests,
     buffer: &mut [u8],
     counters: &Counters,
     stop: &AtomicBool,
@@ -24,16 +24,16 @@ pub(super) fn hash_in_order(
     let mut take = |bytes: &[u8]| {
         taken += bytes.len() as u64;
         check_parts(recipe.form, taken)?;
-        course.update(bytes);
+        running_digests.update(bytes);
         counters.done_bytes(bytes.len() as u64);
         if stop.load(Ordering::Relaxed) { Err(SumError::Stopped) } else { Ok(()) }
     };
     let range = match opened.reach() {
-        Reach::Spent => ByteRange::default(),
-        Reach::Range(range) => read_range(opened, range, buffer, &mut take)?,
-        Reach::Stream { skip, most } => read_stream(opened, skip, most, buffer, stop, &mut take)?,
+        SourceRange::Spent => ByteRange::default(),
+        SourceRange::Range(range) => read_range(opened, range, buffer, &mut take)?,
+        SourceRange::Stream { skip, most } => read_stream(opened, skip, most, buffer, stop, &mut take)?,
     };
-    conclude(opened, course, range)
+    conclude(opened, running_digests, range)
 }
 
 /// Checks that the requested subtrees of `len` bytes can be kept.
@@ -44,16 +44,20 @@ pub(super) fn check_parts(form: Form, len: u64) -> Result<(), SumError> {
 }
 
 /// Returns the result after `range` of an open source was hashed.
-pub(super) fn conclude(opened: &Opened, course: Course, range: ByteRange) -> Result<Sums, SumError> {
+pub(super) fn conclude(
+    opened: &Opened,
+    running_digests: RunningDigests,
+    range: ByteRange,
+) -> Result<Sums, SumError> {
     opened.check_unchanged()?;
     // A source without a size (a pipe, a file in /proc) counts as complete unless a part was
     // requested.
     let partial = match opened.reach() {
-        Reach::Range(wanted) => wanted != ByteRange::between(0, opened.size()),
-        Reach::Stream { skip, most } => skip > 0 || most < u64::MAX,
-        Reach::Spent => false,
+        SourceRange::Range(wanted) => wanted != ByteRange::between(0, opened.size()),
+        SourceRange::Stream { skip, most } => skip > 0 || most < u64::MAX,
+        SourceRange::Spent => false,
     };
-    Ok(Sums { facts: opened.facts(), ..course.finish(range, partial) })
+    Ok(Sums { facts: opened.facts(), ..running_digests.finish(range, partial) })
 }
 
 /// Reads a range of a file and returns the part that exists. A file may report a larger size than
@@ -105,7 +109,7 @@ fn read_stream(
 
 /// All digests of a recipe in progress, with input in order.
 #[derive(Debug)]
-pub(super) struct Course {
+pub(super) struct RunningDigests {
     form: Form,
     runners: Vec<Runner>,
 }
@@ -119,9 +123,9 @@ enum Runner {
     Objects(Box<StreamSums>),
 }
 
-impl Course {
+impl RunningDigests {
     /// Creates empty digests; leaves go to the store, if there is one.
-    pub(super) fn new(recipe: &Recipe, leaves: Option<&Arc<LeafStore>>) -> Course {
+    pub(super) fn new(recipe: &Recipe, leaves: Option<&Arc<LeafStore>>) -> RunningDigests {
         let first = recipe.algorithms.first();
         let runner = |algorithm: &Algorithm| match (recipe.form, *algorithm) {
             (Form::Objects { size, .. }, algorithm) if Some(&algorithm) == first => {
@@ -129,7 +133,7 @@ impl Course {
             }
             (_, algorithm) => Runner::of(algorithm, recipe.form),
         };
-        Course { form: recipe.form, runners: recipe.algorithms.iter().map(runner).collect() }
+        RunningDigests { form: recipe.form, runners: recipe.algorithms.iter().map(runner).collect() }
     }
 
     pub(super) fn update(&mut self, bytes: &[u8]) {

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_of_the_device_take_long_reads_and_little_memory() {
+    fn device_readers_use_long_reads_within_the_memory_limit() {
         for workers in [1, 2, 3, 4, 16, 128] {
             let settings = Settings::from_device(Some(workers));
             assert!(settings.direct && settings.drop_before && settings.workers == workers);

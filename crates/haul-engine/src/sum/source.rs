@@ -22,7 +22,7 @@ pub(super) struct Opened {
     fd: OwnedFd,
     /// Metadata before the first read; `None` for a source without lasting contents.
     before: Option<Stat>,
-    reach: Reach,
+    reach: SourceRange,
     direct: Option<Alignment>,
     drop_behind: bool,
     pace: Option<Arc<Mutex<Pace>>>,
@@ -30,7 +30,7 @@ pub(super) struct Opened {
 
 /// Part of a source to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum SourceRange {
     /// Bytes at offsets.
     Range(ByteRange),
     /// All bytes after the first `skip` ones, at most `most`.
@@ -47,15 +47,15 @@ impl Opened {
         let facts = stat::stat_fd(&fd).map_err(SumError::Open)?;
         let reach = match facts.kind {
             FileKind::Directory => return Err(SumError::Directory),
-            _ if matches!(task.source, Source::StdinAgain) => Reach::Spent,
-            FileKind::Regular if facts.size > 0 => Reach::Range(range_of(task, start, facts.size)),
+            _ if matches!(task.source, Source::StdinAgain) => SourceRange::Spent,
+            FileKind::Regular if facts.size > 0 => SourceRange::Range(range_of(task, start, facts.size)),
             _ => {
                 let most = task.length.map_or(u64::MAX, |length| length.0);
-                Reach::Stream { skip: task.offset.0, most }
+                SourceRange::Stream { skip: task.offset.0, most }
             }
         };
         let before = (facts.kind == FileKind::Regular).then_some(facts);
-        let seekable = matches!(reach, Reach::Range(_));
+        let seekable = matches!(reach, SourceRange::Range(_));
         let mut opened = Opened {
             fd,
             before,
@@ -82,13 +82,13 @@ impl Opened {
         self.before.map(Box::new)
     }
 
-    pub(super) fn reach(&self) -> Reach {
+    pub(super) fn reach(&self) -> SourceRange {
         self.reach
     }
 
     /// Returns the number of bytes to hash, as far as known; 0 for a stream.
     pub(super) fn len(&self) -> u64 {
-        if let Reach::Range(range) = self.reach { range.len() } else { 0 }
+        if let SourceRange::Range(range) = self.reach { range.len() } else { 0 }
     }
 
     /// Returns true for a regular file, whose reads do not wait for a writer.

@@ -3,9 +3,9 @@
 use super::counters::Counters;
 use super::lanes::LaneHands;
 use super::order::{SumError, Sums};
-use super::serial::{Course, leaves_of};
+use super::serial::{RunningDigests, leaves_of};
 use super::settings::{Form, LEAVES_PER_PIECE_MAX, Recipe, Sample};
-use super::source::{Opened, Reach};
+use super::source::{Opened, SourceRange};
 use crate::waybill::{LeafStore, LeafSums, ObjectHasher, ObjectLeaves, ObjectSums};
 use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
 use haul_digest::{Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
@@ -19,7 +19,7 @@ pub(super) struct Split {
     opened: Opened,
     recipe: Arc<Recipe>,
     range: ByteRange,
-    cut: Cut,
+    cut: FilePieces,
     /// Store for the leaves of objects.
     leaves: Option<Arc<LeafStore>>,
     /// Number of the next piece to take.
@@ -31,12 +31,12 @@ pub(super) struct Split {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     range: ByteRange,
-    cut: Cut,
+    cut: FilePieces,
 }
 
 /// Cut of a file into pieces.
 #[derive(Clone, Copy, Debug)]
-enum Cut {
+enum FilePieces {
     /// Objects whose digests combine.
     Objects(Geometry),
     /// Runs of leaves; each run has `unit` bytes, a multiple of the leaf size.
@@ -48,7 +48,7 @@ enum Cut {
 struct Joint {
     pieces_left: u64,
     failure: Option<SumError>,
-    sums: Vec<Joined>,
+    sums: Vec<CombinedDigests>,
     /// Object digests by the first algorithm, if they are kept.
     objects: Option<ObjectSums>,
     /// Digests of the leaves of the objects.
@@ -56,7 +56,7 @@ struct Joint {
 }
 
 #[derive(Debug)]
-enum Joined {
+enum CombinedDigests {
     Parts(Assembly),
     Tree(TreeAssembly),
     /// Roots of the subtrees; each subtree is one piece.
@@ -65,7 +65,7 @@ enum Joined {
 
 /// Result of one piece. It is a part for each algorithm (and leaves of the first), leaves with the
 /// number of the first one, or the root of a subtree.
-enum Brought {
+enum PieceResult {
     Parts(Vec<Part>, Option<ObjectLeaves>),
     Leaves(u64, Vec<Vec<Digest>>),
     Roots(Vec<Digest>),
@@ -91,14 +91,14 @@ impl Split {
         hands: &mut LaneHands,
         workers: usize,
     ) -> Option<Plan> {
-        let Reach::Range(range) = opened.reach() else { return None };
+        let SourceRange::Range(range) = opened.reach() else { return None };
         if !recipe.splits() {
             return None;
         }
         let len = ByteLen(range.len());
         let cut = match recipe.form {
-            Form::Plain => Cut::Objects(Geometry::new(len, object)),
-            Form::Objects { size, .. } => Cut::Objects(Geometry::new(len, size)),
+            Form::Plain => FilePieces::Objects(Geometry::new(len, object)),
+            Form::Objects { size, .. } => FilePieces::Objects(Geometry::new(len, size)),
             Form::Tree { leaf, subtree } => {
                 let shape = TreeShape::new(len, leaf);
                 let lanes = hands.leaves_in_lanes(recipe, shape, workers);
@@ -109,10 +109,10 @@ impl Split {
                     _ => whole_leaves(run, leaf, object),
                 };
                 let side_by_side = lanes.is_some() && unit / leaf.0 <= LEAVES_PER_PIECE_MAX;
-                Cut::Leaves { shape, unit, side_by_side }
+                FilePieces::Leaves { shape, unit, side_by_side }
             }
         };
-        let alone = cut.pieces() <= 1 && !matches!(cut, Cut::Leaves { side_by_side: true, .. });
+        let alone = cut.pieces() <= 1 && !matches!(cut, FilePieces::Leaves { side_by_side: true, .. });
         (!alone).then_some(Plan { range, cut })
     }
 
@@ -191,18 +191,22 @@ impl Split {
         let (mut digests, mut subtrees) = (Vec::new(), Vec::new());
         for (&algorithm, joined) in self.recipe.algorithms.iter().zip(sums) {
             digests.push(match (joined, self.cut) {
-                (Joined::Parts(assembly), _) => assembly.finish(len).map_err(|error| misfit(&error))?,
-                (Joined::Tree(assembly), Cut::Leaves { shape, .. }) => {
+                (CombinedDigests::Parts(assembly), _) => {
+                    assembly.finish(len).map_err(|error| misfit(&error))?
+                }
+                (CombinedDigests::Tree(assembly), FilePieces::Leaves { shape, .. }) => {
                     assembly.finish(shape).map_err(|error| misfit(&error))?
                 }
-                (Joined::Subtrees(roots), _) => {
+                (CombinedDigests::Subtrees(roots), _) => {
                     let roots: Option<Vec<Digest>> = roots.into_iter().collect();
                     let roots = roots.ok_or_else(|| misfit(&"a subtree is missing"))?;
                     let root = root_of(algorithm, &roots);
                     subtrees.push(roots);
                     root
                 }
-                (Joined::Tree(_), Cut::Objects(_)) => unreachable!("trees are cut into leaves"),
+                (CombinedDigests::Tree(_), FilePieces::Objects(_)) => {
+                    unreachable!("trees are cut into leaves")
+                }
             });
         }
         let partial = self.range != ByteRange::between(0, self.opened.size());
@@ -215,13 +219,13 @@ impl Split {
         if let Form::Objects { sample, .. } = self.recipe.form { sample } else { None }
     }
 
-    fn hash(&self, piece: u64, hands: &mut LaneHands, counters: &Counters) -> Result<Brought, SumError> {
+    fn hash(&self, piece: u64, hands: &mut LaneHands, counters: &Counters) -> Result<PieceResult, SumError> {
         if self.sample().is_some_and(|sample| !sample.picks(ObjectIndex(piece))) {
-            return Ok(Brought::Passed);
+            return Ok(PieceResult::Passed);
         }
         match self.cut {
-            Cut::Objects(geometry) => self.hash_object(geometry, ObjectIndex(piece), hands, counters),
-            Cut::Leaves { shape, unit, side_by_side } => {
+            FilePieces::Objects(geometry) => self.hash_object(geometry, ObjectIndex(piece), hands, counters),
+            FilePieces::Leaves { shape, unit, side_by_side } => {
                 self.hash_leaves(shape, piece, unit, side_by_side, hands, counters)
             }
         }
@@ -233,7 +237,7 @@ impl Split {
         index: ObjectIndex,
         hands: &mut LaneHands,
         counters: &Counters,
-    ) -> Result<Brought, SumError> {
+    ) -> Result<PieceResult, SumError> {
         let Some(object) = geometry.object(index) else { unreachable!("only objects of the file are taken") };
         let place = PartPlace { offset: object.range.start, whole: geometry.count() == 1 };
         // The first algorithm of a recipe with objects is BLAKE3.
@@ -249,7 +253,7 @@ impl Split {
         })?;
         let (first, leaves) = first.map(ObjectHasher::finish).unzip();
         let parts = first.into_iter().chain(hashers.into_iter().map(PartHasher::finish)).collect();
-        Ok(Brought::Parts(parts, leaves.flatten()))
+        Ok(PieceResult::Parts(parts, leaves.flatten()))
     }
 
     fn hash_leaves(
@@ -260,7 +264,7 @@ impl Split {
         side_by_side: bool,
         hands: &mut LaneHands,
         counters: &Counters,
-    ) -> Result<Brought, SumError> {
+    ) -> Result<PieceResult, SumError> {
         let per_unit = unit / shape.leaf_size().0;
         let first = piece * per_unit;
         let last = (first + per_unit).min(shape.leaf_count());
@@ -272,12 +276,12 @@ impl Split {
             let (Some(head), Some(tail)) = ranges else { unreachable!("the leaves are the file's") };
             let whole = Form::Tree { leaf: shape.leaf_size(), subtree: None };
             let recipe = Recipe { algorithms: self.recipe.algorithms.clone(), form: whole };
-            let mut course = Course::new(&recipe, None);
+            let mut running_digests = RunningDigests::new(&recipe, None);
             self.read(ByteRange { start: head.start, end: tail.end }, hands.block()?, |bytes| {
-                course.update(bytes);
+                running_digests.update(bytes);
                 counters.done_bytes(bytes.len() as u64);
             })?;
-            return Ok(Brought::Roots(course.finish(head, false).digests));
+            return Ok(PieceResult::Roots(running_digests.finish(head, false).digests));
         }
         let digests = if side_by_side {
             let algorithm = self.recipe.algorithms[0];
@@ -291,10 +295,10 @@ impl Split {
             self.hash_one_by_one(shape, first..last, hands, counters)?
         };
         if !subtrees {
-            return Ok(Brought::Leaves(first, digests));
+            return Ok(PieceResult::Leaves(first, digests));
         }
         let algorithms = self.recipe.algorithms.iter();
-        Ok(Brought::Roots(algorithms.zip(&digests).map(|(&alg, leaves)| root_of(alg, leaves)).collect()))
+        Ok(PieceResult::Roots(algorithms.zip(&digests).map(|(&alg, leaves)| root_of(alg, leaves)).collect()))
     }
 
     fn hash_one_by_one(
@@ -343,34 +347,39 @@ impl Split {
     }
 }
 
-impl Cut {
+impl FilePieces {
     fn pieces(self) -> u64 {
         match self {
-            Cut::Objects(geometry) => geometry.count(),
-            Cut::Leaves { shape, unit, .. } => {
+            FilePieces::Objects(geometry) => geometry.count(),
+            FilePieces::Leaves { shape, unit, .. } => {
                 let len = shape.leaf_count().saturating_mul(shape.leaf_size().0);
                 len.div_ceil(unit)
             }
         }
     }
 
-    fn joined(self, algorithm: Algorithm, form: Form) -> Joined {
+    fn joined(self, algorithm: Algorithm, form: Form) -> CombinedDigests {
         match (self, form) {
-            (Cut::Objects(geometry), _) => Joined::Parts(Assembly::new(algorithm, geometry.object_size())),
-            (Cut::Leaves { shape, .. }, Form::Tree { subtree: Some(size), .. }) => {
-                let len = shape.leaf_count().saturating_mul(shape.leaf_size().0);
-                Joined::Subtrees(vec![None; usize::try_from(len.div_ceil(size.0)).unwrap_or(usize::MAX)])
+            (FilePieces::Objects(geometry), _) => {
+                CombinedDigests::Parts(Assembly::new(algorithm, geometry.object_size()))
             }
-            (Cut::Leaves { .. }, _) => Joined::Tree(TreeAssembly::new(algorithm)),
+            (FilePieces::Leaves { shape, .. }, Form::Tree { subtree: Some(size), .. }) => {
+                let len = shape.leaf_count().saturating_mul(shape.leaf_size().0);
+                CombinedDigests::Subtrees(vec![
+                    None;
+                    usize::try_from(len.div_ceil(size.0)).unwrap_or(usize::MAX)
+                ])
+            }
+            (FilePieces::Leaves { .. }, _) => CombinedDigests::Tree(TreeAssembly::new(algorithm)),
         }
     }
 }
 
 impl Joint {
-    fn add(&mut self, piece: u64, brought: Brought) {
+    fn add(&mut self, piece: u64, brought: PieceResult) {
         match brought {
-            Brought::Passed => {}
-            Brought::Parts(parts, leaves) => {
+            PieceResult::Passed => {}
+            PieceResult::Parts(parts, leaves) => {
                 if let Some((sums, leaves)) = self.leaf_sums.as_mut().zip(leaves) {
                     sums.set(ObjectIndex(piece), leaves);
                 }
@@ -378,25 +387,25 @@ impl Joint {
                     objects.set(ObjectIndex(piece), first.digest());
                 }
                 for (joined, part) in self.sums.iter_mut().zip(parts) {
-                    if let Joined::Parts(assembly) = joined {
+                    if let CombinedDigests::Parts(assembly) = joined {
                         assembly.add(ObjectIndex(piece), part);
                     }
                 }
             }
-            Brought::Leaves(first, columns) => {
+            PieceResult::Leaves(first, columns) => {
                 for (joined, leaves) in self.sums.iter_mut().zip(columns) {
                     for (leaf, digest) in (first..).zip(leaves) {
                         match joined {
-                            Joined::Tree(assembly) => assembly.add(leaf, digest),
-                            Joined::Subtrees(all) => all[leaf as usize] = Some(digest),
-                            Joined::Parts(_) => unreachable!("leaves are joined by a tree"),
+                            CombinedDigests::Tree(assembly) => assembly.add(leaf, digest),
+                            CombinedDigests::Subtrees(all) => all[leaf as usize] = Some(digest),
+                            CombinedDigests::Parts(_) => unreachable!("leaves are joined by a tree"),
                         }
                     }
                 }
             }
-            Brought::Roots(roots) => {
+            PieceResult::Roots(roots) => {
                 for (joined, root) in self.sums.iter_mut().zip(roots) {
-                    if let Joined::Subtrees(all) = joined {
+                    if let CombinedDigests::Subtrees(all) = joined {
                         all[piece as usize] = Some(root);
                     }
                 }

@@ -121,7 +121,7 @@ fn any_len() -> impl Strategy<Value = usize> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn any_files_any_digests_any_workers_give_the_naive_digests_in_order(
+    fn digests_match_the_naive_ones_in_order_for_any_workers(
         lens in proptest::collection::vec(any_len(), 0..24),
         algorithms in any_algorithms(),
         form in any_form(),
@@ -170,7 +170,7 @@ fn path(dir: &Path, name: &str) -> OsString {
 }
 
 #[test]
-fn failures_take_their_place_in_the_row_and_the_rest_goes_on() {
+fn failures_are_reported_in_order_and_the_rest_continues() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "a").unwrap();
     fs::create_dir(dir.path().join("d")).unwrap();
@@ -195,7 +195,7 @@ fn failures_take_their_place_in_the_row_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_walk_leaves_out_what_is_no_regular_file() {
+fn walk_skips_entries_other_than_regular_files() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("b"), "b").unwrap();
     fs::create_dir_all(dir.path().join("a/deep/er")).unwrap();
@@ -236,7 +236,7 @@ fn holes_are_read_as_zeros() {
 const TRIES: u32 = 500;
 
 #[test]
-fn a_file_that_grows_while_it_is_read_has_no_digest() {
+fn file_that_grows_during_the_read_has_no_digest() {
     let dir = tempfile::tempdir().unwrap();
     let before = vec![7; 32 << 20];
     for recipe in [blake3(), md5(), Recipe { algorithms: vec![Algorithm::Xxh64], form: Form::Plain }] {
@@ -259,7 +259,7 @@ fn a_file_that_grows_while_it_is_read_has_no_digest() {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_read_has_no_digest() {
+fn file_that_shrinks_during_the_read_has_no_digest() {
     let dir = tempfile::tempdir().unwrap();
     let before = vec![7; 32 << 20];
     for recipe in [blake3(), md5(), Recipe { algorithms: vec![Algorithm::Xxh64], form: Form::Plain }] {
@@ -285,7 +285,7 @@ fn a_file_that_shrinks_while_it_is_read_has_no_digest() {
 }
 
 #[test]
-fn a_read_error_in_any_workers_object_leaves_no_digest_and_the_next_file_is_hashed() {
+fn read_error_yields_no_digest_and_the_next_file_is_hashed() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
@@ -352,7 +352,7 @@ fn sum_while(file: &OsString, recipe: &Recipe, settings: &Settings, change: impl
 }
 
 #[test]
-fn many_more_results_than_the_window_holds_come_in_order() {
+fn more_results_than_the_window_arrive_in_order() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("large"), vec![1; 32 << 20]).unwrap();
     fs::write(dir.path().join("small"), "small").unwrap();
@@ -376,7 +376,7 @@ fn many_more_results_than_the_window_holds_come_in_order() {
 }
 
 #[test]
-fn a_stopped_job_ends_without_the_rest() {
+fn stopped_job_skips_the_remaining_files() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "f").unwrap();
     let listed = Listed::new(vec![path(dir.path(), "f"); 100_000], ByteOffset(0), None);
@@ -392,7 +392,7 @@ fn a_stopped_job_ends_without_the_rest() {
 /// BLAKE3 digests of objects are kept together with any other digests, for parallel and for
 /// sequential hashing.
 #[test]
-fn objects_are_kept_whatever_else_is_computed() {
+fn object_digests_are_kept_with_any_other_digests() {
     let dir = tempfile::tempdir().unwrap();
     let size = ObjectSize::new(1 << 17).unwrap();
     let lens = [0, 1, 1 << 17, (1 << 17) + 1, 700_000];
@@ -412,7 +412,7 @@ fn objects_are_kept_whatever_else_is_computed() {
             let mut expected = Vec::new();
             let mut note = |found| match found {
                 Found::Object(index, digest) => expected.push((index, digest)),
-                Found::Leaf(..) => panic!("no leaves were asked for"),
+                Found::Leaf(..) => panic!("no leaves were requested"),
             };
             stream.update(&bytes, &mut note);
             stream.finish(&mut note);
@@ -423,7 +423,7 @@ fn objects_are_kept_whatever_else_is_computed() {
 }
 
 #[test]
-fn a_sample_reads_about_its_share_and_the_same_objects_again() {
+fn sample_size_matches_its_share_and_is_repeatable() {
     let picked = |share, seed| {
         (0..10_000).filter(move |&at| Sample { share, seed }.picks(haul_model::ObjectIndex(at)))
     };

@@ -43,7 +43,7 @@ pub enum Operand {
 
 /// Identification of a result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Walked {
+pub enum WalkTag {
     /// Path of the file as it is displayed.
     File(OsString),
     /// Same as [`Operand::Malformed`].
@@ -71,7 +71,12 @@ impl<P: Operands> Walk<P> {
         Walk { operands, recipe, recurse, descent: Descent::new(), range, stdin_taken: false }
     }
 
-    fn file(&mut self, path: OsString, offset: ByteOffset, length: Option<ByteLen>) -> Option<Order<Walked>> {
+    fn file(
+        &mut self,
+        path: OsString,
+        offset: ByteOffset,
+        length: Option<ByteLen>,
+    ) -> Option<Order<WalkTag>> {
         self.range = (offset, length);
         let source = if path == "-" {
             if std::mem::replace(&mut self.stdin_taken, true) { Source::StdinAgain } else { Source::Stdin }
@@ -87,7 +92,7 @@ impl<P: Operands> Walk<P> {
     }
 
     /// Makes one step in the innermost directory; returns an order only for a file or a failure.
-    fn step(&mut self) -> Option<Order<Walked>> {
+    fn step(&mut self) -> Option<Order<WalkTag>> {
         match self.descent.step() {
             Step::Entry(directory, name, path, FileKind::Regular) => {
                 Some(self.order(Source::Beneath(directory, name), path))
@@ -97,27 +102,27 @@ impl<P: Operands> Walk<P> {
         }
     }
 
-    fn order(&self, source: Source, path: OsString) -> Order<Walked> {
+    fn order(&self, source: Source, path: OsString) -> Order<WalkTag> {
         let (offset, length) = self.range;
         let task = Task { source, recipe: Arc::clone(&self.recipe), offset, length };
-        Order { ticket: Walked::File(path), work: Work::Hash(task) }
+        Order { ticket: WalkTag::File(path), work: Work::Hash(task) }
     }
 }
 
-fn failed(path: OsString, error: io::Error) -> Order<Walked> {
-    Order { ticket: Walked::File(path), work: Work::Failed(SumError::List(error)) }
+fn failed(path: OsString, error: io::Error) -> Order<WalkTag> {
+    Order { ticket: WalkTag::File(path), work: Work::Failed(SumError::List(error)) }
 }
 
 impl<P: Operands> Orders for Walk<P> {
-    type Ticket = Walked;
+    type Ticket = WalkTag;
 
-    fn next(&mut self) -> Option<Order<Walked>> {
+    fn next(&mut self) -> Option<Order<WalkTag>> {
         loop {
             let order = if self.descent.is_over() {
                 match self.operands.next()? {
                     Operand::File { path, offset, length } => self.file(path, offset, length),
                     Operand::Malformed { complaint } => {
-                        Some(Order { ticket: Walked::Malformed(complaint), work: Work::Nothing })
+                        Some(Order { ticket: WalkTag::Malformed(complaint), work: Work::Nothing })
                     }
                 }
             } else {
@@ -156,12 +161,12 @@ impl Operands for Listed {
     }
 }
 
-impl Walked {
+impl WalkTag {
     /// Returns the path as it is displayed; empty for a malformed part of a list.
     pub fn path(&self) -> &OsStr {
         match self {
-            Walked::File(path) => path,
-            Walked::Malformed(_) => OsStr::from_bytes(b""),
+            WalkTag::File(path) => path,
+            WalkTag::Malformed(_) => OsStr::from_bytes(b""),
         }
     }
 }

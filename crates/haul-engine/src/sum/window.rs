@@ -35,7 +35,7 @@ impl<R> Window<R> {
     }
 
     /// Returns the number of removed results, which is also the number of the next one.
-    pub(crate) fn handed_on(&self) -> u64 {
+    pub(crate) fn passed_on(&self) -> u64 {
         self.next
     }
 }
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn results_leave_in_order(keys in proptest::collection::vec(any::<u32>(), 0..60)) {
+        fn results_are_returned_in_order(keys in proptest::collection::vec(any::<u32>(), 0..60)) {
             let mut arrival: Vec<usize> = (0..keys.len()).collect();
             arrival.sort_by_key(|&number| keys[number]);
             let (mut window, mut out) = (Window::new(), Vec::new());
@@ -58,7 +58,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(out, (0..keys.len()).collect::<Vec<_>>());
-            prop_assert_eq!(window.handed_on(), keys.len() as u64);
+            prop_assert_eq!(window.passed_on(), keys.len() as u64);
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) enum FrameError {
     #[error(transparent)]
     Lane(#[from] LaneError),
     /// The received data is not a valid frame.
-    #[error("what came is not understood: {0}")]
+    #[error("invalid message received: {0}")]
     Flaw(#[from] Flaw),
 }
 

@@ -7,7 +7,7 @@ use haul_proto::{JobOptions, Runs, Unit, Verify};
 
 /// Selection of the digests that are computed while data is transferred.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Recipe {
+pub(super) struct HashPlan {
     algorithm: Algorithm,
     object: ObjectSize,
     objects: bool,
@@ -17,12 +17,12 @@ pub(super) struct Recipe {
     waybill: bool,
 }
 
-impl Recipe {
+impl HashPlan {
     /// Derives the recipe from the options of a job. `waybill` is true if this side writes a
     /// waybill.
-    pub(super) fn of(options: &JobOptions, waybill: bool) -> Recipe {
+    pub(super) fn of(options: &JobOptions, waybill: bool) -> HashPlan {
         let passing = options.verify != Verify::None && !options.verify.reads_twice();
-        Recipe {
+        HashPlan {
             algorithm: options.algorithm,
             object: options.object,
             objects: passing && options.unit == Unit::Object,
@@ -38,15 +38,15 @@ impl Recipe {
         if self.objects || is_part_of_root {
             return self.object_again(object, size);
         }
-        ObjectHash { own: Own::Nothing, waybill: self.for_waybill(object, size) }
+        ObjectHash { own: JobHasher::Nothing, waybill: self.for_waybill(object, size) }
     }
 
     /// Returns the hasher for reading an object again, which always computes the job's digest.
     pub(super) fn object_again(&self, object: Object, size: u64) -> ObjectHash {
         let own = if self.algorithm.algebra() == Algebra::Combines {
-            Own::Part(PartHasher::new(self.algorithm, place(object, size)))
+            JobHasher::Part(PartHasher::new(self.algorithm, place(object, size)))
         } else {
-            Own::Serial(Hasher::new(self.algorithm))
+            JobHasher::Serial(Hasher::new(self.algorithm))
         };
         // One BLAKE3 serves both purposes.
         let is_same = self.algorithm == Algorithm::Blake3;
@@ -56,7 +56,7 @@ impl Recipe {
 
     /// Returns the hasher for an object whose digest is already known.
     pub(super) fn object_known(&self, object: Object, size: u64, digest: Digest) -> ObjectHash {
-        ObjectHash { own: Own::Known(digest), waybill: self.for_waybill(object, size) }
+        ObjectHash { own: JobHasher::Known(digest), waybill: self.for_waybill(object, size) }
     }
 
     fn for_waybill(&self, object: Object, size: u64) -> Option<PartHasher> {
@@ -67,7 +67,7 @@ impl Recipe {
     pub(super) fn root(&self, size: u64) -> RootHash {
         let (serial, parts) = match (self.root, self.algorithm.algebra()) {
             (false, _) => (None, None),
-            (true, Algebra::Combines) => (None, Some(Parts::new(self.algorithm, self.object))),
+            (true, Algebra::Combines) => (None, Some(PartSet::new(self.algorithm, self.object))),
             (true, Algebra::Serial) => (Some(Hasher::new(self.algorithm)), None),
         };
         RootHash {
@@ -77,7 +77,7 @@ impl Recipe {
             parts,
             objects: self.waybill.then(|| ObjectSums::new(self.object)),
             has_late: false,
-            sent: Sent::default(),
+            sent: SentDigests::default(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Recipe {
     }
 
     /// Returns true if each object is followed by its digest.
-    pub(super) fn states_objects(&self) -> bool {
+    pub(super) fn sends_object_digests(&self) -> bool {
         self.objects
     }
 
@@ -105,14 +105,14 @@ fn place(object: Object, size: u64) -> PartPlace {
 /// Hasher of one object.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectHash {
-    own: Own,
+    own: JobHasher,
     /// BLAKE3 for the waybill, if the job uses another algorithm.
     waybill: Option<PartHasher>,
 }
 
 /// Hasher for the digest that the job compares.
 #[derive(Clone, Debug)]
-enum Own {
+enum JobHasher {
     /// Not requested.
     Nothing,
     /// Algorithm whose parts combine.
@@ -125,7 +125,7 @@ enum Own {
 
 /// Digests of a transferred object, as input to the digests of its file.
 #[derive(Clone, Debug)]
-pub(super) struct Passed {
+pub(super) struct ObjectHashes {
     digest: Option<Digest>,
     own: Option<Part>,
     waybill: Option<Digest>,
@@ -135,9 +135,9 @@ impl ObjectHash {
     /// Adds the next bytes.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match &mut self.own {
-            Own::Nothing | Own::Known(_) => {}
-            Own::Part(hasher) => hasher.update(bytes),
-            Own::Serial(hasher) => hasher.update(bytes),
+            JobHasher::Nothing | JobHasher::Known(_) => {}
+            JobHasher::Part(hasher) => hasher.update(bytes),
+            JobHasher::Serial(hasher) => hasher.update(bytes),
         }
         if let Some(hasher) = &mut self.waybill {
             hasher.update(bytes);
@@ -147,9 +147,9 @@ impl ObjectHash {
     /// Adds `len` zeros.
     pub(super) fn update_zeros(&mut self, len: u64) {
         match &mut self.own {
-            Own::Nothing | Own::Known(_) => {}
-            Own::Part(hasher) => hasher.update_zeros(len),
-            Own::Serial(hasher) => hasher.update_zeros(len),
+            JobHasher::Nothing | JobHasher::Known(_) => {}
+            JobHasher::Part(hasher) => hasher.update_zeros(len),
+            JobHasher::Serial(hasher) => hasher.update_zeros(len),
         }
         if let Some(hasher) = &mut self.waybill {
             hasher.update_zeros(len);
@@ -157,19 +157,19 @@ impl ObjectHash {
     }
 
     /// Returns the digest to compare, and the input to the digests of the file.
-    pub(super) fn finish(self) -> (Option<Digest>, Passed) {
+    pub(super) fn finish(self) -> (Option<Digest>, ObjectHashes) {
         let (digest, own) = match self.own {
-            Own::Nothing => (None, None),
-            Own::Part(hasher) => {
+            JobHasher::Nothing => (None, None),
+            JobHasher::Part(hasher) => {
                 let part = hasher.finish();
                 (Some(part.digest()), Some(part))
             }
-            Own::Serial(hasher) => (Some(hasher.finish()), None),
-            Own::Known(digest) => (Some(digest), None),
+            JobHasher::Serial(hasher) => (Some(hasher.finish()), None),
+            JobHasher::Known(digest) => (Some(digest), None),
         };
         let blake3 = digest.filter(|digest| digest.algorithm() == Algorithm::Blake3);
         let waybill = self.waybill.map(|hasher| hasher.finish().digest()).or(blake3);
-        (digest, Passed { digest, own, waybill })
+        (digest, ObjectHashes { digest, own, waybill })
     }
 }
 
@@ -182,25 +182,25 @@ pub(super) struct RootHash {
     /// Serial hasher, from the first byte to the last.
     serial: Option<Hasher>,
     /// Combining hasher, from parts in any order.
-    parts: Option<Parts>,
+    parts: Option<PartSet>,
     /// BLAKE3 of the objects, for the waybill.
     objects: Option<ObjectSums>,
     /// True if some objects were not transferred but hashed locally.
     has_late: bool,
-    sent: Sent,
+    sent: SentDigests,
 }
 
 /// Digests of the transferred objects, combined into a number of constant size that does not depend
 /// on their order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentDigests {
     seen: Runs,
     sum: u128,
     /// True if an object was transferred twice, or without a digest.
     is_unclear: bool,
 }
 
-impl Sent {
+impl SentDigests {
     /// Adds an object. `None` means that the object was not hashed.
     pub(super) fn add(&mut self, index: ObjectIndex, digest: Option<Digest>) {
         let Some(digest) = digest.filter(|_| self.seen.insert(index.0)) else {
@@ -216,22 +216,22 @@ impl Sent {
     }
 
     /// Returns true if both have the same digests, and those of all objects of the file.
-    pub(super) fn is_same(&self, other: &Sent, geometry: Geometry) -> bool {
-        let is_whole = |sent: &Sent| !sent.is_unclear && sent.seen.first_gap(0) >= geometry.count();
+    pub(super) fn is_same(&self, other: &SentDigests, geometry: Geometry) -> bool {
+        let is_whole = |sent: &SentDigests| !sent.is_unclear && sent.seen.first_gap(0) >= geometry.count();
         is_whole(self) && is_whole(other) && self.sum == other.sum
     }
 }
 
 /// Parts of which each counts once, even if its object is transferred several times.
 #[derive(Clone, Debug)]
-struct Parts {
+struct PartSet {
     assembly: Assembly,
     seen: Runs,
 }
 
-impl Parts {
-    fn new(algorithm: Algorithm, object: ObjectSize) -> Parts {
-        Parts { assembly: Assembly::new(algorithm, object), seen: Runs::default() }
+impl PartSet {
+    fn new(algorithm: Algorithm, object: ObjectSize) -> PartSet {
+        PartSet { assembly: Assembly::new(algorithm, object), seen: Runs::default() }
     }
 }
 
@@ -274,14 +274,14 @@ impl RootHash {
 
     /// Switches to a later attempt and discards the earlier ones. An earlier attempt changes
     /// nothing.
-    pub(super) fn turn_to(&mut self, attempt: u16) {
+    pub(super) fn set_attempt(&mut self, attempt: u16) {
         if attempt <= self.attempt {
             return;
         }
-        (self.attempt, self.has_late, self.sent) = (attempt, false, Sent::default());
+        (self.attempt, self.has_late, self.sent) = (attempt, false, SentDigests::default());
         self.begin_again();
         if let Some(parts) = &mut self.parts {
-            *parts = Parts::new(parts.assembly.algorithm(), self.geometry.object_size());
+            *parts = PartSet::new(parts.assembly.algorithm(), self.geometry.object_size());
         }
         if let Some(objects) = &mut self.objects {
             *objects = ObjectSums::new(objects.size());
@@ -291,7 +291,7 @@ impl RootHash {
     /// Adds an object of the current attempt. If it was transferred before, the waybill gets its
     /// latest digest. The digest of the file counts it once: a difference is found by the
     /// comparison.
-    pub(super) fn add(&mut self, attempt: u16, object: Object, passed: Passed) {
+    pub(super) fn add(&mut self, attempt: u16, object: Object, passed: ObjectHashes) {
         if attempt != self.attempt {
             return;
         }
@@ -307,12 +307,12 @@ impl RootHash {
     }
 
     /// Returns the digests of the objects that were sent in this attempt.
-    pub(super) fn sent(&self) -> &Sent {
+    pub(super) fn sent(&self) -> &SentDigests {
         &self.sent
     }
 
     /// Adds an object that [`RootHash::missing`] returned.
-    pub(super) fn add_late(&mut self, object: Object, passed: Passed) {
+    pub(super) fn add_late(&mut self, object: Object, passed: ObjectHashes) {
         self.has_late = true;
         self.add(self.attempt, object, passed);
     }
@@ -364,16 +364,16 @@ mod tests {
 
     const OBJECT: u64 = 64 << 10;
 
-    fn recipe(algorithm: Algorithm, unit: Unit, waybill: bool) -> Recipe {
+    fn hash_plan(algorithm: Algorithm, unit: Unit, waybill: bool) -> HashPlan {
         let object = ObjectSize::new(OBJECT).unwrap();
-        Recipe::of(&JobOptions { algorithm, unit, object, ..JobOptions::default() }, waybill)
+        HashPlan::of(&JobOptions { algorithm, unit, object, ..JobOptions::default() }, waybill)
     }
 
-    fn pass(recipe: &Recipe, root: &mut RootHash, attempt: u16, index: u64, bytes: &[u8]) {
+    fn pass(hash_plan: &HashPlan, root: &mut RootHash, attempt: u16, index: u64, bytes: &[u8]) {
         let geometry = Geometry::new(ByteLen(bytes.len() as u64), ObjectSize::new(OBJECT).unwrap());
         let object = geometry.object(ObjectIndex(index)).unwrap();
         let range = object.range.start.0 as usize..object.range.end.0 as usize;
-        let mut hash = recipe.object(object, bytes.len() as u64);
+        let mut hash = hash_plan.object(object, bytes.len() as u64);
         hash.update(&bytes[range.clone()]);
         root.update(&bytes[range]);
         root.add(attempt, object, hash.finish().1);
@@ -386,26 +386,26 @@ mod tests {
     /// An object that is sent again after a lane was lost counts once, so that the file still has a
     /// digest.
     #[test]
-    fn an_object_that_passes_twice_leaves_the_files_digest_whole() {
+    fn object_hashed_twice_counts_once_in_the_file_digest() {
         for algorithm in [Algorithm::Blake3, Algorithm::Crc32c] {
-            let (recipe, bytes) = (recipe(algorithm, Unit::File, true), bytes());
-            let mut root = recipe.root(bytes.len() as u64);
+            let (hash_plan, bytes) = (hash_plan(algorithm, Unit::File, true), bytes());
+            let mut root = hash_plan.root(bytes.len() as u64);
             for index in [3, 0, 1, 0, 2, 3] {
-                pass(&recipe, &mut root, 0, index, &bytes);
+                pass(&hash_plan, &mut root, 0, index, &bytes);
             }
             assert_eq!(root.finish(bytes.len() as u64), Some(haul_digest::digest(algorithm, &bytes)));
         }
     }
 
     #[test]
-    fn the_waybill_has_blake3_whatever_the_job_compares_by() {
+    fn waybill_has_blake3_for_any_verification_digest() {
         use Algorithm::{Blake3, Crc32c, Md5};
         for (algorithm, unit) in
             [(Md5, Unit::Object), (Blake3, Unit::Object), (Crc32c, Unit::File), (Md5, Unit::File)]
         {
-            let (recipe, bytes) = (recipe(algorithm, unit, true), bytes());
-            let mut root = recipe.root(bytes.len() as u64);
-            (0..4).for_each(|index| pass(&recipe, &mut root, 0, index, &bytes));
+            let (hash_plan, bytes) = (hash_plan(algorithm, unit, true), bytes());
+            let mut root = hash_plan.root(bytes.len() as u64);
+            (0..4).for_each(|index| pass(&hash_plan, &mut root, 0, index, &bytes));
             let (digests, objects) = root.for_waybill().unwrap();
             assert_eq!(digests[0], haul_digest::digest(Blake3, &bytes));
             assert_eq!(objects.len(), 4);
@@ -415,20 +415,20 @@ mod tests {
     }
 
     #[test]
-    fn what_came_last_counts_and_nothing_of_an_earlier_try() {
-        let (recipe, bytes) = (recipe(Algorithm::Md5, Unit::Object, true), bytes());
+    fn last_attempt_counts_and_earlier_attempts_are_discarded() {
+        let (hash_plan, bytes) = (hash_plan(Algorithm::Md5, Unit::Object, true), bytes());
         let mut damaged = bytes.clone();
         damaged[5] ^= 1;
-        let mut root = recipe.root(bytes.len() as u64);
-        pass(&recipe, &mut root, 0, 0, &damaged);
+        let mut root = hash_plan.root(bytes.len() as u64);
+        pass(&hash_plan, &mut root, 0, 0, &damaged);
         assert_eq!(root.missing(0).map(|object| object.index), Some(ObjectIndex(1)));
         assert!(root.for_waybill().is_none(), "objects are missing");
-        root.turn_to(1);
-        (1..4).for_each(|index| pass(&recipe, &mut root, 1, index, &bytes));
-        pass(&recipe, &mut root, 0, 0, &damaged);
+        root.set_attempt(1);
+        (1..4).for_each(|index| pass(&hash_plan, &mut root, 1, index, &bytes));
+        pass(&hash_plan, &mut root, 0, 0, &damaged);
         assert_eq!(root.missing(0).map(|object| object.index), Some(ObjectIndex(0)));
-        pass(&recipe, &mut root, 1, 0, &damaged);
-        pass(&recipe, &mut root, 1, 0, &bytes);
+        pass(&hash_plan, &mut root, 1, 0, &damaged);
+        pass(&hash_plan, &mut root, 1, 0, &bytes);
         assert_eq!(root.missing(0), None);
         assert_eq!(root.for_waybill().unwrap().0, [haul_digest::digest(Algorithm::Blake3, &bytes)]);
     }

@@ -1,24 +1,22 @@
 //! Start of a session: CONNECT, its answer, and the lanes that join.
 
+use super::error::TransferError;
 use super::frames::{FrameError, Frames};
-use super::logged::{self, Logs, Shelf, keeping};
+use super::logged::{self, LogLocation, Logs, open_log};
 use super::parts::Parts;
-use super::receipt::ReceiptError;
-use super::report::Watch;
+use super::report::RunContext;
 use super::resume::{self, Resume};
-use super::sink::{self, Keeping, Missing, Opening, Store};
+use super::sink::{self, Destination, Missing, SinkLog, SinkLogConfig};
 use super::source::{self, Filter, Operand, Rule, Tree};
 use super::space::{self, CheckSpace};
 use super::terms::{agree, hold};
-use super::wanted::{self, Wanted, relative};
+use super::wanted::{self, RequestedPaths, relative};
 use super::{BoxError, Dial, Joined, Outcome, joining};
 use crate::copy::quote;
-use crate::log::LogError;
-use haul_model::format_size;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
-    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogWish, Message, PeerText, Reason,
-    Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
+    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogRequest, Message, PeerText,
+    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
 };
 use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
@@ -32,23 +30,22 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
-use thiserror::Error;
 
 /// Maximum time that the peer may be silent before CONNECT, or its answer, has arrived.
-const HELLO_WITHIN: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Name of this program on the wire.
 pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 
 /// Minimum number of lanes of a job that does not set a number.
-pub const LANES_UNASKED_MIN: u32 = 4;
+pub const DEFAULT_LANES_MIN: u32 = 4;
 
 /// Maximum number of lanes of a job that does not set a number.
-pub const LANES_UNASKED_MAX: u32 = 16;
+pub const DEFAULT_LANES_MAX: u32 = 16;
 
 /// Round-trip time per lane. On most systems one connection has at most 4 MiB in flight. One lane
 /// thus carries about 300 MB/s over 10 ms, and a tenth of that over 100 ms.
-const ROUND_TRIP_OF_A_LANE: Duration = Duration::from_millis(10);
+const ROUND_TRIP_PER_LANE: Duration = Duration::from_millis(10);
 
 /// A job that sends files.
 #[derive(Clone, Debug)]
@@ -117,130 +114,72 @@ pub struct Offer {
     pub logs: Logs,
 }
 
-/// Error that prevented a session.
-#[derive(Debug, Error)]
-pub enum TransferError {
-    /// A lane could not be opened.
-    #[error("cannot reach the other side: {0}")]
-    Dial(#[source] BoxError),
-    /// The first lane failed.
-    #[error("the connection failed before the job began: {0}")]
-    Lane(#[from] LaneError),
-    /// The received message is not an answer.
-    #[error("the other side does not speak haul's protocol: {0}")]
-    NotUnderstood(String),
-    /// The peer refused the job.
-    #[error("the other side refuses: {0}")]
-    Refused(Reason),
-    /// The peer runs a version that does not accept long lists.
-    #[error(
-        "the haul of the other side takes {most} paths at once at most, and {asked} are asked for; bring it to this version, or \
-         ask in several jobs",
-        most = limits::OPERANDS_MAX
-    )]
-    TooMany {
-        /// Number of paths that this job names.
-        asked: usize,
-    },
-    /// This side refused the job.
-    #[error("refused: {0}")]
-    Denied(Reason),
-    /// The peer's answer changes the job.
-    #[error("the other side wants to change {0}, which it may not; nothing was begun")]
-    Changed(&'static str),
-    /// A local file or directory cannot be opened or created.
-    #[error("cannot {doing} '{}': {}", haul_model::Percent(path), crate::sum::reason(source))]
-    Here {
-        /// Attempted action.
-        doing: &'static str,
-        /// Path of the file or directory.
-        path: Vec<u8>,
-        /// Cause.
-        source: io::Error,
-    },
-    /// The waybill of this side cannot be started.
-    #[error(transparent)]
-    Receipt(#[from] ReceiptError),
-    /// Another process or session runs the job.
-    #[error(transparent)]
-    Held(LogError),
-    /// The sink has less space than the job needs.
-    #[error(
-        "the job has {}, and the sink has room for {}; nothing is sent: free space there, or send without --check-space=refuse",
-        format_size(*announced),
-        format_size(*room)
-    )]
-    NoRoom {
-        /// Size of the job in bytes.
-        announced: u64,
-        /// Free space of the sink, or what the quota leaves, in bytes.
-        room: u64,
-    },
-    /// No random bytes for the session token are available.
-    #[error("the system gives no random bytes")]
-    NoRandomness,
-}
-
 /// Sends files to the peer.
 ///
 /// # Errors
 /// Returns a [`TransferError`] if no session starts. The [`Outcome`] holds failures of files and of
 /// the session.
-pub fn send(dial: &dyn Dial, job: &SendJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
+pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Result<Outcome, TransferError> {
     let operand = |source: &OsString| {
         let operand = Operand::local(source);
         operand.check().map(|()| operand).map_err(|error| here("open", source.as_bytes(), error))
     };
     let operands = job.sources.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
-    let watch = &begin_receipt(watch, &job.options, || source::directories(&job.sources), false)?;
+    let run_context = &begin_receipt(run_context, &job.options, || source::directories(&job.sources), false)?;
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
     let options = JobOptions { budget: space::announced(job), ..job.options.clone() };
-    let asked = Asked {
+    let request = Request {
         role: Role::Source,
         options: &options,
-        wanted: Wanted::new(std::slice::from_ref(&job.to))?,
+        wanted: RequestedPaths::new(std::slice::from_ref(&job.to))?,
         rules: &[],
         job: resume.map_or([0; 16], |resume| resume.job(Role::Source, &job.options, &job.sources)),
-        log: resume.map(|resume| resume.wish(watch.receipt.is_some())),
+        log: resume.map(|resume| resume.log_request(run_context.receipt.is_some())),
         resumes: false,
     };
     let window = window(job.buffers);
-    let (accept, first) = connect(dial, &asked, window)?;
-    space::check(job, options.budget, accept.options.budget, watch)?;
+    let (accept, first) = connect(dial, &request, window)?;
+    space::check(job, options.budget, accept.options.budget, run_context)?;
     let settings = source_settings(accept.options.clone(), window.least(accept.window), accept.resumes);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
     let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
-    Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, watch)))
+    Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, run_context)))
 }
 
 /// Fetches files from the peer.
 ///
 /// # Errors
 /// Same as [`send`].
-pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outcome, TransferError> {
+pub fn fetch(
+    dial: &dyn Dial,
+    job: &FetchJob,
+    run_context: &RunContext<'_>,
+) -> Result<Outcome, TransferError> {
     if !job.options.dry_run {
-        make_if_missing(&job.into).map_err(|error| here("make", job.into.as_bytes(), error))?;
+        create_if_missing(&job.into).map_err(|error| here("create", job.into.as_bytes(), error))?;
     }
-    let watch = &begin_receipt(watch, &job.options, || job.into.clone(), true)?;
-    let wanted = Wanted::new(&job.paths)?;
+    let run_context = &begin_receipt(run_context, &job.options, || job.into.clone(), true)?;
+    let wanted = RequestedPaths::new(&job.paths)?;
     let number = session_number(&random_token()?);
     let opened = || {
-        let store = match Store::open(&job.into, b"", Missing::Fails, number, None) {
+        let destination = match Destination::open(&job.into, b"", Missing::Fail, number, None) {
             // A dry run creates nothing, not even the destination directory.
             Err(error) if job.options.dry_run && error.kind() == io::ErrorKind::NotFound => {
-                is_makeable(&job.into).then(|| Store::absent(number, None)).ok_or(error)
+                can_create(&job.into).then(|| Destination::absent(number, None)).ok_or(error)
             }
             opened => opened,
         };
-        store.map(|store| store.expecting(&job.paths).taking(job.parts.clone()))
+        destination
+            .map(|destination| destination.restrict_to_paths(&job.paths).restrict_to_parts(job.parts.clone()))
     };
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
-    let (mut store, mut log, mut name) = (None, None, [0; 16]);
+    let (mut destination, mut log, mut name) = (None, None, [0; 16]);
     if let Some(resume) = resume {
         name = resume.job(Role::Sink, &job.options, std::slice::from_ref(&job.into));
-        let store = store.insert(opened().map_err(|error| here("open", job.into.as_bytes(), error))?);
-        let opening = Opening {
-            shelf: Shelf::Own(&resume.state),
+        let destination =
+            destination.insert(opened().map_err(|error| here("open", job.into.as_bytes(), error))?);
+        let config = SinkLogConfig {
+            location: LogLocation::Own(&resume.state),
             job: name,
             root: Path::new(&job.into),
             options: &job.options,
@@ -248,13 +187,13 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
             recheck: resume.recheck,
             target: None,
             command: resume.command,
-            stop: watch.stop,
+            stop: run_context.stop,
         };
-        log = keeping(opening, store, watch)?;
+        log = open_log(config, destination, run_context)?;
     }
     // If this side has parts of files already, the source must ask before it sends.
-    let resumes = job.parts.is_some() || log.as_ref().is_some_and(Keeping::resumes);
-    let asked = Asked {
+    let resumes = job.parts.is_some() || log.as_ref().is_some_and(SinkLog::resumes);
+    let request = Request {
         role: Role::Sink,
         options: &job.options,
         wanted,
@@ -264,29 +203,31 @@ pub fn fetch(dial: &dyn Dial, job: &FetchJob, watch: &Watch<'_>) -> Result<Outco
         resumes,
     };
     let window = window(job.buffers);
-    let connected = connect(dial, &asked, window);
+    let connected = connect(dial, &request, window);
     let (accept, first) = match connected {
         Ok(connected) => connected,
         Err(error) => {
-            if let (Some(log), Some(store)) = (log, &store) {
+            if let (Some(log), Some(destination)) = (log, &destination) {
                 // Ignore an error: the caller reports why there is no session.
-                let _ = log.end(store, false);
+                let _ = log.end(destination, false);
             }
             return Err(error);
         }
     };
     let owners = [&job.options, &accept.options].map(|options| options.keep.has(Keep::OWNER));
     if owners == [true, false] && process::effective_user() == 0 {
-        watch.report.note("the peer does not send the owners of files (a server needs --keep-owner): all files are this user's");
+        run_context.report.note("the remote host does not send file owners: all files belong to this user; a server needs --keep-owner");
     }
-    let store = match store {
-        Some(store) => store,
+    let destination = match destination {
+        Some(destination) => destination,
         None => opened().map_err(|error| here("open", job.into.as_bytes(), error))?,
     };
     let settings = sink_settings(accept.options.clone(), window.least(accept.window));
-    let store = (store, log);
+    let destination = (destination, log);
     let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
-    Ok(beside(dial, &accept, lanes, |more| sink::run(settings, vec![first], Some(more), store, watch)))
+    Ok(beside(dial, &accept, lanes, |more| {
+        sink::run(settings, vec![first], Some(more), destination, run_context)
+    }))
 }
 
 /// Answers one session: reads its request from `first`, and does its part within the limits of
@@ -298,58 +239,60 @@ pub fn answer(
     first: Lane,
     more: &mut dyn FnMut() -> Option<Lane>,
     offer: &Offer,
-    watch: &Watch<'_>,
+    run_context: &RunContext<'_>,
 ) -> Result<Outcome, TransferError> {
     let mut first = Joined::new(CONTROL, first);
-    first.frames.within(Some(HELLO_WITHIN));
-    let asked = match read(&mut first.frames)? {
+    first.frames.within(Some(HANDSHAKE_TIMEOUT));
+    let request = match read(&mut first.frames)? {
         Message::Connect(connect) => *connect,
-        other => return Err(TransferError::NotUnderstood(format!("{} came first", other.name()))),
+        other => return Err(TransferError::NotUnderstood(format!("{} as the first message", other.name()))),
     };
     first.frames.within(None);
     let token = random_token()?;
     let window = window(offer.buffers);
-    let agreed = agree(&asked, offer, window, token);
-    let prepared = agreed.and_then(|accept| match asked.role {
+    let agreed = agree(&request, offer, window, token);
+    let prepared = agreed.and_then(|accept| match request.role {
         Role::Source => {
-            let into = asked.operands.first().map_or(&b""[..], |operand| operand);
+            let into = request.operands.first().map_or(&b""[..], |operand| operand);
             let into = relative(into)?;
-            let (number, dry_run) = (session_number(&token), asked.options.dry_run);
-            let store = Store::to_fill(&offer.root, &into, dry_run, number, offer.quota);
-            let store = store.map_err(|error| {
+            let (number, dry_run) = (session_number(&token), request.options.dry_run);
+            let destination = Destination::open_or_create(&offer.root, &into, dry_run, number, offer.quota);
+            let destination = destination.map_err(|error| {
                 let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
                 super::reason::reason(&doing, &error)
             })?;
-            Ok((accept, Part::Sink(Box::new(store), into)))
+            Ok((accept, Part::Sink(Box::new(destination), into)))
         }
         Role::Sink => {
             let root = wanted::root(offer)?;
             let is_told_later = accept.features.has(Features::OPERANDS);
-            let operands = if is_told_later { Vec::new() } else { wanted::named(&root, &asked.operands)? };
-            let filter = Filter::asked(&asked.rules)
+            let operands = if is_told_later { Vec::new() } else { wanted::named(&root, &request.operands)? };
+            let filter = Filter::from_wire(&request.rules)
                 .map_err(|error| Reason::new(Why::Unsupported, &error.to_string()))?;
             Ok((accept, Part::Source(operands, filter, is_told_later.then_some(root))))
         }
     });
     let prepared = prepared.map_err(|reason| (reason.clone(), TransferError::Denied(reason)));
     let begun = prepared.and_then(|(accept, part)| {
-        let is_sink = asked.role == Role::Source;
-        let into = asked.operands.first().filter(|_| is_sink);
+        let is_sink = request.role == Role::Source;
+        let into = request.operands.first().filter(|_| is_sink);
         let root = || beneath(&offer.root, into.map_or(&b""[..], |into| into));
         // The peer must not learn details of a failure with a local file.
-        let told = Reason::new(Why::Io, "no waybill can be written there");
-        let watch = begin_receipt(watch, &accept.options, root, is_sink).map_err(|error| (told, error))?;
+        let told = Reason::new(Why::Io, "cannot write its waybill");
+        let run_context =
+            begin_receipt(run_context, &accept.options, root, is_sink).map_err(|error| (told, error))?;
         let log = match &part {
-            Part::Sink(store, into) => {
+            Part::Sink(destination, into) => {
                 let root = PathBuf::from(beneath(&offer.root, into));
-                let log = logged::answered(&asked, offer, store, (&root, into), &watch);
+                let log =
+                    logged::open_log_of_upload(&request, offer, destination, (&root, into), &run_context);
                 log.map_err(|error| (offer.logs.busy(&error), error))?
             }
             Part::Source(..) => None,
         };
-        Ok((accept, part, (watch, log)))
+        Ok((accept, part, (run_context, log)))
     });
-    let (mut accept, part, (watch, log)) = match begun {
+    let (mut accept, part, (run_context, log)) = match begun {
         Ok(begun) => begun,
         Err((reason, error)) => {
             // Ignore an error: the job is refused in any case.
@@ -357,41 +300,41 @@ pub fn answer(
             return Err(error);
         }
     };
-    let watch = &watch;
-    accept.resumes = log.as_ref().is_some_and(Keeping::resumes);
-    if let Part::Sink(store, _) = &part
+    let run_context = &run_context;
+    accept.resumes = log.as_ref().is_some_and(SinkLog::resumes);
+    if let Part::Sink(destination, _) = &part
         && !accept.resumes
     {
-        space::lower(&mut accept.options, store);
+        space::lower(&mut accept.options, destination);
     }
     let accepted = first.outbox.push(&Message::Accept(Box::new(accept.clone())));
     if let Err(error) = accepted.and_then(|()| first.outbox.flush()) {
-        if let (Some(log), Part::Sink(store, _)) = (log, &part) {
+        if let (Some(log), Part::Sink(destination, _)) = (log, &part) {
             // Ignore an error: the caller reports that the peer is gone.
-            let _ = log.end(store, false);
+            let _ = log.end(destination, false);
         }
         return Err(error.into());
     }
-    let window = window.least(asked.window);
+    let window = window.least(request.window);
     let terms = joining::Terms { token, lanes: accept.lanes };
     match part {
-        Part::Sink(store, _) => {
+        Part::Sink(destination, _) => {
             let settings = sink_settings(accept.options, window);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
-                sink::run(settings, vec![first], Some(more), (*store, log), watch)
+                sink::run(settings, vec![first], Some(more), (*destination, log), run_context)
             };
             Ok(joining::beside(more, terms, run))
         }
         Part::Source(mut operands, filter, later) => {
             if let Some(root) = later {
-                first.frames.within(Some(HELLO_WITHIN));
-                operands = wanted::heard(&root, &mut first.frames, &mut first.outbox)?;
+                first.frames.within(Some(HANDSHAKE_TIMEOUT));
+                operands = wanted::receive_operands(&root, &mut first.frames, &mut first.outbox)?;
                 first.frames.within(None);
             }
-            let settings = source_settings(accept.options, window, asked.resumes);
+            let settings = source_settings(accept.options, window, request.resumes);
             let tree = Tree::new(operands, filter, false);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
-                source::run(settings, vec![first], Some(more), tree, watch)
+                source::run(settings, vec![first], Some(more), tree, run_context)
             };
             Ok(joining::beside(more, terms, run))
         }
@@ -400,16 +343,16 @@ pub fn answer(
 
 /// Starts the waybill, if this side writes one of the job. Paths in it are relative to `root`.
 fn begin_receipt<'a>(
-    watch: &Watch<'a>,
+    run_context: &RunContext<'a>,
     options: &JobOptions,
     root: impl FnOnce() -> OsString,
     is_sink: bool,
-) -> Result<Watch<'a>, TransferError> {
-    let receipt = watch.receipt.filter(|_| !options.dry_run);
+) -> Result<RunContext<'a>, TransferError> {
+    let receipt = run_context.receipt.filter(|_| !options.dry_run);
     if let Some(receipt) = receipt {
         receipt.begin(&root(), options.delete && is_sink)?;
     }
-    Ok(Watch { receipt, ..*watch })
+    Ok(RunContext { receipt, ..*run_context })
 }
 
 /// Returns the path of a directory beneath the root, for messages.
@@ -422,59 +365,63 @@ fn beneath(root: &OsStr, path: &[u8]) -> OsString {
 /// Role of the answering side.
 enum Part {
     /// Destination, and the requested directory beneath the root.
-    Sink(Box<Store>, Vec<u8>),
+    Sink(Box<Destination>, Vec<u8>),
     /// Requested operands and filter, or the root for operands that arrive after ACCEPT.
     Source(Vec<Operand>, Filter, Option<Arc<OwnedFd>>),
 }
 
 /// Request for CONNECT.
-struct Asked<'a> {
+struct Request<'a> {
     role: Role,
     options: &'a JobOptions,
-    wanted: Wanted,
+    wanted: RequestedPaths,
     rules: &'a [Rule],
     job: [u8; 16],
-    log: Option<LogWish>,
+    log: Option<LogRequest>,
     resumes: bool,
 }
 
 /// Connects over the first lane.
-fn connect(dial: &dyn Dial, asked: &Asked<'_>, window: Window) -> Result<(Accept, Joined), TransferError> {
+fn connect(
+    dial: &dyn Dial,
+    request: &Request<'_>,
+    window: Window,
+) -> Result<(Accept, Joined), TransferError> {
     let mut first = Joined::new(CONTROL, dial.lane(0).map_err(TransferError::Dial)?);
     // Request the feature only if the job needs it, because an old peer refuses unknown features.
-    let needs = if asked.wanted.is_long() { Features::OPERANDS } else { Features::default() };
+    let needs = if request.wanted.is_long() { Features::OPERANDS } else { Features::default() };
     let connect = Message::Connect(Box::new(Connect {
         versions: (VERSION, VERSION),
         offers: needs,
         needs,
-        role: asked.role,
-        job: asked.job,
-        options: asked.options.clone(),
+        role: request.role,
+        job: request.job,
+        options: request.options.clone(),
         window,
-        operands: asked.wanted.in_connect(),
+        operands: request.wanted.in_connect(),
         agent: PeerText::new(AGENT),
-        rules: asked.rules.iter().map(Rule::to_wire).collect(),
-        log: asked.log,
-        resumes: asked.resumes,
+        rules: request.rules.iter().map(Rule::to_wire).collect(),
+        log: request.log,
+        resumes: request.resumes,
     }));
     connect.check().map_err(|flaw| TransferError::Denied(Reason::new(Why::TooLarge, &flaw.to_string())))?;
     first.outbox.push(&connect)?;
     first.outbox.flush()?;
-    first.frames.within(Some(HELLO_WITHIN));
+    first.frames.within(Some(HANDSHAKE_TIMEOUT));
     let accept = match read(&mut first.frames)? {
         Message::Accept(accept) => *accept,
-        Message::Refuse(reason) if reason.why == Why::Feature && asked.wanted.is_long() => {
-            return Err(TransferError::TooMany { asked: asked.wanted.count() });
+        Message::Refuse(reason) if reason.why == Why::Feature && request.wanted.is_long() => {
+            return Err(TransferError::TooMany { requested: request.wanted.count() });
         }
         Message::Refuse(reason) => return Err(TransferError::Refused(reason)),
         other => return Err(TransferError::NotUnderstood(format!("{} instead of an answer", other.name()))),
     };
     first.frames.within(None);
-    hold(asked.options, &accept.options).map_err(TransferError::Changed)?;
+    hold(request.options, &accept.options).map_err(TransferError::Changed)?;
     if !accept.features.has(needs) {
-        return Err(TransferError::TooMany { asked: asked.wanted.count() });
+        return Err(TransferError::TooMany { requested: request.wanted.count() });
     }
-    asked.wanted.tell(&mut first.outbox)?;
+    request.wanted.send(&mut first.outbox)?;
     Ok((accept, first))
 }
 
@@ -484,8 +431,8 @@ fn lanes_for(first: &LaneControl) -> u32 {
 }
 
 fn lanes_of_round_trip(round_trip: Duration) -> u32 {
-    let wanted = round_trip.as_micros() / ROUND_TRIP_OF_A_LANE.as_micros();
-    u32::try_from(wanted).unwrap_or(u32::MAX).clamp(LANES_UNASKED_MIN, LANES_UNASKED_MAX)
+    let wanted = round_trip.as_micros() / ROUND_TRIP_PER_LANE.as_micros();
+    u32::try_from(wanted).unwrap_or(u32::MAX).clamp(DEFAULT_LANES_MIN, DEFAULT_LANES_MAX)
 }
 
 /// Runs `work` and meanwhile opens as many lanes as both sides want, all concurrently. Each takes
@@ -534,13 +481,17 @@ pub(super) fn read(frames: &mut Frames) -> Result<Message, TransferError> {
     }
 }
 
-fn source_settings(options: JobOptions, window: Window, asks: bool) -> haul_proto::source::Settings {
-    let (timing, tries) = (Timing::default(), limits::TRIES_MAX);
-    haul_proto::source::Settings { options, window, timing, tries, asks }
+fn source_settings(
+    options: JobOptions,
+    window: Window,
+    awaits_answers: bool,
+) -> haul_proto::source::Settings {
+    let (timing, retries) = (Timing::default(), limits::RETRIES_MAX);
+    haul_proto::source::Settings { options, window, timing, retries, awaits_answers }
 }
 
 fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Settings {
-    haul_proto::sink::Settings { options, window, timing: Timing::default(), tries: limits::TRIES_MAX }
+    haul_proto::sink::Settings { options, window, timing: Timing::default(), retries: limits::RETRIES_MAX }
 }
 
 /// Returns the window: as many files as the descriptor limit allows, and `buffers` bytes.
@@ -566,21 +517,21 @@ fn session_number(token: &[u8; SESSION_TOKEN_BYTES]) -> u64 {
     u64::from_le_bytes(number)
 }
 
-fn make_if_missing(path: &OsStr) -> io::Result<()> {
+fn create_if_missing(path: &OsStr) -> io::Result<()> {
     match mkdir_at(CWD, path, 0o777) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-/// Returns true if the parent directory, in which [`make_if_missing`] would make it, exists.
-fn is_makeable(path: &OsStr) -> bool {
+/// Returns true if the parent directory, in which [`create_if_missing`] would make it, exists.
+fn can_create(path: &OsStr) -> bool {
     let above = Path::new(path).parent();
     above.is_some_and(|above| above.as_os_str().is_empty() || above.is_dir())
 }
 
 fn here(doing: &'static str, path: &[u8], source: io::Error) -> TransferError {
-    TransferError::Here { doing, path: path.to_vec(), source }
+    TransferError::Local { doing, path: path.to_vec(), source }
 }
 
 #[cfg(test)]
@@ -588,7 +539,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_paths_want_more_lanes() {
+    fn lane_count_grows_with_the_round_trip_time() {
         for (millis, lanes) in [(0, 4), (30, 4), (50, 5), (89, 8), (200, 16), (5000, 16)] {
             assert_eq!(lanes_of_round_trip(Duration::from_millis(millis)), lanes, "{millis} ms");
         }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Maximum time for a lane to send its JOIN, regardless of received data.
-const JOIN_WITHIN: Duration = Duration::from_secs(30);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Conditions for a lane to join the session.
 #[derive(Clone, Copy)]
@@ -71,7 +71,7 @@ pub(super) fn beside<T>(
 /// Returns the lane if its first message is a JOIN of this session. Otherwise drops it.
 fn join(lane: Lane, terms: &Terms) -> Option<Joined> {
     let mut joined = Joined::new(CONTROL, lane);
-    joined.frames.until(Instant::now() + JOIN_WITHIN);
+    joined.frames.until(Instant::now() + JOIN_TIMEOUT);
     let message = joined.frames.next().ok()??;
     joined.frames.within(None);
     let Message::Join(join) = message else { return None };

@@ -1,10 +1,11 @@
 //! Location of the logs of the side that answers, and opening of a job's log.
 
-use super::hello::{Offer, TransferError};
-use super::report::Watch;
+use super::error::TransferError;
+use super::hello::Offer;
+use super::report::RunContext;
 use super::resume;
-use super::sink::{Keeping, Opening, Store};
-use crate::log::{LogError, Recheck, Room, Target};
+use super::sink::{Destination, SinkLog, SinkLogConfig};
+use crate::log::{LogError, LogStore, ResumeCheck, Target};
 use haul_log::objects::Identity;
 use haul_model::ObjectSize;
 use haul_proto::{Connect, Reason, Why};
@@ -22,28 +23,28 @@ pub enum Logs {
     /// In a shared store, whose clients know nothing of each other's jobs.
     Guest {
         /// The shared store.
-        room: Arc<Room>,
+        log_store: Arc<LogStore>,
         /// Identity of the client that owns the jobs: verified data that stays the same, for
         /// example a ticket.
-        guest: Vec<u8>,
+        client: Vec<u8>,
     },
 }
 
 /// Location of the object log of a job.
 #[derive(Clone, Copy)]
-pub(super) enum Shelf<'a> {
+pub(super) enum LogLocation<'a> {
     /// In a state directory.
     Own(&'a Path),
     /// In a shared store, with the identity of the client.
-    Guest(&'a Arc<Room>, &'a [u8]),
+    Guest(&'a Arc<LogStore>, &'a [u8]),
 }
 
 impl Logs {
-    fn shelf(&self) -> Option<Shelf<'_>> {
+    fn location(&self) -> Option<LogLocation<'_>> {
         match self {
             Logs::None => None,
-            Logs::Own(state) => Some(Shelf::Own(state)),
-            Logs::Guest { room, guest } => Some(Shelf::Guest(room, guest)),
+            Logs::Own(state) => Some(LogLocation::Own(state)),
+            Logs::Guest { log_store, client } => Some(LogLocation::Guest(log_store, client)),
         }
     }
 
@@ -54,62 +55,62 @@ impl Logs {
             (Logs::Own(_), TransferError::Held(LogError::Held { holder, .. })) => holder.to_string(),
             _ => "another session".to_owned(),
         };
-        Reason::new(Why::Busy, &format!("{who} is at this job; wait until it has ended, or end it"))
+        Reason::new(Why::Busy, &format!("the job is held by {who}; wait for it to finish, or stop it"))
     }
 }
 
 /// Opens the log of a job that is sent into `root`, if this side keeps logs and the job has an
 /// identifier.
-pub(super) fn answered(
-    asked: &Connect,
+pub(super) fn open_log_of_upload(
+    request: &Connect,
     offer: &Offer,
-    store: &Store,
+    destination: &Destination,
     (root, into): (&Path, &[u8]),
-    watch: &Watch<'_>,
-) -> Result<Option<Keeping>, TransferError> {
-    let Some(shelf) = offer.logs.shelf() else { return Ok(None) };
-    if asked.job == [0; 16] || !resume::is_logged(&asked.options) {
+    run_context: &RunContext<'_>,
+) -> Result<Option<SinkLog>, TransferError> {
+    let Some(location) = offer.logs.location() else { return Ok(None) };
+    if request.job == [0; 16] || !resume::is_logged(&request.options) {
         return Ok(None);
     }
-    let (settings, recheck) = resume::wished(&asked.log.unwrap_or_default());
-    let opening = Opening {
-        shelf,
-        job: asked.job,
+    let (settings, recheck) = resume::from_request(&request.log.unwrap_or_default());
+    let config = SinkLogConfig {
+        location,
+        job: request.job,
         root,
-        options: &asked.options,
+        options: &request.options,
         settings,
         recheck,
-        target: target(shelf, offer, into, asked.options.object),
+        target: target(location, offer, into, request.options.object),
         command: None,
-        stop: watch.stop,
+        stop: run_context.stop,
     };
-    keeping(opening, store, watch)
+    open_log(config, destination, run_context)
 }
 
 /// Returns the destination of a client's job. With it, the temporary files of a client that does
 /// not return can be found.
-fn target(shelf: Shelf<'_>, offer: &Offer, into: &[u8], object: ObjectSize) -> Option<Target> {
-    let Shelf::Guest(_, guest) = shelf else { return None };
+fn target(location: LogLocation<'_>, offer: &Offer, into: &[u8], object: ObjectSize) -> Option<Target> {
+    let LogLocation::Guest(_, client) = location else { return None };
     let root = Path::new(&offer.root).canonicalize().ok()?;
-    Some(Target { root, into: into.to_vec(), object, guest: Identity::of(guest) })
+    Some(Target { root, into: into.to_vec(), object, client: Identity::of(client) })
 }
 
 /// Opens the log of a job. If that fails, reports it and lets the job run without a log, unless
 /// another process runs the job.
-pub(super) fn keeping(
-    mut opening: Opening<'_>,
-    store: &Store,
-    watch: &Watch<'_>,
-) -> Result<Option<Keeping>, TransferError> {
+pub(super) fn open_log(
+    mut config: SinkLogConfig<'_>,
+    destination: &Destination,
+    run_context: &RunContext<'_>,
+) -> Result<Option<SinkLog>, TransferError> {
     // A waybill needs the digests of everything that arrived, so existing files are read again.
-    if watch.receipt.is_some() {
-        opening.recheck = Some(Recheck::All);
+    if run_context.receipt.is_some() {
+        config.recheck = Some(ResumeCheck::All);
     }
-    match Keeping::open(&opening, store, watch.report) {
+    match SinkLog::open(&config, destination, run_context.report) {
         Ok(log) => Ok(Some(log)),
         Err(error @ LogError::Held { .. }) => Err(TransferError::Held(error)),
         Err(error) => {
-            watch.report.note(&format!("{error}; this job can't be gone on with if it is cut off"));
+            run_context.report.note(&format!("{error}; this job cannot be resumed if it is interrupted"));
             Ok(None)
         }
     }

@@ -5,46 +5,46 @@
 //! ([`source`]), and the sink writes, compares and renames ([`sink`]). A state machine of
 //! `haul-proto` drives each side: it decides, and the threads here only read, write and hash.
 
-mod delays;
+mod acl;
+mod cpu_wait;
 mod dialing;
+mod error;
+mod file_hasher;
 mod frames;
 mod hashing;
 mod hello;
 mod joining;
-mod lists;
 mod logged;
-mod meeting;
+mod monitor;
 mod packing;
 mod parts;
-mod plain;
 mod reason;
 mod receipt;
 mod report;
-mod rereader;
 mod resume;
 mod session;
+mod simple;
 mod sink;
 mod source;
 mod space;
-mod spent;
 mod terms;
+mod time_stats;
 mod wanted;
 
 pub use dialing::{BoxError, Dial};
-pub use hello::{
-    FetchJob, LANES_UNASKED_MAX, LANES_UNASKED_MIN, Offer, SendJob, TransferError, answer, fetch, send,
-};
+pub use error::TransferError;
+pub use hello::{DEFAULT_LANES_MAX, DEFAULT_LANES_MIN, FetchJob, Offer, SendJob, answer, fetch, send};
 pub use logged::Logs;
 pub use packing::{LEVELS, Unpacker};
 pub use parts::Parts;
-pub use plain::Onlooker;
 pub use receipt::{Receipt, ReceiptError};
-pub use report::{Failure, Report, Tally, Watch};
+pub use report::{Failure, Report, RunContext, Tally};
 pub use resume::Resume;
+pub use simple::SimpleObserver;
 pub use sink::forget;
 pub use source::{Filter, FilterError, Rule};
 pub use space::CheckSpace;
-pub use spent::{Spent, Split, Traffic};
+pub use time_stats::{TimeBreakdown, Traffic, TransferTimeBreakdown};
 
 use frames::{Frames, Outbox};
 use haul_net::{Lane, LaneControl};
@@ -62,13 +62,13 @@ pub struct Outcome {
     /// be read.
     pub delete_withheld: bool,
     /// Time of the workers of this side.
-    pub spent: Spent,
+    pub spent: TimeBreakdown,
     /// Time of both sides; `None` if the peer did not send its statistics.
-    pub split: Option<Split>,
+    pub split: Option<TransferTimeBreakdown>,
     /// Traffic of this side's lanes.
     pub traffic: Traffic,
     /// Number of bytes that an earlier run of the job transferred and that were not sent again.
-    pub spared: u64,
+    pub reused_bytes: u64,
 }
 
 impl Outcome {
@@ -81,9 +81,9 @@ impl Outcome {
     }
 
     /// Returns the outcome of a session that is over; `role` is the role of this side.
-    fn of<M: meeting::Machine>(role: Role, session: &session::Session<'_, M>) -> Outcome {
+    fn of<M: monitor::Machine>(role: Role, session: &session::Session<'_, M>) -> Outcome {
         let (spent, split) = session.spent(role);
-        let (traffic, spared) = (session.traffic(), session.spared.load(Ordering::Relaxed));
+        let (traffic, reused_bytes) = (session.traffic(), session.reused_bytes.load(Ordering::Relaxed));
         let end = session.end();
         let (summary, broken, delete_withheld) = match end {
             Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
@@ -92,7 +92,7 @@ impl Outcome {
         };
         // A side that failed aborts its lanes, so their loss is not the reason.
         let broken = session.failure().or(broken);
-        Outcome { summary, broken, delete_withheld, spent, split, traffic, spared }
+        Outcome { summary, broken, delete_withheld, spent, split, traffic, reused_bytes }
     }
 }
 
@@ -122,15 +122,15 @@ mod tests {
     /// A false count from the peer once overflowed the sum of failures to 0, so that the job
     /// counted as complete.
     #[test]
-    fn no_count_of_the_other_side_makes_a_job_with_failures_whole() {
+    fn huge_peer_counts_do_not_hide_failures() {
         let outcome = |summary| Outcome {
             summary,
             broken: None,
             delete_withheld: false,
-            spent: Spent::default(),
+            spent: TimeBreakdown::default(),
             split: None,
             traffic: Traffic::default(),
-            spared: 0,
+            reused_bytes: 0,
         };
         assert!(outcome(Summary::default()).is_whole());
         let failed = Summary { failed: 1, ..Summary::default() };

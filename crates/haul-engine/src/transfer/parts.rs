@@ -119,22 +119,22 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_a_range_meets_come_and_no_others() {
+    fn only_objects_that_overlap_a_range_are_requested() {
         let mut parts = Parts::default();
         let ranges = [(70_000, 70_001), (131_071, 131_072), (655_360, 700_000)];
         let ranges = ranges.map(|(start, end)| ByteRange::between(start, end));
         parts.add(&RelPath::new(b"a/b").unwrap(), &ranges);
         let have = |len| parts.unwanted(b"a/b", geometry(len)).map(|have| have.iter().collect::<Vec<_>>());
         assert_eq!(have(700_000), Some(vec![(0, 1), (2, 10)]));
-        assert_eq!(have(100_000), Some(vec![(0, 1)]), "a file that is cut off has what it has");
+        assert_eq!(have(100_000), Some(vec![(0, 1)]), "a truncated file has the objects up to its end");
         assert_eq!(have(70_000), None, "it ends before all of them");
         assert_eq!(have(0), None);
-        assert_eq!(parts.unwanted(b"a", geometry(700_000)), None, "it was not asked for");
+        assert_eq!(parts.unwanted(b"a", geometry(700_000)), None, "this file was not requested");
         assert_eq!((parts.files(), parts.bytes()), (1, 44_642));
     }
 
     #[test]
-    fn scattered_ranges_come_with_what_lies_behind_rather_than_not_at_all() {
+    fn too_many_ranges_are_merged_without_loss() {
         let mut parts = Parts::default();
         let path = RelPath::new(b"a").unwrap();
         let count = 3 * RUNS_MAX as u64;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_let_the_files_pass_and_keep_the_source_out_of_other_directories() {
+    fn rules_include_only_the_files_and_their_directories() {
         let files: [&[u8]; 3] = [b"top", b"a/b/c [1]*.dat", b"a/#x/ y!"];
         let rules = parts(&files).rules();
         let filter = Filter::new(&rules).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_text_pass_with_all_that_might_be_them() {
+    fn rules_match_names_that_are_not_utf8() {
         let filter = Filter::new(&parts(&[b"a/\xff\xfe/z"]).rules()).unwrap();
         assert!(!filter.leaves_out(b"a/\xff\xfe", FileKind::Directory));
         assert!(!filter.leaves_out(b"a/\xff\xfe/z", FileKind::Regular));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn more_files_than_there_may_be_rules_are_named_by_their_directories() {
+    fn files_above_the_rule_limit_are_matched_by_directory() {
         let names: Vec<String> = (0..5000).map(|number| format!("a/d{}/f{number}", number % 7)).collect();
         let paths: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
         let rules = parts(&paths).rules();

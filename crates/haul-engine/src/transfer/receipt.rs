@@ -2,9 +2,9 @@
 //! the levels that the sink reported.
 
 use super::hashing::RootHash;
-use crate::waybill::{Bill, BillError, FileFacts, file_entry, moment, name_entry};
+use crate::waybill::{FileFacts, WaybillError, WaybillWriter, file_entry, moment, name_entry};
 use haul_digest::Digest;
-use haul_log::waybill::{End, Entry, Job, Kind, Proven, RelPath, Way};
+use haul_log::waybill::{CopyMethod, End, Entry, Job, Kind, Proven, RelPath};
 use haul_model::{ByteRange, Geometry, Level};
 use haul_proto::Runs;
 use haul_sys::Stat;
@@ -19,7 +19,7 @@ use thiserror::Error;
 pub struct Receipt {
     path: OsString,
     job: Job,
-    bill: OnceLock<Bill>,
+    waybill_writer: OnceLock<WaybillWriter>,
 }
 
 /// Error that prevents a side from writing its waybill.
@@ -27,10 +27,10 @@ pub struct Receipt {
 pub enum ReceiptError {
     /// The waybill file cannot be written.
     #[error(transparent)]
-    Bill(#[from] BillError),
+    WaybillWriter(#[from] WaybillError),
     /// The job would delete its own waybill.
     #[error(
-        "the waybill {} lies in the directory where the job deletes what the source does not have; name a file outside it",
+        "cannot write the waybill {}: it is inside the directory in which --delete deletes files; name a file outside this directory",
         crate::copy::quote(path)
     )]
     WouldBeDeleted {
@@ -42,7 +42,7 @@ pub enum ReceiptError {
 impl Receipt {
     /// Creates a waybill at `path` for the job `job`. Its root is set when the session starts.
     pub fn new(path: OsString, job: Job) -> Receipt {
-        Receipt { path, job, bill: OnceLock::new() }
+        Receipt { path, job, waybill_writer: OnceLock::new() }
     }
 
     /// Starts the waybill with paths relative to `root`. `deletes` is true if the job deletes in
@@ -53,30 +53,32 @@ impl Receipt {
         }
         let job = Job { root: root.as_bytes().to_vec(), ..self.job.clone() };
         // Replace the section of an interrupted run: its files are sent or compared again.
-        let bill = Bill::begin_again(&self.path, &job)?;
+        let waybill_writer = WaybillWriter::begin_again(&self.path, &job)?;
         // Ignore a second session with the same waybill: the lock on the file has already reported
         // this error of the caller.
-        let _ = self.bill.set(bill);
+        let _ = self.waybill_writer.set(waybill_writer);
         Ok(())
     }
 
     /// Closes the section and makes it durable. Returns `None` if no session started.
     ///
     /// # Errors
-    /// Returns a [`BillError`] if the section cannot be completed. Readers of the waybill then
+    /// Returns a [`WaybillError`] if the section cannot be completed. Readers of the waybill then
     /// report that it is incomplete.
-    pub fn close(&self) -> Result<Option<End>, BillError> {
-        self.bill.get().map(Bill::close).transpose()
+    pub fn close(&self) -> Result<Option<End>, WaybillError> {
+        self.waybill_writer.get().map(WaybillWriter::close).transpose()
     }
 
     /// Returns true if `identity` is the waybill itself, which is neither sent nor overwritten.
     pub(super) fn is(&self, identity: (u64, u64)) -> bool {
-        self.bill.get().is_some_and(|bill| bill.identity() == identity)
+        self.waybill_writer.get().is_some_and(|waybill_writer| waybill_writer.identity() == identity)
     }
 
     /// Writes the entry of a transferred file, all of which reached `level`.
     pub(super) fn file(&self, path: &[u8], stat: &Stat, holes: &Runs, level: Level, hash: &RootHash) {
-        let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
+        let (Some(waybill_writer), Ok(path)) = (self.waybill_writer.get(), RelPath::new(path)) else {
+            return;
+        };
         let Some((digests, objects)) = hash.for_waybill() else { return };
         let geometry = hash.geometry();
         let (all, proven) = levels(geometry, holes, level);
@@ -86,36 +88,41 @@ impl Receipt {
             digests: &digests,
             objects,
             leaves: None,
-            way: Some(Way::ReadWrite),
+            way: Some(CopyMethod::ReadWrite),
             level: Some(all),
         };
-        bill.add_proven(&file_entry(path, stat, &facts), objects, None, &proven);
+        waybill_writer.add_proven(&file_entry(path, stat, &facts), objects, None, &proven);
     }
 
     /// Writes the entry of a file that was not sent because both sides computed the same digest.
     pub(super) fn same_digest(&self, path: &[u8], stat: &Stat, digest: Digest) {
-        let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
+        let (Some(waybill_writer), Ok(path)) = (self.waybill_writer.get(), RelPath::new(path)) else {
+            return;
+        };
         let digests = &[digest];
         let facts =
             FileFacts { size: stat.size, digests, objects: None, leaves: None, way: None, level: None };
-        bill.add(&file_entry(path, stat, &facts), None, None);
+        waybill_writer.add(&file_entry(path, stat, &facts), None, None);
     }
 
     /// Writes the entry of an additional name of the file `first`.
-    pub(super) fn further_name(&self, path: &[u8], stat: &Stat, first: &[u8]) {
-        let (Some(bill), Ok(path), Ok(first)) = (self.bill.get(), RelPath::new(path), RelPath::new(first))
+    pub(super) fn additional_name(&self, path: &[u8], stat: &Stat, first: &[u8]) {
+        let (Some(waybill_writer), Ok(path), Ok(first)) =
+            (self.waybill_writer.get(), RelPath::new(path), RelPath::new(first))
         else {
             return;
         };
         let kind = Kind::Same { first };
-        bill.add(&Entry { path, kind, mode: stat.mode & 0o7777, mtime: moment(stat) }, None, None);
+        waybill_writer.add(&Entry { path, kind, mode: stat.mode & 0o7777, mtime: moment(stat) }, None, None);
     }
 
     /// Writes the entry of a name without data. `target` is the target of a symbolic link.
     pub(super) fn name(&self, path: &[u8], stat: &Stat, target: Option<OsString>) {
-        let (Some(bill), Ok(path)) = (self.bill.get(), RelPath::new(path)) else { return };
+        let (Some(waybill_writer), Ok(path)) = (self.waybill_writer.get(), RelPath::new(path)) else {
+            return;
+        };
         if let Some(entry) = name_entry(path, stat, target) {
-            bill.add(&entry, None, None);
+            waybill_writer.add(&entry, None, None);
         }
     }
 }
@@ -150,13 +157,13 @@ mod tests {
     use haul_model::{ByteLen, ObjectSize};
 
     #[test]
-    fn a_job_that_deletes_keeps_its_waybill_elsewhere() {
+    fn deleting_job_refuses_a_waybill_inside_the_root() {
         let dir = tempfile::tempdir().unwrap();
         let (root, path) = (dir.path().join("root"), dir.path().join("root/sub/w"));
         std::fs::create_dir_all(root.join("sub")).unwrap();
         let receipt = Receipt::new(path.clone().into(), Job::default());
         let error = receipt.begin(root.as_os_str(), true).unwrap_err();
-        assert!(error.to_string().contains("name a file outside it"), "{error}");
+        assert!(error.to_string().contains("name a file outside this directory"), "{error}");
         assert!(!path.exists() && receipt.close().unwrap().is_none());
         receipt.begin(root.as_os_str(), false).unwrap();
         assert_eq!(receipt.close().unwrap().map(|end| end.entries), Some(0));
@@ -165,7 +172,7 @@ mod tests {
     /// The section of a killed run that had reached the file once prevented the same command from
     /// appending to the waybill.
     #[test]
-    fn the_same_command_writes_the_section_of_a_killed_run_anew() {
+    fn rerun_replaces_the_section_of_a_killed_run() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("w");
         let receipt =
@@ -194,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_at_the_level_received_and_the_rest_stands_in_ranges() {
+    fn holes_have_level_received_and_data_has_ranges() {
         let object = ObjectSize::new(64 << 10).unwrap();
         let size = (4 << 16) + 5;
         let geometry = Geometry::new(ByteLen(size), object);

@@ -39,7 +39,7 @@ pub struct Failure {
 impl fmt::Display for Failure {
     /// Formats the failure without terminal control characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = if self.here { "" } else { " (at the other side)" };
+        let side = if self.here { "" } else { " (on the remote host)" };
         write!(f, "{}: {}{side}", Percent(&self.path), self.reason)
     }
 }
@@ -83,7 +83,7 @@ impl Tally {
 
 /// Stop flag, counters and event receiver that the caller passes to a transfer.
 #[derive(Clone, Copy)]
-pub struct Watch<'a> {
+pub struct RunContext<'a> {
     /// Set to `true` to stop the transfer.
     pub stop: &'a AtomicBool,
     /// Progress counters.

@@ -1,10 +1,10 @@
 //! Resuming an interrupted transfer: the identity of a job, and the log settings that each side
 //! requests from the sink.
 
-use crate::log::{Recheck, Settings, SyncPolicy};
+use crate::log::{ResumeCheck, Settings, SyncPolicy};
 use haul_log::objects::{Encoding, Identity, Mechanism, Style};
 use haul_proto::{
-    Compression, Connect, Features, JobOptions, LogWish, Message, PeerText, Role, Unit, Verify, Window,
+    Compression, Connect, Features, JobOptions, LogRequest, Message, PeerText, Role, Unit, Verify, Window,
 };
 use haul_sys::process;
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ pub struct Resume {
     pub settings: Settings,
     /// Amount of data of an earlier run to compare again. `None` means none after a clean exit, and
     /// a sample otherwise.
-    pub recheck: Option<Recheck>,
+    pub recheck: Option<ResumeCheck>,
 }
 
 impl Resume {
@@ -72,7 +72,7 @@ impl Resume {
 
     /// Returns the log settings to request from the sink. A side that writes a waybill needs the
     /// digests of everything.
-    pub(super) fn wish(&self, has_receipt: bool) -> LogWish {
+    pub(super) fn log_request(&self, has_receipt: bool) -> LogRequest {
         let Style { mechanism, encoding } = self.settings.style;
         let (mechanism, files) = match mechanism {
             Mechanism::File => (1, 0),
@@ -88,33 +88,36 @@ impl Resume {
         let verify = match self.recheck {
             _ if has_receipt => 3,
             None => 0,
-            Some(Recheck::None) => 1,
-            Some(Recheck::Sample) => 2,
-            Some(Recheck::All) => 3,
+            Some(ResumeCheck::None) => 1,
+            Some(ResumeCheck::Sample) => 2,
+            Some(ResumeCheck::All) => 3,
         };
-        LogWish { mechanism, files, encoding, sync, verify }
+        LogRequest { mechanism, files, encoding, sync, verify }
     }
 }
 
 /// Interprets the requested log settings. Unknown values select the default.
-pub(super) fn wished(wish: &LogWish) -> (Settings, Option<Recheck>) {
-    let mechanism = match wish.mechanism {
+pub(super) fn from_request(log_request: &LogRequest) -> (Settings, Option<ResumeCheck>) {
+    let mechanism = match log_request.mechanism {
         1 => Mechanism::File,
-        2 => Mechanism::Transaction(NonZeroU32::new(wish.files).unwrap_or(Mechanism::TRANSACTION_FILES)),
+        2 => {
+            Mechanism::Transaction(NonZeroU32::new(log_request.files).unwrap_or(Mechanism::TRANSACTION_FILES))
+        }
         3 => Mechanism::Universal,
         _ => Style::DEFAULT.mechanism,
     };
-    let encoding = usize::from(wish.encoding).checked_sub(1).and_then(|at| Encoding::ALL.get(at)).copied();
+    let encoding =
+        usize::from(log_request.encoding).checked_sub(1).and_then(|at| Encoding::ALL.get(at)).copied();
     let style = Style { mechanism, encoding: encoding.unwrap_or(Style::DEFAULT.encoding) };
-    let sync = match wish.sync {
+    let sync = match log_request.sync {
         1 => SyncPolicy::Object,
         3 => SyncPolicy::None,
         _ => SyncPolicy::Group,
     };
-    let recheck = match wish.verify {
-        1 => Some(Recheck::None),
-        2 => Some(Recheck::Sample),
-        3 => Some(Recheck::All),
+    let recheck = match log_request.verify {
+        1 => Some(ResumeCheck::None),
+        2 => Some(ResumeCheck::Sample),
+        3 => Some(ResumeCheck::All),
         _ => None,
     };
     (Settings { style, sync, wait: false }, recheck)
@@ -122,7 +125,7 @@ pub(super) fn wished(wish: &LogWish) -> (Settings, Option<Recheck>) {
 
 /// Returns true if a job with these options resumes within files. If a job hashes bytes in order
 /// during the transfer, or reads everything twice, an interrupted file starts from the beginning.
-pub(super) fn goes_on_within_files(options: &JobOptions) -> bool {
+pub(super) fn resumes_within_files(options: &JobOptions) -> bool {
     let is_hashed_in_order =
         options.in_order && options.unit == Unit::File && options.verify == Verify::Stream;
     !options.verify.reads_twice() && !is_hashed_in_order
@@ -145,26 +148,33 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_understood_as_they_were_meant() {
+    fn log_wishes_round_trip_and_unknown_values_use_defaults() {
         for mechanism in Mechanism::ALL {
             for encoding in Encoding::ALL {
                 for sync in [SyncPolicy::Object, SyncPolicy::Group, SyncPolicy::None] {
-                    for recheck in [None, Some(Recheck::None), Some(Recheck::Sample), Some(Recheck::All)] {
+                    for recheck in
+                        [None, Some(ResumeCheck::None), Some(ResumeCheck::Sample), Some(ResumeCheck::All)]
+                    {
                         let settings = Settings { style: Style { mechanism, encoding }, sync, wait: false };
-                        let (meant, asked) = wished(&Resume { settings, recheck, ..resume("") }.wish(false));
+                        let (meant, asked) =
+                            from_request(&Resume { settings, recheck, ..resume("") }.log_request(false));
                         assert_eq!((meant.style, meant.sync, asked), (settings.style, sync, recheck));
                     }
                 }
             }
         }
-        assert_eq!(wished(&resume("").wish(true)).1, Some(Recheck::All), "a waybill needs all digests");
-        let strange = LogWish { mechanism: 9, files: 0, encoding: 200, sync: 77, verify: 50 };
-        let (settings, recheck) = wished(&strange);
+        assert_eq!(
+            from_request(&resume("").log_request(true)).1,
+            Some(ResumeCheck::All),
+            "a waybill needs all digests"
+        );
+        let strange = LogRequest { mechanism: 9, files: 0, encoding: 200, sync: 77, verify: 50 };
+        let (settings, recheck) = from_request(&strange);
         assert_eq!((settings.style, settings.sync, recheck), (Style::DEFAULT, SyncPolicy::Group, None));
     }
 
     #[test]
-    fn a_job_is_the_same_command_again() {
+    fn same_command_gives_the_same_job() {
         let (options, here) = (JobOptions::default(), [OsString::from("data")]);
         let job = |options: &JobOptions, here: &[OsString], peer: &str| {
             resume(peer).job(Role::Source, options, here)

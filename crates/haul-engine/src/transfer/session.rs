@@ -1,10 +1,10 @@
 //! Parts of a session that both sides share: lanes, clock and shutdown.
 
 use super::frames::{FrameError, Frames, Outbox};
-use super::meeting::{Asked, Machine, Meeting, Seat};
+use super::monitor::{Machine, Monitor, Reply, WaitKey};
 use super::receipt::Receipt;
-use super::report::{Report, Tally, Watch};
-use super::spent::{Clocks, Spent, Split, Traffic};
+use super::report::{Report, RunContext, Tally};
+use super::time_stats::{Clocks, TimeBreakdown, Traffic, TransferTimeBreakdown};
 use super::{Joined, More};
 use haul_net::{LaneControl, LaneError, LaneStats};
 use haul_proto::{End, LaneId, Message, Reason, Role, Times, Why};
@@ -20,11 +20,11 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// Polling interval for additional lanes, and the time during which it applies. Such lanes arrive
 /// early or hardly ever.
-const LOOK: Duration = Duration::from_millis(5);
-const LANES_WITHIN: Duration = Duration::from_secs(10);
+const LANE_POLL_INTERVAL: Duration = Duration::from_millis(5);
+const LANE_POLL_TIME: Duration = Duration::from_secs(10);
 
 /// Maximum time for the peer to close its ends after the session is over.
-const PARTING: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Work of a side on its lanes.
 pub(super) trait Serve: Sync {
@@ -90,7 +90,7 @@ impl<'s, 'a, M: Machine> LaneWorker<'s, 'a, M> {
 impl<M: Machine> Drop for LaneWorker<'_, '_, M> {
     fn drop(&mut self) {
         self.0.workers.fetch_sub(1, Ordering::Relaxed);
-        self.0.meeting.remind(Seat::Close);
+        self.0.monitor.notify_key(WaitKey::Close);
     }
 }
 
@@ -99,12 +99,12 @@ struct Lost {
     lane: LaneId,
     why: String,
     /// True if a tick has passed since.
-    was_seen: bool,
+    is_due: bool,
 }
 
 /// State of one side of a session, in so far as it is the same for both sides.
 pub(super) struct Session<'a, M> {
-    pub(super) meeting: Meeting<M>,
+    pub(super) monitor: Monitor<M>,
     /// Controls for aborting the lanes.
     lanes: Mutex<HashMap<LaneId, LaneControl>>,
     end: Mutex<Option<End>>,
@@ -118,9 +118,9 @@ pub(super) struct Session<'a, M> {
     failure: Mutex<Option<Reason>>,
     pub(super) spent: Clocks,
     /// Time statistics of the peer, from its BYE.
-    theirs: Mutex<Option<Times>>,
+    peer_times: Mutex<Option<Times>>,
     /// Number of bytes that an earlier run of the job transferred and that were not sent again.
-    pub(super) spared: AtomicU64,
+    pub(super) reused_bytes: AtomicU64,
     stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
     pub(super) report: &'a dyn Report,
@@ -129,9 +129,9 @@ pub(super) struct Session<'a, M> {
 
 impl<'a, M: Machine> Session<'a, M> {
     /// Creates a session without lanes.
-    pub(super) fn new(machine: M, watch: &Watch<'a>) -> Session<'a, M> {
+    pub(super) fn new(machine: M, run_context: &RunContext<'a>) -> Session<'a, M> {
         Session {
-            meeting: Meeting::new(machine),
+            monitor: Monitor::new(machine),
             lanes: Mutex::default(),
             end: Mutex::default(),
             over: AtomicBool::new(false),
@@ -139,12 +139,12 @@ impl<'a, M: Machine> Session<'a, M> {
             workers: AtomicU64::new(0),
             failure: Mutex::default(),
             spent: Clocks::default(),
-            theirs: Mutex::default(),
-            spared: AtomicU64::new(0),
-            stop: watch.stop,
-            tally: watch.tally,
-            report: watch.report,
-            receipt: watch.receipt,
+            peer_times: Mutex::default(),
+            reused_bytes: AtomicU64::new(0),
+            stop: run_context.stop,
+            tally: run_context.tally,
+            report: run_context.report,
+            receipt: run_context.receipt,
         }
     }
 
@@ -165,7 +165,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// Runs `work` on this thread. If it panics, the session fails.
     pub(super) fn guard(&self, work: impl FnOnce()) {
         if panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
-            self.fail(Reason::new(Why::Internal, "a thread of this side panicked"));
+            self.fail(Reason::new(Why::Internal, "a thread panicked"));
         }
     }
 
@@ -175,7 +175,7 @@ impl<'a, M: Machine> Session<'a, M> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.over.store(true, Ordering::Relaxed);
         self.lanes().values().for_each(LaneControl::abort);
-        self.meeting.remind_all();
+        self.monitor.notify_all();
     }
 
     /// Returns the reason if this side has failed.
@@ -194,20 +194,20 @@ impl<'a, M: Machine> Session<'a, M> {
     /// learned first that the session is over.
     fn lost(&self, lane: LaneId, error: &FrameError) {
         if !self.is_ended() {
-            self.lost_lanes().push(Lost { lane, why: error.to_string(), was_seen: false });
+            self.lost_lanes().push(Lost { lane, why: error.to_string(), is_due: false });
         }
     }
 
     /// Reports the lanes that were lost before the previous call.
-    fn tell_lost(&self) {
+    fn report_lost(&self) {
         let told: Vec<Lost> =
-            self.lost_lanes().extract_if(.., |lost| std::mem::replace(&mut lost.was_seen, true)).collect();
+            self.lost_lanes().extract_if(.., |lost| std::mem::replace(&mut lost.is_due, true)).collect();
         told.iter().for_each(|lost| self.report.lane_lost(lost.lane.0, &lost.why));
     }
 
     /// Reports all lost lanes, unless the session finished its work. In that case their loss is
     /// irrelevant.
-    fn tell_lost_at_end(&self) {
+    fn report_lost_at_end(&self) {
         let rest = std::mem::take(&mut *self.lost_lanes());
         if !self.is_finished() {
             rest.iter().for_each(|lost| self.report.lane_lost(lost.lane.0, &lost.why));
@@ -218,7 +218,7 @@ impl<'a, M: Machine> Session<'a, M> {
     pub(super) fn ended(&self, end: End) {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
         self.over.store(true, Ordering::Relaxed);
-        self.meeting.remind(Seat::Close);
+        self.monitor.notify_key(WaitKey::Close);
     }
 
     /// Returns true if the machine has reported its end.
@@ -239,7 +239,7 @@ impl<'a, M: Machine> Session<'a, M> {
 
     /// Passes ticks to the machine and accepts additional lanes until the session is over. `tick`
     /// receives a reason once if the job is to stop.
-    pub(super) fn keep_time(
+    pub(super) fn run_timer(
         &self,
         mut more: More<'_>,
         begin: impl Fn(Joined),
@@ -249,7 +249,9 @@ impl<'a, M: Machine> Session<'a, M> {
         let begun = Instant::now();
         let mut ticked = begun;
         let looks = more.is_some();
-        let pause = |begun: Instant| if looks && begun.elapsed() < LANES_WITHIN { LOOK } else { TICK };
+        let pause = |begun: Instant| {
+            if looks && begun.elapsed() < LANE_POLL_TIME { LANE_POLL_INTERVAL } else { TICK }
+        };
         while !self.wait(pause(begun), &|| self.is_ended()) {
             if let Some(failure) = self.failure() {
                 // If the machine itself panicked, this call unwinds, as in all other threads.
@@ -263,14 +265,14 @@ impl<'a, M: Machine> Session<'a, M> {
                 continue;
             }
             ticked = Instant::now();
-            self.tell_lost();
+            self.report_lost();
             let stops = self.is_stopping() && !is_stopped;
             is_stopped |= stops;
-            tick(stops.then(|| Reason::new(Why::Stopped, "the job was stopped")));
+            tick(stops.then(|| Reason::new(Why::Stopped, "the job was interrupted")));
         }
-        self.tell_lost_at_end();
+        self.report_lost_at_end();
         // The peer closes its ends as well. If it does not, abort the lanes.
-        if !self.wait(PARTING, &|| self.workers.load(Ordering::Relaxed) == 0) {
+        if !self.wait(CLOSE_TIMEOUT, &|| self.workers.load(Ordering::Relaxed) == 0) {
             self.lanes().values().for_each(LaneControl::abort);
         }
     }
@@ -279,29 +281,29 @@ impl<'a, M: Machine> Session<'a, M> {
     /// that is the case.
     fn wait(&self, time: Duration, holds: &dyn Fn() -> bool) -> bool {
         let mut until = None;
-        self.meeting.ask(move |machine, now| {
+        self.monitor.ask(move |machine, now| {
             let until = *until.get_or_insert(now + time);
             let holds = machine.is_over() && holds();
             let has_failed = !machine.is_over() && self.failure().is_some();
             if holds || has_failed || now >= until {
-                Asked::Answer(holds)
+                Reply::Ready(holds)
             } else {
-                Asked::Wait(Seat::Close, until)
+                Reply::Wait(WaitKey::Close, until)
             }
         })
     }
 
     /// Handles a message to be sent: adds the time statistics of this side to a BYE.
-    pub(super) fn goes(&self, message: &mut Message) {
+    pub(super) fn prepare_send(&self, message: &mut Message) {
         if let Message::Bye(bye) = message {
             bye.times = Some(self.times());
         }
     }
 
     /// Handles a received message: takes the time statistics of the peer from a BYE.
-    pub(super) fn came(&self, message: &Message) {
+    pub(super) fn record_received(&self, message: &Message) {
         if let Message::Bye(bye) = message {
-            (*self.theirs.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&bye.times);
+            (*self.peer_times.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&bye.times);
         }
     }
 
@@ -312,14 +314,14 @@ impl<'a, M: Machine> Session<'a, M> {
 
     /// Returns the time statistics of this side, and those of both sides if the peer has sent its
     /// own. `role` is the role of this side.
-    pub(super) fn spent(&self, role: Role) -> (Spent, Option<Split>) {
+    pub(super) fn spent(&self, role: Role) -> (TimeBreakdown, Option<TransferTimeBreakdown>) {
         let ours = self.times();
-        let theirs = self.theirs.lock().unwrap_or_else(PoisonError::into_inner);
-        let split = theirs.as_ref().map(|theirs| match role {
-            Role::Source => Split::of(&ours, theirs),
-            Role::Sink => Split::of(theirs, &ours),
+        let peer_times = self.peer_times.lock().unwrap_or_else(PoisonError::into_inner);
+        let split = peer_times.as_ref().map(|peer_times| match role {
+            Role::Source => TransferTimeBreakdown::of(&ours, peer_times),
+            Role::Sink => TransferTimeBreakdown::of(peer_times, &ours),
         });
-        (Spent::of(&ours, role), split)
+        (TimeBreakdown::of(&ours, role), split)
     }
 
     /// Returns the traffic of the lanes so far.

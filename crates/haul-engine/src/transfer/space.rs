@@ -3,10 +3,11 @@
 //! The source announces the size in the `budget` of CONNECT. The sink lowers it to its available
 //! space in ACCEPT.
 
-use super::hello::{SendJob, TransferError};
-use super::report::Watch;
-use super::sink::Store;
-use super::source::{Met, Operand, Tree};
+use super::error::TransferError;
+use super::hello::SendJob;
+use super::report::RunContext;
+use super::sink::Destination;
+use super::source::{Operand, Tree, WalkStep};
 use haul_model::format_size;
 use haul_proto::{JobOptions, Keep, Update};
 use haul_sys::FileKind;
@@ -37,10 +38,10 @@ pub(super) fn announced(job: &SendJob) -> u64 {
     let operands = job.sources.iter().map(|source| Operand::local(source)).collect();
     let mut tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
     let (mut total, mut linked) = (0_u64, HashSet::new());
-    while let Some(met) = tree.next() {
-        match met {
-            Met::Enter(_) if is_quick => return 0,
-            Met::Item(item) if item.facts.kind == FileKind::Regular => {
+    while let Some(step) = tree.next() {
+        match step {
+            WalkStep::Enter(_) if is_quick => return 0,
+            WalkStep::Item(item) if item.facts.kind == FileKind::Regular => {
                 let facts = &item.facts;
                 if facts.nlink > 1 && keep.has(Keep::HARD_LINKS) && !linked.insert(facts.identity()) {
                     continue;
@@ -61,8 +62,8 @@ pub(super) fn announced(job: &SendJob) -> u64 {
 
 /// Lowers the announced size in `options` to the available space of the sink: its free space, and
 /// the quota of the peer.
-pub(super) fn lower(options: &mut JobOptions, store: &Store) {
-    options.budget = options.budget.min(store.space().unwrap_or(u64::MAX));
+pub(super) fn lower(options: &mut JobOptions, destination: &Destination) {
+    options.budget = options.budget.min(destination.space().unwrap_or(u64::MAX));
 }
 
 /// Compares the announced size of a job with the available space that the sink reported.
@@ -74,7 +75,7 @@ pub(super) fn check(
     job: &SendJob,
     announced: u64,
     room: u64,
-    watch: &Watch<'_>,
+    run_context: &RunContext<'_>,
 ) -> Result<(), TransferError> {
     if room >= announced {
         return Ok(());
@@ -82,8 +83,8 @@ pub(super) fn check(
     if job.check_space == CheckSpace::Refuse {
         return Err(TransferError::NoRoom { announced, room });
     }
-    watch.report.note(&format!(
-        "the job has {}, and the sink has room for {}: files without room fail",
+    run_context.report.note(&format!(
+        "the job has {}, and the receiver has {} of free space; files that do not fit will fail",
         format_size(announced),
         format_size(room)
     ));

@@ -18,9 +18,11 @@ pub(super) fn agree(
     token: [u8; SESSION_TOKEN_BYTES],
 ) -> Result<Accept, Reason> {
     match asked.role {
-        Role::Source if !offer.may_write => return Err(Reason::new(Why::Denied, "nothing may be sent here")),
+        Role::Source if !offer.may_write => {
+            return Err(Reason::new(Why::Denied, "sending files to this host"));
+        }
         Role::Sink if !offer.may_read => {
-            return Err(Reason::new(Why::Denied, "nothing may be fetched from here"));
+            return Err(Reason::new(Why::Denied, "fetching files from this host"));
         }
         Role::Source | Role::Sink => {}
     }
@@ -42,7 +44,7 @@ pub(super) fn hold(asked: &JobOptions, accepted: &JobOptions) -> Result<(), &'st
         return Err("the compression");
     }
     if !asked.keep.has(accepted.keep) {
-        return Err("what is kept");
+        return Err("the kept metadata");
     }
     let free = |options: &JobOptions| JobOptions {
         compression: Compression::Off,
@@ -50,7 +52,7 @@ pub(super) fn hold(asked: &JobOptions, accepted: &JobOptions) -> Result<(), &'st
         budget: 0,
         ..options.clone()
     };
-    if free(asked) == free(accepted) { Ok(()) } else { Err("the job's options") }
+    if free(asked) == free(accepted) { Ok(()) } else { Err("the options") }
 }
 
 #[cfg(test)]
@@ -60,7 +62,7 @@ mod tests {
     use haul_proto::{Unit, Update, Verify};
 
     #[test]
-    fn an_answer_may_keep_less_and_pack_otherwise() {
+    fn answer_may_reduce_metadata_and_change_compression() {
         let asked = JobOptions {
             keep: Keep::MODE.with(Keep::TIMES),
             compression: Compression::Zstd(3),
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_changes_the_job_is_not_taken() {
+    fn answer_that_changes_the_job_is_refused() {
         let asked = JobOptions { keep: Keep::MODE, ..JobOptions::default() };
         let changed = [
             JobOptions { delete: true, ..asked.clone() },

@@ -1,10 +1,11 @@
 //! Paths that a sink requests from the source: in CONNECT, or in OPERANDS after ACCEPT if CONNECT
 //! has no space for them.
 
+use super::error::TransferError;
 use super::frames::{Frames, Outbox};
-use super::hello::{Offer, TransferError, read};
+use super::hello::{Offer, read};
 use super::source::Operand;
-use haul_model::{PathFault, RelPath};
+use haul_model::{PathError, RelPath};
 use haul_net::LaneError;
 use haul_proto::{Bye, Message, OperandList, Operands, Reason, Summary, Why, check_list};
 use haul_sys::Follow;
@@ -14,19 +15,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Paths of a job at the peer.
-pub(super) struct Wanted {
+pub(super) struct RequestedPaths {
     paths: Vec<Box<[u8]>>,
     /// True if they are sent after ACCEPT.
     is_long: bool,
 }
 
-impl Wanted {
+impl RequestedPaths {
     /// Creates the list of these paths.
     ///
     /// # Errors
     /// Returns [`TransferError::Denied`] if there are more paths than a job may name, or if a path
     /// in a long list is invalid for any peer.
-    pub(super) fn new(paths: &[Vec<u8>]) -> Result<Wanted, TransferError> {
+    pub(super) fn new(paths: &[Vec<u8>]) -> Result<RequestedPaths, TransferError> {
         let paths: Vec<Box<[u8]>> = paths.iter().map(|path| path.as_slice().into()).collect();
         let is_long = !Operands::fit_connect(&paths);
         if is_long {
@@ -36,7 +37,7 @@ impl Wanted {
             // job.
             paths.iter().try_for_each(|path| relative(path).map(drop)).map_err(TransferError::Denied)?;
         }
-        Ok(Wanted { paths, is_long })
+        Ok(RequestedPaths { paths, is_long })
     }
 
     /// Returns the paths for CONNECT.
@@ -58,7 +59,7 @@ impl Wanted {
     ///
     /// # Errors
     /// Returns the error of the lane.
-    pub(super) fn tell(&self, outbox: &mut Outbox) -> Result<(), LaneError> {
+    pub(super) fn send(&self, outbox: &mut Outbox) -> Result<(), LaneError> {
         if !self.is_long {
             return Ok(());
         }
@@ -84,7 +85,7 @@ pub(super) fn root(offer: &Offer) -> Result<Arc<OwnedFd>, Reason> {
 /// Returns a reason for the peer.
 pub(super) fn named(root: &Arc<OwnedFd>, paths: &[Box<[u8]>]) -> Result<Vec<Operand>, Reason> {
     if paths.is_empty() {
-        return Err(Reason::new(Why::Name, "no path was asked for"));
+        return Err(Reason::new(Why::Name, "no path requested"));
     }
     let operands = paths.iter().map(|path| operand(root, path)).collect::<Result<Vec<_>, _>>()?;
     operands.iter().try_for_each(|operand| operand.check().map_err(cannot_open))?;
@@ -96,7 +97,7 @@ pub(super) fn named(root: &Arc<OwnedFd>, paths: &[Box<[u8]>]) -> Result<Vec<Oper
 ///
 /// # Errors
 /// Returns an error if the received list is invalid. The reason was sent to the peer.
-pub(super) fn heard(
+pub(super) fn receive_operands(
     root: &Arc<OwnedFd>,
     frames: &mut Frames,
     outbox: &mut Outbox,
@@ -109,7 +110,7 @@ pub(super) fn heard(
         };
         match list.take(operands) {
             Ok(false) => {}
-            Ok(true) => match named_or_not(root, list) {
+            Ok(true) => match resolve_or_reject(root, list) {
                 Ok(operands) => return Ok(operands),
                 Err(reason) => break reason,
             },
@@ -122,10 +123,10 @@ pub(super) fn heard(
     Err(TransferError::Denied(refused))
 }
 
-fn named_or_not(root: &Arc<OwnedFd>, list: OperandList) -> Result<Vec<Operand>, Reason> {
+fn resolve_or_reject(root: &Arc<OwnedFd>, list: OperandList) -> Result<Vec<Operand>, Reason> {
     let paths = list.into_paths();
     if paths.is_empty() {
-        return Err(Reason::new(Why::Name, "no path was asked for"));
+        return Err(Reason::new(Why::Name, "no path requested"));
     }
     // Free each path before the next one is converted, because a list may be long.
     paths.into_iter().map(|path| operand(root, &path)).collect()
@@ -142,7 +143,7 @@ fn operand(root: &Arc<OwnedFd>, path: &[u8]) -> Result<Operand, Reason> {
 pub(super) fn relative(path: &[u8]) -> Result<Vec<u8>, Reason> {
     match RelPath::clean(path) {
         Ok(path) => Ok(path.as_bytes().to_vec()),
-        Err(PathFault::Empty) => Ok(Vec::new()),
+        Err(PathError::Empty) => Ok(Vec::new()),
         Err(fault) => Err(Reason::new(Why::Name, &fault.to_string())),
     }
 }

@@ -31,7 +31,7 @@ const _: () = assert!((FILES_MAX as u64) < WINDOW, "a stretch fits into the wind
 
 /// An entry with its position in the sequence of the job's entries.
 #[derive(Debug)]
-pub(super) struct Numbered {
+pub(super) struct NumberedEntry {
     number: u64,
     expected: Expected,
 }
@@ -45,9 +45,9 @@ pub(super) struct ByPlace<O> {
     bytes_max: u64,
     taken: u64,
     ended: bool,
-    gathered: Vec<(Key, Order<Numbered>)>,
+    gathered: Vec<(Key, Order<NumberedEntry>)>,
     gathered_bytes: u64,
-    ready: VecDeque<Order<Numbered>>,
+    ready: VecDeque<Order<NumberedEntry>>,
     /// Devices whose file systems do not report positions.
     silent: Vec<u64>,
 }
@@ -75,7 +75,7 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
     }
 
     /// Returns the next order in the original sequence, with its number.
-    fn take(&mut self) -> Option<(Key, Order<Numbered>)> {
+    fn take(&mut self) -> Option<(Key, Order<NumberedEntry>)> {
         let Order { ticket, work } = self.orders.next()?;
         let number = self.taken;
         self.taken += 1;
@@ -83,7 +83,7 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
             Work::Hash(task) if self.sorts => self.key(&ticket, task),
             _ => (0, 0),
         };
-        Some((key, Order { ticket: Numbered { number, expected: ticket }, work }))
+        Some((key, Order { ticket: NumberedEntry { number, expected: ticket }, work }))
     }
 
     /// Adds one order to the next batch. Returns false if the batch is full or no orders are left.
@@ -128,9 +128,9 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
 }
 
 impl<O: Orders<Ticket = Expected>> Orders for ByPlace<O> {
-    type Ticket = Numbered;
+    type Ticket = NumberedEntry;
 
-    fn next(&mut self) -> Option<Order<Numbered>> {
+    fn next(&mut self) -> Option<Order<NumberedEntry>> {
         if !self.sorts {
             return self.take().map(|(_, order)| order);
         }
@@ -161,7 +161,7 @@ impl<R> InOrder<R> {
     /// Adds the result of an entry and passes on all results that are next in order.
     pub(super) fn take(
         &mut self,
-        Numbered { number, expected }: Numbered,
+        NumberedEntry { number, expected }: NumberedEntry,
         result: impl FnOnce(Expected) -> R,
         mut hand_on: impl FnMut(R),
     ) {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_is_read_by_place_and_handed_on_by_name() {
+    fn batch_is_read_by_disk_position_and_returned_in_order() {
         let home = tempfile::tempdir().unwrap();
         let (dir, names) = files(home.path(), 100);
         let orders = || names.iter().map(|name| order(&dir, name, 5000)).collect();
@@ -265,7 +265,7 @@ mod tests {
         for (number, name) in by_place {
             let expected = order(&dir, &name, 0).ticket;
             in_order.take(
-                Numbered { number, expected },
+                NumberedEntry { number, expected },
                 |expected| expected.entry.path.to_string(),
                 |name| {
                     told.push(name);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_end_a_stretch() {
+    fn large_files_end_a_batch() {
         let home = tempfile::tempdir().unwrap();
         let (dir, names) = files(home.path(), 30);
         // Every third file fills a batch: no other file moves past it.

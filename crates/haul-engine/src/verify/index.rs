@@ -55,13 +55,13 @@ impl Index {
     }
 
     /// Returns true if a path belongs to this share and no section lists it.
-    pub(super) fn is_stray(&self, path: &[u8]) -> bool {
+    pub(super) fn is_extraneous(&self, path: &[u8]) -> bool {
         let hash = hash(path);
         self.holds(hash) && self.last_section(hash).is_none()
     }
 
     /// Returns true if a path belongs to this share, listed or not.
-    pub(super) fn is_ours(&self, path: &[u8]) -> bool {
+    pub(super) fn is_in_share(&self, path: &[u8]) -> bool {
         self.holds(hash(path))
     }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_section_that_speaks_of_a_path_counts_in_any_number_of_shares() {
+    fn last_section_with_a_path_counts_for_any_number_of_shares() {
         let bytes = waybill(&[&["a", "b", "c"], &["b", "d"], &["b", "c"]]);
         let current = [("a", 1), ("b", 3), ("c", 3), ("d", 2)];
         for shares in 1..5 {
@@ -118,9 +118,9 @@ mod tests {
                     let times = indices.iter().filter(|index| index.is_current(&rel, section)).count();
                     assert_eq!(times, usize::from(section == last), "{path} of section {section}");
                 }
-                assert!(!indices.iter().any(|index| index.is_stray(path.as_bytes())));
+                assert!(!indices.iter().any(|index| index.is_extraneous(path.as_bytes())));
             }
-            assert_eq!(indices.iter().filter(|index| index.is_stray(b"e")).count(), 1);
+            assert_eq!(indices.iter().filter(|index| index.is_extraneous(b"e")).count(), 1);
         }
         assert_eq!((shares(0), shares(PATHS_PER_SHARE), shares(PATHS_PER_SHARE + 1)), (1, 1, 2));
     }

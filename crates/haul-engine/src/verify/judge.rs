@@ -77,13 +77,13 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Change::Size { was, is } => write!(f, "{was} bytes before, {is} now"),
-            Change::Bytes => f.write_str("other bytes and another modification time"),
-            Change::WhileRead => f.write_str("it changed while it was read"),
-            Change::Kind => f.write_str("it is another kind of file now"),
-            Change::Target => f.write_str("the link leads elsewhere"),
-            Change::NotSame => f.write_str("it is no longer a link to the same file"),
+            Change::Bytes => f.write_str("different bytes and modification time"),
+            Change::WhileRead => f.write_str("the file changed while it was read"),
+            Change::Kind => f.write_str("different file type"),
+            Change::Target => f.write_str("different link target"),
+            Change::NotSame => f.write_str("no longer a hard link to the same file"),
             Change::LeadsOut => {
-                f.write_str("a link on the way leads out of the directory; it was not followed")
+                f.write_str("a link in the path leads out of the directory and was not followed")
             }
         }
     }

@@ -7,7 +7,7 @@
 
 use super::VerifySettings;
 use super::judge::{Verdict, join};
-use crate::sum::{Again, Settings, Source, SumError};
+use crate::sum::{RangeReader, Settings, Source, SumError};
 use haul_digest::{Algorithm, Digest, Hasher, Joint, LeafHasher, PartPlace};
 use haul_log::waybill::{Content, Entry, Kind, LeafRun, Mark, Objects, Reader, Record};
 use haul_model::{ByteLen, ByteRange, Geometry, LeafSize, Object, limits};
@@ -31,12 +31,12 @@ pub struct Located {
     /// Leaf size of the ranges; `None` if no damage was narrowed down.
     pub leaf: Option<LeafSize>,
     /// Reason why some ranges, or all, are whole objects.
-    pub whole: Option<WhyWhole>,
+    pub whole: Option<WholeObjectReason>,
 }
 
 /// Reason why a damaged object is reported as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WhyWhole {
+pub enum WholeObjectReason {
     /// The waybill has no leaves of the file.
     NoLeaves,
     /// The leaves are damaged, missing, or do not match the digest of the object.
@@ -53,18 +53,18 @@ pub enum WhyWhole {
     Stopped,
 }
 
-impl fmt::Display for WhyWhole {
+impl fmt::Display for WholeObjectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WhyWhole::NoLeaves => f.write_str("the waybill keeps no leaves of this file"),
-            WhyWhole::BadLeaves => {
-                f.write_str("the waybill's leaves are damaged or don't make the object's digest")
+            WholeObjectReason::NoLeaves => f.write_str("the waybill has no leaves of this file"),
+            WholeObjectReason::BadLeaves => {
+                f.write_str("the leaves in the waybill do not match the digest of the object")
             }
-            WhyWhole::RightAgain => f.write_str("all of it was right when it was read again"),
-            WhyWhole::Changed => f.write_str("the file changed meanwhile"),
-            WhyWhole::Unreadable(reason) => write!(f, "it can't be read again: {reason}"),
-            WhyWhole::TooMany => write!(f, "more than {RANGES_MAX} ranges of it are damaged"),
-            WhyWhole::Stopped => f.write_str("interrupted"),
+            WholeObjectReason::RightAgain => f.write_str("no difference in the second read"),
+            WholeObjectReason::Changed => f.write_str("the file changed since the first read"),
+            WholeObjectReason::Unreadable(reason) => write!(f, "cannot read the object again: {reason}"),
+            WholeObjectReason::TooMany => write!(f, "more than {RANGES_MAX} damaged ranges"),
+            WholeObjectReason::Stopped => f.write_str("interrupted"),
         }
     }
 }
@@ -97,7 +97,7 @@ impl<'a> Locator<'a> {
             cut.and_then(|(cut, geometry)| Some((cut, geometry, cut.leaf?)))
         else {
             let is_fine = damage.iter().all(|range| range.len() <= limits::LEAF_BYTES_MIN);
-            return Located { leaf: None, whole: (!is_fine).then_some(WhyWhole::NoLeaves) };
+            return Located { leaf: None, whole: (!is_fine).then_some(WholeObjectReason::NoLeaves) };
         };
         let file = match self.open(entry) {
             Ok(file) => file,
@@ -121,17 +121,17 @@ impl<'a> Locator<'a> {
         }
         if matches!(walked, Err(SumError::Changed)) {
             // The results may come from different contents of the file.
-            (through, finer, reason) = (Vec::new(), Vec::new(), Some(WhyWhole::Changed));
+            (through, finer, reason) = (Vec::new(), Vec::new(), Some(WholeObjectReason::Changed));
         }
         if finer.is_empty() && !through.is_empty() {
             // The file was damaged, but no leaf is.
             through.clear();
-            reason.get_or_insert(WhyWhole::RightAgain);
+            reason.get_or_insert(WholeObjectReason::RightAgain);
         }
         let whole = without(damage, &through);
         let located = Located {
             leaf: (!through.is_empty()).then_some(leaf),
-            whole: (!whole.is_empty()).then(|| reason.unwrap_or(WhyWhole::BadLeaves)),
+            whole: (!whole.is_empty()).then(|| reason.unwrap_or(WholeObjectReason::BadLeaves)),
         };
         finer.extend(whole);
         finer.sort_unstable_by_key(|range| range.start);
@@ -140,7 +140,7 @@ impl<'a> Locator<'a> {
         located
     }
 
-    fn open(&self, entry: &Entry) -> Result<Again, SumError> {
+    fn open(&self, entry: &Entry) -> Result<RangeReader, SumError> {
         let bytes = entry.path.as_bytes();
         let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
@@ -149,7 +149,7 @@ impl<'a> Locator<'a> {
         let place =
             open_place_beneath(&self.root, OsStr::from_bytes(dir), Follow::Yes).map_err(SumError::Open)?;
         let name = CString::new(name).map_err(|error| SumError::Open(error.into()))?;
-        Again::open(Source::Beneath(Arc::new(place), name), self.reading, self.stop)
+        RangeReader::open(Source::Beneath(Arc::new(place), name), self.reading, self.stop)
     }
 
     /// Reads the lines of the entry, and the bytes that the lines of damaged objects cover.
@@ -193,11 +193,11 @@ impl<'a> Locator<'a> {
     }
 }
 
-fn why(error: &SumError) -> WhyWhole {
+fn why(error: &SumError) -> WholeObjectReason {
     match error {
-        SumError::Changed | SumError::MayHaveChanged => WhyWhole::Changed,
-        SumError::Stopped => WhyWhole::Stopped,
-        error => WhyWhole::Unreadable(error.to_string()),
+        SumError::Changed | SumError::MayHaveChanged => WholeObjectReason::Changed,
+        SumError::Stopped => WholeObjectReason::Stopped,
+        error => WholeObjectReason::Unreadable(error.to_string()),
     }
 }
 
@@ -206,7 +206,7 @@ struct Search<'a> {
     content: &'a Content,
     objects: &'a Objects,
     geometry: Geometry,
-    file: Again,
+    file: RangeReader,
     /// Known damage: whole objects, or the whole file.
     damage: &'a [ByteRange],
     current: Option<Leaves>,
@@ -214,7 +214,7 @@ struct Search<'a> {
     through: Vec<ByteRange>,
     finer: Vec<ByteRange>,
     /// Reason for the first object whose damage was not narrowed down.
-    why: Option<WhyWhole>,
+    why: Option<WholeObjectReason>,
 }
 
 /// Leaves of one damaged object.
@@ -251,9 +251,9 @@ impl Search<'_> {
         let adds_up = proof.is_none_or(|(value, joint)| joint.finish() == Some(value));
         let is_complete = in_order && next == self.objects.leaves_of(object.range.len());
         let why = match () {
-            () if !(is_complete && adds_up) => WhyWhole::BadLeaves,
-            () if found.is_empty() && self.is_known_by_object() => WhyWhole::RightAgain,
-            () if found.len() > RANGES_MAX => WhyWhole::TooMany,
+            () if !(is_complete && adds_up) => WholeObjectReason::BadLeaves,
+            () if found.is_empty() && self.is_known_by_object() => WholeObjectReason::RightAgain,
+            () if found.len() > RANGES_MAX => WholeObjectReason::TooMany,
             () => {
                 join(&mut self.through, object.range);
                 return found.into_iter().for_each(|range| join(&mut self.finer, range));
@@ -307,7 +307,7 @@ impl Search<'_> {
 /// Returns the digests of adjacent leaves, computed from the current contents of the file.
 /// `is_file`: the only leaf is the whole file.
 fn digests(
-    file: &mut Again,
+    file: &mut RangeReader,
     leaves: &[(ByteRange, Digest)],
     objects: &Objects,
     is_file: bool,
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_narrowed_is_taken_out() {
+    fn located_ranges_are_subtracted() {
         let ranges = |pairs: &[(u64, u64)]| -> Vec<ByteRange> {
             pairs.iter().map(|&(start, end)| ByteRange::between(start, end)).collect()
         };

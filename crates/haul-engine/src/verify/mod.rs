@@ -14,6 +14,7 @@
 //! - [`locate`] narrows damage down to leaves, if the waybill contains leaves.
 
 mod disk;
+mod extraneous;
 mod index;
 mod judge;
 mod locate;
@@ -21,15 +22,14 @@ mod orders;
 mod resume;
 mod root;
 mod stored;
-mod strays;
 #[cfg(test)]
 mod tests;
 
 pub use judge::{Change, Verdict, VerdictKind};
-pub use locate::{Located, WhyWhole};
+pub use locate::{Located, WholeObjectReason};
 pub(crate) use resume::Log;
 pub use resume::{Resumption, StateFile};
-pub use root::{RootError, meant_root, recorded_root};
+pub use root::{RootError, recorded_root, resolve_root};
 pub use stored::{StoredSettings, verify_stored};
 
 use crate::log::{Stamp, Stamped};
@@ -40,7 +40,7 @@ use haul_log::waybill::{Entry, Kind, ReadError, Reader, Record};
 use haul_sys::beneath;
 use index::Index;
 use orders::Waybill;
-use resume::Noted;
+use resume::EntryResult;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -75,7 +75,7 @@ pub struct VerifySettings {
 /// Receiver of the events of a verification.
 ///
 /// Calls are serialized: no two threads call it at the same time.
-pub trait VerifyReport: Send {
+pub trait VerifyObserver: Send {
     /// Receives the verdict on one entry of the waybill or on an extraneous name.
     fn judged(&mut self, verdict: &Verdict);
     /// Receives a flaw of the waybill itself; the verification continues with the rest.
@@ -85,14 +85,14 @@ pub trait VerifyReport: Send {
     /// Flushes the output: the state file is about to record the reported verdicts as reported.
     fn keep(&mut self) {}
     /// Returns true if a resumed run checks an entry again even if it was intact.
-    fn looks_again(&mut self, _verdict: &Verdict) -> bool {
+    fn rechecks(&mut self, _verdict: &Verdict) -> bool {
         false
     }
 }
 
 /// Totals of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tallied {
+pub struct VerifyTotals {
     /// Entries that match the waybill.
     pub intact: u64,
     /// Intact entries that an earlier run verified and that did not change since.
@@ -136,7 +136,7 @@ pub enum VerifyError {
     #[error("cannot open {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     Root(OsString, #[source] io::Error),
     /// The state of an earlier run cannot be read.
-    #[error("going on: {}: {}", crate::copy::quote(.0), sum::reason(.1))]
+    #[error("cannot resume from {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     State(OsString, #[source] io::Error),
     /// The root cannot be listed.
     #[error("cannot list {}: {}", crate::copy::quote(.0), sum::reason(.1))]
@@ -150,31 +150,31 @@ pub enum VerifyError {
 /// Returns a [`VerifyError`] if nothing could be verified, or if the verification is incomplete.
 pub fn verify(
     settings: &VerifySettings,
-    report: &mut dyn VerifyReport,
+    report: &mut dyn VerifyObserver,
     counters: &Counters,
     stop: &AtomicBool,
-) -> Result<Tallied, VerifyError> {
-    let (tallied, log) = verify_and_keep(settings, report, counters, stop)?;
+) -> Result<VerifyTotals, VerifyError> {
+    let (totals, log) = verify_and_keep(settings, report, counters, stop)?;
     if let Some(log) = log.filter(|_| !stop.load(Ordering::Relaxed)) {
         log.finish(report);
     }
-    Ok(tallied)
+    Ok(totals)
 }
 
 /// Same as [`verify`], but keeps the state for a caller that has more work to do.
 pub(crate) fn verify_and_keep(
     settings: &VerifySettings,
-    report: &mut dyn VerifyReport,
+    report: &mut dyn VerifyObserver,
     counters: &Counters,
     stop: &AtomicBool,
-) -> Result<(Tallied, Option<Log>), VerifyError> {
+) -> Result<(VerifyTotals, Option<Log>), VerifyError> {
     let root = beneath::open_root(&settings.root)
         .map_err(|source| VerifyError::Root(settings.root.clone(), source))?;
     let root = Arc::new(root);
     let refused = |source| VerifyError::Refused { path: settings.waybill.clone(), source };
     let stamped = Stamped::now();
-    let mut tallied = Tallied::default();
-    let summary = look_through(&settings.waybill, report, &mut tallied)?;
+    let mut totals = VerifyTotals::default();
+    let summary = look_through(&settings.waybill, report, &mut totals)?;
     let needs_index = summary.sections > 1 || settings.extra;
     let shares = if needs_index { index::shares(summary.entries) } else { 1 };
     // If several sections list a file, only the last one is read, so the total is unknown until
@@ -182,9 +182,9 @@ pub(crate) fn verify_and_keep(
     if settings.sample.is_none() && summary.sections == 1 {
         counters.announce(summary.files, summary.bytes);
     }
-    let receipt = strays::OfTheReceipt::at(&settings.waybill);
-    let mut log = open_log(settings, &summary, &tallied, shares, report)?;
-    tallied.bytes_before = log.as_ref().map_or(0, Log::bytes_before);
+    let receipt = extraneous::ReceiptFiles::at(&settings.waybill);
+    let mut log = open_log(settings, &summary, &totals, shares, report)?;
+    totals.bytes_before = log.as_ref().map_or(0, Log::bytes_before);
     let sample =
         settings.sample.map(|(share, seed)| (share, log.as_ref().and_then(Log::seed).unwrap_or(seed)));
     for share in 0..shares {
@@ -218,34 +218,35 @@ pub(crate) fn verify_and_keep(
                     if let Some((locator, content)) = locator.as_ref().zip(content) {
                         locator.narrow(mark, &content, verdict);
                     }
-                    tallied.count(verdict);
+                    totals.count(verdict);
                     if verdict.kind != VerdictKind::Before {
                         report.judged(verdict);
                     }
                 }
                 if let Some(log) = &mut log {
-                    let again = verdict.as_ref().is_some_and(|verdict| report.looks_again(verdict));
+                    let again = verdict.as_ref().is_some_and(|verdict| report.rechecks(verdict));
                     let kind = verdict.as_ref().map(|verdict| &verdict.kind);
-                    log.note(Noted { share, entry, kind, again, stamp });
+                    log.note(EntryResult { share, entry, kind, again, stamp });
                     log.save(counters.bytes_done(), false, report);
                 }
             });
         });
         if let Some(index) = index.filter(|_| settings.extra && !stop.load(Ordering::Relaxed)) {
             let tell = &mut |verdict: Verdict| {
-                tallied.count(&verdict);
+                totals.count(&verdict);
                 report.judged(&verdict);
             };
             let (root, index, receipt) = (&*root, &*index, &receipt);
-            let strays = strays::Strays { root, index, receipt, stop, tell, open: Vec::new() };
-            strays.find().map_err(|source| VerifyError::List(settings.root.clone(), source))?;
+            let extraneous =
+                extraneous::ExtraneousWalk { root, index, receipt, stop, tell, open: Vec::new() };
+            extraneous.find().map_err(|source| VerifyError::List(settings.root.clone(), source))?;
         }
     }
-    tallied.bytes = tallied.bytes_before + counters.bytes_done();
+    totals.bytes = totals.bytes_before + counters.bytes_done();
     if let Some(log) = &mut log {
         log.save(counters.bytes_done(), true, report);
     }
-    Ok((tallied, log))
+    Ok((totals, log))
 }
 
 /// Returns the path of the state file, for messages.
@@ -265,14 +266,16 @@ fn stamp_of(stamped: Stamped, expected: &judge::Expected, outcome: &sum::Outcome
 fn open_log(
     settings: &VerifySettings,
     summary: &Summary,
-    tallied: &Tallied,
+    totals: &VerifyTotals,
     shares: u64,
-    report: &mut dyn VerifyReport,
+    report: &mut dyn VerifyObserver,
 ) -> Result<Option<Log>, VerifyError> {
     let Some(file) = &settings.resume else { return Ok(None) };
-    let Some(closing) = summary.closing.filter(|_| tallied.flaws == 0) else {
+    let Some(closing) = summary.closing.filter(|_| totals.flaws == 0) else {
         if file.is_there() {
-            report.resumption(&Resumption::Anew("the waybill has flaws, so nothing is passed over or kept"));
+            report.resumption(&Resumption::Anew(
+                "the waybill has flaws; every entry is verified and no state is kept",
+            ));
         }
         return Ok(None);
     };
@@ -291,14 +294,14 @@ fn open_log(
 ///
 /// # Errors
 /// Returns a [`VerifyError`] if the file cannot be read or is not a waybill.
-pub fn each_current<R: VerifyReport>(
+pub fn each_current<R: VerifyObserver>(
     waybill: &OsStr,
     report: &mut R,
     visit: &mut dyn FnMut(&mut R, Entry),
-) -> Result<Tallied, VerifyError> {
+) -> Result<VerifyTotals, VerifyError> {
     let refused = |source| VerifyError::Refused { path: waybill.to_owned(), source };
-    let mut tallied = Tallied::default();
-    let summary = look_through(waybill, report, &mut tallied)?;
+    let mut totals = VerifyTotals::default();
+    let summary = look_through(waybill, report, &mut totals)?;
     let shares = if summary.sections > 1 { index::shares(summary.entries) } else { 1 };
     for share in 0..shares {
         let index = (summary.sections > 1)
@@ -318,7 +321,7 @@ pub fn each_current<R: VerifyReport>(
             }
         }
     }
-    Ok(tallied)
+    Ok(totals)
 }
 
 /// Result of the first pass through the whole waybill.
@@ -335,8 +338,8 @@ struct Summary {
 /// Reads the waybill once before any data, so that its own flaws are reported first and only once.
 fn look_through(
     path: &OsStr,
-    report: &mut dyn VerifyReport,
-    tallied: &mut Tallied,
+    report: &mut dyn VerifyObserver,
+    totals: &mut VerifyTotals,
 ) -> Result<Summary, VerifyError> {
     let mut summary = Summary { sections: 0, entries: 0, files: 0, bytes: 0, closing: None };
     for record in read(path).map_err(|error| match error {
@@ -353,7 +356,7 @@ fn look_through(
             }
             Ok(_) => {}
             Err(flaw @ ReadError::Flaw(_)) => {
-                tallied.flaws += 1;
+                totals.flaws += 1;
                 report.flawed(&flaw);
             }
             Err(source) => return Err(VerifyError::Refused { path: path.to_owned(), source }),
@@ -366,13 +369,14 @@ fn look_through(
 /// second pass would find no entries and thus no damage.
 fn read(path: &OsStr) -> Result<Reader<BufReader<File>>, ReadError> {
     if !std::fs::metadata(path)?.is_file() {
-        let why = "it is no regular file, and a waybill is read more than once: save it as one first";
+        let why =
+            "not a regular file, but a waybill is read more than once; save the waybill to a file first";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
     }
     Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(path)?)))
 }
 
-impl Tallied {
+impl VerifyTotals {
     /// Returns true if every name was looked up and none exists; usually the user named the wrong
     /// directory.
     pub fn found_none(&self) -> bool {

@@ -105,7 +105,7 @@ impl<R: BufRead + Send> Waybill<R> {
 
     /// Returns the task for an entry, or the verdict if it is known without reading.
     fn work(&mut self, expected: &mut Expected) -> Result<Task, VerdictKind> {
-        let (place, name, stat) = self.look(&expected.entry.path)?;
+        let (place, name, stat) = self.resolve(&expected.entry.path)?;
         expected.inode = Some(stat.identity());
         let kind_differs = VerdictKind::Modified(Change::Kind);
         let intact = Err(VerdictKind::Intact { touched: false });
@@ -126,7 +126,7 @@ impl<R: BufRead + Send> Waybill<R> {
                 Ok(Task { source, recipe: Arc::new(recipe), offset: ByteOffset(0), length: None })
             }
             Kind::Same { first } => {
-                let same = match self.look(first) {
+                let same = match self.resolve(first) {
                     Ok((_, _, other)) => stat.identity() == other.identity(),
                     // The first name has its own entry, which reports that it is missing; this name
                     // exists.
@@ -157,7 +157,7 @@ impl<R: BufRead + Send> Waybill<R> {
 
     /// Resolves a path without leaving the root. Returns its directory, its name there, and the
     /// metadata of the existing file.
-    fn look(&mut self, path: &RelPath) -> Result<(Arc<OwnedFd>, CString, Stat), VerdictKind> {
+    fn resolve(&mut self, path: &RelPath) -> Result<(Arc<OwnedFd>, CString, Stat), VerdictKind> {
         let bytes = path.as_bytes();
         let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),

@@ -14,8 +14,8 @@
 //! read again. Entries that did not match the waybill are verified again, so their verdicts are
 //! reported again. No result is lost with the output of the first run.
 
-use super::{VerdictKind, VerifyReport};
-use crate::log::{EarlierStamps, Listing, STATE, Stamp, StampFile};
+use super::{VerdictKind, VerifyObserver};
+use crate::log::{DeferredRecord, EarlierStamps, STATE, Stamp, StampFile};
 use haul_digest::{Algorithm, digest};
 use haul_sys::Stat;
 use haul_sys::open::NO_FOLLOW;
@@ -60,7 +60,7 @@ pub enum StateFile {
     /// A file that the user named.
     Named(OsString),
     /// The job directory, as soon as the job is registered.
-    OfJob(Arc<Listing>),
+    OfJob(Arc<DeferredRecord>),
 }
 
 impl StateFile {
@@ -68,7 +68,7 @@ impl StateFile {
     fn path(&self) -> Option<PathBuf> {
         match self {
             StateFile::Named(path) => Some(path.into()),
-            StateFile::OfJob(listing) => listing.folder().map(|folder| folder.join(STATE)),
+            StateFile::OfJob(deferred_record) => deferred_record.folder().map(|folder| folder.join(STATE)),
         }
     }
 
@@ -86,7 +86,7 @@ impl StateFile {
     fn may_be(&self) -> bool {
         match self {
             StateFile::Named(_) => true,
-            StateFile::OfJob(listing) => !listing.is_given_up(),
+            StateFile::OfJob(deferred_record) => !deferred_record.is_given_up(),
         }
     }
 }
@@ -107,7 +107,7 @@ fn draft_of(state: &Path) -> PathBuf {
 
 /// Progress of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct VerifyProgress {
     /// Share of the paths, and the next entry in it, counted over the whole waybill from 0.
     share: u64,
     next: u64,
@@ -119,14 +119,14 @@ pub(super) struct Place {
     again: BTreeSet<u64>,
 }
 
-impl Place {
+impl VerifyProgress {
     /// Returns true if an entry was verified before and matched the waybill.
     pub(super) fn is_done(&self, share: u64, entry: u64) -> bool {
         (share, entry) < (self.share, self.next) && !self.again.contains(&entry)
     }
 
     fn encode(&self, bound: &str) -> String {
-        let Place { share, next, done, bytes, seed, .. } = self;
+        let VerifyProgress { share, next, done, bytes, seed, .. } = self;
         let again: Vec<String> = self.again.iter().map(u64::to_string).collect();
         let mut text = format!("{MAGIC}version=2\nbound={bound}\n");
         let seed = seed.map_or_else(String::new, |seed| seed.to_string());
@@ -136,10 +136,10 @@ impl Place {
         text + &format!("blake3={sum}\n")
     }
 
-    /// Decodes the output of [`encode`](Place::encode) for the same job, or returns the reason for
+    /// Decodes the output of [`encode`](VerifyProgress::encode) for the same job, or returns the reason for
     /// the refusal.
-    fn decode(text: &str, bound: &str) -> Result<Place, &'static str> {
-        const TORN: &str = "it is damaged or cut off";
+    fn decode(text: &str, bound: &str) -> Result<VerifyProgress, &'static str> {
+        const TORN: &str = "damaged or truncated";
         let (body, sum) = text.rfind("blake3=").map(|at| text.split_at(at)).ok_or(TORN)?;
         if sum != format!("blake3={}\n", digest(Algorithm::Blake3, body.as_bytes())) {
             return Err(TORN);
@@ -147,10 +147,10 @@ impl Place {
         let lines: Vec<&str> = body.lines().collect();
         let [head, found, place, again] = lines[..] else { return Err(TORN) };
         if head != format!("{MAGIC}version=2") {
-            return Err("it is of another version");
+            return Err("unsupported version");
         }
         if found != format!("bound={bound}") {
-            return Err("it belongs to another waybill, directory, or way to verify");
+            return Err("belongs to another waybill, directory or set of options");
         }
         let mut fields = place.split(' ');
         let mut text_of = |name| fields.next()?.strip_prefix(name)?.strip_prefix('=');
@@ -163,14 +163,14 @@ impl Place {
         };
         let again = again.strip_prefix("again=").ok_or(TORN)?.split(',').filter(|text| !text.is_empty());
         let again = again.map(str::parse).collect::<Result<_, _>>().map_err(|_| TORN)?;
-        Ok(Place { share, next, done, bytes, seed, again })
+        Ok(VerifyProgress { share, next, done, bytes, seed, again })
     }
 }
 
 /// Entries that an earlier run verified.
 #[derive(Debug)]
 pub(super) struct Earlier {
-    place: Place,
+    place: VerifyProgress,
     stamps: EarlierStamps,
 }
 
@@ -184,7 +184,7 @@ impl Earlier {
 
 /// Result of an entry, for the state.
 #[derive(Debug)]
-pub(super) struct Noted<'v> {
+pub(super) struct EntryResult<'v> {
     pub(super) share: u64,
     pub(super) entry: u64,
     /// Kind of the verdict; `None` for an entry that was not reached.
@@ -200,7 +200,7 @@ pub(super) struct Noted<'v> {
 pub(crate) struct Log {
     file: StateFile,
     bound: String,
-    place: Place,
+    place: VerifyProgress,
     stamps: StampFile,
     /// True if the files on disk belong to this verification.
     begun: bool,
@@ -222,21 +222,21 @@ impl Log {
         file: StateFile,
         bound: &[u8],
         seed: Option<u64>,
-        report: &mut dyn VerifyReport,
+        report: &mut dyn VerifyObserver,
     ) -> io::Result<Log> {
         let bound = digest(Algorithm::Blake3, bound).to_string();
-        let text = file.path().map_or_else(|| Ok(Vec::new()), |path| read(&path, "it"))?;
+        let text = file.path().map_or_else(|| Ok(Vec::new()), |path| read(&path, "the file"))?;
         if let StateFile::Named(path) = &file {
             let (draft, stamps) = (draft_of(Path::new(path)), stamps_of(Path::new(path)));
-            read(&draft, "the file of this name with .new behind it")?;
+            read(&draft, "the file with .new appended to this name")?;
             let [is_draft, are_stamps] = [draft, stamps].map(|path| fs::symlink_metadata(path).is_ok());
             if text.is_empty() && are_stamps && !is_draft {
-                return Err(not_ours("the file of this name with .stamps behind it"));
+                return Err(not_ours("the file with .stamps appended to this name"));
             }
         }
-        let found = std::str::from_utf8(&text).map_err(|_| "it is damaged or cut off");
-        let anew = Place { seed, ..Place::default() };
-        let place = match found.and_then(|text| Place::decode(text, &bound)) {
+        let found = std::str::from_utf8(&text).map_err(|_| "damaged or truncated");
+        let anew = VerifyProgress { seed, ..VerifyProgress::default() };
+        let place = match found.and_then(|text| VerifyProgress::decode(text, &bound)) {
             _ if text.is_empty() => anew,
             Ok(place) => {
                 report.resumption(&Resumption::GoesOn(place.done));
@@ -282,7 +282,7 @@ impl Log {
     }
 
     /// Records the next verdict in order.
-    pub(super) fn note(&mut self, Noted { share, entry, kind, again, stamp }: Noted<'_>) {
+    pub(super) fn note(&mut self, EntryResult { share, entry, kind, again, stamp }: EntryResult<'_>) {
         let Some(kind) = kind.filter(|_| !self.halted) else {
             self.halted = true;
             return;
@@ -310,7 +310,7 @@ impl Log {
 
     /// Writes the state if the last write is at least two seconds old, or if `now` is true. First
     /// flushes the reported verdicts.
-    pub(super) fn save(&mut self, bytes: u64, now: bool, report: &mut dyn VerifyReport) {
+    pub(super) fn save(&mut self, bytes: u64, now: bool, report: &mut dyn VerifyObserver) {
         if !now && self.saved.elapsed() < EVERY {
             return;
         }
@@ -336,8 +336,8 @@ impl Log {
         if !self.begun {
             // Delete the state of another verification, its stamps last: stamps without a state or
             // draft next to them must not exist.
-            if_there(fs::remove_file(path))?;
-            if_there(fs::remove_file(stamps_of(path)))?;
+            ignore_not_found(fs::remove_file(path))?;
+            ignore_not_found(fs::remove_file(stamps_of(path)))?;
             self.begun = true;
         }
         // This order makes the stamps durable before the state that relies on them.
@@ -347,11 +347,11 @@ impl Log {
     }
 
     /// Deletes the state after a complete verification: the next run starts from the beginning.
-    pub(crate) fn finish(self, report: &mut dyn VerifyReport) {
+    pub(crate) fn finish(self, report: &mut dyn VerifyObserver) {
         let Some(path) = self.file.path().filter(|_| self.begun) else { return };
         // Delete the state last: stamps without a state would belong to no run.
         for path in [&stamps_of(&path), &path] {
-            if let Err(error) = if_there(fs::remove_file(path)) {
+            if let Err(error) = ignore_not_found(fs::remove_file(path)) {
                 report.resumption(&Resumption::Unsaved(error));
             }
         }
@@ -379,12 +379,12 @@ fn read(path: &Path, what: &str) -> io::Result<Vec<u8>> {
 }
 
 fn not_ours(what: &str) -> io::Error {
-    let why = format!("{what} is no state of a verification and is left alone; name another file");
+    let why = format!("{what} is not the state of a verification and stays unchanged; use another file");
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Treats a missing file as removed.
-fn if_there(removed: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
     removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
@@ -395,29 +395,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_come_back_and_no_changed_byte_is_taken(
+        fn resume_state_round_trips_and_changed_bytes_are_refused(
             numbers in any::<[u64; 5]>(),
             again in prop::collection::btree_set(any::<u64>(), 0..9),
             at in any::<prop::sample::Index>(),
         ) {
             let [share, next, done, bytes, seed] = numbers;
             let seed = (seed % 2 == 0).then_some(seed);
-            let place = Place { share, next, done, bytes, seed, again };
+            let place = VerifyProgress { share, next, done, bytes, seed, again };
             let text = place.encode("b");
-            prop_assert_eq!(Place::decode(&text, "b"), Ok(place));
-            prop_assert!(Place::decode(&text, "c").is_err());
+            prop_assert_eq!(VerifyProgress::decode(&text, "b"), Ok(place));
+            prop_assert!(VerifyProgress::decode(&text, "c").is_err());
             let at = at.index(text.len());
-            prop_assert!(Place::decode(&text[..at], "b").is_err());
+            prop_assert!(VerifyProgress::decode(&text[..at], "b").is_err());
             let mut other = text.into_bytes();
             other[at] ^= 1;
-            prop_assert!(Place::decode(std::str::from_utf8(&other).unwrap(), "b").is_err());
+            prop_assert!(VerifyProgress::decode(std::str::from_utf8(&other).unwrap(), "b").is_err());
         }
     }
 
     #[test]
-    fn what_differed_is_looked_at_again_and_nothing_behind_a_gap_counts() {
+    fn differences_are_rechecked_and_entries_after_a_gap_do_not_count() {
         let (file, bound) = (StateFile::Named(OsString::from("unused")), String::new());
-        let (place, stamps) = (Place::default(), StampFile::default());
+        let (place, stamps) = (VerifyProgress::default(), StampFile::default());
         let mut log = Log {
             file,
             bound,
@@ -430,7 +430,7 @@ mod tests {
             told: false,
         };
         let note = |log: &mut Log, share, entry, kind: Option<&VerdictKind>, again| {
-            log.note(Noted { share, entry, kind, again, stamp: Stamp::default() });
+            log.note(EntryResult { share, entry, kind, again, stamp: Stamp::default() });
         };
         let intact = VerdictKind::Intact { touched: false };
         note(&mut log, 0, 0, Some(&intact), false);

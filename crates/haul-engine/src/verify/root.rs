@@ -15,13 +15,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum RootError {
     /// The waybill cannot be read.
-    #[error("cannot read the root that the waybill recorded: {0}; name ROOT")]
+    #[error("cannot read the root that the waybill records: {0}; specify ROOT")]
     Unread(#[from] ReadError),
     /// The waybill has no section.
-    #[error("the waybill records no root; name ROOT")]
+    #[error("the waybill records no root; specify ROOT")]
     None,
     /// The sections have different roots.
-    #[error("the sections of the waybill record different roots; name ROOT")]
+    #[error("the sections of the waybill record different roots; specify ROOT")]
     Several,
 }
 
@@ -47,11 +47,11 @@ pub fn recorded_root(waybill: &OsStr) -> Result<OsString, RootError> {
 /// itself. Otherwise it is `typed`.
 ///
 /// An unreadable waybill has no effect here: the job that uses the waybill reports the error.
-pub fn meant_root(waybill: &OsStr, typed: &OsStr) -> OsString {
-    parent_meant(waybill, typed).unwrap_or_else(|| typed.to_owned())
+pub fn resolve_root(waybill: &OsStr, typed: &OsStr) -> OsString {
+    refers_to_parent(waybill, typed).unwrap_or_else(|| typed.to_owned())
 }
 
-fn parent_meant(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
+fn refers_to_parent(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
     let whole = std::fs::canonicalize(typed).ok()?;
     let (parent, component) = (whole.parent()?, whole.file_name()?);
     let root = open_root(typed).ok()?;

@@ -2,9 +2,9 @@
 
 use super::judge::{Change, Expected, Verdict, VerdictKind, judge};
 use super::orders::recipe;
-use super::{Tallied, VerifyError, VerifyReport};
+use super::{VerifyError, VerifyObserver, VerifyTotals};
 use crate::stored::{Finder, HIDDEN};
-use crate::sum::{self, Counters, Listed, Order, Orders, Settings, Source, SumError, Walk, Walked, Work};
+use crate::sum::{self, Counters, Listed, Order, Orders, Settings, Source, SumError, Walk, WalkTag, Work};
 use crate::waybill::{ObjectSums, Root};
 use haul_digest::Algorithm;
 use haul_log::stored::Stored;
@@ -40,10 +40,10 @@ pub struct StoredSettings {
 /// Returns a [`VerifyError`] if nothing could be verified, or if the verification is incomplete.
 pub fn verify_stored(
     settings: &StoredSettings,
-    report: &mut dyn VerifyReport,
+    report: &mut dyn VerifyObserver,
     counters: &Counters,
     stop: &AtomicBool,
-) -> Result<Tallied, VerifyError> {
+) -> Result<VerifyTotals, VerifyError> {
     let refused = |source| VerifyError::Root(settings.root.clone(), source);
     let root = Root::new(settings.root.clone());
     let finder = Finder::new(root.as_os_str()).map_err(refused)?;
@@ -55,22 +55,22 @@ pub fn verify_stored(
         finder,
         sample: settings.sample,
     };
-    let mut tallied = Tallied::default();
+    let mut totals = VerifyTotals::default();
     let root = files.root.clone();
     sum::run(&settings.reading, files, counters, stop, |ticket, outcome| {
         if let Some(verdict) = judge(ticket, outcome) {
-            tallied.count(&verdict);
+            totals.count(&verdict);
             report.judged(&verdict);
         }
     });
     if has_tree && !stop.load(Ordering::Relaxed) {
         missing(&root, stop, &mut |verdict| {
-            tallied.count(&verdict);
+            totals.count(&verdict);
             report.judged(&verdict);
         });
     }
-    tallied.bytes = counters.bytes_done();
-    Ok(tallied)
+    totals.bytes = counters.bytes_done();
+    Ok(totals)
 }
 
 /// Walks the files below a directory, sorted by name.
@@ -99,7 +99,7 @@ impl StoredFiles {
         let (path, fault) = match named {
             Ok(path) => (path, None),
             // The path is too long for any record: report its last component.
-            Err(fault) => (last_name(found), Some(format!("its path is refused: {fault}"))),
+            Err(fault) => (last_name(found), Some(format!("invalid path: {fault}"))),
         };
         let mut expected = Expected {
             number: 0,
@@ -176,7 +176,7 @@ impl Orders for StoredFiles {
     fn next(&mut self) -> Option<Order<Expected>> {
         loop {
             let Order { ticket, work } = self.walk.next()?;
-            let Walked::File(path) = ticket else { continue };
+            let WalkTag::File(path) = ticket else { continue };
             if !self.is_hidden(&path) {
                 return Some(self.order(&path, work));
             }
@@ -207,7 +207,7 @@ fn missing(root: &Root, stop: &AtomicBool, tell: &mut dyn FnMut(Verdict)) {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let Walked::File(found) = ticket else { continue };
+        let WalkTag::File(found) = ticket else { continue };
         if let Work::Failed(SumError::List(error)) = work {
             let path = root.path_of(&found).unwrap_or_else(|_| last_name(&found));
             told(path, VerdictKind::Unreadable(crate::sum::reason(&error)));

@@ -2,8 +2,8 @@
 //! these leaves.
 
 use super::*;
-use crate::sum::{Form, Listed, Outcome, Recipe, Walk, Walked};
-use crate::waybill::{Bill, FileFacts, Root, file_entry};
+use crate::sum::{Form, Listed, Outcome, Recipe, Walk, WalkTag};
+use crate::waybill::{FileFacts, Root, WaybillWriter, file_entry};
 use haul_digest::{Algorithm, PartHasher, PartPlace, digest};
 use haul_lab::random::Random;
 use haul_log::waybill::{
@@ -29,23 +29,23 @@ fn leaf(bytes: u64) -> LeafSize {
 fn keep(root: &Path, waybill: &Path, leaf: Option<LeafSize>, others: &[Algorithm], workers: usize) {
     let algorithms = [&[Algorithm::Blake3], others].concat();
     let recipe = Recipe { algorithms, form: Form::Objects { size: object(), sample: None } };
-    let bill = Bill::begin(waybill.as_os_str(), &Job::default()).unwrap();
-    let leaves = leaf.map(|leaf| bill.leaf_store(leaf, object()).unwrap());
+    let waybill_writer = WaybillWriter::begin(waybill.as_os_str(), &Job::default()).unwrap();
+    let leaves = leaf.map(|leaf| waybill_writer.leaf_store(leaf, object()).unwrap());
     let settings = Settings { leaves, block_bytes: 16 << 10, ..Settings::for_workers(workers) };
     let operands = Listed::new(vec![root.as_os_str().to_owned()], ByteOffset(0), None);
     let walk = Walk::new(operands, Arc::new(recipe), true);
     let base = Root::new(root.as_os_str().to_owned());
     sum::run(&settings, walk, &Counters::new(), &AtomicBool::new(false), |ticket, outcome| {
-        let (Walked::File(path), Outcome::Done(sums)) = (ticket, outcome) else {
+        let (WalkTag::File(path), Outcome::Done(sums)) = (ticket, outcome) else {
             panic!("a file that is read")
         };
         let (objects, leaves) = (sums.objects.as_ref(), sums.leaf_sums.as_deref());
         let size = sums.range.len();
         let facts = FileFacts { size, digests: &sums.digests, objects, leaves, way: None, level: None };
         let entry = file_entry(base.path_of(&path).unwrap(), &sums.facts.unwrap(), &facts);
-        bill.add(&entry, objects, leaves);
+        waybill_writer.add(&entry, objects, leaves);
     });
-    bill.close().unwrap();
+    waybill_writer.close().unwrap();
 }
 
 /// Writes a waybill of one file `f` whose objects and leaves have digests of any algorithm.
@@ -85,12 +85,12 @@ fn keep_by(algorithm: Algorithm, bytes: &[u8], leaf: LeafSize, mtime: Moment, wa
 }
 
 #[derive(Default)]
-struct Ear {
+struct RecordingObserver {
     verdicts: Vec<Verdict>,
     flaws: Vec<String>,
 }
 
-impl VerifyReport for Ear {
+impl VerifyObserver for RecordingObserver {
     fn judged(&mut self, verdict: &Verdict) {
         self.verdicts.push(verdict.clone());
     }
@@ -100,18 +100,23 @@ impl VerifyReport for Ear {
     }
 }
 
-fn verified(waybill: &Path, root: &Path, workers: usize, direct: bool) -> Ear {
+fn verified(waybill: &Path, root: &Path, workers: usize, direct: bool) -> RecordingObserver {
     verified_and_counted(waybill, root, workers, direct).0
 }
 
-fn verified_and_counted(waybill: &Path, root: &Path, workers: usize, direct: bool) -> (Ear, Counters) {
+fn verified_and_counted(
+    waybill: &Path,
+    root: &Path,
+    workers: usize,
+    direct: bool,
+) -> (RecordingObserver, Counters) {
     let mut reading = Settings::for_workers(workers);
     (reading.direct, reading.drop_before) = (direct, direct);
     verified_as(&VerifySettings { reading, ..all_of(waybill, root) })
 }
 
-fn verified_as(settings: &VerifySettings) -> (Ear, Counters) {
-    let (mut ear, counters) = (Ear::default(), Counters::new());
+fn verified_as(settings: &VerifySettings) -> (RecordingObserver, Counters) {
+    let (mut ear, counters) = (RecordingObserver::default(), Counters::new());
     verify(settings, &mut ear, &counters, &AtomicBool::new(false)).unwrap();
     (ear, counters)
 }
@@ -133,7 +138,7 @@ fn all_of(waybill: &Path, root: &Path) -> VerifySettings {
 /// Regression test: with the same seed for all files, one-object files were either all selected or
 /// all left out.
 #[test]
-fn a_sample_picks_for_each_file_anew() {
+fn sample_selects_independently_per_file() {
     let dir = tempfile::tempdir().unwrap();
     let (root, waybill) = (dir.path().join("root"), dir.path().join("w"));
     fs::create_dir(&root).unwrap();
@@ -242,14 +247,14 @@ proptest! {
         } else {
             // One leaf covers the whole file, and there is no finer one.
             prop_assert_eq!(damage, &vec![ByteRange::between(0, len)]);
-            let whole = (len > 1024).then_some(WhyWhole::NoLeaves);
+            let whole = (len > 1024).then_some(WholeObjectReason::NoLeaves);
             prop_assert_eq!(located, &Some(Located { leaf: None, whole }));
         }
     }
 
     /// Leaves of any algorithm: digests of each leaf alone, joined if the algorithm allows it.
     #[test]
-    fn leaves_of_any_algorithm_locate(
+    fn leaves_of_any_algorithm_locate_damage(
         len in 1_u64..200_000,
         algorithm in proptest::sample::select(vec![
             Algorithm::Blake3, Algorithm::Crc64Nvme, Algorithm::Adler32, Algorithm::Sha256, Algorithm::Md5, Algorithm::Xxh3_128,
@@ -276,7 +281,7 @@ proptest! {
     /// A change of any byte in a waybill with leaves is detected, and the reported ranges contain
     /// the damage of the data.
     #[test]
-    fn damaged_leaves_are_found_and_never_mislead(at in any::<prop::sample::Index>(), place in 0..180_000_u64, bit in 0_u8..8) {
+    fn damaged_leaves_are_detected_and_data_damage_is_still_located(at in any::<prop::sample::Index>(), place in 0..180_000_u64, bit in 0_u8..8) {
         let dir = tempfile::tempdir().unwrap();
         let (root, waybill) = (dir.path().join("root"), dir.path().join("w"));
         fs::create_dir(&root).unwrap();
@@ -304,7 +309,7 @@ proptest! {
 /// Leaves that were changed and got a matching line checksum; they do not match the digest of the
 /// object.
 #[test]
-fn leaves_that_do_not_make_their_object_are_refused() {
+fn leaves_that_contradict_their_object_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (root, waybill) = (dir.path().join("root"), dir.path().join("w"));
     fs::create_dir(&root).unwrap();
@@ -330,18 +335,21 @@ fn leaves_that_do_not_make_their_object_are_refused() {
     hurt(&root.join("f"), [OBJECT + 9000, 2 * OBJECT + 9000]);
     let told = verified(&waybill, &root, 1, false);
     assert_eq!(told.flaws.len(), 1);
-    assert!(told.flaws[0].contains("does not follow from the digests of its leaves"), "{:?}", told.flaws);
+    assert!(told.flaws[0].contains("does not match the digests of its leaves"), "{:?}", told.flaws);
     let verdict = &told.verdicts[0];
     // All bytes of the object with bad leaves, and the damaged leaf of the other object.
     let leaf_at = |at: u64| ByteRange::between(at / 1024 * 1024, at / 1024 * 1024 + 1024);
     assert_eq!(verdict.damage, [ByteRange::between(OBJECT, 2 * OBJECT), leaf_at(2 * OBJECT + 9000)]);
-    assert_eq!(verdict.located, Some(Located { leaf: Some(leaf(1024)), whole: Some(WhyWhole::BadLeaves) }));
+    assert_eq!(
+        verdict.located,
+        Some(Located { leaf: Some(leaf(1024)), whole: Some(WholeObjectReason::BadLeaves) })
+    );
 }
 
 /// More entries than a batch, of all kinds, read in any order: the verdicts keep the order of the
 /// waybill.
 #[test]
-fn verdicts_come_in_the_order_of_the_waybill() {
+fn verdicts_keep_the_order_of_the_waybill() {
     let dir = tempfile::tempdir().unwrap();
     let (root, waybill) = (dir.path().join("root"), dir.path().join("w"));
     fs::create_dir(&root).unwrap();
@@ -377,7 +385,7 @@ fn verdicts_come_in_the_order_of_the_waybill() {
 }
 
 #[test]
-fn what_two_sections_tell_of_is_counted_once() {
+fn files_in_two_sections_are_counted_once() {
     let dir = tempfile::tempdir().unwrap();
     let (root, waybill) = (dir.path().join("root"), dir.path().join("w"));
     fs::create_dir(&root).unwrap();

@@ -55,7 +55,7 @@ impl Files {
     /// others.
     pub(super) fn remove(&self) -> io::Result<()> {
         for path in [&self.state, &self.stamps, &self.known, &self.known_stamps] {
-            if_there(fs::remove_file(path))?;
+            ignore_not_found(fs::remove_file(path))?;
         }
         Ok(())
     }
@@ -63,20 +63,20 @@ impl Files {
 
 /// Section of a waybill that a job writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SectionPosition {
     /// Offset of its first byte.
     pub(super) offset: u64,
     /// BLAKE3 digest of its first line, which contains the time and refers to the previous section.
     pub(super) head: Digest,
 }
 
-impl Place {
+impl SectionPosition {
     /// Reads the section that starts at `offset`.
-    pub(super) fn of(waybill: &mut File, offset: u64) -> io::Result<Place> {
+    pub(super) fn of(waybill: &mut File, offset: u64) -> io::Result<SectionPosition> {
         waybill.seek(SeekFrom::Start(offset))?;
         let mut line = Vec::new();
         BufReader::new(waybill).take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)?;
-        Ok(Place { offset, head: digest(Algorithm::Blake3, &line) })
+        Ok(SectionPosition { offset, head: digest(Algorithm::Blake3, &line) })
     }
 
     /// Writes the state durably.
@@ -91,23 +91,26 @@ impl Place {
     }
 
     /// Reads the state; returns `None` if there is no valid one.
-    fn read(files: &Files) -> io::Result<Option<Place>> {
+    fn read(files: &Files) -> io::Result<Option<SectionPosition>> {
         let mut text = String::new();
-        let Some(file) = if_there(File::open(&files.state))? else { return Ok(None) };
+        let Some(file) = ignore_not_found(File::open(&files.state))? else { return Ok(None) };
         if file.take(STATE_BYTES_MAX).read_to_string(&mut text).is_err() {
             return Ok(None);
         }
-        Ok(Place::decode(&text))
+        Ok(SectionPosition::decode(&text))
     }
 
-    fn decode(text: &str) -> Option<Place> {
+    fn decode(text: &str) -> Option<SectionPosition> {
         let (body, sum) = text.rfind("blake3=").map(|at| text.split_at(at))?;
         if sum != format!("blake3={}\n", digest(Algorithm::Blake3, body.as_bytes())) {
             return None;
         }
         let line = body.strip_prefix(MAGIC)?.strip_prefix("\noffset=")?.strip_suffix('\n')?;
         let (offset, head) = line.split_once(" head=")?;
-        Some(Place { offset: offset.parse().ok()?, head: Digest::from_hex(Algorithm::Blake3, head).ok()? })
+        Some(SectionPosition {
+            offset: offset.parse().ok()?,
+            head: Digest::from_hex(Algorithm::Blake3, head).ok()?,
+        })
     }
 }
 
@@ -116,13 +119,13 @@ impl Place {
 /// if there is one.
 pub(super) fn take_up(waybill: &mut File, files: Option<&Files>, job: &Job) -> io::Result<Option<u64>> {
     if let Some(files) = files
-        && let Some(place) = Place::read(files)?
-        && Place::of(waybill, place.offset)? == place
+        && let Some(place) = SectionPosition::read(files)?
+        && SectionPosition::of(waybill, place.offset)? == place
     {
         let is_last = set_aside(waybill, place.offset, files)?;
         return Ok(is_last.then_some(place.offset));
     }
-    if is_closed(waybill)? { Ok(None) } else { begun_by(waybill, job) }
+    if is_closed(waybill)? { Ok(None) } else { unfinished_section(waybill, job) }
 }
 
 /// Returns true if the end of the waybill allows appending; true for an empty file.
@@ -157,23 +160,23 @@ fn set_aside(waybill: &mut File, offset: u64, files: &Files) -> io::Result<bool>
         bytes += line.len() as u64;
     }
     let copy = copy.into_inner().map_err(io::IntoInnerError::into_error)?;
-    let before = if_there(fs::metadata(&files.known))?.map_or(0, |facts| facts.len());
+    let before = ignore_not_found(fs::metadata(&files.known))?.map_or(0, |facts| facts.len());
     if bytes < before {
         fs::remove_file(&draft)?;
-        if_there(fs::remove_file(&files.stamps))?;
+        ignore_not_found(fs::remove_file(&files.stamps))?;
         return Ok(is_last);
     }
     copy.sync_data()?;
     // Rename in this order. If only the first rename happens, the old stamps cannot match files
     // that this run hashed again, because no file gets an older change time.
     fs::rename(&draft, &files.known)?;
-    if_there(fs::rename(&files.stamps, &files.known_stamps))?;
+    ignore_not_found(fs::rename(&files.stamps, &files.known_stamps))?;
     Ok(is_last)
 }
 
 /// Returns the offset of an unfinished last section that the same command wrote. It is not a
 /// receipt yet, and the command rewrites it. Returns `None` otherwise.
-fn begun_by(waybill: &mut File, job: &Job) -> io::Result<Option<u64>> {
+fn unfinished_section(waybill: &mut File, job: &Job) -> io::Result<Option<u64>> {
     waybill.seek(SeekFrom::Start(0))?;
     let mut reader = Reader::new(BufReader::with_capacity(1 << 18, waybill));
     let mut open = None;
@@ -197,7 +200,7 @@ fn make(path: &Path) -> io::Result<File> {
 }
 
 /// Converts "not found" to `None`.
-fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+fn ignore_not_found<T>(done: io::Result<T>) -> io::Result<Option<T>> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         done => done.map(Some),
@@ -209,26 +212,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_comes_back_and_no_changed_byte_is_taken() {
+    fn saved_position_round_trips_and_changed_bytes_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path());
-        assert_eq!(Place::read(&files).unwrap(), None);
-        let place = Place { offset: 77, head: digest(Algorithm::Blake3, b"head") };
+        assert_eq!(SectionPosition::read(&files).unwrap(), None);
+        let place = SectionPosition { offset: 77, head: digest(Algorithm::Blake3, b"head") };
         place.write(&files).unwrap();
-        assert_eq!(Place::read(&files).unwrap(), Some(place));
+        assert_eq!(SectionPosition::read(&files).unwrap(), Some(place));
         let text = fs::read(&files.state).unwrap();
         for at in 0..text.len() {
             let mut other = text.clone();
             other[at] ^= 1;
             fs::write(&files.state, &other).unwrap();
-            assert_eq!(Place::read(&files).unwrap(), None, "{at}");
+            assert_eq!(SectionPosition::read(&files).unwrap(), None, "{at}");
             fs::write(&files.state, &text[..at]).unwrap();
-            assert_eq!(Place::read(&files).unwrap(), None, "{at}");
+            assert_eq!(SectionPosition::read(&files).unwrap(), None, "{at}");
         }
     }
 
     #[test]
-    fn what_came_further_stays_aside() {
+    fn section_of_an_interrupted_run_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::of(dir.path());
         let waybill = dir.path().join("w");

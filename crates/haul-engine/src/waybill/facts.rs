@@ -2,7 +2,7 @@
 
 use super::{LeafSums, ObjectSums};
 use haul_digest::{Algorithm, Digest};
-use haul_log::waybill::{Content, Entry, Kind, Moment, Objects, PathFault, RelPath, Special, Way};
+use haul_log::waybill::{Content, CopyMethod, Entry, Kind, Moment, Objects, PathError, RelPath, Special};
 use haul_model::Level;
 use haul_sys::open::read_link_at;
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
@@ -21,7 +21,7 @@ pub struct FileFacts<'a> {
     /// Digests of its leaves, if they are kept.
     pub leaves: Option<&'a LeafSums>,
     /// Way in which the bytes were copied; `None` if they were hashed in place.
-    pub way: Option<Way>,
+    pub way: Option<CopyMethod>,
     /// Verification level of the whole file.
     pub level: Option<Level>,
 }
@@ -127,17 +127,17 @@ impl Root {
     /// Returns a typed or found path relative to this root.
     ///
     /// # Errors
-    /// Returns a [`PathFault`] if the path is not below the root, or is not valid in a waybill.
-    pub fn path_of(&self, found: &OsStr) -> Result<RelPath, PathFault> {
+    /// Returns a [`PathError`] if the path is not below the root, or is not valid in a waybill.
+    pub fn path_of(&self, found: &OsStr) -> Result<RelPath, PathError> {
         let is_part = |part: &&[u8]| !matches!(*part, b"" | b".");
         let absolute = self.0.as_bytes().starts_with(b"/");
         if absolute != found.as_bytes().starts_with(b"/") {
-            return Err(if absolute { PathFault::Climbs } else { PathFault::Absolute });
+            return Err(if absolute { PathError::Climbs } else { PathError::Absolute });
         }
         let mut rest = found.as_bytes().split(|&byte| byte == b'/').filter(is_part);
         for part in self.0.as_bytes().split(|&byte| byte == b'/').filter(is_part) {
             if rest.next() != Some(part) {
-                return Err(PathFault::Climbs);
+                return Err(PathError::Climbs);
             }
         }
         RelPath::new(&rest.collect::<Vec<_>>().join(&b'/'))
@@ -148,15 +148,15 @@ impl Root {
     /// because no reader of a waybill follows links.
     ///
     /// # Errors
-    /// Same as `path_of`, and [`PathFault::LeadsOut`] if the file is outside the root.
-    pub fn named(&self, found: &OsStr) -> Result<Named, PathFault> {
+    /// Same as `path_of`, and [`PathError::LeadsOut`] if the file is outside the root.
+    pub fn named(&self, found: &OsStr) -> Result<Named, PathError> {
         let path = self.path_of(found)?;
         let real = |path: &OsStr| std::fs::canonicalize(path).ok();
         // A file that no longer exists is missing for `haul verify` as well.
         let (Some(root), Some(file)) = (real(&self.0), real(found)) else {
             return Ok(Named { link: None, file: path });
         };
-        let beneath = file.strip_prefix(&root).map_err(|_| PathFault::LeadsOut)?;
+        let beneath = file.strip_prefix(&root).map_err(|_| PathError::LeadsOut)?;
         let link = stat::stat_at(CWD, found, Follow::No).ok().filter(|found| found.kind == FileKind::Symlink);
         let Some(link) = link else { return Ok(Named { link: None, file: path }) };
         let entry = name_entry(path, &link, read_link_at(CWD, found).ok());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_where_all_operands_lie() {
+    fn root_is_the_common_directory_of_all_operands() {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().to_str().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_a_link_has_its_own_entry_and_the_path_of_its_file() {
+    fn symlink_gets_its_own_entry_and_its_target_path() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("root/a")).unwrap();
@@ -210,23 +210,23 @@ mod tests {
         assert_eq!(named("d/f"), own("d/f"));
         assert_eq!(named("l"), Ok((Some("l".to_owned()), "a/f".to_owned())));
         assert_eq!(named("ll"), Ok((Some("ll".to_owned()), "a/f".to_owned())));
-        assert_eq!(named("out"), Err(PathFault::LeadsOut));
-        assert_eq!(named("up/outside"), Err(PathFault::LeadsOut));
+        assert_eq!(named("out"), Err(PathError::LeadsOut));
+        assert_eq!(named("up/outside"), Err(PathError::LeadsOut));
         assert_eq!(named("gone"), own("gone"));
     }
 
     #[test]
-    fn paths_are_seen_from_the_root() {
+    fn paths_are_relative_to_the_root() {
         let path = |root: &str, found: &str| {
             Root::new(root.into()).path_of(OsStr::new(found)).map(|path| path.to_string())
         };
         assert_eq!(path("", "./a//b"), Ok("a/b".to_owned()));
         assert_eq!(path("/archive/", "/archive/run42/x"), Ok("run42/x".to_owned()));
         assert_eq!(path("../up", "../up/x"), Ok("x".to_owned()));
-        assert_eq!(path("/archive", "/archives/x"), Err(PathFault::Climbs));
-        assert_eq!(path("/archive", "x"), Err(PathFault::Climbs));
-        assert_eq!(path("d", "d/../x"), Err(PathFault::Climbs));
-        assert_eq!(path("d", "/d/x"), Err(PathFault::Absolute));
-        assert_eq!(path("d", "d"), Err(PathFault::Empty));
+        assert_eq!(path("/archive", "/archives/x"), Err(PathError::Climbs));
+        assert_eq!(path("/archive", "x"), Err(PathError::Climbs));
+        assert_eq!(path("d", "d/../x"), Err(PathError::Climbs));
+        assert_eq!(path("d", "/d/x"), Err(PathError::Absolute));
+        assert_eq!(path("d", "d"), Err(PathError::Empty));
     }
 }

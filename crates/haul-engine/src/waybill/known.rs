@@ -39,7 +39,7 @@ pub struct Wanted {
 
 /// Entries that an earlier run wrote.
 #[derive(Debug)]
-pub struct Known {
+pub struct EarlierDigests {
     /// The section, for random access.
     section: File,
     /// The same section, read in order; `None` after its end.
@@ -61,11 +61,11 @@ struct Seen {
     mark: Mark,
 }
 
-impl Known {
+impl EarlierDigests {
     /// Opens a copy of the section, and the stamps of its files.
-    pub(super) fn open(section: &Path, stamps: &Path, wanted: Wanted) -> io::Result<Known> {
+    pub(super) fn open(section: &Path, stamps: &Path, wanted: Wanted) -> io::Result<EarlierDigests> {
         let reader = Reader::new(BufReader::with_capacity(1 << 18, File::open(section)?));
-        Ok(Known {
+        Ok(EarlierDigests {
             section: File::open(section)?,
             ahead: Some(reader),
             stamps: EarlierStamps::open(stamps)?,
@@ -117,19 +117,19 @@ impl Known {
     /// Returns the number of the entry with this path.
     fn number(&mut self, path: u64) -> Option<u64> {
         if !self.numbers.contains_key(&path) {
-            while self.window.len() < WINDOW && self.come_by_another() {}
+            while self.window.len() < WINDOW && self.read_next_entry() {}
         }
         let number = *self.numbers.get(&path)?;
-        while self.first + (self.window.len() as u64) < number + AHEAD && self.come_by_another() {
+        while self.first + (self.window.len() as u64) < number + AHEAD && self.read_next_entry() {
             if self.window.len() > WINDOW {
-                self.let_go();
+                self.release();
             }
         }
         Some(number)
     }
 
     /// Reads up to the next entry; returns false after the last complete one.
-    fn come_by_another(&mut self) -> bool {
+    fn read_next_entry(&mut self) -> bool {
         let Some(reader) = &mut self.ahead else { return false };
         loop {
             match reader.next() {
@@ -158,7 +158,7 @@ impl Known {
         }
     }
 
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         if let Some(seen) = self.window.pop_front() {
             if self.numbers.get(&seen.path) == Some(&self.first) {
                 self.numbers.remove(&seen.path);
@@ -260,7 +260,7 @@ mod tests {
     /// More entries than fit into the window. The second run visits some of them, new files, and
     /// some files in another order.
     #[test]
-    fn a_window_slides_over_any_number_of_entries() {
+    fn window_covers_more_entries_than_its_size() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         let facts = stat_fd(tempfile::tempfile().unwrap()).unwrap();
@@ -283,7 +283,7 @@ mod tests {
         stamps.write(&at("stamps"), false).unwrap();
         let object = ObjectSize::new(64 << 10).unwrap();
         let wanted = || Wanted { algorithms: vec![Algorithm::Blake3], object, leaves: None };
-        let mut known = Known::open(&at("known"), &at("stamps"), wanted()).unwrap();
+        let mut known = EarlierDigests::open(&at("known"), &at("stamps"), wanted()).unwrap();
         for number in (0..count).step_by(13) {
             assert_eq!(known.find(&path(number), &facts).is_some(), number % 10 != 0, "{number}");
             assert!(known.find(&path(count + number), &facts).is_none(), "{number} is new");
@@ -299,7 +299,7 @@ mod tests {
         let other = Stat { ino: facts.ino + 1, ..facts };
         assert!(known.find(&path(count - 1), &other).is_none());
         let more = Wanted { algorithms: vec![Algorithm::Blake3, Algorithm::Md5], ..wanted() };
-        let mut known = Known::open(&at("known"), &at("stamps"), more).unwrap();
-        assert!(known.find(&path(1), &facts).is_none(), "a digest is asked for that is not there");
+        let mut known = EarlierDigests::open(&at("known"), &at("stamps"), more).unwrap();
+        assert!(known.find(&path(1), &facts).is_none(), "a requested digest is missing");
     }
 }

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_come_back_and_their_pages_are_used_again() {
+    fn leaves_are_read_back_and_their_pages_reused() {
         let dir = tempfile::tempdir().unwrap();
         let object = ObjectSize::round_up(4 << 20);
         let store = LeafStore::new(dir.path(), LeafSize::new(1024, object).unwrap(), object).unwrap();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn few_leaves_of_an_only_object_stay_in_memory() {
+    fn few_leaves_of_a_single_object_stay_in_memory() {
         let dir = tempfile::tempdir().unwrap();
         let object = ObjectSize::DEFAULT;
         let store = LeafStore::new(dir.path(), LeafSize::new(1024, object).unwrap(), object).unwrap();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_that_could_not_be_written_are_told() {
+    fn leaf_write_error_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let object = ObjectSize::DEFAULT;
         let leaf = LeafSize::new(1024, object).unwrap();

@@ -2,10 +2,10 @@
 
 use haul_digest::Digest;
 use haul_engine::copy::{
-    CopyError, CopyRules, CopySettings, Dereference, FileFigures, HashLine, Moving, Operands, Outcome,
-    Preserve, Print, Question, Report, Tally, copy,
+    CopyError, CopyObserver, CopyRules, CopySettings, Dereference, FileFigures, HashLine, Moving, Operands,
+    Outcome, Preserve, Print, Question, Tally, copy,
 };
-use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::mounts::{FsKind, shared_dir};
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Kind, Snapshot};
 use haul_model::{ByteRange, Level};
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Time limit of a copy. A longer copy hangs, even on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A folder that is removed with its contents, whatever the modes of its directories are.
 pub(crate) struct Place(TempDir);
@@ -34,7 +34,7 @@ impl Place {
     /// Returns a folder on a file system of this kind; `None` and a printed skip if this machine
     /// cannot mount one.
     pub(crate) fn on(kind: FsKind) -> Option<Place> {
-        shared_room(kind).map(Place)
+        shared_dir(kind).map(Place)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -84,7 +84,7 @@ pub(crate) struct Heard {
 
 /// Recorder of all reports of a job.
 #[derive(Default)]
-pub(crate) struct Ear {
+pub(crate) struct RecordingObserver {
     failed: Mutex<Vec<String>>,
     warned: Mutex<Vec<String>>,
     hashed: Mutex<Vec<Heard>>,
@@ -92,7 +92,7 @@ pub(crate) struct Ear {
     levels: Mutex<Vec<Level>>,
 }
 
-impl Report for Ear {
+impl CopyObserver for RecordingObserver {
     fn failed(&self, error: &CopyError) {
         held(&self.failed).push(error.to_string());
     }
@@ -149,8 +149,8 @@ impl Told {
 
 /// Copies with these settings.
 pub(crate) fn run(settings: &CopySettings) -> Told {
-    let (ear, tally, stop) = (Ear::default(), Tally::default(), AtomicBool::new(false));
-    let watchdog = Watchdog::new(PATIENCE);
+    let (ear, tally, stop) = (RecordingObserver::default(), Tally::default(), AtomicBool::new(false));
+    let watchdog = Watchdog::new(TEST_TIMEOUT);
     let outcome = copy(settings, &ear, &tally, &stop);
     watchdog.leave();
     let found = Tally::get(&tally.files_found);

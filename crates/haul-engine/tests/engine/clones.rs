@@ -52,7 +52,7 @@ fn can_be_shared(part: &Part) -> bool {
 /// A shared part has exactly the requested bytes, and the rest of the sink stays. A clone of the
 /// whole file instead of the part would give other bytes, another offset or another length.
 #[test]
-fn a_part_that_is_shared_is_that_part_and_leaves_the_rest_of_the_sink_alone() {
+fn shared_part_has_its_bytes_and_keeps_the_rest_of_the_sink() {
     for kind in SHARING {
         let Some(place) = Place::on(kind) else { continue };
         let (source, sink) = (place.path("source"), place.path("sink"));
@@ -95,7 +95,7 @@ fn a_part_that_is_shared_is_that_part_and_leaves_the_rest_of_the_sink_alone() {
 /// A clone proves nothing about new media. If proof of the bytes is requested, the bytes are
 /// copied. Only if a clone is required is it made, and it is then reported as not read back.
 #[test]
-fn what_is_to_be_proved_is_written_and_a_clone_is_told_as_not_read_back() {
+fn verified_copy_is_written_and_required_clone_is_reported() {
     for kind in SHARING {
         let Some(place) = Place::on(kind) else { continue };
         let (source, sink) = (place.path("source"), place.path("sink"));
@@ -121,7 +121,7 @@ fn what_is_to_be_proved_is_written_and_a_clone_is_told_as_not_read_back() {
 }
 
 #[test]
-fn parts_of_a_list_are_shared_as_well_and_fill_their_places() {
+fn listed_parts_are_shared_at_their_offsets() {
     use haul_engine::copy::{Batch, BatchItem, CopySettings, Operands};
     for kind in SHARING {
         let Some(place) = Place::on(kind) else { continue };

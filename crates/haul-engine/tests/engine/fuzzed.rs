@@ -35,7 +35,7 @@ fn inputs_of(name: &str) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_target_takes_its_valid_input_bent_anyhow() {
+fn every_target_survives_mutated_valid_input() {
     for (name, target) in targets::TARGETS {
         let inputs = inputs_of(name);
         assert!(!inputs.is_empty(), "{name} has no valid input to begin with");
@@ -43,13 +43,13 @@ fn every_target_takes_its_valid_input_bent_anyhow() {
         for seed in 0..cases() {
             let mut random = Random::from_seed(seed);
             let input = &inputs[random.index(inputs.len())];
-            try_one(name, target, &random.bend(input));
+            try_one(name, target, &random.mutate(input));
         }
     }
 }
 
 #[test]
-fn every_target_takes_chance() {
+fn every_target_survives_random_bytes() {
     for (name, target) in targets::TARGETS {
         for seed in 0..cases() {
             let mut random = Random::from_seed(seed);
@@ -62,7 +62,7 @@ fn every_target_takes_chance() {
 
 /// A target that rejects even valid input would test nothing.
 #[test]
-fn valid_input_is_understood() {
+fn valid_input_is_accepted() {
     let [wire, ticket, stored] = ["wire", "ticket", "stored"].map(inputs_of);
     for bytes in &wire {
         let header = bytes.first_chunk().map(haul_proto::Header::decode).expect("longer than a header");
@@ -85,13 +85,13 @@ fn valid_input_is_understood() {
         unpacker.unpack(&mut block).expect("a frame of this length");
     }
     let signature = inputs_of("signature");
-    haul_engine::signature::look_at(&signature[0]).expect("a signature");
+    haul_engine::signature::key_fingerprint(&signature[0]).expect("a signature");
     assert_eq!(haul_engine::signature::count_signers(&signature[1]), Ok(2));
 }
 
 /// The wire's valid input contains every kind of message, because mutations reach no other kinds.
 #[test]
-fn every_message_is_begun_with() {
+fn valid_wire_input_contains_every_message_kind() {
     let mut kinds = std::collections::BTreeSet::new();
     for bytes in inputs_of("wire") {
         let mut rest = &bytes[..];
@@ -199,7 +199,7 @@ fn every_decoder_has_a_target() {
 }
 
 #[test]
-fn every_target_is_built_and_told_of() {
+fn every_target_is_built_and_documented() {
     let [manifest, document] = ["fuzz/Cargo.toml", "docs/fuzzing.md"]
         .map(|path| std::fs::read_to_string(in_repository(path)).expect(path));
     for (name, _) in targets::TARGETS {

@@ -5,7 +5,9 @@ mod full;
 mod refused;
 mod synced;
 
-use haul_engine::log::{Begun, Call, Found, Hold, Keeper, Ledger, LogError, Settings, SyncPolicy};
+use haul_engine::log::{
+    CommandLine, LockedJob, LogContents, LogError, LogWriter, RecordWriter, RunHistory, Settings, SyncPolicy,
+};
 use haul_lab::faults::{FaultFs, Recorded, Rules};
 use haul_lab::mounts::{Access, Mounted, SmallFs};
 use haul_lab::needs::{Need, met_or_skip};
@@ -13,7 +15,7 @@ use haul_lab::newer;
 use haul_log::objects::{
     Encoding, FileKey, Flaw, Identity, Job, Mechanism, ObjectSet, SourceVersion, Style, Subject,
 };
-use haul_log::record::Kept;
+use haul_log::record::SyncedRange;
 use haul_model::{Moment, ObjectIndex, ObjectSize, RelPath};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -54,12 +56,12 @@ fn styles() -> impl Iterator<Item = Style> {
 
 /// Opens a log that no run holds. Each test of this module runs in its own process. Otherwise a
 /// child that another test forks would inherit its locks until exec.
-fn open(state: &Path, settings: Settings) -> (Keeper, Found) {
-    Keeper::open(state, job(), settings).unwrap_or_else(|error| panic!("{error}"))
+fn open(state: &Path, settings: Settings) -> (LogWriter, LogContents) {
+    LogWriter::open(state, job(), settings).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn note(keeper: &Keeper, key: FileKey, objects: impl IntoIterator<Item = u64>) {
-    objects.into_iter().for_each(|object| keeper.durable(key, ObjectIndex(object), OBJECT).unwrap());
+fn note(log_writer: &LogWriter, key: FileKey, objects: impl IntoIterator<Item = u64>) {
+    objects.into_iter().for_each(|object| log_writer.durable(key, ObjectIndex(object), OBJECT).unwrap());
 }
 
 fn numbers(set: &ObjectSet) -> Vec<u64> {
@@ -75,79 +77,79 @@ fn files(state: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_job_that_was_let_go_is_gone_on_with_and_a_finished_one_leaves_nothing() {
+fn released_job_is_resumed_and_finished_job_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for style in styles() {
         let settings = Settings { style, ..settings(SyncPolicy::Group) };
-        let (keeper, found) = open(dir.path(), settings);
-        assert_eq!((found.files, found.left_by, found.flaws.len()), (0, None, 0));
+        let (log_writer, found) = open(dir.path(), settings);
+        assert_eq!((found.files, found.unclean_holder, found.flaws.len()), (0, None, 0));
         assert_eq!(files(dir.path()), [] as [PathBuf; 0], "nothing is written before a first object");
-        let (a, known) = keeper.file(&subject(1, 100)).unwrap();
+        let (a, known) = log_writer.file(&subject(1, 100)).unwrap();
         assert!(known.is_empty());
-        let (b, _) = keeper.file(&subject(2, 5000)).unwrap();
-        note(&keeper, a, [7, 3, 99]);
-        note(&keeper, b, 10..20);
-        keeper.close().unwrap();
+        let (b, _) = log_writer.file(&subject(2, 5000)).unwrap();
+        note(&log_writer, a, [7, 3, 99]);
+        note(&log_writer, b, 10..20);
+        log_writer.close().unwrap();
 
-        let (keeper, found) = open(dir.path(), settings);
+        let (log_writer, found) = open(dir.path(), settings);
         assert_eq!(
-            (found.files, found.objects, found.left_by, found.flaws.len()),
+            (found.files, found.objects, found.unclean_holder, found.flaws.len()),
             (2, 13, None, 0),
             "{style:?}"
         );
-        let (a, known) = keeper.file(&subject(1, 100)).unwrap();
+        let (a, known) = log_writer.file(&subject(1, 100)).unwrap();
         assert_eq!(numbers(&known), [3, 7, 99]);
-        keeper.complete(a);
-        let (b, known) = keeper.file(&subject(2, 5000)).unwrap();
+        log_writer.complete(a);
+        let (b, known) = log_writer.file(&subject(2, 5000)).unwrap();
         assert_eq!(numbers(&known), Vec::from_iter(10..20));
-        keeper.revoke(b).unwrap();
-        drop(keeper);
+        log_writer.revoke(b).unwrap();
+        drop(log_writer);
 
         // The end of the process releases the lock; the run itself does not.
-        let (keeper, found) = open(dir.path(), settings);
+        let (log_writer, found) = open(dir.path(), settings);
         assert_eq!(found.files, 0, "{style:?}");
-        assert_eq!(found.left_by.and_then(|holder| holder.pid), Some(std::process::id()));
-        keeper.finish().unwrap();
+        assert_eq!(found.unclean_holder.and_then(|holder| holder.pid), Some(std::process::id()));
+        log_writer.finish().unwrap();
         assert_eq!(fs::read_dir(dir.path().join("jobs")).unwrap().count(), 0);
     }
 }
 
 #[test]
-fn the_second_process_at_a_job_is_told_who_has_it_or_waits() {
+fn lock_held_by_another_process_returns_its_holder_or_waits() {
     let dir = tempfile::tempdir().unwrap();
-    let (keeper, _) = open(dir.path(), settings(SyncPolicy::Group));
-    let (key, _) = keeper.file(&subject(1, 10)).unwrap();
-    note(&keeper, key, [5]);
-    let error = Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
+    let (log_writer, _) = open(dir.path(), settings(SyncPolicy::Group));
+    let (key, _) = log_writer.file(&subject(1, 10)).unwrap();
+    note(&log_writer, key, [5]);
+    let error = LogWriter::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
     let LogError::Held { holder, .. } = &error else { panic!("{error}") };
     assert_eq!(holder.pid, Some(std::process::id()));
     let host = Command::new("uname").arg("-n").output().unwrap().stdout;
     assert_eq!(holder.host, String::from_utf8(host).unwrap().trim());
-    assert!(error.to_string().contains("wait until it has ended"), "{error}");
+    assert!(error.to_string().contains("wait for it to finish"), "{error}");
     // Another job is not locked.
     let other = Job { id: Identity::of(b"cp c d"), ..job() };
-    assert!(Keeper::open(dir.path(), other, settings(SyncPolicy::Group)).is_ok());
+    assert!(LogWriter::open(dir.path(), other, settings(SyncPolicy::Group)).is_ok());
 
     let waiting = {
         let dir = dir.path().to_path_buf();
         thread::spawn(move || open(&dir, Settings { wait: true, ..settings(SyncPolicy::Group) }).1)
     };
-    keeper.close().unwrap();
+    log_writer.close().unwrap();
     let found = waiting.join().unwrap();
-    assert_eq!((found.objects, found.left_by), (1, None));
+    assert_eq!((found.objects, found.unclean_holder), (1, None));
 
     // A process that waited for a finished job begins a new one, in a folder of its own.
-    let (keeper, _) = open(dir.path(), settings(SyncPolicy::Group));
+    let (log_writer, _) = open(dir.path(), settings(SyncPolicy::Group));
     let waiting = {
         let dir = dir.path().to_path_buf();
         thread::spawn(move || open(&dir, Settings { wait: true, ..settings(SyncPolicy::Group) }))
     };
-    keeper.finish().unwrap();
-    let (keeper, found) = waiting.join().unwrap();
+    log_writer.finish().unwrap();
+    let (log_writer, found) = waiting.join().unwrap();
     assert_eq!(found.objects, 0);
-    let (key, _) = keeper.file(&subject(1, 10)).unwrap();
-    note(&keeper, key, [6]);
-    keeper.close().unwrap();
+    let (key, _) = log_writer.file(&subject(1, 10)).unwrap();
+    note(&log_writer, key, [6]);
+    log_writer.close().unwrap();
     assert_eq!(open(dir.path(), settings(SyncPolicy::Group)).1.objects, 1);
 }
 
@@ -155,14 +157,14 @@ fn the_second_process_at_a_job_is_told_who_has_it_or_waits() {
 /// and gave up. While one process forgot the job, it also removed the files that the next one had
 /// created, including the lock.
 #[test]
-fn jobs_end_and_are_forgotten_while_others_wait_for_them() {
+fn jobs_end_and_are_deleted_while_others_wait() {
     let dir = tempfile::tempdir().unwrap();
     let (state, is_held) = (dir.path(), &AtomicBool::new(false));
     thread::scope(|scope| {
         for worker in 0..4 {
             scope.spawn(move || {
                 for round in 0..100 {
-                    let hold = Hold::take(state, job().id, true).unwrap();
+                    let hold = LockedJob::take(state, job().id, true).unwrap();
                     assert!(!is_held.swap(true, Ordering::SeqCst), "two have one job");
                     let own: Vec<PathBuf> =
                         (0..8).map(|at| hold.folder().join(format!("{worker}-{at}"))).collect();
@@ -186,7 +188,7 @@ fn jobs_end_and_are_forgotten_while_others_wait_for_them() {
 /// Regression: the lock file was truncated first. The next run took that for a clean release by the
 /// previous run.
 #[test]
-fn a_lock_that_can_not_be_written_goes_on_saying_who_was_killed() {
+fn failed_lock_write_keeps_the_killed_holder() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
@@ -199,89 +201,89 @@ fn a_lock_that_can_not_be_written_goes_on_saying_who_was_killed() {
     let faults = FaultFs::mount(&store, &view, rules).unwrap();
     drop(take(&view).unwrap());
     let error = take(&view).unwrap_err();
-    assert!(error.to_string().contains("make room there"), "{error}");
+    assert!(error.to_string().contains("free space"), "{error}");
     faults.close();
     let hold = take(&store).unwrap();
-    assert_eq!(hold.left_by().and_then(|holder| holder.pid), Some(std::process::id()));
+    assert_eq!(hold.unclean_holder().and_then(|holder| holder.pid), Some(std::process::id()));
 }
 
-fn take(state: &Path) -> Result<Hold, LogError> {
-    Hold::take(state, job().id, false)
+fn take(state: &Path) -> Result<LockedJob, LogError> {
+    LockedJob::take(state, job().id, false)
 }
 
 #[test]
-fn workers_tell_what_they_know_at_once() {
+fn concurrent_workers_log_all_objects() {
     let dir = tempfile::tempdir().unwrap();
     for sync in [SyncPolicy::Object, SyncPolicy::Group, SyncPolicy::None] {
-        let (keeper, _) = open(dir.path(), settings(sync));
+        let (log_writer, _) = open(dir.path(), settings(sync));
         let next = AtomicU64::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let (key, _) = keeper.file(&subject(1, 400)).unwrap();
+                    let (key, _) = log_writer.file(&subject(1, 400)).unwrap();
                     while let object @ 0..400 = next.fetch_add(1, Ordering::Relaxed) {
-                        note(&keeper, key, [object]);
+                        note(&log_writer, key, [object]);
                     }
                 });
             }
         });
-        keeper.close().unwrap();
-        let (keeper, found) = open(dir.path(), settings(sync));
+        log_writer.close().unwrap();
+        let (log_writer, found) = open(dir.path(), settings(sync));
         assert_eq!((found.objects, found.flaws.len()), (400, 0), "{sync:?}");
-        keeper.finish().unwrap();
+        log_writer.finish().unwrap();
     }
 }
 
 #[test]
-fn a_damaged_log_is_told_and_gone_on_from() {
+fn damaged_log_is_reported_and_continued() {
     let dir = tempfile::tempdir().unwrap();
     for style in styles() {
         let settings = Settings { style, ..settings(SyncPolicy::Group) };
-        let (keeper, _) = open(dir.path(), settings);
-        let (key, _) = keeper.file(&subject(1, 100)).unwrap();
-        note(&keeper, key, [1, 2]);
-        keeper.commit().unwrap();
-        drop(keeper);
+        let (log_writer, _) = open(dir.path(), settings);
+        let (key, _) = log_writer.file(&subject(1, 100)).unwrap();
+        note(&log_writer, key, [1, 2]);
+        log_writer.commit().unwrap();
+        drop(log_writer);
         let log =
             files(dir.path()).into_iter().find(|path| path.extension().is_some_and(|e| e == "log")).unwrap();
         let mut bytes = fs::read(&log).unwrap();
         let last = bytes.len() - 1;
         bytes[last] ^= 4;
         fs::write(&log, bytes).unwrap();
-        let (keeper, found) = open(dir.path(), settings);
+        let (log_writer, found) = open(dir.path(), settings);
         let [flaw] = &found.flaws[..] else { panic!("{:?}", found.flaws) };
         assert!(flaw.to_string().contains(log.file_name().unwrap().to_str().unwrap()), "{flaw}");
         assert_eq!(found.objects, 0, "{style:?}");
         // The log continues, and the damage is repaired.
-        let (key, _) = keeper.file(&subject(1, 100)).unwrap();
-        note(&keeper, key, [3]);
-        keeper.close().unwrap();
-        let (keeper, found) = open(dir.path(), settings);
+        let (key, _) = log_writer.file(&subject(1, 100)).unwrap();
+        note(&log_writer, key, [3]);
+        log_writer.close().unwrap();
+        let (log_writer, found) = open(dir.path(), settings);
         assert_eq!((found.flaws.len(), found.objects), (0, 1), "{style:?}");
-        keeper.finish().unwrap();
+        log_writer.finish().unwrap();
     }
 }
 
 #[test]
-fn logs_of_newer_programs_and_folders_of_others_stop_before_anything_is_touched() {
+fn newer_logs_and_foreign_directories_are_refused_unchanged() {
     let dir = tempfile::tempdir().unwrap();
-    let (keeper, _) = open(dir.path(), settings(SyncPolicy::Group));
-    let (key, _) = keeper.file(&subject(1, 100)).unwrap();
-    note(&keeper, key, [1]);
-    keeper.close().unwrap();
+    let (log_writer, _) = open(dir.path(), settings(SyncPolicy::Group));
+    let (key, _) = log_writer.file(&subject(1, 100)).unwrap();
+    note(&log_writer, key, [1]);
+    log_writer.close().unwrap();
     let index = files(dir.path()).into_iter().find(|path| path.ends_with("universal.index")).unwrap();
     let whole = fs::read(&index).unwrap();
     let mut newer = whole.clone();
     newer::log(&mut newer, 9);
     fs::write(&index, &newer).unwrap();
-    let error = Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
+    let error = LogWriter::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
     assert!(matches!(error, LogError::Newer { flaw: Flaw::Newer { version: 9, .. }, .. }), "{error}");
     assert_eq!(fs::read(&index).unwrap(), newer);
     fs::write(&index, &whole).unwrap();
 
     let home = dir.path().join("jobs").join(job().id.to_hex());
     fs::set_permissions(&home, fs::Permissions::from_mode(0o770)).unwrap();
-    let error = Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
+    let error = LogWriter::open(dir.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
     assert!(matches!(error, LogError::Exposed { .. }), "{error}");
     fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
     // A symbolic link in place of the lock is not followed.
@@ -289,8 +291,8 @@ fn logs_of_newer_programs_and_folders_of_others_stop_before_anything_is_touched(
     fs::remove_file(home.join("lock")).unwrap();
     symlink(dir.path().join("mine"), home.join("lock")).unwrap();
     assert!(matches!(
-        Keeper::open(dir.path(), job(), settings(SyncPolicy::Group)),
-        Err(LogError::Io { what: "open the lock", .. })
+        LogWriter::open(dir.path(), job(), settings(SyncPolicy::Group)),
+        Err(LogError::Io { what: "open lock", .. })
     ));
     assert_eq!(fs::read(dir.path().join("mine")).unwrap(), b"precious");
     fs::remove_file(home.join("lock")).unwrap();
@@ -298,13 +300,13 @@ fn logs_of_newer_programs_and_folders_of_others_stop_before_anything_is_touched(
 }
 
 #[test]
-fn a_read_only_state_directory_is_told_with_the_next_step() {
+fn read_only_state_directory_error_suggests_state_dir() {
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let bound = Mounted::bind(dir.path(), Access::ReadOnly).unwrap();
-    let error = Keeper::open(&bound.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
+    let error = LogWriter::open(&bound.path(), job(), settings(SyncPolicy::Group)).unwrap_err();
     assert!(
         error.to_string().contains("Read-only file system") && error.to_string().contains("--state-dir"),
         "{error}"
@@ -313,35 +315,35 @@ fn a_read_only_state_directory_is_told_with_the_next_step() {
 }
 
 #[test]
-fn what_was_committed_is_there_after_a_loss_of_power() {
+fn committed_objects_survive_a_power_failure() {
     if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
         return;
     }
     let disk = SmallFs::new(64).unwrap();
     for (number, style) in styles().enumerate() {
         let state = disk.path().join(number.to_string());
-        let (keeper, _) = open(&state, Settings { style, ..settings(SyncPolicy::Group) });
-        let (key, _) = keeper.file(&subject(1, 9000)).unwrap();
-        note(&keeper, key, [1, 8999]);
-        keeper.commit().unwrap();
-        note(&keeper, key, [2]);
-        keeper.commit().unwrap();
-        let (gone, _) = keeper.file(&subject(2, 9)).unwrap();
-        note(&keeper, gone, [1]);
-        keeper.commit().unwrap();
-        keeper.revoke(gone).unwrap();
+        let (log_writer, _) = open(&state, Settings { style, ..settings(SyncPolicy::Group) });
+        let (key, _) = log_writer.file(&subject(1, 9000)).unwrap();
+        note(&log_writer, key, [1, 8999]);
+        log_writer.commit().unwrap();
+        note(&log_writer, key, [2]);
+        log_writer.commit().unwrap();
+        let (gone, _) = log_writer.file(&subject(2, 9)).unwrap();
+        note(&log_writer, gone, [1]);
+        log_writer.commit().unwrap();
+        log_writer.revoke(gone).unwrap();
         // Noted and not committed.
-        note(&keeper, key, [3]);
-        std::mem::forget(keeper);
+        note(&log_writer, key, [3]);
+        std::mem::forget(log_writer);
     }
     let after = disk.after_power_loss().unwrap();
     for (number, style) in styles().enumerate() {
         let state = after.path().join(number.to_string());
-        let (keeper, found) = open(&state, Settings { style, ..settings(SyncPolicy::Group) });
+        let (log_writer, found) = open(&state, Settings { style, ..settings(SyncPolicy::Group) });
         assert_eq!((found.files, found.flaws.len()), (1, 0), "{style:?}: {:?}", found.flaws);
-        let (_, known) = keeper.file(&subject(1, 9000)).unwrap();
+        let (_, known) = log_writer.file(&subject(1, 9000)).unwrap();
         assert_eq!(numbers(&known), [1, 2, 8999], "{style:?}");
-        assert!(found.left_by.is_some());
+        assert!(found.unclean_holder.is_some());
     }
     after.close().unwrap();
 }
@@ -349,7 +351,7 @@ fn what_was_committed_is_there_after_a_loss_of_power() {
 /// If a run syncs nothing, a power loss may take logged objects. Only `begun` tells the next boot
 /// about that, so `begun` is durable before any object is logged.
 #[test]
-fn a_run_is_written_down_durably_where_one_syncs_nothing_and_where_it_goes_on() {
+fn run_history_is_durable_for_unsynced_or_extended_runs() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
@@ -361,8 +363,8 @@ fn a_run_is_written_down_durably_where_one_syncs_nothing_and_where_it_goes_on() 
     let faults = FaultFs::mount(&store, &view, Rules::default()).unwrap();
     let home = view.join("job");
     let at = |sec| Moment { sec, nsec: 0 };
-    let mut begun = Begun::default();
-    let mut is_durable = |step: &mut dyn FnMut(&mut Begun)| {
+    let mut begun = RunHistory::default();
+    let mut is_durable = |step: &mut dyn FnMut(&mut RunHistory)| {
         faults.begin_record();
         step(&mut begun);
         let events = faults.end_record();
@@ -375,10 +377,10 @@ fn a_run_is_written_down_durably_where_one_syncs_nothing_and_where_it_goes_on() 
         assert!(fs::read(home.join("begun")).is_ok() && !home.join("begun.new").exists());
         events[written..].iter().any(is_sync)
     };
-    let run = |begun: &mut Begun, sync| begun.run(&home, at(10), sync).unwrap();
-    let group = &mut |begun: &mut Begun| run(begun, SyncPolicy::Group);
+    let run = |begun: &mut RunHistory, sync| begun.run(&home, at(10), sync).unwrap();
+    let group = &mut |begun: &mut RunHistory| run(begun, SyncPolicy::Group);
     assert!(!is_durable(group), "nothing is lost by that but sending again");
-    assert!(is_durable(&mut |begun| begun.goes_on(&home, at(20)).unwrap()));
+    assert!(is_durable(&mut |begun| begun.heartbeat(&home, at(20)).unwrap()));
     assert!(is_durable(&mut |begun| run(begun, SyncPolicy::None)));
     assert!(is_durable(group), "an earlier run synced nothing");
     faults.close();
@@ -387,7 +389,7 @@ fn a_run_is_written_down_durably_where_one_syncs_nothing_and_where_it_goes_on() 
 /// Regression: after a failed write (ENOSPC) of a smaller record, the next record was not synced
 /// under its name. A removed range could then reappear.
 #[test]
-fn what_is_taken_out_of_a_record_stays_out_though_the_disk_was_full_at_first() {
+fn removed_range_stays_removed_after_a_failed_record_write() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
@@ -402,15 +404,15 @@ fn what_is_taken_out_of_a_record_stays_out_though_the_disk_was_full_at_first() {
         format!("*/record.new write .. errno ENOSPC after 2 times 1\n{home} fsync .. errno EIO after 1");
     let faults = FaultFs::mount(&store, &view, rules.parse().unwrap()).unwrap();
     let hold = take(&view).unwrap();
-    let (ledger, _) =
-        Ledger::begin(&hold, Call { kind: "cp", words: Vec::new(), cwd: view.clone() }).unwrap();
-    let range = |from| Kept { dev: 1, from, until: from + 5 };
-    ledger.keep(&[range(10)], true).unwrap();
-    let error = ledger.keep(&[], true).unwrap_err();
-    assert!(error.to_string().contains("make room there"), "{error}");
-    let error = ledger.keep(&[range(20)], true).unwrap_err();
+    let (record_writer, _) =
+        RecordWriter::begin(&hold, CommandLine { kind: "cp", words: Vec::new(), cwd: view.clone() }).unwrap();
+    let range = |from| SyncedRange { dev: 1, from, until: from + 5 };
+    record_writer.keep(&[range(10)], true).unwrap();
+    let error = record_writer.keep(&[], true).unwrap_err();
+    assert!(error.to_string().contains("free space"), "{error}");
+    let error = record_writer.keep(&[range(20)], true).unwrap_err();
     assert!(error.to_string().contains("Input/output error"), "the folder is synced: {error}");
-    drop((ledger, hold));
+    drop((record_writer, hold));
     faults.close();
 }
 
@@ -424,23 +426,23 @@ fn killed() {
         return;
     };
     let style = styles().nth(style.to_str().unwrap().parse().unwrap()).unwrap();
-    let (keeper, _) = open(Path::new(&state), Settings { style, ..settings(SyncPolicy::None) });
+    let (log_writer, _) = open(Path::new(&state), Settings { style, ..settings(SyncPolicy::None) });
     for round in 0.. {
-        let (key, known) = keeper.file(&subject(round, 5000)).unwrap();
+        let (key, known) = log_writer.file(&subject(round, 5000)).unwrap();
         for object in (0..60).filter(|&object| !known.contains(ObjectIndex(object))) {
-            note(&keeper, key, [object]);
-            keeper.commit().unwrap();
+            note(&log_writer, key, [object]);
+            log_writer.commit().unwrap();
             println!("logged {round} {object}");
         }
         if round % 3 == 0 {
             println!("completes {round} 0");
-            keeper.complete(key);
+            log_writer.complete(key);
         }
     }
 }
 
 #[test]
-fn a_killed_process_leaves_all_that_it_had_committed() {
+fn killed_process_leaves_all_committed_objects() {
     for (number, style) in styles().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let (mut said, mut completes) = (Vec::new(), Vec::new());
@@ -479,10 +481,10 @@ fn a_killed_process_leaves_all_that_it_had_committed() {
             let pid = child.id();
             child.wait().unwrap();
 
-            let (keeper, found) = open(dir.path(), Settings { style, ..settings(SyncPolicy::None) });
-            assert_eq!(found.left_by.and_then(|holder| holder.pid), Some(pid));
+            let (log_writer, found) = open(dir.path(), Settings { style, ..settings(SyncPolicy::None) });
+            assert_eq!(found.unclean_holder.and_then(|holder| holder.pid), Some(pid));
             for &(round, object) in &said {
-                let (_, known) = keeper.file(&subject(round, 5000)).unwrap();
+                let (_, known) = log_writer.file(&subject(round, 5000)).unwrap();
                 assert!(
                     completes.contains(&round) || known.contains(ObjectIndex(object)),
                     "{style:?}: object {object} of {round} was committed"

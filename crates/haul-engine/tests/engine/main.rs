@@ -4,8 +4,8 @@
 mod bed;
 mod clones;
 mod fuzzed;
-mod inside;
 mod log;
+mod offload;
 mod parts;
 mod sizes;
 mod sparse;

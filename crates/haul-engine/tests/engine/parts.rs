@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_part_lands_where_it_should_and_nothing_else_moves(part in any_part(), moving in any_moving()) {
+    fn part_is_written_at_its_offset_and_nothing_else_changes(part in any_part(), moving in any_moving()) {
         let place = Place::new();
         let (source, sink) = (place.path("source"), place.path("sink"));
         let bytes = place.noise("source", part.len);
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn ranges_of_a_list_fill_their_places_in_any_order(
+    fn listed_ranges_are_copied_to_their_offsets_in_any_order(
         len in 0_u64..400_000,
         cuts in prop::collection::vec(0_u64..400_000, 0..6),
         turn in any::<prop::sample::Index>(),
@@ -117,7 +117,7 @@ proptest! {
 }
 
 #[test]
-fn a_part_near_the_end_of_all_offsets_fails_and_names_the_sink() {
+fn part_near_the_maximum_offset_fails_and_names_the_sink() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     place.noise("source", 100);

@@ -11,7 +11,7 @@ const OBJECT: u64 = 64 * K;
 const SIZES: [u64; 7] = [0, 1, OBJECT - 1, OBJECT, OBJECT + 1, 2 * OBJECT, 3 * OBJECT + 7];
 
 #[test]
-fn every_length_arrives_whole_in_every_way() {
+fn every_length_is_copied_completely_by_every_variant() {
     let place = Place::new();
     let source = place.path("source");
     fs::create_dir(&source).unwrap();
@@ -38,7 +38,7 @@ fn every_length_arrives_whole_in_every_way() {
 }
 
 #[test]
-fn a_longer_sink_keeps_nothing_of_its_old_bytes() {
+fn longer_sink_keeps_no_old_bytes() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     for size in SIZES {
@@ -52,7 +52,7 @@ fn a_longer_sink_keeps_nothing_of_its_old_bytes() {
 }
 
 #[test]
-fn zeros_that_are_left_out_do_not_show_the_sinks_old_bytes() {
+fn skipped_zeros_do_not_expose_old_sink_bytes() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     let mut bytes = vec![0; usize::try_from(3 * OBJECT + 7).unwrap()];
@@ -69,7 +69,7 @@ fn zeros_that_are_left_out_do_not_show_the_sinks_old_bytes() {
 }
 
 #[test]
-fn a_file_of_the_usual_object_size_and_its_neighbours_arrive_whole() {
+fn lengths_around_the_default_object_size_are_copied_completely() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     let usual = haul_engine::copy::Moving::with(Workers::exactly(2));

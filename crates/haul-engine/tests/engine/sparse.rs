@@ -61,7 +61,7 @@ fn makes(place: &Place, len: u64) -> bool {
 }
 
 #[test]
-fn a_sparse_tebibyte_is_copied_in_its_holes_stead() {
+fn sparse_tebibyte_is_copied_without_writing_its_holes() {
     let place = Place::new();
     if !makes(&place, TIB) {
         return;
@@ -83,7 +83,7 @@ fn a_sparse_tebibyte_is_copied_in_its_holes_stead() {
 }
 
 #[test]
-fn a_tebibyte_without_a_byte_of_data_is_copied() {
+fn tebibyte_hole_is_copied() {
     let place = Place::new();
     if !makes(&place, TIB + 1) {
         return;
@@ -96,7 +96,7 @@ fn a_tebibyte_without_a_byte_of_data_is_copied() {
 }
 
 #[test]
-fn holes_stay_holes_under_digests_and_comparison() {
+fn holes_are_kept_with_digests_and_verification() {
     let place = Place::new();
     if !makes(&place, 16 * MIB) {
         return;
@@ -117,7 +117,7 @@ fn holes_stay_holes_under_digests_and_comparison() {
 }
 
 #[test]
-fn sparse_always_makes_holes_and_never_fills_them() {
+fn sparse_always_creates_holes_and_sparse_never_fills_them() {
     let place = Place::new();
     if !makes(&place, 8 * MIB) {
         return;
@@ -144,7 +144,7 @@ fn check_bytes(sink: &Path, source: &Path, name: &str) {
 }
 
 #[test]
-fn a_hole_at_the_end_keeps_the_files_length() {
+fn trailing_hole_keeps_the_file_length() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     for len in [1, 64 * K, 3 * 64 * K + 7] {

@@ -19,7 +19,7 @@ const PROC_VERSION: &str = "/proc/version";
 const SYS_FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 #[test]
-fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
+fn file_of_size_zero_with_content_is_read_to_its_end() {
     let (source, version) = (Path::new("/proc/self/status"), Path::new(PROC_VERSION));
     if !met_or_skip(&[Need::Path(PROC_VERSION)]) {
         return;
@@ -37,7 +37,7 @@ fn a_file_that_says_it_is_empty_and_is_not_is_read_to_its_end() {
 }
 
 #[test]
-fn a_file_that_ends_before_the_length_it_tells_is_whole_there() {
+fn file_shorter_than_its_size_is_copied_to_its_end() {
     if !met_or_skip(&[Need::Path(SYS_FILE)]) {
         return;
     }
@@ -53,7 +53,7 @@ fn a_file_that_ends_before_the_length_it_tells_is_whole_there() {
 }
 
 #[test]
-fn a_part_of_such_a_file_is_its_part() {
+fn part_of_a_proc_file_is_copied() {
     if !met_or_skip(&[Need::Path(PROC_VERSION)]) {
         return;
     }
@@ -71,7 +71,7 @@ fn a_part_of_such_a_file_is_its_part() {
 }
 
 #[test]
-fn as_many_zeros_as_asked_for_come_from_dev_zero() {
+fn requested_length_is_read_from_dev_zero() {
     let place = Place::new();
     let sink = place.path("sink");
     for length in [0, 1, 65_536, 1_000_003] {
@@ -87,7 +87,7 @@ fn as_many_zeros_as_asked_for_come_from_dev_zero() {
 }
 
 #[test]
-fn what_goes_to_dev_null_is_read_and_hashed() {
+fn copy_to_dev_null_is_read_and_hashed() {
     let place = Place::new();
     let bytes = place.noise("source", 300_000);
     for algorithm in [Algorithm::Blake3, Algorithm::Md5, Algorithm::Crc32] {
@@ -99,7 +99,7 @@ fn what_goes_to_dev_null_is_read_and_hashed() {
 }
 
 #[test]
-fn a_pipe_is_read_until_its_writer_ends() {
+fn pipe_is_read_until_its_writer_closes() {
     let place = Place::new();
     let (fifo, sink) = (place.path("fifo"), place.path("sink"));
     mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
@@ -117,7 +117,7 @@ fn a_pipe_is_read_until_its_writer_ends() {
 }
 
 #[test]
-fn a_pipe_is_written_from_the_first_byte_to_the_last() {
+fn pipe_sink_receives_all_bytes_in_order() {
     let place = Place::new();
     let (source, fifo) = (place.path("source"), place.path("fifo"));
     mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
@@ -140,7 +140,7 @@ fn a_pipe_is_written_from_the_first_byte_to_the_last() {
 }
 
 #[test]
-fn a_reader_that_goes_away_fails_the_copy_and_ends_nothing_else() {
+fn closed_pipe_reader_fails_the_copy_only() {
     let place = Place::new();
     let (source, fifo) = (place.path("source"), place.path("fifo"));
     mkfifoat(CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();

@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_tree_copied_in_any_way_is_the_same_tree(
+    fn any_tree_is_copied_unchanged_with_any_options(
         seed in any::<u64>(),
         moving in any_moving(),
         sparse in any_sparse_rule(),
@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_tree_copied_over_another_holds_both_and_the_newcomers_bytes_win(
+    fn tree_copied_over_another_merges_and_replaces_files(
         seeds in any::<[u64; 2]>(),
         moving in any_moving(),
     ) {
@@ -118,7 +118,7 @@ proptest! {
 }
 
 #[test]
-fn names_of_every_byte_are_kept() {
+fn names_with_every_byte_are_kept() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     every_byte_in_names(&source).unwrap();
@@ -128,7 +128,7 @@ fn names_of_every_byte_are_kept() {
 }
 
 #[test]
-fn a_directory_of_thousands_of_files_is_shared_by_workers_without_loss() {
+fn workers_share_a_large_directory_without_loss() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     // Needs several directory reads and several batches, the last one not full.
@@ -139,7 +139,7 @@ fn a_directory_of_thousands_of_files_is_shared_by_workers_without_loss() {
 }
 
 #[test]
-fn large_files_among_small_ones_keep_no_worker_from_the_small_ones() {
+fn large_and_small_files_are_copied_by_any_number_of_workers() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     DataSet::Small { dirs: 3, files: 600, bytes: 100 }.build(&source, 4, 1).unwrap();
@@ -156,7 +156,7 @@ fn large_files_among_small_ones_keep_no_worker_from_the_small_ones() {
 }
 
 #[test]
-fn a_tree_deeper_than_a_path_may_be_long_is_copied() {
+fn tree_deeper_than_path_max_is_copied() {
     let place = Place::new();
     let (source, sink) = (place.path("source"), place.path("sink"));
     // 40 names of 200 bytes: twice the maximum path length of a system call.

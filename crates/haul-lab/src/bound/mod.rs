@@ -26,7 +26,7 @@ use thiserror::Error;
 
 /// Configuration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct BoundConfig {
     /// True if every step bypasses the page cache.
     pub direct: bool,
     /// Number of threads that process objects of the source. Through the page cache, twice as many
@@ -44,7 +44,7 @@ pub struct Way {
 #[derive(Debug, Error)]
 pub enum BoundError {
     /// A system call failed.
-    #[error("{}: {doing}: {source}", path.display())]
+    #[error("cannot {doing} {}: {source}", path.display())]
     Failed {
         /// Description of the attempted step.
         doing: &'static str,
@@ -54,10 +54,10 @@ pub enum BoundError {
         source: io::Error,
     },
     /// The file system has no direct I/O.
-    #[error("{}: its file system has no direct I/O; leave --direct out", .0.display())]
+    #[error("cannot use direct I/O on {}: not supported by its file system; omit --direct", .0.display())]
     NoDirect(PathBuf),
     /// The source became shorter.
-    #[error("{}: it ended at byte {at}, before its length", path.display())]
+    #[error("cannot read {}: end of file at byte {at}, before its length", path.display())]
     Shrank {
         /// Path of the source.
         path: PathBuf,
@@ -69,19 +69,19 @@ pub enum BoundError {
 /// Reads a whole file, with its objects in parallel. Returns the number of bytes.
 ///
 /// # Errors
-/// Returns [`BoundError`] if a read fails, if the file shrinks, or if `way` asks for direct I/O and
+/// Returns [`BoundError`] if a read fails, if the file shrinks, or if `config` asks for direct I/O and
 /// the file system has none.
-pub fn read(source: &Path, way: &Way) -> Result<u64, BoundError> {
-    let end = End::open(source, way)?;
-    let cut = Cut::of(&end, way)?;
-    if !way.direct {
+pub fn read(source: &Path, config: &BoundConfig) -> Result<u64, BoundError> {
+    let end = End::open(source, config)?;
+    let cut = ObjectQueue::of(&end, config)?;
+    if !config.direct {
         // Failed advice does not change the bytes.
         let _ = cache::advise_all(&end.file, Advice::Sequential);
     }
-    side_by_side(way.threads, || {
-        let mut block = end.block(way.block)?;
+    side_by_side(config.threads, || {
+        let mut block = end.block(config.block)?;
         while let Some(object) = cut.take() {
-            cut.ask_ahead(&end, object);
+            cut.read_ahead(&end, object);
             end.read(object, &mut block)?;
         }
         Ok(())
@@ -98,15 +98,16 @@ struct End<'p> {
 }
 
 impl<'p> End<'p> {
-    fn open(path: &'p Path, way: &Way) -> Result<End<'p>, BoundError> {
+    fn open(path: &'p Path, config: &BoundConfig) -> Result<End<'p>, BoundError> {
         let file = File::open(path).map_err(|source| failed("open", path, source))?;
-        End::of(path, file, way)
+        End::of(path, file, config)
     }
 
-    fn of(path: &'p Path, file: File, way: &Way) -> Result<End<'p>, BoundError> {
+    fn of(path: &'p Path, file: File, config: &BoundConfig) -> Result<End<'p>, BoundError> {
         let mut end = End { path, file, direct: None };
-        if way.direct {
-            let alignment = direct::alignment(&end.file).map_err(|source| end.failed("ask", source))?;
+        if config.direct {
+            let alignment = direct::alignment(&end.file)
+                .map_err(|source| end.failed("query direct I/O alignment of", source))?;
             let set = alignment.filter(|_| direct::set_direct(&end.file, true).is_ok());
             end.direct = Some(set.ok_or_else(|| BoundError::NoDirect(path.to_owned()))?);
         }
@@ -114,7 +115,7 @@ impl<'p> End<'p> {
     }
 
     fn block(&self, bytes: usize) -> Result<AlignedBuffer, BoundError> {
-        AlignedBuffer::new(bytes).map_err(|source| self.failed("buffer", source))
+        AlignedBuffer::new(bytes).map_err(|source| self.failed("allocate a buffer for", source))
     }
 
     /// Reads a whole object, block by block.
@@ -156,19 +157,19 @@ impl<'p> End<'p> {
 }
 
 /// Objects of a file; each is taken once.
-struct Cut {
+struct ObjectQueue {
     geometry: Geometry,
     next: AtomicU64,
     ahead: u64,
 }
 
-impl Cut {
-    fn of(end: &End<'_>, way: &Way) -> Result<Cut, BoundError> {
+impl ObjectQueue {
+    fn of(end: &End<'_>, config: &BoundConfig) -> Result<ObjectQueue, BoundError> {
         let facts = end.file.metadata().map_err(|source| end.failed("stat", source))?;
-        Ok(Cut {
-            geometry: Geometry::new(ByteLen(facts.len()), way.object),
+        Ok(ObjectQueue {
+            geometry: Geometry::new(ByteLen(facts.len()), config.object),
             next: AtomicU64::new(0),
-            ahead: way.ahead,
+            ahead: config.ahead,
         })
     }
 
@@ -178,7 +179,7 @@ impl Cut {
 
     /// Requests read-ahead of the object that is `ahead` objects later. For the first object,
     /// requests all objects up to there.
-    fn ask_ahead(&self, end: &End<'_>, object: Object) {
+    fn read_ahead(&self, end: &End<'_>, object: Object) {
         let Some(last) = self.geometry.object(ObjectIndex(object.index.0.saturating_add(self.ahead))) else {
             return;
         };

@@ -1,6 +1,6 @@
 //! Lower bound for a copy that is read back from the device.
 
-use super::{BoundError, Cut, End, Way, failed, joined, side_by_side};
+use super::{BoundConfig, BoundError, End, ObjectQueue, failed, joined, side_by_side};
 use haul_model::{ByteRange, Object};
 use haul_sys::cache::{self, Advice};
 use haul_sys::sparse;
@@ -21,30 +21,36 @@ use std::thread;
 ///
 /// # Errors
 /// Returns [`BoundError`] if a step fails or if `sink` exists.
-pub fn reread(source: &Path, sink: &Path, way: &Way) -> Result<u64, BoundError> {
-    let source = End::open(source, way)?;
+pub fn reread(source: &Path, sink: &Path, config: &BoundConfig) -> Result<u64, BoundError> {
+    let source = End::open(source, config)?;
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create_new(true).open(sink);
     let file = file.map_err(|error| failed("create", sink, error))?;
-    let cut = Cut::of(&source, way)?;
+    let cut = ObjectQueue::of(&source, config)?;
     if !cut.geometry.is_empty() {
         // Allocates the whole length first, because direct writes that extend a file are
         // serialized. A file system that cannot allocate is written without.
-        let _ = sparse::allocate(&file, ByteRange { start: Default::default(), end: cut.end() }, !way.direct);
+        let _ =
+            sparse::allocate(&file, ByteRange { start: Default::default(), end: cut.end() }, !config.direct);
     }
-    let sink = End::of(sink, file, way)?;
-    if way.direct {
-        past_the_cache(&source, &sink, &cut, way)?;
+    let sink = End::of(sink, file, config)?;
+    if config.direct {
+        reread_direct(&source, &sink, &cut, config)?;
     } else {
-        through_the_cache(&source, &sink, &cut, way)?;
+        reread_buffered(&source, &sink, &cut, config)?;
     }
     cache::sync_data(&sink.file).map_err(|error| sink.failed("sync", error))?;
     Ok(cut.geometry.len())
 }
 
-fn past_the_cache(source: &End<'_>, sink: &End<'_>, cut: &Cut, way: &Way) -> Result<(), BoundError> {
-    side_by_side(way.threads, || {
-        let mut block = source.block(way.block)?;
+fn reread_direct(
+    source: &End<'_>,
+    sink: &End<'_>,
+    cut: &ObjectQueue,
+    config: &BoundConfig,
+) -> Result<(), BoundError> {
+    side_by_side(config.threads, || {
+        let mut block = source.block(config.block)?;
         while let Some(object) = cut.take() {
             copy(source, sink, object, &mut block)?;
             sink.read(object, &mut block)?;
@@ -53,16 +59,21 @@ fn past_the_cache(source: &End<'_>, sink: &End<'_>, cut: &Cut, way: &Way) -> Res
     })
 }
 
-fn through_the_cache(source: &End<'_>, sink: &End<'_>, cut: &Cut, way: &Way) -> Result<(), BoundError> {
+fn reread_buffered(
+    source: &End<'_>,
+    sink: &End<'_>,
+    cut: &ObjectQueue,
+    config: &BoundConfig,
+) -> Result<(), BoundError> {
     let (written, to_prove) = channel();
     let to_prove = Mutex::new(to_prove);
     thread::scope(|scope| {
-        let proving = scope.spawn(|| side_by_side(2 * way.threads, || read_back(sink, &to_prove, way)));
+        let proving = scope.spawn(|| side_by_side(2 * config.threads, || read_back(sink, &to_prove, config)));
         let copied = {
             let written = Mutex::new(written);
-            side_by_side(way.threads, || {
+            side_by_side(config.threads, || {
                 let written = written.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                copy_all(source, sink, cut, way, &written)
+                copy_all(source, sink, cut, config, &written)
             })
             // This drops the last sender, so that the reading threads end with the queue.
         };
@@ -74,13 +85,13 @@ fn through_the_cache(source: &End<'_>, sink: &End<'_>, cut: &Cut, way: &Way) -> 
 fn copy_all(
     source: &End<'_>,
     sink: &End<'_>,
-    cut: &Cut,
-    way: &Way,
+    cut: &ObjectQueue,
+    config: &BoundConfig,
     written: &Sender<Object>,
 ) -> Result<(), BoundError> {
-    let mut block = source.block(way.block)?;
+    let mut block = source.block(config.block)?;
     while let Some(object) = cut.take() {
-        cut.ask_ahead(source, object);
+        cut.read_ahead(source, object);
         copy(source, sink, object, &mut block)?;
         // A write-back error occurs again when a thread waits for the data.
         let _ = cache::start_writeback(&sink.file, object.range);
@@ -90,15 +101,20 @@ fn copy_all(
     Ok(())
 }
 
-fn read_back(sink: &End<'_>, to_prove: &Mutex<Receiver<Object>>, way: &Way) -> Result<(), BoundError> {
-    let mut block = sink.block(way.block)?;
+fn read_back(
+    sink: &End<'_>,
+    to_prove: &Mutex<Receiver<Object>>,
+    config: &BoundConfig,
+) -> Result<(), BoundError> {
+    let mut block = sink.block(config.block)?;
     loop {
         let next = to_prove.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(object) = next else { return Ok(()) };
         let waited = cache::wait_writeback(&sink.file, object.range);
         waited.map_err(|error| sink.failed("write back", error))?;
         for advice in [Advice::DontNeed, Advice::WillNeed] {
-            cache::advise(&sink.file, object.range, advice).map_err(|error| sink.failed("advise", error))?;
+            cache::advise(&sink.file, object.range, advice)
+                .map_err(|error| sink.failed("set cache advice for", error))?;
         }
         sink.read(object, &mut block)?;
     }

@@ -143,10 +143,10 @@ impl FaultFs {
     }
 
     /// Ends the current delay, if there is one. The delayed operation continues at once.
-    pub fn let_go(&self) {
+    pub fn release(&self) {
         let mut control = lock(&self.control);
         control.holds = false;
-        control.let_go.notify_all();
+        control.release.notify_all();
     }
 
     /// Returns the total number of bytes read so far from all files.
@@ -231,21 +231,21 @@ pub(super) struct Control {
     pub(super) recorded: Option<Vec<Recorded>>,
     pub(super) bytes_read: u64,
     log: bool,
-    /// True if the last delay was not ended by [`FaultFs::let_go`].
+    /// True if the last delay was not ended by [`FaultFs::release`].
     holds: bool,
-    let_go: Arc<Condvar>,
+    release: Arc<Condvar>,
 }
 
 pub(super) fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Delays an operation by `ms` milliseconds, or until [`FaultFs::let_go`] ends the delay.
+/// Delays an operation by `ms` milliseconds, or until [`FaultFs::release`] ends the delay.
 pub(super) fn hold(control: &Mutex<Control>, ms: u64) {
     let control = lock(control);
-    let let_go = Arc::clone(&control.let_go);
+    let release = Arc::clone(&control.release);
     let time = Duration::from_millis(ms);
-    drop(let_go.wait_timeout_while(control, time, |control| control.holds));
+    drop(release.wait_timeout_while(control, time, |control| control.holds));
 }
 
 impl Control {
@@ -253,7 +253,7 @@ impl Control {
     pub(super) fn meet(&mut self, op: Op, path: &Path, from: u64, to: u64) -> Vec<Action> {
         match self.file.as_mut().map(RulesFile::changed) {
             Some(Ok(Some(rules))) => self.rules = rules,
-            Some(Err(error)) => eprintln!("faultfs: {error}; the rules stay as they were"),
+            Some(Err(error)) => eprintln!("faultfs: {error}; keeping the previous rules"),
             Some(Ok(None)) | None => {}
         }
         let actions = self.rules.meet(op, path.as_os_str().as_bytes(), from, to);
@@ -298,7 +298,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_session_whose_connection_was_aborted_has_ended() {
+    fn aborted_connection_counts_as_ended() {
         for (errno, is_end) in [(Errno::CONNABORTED, true), (Errno::IO, false)] {
             let thread = thread::spawn(move || Err(io::Error::from_raw_os_error(errno.raw_os_error())));
             assert_eq!(

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_renamed_directory_takes_its_contents_along() {
+    fn renaming_a_directory_moves_its_contents() {
         let mut nodes = Nodes::new("/r".into());
         for (ino, path) in [(2, "d"), (3, "d/f"), (4, "dd")] {
             nodes.paths.insert(ino, path.into());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn times_come_back_as_they_went() {
+    fn times_round_trip() {
         for (seconds, nanoseconds) in [(0, 0), (5, 999_999_999), (-2, 500_000_000), (-1, 0)] {
             assert_eq!(seconds_of(time(seconds, nanoseconds)), (seconds, nanoseconds));
         }

@@ -200,7 +200,7 @@ impl Pass {
             match action {
                 Action::Errno(errno) => return Err(errno),
                 Action::Short(most) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
-                Action::Flip { at, bit } => turn_over(&mut bytes, from, at, bit),
+                Action::Flip { at, bit } => flip_bit(&mut bytes, from, at, bit),
                 Action::Delay(ms) => hold(&self.control, ms),
                 Action::Drop | Action::Silly => {}
                 Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
@@ -218,7 +218,7 @@ impl Pass {
             match action {
                 Action::Errno(errno) => return Err(errno),
                 Action::Short(most) => bytes.to_mut().truncate(usize::try_from(most).unwrap_or(usize::MAX)),
-                Action::Flip { at, bit } => turn_over(bytes.to_mut(), from, at, bit),
+                Action::Flip { at, bit } => flip_bit(bytes.to_mut(), from, at, bit),
                 Action::Delay(ms) => hold(&self.control, ms),
                 Action::Drop => dropped = true,
                 Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim | Action::Silly => {}
@@ -327,7 +327,7 @@ fn timespec(time: Option<TimeOrNow>) -> Timespec {
 
 /// Flips a bit of the byte at offset `at` if `bytes`, which begin at offset `from`, contain that
 /// byte.
-fn turn_over(bytes: &mut [u8], from: u64, at: u64, bit: u8) {
+fn flip_bit(bytes: &mut [u8], from: u64, at: u64, bit: u8) {
     let index = at.checked_sub(from).and_then(|i| usize::try_from(i).ok());
     if let Some(byte) = index.and_then(|i| bytes.get_mut(i)) {
         *byte ^= 1 << bit;

@@ -279,13 +279,10 @@ fn split_fields(line: &str) -> Vec<String> {
 
 fn rule(fields: &[String]) -> Result<Rule, String> {
     let [glob, op, bytes, action, rest @ ..] = fields else {
-        return Err("a rule is GLOB OP BYTES ACTION".into());
+        return Err("a rule has the form GLOB OP BYTES ACTION".into());
     };
-    let op = Op::NAMES
-        .iter()
-        .find(|(name, _)| name == op)
-        .ok_or_else(|| format!("no operation is called {op}"))?
-        .1;
+    let op =
+        Op::NAMES.iter().find(|(name, _)| name == op).ok_or_else(|| format!("unknown operation {op}"))?.1;
     let (from, to) = range(bytes)?;
     let mut rest = rest.iter();
     let mut argument = |what: &str| rest.next().ok_or_else(|| format!("{what} needs a value"));
@@ -296,17 +293,17 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
         "drop" => Action::Drop,
         "delay" => Action::Delay(number(argument(action)?)?),
         "coarse" => match number(argument(action)?)? {
-            0 => return Err("times have no multiples of 0".into()),
+            0 => return Err("coarse needs a number above 0".into()),
             ms => Action::Coarse(ms),
         },
         "lag" => Action::Lag,
         "fold" => Action::Fold,
         "trim" => Action::Trim,
         "silly" => Action::Silly,
-        _ => return Err(format!("no action is called {action}")),
+        _ => return Err(format!("unknown action {action}")),
     };
     if !fits(op, action) {
-        return Err(format!("{op:?} can't {}", fields[3]));
+        return Err(format!("{op:?} does not support {}", fields[3]));
     }
     let mut rule = Rule { glob: glob.clone().into_bytes(), op, from, to, action, after: 0, times: u64::MAX };
     while let Some(word) = rest.next() {
@@ -314,7 +311,7 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
         match word.as_str() {
             "after" => rule.after = count,
             "times" => rule.times = count,
-            _ => return Err(format!("'{word}' is neither after nor times")),
+            _ => return Err(format!("unknown word '{word}'; valid words are after, times")),
         }
     }
     Ok(rule)
@@ -338,15 +335,15 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     let (from, to) = text.split_once("..").ok_or_else(|| format!("'{text}' is not FROM..TO"))?;
     let from = if from.is_empty() { 0 } else { number(from)? };
     let to = if to.is_empty() { u64::MAX } else { number(to)? };
-    if from < to { Ok((from, to)) } else { Err(format!("'{text}' holds no byte")) }
+    if from < to { Ok((from, to)) } else { Err(format!("empty range '{text}'")) }
 }
 
 fn flip(text: &str) -> Result<Action, String> {
     let (at, bit) = text.split_once('.').unwrap_or((text, "0"));
     match (number(at)?, number(bit)?) {
-        (u64::MAX, _) => Err(format!("no file has a byte {at}")),
+        (u64::MAX, _) => Err(format!("invalid byte number {at}")),
         (at, bit @ 0..8) => Ok(Action::Flip { at, bit: u8::try_from(bit).unwrap_or(7) }),
-        _ => Err(format!("a byte has no bit {bit}")),
+        _ => Err(format!("invalid bit number {bit}")),
     }
 }
 
@@ -356,7 +353,7 @@ fn errno(text: &str) -> Result<Errno, String> {
     }
     match text.parse() {
         Ok(number @ 1..4096) => Ok(Errno::from_raw_os_error(number)),
-        _ => Err(format!("no error is called {text}")),
+        _ => Err(format!("unknown error {text}")),
     }
 }
 
@@ -403,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_match_whole_paths() {
+    fn globs_match_complete_paths() {
         let yes: [(&str, &str); 9] = [
             ("*", ""),
             ("*", "a/b"),
@@ -426,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_met_where_they_touch() {
+    fn rules_match_overlapping_ranges() {
         let mut rules = rules("f read 100..200 errno EIO");
         let mut hit = |from, to| !rules.meet(Op::Read, b"f", from, to).is_empty();
         assert!(!hit(0, 100) && !hit(200, 300));
@@ -434,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_and_paths_are_told_apart() {
+    fn rules_match_by_operation_and_path() {
         let mut rules = rules("f fsync .. errno 5\n# nothing\n\ng fsync .. drop # says it is done");
         assert_eq!(rules.meet(Op::Fsync, b"f", 0, 0), [Action::Errno(Errno::IO)]);
         assert_eq!(rules.meet(Op::Fsync, b"g", 0, 0), [Action::Drop]);
@@ -443,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flip_waits_for_its_byte() {
+    fn flip_applies_only_to_its_byte() {
         let mut rules = rules("* write .. flip 70000.3 times 1");
         assert_eq!(rules.meet(Op::Write, b"f", 0, 70_000), []);
         assert_eq!(rules.meet(Op::Write, b"f", 70_000, 70_001), [Action::Flip { at: 70_000, bit: 3 }]);
@@ -451,41 +448,41 @@ mod tests {
     }
 
     #[test]
-    fn after_and_times_are_counted() {
+    fn after_and_times_limit_the_matches() {
         let mut rules = rules("* write .. errno ENOSPC after 2 times 2");
         let met: Vec<bool> = (0..6).map(|_| !rules.meet(Op::Write, b"f", 0, 1).is_empty()).collect();
         assert_eq!(met, [false, false, true, true, false, false]);
     }
 
     #[test]
-    fn several_rules_apply_in_their_order() {
+    fn several_rules_apply_in_order() {
         let mut rules = rules("* read .. delay 0\nf read .. short 10");
         assert_eq!(rules.meet(Op::Read, b"f", 0, 100), [Action::Delay(0), Action::Short(10)]);
     }
 
     #[test]
-    fn bad_lines_are_named() {
-        assert_eq!(error("\nf read"), "line 2 of the fault rules: a rule is GLOB OP BYTES ACTION");
-        assert!(error("f fly .. drop").contains("no operation is called fly"));
+    fn malformed_rules_are_reported() {
+        assert_eq!(error("\nf read"), "line 2 of the fault rules: a rule has the form GLOB OP BYTES ACTION");
+        assert!(error("f fly .. drop").contains("unknown operation fly"));
         assert!(error("f read 1-2 errno EIO").contains("'1-2' is not FROM..TO"));
-        assert!(error("f read 5..5 errno EIO").contains("holds no byte"));
-        assert!(error("f read .. explode").contains("no action is called explode"));
-        assert!(error("f read .. errno EWHAT").contains("no error is called EWHAT"));
+        assert!(error("f read 5..5 errno EIO").contains("empty range"));
+        assert!(error("f read .. explode").contains("unknown action explode"));
+        assert!(error("f read .. errno EWHAT").contains("unknown error EWHAT"));
         assert!(error("f read .. errno").contains("errno needs a value"));
-        assert!(error("f read .. flip 1.8").contains("no bit 8"));
-        assert!(error("f read .. drop").contains("Read can't drop"));
-        assert!(error("f read .. coarse 5").contains("Read can't coarse"));
-        assert!(error("f stat .. coarse 0").contains("no multiples of 0"));
-        assert!(error("f copy .. silly").contains("Copy can't silly"));
-        assert!(error("f open .. lag").contains("Open can't lag"));
-        assert!(error("f stat .. fold").contains("Stat can't fold"));
-        assert!(error("f open .. trim").contains("Open can't trim"));
+        assert!(error("f read .. flip 1.8").contains("invalid bit number 8"));
+        assert!(error("f read .. drop").contains("Read does not support drop"));
+        assert!(error("f read .. coarse 5").contains("Read does not support coarse"));
+        assert!(error("f stat .. coarse 0").contains("needs a number above 0"));
+        assert!(error("f copy .. silly").contains("Copy does not support silly"));
+        assert!(error("f open .. lag").contains("Open does not support lag"));
+        assert!(error("f stat .. fold").contains("Stat does not support fold"));
+        assert!(error("f open .. trim").contains("Open does not support trim"));
         assert!(error("f read .. short 1 times").contains("times needs a number"));
-        assert!(error("f read .. short 1 maybe 2").contains("neither after nor times"));
+        assert!(error("f read .. short 1 maybe 2").contains("valid words are after, times"));
     }
 
     #[test]
-    fn every_error_name_is_its_number() {
+    fn error_names_and_numbers_parse_equally() {
         for (name, expected) in ERRNOS {
             let text = expected.raw_os_error().to_string();
             assert_eq!(errno(name), Ok(expected));

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A source directory and its view with faults. The view is dropped before the directories.
-struct Bed {
+struct Fixture {
     faults: FaultFs,
     home: TempDir,
 }
 
-impl Bed {
+impl Fixture {
     /// Returns `None` if this machine cannot mount FUSE file systems.
     fn new(rules: &str) -> Option<Self> {
         if !met_or_skip(&[Need::Fuse]) {
@@ -43,35 +43,35 @@ impl Bed {
 }
 
 #[test]
-fn without_rules_a_copied_tree_is_the_tree() {
-    let Some(bed) = Bed::new("") else { return };
+fn tree_is_copied_unchanged_without_rules() {
+    let Some(fixture) = Fixture::new("") else { return };
     let trees = tempfile::tempdir().unwrap();
     let tree = RandomTree { xattrs: true, ..RandomTree::default() };
     tree.build(&trees.path().join("t"), 21).unwrap();
     let status =
-        Command::new("cp").arg("-a").arg(trees.path().join("t")).arg(bed.view("t")).status().unwrap();
+        Command::new("cp").arg("-a").arg(trees.path().join("t")).arg(fixture.view("t")).status().unwrap();
     assert!(status.success());
-    let [original, viewed, stored] =
-        [trees.path().join("t"), bed.view("t"), bed.source("t")].map(|path| Snapshot::take(&path).unwrap());
+    let [original, viewed, stored] = [trees.path().join("t"), fixture.view("t"), fixture.source("t")]
+        .map(|path| Snapshot::take(&path).unwrap());
     original.assert_same(&viewed, Facets::ARCHIVE);
     viewed.assert_same(&stored, Facets::ALL);
-    assert_eq!(bed.faults.fired(), []);
+    assert_eq!(fixture.faults.fired(), []);
 
-    let removed = Command::new("rm").arg("-rf").arg(bed.view("t")).status().unwrap();
-    assert!(removed.success() && !bed.source("t").exists());
+    let removed = Command::new("rm").arg("-rf").arg(fixture.view("t")).status().unwrap();
+    assert!(removed.success() && !fixture.source("t").exists());
     for dir in original.entries().filter(|(_, e)| e.kind == crate::snapshot::Kind::Dir) {
         fs::set_permissions(trees.path().join("t").join(dir.0), PermissionsExt::from_mode(0o700)).unwrap();
     }
-    bed.faults.close();
+    fixture.faults.close();
 }
 
 #[test]
 fn reads_fail_at_the_chosen_bytes_only() {
-    let Some(bed) = Bed::new("bad read 4096..8192 errno EIO") else { return };
+    let Some(fixture) = Fixture::new("bad read 4096..8192 errno EIO") else { return };
     for name in ["bad", "good"] {
-        fs::write(bed.source(name), vec![7; 16_384]).unwrap();
+        fs::write(fixture.source(name), vec![7; 16_384]).unwrap();
     }
-    let [bad, good] = ["bad", "good"].map(|name| File::open(bed.view(name)).unwrap());
+    let [bad, good] = ["bad", "good"].map(|name| File::open(fixture.view(name)).unwrap());
     let mut block = [0; 4096];
     for (file, at, expected) in
         [(&bad, 0, None), (&bad, 4096, Some(5)), (&bad, 8192, None), (&good, 4096, None)]
@@ -79,7 +79,7 @@ fn reads_fail_at_the_chosen_bytes_only() {
         let got = file.read_at(&mut block, at).err().and_then(|e| e.raw_os_error());
         assert_eq!(got, expected, "at {at}");
     }
-    let fired = bed.faults.fired();
+    let fired = fixture.faults.fired();
     assert_eq!(
         fired,
         [Fired { op: Op::Read, path: "bad".into(), from: 4096, action: Action::Errno(Errno::IO) }]
@@ -87,67 +87,68 @@ fn reads_fail_at_the_chosen_bytes_only() {
 }
 
 #[test]
-fn a_bit_is_flipped_on_its_way_and_stays_so_on_the_device() {
-    let Some(bed) = Bed::new("w write .. flip 70000.3\nr read .. flip 5") else { return };
+fn write_flip_reaches_the_device_and_read_flip_does_not() {
+    let Some(fixture) = Fixture::new("w write .. flip 70000.3\nr read .. flip 5") else { return };
     let bytes = vec![0xa5; 100_000];
-    fs::write(bed.view("w"), &bytes).unwrap();
+    fs::write(fixture.view("w"), &bytes).unwrap();
     let mut expected = bytes.clone();
     expected[70_000] ^= 8;
-    assert!(fs::read(bed.source("w")).unwrap() == expected);
+    assert!(fs::read(fixture.source("w")).unwrap() == expected);
 
-    fs::write(bed.source("r"), &bytes).unwrap();
-    let seen = fs::read(bed.view("r")).unwrap();
+    fs::write(fixture.source("r"), &bytes).unwrap();
+    let seen = fs::read(fixture.view("r")).unwrap();
     assert_eq!(seen[5], 0xa4);
-    assert!(fs::read(bed.source("r")).unwrap() == bytes, "the source is whole");
+    assert!(fs::read(fixture.source("r")).unwrap() == bytes, "the source is whole");
 }
 
 #[test]
-fn writes_are_dropped_cut_short_and_refused() {
-    let Some(bed) = Bed::new("lost write .. drop\ncut write .. short 10\nfull write 5000.. errno ENOSPC")
+fn writes_are_dropped_shortened_or_refused() {
+    let Some(fixture) =
+        Fixture::new("lost write .. drop\ncut write .. short 10\nfull write 5000.. errno ENOSPC")
     else {
         return;
     };
-    fs::write(bed.view("lost"), b"gone").unwrap();
-    assert_eq!(fs::read(bed.source("lost")).unwrap(), b"");
+    fs::write(fixture.view("lost"), b"gone").unwrap();
+    assert_eq!(fs::read(fixture.source("lost")).unwrap(), b"");
 
-    let cut = File::create(bed.view("cut")).unwrap();
+    let cut = File::create(fixture.view("cut")).unwrap();
     assert_eq!(cut.write_at(&[1; 100], 0).unwrap(), 10);
 
-    let full = File::create(bed.view("full")).unwrap();
+    let full = File::create(fixture.view("full")).unwrap();
     full.write_all_at(&[1; 5000], 0).unwrap();
     assert_eq!(full.write_at(&[1; 100], 5000).unwrap_err().raw_os_error(), Some(28));
-    assert_eq!(fs::metadata(bed.source("full")).unwrap().len(), 5000);
+    assert_eq!(fs::metadata(fixture.source("full")).unwrap().len(), 5000);
 }
 
 #[test]
-fn syncs_opens_and_properties_can_fail() {
+fn sync_open_setattr_and_list_can_fail() {
     let rules =
         "f fsync .. errno EIO\nlocked open .. errno EACCES\nf setattr .. errno EPERM\nd list .. errno EIO";
-    let Some(bed) = Bed::new(rules) else { return };
-    let file = File::create(bed.view("f")).unwrap();
+    let Some(fixture) = Fixture::new(rules) else { return };
+    let file = File::create(fixture.view("f")).unwrap();
     assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
-    let denied = fs::set_permissions(bed.view("f"), PermissionsExt::from_mode(0o600)).unwrap_err();
+    let denied = fs::set_permissions(fixture.view("f"), PermissionsExt::from_mode(0o600)).unwrap_err();
     assert_eq!(denied.raw_os_error(), Some(1));
-    fs::write(bed.source("locked"), b"").unwrap();
-    assert_eq!(File::open(bed.view("locked")).unwrap_err().raw_os_error(), Some(13));
-    fs::create_dir(bed.view("d")).unwrap();
-    assert_eq!(fs::read_dir(bed.view("d")).unwrap_err().raw_os_error(), Some(5));
+    fs::write(fixture.source("locked"), b"").unwrap();
+    assert_eq!(File::open(fixture.view("locked")).unwrap_err().raw_os_error(), Some(13));
+    fs::create_dir(fixture.view("d")).unwrap();
+    assert_eq!(fs::read_dir(fixture.view("d")).unwrap_err().raw_os_error(), Some(5));
 }
 
 #[test]
-fn rules_can_change_while_it_is_mounted() {
-    let Some(bed) = Bed::new("* read .. errno EIO times 1") else { return };
-    fs::write(bed.source("f"), b"x").unwrap();
-    assert!(fs::read(bed.view("f")).is_err());
-    assert_eq!(fs::read(bed.view("f")).unwrap(), b"x");
-    bed.faults.set_rules("* open .. errno ESTALE".parse().unwrap());
-    assert_eq!(fs::read(bed.view("f")).unwrap_err().raw_os_error(), Some(116));
-    bed.faults.set_rules(Rules::default());
-    assert_eq!(fs::read(bed.view("f")).unwrap(), b"x");
+fn rules_can_change_while_mounted() {
+    let Some(fixture) = Fixture::new("* read .. errno EIO times 1") else { return };
+    fs::write(fixture.source("f"), b"x").unwrap();
+    assert!(fs::read(fixture.view("f")).is_err());
+    assert_eq!(fs::read(fixture.view("f")).unwrap(), b"x");
+    fixture.faults.set_rules("* open .. errno ESTALE".parse().unwrap());
+    assert_eq!(fs::read(fixture.view("f")).unwrap_err().raw_os_error(), Some(116));
+    fixture.faults.set_rules(Rules::default());
+    assert_eq!(fs::read(fixture.view("f")).unwrap(), b"x");
 }
 
 #[test]
-fn a_file_of_rules_is_read_again_when_it_changes() {
+fn rules_file_is_reread_when_it_changes() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
@@ -173,16 +174,16 @@ fn a_file_of_rules_is_read_again_when_it_changes() {
 
 #[test]
 fn files_keep_their_bytes_through_rename_and_removal() {
-    let Some(bed) = Bed::new("") else { return };
-    fs::create_dir(bed.view("d")).unwrap();
-    fs::write(bed.view("d/f"), b"kept").unwrap();
-    fs::rename(bed.view("d"), bed.view("e")).unwrap();
-    assert_eq!(fs::read(bed.view("e/f")).unwrap(), b"kept");
-    let held = File::open(bed.view("e/f")).unwrap();
-    fs::hard_link(bed.view("e/f"), bed.view("g")).unwrap();
-    assert_eq!(fs::metadata(bed.view("g")).unwrap().ino(), held.metadata().unwrap().ino());
-    fs::remove_file(bed.view("e/f")).unwrap();
-    fs::remove_file(bed.view("g")).unwrap();
+    let Some(fixture) = Fixture::new("") else { return };
+    fs::create_dir(fixture.view("d")).unwrap();
+    fs::write(fixture.view("d/f"), b"kept").unwrap();
+    fs::rename(fixture.view("d"), fixture.view("e")).unwrap();
+    assert_eq!(fs::read(fixture.view("e/f")).unwrap(), b"kept");
+    let held = File::open(fixture.view("e/f")).unwrap();
+    fs::hard_link(fixture.view("e/f"), fixture.view("g")).unwrap();
+    assert_eq!(fs::metadata(fixture.view("g")).unwrap().ino(), held.metadata().unwrap().ino());
+    fs::remove_file(fixture.view("e/f")).unwrap();
+    fs::remove_file(fixture.view("g")).unwrap();
     assert_eq!(held.metadata().unwrap().len(), 4);
     let mut bytes = [0; 4];
     held.read_exact_at(&mut bytes, 0).unwrap();
@@ -190,37 +191,39 @@ fn files_keep_their_bytes_through_rename_and_removal() {
 }
 
 #[test]
-fn holes_appending_and_direct_io_pass_through() {
-    let Some(bed) = Bed::new("") else { return };
-    let file = File::create(bed.view("sparse")).unwrap();
+fn holes_appends_and_direct_io_pass_through() {
+    let Some(fixture) = Fixture::new("") else { return };
+    let file = File::create(fixture.view("sparse")).unwrap();
     file.write_all_at(b"end", 1 << 20).unwrap();
     let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();
-    let below = File::open(bed.source("sparse")).unwrap();
+    let below = File::open(fixture.source("sparse")).unwrap();
     assert_eq!(data, rustix::fs::seek(&below, rustix::fs::SeekFrom::Data(0)).unwrap());
 
     for line in ["one ", "two"] {
-        let mut log = File::options().append(true).create(true).open(bed.view("log")).unwrap();
+        let mut log = File::options().append(true).create(true).open(fixture.view("log")).unwrap();
         std::io::Write::write_all(&mut log, line.as_bytes()).unwrap();
     }
-    assert_eq!(fs::read(bed.source("log")).unwrap(), b"one two");
-    let direct = openat(CWD, bed.view("log"), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).unwrap();
+    assert_eq!(fs::read(fixture.source("log")).unwrap(), b"one two");
+    let direct = openat(CWD, fixture.view("log"), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).unwrap();
     let mut bytes = [0; 512];
     assert_eq!(File::from(direct).read_at(&mut bytes, 0).unwrap(), 7);
 }
 
 #[test]
-fn a_delay_ends_when_it_is_let_go() {
+fn delay_ends_when_released() {
     const LONG: Duration = Duration::from_secs(100);
-    let Some(bed) = Bed::new(&format!("f open .. delay {} times 1", LONG.as_millis())) else { return };
-    fs::write(bed.source("f"), b"bytes").unwrap();
+    let Some(fixture) = Fixture::new(&format!("f open .. delay {} times 1", LONG.as_millis())) else {
+        return;
+    };
+    fs::write(fixture.source("f"), b"bytes").unwrap();
     let begun = Instant::now();
     thread::scope(|scope| {
-        let held = scope.spawn(|| fs::read(bed.view("f")).unwrap());
-        while bed.faults.fired().is_empty() {
+        let held = scope.spawn(|| fs::read(fixture.view("f")).unwrap());
+        while fixture.faults.fired().is_empty() {
             thread::sleep(Duration::from_millis(2));
         }
         assert!(!held.is_finished());
-        bed.faults.let_go();
+        fixture.faults.release();
         assert_eq!(held.join().unwrap(), b"bytes");
     });
     assert!(begun.elapsed() < LONG);
@@ -228,8 +231,8 @@ fn a_delay_ends_when_it_is_let_go() {
 
 /// Regression: the unmount was refused while a file was open, and `close` waited forever.
 #[test]
-fn closing_waits_for_who_still_has_a_file_open() {
-    let Some(Bed { faults, home }) = Bed::new("") else { return };
+fn close_waits_for_open_files() {
+    let Some(Fixture { faults, home }) = Fixture::new("") else { return };
     let view = home.path().join("view");
     fs::write(view.join("f"), b"bytes").unwrap();
     let held = File::open(view.join("f")).unwrap();
@@ -245,59 +248,60 @@ fn closing_waits_for_who_still_has_a_file_open() {
 }
 
 #[test]
-fn names_are_found_in_either_case_where_they_are_folded() {
-    let Some(bed) = Bed::new("* name .. fold") else { return };
-    fs::create_dir(bed.view("Dir")).unwrap();
-    fs::write(bed.view("dir/File"), b"one").unwrap();
-    assert_eq!(fs::read(bed.view("DIR/fILE")).unwrap(), b"one");
-    let again = File::options().write(true).create_new(true).open(bed.view("DIR/FILE"));
+fn fold_rule_finds_names_in_any_case() {
+    let Some(fixture) = Fixture::new("* name .. fold") else { return };
+    fs::create_dir(fixture.view("Dir")).unwrap();
+    fs::write(fixture.view("dir/File"), b"one").unwrap();
+    assert_eq!(fs::read(fixture.view("DIR/fILE")).unwrap(), b"one");
+    let again = File::options().write(true).create_new(true).open(fixture.view("DIR/FILE"));
     assert_eq!(again.unwrap_err().raw_os_error(), Some(17));
-    fs::write(bed.view("dir/file"), b"other").unwrap();
-    fs::rename(bed.view("dir/FILE"), bed.view("DIR/name")).unwrap();
-    let names: Vec<_> = fs::read_dir(bed.source("Dir")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    fs::write(fixture.view("dir/file"), b"other").unwrap();
+    fs::rename(fixture.view("dir/FILE"), fixture.view("DIR/name")).unwrap();
+    let names: Vec<_> =
+        fs::read_dir(fixture.source("Dir")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["name"]);
-    assert_eq!(fs::read(bed.source("Dir/name")).unwrap(), b"other");
-    assert_eq!(bed.faults.fired(), [], "that is what it is like");
+    assert_eq!(fs::read(fixture.source("Dir/name")).unwrap(), b"other");
+    assert_eq!(fixture.faults.fired(), [], "that is what it is like");
 }
 
 #[test]
-fn names_lose_the_dots_at_their_end_where_they_are_trimmed() {
-    let Some(bed) = Bed::new("* name .. fold\n* name .. trim") else { return };
-    fs::create_dir(bed.view("d..")).unwrap();
-    fs::write(bed.view("d/a.b."), b"one").unwrap();
-    assert_eq!(fs::read(bed.view("D./A.b...")).unwrap(), b"one");
-    fs::rename(bed.view("d/a.b"), bed.view("d/c.")).unwrap();
-    assert_eq!(fs::read(bed.source("d/c")).unwrap(), b"one");
-    assert_eq!(fs::write(bed.view("..."), b"").unwrap_err().kind(), std::io::ErrorKind::NotFound);
+fn trim_rule_removes_trailing_dots() {
+    let Some(fixture) = Fixture::new("* name .. fold\n* name .. trim") else { return };
+    fs::create_dir(fixture.view("d..")).unwrap();
+    fs::write(fixture.view("d/a.b."), b"one").unwrap();
+    assert_eq!(fs::read(fixture.view("D./A.b...")).unwrap(), b"one");
+    fs::rename(fixture.view("d/a.b"), fixture.view("d/c.")).unwrap();
+    assert_eq!(fs::read(fixture.source("d/c")).unwrap(), b"one");
+    assert_eq!(fs::write(fixture.view("..."), b"").unwrap_err().kind(), std::io::ErrorKind::NotFound);
 }
 
 #[test]
-fn attributes_that_lag_are_shown_anew_when_a_file_is_opened() {
-    let Some(bed) = Bed::new("* stat .. lag") else { return };
-    fs::write(bed.source("f"), b"one").unwrap();
-    let len = |name| fs::metadata(bed.view(name)).unwrap().len();
+fn lagging_attributes_refresh_on_open() {
+    let Some(fixture) = Fixture::new("* stat .. lag") else { return };
+    fs::write(fixture.source("f"), b"one").unwrap();
+    let len = |name| fs::metadata(fixture.view(name)).unwrap().len();
     assert_eq!(len("f"), 3);
-    fs::write(bed.source("f"), b"three").unwrap();
-    assert_eq!(len("f"), 3, "somebody else wrote it");
-    assert_eq!(fs::read(bed.view("f")).unwrap(), b"three");
-    assert_eq!(len("f"), 5, "it was opened since");
-    fs::write(bed.view("f"), b"changed").unwrap();
-    assert_eq!(len("f"), 7, "it was written here");
-    fs::remove_file(bed.view("f")).unwrap();
-    fs::create_dir(bed.source("f")).unwrap();
-    assert!(fs::metadata(bed.view("f")).unwrap().is_dir(), "another one, whatever its number");
+    fs::write(fixture.source("f"), b"three").unwrap();
+    assert_eq!(len("f"), 3, "another process wrote the file");
+    assert_eq!(fs::read(fixture.view("f")).unwrap(), b"three");
+    assert_eq!(len("f"), 5, "the file was opened since");
+    fs::write(fixture.view("f"), b"changed").unwrap();
+    assert_eq!(len("f"), 7, "the file was written here");
+    fs::remove_file(fixture.view("f")).unwrap();
+    fs::create_dir(fixture.source("f")).unwrap();
+    assert!(fs::metadata(fixture.view("f")).unwrap().is_dir(), "another one, whatever its number");
 }
 
 #[test]
-fn properties_are_dropped_one_by_one() {
-    let Some(bed) = Bed::new("* chmod .. drop\nt utimens .. drop") else { return };
+fn chmod_and_utimens_are_dropped_independently() {
+    let Some(fixture) = Fixture::new("* chmod .. drop\nt utimens .. drop") else { return };
     for name in ["m", "t"] {
-        fs::write(bed.source(name), b"").unwrap();
-        fs::set_permissions(bed.source(name), PermissionsExt::from_mode(0o755)).unwrap();
-        fs::set_permissions(bed.view(name), PermissionsExt::from_mode(0o600)).unwrap();
-        assert_eq!(fs::metadata(bed.view(name)).unwrap().mode() & 0o7777, 0o755);
+        fs::write(fixture.source(name), b"").unwrap();
+        fs::set_permissions(fixture.source(name), PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(fixture.view(name), PermissionsExt::from_mode(0o600)).unwrap();
+        assert_eq!(fs::metadata(fixture.view(name)).unwrap().mode() & 0o7777, 0o755);
         let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
-        File::options().write(true).open(bed.view(name)).unwrap().set_modified(old).unwrap();
-        assert_eq!(fs::metadata(bed.view(name)).unwrap().mtime() == 1_000_000_000, name == "m");
+        File::options().write(true).open(fixture.view(name)).unwrap().set_modified(old).unwrap();
+        assert_eq!(fs::metadata(fixture.view(name)).unwrap().mtime() == 1_000_000_000, name == "m");
     }
 }

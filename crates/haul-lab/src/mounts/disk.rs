@@ -1,7 +1,7 @@
 //! File systems on a loop device.
 
 use super::{Access, MountError, Mounted, run, while_busy};
-use crate::PATIENCE;
+use crate::TEST_TIMEOUT;
 use crate::needs::Need;
 use crate::random::Random;
 use crate::tool::ToolError;
@@ -79,7 +79,7 @@ fn make_btrfs(make: impl Fn() -> Result<(), MountError>) -> Result<(), MountErro
     let begun = Instant::now();
     loop {
         match make() {
-            Err(error) if lost_a_device(&error) && begun.elapsed() < PATIENCE => {}
+            Err(error) if lost_a_device(&error) && begun.elapsed() < TEST_TIMEOUT => {}
             made => return made,
         }
     }
@@ -129,7 +129,7 @@ impl SmallFs {
     /// # Errors
     /// Returns [`MountError`] if the file cannot be written.
     pub fn leave(&self, bytes: u64) -> Result<(), MountError> {
-        self.make_room()?;
+        self.free_space()?;
         let ballast = self.path().join(BALLAST);
         let space = statvfs(self.path()).map_err(io::Error::from);
         let filled = space.and_then(|space| {
@@ -146,7 +146,7 @@ impl SmallFs {
     ///
     /// # Errors
     /// Returns [`MountError`] if the file cannot be removed.
-    pub fn make_room(&self) -> Result<(), MountError> {
+    pub fn free_space(&self) -> Result<(), MountError> {
         let ballast = self.path().join(BALLAST);
         match fs::remove_file(&ballast) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -218,7 +218,7 @@ mod tests {
     /// Regression: a test that mounted a btrfs failed because another test's loop device was
     /// detached.
     #[test]
-    fn a_btrfs_is_made_again_when_another_loop_device_goes_away_and_not_when_there_is_no_room() {
+    fn btrfs_creation_is_retried_only_after_a_loop_device_race() {
         for (said, tries) in [
             ("ERROR: cannot check mount status of /t/image: No such device or address", 3),
             ("ERROR: unable to open /t/image: No space left on device", 1),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_system_fills_up_and_goes_away() {
+    fn small_file_system_fills_up_and_is_removed() {
         if !met_or_skip(&Format::Ext4.needs()) {
             return;
         }
@@ -251,7 +251,7 @@ mod tests {
         small.mount_again().unwrap();
         small.leave(1 << 20).unwrap();
         assert!(fs::write(small.path().join("more"), vec![1; 2 << 20]).is_err());
-        small.make_room().unwrap();
+        small.free_space().unwrap();
         fs::write(small.path().join("more"), vec![1; 2 << 20]).unwrap();
         assert_eq!(fs::read(&file).unwrap(), vec![1; 1 << 20]);
         fs::write(&file, b"x").unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_keeps_holes_and_those_that_share_extents_do() {
+    fn formats_keep_holes_and_share_extents_if_supported() {
         for (format, mib, shares) in [
             (Format::Ext4, 64, false),
             (Format::Xfs, 320, true),

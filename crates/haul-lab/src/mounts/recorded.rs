@@ -191,7 +191,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn what_was_synced_outlasts_a_loss_of_power_and_other_writes_may_not() {
+    fn synced_data_survives_power_failure_and_other_writes_may_not() {
         if !met_or_skip(&RecordedDisk::NEEDS) {
             return;
         }
@@ -221,7 +221,7 @@ mod tests {
 
     /// Regression: data that was written and not yet synced was missing after the last flush.
     #[test]
-    fn all_of_it_is_recorded_though_another_process_keeps_a_copy_of_the_mount() {
+    fn recording_is_complete_if_another_process_holds_the_mount() {
         let needs = [&RecordedDisk::NEEDS[..], &[Need::Program("unshare")]].concat();
         if !met_or_skip(&needs) {
             return;

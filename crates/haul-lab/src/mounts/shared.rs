@@ -73,10 +73,11 @@ impl FsKind {
 /// Panics if the mount fails although all requirements are met. Panics instead of returning `None`
 /// if `HAUL_REQUIRE_ALL` is 1.
 #[track_caller]
-pub fn shared_room(kind: FsKind) -> Option<TempDir> {
-    static STANDING: [OnceLock<Option<Standing>>; FsKind::ALL.len()] = [const { OnceLock::new() }; _];
-    let standing = STANDING[kind as usize].get_or_init(|| {
-        kind.is_there().then(|| Standing::new(kind).unwrap_or_else(|e| panic!("{kind:?}: {e}")))
+pub fn shared_dir(kind: FsKind) -> Option<TempDir> {
+    static SHARED_FILE_SYSTEMS: [OnceLock<Option<SharedFileSystem>>; FsKind::ALL.len()] =
+        [const { OnceLock::new() }; _];
+    let standing = SHARED_FILE_SYSTEMS[kind as usize].get_or_init(|| {
+        kind.is_there().then(|| SharedFileSystem::new(kind).unwrap_or_else(|e| panic!("{kind:?}: {e}")))
     });
     let standing = standing.as_ref()?;
     let room = tempfile::Builder::new().prefix("room-").tempdir_in(&standing.dir);
@@ -84,15 +85,15 @@ pub fn shared_room(kind: FsKind) -> Option<TempDir> {
 }
 
 /// A mounted file system and the mounts below it.
-struct Standing {
+struct SharedFileSystem {
     dir: PathBuf,
     _below: Vec<Mounted>,
     _faults: Option<FaultFs>,
-    _janitor: Janitor,
+    _cleanup: CleanupProcess,
 }
 
-impl Standing {
-    fn new(kind: FsKind) -> Result<Standing, MountError> {
+impl SharedFileSystem {
+    fn new(kind: FsKind) -> Result<SharedFileSystem, MountError> {
         let (mut below, mut faults) = (Vec::new(), None);
         match kind {
             FsKind::Tmpfs => below.push(Mounted::tmpfs(256)?),
@@ -122,15 +123,15 @@ impl Standing {
         }
         let dirs: Vec<PathBuf> = below.iter().rev().map(Mounted::path).collect();
         let dir = dirs[0].clone();
-        Ok(Standing { dir, _janitor: Janitor::new(&dirs)?, _below: below, _faults: faults })
+        Ok(SharedFileSystem { dir, _cleanup: CleanupProcess::new(&dirs)?, _below: below, _faults: faults })
     }
 }
 
 /// A child process that waits for the end of this process, for any reason, and then unmounts and
 /// removes its file systems. Rust never drops statics.
-struct Janitor(#[expect(dead_code, reason = "its standard input closes with this process")] Child);
+struct CleanupProcess(#[expect(dead_code, reason = "its standard input closes with this process")] Child);
 
-impl Janitor {
+impl CleanupProcess {
     /// Shell script; its arguments are the mount points, uppermost first. Each mount point is in a
     /// folder of its own, which is removed after the unmount.
     const WORK: &str = r#"trap '' INT TERM HUP QUIT
@@ -138,13 +139,13 @@ impl Janitor {
         for dir; do umount "$dir" || umount -l "$dir"; done
         for dir; do rmdir "$dir" && rm -rf "${dir%/mnt}"; done"#;
 
-    fn new(dirs: &[PathBuf]) -> Result<Janitor, MountError> {
+    fn new(dirs: &[PathBuf]) -> Result<CleanupProcess, MountError> {
         assert!(dirs.iter().all(|dir| dir.ends_with("mnt")), "{dirs:?}");
         let mut command = Command::new("sh");
         command.args(["-c", Self::WORK, "janitor"].map(Path::new)).args(dirs);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|source| ToolError::Start { program: "sh", source })?;
-        Ok(Janitor(child))
+        Ok(CleanupProcess(child))
     }
 }
 
@@ -154,14 +155,14 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn rooms_of_one_kind_lie_on_one_file_system_and_others_on_others() {
+    fn each_kind_of_directory_has_its_own_file_system() {
         let mut seen = Vec::new();
         for kind in FsKind::ALL {
-            let Some(room) = shared_room(kind) else { continue };
+            let Some(room) = shared_dir(kind) else { continue };
             let device = fs::metadata(room.path()).unwrap().dev();
             assert!(!seen.contains(&device), "{kind:?}");
             seen.push(device);
-            let again = shared_room(kind).unwrap();
+            let again = shared_dir(kind).unwrap();
             assert_eq!(fs::metadata(again.path()).unwrap().dev(), device);
             assert_ne!(room.path(), again.path());
             fs::write(room.path().join("file"), b"kept").unwrap();

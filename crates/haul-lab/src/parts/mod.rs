@@ -19,7 +19,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 
 /// Time that a part took in all its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Took {
+pub struct PartTime {
     /// Wall-clock time.
     pub wall: Duration,
     /// CPU time, user and system.
@@ -32,18 +32,18 @@ pub struct Parts {
     /// Number of bytes that each part processed.
     pub bytes: u64,
     /// Transfer through one connection, both ends.
-    pub wire: Took,
+    pub wire: PartTime,
     /// Hashing twice: once for each end.
-    pub hash: Took,
+    pub hash: PartTime,
     /// Reading and writing a file once.
-    pub files: Took,
+    pub files: PartTime,
 }
 
 /// Error of a measurement.
 #[derive(Debug, Error)]
 pub enum PartError {
     /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot use {}: {source}", path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -51,13 +51,13 @@ pub enum PartError {
         source: io::Error,
     },
     /// The connection failed.
-    #[error("the connection failed: {0}")]
+    #[error("cannot connect: {0}")]
     Wire(#[from] io::Error),
     /// TLS setup failed.
-    #[error("TLS failed: {0}")]
+    #[error("cannot use TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// The certificate could not be created.
-    #[error("no certificate: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
 }
 
@@ -88,10 +88,10 @@ impl Parts {
     }
 }
 
-fn timed<T>(work: impl FnOnce() -> Result<T, PartError>) -> Result<(T, Took), PartError> {
+fn timed<T>(work: impl FnOnce() -> Result<T, PartError>) -> Result<(T, PartTime), PartError> {
     let (begin, before) = (Instant::now(), processor_time());
     let done = work()?;
-    Ok((done, Took { wall: begin.elapsed(), processor: processor_time() - before }))
+    Ok((done, PartTime { wall: begin.elapsed(), processor: processor_time() - before }))
 }
 
 /// Returns the CPU time of all threads of this process.
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_handles_every_byte() {
+    fn every_part_processes_every_byte() {
         let home = tempfile::tempdir().expect("a directory");
         let (source, sink) = (home.path().join("source"), home.path().join("sink"));
         std::fs::write(&source, vec![5; 1_000_003]).expect("writes");

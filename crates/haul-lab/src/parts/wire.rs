@@ -1,7 +1,7 @@
 //! One connection over the loopback interface that uses only the system and rustls. Each end has
 //! one thread. The sender writes pieces of 64 KiB; the receiver reads through a buffer of 256 KiB.
 
-use super::{PartError, Took, timed};
+use super::{PartError, PartTime, timed};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
@@ -26,7 +26,7 @@ pub enum Encryption {
 }
 
 /// Measures the time to send `bytes` bytes through one connection, without the handshake.
-pub(super) fn measure(bytes: u64, encryption: Encryption) -> Result<Took, PartError> {
+pub(super) fn measure(bytes: u64, encryption: Encryption) -> Result<PartTime, PartError> {
     let (near, far) = pair()?;
     let ((), took) = match encryption {
         Encryption::Plain => timed(|| both(near, far, bytes))?,

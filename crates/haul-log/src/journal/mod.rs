@@ -95,7 +95,7 @@ pub struct Chunk {
 
 /// Current contents of the range of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ChunkState {
     /// The old bytes.
     Old,
     /// The new bytes.
@@ -131,7 +131,7 @@ impl Chunk {
     ///
     /// Bytes past the end of the file count as zeros, because a file that grows is filled with
     /// zeros.
-    pub fn standing(&self, now: &[u8]) -> Standing {
+    pub fn state(&self, now: &[u8]) -> ChunkState {
         let len = self.range().len() as usize;
         let padded = |bytes: &[u8]| {
             let mut padded = bytes[..bytes.len().min(len)].to_vec();
@@ -146,7 +146,7 @@ impl Chunk {
             let is_new = rest.iter().all(|&byte| byte == 0)
                 && (taken == 0 || self.sums.get(number) == Some(&sum(new)));
             match (now == old, is_new) {
-                (false, false) => return Standing::Foreign,
+                (false, false) => return ChunkState::Foreign,
                 (is_old, is_new) => {
                     all_old &= is_old;
                     all_new &= is_new;
@@ -154,9 +154,9 @@ impl Chunk {
             }
         }
         match (all_old, all_new) {
-            (true, _) => Standing::Old,
-            (false, true) => Standing::New,
-            (false, false) => Standing::Mixed,
+            (true, _) => ChunkState::Old,
+            (false, true) => ChunkState::New,
+            (false, false) => ChunkState::Mixed,
         }
     }
 }

@@ -16,16 +16,16 @@ pub enum JournalFlaw {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The bytes start with something else.
-    #[error("it is something else")]
+    #[error("not a repair journal")]
     NotOurs,
     /// A newer version of the format.
-    #[error("it is of version {0}, this program knows {VERSION}; use a newer one")]
+    #[error("unsupported version {0} (this program supports {VERSION}); use a newer haul")]
     Newer(u16),
     /// A checksum differs, or the end is missing.
-    #[error("it is damaged from byte {0} on")]
+    #[error("damaged at byte {0}")]
     Damaged(u64),
     /// The checksums are correct, but the fields are inconsistent.
-    #[error("it contradicts itself: {0}")]
+    #[error("inconsistent: {0}")]
     Contradictory(&'static str),
 }
 
@@ -121,12 +121,12 @@ impl<R: Read> Reader<R> {
     fn check(&mut self, chunk: &Chunk) -> Result<(), JournalFlaw> {
         let range = chunk.range();
         if range.is_empty() || range.start.0 < self.end || range.len() > CHUNK_BYTES_MAX as u64 {
-            return Err(JournalFlaw::Contradictory("chunks are not in order"));
+            return Err(JournalFlaw::Contradictory("chunks are out of order"));
         }
         let within = |size: u64| size.saturating_sub(range.start.0).min(range.len());
         let lens = (chunk.old.len() as u64, u64::from(chunk.new_len));
         if lens != (within(self.head.before.size), within(self.head.after.size)) {
-            return Err(JournalFlaw::Contradictory("a chunk is not as long as the file makes it"));
+            return Err(JournalFlaw::Contradictory("the length of a chunk does not match the file"));
         }
         self.end = range.end.0;
         Ok(())
@@ -166,7 +166,7 @@ fn decode(bytes: &[u8], caps: usize, name: usize) -> Result<Head, JournalFlaw> {
     let [atime, mtime, new_mtime] = [52, 64, 76].map(|at| moment(&bytes[at..at + 12]));
     let times = [Some(atime), Some(mtime), Some(new_mtime), birth];
     if times.iter().flatten().any(|time| time.nsec >= 1_000_000_000) {
-        return Err(JournalFlaw::Contradictory("a second has 1,000,000,000 nanoseconds"));
+        return Err(JournalFlaw::Contradictory("nanoseconds out of range"));
     }
     let texts = &bytes[HEAD_BYTES..HEAD_BYTES + caps + name];
     Ok(Head {

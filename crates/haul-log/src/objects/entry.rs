@@ -17,7 +17,7 @@
 //!  +---+---+-----+--------+-----+
 //! ```
 
-use super::seal::{Seal, number};
+use super::seal::{ChecksumContext, number};
 use super::{Identity, SourceVersion, Subject};
 use haul_model::{Moment, RelPath};
 
@@ -80,7 +80,7 @@ impl Record {
     }
 
     /// Appends the record to `out`, whose first byte is at offset `at` of the file.
-    pub(super) fn encode(&self, seal: Seal, at: u64, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, seal: ChecksumContext, at: u64, out: &mut Vec<u8>) {
         let mut bytes = Vec::with_capacity(self.len());
         let tag = match self {
             Record::Begin { .. } => 1_u8,
@@ -121,7 +121,7 @@ impl Record {
     }
 
     /// Decodes the record at offset `at` of the bytes of a file.
-    pub(super) fn decode(seal: Seal, at: u64, bytes: &[u8]) -> Step {
+    pub(super) fn decode(seal: ChecksumContext, at: u64, bytes: &[u8]) -> Step {
         let Some(rest) = usize::try_from(at).ok().and_then(|at| bytes.get(at..)) else { return Step::End };
         if rest.iter().all(|&byte| byte == 0) {
             return Step::End;
@@ -138,7 +138,7 @@ impl Record {
 
     /// Decodes a record without its checksum.
     fn of(body: &[u8], len: usize) -> Result<Record, &'static str> {
-        const UNKNOWN: &str = "there is no such record";
+        const UNKNOWN: &str = "unknown record";
         let long = |at: usize| number(&body[at..at + 8]);
         let extent = |at: usize| Extent { offset: long(at), length: long(at + 8) };
         let serial = body.get(4..8).map(|serial| number(serial) as u32).ok_or(UNKNOWN)?;
@@ -162,7 +162,7 @@ fn subject(body: &[u8]) -> Result<Subject, &'static str> {
     };
     let mtime = Moment { sec: number(&body[40..48]) as i64, nsec: number(&body[48..52]) as u32 };
     if mtime.nsec >= 1_000_000_000 {
-        return Err("a second has 1,000,000,000 nanoseconds");
+        return Err("nanoseconds out of range");
     }
     let path = RelPath::new(&body[BEFORE_PATH..]).map_err(|_| "a path leads out of the job's destination")?;
     let source = SourceVersion { size: number(&body[32..40]), mtime, identity: identity(52) };

@@ -9,15 +9,15 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Flaw {
     /// A name that no log file has.
-    #[error("{name}: this is no file of an object log and is left alone; move it elsewhere")]
-    Stranger {
+    #[error("{name}: ignored: not an object log file; move the file elsewhere")]
+    UnknownFile {
         /// Name of the file.
         name: String,
     },
     /// A newer version of the format.
     #[error(
-        "{name}: byte 8: this log has version {version}, and this program reads up to version {VERSION}; \
-         use a newer haul, or forget the job"
+        "{name}: byte 8: unsupported log version {version} (this program supports up to {VERSION}); \
+         use a newer haul, or delete the job with 'haul jobs forget'"
     )]
     Newer {
         /// Name of the file.
@@ -27,7 +27,7 @@ pub enum Flaw {
     },
     /// The file belongs to another job.
     #[error(
-        "{name}: byte 24: this log belongs to another job and is not trusted; the job's files are sent again"
+        "{name}: byte 24: ignored: the log belongs to another job; the files of this job will be sent again"
     )]
     OtherJob {
         /// Name of the file.
@@ -35,8 +35,8 @@ pub enum Flaw {
     },
     /// The objects of the log have another size.
     #[error(
-        "{name}: byte 12: this log counts objects of 2^{found} bytes, the job has objects of 2^{asked}; \
-         they are sent again, or run it with the object size from before"
+        "{name}: byte 12: the log has objects of 2^{found} bytes, the job has objects of 2^{asked} bytes; \
+         the logged objects will be sent again; to resume, use the previous object size"
     )]
     OtherObjectSize {
         /// Name of the file.
@@ -48,7 +48,7 @@ pub enum Flaw {
     },
     /// Incomplete or damaged bytes, as after a crash. Damage to a log of numbers looks the same.
     #[error(
-        "{name}: it is not whole from byte {at} on, where the job was cut off or the log was damaged; what it no longer tells of is compared or sent again"
+        "{name}: truncated or damaged at byte {at}; objects without a valid log entry will be compared or sent again"
     )]
     Torn {
         /// Name of the file.
@@ -58,7 +58,7 @@ pub enum Flaw {
     },
     /// A checksum mismatch that a crash cannot cause.
     #[error(
-        "{name}: the log is damaged at byte {at}; objects that it no longer tells of are compared or sent again. Check the device it is kept on"
+        "{name}: damaged at byte {at}; objects without a valid log entry will be compared or sent again; check the storage device of the log"
     )]
     Damaged {
         /// Name of the file.
@@ -67,7 +67,9 @@ pub enum Flaw {
         at: u64,
     },
     /// The checksums are correct, but the contents are inconsistent.
-    #[error("{name}: byte {at}: the log contradicts itself: {what}; what follows is sent again")]
+    #[error(
+        "{name}: byte {at}: inconsistent log: {what}; objects logged after this point will be sent again"
+    )]
     Contradictory {
         /// Name of the file.
         name: String,
@@ -77,9 +79,7 @@ pub enum Flaw {
         what: &'static str,
     },
     /// An index without its log.
-    #[error(
-        "{name}: byte 16: the log {log} that this index is about is not there; its objects are sent again"
-    )]
+    #[error("{name}: byte 16: the log {log} of this index is missing; its objects will be sent again")]
     LogMissing {
         /// Name of the index.
         name: String,
@@ -91,7 +91,7 @@ pub enum Flaw {
 /// A file with more objects than the encoding supports.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "{path}: has {objects} objects, and the encoding {encoding} holds {max} of a file; take larger objects, or the encoding int",
+    "cannot log {path}: {objects} objects, but the encoding {encoding} supports {max} per file; use larger objects, or --log-encoding=int",
     max = encoding.objects_max()
 )]
 pub struct TooManyObjects {

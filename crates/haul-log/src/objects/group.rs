@@ -12,7 +12,7 @@
 //!           +---+--------+--------+-----+-----+         7 bits, low ones first, the high bit set where one more follows
 //! ```
 
-use super::seal::{SUM_BYTES, Seal, number};
+use super::seal::{ChecksumContext, SUM_BYTES, number};
 use super::{Encoding, GROUP_OBJECTS_MAX};
 use haul_model::ObjectIndex;
 use std::iter::Peekable;
@@ -60,7 +60,7 @@ fn number_bytes(encoding: Encoding, number: u64) -> usize {
 /// none fits or none is left.
 pub(super) fn encode(
     encoding: Encoding,
-    seal: Seal,
+    seal: ChecksumContext,
     at: u64,
     room: u64,
     objects: &mut Peekable<impl Iterator<Item = ObjectIndex>>,
@@ -94,7 +94,7 @@ pub(super) fn encode(
 }
 
 /// Decodes the group at the start of `bytes`, which are at offset `at` of their file.
-pub(super) fn decode(encoding: Encoding, seal: Seal, at: u64, bytes: &[u8]) -> Step {
+pub(super) fn decode(encoding: Encoding, seal: ChecksumContext, at: u64, bytes: &[u8]) -> Step {
     if bytes.first().is_none_or(|&byte| byte == 0) && bytes.iter().all(|&byte| byte == 0) {
         return Step::End;
     }
@@ -107,7 +107,7 @@ pub(super) fn decode(encoding: Encoding, seal: Seal, at: u64, bytes: &[u8]) -> S
 
 fn decode_numbers(
     encoding: Encoding,
-    seal: Seal,
+    seal: ChecksumContext,
     at: u64,
     bytes: &[u8],
 ) -> Option<(Vec<ObjectIndex>, usize)> {
@@ -127,7 +127,7 @@ fn decode_numbers(
     (!objects.is_empty()).then_some((objects, len))
 }
 
-fn decode_char(seal: Seal, at: u64, bytes: &[u8]) -> Option<(Vec<ObjectIndex>, usize)> {
+fn decode_char(seal: ChecksumContext, at: u64, bytes: &[u8]) -> Option<(Vec<ObjectIndex>, usize)> {
     // Maximum length of a group: the maximum count of numbers, of 15 digits each.
     let most = 16 * GROUP_OBJECTS_MAX + CHAR_SUM_BYTES;
     let len = 1 + bytes.iter().take(most).position(|&byte| byte == b'\n')?;

@@ -8,7 +8,7 @@
 //!      8       2     1       1        1     3    8     16     4
 //! ```
 
-use super::seal::{Seal, number};
+use super::seal::{ChecksumContext, number};
 use super::{Encoding, Flaw, Job, VERSION};
 use haul_model::ObjectSize;
 
@@ -34,7 +34,7 @@ pub(super) enum Kind {
 pub(super) struct Head {
     pub(super) kind: Kind,
     pub(super) encoding: Encoding,
-    pub(super) life: u64,
+    pub(super) log_id: u64,
 }
 
 impl Head {
@@ -43,7 +43,7 @@ impl Head {
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend([self.kind as u8 + 1, self.encoding.code(), shift(job.object), 0, 0, 0]);
-        bytes.extend(self.life.to_le_bytes());
+        bytes.extend(self.log_id.to_le_bytes());
         bytes.extend(job.id.0);
         self.seal().close(0, &mut bytes);
         bytes
@@ -51,7 +51,7 @@ impl Head {
 
     /// Decodes the header of a file and checks that it belongs to this job.
     pub(super) fn decode(name: &str, bytes: &[u8], job: &Job) -> Result<Head, Flaw> {
-        let (bytes, life) = Head::sound(name, bytes)?;
+        let (bytes, log_id) = Head::sound(name, bytes)?;
         let name = || name.to_owned();
         if bytes[24..40] != job.id.0 {
             return Err(Flaw::OtherJob { name: name() });
@@ -62,8 +62,8 @@ impl Head {
         let kind =
             [Kind::File, Kind::Index, Kind::Shared].into_iter().find(|&kind| kind as u8 + 1 == bytes[10]);
         match (kind, Encoding::from_code(bytes[11])) {
-            (Some(kind), Some(encoding)) => Ok(Head { kind, encoding, life }),
-            _ => Err(Flaw::Contradictory { name: name(), at: 10, what: "there is no such kind of log" }),
+            (Some(kind), Some(encoding)) => Ok(Head { kind, encoding, log_id }),
+            _ => Err(Flaw::Contradictory { name: name(), at: 10, what: "unknown kind of log" }),
         }
     }
 
@@ -78,20 +78,20 @@ impl Head {
             return Err(Flaw::Torn { name: name(), at: 0 });
         }
         let version = number(&bytes[8..10]) as u16;
-        let life = number(&bytes[16..24]);
-        let is_sound = Seal { life, serial: 0 }.open(0, bytes).is_some();
+        let log_id = number(&bytes[16..24]);
+        let is_sound = ChecksumContext { log_id, serial: 0 }.open(0, bytes).is_some();
         if bytes[..8] != MAGIC || !is_sound {
             return Err(Flaw::Damaged { name: name(), at: 0 });
         }
         if version > VERSION {
             return Err(Flaw::Newer { name: name(), version });
         }
-        Ok((bytes, life))
+        Ok((bytes, log_id))
     }
 
     /// Returns the seal of checksums that belong to no file.
-    pub(super) fn seal(self) -> Seal {
-        Seal { life: self.life, serial: 0 }
+    pub(super) fn seal(self) -> ChecksumContext {
+        ChecksumContext { log_id: self.log_id, serial: 0 }
     }
 }
 

@@ -28,8 +28,8 @@ pub struct Log {
     job: Job,
     style: Style,
     /// Last log ID that was assigned.
-    life: u64,
-    files: BTreeMap<FileKey, Live>,
+    log_id: u64,
+    files: BTreeMap<FileKey, ActiveFile>,
     keys: BTreeMap<Subject, FileKey>,
     next_key: u64,
     /// Files with staged objects.
@@ -49,7 +49,7 @@ pub struct Log {
 
 /// A file in progress.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct ActiveFile {
     pub(super) subject: Subject,
     blocks: u64,
     /// All durable objects of the file.
@@ -67,13 +67,13 @@ pub(super) struct Live {
 }
 
 impl Log {
-    /// Returns an empty log. `life` is a log ID that no earlier log of this job had, for example a
+    /// Returns an empty log. `log_id` is a log ID that no earlier log of this job had, for example a
     /// random number.
-    pub fn new(job: Job, style: Style, life: u64) -> Log {
+    pub fn new(job: Job, style: Style, log_id: u64) -> Log {
         Log {
             job,
             style,
-            life,
+            log_id,
             files: BTreeMap::new(),
             keys: BTreeMap::new(),
             next_key: 0,
@@ -92,8 +92,8 @@ impl Log {
     /// Its first commit rewrites all of that in `style`, whatever the previous style, and removes
     /// the old files after the new ones are durable. Files with more objects than the encoding
     /// supports are left out.
-    pub fn resume(job: Job, style: Style, life: u64, found: &Replay) -> Log {
-        let mut log = Log::new(job, style, life);
+    pub fn resume(job: Job, style: Style, log_id: u64, found: &Replay) -> Log {
+        let mut log = Log::new(job, style, log_id);
         let numbers = found.names.iter().filter_map(|name| {
             let number = name.strip_prefix("transaction-")?;
             number.split(['.', '-']).next()?.parse::<u64>().ok().filter(|&number| number < u64::MAX / 2)
@@ -216,7 +216,7 @@ impl Log {
     /// Returns the orders that make all staged changes durable, or an empty list if nothing is
     /// staged.
     pub fn commit(&mut self) -> Vec<Order> {
-        let mut steps = Steps::default();
+        let mut steps = CommitOrders::default();
         self.removed.clear();
         match self.style.mechanism {
             Mechanism::File => self.commit_sheets(&mut steps),
@@ -264,11 +264,11 @@ impl Log {
         let key = FileKey(self.next_key);
         self.next_key += 1;
         self.keys.insert(subject.clone(), key);
-        self.files.insert(key, Live::new(subject.clone(), objects));
+        self.files.insert(key, ActiveFile::new(subject.clone(), objects));
         Ok(key)
     }
 
-    fn commit_sheets(&mut self, steps: &mut Steps) {
+    fn commit_sheets(&mut self, steps: &mut CommitOrders) {
         steps.durable = !self.touched.is_empty();
         for key in &self.touched {
             let Some(file) = self.files.get_mut(key) else { continue };
@@ -278,9 +278,9 @@ impl Log {
                 steps.write(&name, region.put(&file.done, &mut staged.iter().peekable()));
                 continue;
             }
-            self.life = self.life.wrapping_add(1);
+            self.log_id = self.log_id.wrapping_add(1);
             let form = Form { encoding: self.style.encoding, blocks: file.blocks };
-            let (bytes, region) = sheet::begin(&self.job, form, self.life, &file.subject, &file.done);
+            let (bytes, region) = sheet::begin(&self.job, form, self.log_id, &file.subject, &file.done);
             file.region = Some(region);
             self.stale.remove(&name);
             if self.names.insert(name.clone()) {
@@ -291,7 +291,7 @@ impl Log {
         }
     }
 
-    fn commit_volumes(&mut self, steps: &mut Steps) {
+    fn commit_volumes(&mut self, steps: &mut CommitOrders) {
         let homeless: Vec<FileKey> = self.touched.iter().copied().collect();
         homeless.into_iter().for_each(|key| self.join(key));
         let numbers: Vec<u64> = self.volumes.keys().copied().collect();
@@ -326,8 +326,8 @@ impl Log {
         file.volume = Some(number);
         if !self.volumes.contains_key(&number) {
             let stem = if number == 0 { "universal".to_owned() } else { format!("transaction-{number:08}") };
-            let life = self.free_life(&stem);
-            self.volumes.insert(number, Volume::new(stem, life));
+            let log_id = self.unused_log_id(&stem);
+            self.volumes.insert(number, Volume::new(stem, log_id));
         }
         if let Some(volume) = self.volumes.get_mut(&number) {
             volume.live.insert(key);
@@ -336,12 +336,12 @@ impl Log {
     }
 
     /// Returns a log ID for which no log file exists yet.
-    fn free_life(&mut self, stem: &str) -> u64 {
+    fn unused_log_id(&mut self, stem: &str) -> u64 {
         loop {
-            self.life = self.life.wrapping_add(1);
-            let name = volume::data_name(stem, self.life);
+            self.log_id = self.log_id.wrapping_add(1);
+            let name = volume::data_name(stem, self.log_id);
             if !self.names.contains(&name) && !self.stale.contains(&name) {
-                return self.life;
+                return self.log_id;
             }
         }
     }
@@ -363,8 +363,8 @@ impl Log {
         if !volume.is_new() {
             self.stale.insert(volume.data_name());
         }
-        let life = self.free_life(&volume.stem);
-        volume.renew(life);
+        let log_id = self.unused_log_id(&volume.stem);
+        volume.renew(log_id);
         for key in &volume.live {
             if let Some(file) = self.files.get_mut(key)
                 && file.restage()
@@ -375,7 +375,7 @@ impl Log {
         self.volumes.insert(number, volume);
     }
 
-    fn write_volume(&mut self, number: u64, steps: &mut Steps) {
+    fn write_volume(&mut self, number: u64, steps: &mut CommitOrders) {
         let Some(volume) = self.volumes.get_mut(&number) else { return };
         let members: Vec<FileKey> =
             volume.live.iter().filter(|key| self.touched.contains(key)).copied().collect();
@@ -404,10 +404,20 @@ impl Log {
     }
 }
 
-impl Live {
-    fn new(subject: Subject, blocks: u64) -> Live {
+impl ActiveFile {
+    fn new(subject: Subject, blocks: u64) -> ActiveFile {
         let (done, staged) = Default::default();
-        Live { subject, blocks, done, staged, volume: None, region: None, serial: 0, regions: 0, weight: 0 }
+        ActiveFile {
+            subject,
+            blocks,
+            done,
+            staged,
+            volume: None,
+            region: None,
+            serial: 0,
+            regions: 0,
+            weight: 0,
+        }
     }
 
     /// Discards the position of the file in the log. Returns true if objects must be written.
@@ -420,7 +430,7 @@ impl Live {
 
 /// Orders of one commit, grouped by the order in which they must be carried out.
 #[derive(Debug, Default)]
-struct Steps {
+struct CommitOrders {
     writes: Vec<Order>,
     replacements: Vec<Order>,
     removals: Vec<Order>,
@@ -428,7 +438,7 @@ struct Steps {
     durable: bool,
 }
 
-impl Steps {
+impl CommitOrders {
     /// Adds writes into one file; adjacent ones are merged.
     fn write(&mut self, name: &str, mut parts: Vec<(u64, Vec<u8>)>) {
         parts.sort_by_key(|(at, _)| *at);
@@ -449,7 +459,7 @@ impl Steps {
     /// Returns the orders: new logs before the indexes that name them, and everything new before
     /// the removal of old files.
     fn in_order(self, forgets: bool) -> Vec<Order> {
-        let Steps { mut writes, mut replacements, mut removals, durable } = self;
+        let CommitOrders { mut writes, mut replacements, mut removals, durable } = self;
         if !writes.is_empty() && (durable || !replacements.is_empty()) {
             writes.push(Order::Sync);
         }

@@ -15,7 +15,7 @@
 //! commit made durable. Whatever happens to a write, the other slot holds everything that was
 //! synced.
 
-use super::seal::{SUM_BYTES, Seal, number};
+use super::seal::{ChecksumContext, SUM_BYTES, number};
 use super::{ObjectSet, PAGE_OBJECTS};
 use haul_model::ObjectIndex;
 
@@ -46,7 +46,7 @@ pub(super) struct Page {
 
 /// Contents of the two slots of a page.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PageState {
     /// Nothing was written.
     Blank,
     /// The objects of the latest turn; true if the other slot is intact as well.
@@ -89,7 +89,7 @@ impl Page {
     }
 
     /// Encodes the slot at offset `at` of its file.
-    pub(super) fn encode(self, seal: Seal, at: u64, turn: u32, done: &ObjectSet) -> Vec<u8> {
+    pub(super) fn encode(self, seal: ChecksumContext, at: u64, turn: u32, done: &ObjectSet) -> Vec<u8> {
         let mut bytes = Vec::from(turn.to_le_bytes());
         bytes.resize(self.len - SUM_BYTES, 0);
         for ObjectIndex(object) in done.between(self.first, self.end) {
@@ -102,7 +102,7 @@ impl Page {
 
     /// Decodes the two slots of the page. `bytes` are those of both slots, fewer if the file ends
     /// earlier, and start at offset `at` of their file.
-    pub(super) fn decode(self, seal: Seal, at: u64, bytes: &[u8]) -> Standing {
+    pub(super) fn decode(self, seal: ChecksumContext, at: u64, bytes: &[u8]) -> PageState {
         let (even, odd) = bytes.split_at(self.len.min(bytes.len()));
         let is_blank = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
         let read = |bytes: &[u8], parity: u32| {
@@ -114,9 +114,9 @@ impl Page {
         let places = [(even, read(even, 0)), (odd, read(odd, 1))];
         let is_whole = places.iter().all(|(bytes, found)| found.is_some() || is_blank(bytes));
         match places.into_iter().filter_map(|(_, found)| found).max_by_key(|(turn, _)| *turn) {
-            Some((_, objects)) => Standing::Sound(objects, is_whole),
-            None if is_whole => Standing::Blank,
-            None => Standing::Broken,
+            Some((_, objects)) => PageState::Sound(objects, is_whole),
+            None if is_whole => PageState::Blank,
+            None => PageState::Broken,
         }
     }
 

@@ -3,8 +3,8 @@
 
 use super::entry::Extent;
 use super::group;
-use super::page::{Standing, Vector};
-use super::seal::Seal;
+use super::page::{PageState, Vector};
+use super::seal::ChecksumContext;
 use super::{Encoding, ObjectSet, PAGE_OBJECTS};
 use haul_model::ObjectIndex;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(super) struct Form {
 #[derive(Clone, Debug)]
 pub(super) struct Region {
     form: Form,
-    seal: Seal,
+    seal: ChecksumContext,
     extent: Extent,
     /// Offset of the next group.
     at: u64,
@@ -42,7 +42,7 @@ pub(super) struct Region {
 
 /// Decoded contents of a region.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct RegionContents {
     pub(super) objects: ObjectSet,
     /// Offset and kind of the fault that limits the result.
     pub(super) fault: Option<(u64, Fault)>,
@@ -89,7 +89,7 @@ impl Form {
     }
 
     /// Decodes a region; `bytes` are those of its complete file.
-    pub(super) fn read(self, seal: Seal, extent: Extent, bytes: &[u8]) -> Told {
+    pub(super) fn read(self, seal: ChecksumContext, extent: Extent, bytes: &[u8]) -> RegionContents {
         let clip = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
         let region = &bytes[..clip(extent.end())];
         match self.vector() {
@@ -100,21 +100,21 @@ impl Form {
         }
     }
 
-    fn read_groups(self, seal: Seal, offset: u64, mut rest: &[u8]) -> Told {
-        let (mut told, mut at) = (Told::default(), offset);
+    fn read_groups(self, seal: ChecksumContext, offset: u64, mut rest: &[u8]) -> RegionContents {
+        let (mut contents, mut at) = (RegionContents::default(), offset);
         loop {
             match group::decode(self.encoding, seal, at, rest) {
-                group::Step::End => return told,
+                group::Step::End => return contents,
                 group::Step::Broken => {
-                    told.fault = Some((at, Fault::Torn));
-                    return told;
+                    contents.fault = Some((at, Fault::Torn));
+                    return contents;
                 }
                 group::Step::Group(objects, len) => {
                     if objects.iter().any(|object| object.0 >= self.blocks) {
-                        told.fault = Some((at, Fault::Beyond));
-                        return told;
+                        contents.fault = Some((at, Fault::Beyond));
+                        return contents;
                     }
-                    told.objects = objects.into_iter().fold(told.objects, |mut set, object| {
+                    contents.objects = objects.into_iter().fold(contents.objects, |mut set, object| {
                         set.insert(object);
                         set
                     });
@@ -125,8 +125,8 @@ impl Form {
     }
 }
 
-fn read_pages(vector: Vector, seal: Seal, offset: u64, bytes: &[u8]) -> Told {
-    let mut told = Told::default();
+fn read_pages(vector: Vector, seal: ChecksumContext, offset: u64, bytes: &[u8]) -> RegionContents {
+    let mut contents = RegionContents::default();
     for page in (0..vector.pages()).map(|number| vector.page(number)) {
         let (start, end) = page.range();
         let Some(rest) = usize::try_from(start).ok().and_then(|start| bytes.get(start..)) else { break };
@@ -136,23 +136,23 @@ fn read_pages(vector: Vector, seal: Seal, offset: u64, bytes: &[u8]) -> Told {
         let both = &rest[..rest.len().min((end - start) as usize)];
         let at = offset + start;
         let fault = match page.decode(seal, at, both) {
-            Standing::Blank => None,
-            Standing::Broken => Some(Fault::Damaged),
-            Standing::Sound(objects, is_whole) => {
+            PageState::Blank => None,
+            PageState::Broken => Some(Fault::Damaged),
+            PageState::Sound(objects, is_whole) => {
                 objects.into_iter().for_each(|object| {
-                    told.objects.insert(object);
+                    contents.objects.insert(object);
                 });
                 (!is_whole).then_some(Fault::Torn)
             }
         };
-        told.fault = told.fault.or(fault.map(|fault| (at, fault)));
+        contents.fault = contents.fault.or(fault.map(|fault| (at, fault)));
     }
-    told
+    contents
 }
 
 impl Region {
     /// Returns a region in which nothing is written yet.
-    pub(super) fn new(form: Form, seal: Seal, extent: Extent) -> Region {
+    pub(super) fn new(form: Form, seal: ChecksumContext, extent: Extent) -> Region {
         Region { form, seal, extent, at: extent.offset, turns: BTreeMap::new() }
     }
 

@@ -2,8 +2,8 @@
 
 use super::entry::{Extent, Record, Step};
 use super::head::{HEAD_BYTES, Head, Kind};
-use super::region::{Fault, Form, Told};
-use super::seal::Seal;
+use super::region::{Fault, Form, RegionContents};
+use super::seal::ChecksumContext;
 use super::{Facts, Flaw, Job, Subject, sheet, volume};
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ pub fn replay(job: &Job, files: &BTreeMap<String, Vec<u8>>) -> Replay {
     let mut reading = Reading { job, files, found: Replay::default() };
     for (name, bytes) in files {
         let flaw = match sort(name) {
-            None => Err(Flaw::Stranger { name: name.clone() }),
-            Some(Sort::Beside) => Ok(()),
-            Some(Sort::Sheet) => reading.sheet(name, bytes),
-            Some(Sort::Index) => reading.index(name, bytes),
+            None => Err(Flaw::UnknownFile { name: name.clone() }),
+            Some(LogFileKind::Beside) => Ok(()),
+            Some(LogFileKind::Sheet) => reading.sheet(name, bytes),
+            Some(LogFileKind::Index) => reading.index(name, bytes),
         };
-        if !matches!(flaw, Err(Flaw::Stranger { .. } | Flaw::Newer { .. })) {
+        if !matches!(flaw, Err(Flaw::UnknownFile { .. } | Flaw::Newer { .. })) {
             reading.found.names.push(name.clone());
         }
         reading.found.flaws.extend(flaw.err());
@@ -48,21 +48,21 @@ pub fn newer(name: &str, beginning: &[u8]) -> Option<Flaw> {
 }
 
 /// Kind of a log file, derived from its name.
-enum Sort {
+enum LogFileKind {
     Sheet,
     Index,
     /// The log of an index, which is read with the index, or the temporary file of a replacement.
     Beside,
 }
 
-fn sort(name: &str) -> Option<Sort> {
+fn sort(name: &str) -> Option<LogFileKind> {
     let is_shared = ["universal", "transaction-"].iter().any(|stem| name.starts_with(stem));
     let is_sheet = name.starts_with(sheet::PREFIX);
     match name.rsplit_once('.')? {
-        (_, "new") if is_shared || is_sheet => Some(Sort::Beside),
-        (_, "log") if is_sheet => Some(Sort::Sheet),
-        (_, "log") if is_shared => Some(Sort::Beside),
-        (_, "index") if is_shared => Some(Sort::Index),
+        (_, "new") if is_shared || is_sheet => Some(LogFileKind::Beside),
+        (_, "log") if is_sheet => Some(LogFileKind::Sheet),
+        (_, "log") if is_shared => Some(LogFileKind::Beside),
+        (_, "index") if is_shared => Some(LogFileKind::Index),
         _ => None,
     }
 }
@@ -89,31 +89,31 @@ impl Reading<'_> {
             Step::Record(Record::Begin { serial, blocks, extent, subject }, _) => {
                 (serial, self.member(head, blocks, extent, *subject).map_err(absurd)?)
             }
-            Step::Record(..) => return Err(absurd("it does not say which file it is about")),
+            Step::Record(..) => return Err(absurd("an object without a file")),
             Step::Absurd(what) => return Err(absurd(what)),
             Step::End | Step::Broken => return Err(Flaw::Torn { name: name.to_owned(), at }),
         };
         if member.extents[0].offset != sheet::region_at(&member.subject) {
-            return Err(absurd("objects lie where there is something else"));
+            return Err(absurd("objects overlap other data"));
         }
-        self.objects(name, bytes, Seal { life: head.life, serial }, &member);
+        self.objects(name, bytes, ChecksumContext { log_id: head.log_id, serial }, &member);
         Ok(())
     }
 
     fn index(&mut self, name: &str, bytes: &[u8]) -> Result<(), Flaw> {
         let head = self.head(name, bytes, Kind::Index)?;
-        let log = volume::log_of_index(name, head.life).unwrap_or_default();
+        let log = volume::log_of_index(name, head.log_id).unwrap_or_default();
         let Some(data) = self.files.get(&log) else {
             return Err(Flaw::LogMissing { name: name.to_owned(), log });
         };
         let shared = self.head(&log, data, Kind::Shared)?;
-        if (shared.life, shared.encoding) != (head.life, head.encoding) {
-            let what = "it is not the log of the index that has its name";
+        if (shared.log_id, shared.encoding) != (head.log_id, head.encoding) {
+            let what = "the log does not belong to the index of this name";
             return Err(Flaw::Contradictory { name: log, at: 11, what });
         }
         let (members, ended) = self.members(name, bytes, head);
         for (serial, member) in &members {
-            self.objects(&log, data, Seal { life: head.life, serial: *serial }, member);
+            self.objects(&log, data, ChecksumContext { log_id: head.log_id, serial: *serial }, member);
         }
         ended
     }
@@ -155,20 +155,20 @@ impl Reading<'_> {
                 let member = self.member(head, blocks, take(extent)?, *subject)?;
                 match members.insert(serial, member) {
                     None => Ok(()),
-                    Some(_) => Err("a file begins twice"),
+                    Some(_) => Err("a file is started twice"),
                 }
             }
             Record::More { serial, extent } => {
-                let member = members.get_mut(&serial).ok_or("a file goes on that has not begun")?;
+                let member = members.get_mut(&serial).ok_or("a file is continued that was not started")?;
                 let extent = take(extent)?;
                 if !member.form.allows(extent, member.extents.len()) {
-                    return Err("a bit vector has one region");
+                    return Err("a bit vector has more than one region");
                 }
                 member.extents.push(extent);
                 Ok(())
             }
             Record::End { serial } => {
-                members.remove(&serial).map(drop).ok_or("a file ends that has not begun")
+                members.remove(&serial).map(drop).ok_or("a file is ended that was not started")
             }
         }
     }
@@ -183,10 +183,10 @@ impl Reading<'_> {
         let form = Form { encoding: head.encoding, blocks };
         if blocks == 0 || blocks > head.encoding.objects_max() || blocks != subject.geometry(self.job).count()
         {
-            return Err("a file has another number of objects than its size makes");
+            return Err("the number of objects of a file does not match its size");
         }
         if !form.allows(extent, 0) {
-            return Err("a region has another size than its file makes");
+            return Err("the size of a region does not match its file");
         }
         Ok(Member { subject, form, extents: vec![extent] })
     }
@@ -196,20 +196,20 @@ impl Reading<'_> {
         if head.kind == kind {
             return Ok(head);
         }
-        let what = "it is another kind of file than its name says";
+        let what = "the kind of the file does not match its name";
         Err(Flaw::Contradictory { name: name.to_owned(), at: 10, what })
     }
 
     /// Adds the objects of a file to the result.
-    fn objects(&mut self, name: &str, bytes: &[u8], seal: Seal, member: &Member) {
+    fn objects(&mut self, name: &str, bytes: &[u8], seal: ChecksumContext, member: &Member) {
         for &extent in &member.extents {
-            let Told { objects, fault } = member.form.read(seal, extent, bytes);
+            let RegionContents { objects, fault } = member.form.read(seal, extent, bytes);
             self.found.facts.add(member.subject.clone(), &objects);
             let name = || name.to_owned();
             self.found.flaws.extend(fault.map(|(at, fault)| match fault {
                 Fault::Torn => Flaw::Torn { name: name(), at },
                 Fault::Damaged => Flaw::Damaged { name: name(), at },
-                Fault::Beyond => Flaw::Contradictory { name: name(), at, what: "a file has no such object" },
+                Fault::Beyond => Flaw::Contradictory { name: name(), at, what: "object number out of range" },
             }));
         }
     }

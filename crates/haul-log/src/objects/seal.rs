@@ -8,19 +8,19 @@ pub(super) const SUM_BYTES: usize = 4;
 /// Values that every checksum covers before the bytes themselves. They prevent that bytes of an
 /// earlier log, another file or another position are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seal {
+pub(super) struct ChecksumContext {
     /// Log ID, different from that of every other log of the job.
-    pub(super) life: u64,
+    pub(super) log_id: u64,
     /// Number of the file within the log; 0 for bytes that belong to no file.
     pub(super) serial: u32,
 }
 
-impl Seal {
+impl ChecksumContext {
     /// Returns the CRC-32C of log ID, serial, offset (little-endian, 8, 4 and 8 bytes) and the
     /// bytes.
     pub(super) fn sum(self, at: u64, bytes: &[u8]) -> u32 {
         let mut hasher = Hasher::new(Algorithm::Crc32c);
-        hasher.update(&self.life.to_le_bytes());
+        hasher.update(&self.log_id.to_le_bytes());
         hasher.update(&self.serial.to_le_bytes());
         hasher.update(&at.to_le_bytes());
         hasher.update(bytes);

@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_hold_what_a_plain_set_holds(
+        fn object_set_matches_a_plain_set(
             numbers in prop::collection::vec(0_u64..60, 0..80), from in 0_u64..70, len in 0_u64..70,
         ) {
             let (mut set, mut twin) = (ObjectSet::default(), BTreeSet::new());

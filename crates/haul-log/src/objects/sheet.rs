@@ -3,7 +3,7 @@
 use super::entry::{BEGIN_BYTES, Record};
 use super::head::{HEAD_BYTES, Head, Kind};
 use super::region::{Form, Region};
-use super::seal::Seal;
+use super::seal::ChecksumContext;
 use super::{Identity, Job, ObjectSet, Subject};
 
 /// Number of the only file of the log.
@@ -34,17 +34,17 @@ pub(super) fn region_at(subject: &Subject) -> u64 {
 pub(super) fn begin(
     job: &Job,
     form: Form,
-    life: u64,
+    log_id: u64,
     subject: &Subject,
     done: &ObjectSet,
 ) -> (Vec<u8>, Region) {
-    let head = Head { kind: Kind::File, encoding: form.encoding, life };
+    let head = Head { kind: Kind::File, encoding: form.encoding, log_id };
     let mut bytes = head.encode(job);
     let extent = form.open_extent(region_at(subject));
     let record =
         Record::Begin { serial: SERIAL, blocks: form.blocks, extent, subject: Box::new(subject.clone()) };
     record.encode(head.seal(), 0, &mut bytes);
-    let mut region = Region::new(form, Seal { life, serial: SERIAL }, extent);
+    let mut region = Region::new(form, ChecksumContext { log_id, serial: SERIAL }, extent);
     for (at, part) in region.put(done, &mut done.iter().peekable()) {
         let end = at as usize + part.len();
         if bytes.len() < end {

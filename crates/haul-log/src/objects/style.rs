@@ -108,11 +108,11 @@ impl Encoding {
 pub enum UnknownStyle {
     /// Not a mechanism.
     #[error(
-        "{0:?} is no mechanism of the object log; choose file, transaction, transaction:FILES (1 or more), or universal"
+        "{0:?} is invalid; valid values are file, transaction, transaction:FILES (FILES at least 1), universal"
     )]
     Mechanism(String),
     /// Not an encoding.
-    #[error("{0:?} is no encoding of the object log; choose char, int, enc, binary, bit8, or bit64")]
+    #[error("{0:?} is invalid; valid values are char, int, enc, binary, bit8, bit64")]
     Encoding(String),
 }
 
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn styles_are_read_as_they_are_written() {
+    fn styles_round_trip_and_unknown_words_are_refused() {
         for mechanism in Mechanism::ALL {
             assert_eq!(mechanism.to_string().parse(), Ok(mechanism));
         }

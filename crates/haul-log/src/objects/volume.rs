@@ -2,9 +2,9 @@
 
 use super::entry::{Extent, Record};
 use super::head::{HEAD_BYTES, Head, Kind};
-use super::log::{FileKey, Live};
+use super::log::{ActiveFile, FileKey};
 use super::region::{Form, Region};
-use super::seal::Seal;
+use super::seal::ChecksumContext;
 use super::{Encoding, Job};
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ const INDEX: &str = ".index";
 #[derive(Clone, Debug)]
 pub(super) struct Volume {
     pub(super) stem: String,
-    life: u64,
+    log_id: u64,
     /// Files in progress in the log.
     pub(super) live: BTreeSet<FileKey>,
     /// Number of files ever added to the log.
@@ -46,26 +46,26 @@ pub(super) struct Added {
 }
 
 /// Returns the name of a shared log.
-pub(super) fn data_name(stem: &str, life: u64) -> String {
-    format!("{stem}-{life:016x}.log")
+pub(super) fn data_name(stem: &str, log_id: u64) -> String {
+    format!("{stem}-{log_id:016x}.log")
 }
 
 /// Returns the name of the log that belongs to an index.
-pub(super) fn log_of_index(index: &str, life: u64) -> Option<String> {
-    index.strip_suffix(INDEX).map(|stem| data_name(stem, life))
+pub(super) fn log_of_index(index: &str, log_id: u64) -> Option<String> {
+    index.strip_suffix(INDEX).map(|stem| data_name(stem, log_id))
 }
 
 /// Returns true if the index can refer to a log of this name.
 pub(super) fn is_log_of(log: &str, index: &str) -> bool {
     let rest = index.strip_suffix(INDEX).and_then(|stem| log.strip_prefix(stem));
-    rest.is_some_and(|life| life.starts_with('-') && life.ends_with(".log"))
+    rest.is_some_and(|log_id| log_id.starts_with('-') && log_id.ends_with(".log"))
 }
 
 impl Volume {
-    pub(super) fn new(stem: String, life: u64) -> Volume {
+    pub(super) fn new(stem: String, log_id: u64) -> Volume {
         Volume {
             stem,
-            life,
+            log_id,
             live: BTreeSet::new(),
             joined: 0,
             ended: Vec::new(),
@@ -81,7 +81,7 @@ impl Volume {
     }
 
     pub(super) fn data_name(&self) -> String {
-        data_name(&self.stem, self.life)
+        data_name(&self.stem, self.log_id)
     }
 
     /// Returns true if nothing has been written yet.
@@ -101,7 +101,7 @@ impl Volume {
     }
 
     /// Stages the end of a complete file.
-    pub(super) fn end(&mut self, key: FileKey, file: &Live) {
+    pub(super) fn end(&mut self, key: FileKey, file: &ActiveFile) {
         self.live.remove(&key);
         if file.region.is_some() {
             self.ended.push(file.serial);
@@ -110,16 +110,16 @@ impl Volume {
     }
 
     /// Restarts the log under another ID: all of its contents are rewritten.
-    pub(super) fn renew(&mut self, life: u64) {
+    pub(super) fn renew(&mut self, log_id: u64) {
         let (live, joined) = (std::mem::take(&mut self.live), self.joined);
-        *self = Volume { live, joined, ..Volume::new(std::mem::take(&mut self.stem), life) };
+        *self = Volume { live, joined, ..Volume::new(std::mem::take(&mut self.stem), log_id) };
     }
 
     /// Returns the bytes before the objects of files: headers, and the records of files that ended.
     pub(super) fn begin(&mut self, job: &Job, encoding: Encoding) -> Added {
         let mut added = Added { index_at: self.index_at, index: Vec::new(), data: Vec::new() };
         if self.is_new() {
-            let head = |kind| Head { kind, encoding, life: self.life }.encode(job);
+            let head = |kind| Head { kind, encoding, log_id: self.log_id }.encode(job);
             added.index = head(Kind::Index);
             added.data.push((0, head(Kind::Shared)));
         }
@@ -130,7 +130,7 @@ impl Volume {
     }
 
     /// Adds the new objects of a file.
-    pub(super) fn add(&mut self, form: Form, file: &mut Live, added: &mut Added) {
+    pub(super) fn add(&mut self, form: Form, file: &mut ActiveFile, added: &mut Added) {
         let staged = std::mem::take(&mut file.staged);
         let mut new = staged.iter().peekable();
         if let Some(region) = &mut file.region {
@@ -150,7 +150,7 @@ impl Volume {
             file.regions += 1;
             file.weight += record.len() as u64 + extent.length;
             self.record(&record, added);
-            let seal = Seal { life: self.life, serial: file.serial };
+            let seal = ChecksumContext { log_id: self.log_id, serial: file.serial };
             let region = file.region.insert(Region::new(form, seal, extent));
             added.data.extend(region.put(&file.done, &mut new));
         }
@@ -162,6 +162,6 @@ impl Volume {
     }
 
     fn record(&self, record: &Record, added: &mut Added) {
-        record.encode(Seal { life: self.life, serial: 0 }, added.index_at, &mut added.index);
+        record.encode(ChecksumContext { log_id: self.log_id, serial: 0 }, added.index_at, &mut added.index);
     }
 }

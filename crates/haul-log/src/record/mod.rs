@@ -59,7 +59,7 @@ pub struct JobRecord {
     /// ID of the boot in which the job last ran.
     pub boot: String,
     /// Files that are complete and durable at the sink.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<SyncedRange>,
 }
 
 /// Status of a job. A job that is recorded as running, but whose lock no process holds, was
@@ -121,7 +121,7 @@ pub struct Progress {
 
 /// Change times for which the finished files of one file system are known to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct SyncedRange {
     /// Device number of the file system.
     pub dev: u64,
     /// First change time of the range.
@@ -161,9 +161,9 @@ impl JobRecord {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RecordFlaw {
     /// A byte was changed, or the end is missing.
-    #[error("it is damaged or cut off")]
+    #[error("damaged or truncated")]
     Damaged,
     /// A newer version of the format.
-    #[error("it has version {0}, and this program reads up to version {VERSION}; use a newer haul")]
+    #[error("unsupported version {0} (this program supports up to {VERSION}); use a newer haul")]
     Newer(u16),
 }

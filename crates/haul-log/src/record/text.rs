@@ -1,6 +1,6 @@
 //! Text form of a record.
 
-use super::{JobRecord, KEPT_MAX, Kept, Progress, RecordFlaw, VERSION};
+use super::{JobRecord, KEPT_MAX, Progress, RecordFlaw, SyncedRange, VERSION};
 use haul_digest::{Algorithm, digest};
 use haul_model::{Moment, Percent};
 use std::fmt::Write;
@@ -109,10 +109,10 @@ fn read_moment(text: &str) -> Option<Moment> {
     Some(Moment { sec: sec.parse().ok()?, nsec })
 }
 
-fn kept(text: &str) -> Option<Kept> {
+fn kept(text: &str) -> Option<SyncedRange> {
     let mut parts = text.splitn(3, ':');
     let dev = parts.next()?.parse().ok()?;
-    Some(Kept { dev, from: parts.next()?.parse().ok()?, until: parts.next()?.parse().ok()? })
+    Some(SyncedRange { dev, from: parts.next()?.parse().ok()?, until: parts.next()?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
                 boot,
                 kept: ranges
                     .into_iter()
-                    .map(|(dev, from, until)| Kept { dev, from: from.into(), until: until.into() })
+                    .map(|(dev, from, until)| SyncedRange { dev, from: from.into(), until: until.into() })
                     .collect(),
             },
         )
@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_come_back_and_no_changed_byte_is_taken(
+        fn records_round_trip_and_changed_bytes_are_refused(
             record in any_record(), at in any::<prop::sample::Index>(), bit in 0..8_u32,
         ) {
             let bytes = record.encode();
@@ -163,13 +163,13 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_record_or_a_flaw(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_are_refused_as_a_record(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(JobRecord::decode(&bytes).is_err());
         }
     }
 
     #[test]
-    fn records_of_newer_programs_are_told_by_their_version() {
+    fn newer_record_error_names_its_version() {
         let text = "haul-job version=9\nall=new\n";
         let sum = digest(Algorithm::Blake3, text.as_bytes());
         let newer = format!("{text}blake3={sum}\n");
@@ -179,9 +179,9 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_change_times_stands_for_the_files_of_one_device() {
+    fn change_time_range_covers_files_of_one_device() {
         let at = |sec, nsec| Moment { sec, nsec };
-        let range = Kept { dev: 5, from: nanoseconds(at(10, 7)), until: nanoseconds(at(12, 0)) };
+        let range = SyncedRange { dev: 5, from: nanoseconds(at(10, 7)), until: nanoseconds(at(12, 0)) };
         let record = JobRecord { kept: vec![range], ..JobRecord::default() };
         assert!(record.keeps(5, at(10, 7)) && record.keeps(5, at(11, 999_999_999)));
         assert!(!record.keeps(5, at(10, 6)) && !record.keeps(5, at(12, 0)) && !record.keeps(6, at(11, 0)));

@@ -25,10 +25,10 @@ const NAMES: [(Algorithm, &str); 7] = [
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EosFlaw {
     /// An unknown type, or one whose value EOS does not store completely.
-    #[error("a checksum of type '{0}', which can't be checked here")]
+    #[error("unsupported checksum type '{0}'")]
     Type(String),
     /// The length of the value does not match its type.
-    #[error("a checksum of {0} bytes")]
+    #[error("invalid checksum length of {0} bytes")]
     Value(usize),
 }
 

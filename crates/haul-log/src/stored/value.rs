@@ -62,16 +62,16 @@ pub struct StoredObjects {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StoredFlaw {
     /// The bytes start with something else.
-    #[error("they are of another kind")]
+    #[error("not stored digests")]
     NotOurs,
     /// A newer version of the format.
-    #[error("they are of version {0}, this program knows {VERSION}; use a newer one")]
+    #[error("unsupported version {0} (this program supports {VERSION}); use a newer haul")]
     Newer(u8),
     /// The CRC shows that bytes are changed or missing.
-    #[error("they are damaged themselves: their own CRC differs; store them anew")]
+    #[error("damaged: the CRC differs; store the digests again")]
     Damaged,
     /// The CRC is correct, but the fields are inconsistent.
-    #[error("they contradict themselves: {0}; store them anew")]
+    #[error("inconsistent: {0}; store the digests again")]
     Contradictory(&'static str),
 }
 
@@ -136,7 +136,7 @@ fn decode_covered(bytes: &[u8]) -> Result<Stored, StoredFlaw> {
     let (log, count) = (head[9], head[10]);
     let nsec = number(&head[12..16]) as u32;
     if nsec >= 1_000_000_000 {
-        return Err(StoredFlaw::Contradictory("a second has 1,000,000,000 nanoseconds"));
+        return Err(StoredFlaw::Contradictory("nanoseconds out of range"));
     }
     let mtime = Moment { sec: number(&head[16..24]) as i64, nsec };
     let size = number(&head[24..32]);
@@ -147,9 +147,9 @@ fn decode_covered(bytes: &[u8]) -> Result<Stored, StoredFlaw> {
         let algorithm = std::str::from_utf8(name).ok().and_then(|name| Algorithm::parse(name).ok());
         let Some(algorithm) = algorithm else { continue };
         let digest = Digest::from_bytes(algorithm, value);
-        let digest = digest.map_err(|_| StoredFlaw::Contradictory("a digest is of the wrong length"))?;
+        let digest = digest.map_err(|_| StoredFlaw::Contradictory("wrong length of a digest"))?;
         if digests.iter().any(|known| known.algorithm() == algorithm) {
-            return Err(StoredFlaw::Contradictory("an algorithm has two digests"));
+            return Err(StoredFlaw::Contradictory("duplicate algorithm"));
         }
         digests.push(digest);
     }
@@ -158,17 +158,17 @@ fn decode_covered(bytes: &[u8]) -> Result<Stored, StoredFlaw> {
     } else {
         let bytes = 1_u64.checked_shl(u32::from(log));
         let object = bytes.and_then(|bytes| ObjectSize::new(bytes).ok());
-        let size = object.ok_or(StoredFlaw::Contradictory("there are no objects of that size"))?;
+        let size = object.ok_or(StoredFlaw::Contradictory("invalid object size"))?;
         let parts = rest.chunks(OBJECT_BYTES).map(|part| Digest::from_bytes(Algorithm::Blake3, part));
         let digests: Result<Vec<Digest>, _> = parts.collect();
         rest = &[];
         Some(StoredObjects {
             size,
-            digests: digests.map_err(|_| StoredFlaw::Contradictory("an object's digest is cut off"))?,
+            digests: digests.map_err(|_| StoredFlaw::Contradictory("truncated digest of an object"))?,
         })
     };
     if objects.as_ref().is_some_and(|objects| !objects.fits(size)) || !rest.is_empty() {
-        return Err(StoredFlaw::Contradictory("there are more or fewer objects than the size makes"));
+        return Err(StoredFlaw::Contradictory("the number of objects does not match the size"));
     }
     Ok(Stored { size, mtime, digests, objects })
 }
@@ -183,7 +183,7 @@ impl StoredObjects {
 
 /// Removes a length-prefixed field from the front of `rest` and returns its bytes.
 fn counted<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], StoredFlaw> {
-    let cut_off = StoredFlaw::Contradictory("a digest is cut off");
+    let cut_off = StoredFlaw::Contradictory("truncated digest");
     let (&len, behind) = rest.split_first().ok_or(cut_off.clone())?;
     let (part, behind) = behind.split_at_checked(usize::from(len)).ok_or(cut_off)?;
     *rest = behind;

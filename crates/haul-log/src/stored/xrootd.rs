@@ -49,13 +49,13 @@ pub struct XrootdValue {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum XrootdFlaw {
     /// The number of bytes is wrong.
-    #[error("{0} bytes where XRootD writes {VALUE_BYTES}")]
+    #[error("{0} bytes instead of {VALUE_BYTES}")]
     Length(usize),
     /// The name does not match the attribute, or is unknown.
-    #[error("the name of its algorithm is not the attribute's")]
+    #[error("the algorithm does not match the name of the attribute")]
     Name,
     /// The length of the checksum does not match its algorithm.
-    #[error("a checksum of {0} bytes")]
+    #[error("invalid checksum length of {0} bytes")]
     Value(u8),
 }
 

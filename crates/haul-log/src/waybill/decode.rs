@@ -1,7 +1,7 @@
 //! Decoder of the lines of a waybill.
 
 use super::facts::{
-    Content, End, Entry, Job, Kind, LeafRun, ObjectDigests, Objects, Proven, Section, Special, Way,
+    Content, CopyMethod, End, Entry, Job, Kind, LeafRun, ObjectDigests, Objects, Proven, Section, Special,
 };
 use super::fields::{Fields, bytes, number, octal};
 use super::flaw::FlawKind;
@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteRange, LeafSize, Level, ObjectIndex, ObjectSize};
-use haul_model::{PATH_BYTES_MAX, PathFault, RelPath};
+use haul_model::{PATH_BYTES_MAX, PathError, RelPath};
 
 /// Exclusive upper bound of file sizes on every file system.
 const SIZE_END: u64 = 1 << 63;
@@ -60,7 +60,7 @@ pub(super) fn entry(tag: &str, fields: &Fields<'_>) -> Result<Entry, FlawKind> {
 fn path(fields: &Fields<'_>, field: &'static str) -> Result<RelPath, FlawKind> {
     let text = fields.get(field).ok_or(FlawKind::MissingField(field))?;
     if text.len() > 3 * PATH_BYTES_MAX {
-        return Err(FlawKind::Path { field, fault: PathFault::TooLong });
+        return Err(FlawKind::Path { field, fault: PathError::TooLong });
     }
     let decoded = bytes(text).ok_or(FlawKind::BadField(field))?;
     RelPath::new(&decoded).map_err(|fault| FlawKind::Path { field, fault })
@@ -77,7 +77,7 @@ fn content(fields: &Fields<'_>) -> Result<Content, FlawKind> {
     Ok(Content {
         size: fields.must("size", |text| number(text).filter(|size| *size < SIZE_END))?,
         digests,
-        way: fields.maybe("way", |text| Way::ALL.into_iter().find(|way| way.name() == text))?,
+        way: fields.maybe("way", |text| CopyMethod::ALL.into_iter().find(|way| way.name() == text))?,
         level: fields.maybe("level", level)?,
         objects: objects(fields)?,
     })

@@ -83,7 +83,7 @@ pub struct Content {
     /// Digests of the complete contents, at most one per algorithm.
     pub digests: Vec<Digest>,
     /// Copy method; `None` if the file was hashed in place.
-    pub way: Option<Way>,
+    pub way: Option<CopyMethod>,
     /// Verification level that all bytes reached; `None` if nothing was copied. Ranges with a
     /// higher level follow as [`Proven`].
     pub level: Option<Level>,
@@ -93,7 +93,7 @@ pub struct Content {
 
 /// Method by which the bytes of a copy reached its sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum CopyMethod {
     /// Read and written by haul.
     ReadWrite,
     /// The file system shares the blocks of the source: no medium holds new data.
@@ -181,15 +181,16 @@ impl Content {
     }
 }
 
-impl Way {
-    pub(super) const ALL: [Way; 3] = [Way::ReadWrite, Way::Reflink, Way::ServerCopy];
+impl CopyMethod {
+    pub(super) const ALL: [CopyMethod; 3] =
+        [CopyMethod::ReadWrite, CopyMethod::Reflink, CopyMethod::ServerCopy];
 
     /// Returns the name of the method in a waybill.
     pub const fn name(self) -> &'static str {
         match self {
-            Way::ReadWrite => "read-write",
-            Way::Reflink => "reflink",
-            Way::ServerCopy => "server-copy",
+            CopyMethod::ReadWrite => "read-write",
+            CopyMethod::Reflink => "reflink",
+            CopyMethod::ServerCopy => "server-copy",
         }
     }
 }

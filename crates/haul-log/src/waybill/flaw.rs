@@ -3,7 +3,7 @@
 use super::{LINE_BYTES_MAX, VERSION};
 use haul_digest::Algorithm;
 use haul_model::{ByteRange, ObjectIndex};
-use haul_model::{PathFault, RelPath};
+use haul_model::{PathError, RelPath};
 use std::io;
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The bytes cannot be read; reading ends.
-    #[error("the waybill can't be read: {0}")]
+    #[error("cannot read the waybill: {0}")]
     Io(#[from] io::Error),
     /// The file is not a waybill that this program can read; reading ends.
     #[error(transparent)]
@@ -25,12 +25,12 @@ pub enum ReadError {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// The first line is not that of a waybill.
-    #[error("line 1: this is not a waybill, or its first line is damaged")]
+    #[error("line 1: not a waybill, or the first line is damaged")]
     NotAWaybill,
     /// A newer version of the format.
     #[error(
-        "line {line}: this waybill has version {version}, and this program reads up to version {VERSION}: \
-         a newer haul is needed"
+        "line {line}: unsupported waybill version {version} (this program supports up to {VERSION}); \
+         use a newer haul"
     )]
     Newer {
         /// Line that contains the version.
@@ -54,45 +54,45 @@ pub struct Flaw {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FlawKind {
     /// The checksum differs: the line was damaged, or earlier lines were moved, lost or added.
-    #[error("the line is damaged, or lines before it are missing or moved: its checksum does not match")]
+    #[error("checksum mismatch: the line is damaged, or earlier lines are missing or moved")]
     Damaged,
     /// The file ends within a line.
-    #[error("the waybill ends within this line: it was cut off")]
+    #[error("truncated: the waybill ends within this line")]
     CutOff,
     /// The file ends before the section does.
-    #[error("the waybill ends here without its closing line: it was cut off")]
+    #[error("truncated: the waybill ends without a closing line")]
     NoEnd,
     /// The line is longer than [`LINE_BYTES_MAX`].
     #[error("the line is longer than {LINE_BYTES_MAX} bytes")]
     TooLong,
     /// A word is not of the form `key=value`.
-    #[error("the line holds a word that is no field")]
+    #[error("the line contains a word that is not a field")]
     NotAField,
     /// A field occurs twice, or there are more fields than any line has.
-    #[error("a field stands there twice, or the line has too many")]
+    #[error("duplicate field, or too many fields")]
     TwiceOrTooMany,
     /// A required field is missing.
-    #[error("the field '{0}' is missing")]
+    #[error("missing field '{0}'")]
     MissingField(&'static str),
     /// The value of a field is invalid.
-    #[error("the field '{0}' has no valid value")]
+    #[error("invalid value of field '{0}'")]
     BadField(&'static str),
     /// A path is invalid.
-    #[error("the {field} is refused: {fault}")]
+    #[error("invalid {field}: {fault}")]
     Path {
         /// Name of the field.
         field: &'static str,
         /// Fault of the path.
-        fault: PathFault,
+        fault: PathError,
     },
     /// The tag of the line is unknown.
-    #[error("the line is of no kind that is known")]
+    #[error("unknown kind of line")]
     UnknownRecord,
     /// The line is not allowed at this position.
-    #[error("the line does not belong here: {0}")]
+    #[error("misplaced line: {0}")]
     Misplaced(&'static str),
     /// Objects of a file are missing.
-    #[error("{path} has {found} of its {expected} object lines before this one")]
+    #[error("only {found} of {expected} object lines of {path} before this line")]
     MissingObjects {
         /// Path of the file.
         path: RelPath,
@@ -102,7 +102,7 @@ pub enum FlawKind {
         expected: u64,
     },
     /// Leaves of an object are missing.
-    #[error("{path} has {found} of the {expected} leaves of its object {object} before this line", object = object.0)]
+    #[error("only {found} of {expected} leaves of object {object} of {path} before this line", object = object.0)]
     MissingLeaves {
         /// Path of the file.
         path: RelPath,
@@ -114,7 +114,7 @@ pub enum FlawKind {
         expected: u64,
     },
     /// The digest of a file does not match the digests of its objects.
-    #[error("the {algorithm} digest of {path} does not follow from the digests of its objects")]
+    #[error("the {algorithm} digest of {path} does not match the digests of its objects")]
     RootDiffers {
         /// Path of the file.
         path: RelPath,
@@ -122,7 +122,7 @@ pub enum FlawKind {
         algorithm: Algorithm,
     },
     /// The digest of an object does not match the digests of its leaves.
-    #[error("the digest of bytes {range} of {path} does not follow from the digests of its leaves")]
+    #[error("the digest of bytes {range} of {path} does not match the digests of its leaves")]
     ObjectDiffers {
         /// Path of the file.
         path: RelPath,
@@ -130,7 +130,7 @@ pub enum FlawKind {
         range: ByteRange,
     },
     /// A total of the closing line differs from the count of the reader.
-    #[error("the closing line counts {stated} {what}, and there are {found}")]
+    #[error("the closing line states {stated} {what}, but the section has {found}")]
     Totals {
         /// Name of the total.
         what: &'static str,
@@ -140,9 +140,9 @@ pub enum FlawKind {
         found: u64,
     },
     /// The digest of the closing line differs, although the checksum of each line matches.
-    #[error("the section is not the one that was closed: its digest differs")]
+    #[error("the section does not match its closing line: the digest differs")]
     SectionDiffers,
     /// A section does not continue the previous one.
-    #[error("the section does not continue the one before it: sections are missing, moved or exchanged")]
+    #[error("the section does not continue the previous section: sections are missing, moved or exchanged")]
     NotContinued,
 }

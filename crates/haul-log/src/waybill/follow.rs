@@ -81,13 +81,13 @@ impl Following {
         self.end_of_leaves()?;
         let object = self.geometry.and_then(|geometry| geometry.object(found.index));
         let (Some(object), Some(objects)) = (object, &self.objects) else {
-            return Err(FlawKind::Misplaced("the file has no such object"));
+            return Err(FlawKind::Misplaced("object number out of range"));
         };
         if self.next >= self.lines
             || (found.index.0 != self.next && !self.is_damaged)
             || found.index.0 < self.next
         {
-            return Err(FlawKind::Misplaced("objects come in order, each once"));
+            return Err(FlawKind::Misplaced("objects are out of order, or repeated"));
         }
         self.next = found.index.0 + 1;
         let place = PartPlace { offset: object.range.start, whole: false };
@@ -109,7 +109,7 @@ impl Following {
     ///
     /// Returns [`FlawKind`] if the line is not allowed here.
     pub(super) fn leaves(&mut self, found: &LeafRun) -> Result<Result<(), FlawKind>, FlawKind> {
-        let misplaced = FlawKind::Misplaced("leaves come in order below their object");
+        let misplaced = FlawKind::Misplaced("leaves are out of order, or below another object");
         if self.is_damaged {
             return if self.follow_past_damage(found) { Ok(Ok(())) } else { Err(misplaced) };
         }
@@ -173,7 +173,7 @@ impl Following {
     /// Checks the line of a range.
     pub(super) fn proven(&self, found: &Proven) -> Result<(), FlawKind> {
         let inside = found.range.end.0 <= self.size;
-        if inside { Ok(()) } else { Err(FlawKind::Misplaced("the range lies past the end of the file")) }
+        if inside { Ok(()) } else { Err(FlawKind::Misplaced("the range exceeds the end of the file")) }
     }
 
     /// Checks at the next entry that no lines are missing.

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn moved_lost_and_repeated_lines_are_seen() {
+    fn moved_lost_and_repeated_lines_are_detected() {
         let lines = sealed(&["head", "one", "two", "three", "four"]);
         let order = |picks: &[usize]| damaged(&picks.iter().map(|&at| lines[at].clone()).collect::<Vec<_>>());
         assert_eq!(order(&[0, 2, 1, 3, 4])[0], 1);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_is_zlibs() {
+    fn line_checksum_is_the_crc32_of_zlib() {
         // python3: zlib.crc32(b"head ") and zlib.crc32(b"one ", of that)
         assert_eq!(continued(continued(0, b"123"), b"456789"), 0xcbf4_3926);
     }

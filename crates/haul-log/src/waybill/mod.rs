@@ -34,10 +34,10 @@ mod time;
 mod write;
 
 pub use facts::{
-    Content, End, Entry, Job, Kind, LeafRun, ObjectDigests, Objects, Proven, Section, Special, Way,
+    Content, CopyMethod, End, Entry, Job, Kind, LeafRun, ObjectDigests, Objects, Proven, Section, Special,
 };
 pub use flaw::{Flaw, FlawKind, ReadError, Refusal};
-pub use haul_model::{Moment, PART_BYTES_MAX, PATH_BYTES_MAX, PathFault, Percent, RelPath};
+pub use haul_model::{Moment, PART_BYTES_MAX, PATH_BYTES_MAX, PathError, Percent, RelPath};
 pub use line::{LEAVES_PER_LINE, LINE_BYTES_MAX, RUN_BYTES_MAX, VERSION};
 pub use read::{Mark, Reader, Record};
 pub use tail::{TAIL_BYTES, Tail, TailError, may_append};

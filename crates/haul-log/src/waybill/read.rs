@@ -203,7 +203,7 @@ impl<R: BufRead> Reader<R> {
         if tag == "range" {
             let found = decode::proven(rest)?;
             let file = self.following.as_ref();
-            file.ok_or(FlawKind::Misplaced("no file stands before the range"))?.proven(&found)?;
+            file.ok_or(FlawKind::Misplaced("no file precedes the range"))?.proven(&found)?;
             self.give(Record::Proven(found));
             return Ok(());
         }
@@ -233,7 +233,7 @@ impl<R: BufRead> Reader<R> {
             return if orphaned {
                 Ok(())
             } else {
-                Err(FlawKind::Misplaced("no file with objects stands before it"))
+                Err(FlawKind::Misplaced("no file with objects precedes the line"))
             };
         };
         match Reader::<R>::below_file(following, text, leaves) {

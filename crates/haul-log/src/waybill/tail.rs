@@ -24,10 +24,10 @@ pub struct Tail {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum TailError {
     /// The file does not end with the closing line of a section.
-    #[error("it does not end with the closing line of a waybill: it is no waybill, or was cut off")]
+    #[error("no closing line at the end: not a waybill, or truncated")]
     NotClosed,
     /// The closing line is damaged.
-    #[error("its closing line is damaged")]
+    #[error("the closing line is damaged")]
     Damaged,
     /// A newer version of the format.
     #[error(transparent)]

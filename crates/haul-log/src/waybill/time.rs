@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn moments_come_back(sec in any::<i64>(), nsec in 0u32..1_000_000_000, dated in DATED) {
+        fn moments_round_trip(sec in any::<i64>(), nsec in 0u32..1_000_000_000, dated in DATED) {
             let moment = Moment { sec, nsec };
             prop_assert_eq!(parse_decimal(&moment.to_decimal()), Some(moment));
             prop_assert_eq!(parse_date(&date(dated)), Some(dated));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn known_moments() {
+    fn known_moments_are_formatted_and_parsed() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (-1, "1969-12-31T23:59:59Z"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn malformed_moments_are_refused() {
         for bad in
             ["", "1", "1.5", "1.1234567890", "+1.000000000", "1.-00000000", "--1.000000000", "x.000000000"]
         {

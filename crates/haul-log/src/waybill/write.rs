@@ -19,10 +19,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// The output failed.
-    #[error("the waybill can't be written: {0}")]
+    #[error("cannot write the waybill: {0}")]
     Io(#[from] io::Error),
     /// A line would be longer than [`LINE_BYTES_MAX`], which readers reject.
-    #[error("a line of the waybill would be longer than {LINE_BYTES_MAX} bytes")]
+    #[error("cannot write the waybill: a line would exceed {LINE_BYTES_MAX} bytes")]
     TooLong,
 }
 

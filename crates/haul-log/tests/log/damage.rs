@@ -50,7 +50,7 @@ fn every_flipped_bit_is_found_at_its_line() {
 }
 
 #[test]
-fn every_cut_is_found_at_its_line() {
+fn every_truncation_is_found_at_its_line() {
     let bytes = small();
     let text = std::str::from_utf8(&bytes).unwrap();
     let first_section =
@@ -91,7 +91,7 @@ fn moved_lost_and_doubled_lines_are_found() {
 
 /// Two sections of whole lines, exchanged or joined from two waybills.
 #[test]
-fn sections_in_the_wrong_place_are_found() {
+fn misplaced_sections_are_detected() {
     let (one, two) = (small(), write(&[(Job::default(), Vec::new())]).0);
     let joined = flaws(&[one.clone(), two].concat());
     assert_eq!(joined.len(), 1, "{joined:?}");
@@ -129,7 +129,7 @@ proptest! {
 
 /// If one line of leaves of a file is damaged, all objects and all other leaves are still read.
 #[test]
-fn a_damaged_line_of_leaves_hides_nothing_else() {
+fn damaged_leaf_line_hides_no_other_record() {
     let size = ObjectSize::round_up(0);
     let leaf = Some(LeafSize::new(1024, size).unwrap());
     for len in [50_000, 65_536, 200_000] {

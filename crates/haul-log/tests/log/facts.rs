@@ -3,8 +3,8 @@
 use crate::{flaws, read, write};
 use haul_digest::{Algebra, Algorithm, Digest, PartHasher, PartPlace, digest};
 use haul_log::waybill::{
-    Content, Entry, Job, Kind, LEAVES_PER_LINE, LeafRun, Moment, ObjectDigests, Objects, PATH_BYTES_MAX,
-    Proven, Reader, Record, RelPath, Special, Way,
+    Content, CopyMethod, Entry, Job, Kind, LEAVES_PER_LINE, LeafRun, Moment, ObjectDigests, Objects,
+    PATH_BYTES_MAX, Proven, Reader, Record, RelPath, Special,
 };
 use haul_model::{ByteOffset, ByteRange, LeafSize, Level, Object, ObjectSize};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ pub(crate) fn file(
     let content = Content {
         size: bytes.len() as u64,
         digests: algorithms.iter().map(|&algorithm| digest(algorithm, bytes)).collect(),
-        way: Some(Way::ReadWrite),
+        way: Some(CopyMethod::ReadWrite),
         level: Some(Level::Received),
         objects,
     };
@@ -115,7 +115,7 @@ fn some_file() -> impl Strategy<Value = Vec<Record>> {
     let kept = proptest::sample::subsequence(Algorithm::ALL.to_vec(), 1..3);
     let leaf = proptest::option::of(select(vec![1024u64, 4096, 65536]));
     let levels = vec![Level::Received, Level::Verified, Level::Durable, Level::Reread];
-    let ways = vec![Way::ReadWrite, Way::Reflink, Way::ServerCopy];
+    let ways = vec![CopyMethod::ReadWrite, CopyMethod::Reflink, CopyMethod::ServerCopy];
     let proof = (
         proptest::option::of(select(ways)),
         proptest::option::of(select(levels.clone())),
@@ -156,7 +156,7 @@ pub(crate) fn sections() -> impl Strategy<Value = Vec<(Job, Vec<Record>)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn any_facts_come_back(sections in sections()) {
+    fn any_records_round_trip(sections in sections()) {
         let (bytes, expected) = write(&sections);
         prop_assert!(std::str::from_utf8(&bytes).unwrap().chars().all(|c| c == '\n' || !c.is_control()));
         prop_assert_eq!(read(&bytes), expected);
@@ -165,7 +165,7 @@ proptest! {
     /// A reader that starts at the mark of any entry returns the same records from there, without a
     /// flaw.
     #[test]
-    fn an_entry_is_read_again_from_its_mark(sections in sections()) {
+    fn reader_resumes_at_the_mark_of_any_entry(sections in sections()) {
         let (bytes, expected) = write(&sections);
         let (mut reader, mut at) = (Reader::new(&bytes[..]), 0);
         while let Some(record) = reader.next() {
@@ -185,7 +185,7 @@ proptest! {
 }
 
 #[test]
-fn the_longest_paths_come_back() {
+fn longest_paths_round_trip() {
     let long = |byte: &str| format!("{}x", format!("{}/", byte.repeat(255)).repeat(PATH_BYTES_MAX / 256 - 1));
     let (path, first) = (long("\u{1}"), long("\u{2}"));
     let rel = |text: &str| RelPath::new(text.as_bytes()).unwrap();
@@ -196,7 +196,7 @@ fn the_longest_paths_come_back() {
 }
 
 #[test]
-fn command_lines_are_cut_where_they_grow_too_long() {
+fn long_command_lines_are_truncated() {
     let words = vec![b"word".as_slice(); 10_000];
     let run = Job::run_of(words);
     assert!(run.len() <= haul_log::waybill::RUN_BYTES_MAX && run.ends_with(b" ..."));
@@ -208,7 +208,7 @@ fn command_lines_are_cut_where_they_grow_too_long() {
 /// With 4 MiB objects, the waybill of 8 GiB takes less than 1/65536 of the data, with BLAKE3 per
 /// object and two more digests of the file.
 #[test]
-fn a_waybill_is_small() {
+fn waybill_of_8_gib_takes_less_than_128_kib() {
     let size = 8u64 << 30;
     let some = |algorithm: Algorithm| digest(algorithm, b"stands for any");
     let algorithms = [Algorithm::Blake3, Algorithm::Crc64Nvme, Algorithm::Adler32];
@@ -216,7 +216,7 @@ fn a_waybill_is_small() {
     let content = Content {
         size,
         digests: algorithms.map(some).to_vec(),
-        way: Some(Way::ReadWrite),
+        way: Some(CopyMethod::ReadWrite),
         level: Some(Level::Verified),
         objects: Some(objects),
     };
@@ -235,7 +235,7 @@ fn a_waybill_is_small() {
     // The digests are invented, which the reader detects.
     let found = flaws(&bytes);
     assert!(
-        found.len() == 1 && found[0].1.contains("does not follow from the digests of its objects"),
+        found.len() == 1 && found[0].1.contains("does not match the digests of its objects"),
         "{found:?}"
     );
 }

@@ -37,15 +37,15 @@ fn said(line: &str) -> String {
 }
 
 #[test]
-fn paths_that_climb_out_are_refused_by_line_and_reason() {
+fn escaping_paths_are_refused_with_a_reason() {
     for (path, reason) in [
         ("/etc/passwd", "it is absolute"),
         ("%2Fetc/passwd", "it is absolute"),
-        ("a/../../b", "it climbs out by '..'"),
-        ("%2E%2E/b", "it climbs out by '..'"),
-        ("a//b", "a part of it is empty or '.'"),
-        ("./a", "a part of it is empty or '.'"),
-        ("a%00b", "it holds a NUL byte"),
+        ("a/../../b", "it contains '..'"),
+        ("%2E%2E/b", "it contains '..'"),
+        ("a//b", "a component of it is empty or '.'"),
+        ("./a", "a component of it is empty or '.'"),
+        ("a%00b", "it contains a NUL byte"),
         ("", "it is empty"),
     ] {
         let facts = "mode=0644 mtime=0.000000000";
@@ -59,7 +59,7 @@ fn paths_that_climb_out_are_refused_by_line_and_reason() {
 }
 
 #[test]
-fn values_that_mean_nothing_are_refused_by_field() {
+fn invalid_values_are_refused_by_field() {
     let facts = "path=a mode=0644 mtime=0.000000000";
     for (line, field) in [
         (format!("file {facts} size=-1"), "size"),
@@ -79,22 +79,16 @@ fn values_that_mean_nothing_are_refused_by_field() {
         (format!("link {facts} target=a%00"), "target"),
         (format!("char {facts} device=x"), "device"),
     ] {
-        assert_eq!(said(&line), format!("the field '{field}' has no valid value"), "{line}");
+        assert_eq!(said(&line), format!("invalid value of field '{field}'"), "{line}");
     }
-    assert_eq!(said(&format!("file {facts}")), "the field 'size' is missing");
-    assert_eq!(
-        said(&format!("file {facts} size=1 size=2")),
-        "a field stands there twice, or the line has too many"
-    );
-    assert_eq!(said(&format!("file {facts} size=1 word")), "the line holds a word that is no field");
-    assert_eq!(said("0 AAAA"), "the line does not belong here: no file with objects stands before it");
-    assert_eq!(said("range 0-1 durable"), "the line does not belong here: no file stands before the range");
-    assert_eq!(said("directory path=a"), "the line is of no kind that is known");
+    assert_eq!(said(&format!("file {facts}")), "missing field 'size'");
+    assert_eq!(said(&format!("file {facts} size=1 size=2")), "duplicate field, or too many fields");
+    assert_eq!(said(&format!("file {facts} size=1 word")), "the line contains a word that is not a field");
+    assert_eq!(said("0 AAAA"), "misplaced line: no file with objects precedes the line");
+    assert_eq!(said("range 0-1 durable"), "misplaced line: no file precedes the range");
+    assert_eq!(said("directory path=a"), "unknown kind of line");
     let past = sealed(&[HEAD, &format!("file {facts} size=10"), "range 5-11 durable"]);
-    assert_eq!(
-        flaws(&past)[0],
-        (3, "the line does not belong here: the range lies past the end of the file".into())
-    );
+    assert_eq!(flaws(&past)[0], (3, "misplaced line: the range exceeds the end of the file".into()));
 }
 
 #[test]
@@ -115,35 +109,35 @@ fn objects_that_contradict_their_file_are_found() {
     // Only the end is missing.
     assert_eq!(line(crc(&data), [&zero, &one]).len(), 1);
     let found = line(crc(b"other"), [&zero, &one]);
-    assert_eq!(
-        found[0],
-        (4, "the crc32 digest of a does not follow from the digests of its objects".to_owned())
-    );
-    let misplaced = "the line does not belong here: objects come in order, each once";
+    assert_eq!(found[0], (4, "the crc32 digest of a does not match the digests of its objects".to_owned()));
+    let misplaced = "misplaced line: objects are out of order, or repeated";
     assert_eq!(line(crc(&data), [&one, &zero])[0], (3, misplaced.to_owned()));
     assert_eq!(line(crc(&data), [&zero, &zero])[0], (4, misplaced.to_owned()));
     let next = "dir path=d mode=0755 mtime=0.000000000";
-    let missing = "a has 1 of its 2 object lines before this one";
+    let missing = "only 1 of 2 object lines of a before this line";
     assert_eq!(line(crc(&data), [&zero, next])[0], (4, missing.to_owned()));
 }
 
 #[test]
-fn newer_versions_are_refused_and_newer_fields_are_passed_over() {
+fn newer_versions_are_refused_and_newer_fields_are_skipped() {
     let newer = sealed(&["surehaul-waybill version=2 shape=unknown"]);
     let found = flaws(&newer);
     assert_eq!(found.len(), 1);
-    assert!(found[0].1.contains("has version 2, and this program reads up to version 1"), "{found:?}");
+    assert!(
+        found[0].1.contains("unsupported waybill version 2 (this program supports up to 1)"),
+        "{found:?}"
+    );
     let lines = [
         &format!("{HEAD} colour=blue"),
         "file path=a size=1 mode=0644 mtime=0.000000000 blake9=00 owner=who",
         "x-note anything at all",
     ];
     let found = flaws(&sealed(&lines));
-    assert_eq!(found, [(4, "the waybill ends here without its closing line: it was cut off".to_owned())]);
+    assert_eq!(found, [(4, "truncated: the waybill ends without a closing line".to_owned())]);
 }
 
 #[test]
-fn what_is_no_waybill_is_refused_at_once() {
+fn input_that_is_not_a_waybill_is_refused_with_one_flaw() {
     for bytes in [
         &b""[..],
         b"\n",
@@ -160,7 +154,7 @@ fn what_is_no_waybill_is_refused_at_once() {
 
 /// An endless line takes no more memory than the longest valid line.
 #[test]
-fn endless_lines_are_passed_over() {
+fn overlong_lines_are_skipped() {
     struct Endless(u64);
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -1,7 +1,7 @@
 //! Tests of the journal of a repair: written data is read back, and a damaged journal is reported.
 
 use haul_log::journal::{
-    CHUNK_BYTES_MAX, Chunk, Head, JournalFlaw, Reader, SECTOR_BYTES, Shape, Standing, VERSION, Writer,
+    CHUNK_BYTES_MAX, Chunk, ChunkState, Head, JournalFlaw, Reader, SECTOR_BYTES, Shape, VERSION, Writer,
 };
 use haul_log::waybill::Moment;
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn read(bytes: &[u8]) -> Result<(Head, Vec<Chunk>), JournalFlaw> {
 }
 
 #[test]
-fn every_bit_and_every_length_counts() {
+fn every_flipped_bit_and_wrong_length_is_detected() {
     let whole = small();
     assert_eq!(read(&whole).unwrap().1.len(), 3);
     for at in 0..whole.len() {
@@ -60,14 +60,14 @@ fn every_bit_and_every_length_counts() {
             hurt[at] ^= 1 << bit;
             assert!(read(&hurt).is_err(), "bit {bit} of byte {at}");
         }
-        assert!(read(&whole[..at]).is_err(), "cut off at {at}");
+        assert!(read(&whole[..at]).is_err(), "truncated at {at}");
     }
     let longer = [&whole[..], b"x"].concat();
     assert!(matches!(read(&longer), Err(JournalFlaw::Damaged(_))));
 }
 
 #[test]
-fn what_is_not_a_journal_of_this_version_is_told_from_what_is_damaged() {
+fn foreign_and_newer_journals_are_distinguished_from_damage() {
     assert!(matches!(read(b"haulsums"), Err(JournalFlaw::NotOurs)));
     assert!(matches!(read(b"haul"), Err(JournalFlaw::Damaged(0))));
     let mut newer = small();
@@ -78,7 +78,7 @@ fn what_is_not_a_journal_of_this_version_is_told_from_what_is_damaged() {
 }
 
 #[test]
-fn chunks_that_are_not_the_files_are_refused() {
+fn chunks_that_contradict_the_file_are_refused() {
     let chunk = |at, old: usize, new: &[u8]| Chunk::new(at, vec![1; old], new);
     let refused = |head: &Head, chunks: &[Chunk]| {
         let mut writer = Writer::new(Vec::new(), head).unwrap();
@@ -93,35 +93,35 @@ fn chunks_that_are_not_the_files_are_refused() {
 }
 
 #[test]
-fn what_stands_in_a_file_is_told_by_the_sector() {
+fn file_state_is_determined_per_sector() {
     let (old, new) = (vec![1; 1300], vec![2; 1300]);
     let chunk = Chunk::new(0, old.clone(), &new);
     let mixed = [&new[..512], &old[512..]].concat();
-    assert_eq!(chunk.standing(&old), Standing::Old);
-    assert_eq!(chunk.standing(&new), Standing::New);
-    assert_eq!(chunk.standing(&mixed), Standing::Mixed);
+    assert_eq!(chunk.state(&old), ChunkState::Old);
+    assert_eq!(chunk.state(&new), ChunkState::New);
+    assert_eq!(chunk.state(&mixed), ChunkState::Mixed);
     for at in [0, 600, 1299] {
         let mut foreign = mixed.clone();
         foreign[at] = 3;
-        assert_eq!(chunk.standing(&foreign), Standing::Foreign);
+        assert_eq!(chunk.state(&foreign), ChunkState::Foreign);
     }
     // Half a sector of each is neither old nor new.
     let torn = [&new[..100], &old[100..]].concat();
-    assert_eq!(chunk.standing(&torn), Standing::Foreign);
+    assert_eq!(chunk.state(&torn), ChunkState::Foreign);
     // Growing: behind the old end there are zeros, or nothing yet.
     let grows = Chunk::new(0, old[..700].to_vec(), &new);
-    assert_eq!(grows.standing(&old[..700]), Standing::Old);
-    assert_eq!(grows.standing(&[&old[..700], &[0; 600]].concat()), Standing::Old);
-    assert_eq!(grows.standing(&[&old[..700], &[0; 324], &new[1024..]].concat()), Standing::Mixed);
+    assert_eq!(grows.state(&old[..700]), ChunkState::Old);
+    assert_eq!(grows.state(&[&old[..700], &[0; 600]].concat()), ChunkState::Old);
+    assert_eq!(grows.state(&[&old[..700], &[0; 324], &new[1024..]].concat()), ChunkState::Mixed);
     // Shrinking: the truncated part counts as new.
     let shrinks = Chunk::new(0, old.clone(), &[]);
-    assert_eq!((shrinks.standing(&old), shrinks.standing(&[])), (Standing::Old, Standing::New));
+    assert_eq!((shrinks.state(&old), shrinks.state(&[])), (ChunkState::Old, ChunkState::New));
     assert!(chunk.is_new(&new) && !chunk.is_new(&new[1..]) && !chunk.is_new(&mixed));
 }
 
 proptest! {
     #[test]
-    fn what_is_written_comes_back(
+    fn journals_round_trip(
         old in prop::collection::vec(0_u8..2, 0..5000),
         new in prop::collection::vec(0_u8..2, 0..5000),
         sectors in 1_usize..8,
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..600), cut in any::<prop::sample::Index>()) {
+    fn arbitrary_bytes_are_refused_as_a_journal(bytes in prop::collection::vec(any::<u8>(), 0..600), cut in any::<prop::sample::Index>()) {
         let mut seeded = small();
         seeded.truncate(cut.index(seeded.len()));
         seeded.extend(&bytes);

@@ -24,7 +24,7 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn every_flipped_bit_and_every_cut_is_seen() {
+fn every_flipped_bit_and_truncation_is_detected() {
     let bytes = value(200_000, 65_536, &[Algorithm::Blake3, Algorithm::Adler32]).encode();
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
@@ -44,7 +44,7 @@ fn every_flipped_bit_and_every_cut_is_seen() {
 }
 
 #[test]
-fn the_sample_of_the_description_holds() {
+fn documented_sample_is_encoded_and_decoded() {
     let sample = "6861756c73756d73 01 00 02 00 15cd5b07 0100000000000000 0900000000000000
                   06 626c616b6533 20 b7d65b48420d1033cb2595293263b6f72eabee20d55e699d0df1973b3c9deed1
                   07 61646c65723332 04 091e01de f723b482";
@@ -66,7 +66,7 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_and_strangers_are_passed_over() {
+fn contradictory_values_are_refused_and_unknown_algorithms_skipped() {
     let good = value(100_000, 65_536, &[Algorithm::Md5]).encode();
     let body = &good[..good.len() - 4];
     let with = |at: usize, byte: u8| {
@@ -87,7 +87,7 @@ fn what_contradicts_itself_is_refused_and_strangers_are_passed_over() {
 }
 
 #[test]
-fn xrootds_values_are_read_and_written_as_it_lays_them_out() {
+fn xrootd_values_match_the_layout_of_xrootd() {
     // adler32 of "123456789", computed 2 seconds after the file was written at 1,700,000,000.
     let sample = hex(&format!(
         "61646c65723332 000000000000000000 000000006553f100 00000002 0000 00 04 091e01de {}",
@@ -114,7 +114,7 @@ fn xrootds_values_are_read_and_written_as_it_lays_them_out() {
 }
 
 #[test]
-fn eos_keeps_numbers_with_the_low_byte_first_and_hashes_as_printed() {
+fn eos_stores_numbers_little_endian_and_hashes_in_order() {
     let adler = digest(Algorithm::Adler32, b"123456789");
     assert_eq!(eos::encode(adler), [0xde, 0x01, 0x1e, 0x09]);
     assert_eq!(eos::decode(b"adler", &[0xde, 0x01, 0x1e, 0x09]), Ok(adler));
@@ -139,14 +139,14 @@ fn eos_keeps_numbers_with_the_low_byte_first_and_hashes_as_printed() {
 
 proptest! {
     #[test]
-    fn what_was_stored_comes_back(size in 0_u64..3_000_000, log in 16_u32..22, which in 0_usize..27, sec: i64, nsec in 0_u32..1_000_000_000) {
+    fn stored_values_round_trip(size in 0_u64..3_000_000, log in 16_u32..22, which in 0_usize..27, sec: i64, nsec in 0_u32..1_000_000_000) {
         let mut stored = value(size, 1 << log, &Algorithm::ALL[which..]);
         stored.mtime = Moment { sec, nsec };
         prop_assert_eq!(Stored::decode(&stored.encode()), Ok(stored));
     }
 
     #[test]
-    fn no_bytes_make_the_readers_fall(bytes in proptest::collection::vec(any::<u8>(), 0..200), head: bool) {
+    fn arbitrary_bytes_never_panic_the_readers(bytes in proptest::collection::vec(any::<u8>(), 0..200), head: bool) {
         let bytes = if head { sealed([&b"haulsums\x01"[..], &bytes].concat()) } else { bytes };
         if let Ok(stored) = Stored::decode(&bytes) {
             prop_assert!(stored.encode().len() <= bytes.len());

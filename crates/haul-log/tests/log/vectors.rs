@@ -41,7 +41,7 @@ fn example() -> Vec<(Job, Vec<Record>)> {
 }
 
 #[test]
-fn the_example_is_written_and_read_as_ever() {
+fn example_waybill_is_written_and_read_unchanged() {
     let (bytes, expected) = write(&example());
     let text = String::from_utf8(bytes).unwrap();
     for (ours, theirs) in text.lines().zip(EXAMPLE.lines()) {
@@ -52,7 +52,7 @@ fn the_example_is_written_and_read_as_ever() {
 }
 
 #[test]
-fn the_description_shows_the_example() {
+fn documentation_contains_the_example() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats/waybill.md");
     let description = std::fs::read_to_string(path).unwrap();
     assert!(
@@ -70,5 +70,5 @@ fn appending_needs_a_closed_waybill() {
     assert!(Tail::of(b"").is_err() && Tail::of(b"\n\n").is_err() && Tail::of(b"some\ntext\n").is_err());
     let hurt = EXAMPLE.replace("entries=1", "entries=3");
     assert_ne!(hurt, EXAMPLE);
-    assert_eq!(Tail::of(hurt.as_bytes()).unwrap_err().to_string(), "its closing line is damaged");
+    assert_eq!(Tail::of(hurt.as_bytes()).unwrap_err().to_string(), "the closing line is damaged");
 }

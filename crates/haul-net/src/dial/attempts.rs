@@ -115,7 +115,7 @@ impl Drop for Attempt<'_> {
 }
 
 fn unanswered(within: Duration) -> io::Error {
-    let text = format!("the name could not be looked up within {} seconds", within.as_secs_f32());
+    let text = format!("name lookup timed out after {} seconds", within.as_secs_f32());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_nobody_answers_for_is_waited_for_so_long_and_no_longer() {
+    fn unanswered_name_lookup_times_out() {
         let all = Attempts::default();
         let (never, silence) = channel::<()>();
         let error = all.look_up(Duration::from_millis(20), move || {
@@ -132,7 +132,7 @@ mod tests {
             Ok(Vec::new())
         });
         let error = error.expect_err("no answer");
-        assert_eq!(error.to_string(), "the name could not be looked up within 0.02 seconds");
+        assert_eq!(error.to_string(), "name lookup timed out after 0.02 seconds");
         assert!(all.state().looking_up.is_empty());
         drop(never);
         let address = SocketAddr::from(([10, 0, 0, 7], 1));
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_waits_for_no_name() {
+    fn giving_up_cancels_the_name_lookup() {
         let all = Attempts::default();
         let (never, silence) = channel::<()>();
         let (asked, is_asked) = channel();
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 all.look_up(Duration::from_secs(600), move || {
-                    asked.send(()).expect("somebody waits to hear it");
+                    asked.send(()).expect("the test waits for it");
                     let _ = silence.recv();
                     Ok(Vec::new())
                 })
@@ -158,7 +158,7 @@ mod tests {
             let error = waiting.join().expect("no panic").expect_err("given up");
             assert_eq!(error.raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
         });
-        assert!(all.look_up(Duration::from_secs(600), || unreachable!("nobody asks")).is_err());
+        assert!(all.look_up(Duration::from_secs(600), || unreachable!("no lookup runs")).is_err());
         drop(never);
     }
 }

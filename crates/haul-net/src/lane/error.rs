@@ -9,31 +9,31 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
     /// The peer closed the lane cleanly, but more bytes were expected.
-    #[error("the other end finished the lane where more was expected")]
+    #[error("the peer closed the connection early")]
     Ended,
     /// The peer closed the lane cleanly within a message.
-    #[error("the other end finished the lane {missing} bytes before the end of a message")]
+    #[error("the peer closed the connection {missing} bytes before the end of a message")]
     EndedInside {
         /// Number of missing bytes.
         missing: usize,
     },
     /// The connection ended without the closing alert of TLS: the peer died, or an attacker
     /// truncated the data.
-    #[error("the connection was cut off: it ended without TLS's mark of the end")]
+    #[error("connection truncated: it ended without the closing alert of TLS")]
     Truncated,
     /// Bytes arrived where the end was expected.
-    #[error("the other end sent more where it should have finished the lane")]
+    #[error("the peer sent data after the expected end of the connection")]
     Unexpected,
     /// No byte moved until the timeout.
-    #[error("nothing moved for {:.1} s while {doing}", after.as_secs_f64())]
+    #[error("timeout: no data for {:.1} s while {doing}", after.as_secs_f64())]
     Stalled {
         /// Direction of the wait.
-        doing: Doing,
+        doing: Operation,
         /// Duration of the wait.
         after: Duration,
     },
     /// This end aborted the lane.
-    #[error("the lane was given up by this end")]
+    #[error("connection aborted by this host")]
     Aborted,
     /// The received data is not TLS of this connection: damaged or forged in transit, or refused by
     /// the peer.
@@ -43,7 +43,7 @@ pub enum LaneError {
     #[error("{doing} failed: {source}")]
     Io {
         /// Direction of the failed call.
-        doing: Doing,
+        doing: Operation,
         /// Error of the system.
         source: io::Error,
     },
@@ -51,24 +51,24 @@ pub enum LaneError {
 
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Operation {
     /// Reads bytes of the peer.
     Reading,
     /// Writes bytes for the peer.
     Writing,
 }
 
-impl Doing {
+impl Operation {
     pub(crate) fn failed(self, source: io::Error) -> LaneError {
         LaneError::Io { doing: self, source }
     }
 }
 
-impl fmt::Display for Doing {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Reading => "reading from the other end",
-            Self::Writing => "writing to the other end",
+            Self::Reading => "reading from the peer",
+            Self::Writing => "writing to the peer",
         })
     }
 }

@@ -52,15 +52,15 @@ pub(crate) enum Part {
 }
 
 impl Meter {
-    pub(crate) fn came(&self, bytes: usize) {
+    pub(crate) fn count_received(&self, bytes: usize) {
         self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn left(&self, bytes: usize) {
+    pub(crate) fn count_sent(&self, bytes: usize) {
         self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn spent(&self, part: Part, time: Duration) {
+    pub(crate) fn add_time(&self, part: Part, time: Duration) {
         self.parts[part as usize].fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
@@ -68,7 +68,7 @@ impl Meter {
     pub(crate) fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let done = work();
-        self.spent(part, begin.elapsed());
+        self.add_time(part, begin.elapsed());
         done
     }
 

@@ -7,14 +7,14 @@ mod slices;
 mod wire;
 mod writer;
 
-pub use error::{Doing, LaneError};
+pub use error::{LaneError, Operation};
 pub use meter::LaneStats;
 pub use reader::LaneReader;
 pub use writer::LaneWriter;
 
 pub(crate) use meter::{Meter, Part};
 pub(crate) use slices::Slices;
-pub(crate) use wire::{Patience, Wire};
+pub(crate) use wire::{WaitTimeout, Wire};
 
 use crate::pace::Pacer;
 use crate::socket::{self, SocketFacts, SocketSettings};
@@ -65,13 +65,13 @@ pub(crate) struct Shared {
 }
 
 /// Resource that a lane holds on behalf of its owner, released when both halves are dropped.
-pub(crate) type Pass = Box<dyn std::any::Any + Send + Sync>;
+pub(crate) type Resource = Box<dyn std::any::Any + Send + Sync>;
 
 /// Owned by the two halves. When both are dropped the connection ends, even if a [`LaneControl`]
 /// still exists.
 pub(crate) struct Halves {
     pub(crate) shared: Arc<Shared>,
-    pass: OnceLock<Pass>,
+    resource: OnceLock<Resource>,
 }
 
 impl Drop for Halves {
@@ -103,7 +103,7 @@ impl Lane {
             peer: None,
             facts: SocketFacts::default(),
         };
-        Ok(Self::new(shared, None).proven(stall, None, None))
+        Ok(Self::new(shared, None).authenticated(stall, None, None))
     }
 
     /// Creates both ends of a lane within this process, for programs that send to themselves, and
@@ -123,14 +123,14 @@ impl Lane {
                 peer: None,
                 facts: SocketFacts::default(),
             };
-            Self::new(shared, None).proven(None, None, None)
+            Self::new(shared, None).authenticated(None, None, None)
         };
         Ok((lane(one), lane(two)))
     }
 
     /// Creates a lane over TCP whose peer is not authenticated yet. With `tls`, the TLS handshake
     /// is done.
-    pub(crate) fn unproven(
+    pub(crate) fn unauthenticated(
         wire: Wire,
         tls: Option<(Channel, Inlet)>,
         peer: SocketAddr,
@@ -148,22 +148,22 @@ impl Lane {
     }
 
     /// Requests socket options for the path, which the handshake has measured.
-    pub(crate) fn suit_path(&self, settings: &SocketSettings) {
+    pub(crate) fn tune_for_path(&self, settings: &SocketSettings) {
         let control = self.control();
         if let (Some(socket), Some(tcp)) = (control.0.wire.as_socket(), control.tcp()) {
-            socket::suit_path(socket, settings, tcp.shortest_round_trip);
+            socket::tune_for_path(socket, settings, tcp.shortest_round_trip);
         }
     }
 
     /// Returns the same lane, prepared for work after the peer is authenticated.
-    pub(crate) fn proven(
+    pub(crate) fn authenticated(
         mut self,
         stall: Option<Duration>,
         pacer: Option<Arc<Pacer>>,
-        pass: Option<Pass>,
+        resource: Option<Resource>,
     ) -> Self {
-        if let Some(pass) = pass {
-            self.reader.keep(pass);
+        if let Some(resource) = resource {
+            self.reader.keep(resource);
         }
         self.reader.begin();
         self.writer.set_pacer(pacer);
@@ -172,7 +172,7 @@ impl Lane {
     }
 
     fn new(shared: Shared, inlet: Option<Inlet>) -> Self {
-        let halves = Arc::new(Halves { shared: Arc::new(shared), pass: OnceLock::new() });
+        let halves = Arc::new(Halves { shared: Arc::new(shared), resource: OnceLock::new() });
         Self { reader: LaneReader::new(halves.clone(), inlet), writer: LaneWriter::new(halves) }
     }
 

@@ -1,6 +1,6 @@
 //! Reading half of a lane.
 
-use super::{Halves, LaneControl, LaneError, Part, Pass, Patience, Shared};
+use super::{Halves, LaneControl, LaneError, Part, Resource, Shared, WaitTimeout};
 use crate::tls::Inlet;
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const AHEAD_BYTES_AT_FIRST: usize = 1 << 10;
 pub struct LaneReader {
     halves: Arc<Halves>,
     source: Source,
-    patience: Patience,
+    timeout: WaitTimeout,
     ended: bool,
 }
 
@@ -38,7 +38,7 @@ struct Ahead {
 impl LaneReader {
     pub(super) fn new(halves: Arc<Halves>, inlet: Option<Inlet>) -> Self {
         let source = inlet.map_or_else(|| Source::Plain(Ahead::at_first()), Source::Tls);
-        Self { halves, source, patience: Patience::default(), ended: false }
+        Self { halves, source, timeout: WaitTimeout::default(), ended: false }
     }
 
     /// Reads some bytes, at least one. Returns 0 if the peer closed the lane cleanly, or if
@@ -52,14 +52,14 @@ impl LaneReader {
         }
         let shared = &*self.halves.shared;
         let read = match &mut self.source {
-            Source::Plain(ahead) => ahead.read(shared, buffer, self.patience)?,
+            Source::Plain(ahead) => ahead.read(shared, buffer, self.timeout)?,
             Source::Tls(inlet) => {
                 let channel = shared.channel.as_ref().expect("a lane with an inlet has a channel");
-                channel.read(inlet, &shared.wire, buffer, self.patience, &shared.meter)?
+                channel.read(inlet, &shared.wire, buffer, self.timeout, &shared.meter)?
             }
         };
         self.ended = read == 0;
-        shared.meter.came(read);
+        shared.meter.count_received(read);
         Ok(read)
     }
 
@@ -104,13 +104,13 @@ impl LaneReader {
 
     /// Sets the time to wait for a byte before [`LaneError::Stalled`]; `None` waits indefinitely.
     pub fn set_stall(&mut self, stall: Option<Duration>) {
-        self.patience = Patience { stall, deadline: None };
+        self.timeout = WaitTimeout { stall, deadline: None };
     }
 
     /// Sets a deadline for all waits together, even if bytes move; [`set_stall`](Self::set_stall)
     /// removes it.
     pub fn set_deadline(&mut self, deadline: Instant) {
-        self.patience = Patience::until(deadline);
+        self.timeout = WaitTimeout::until(deadline);
     }
 
     /// Prepares the lane for work once the peer is authenticated: resets the counters and enlarges
@@ -123,9 +123,9 @@ impl LaneReader {
         }
     }
 
-    /// Keeps `pass` until both halves are dropped.
-    pub(super) fn keep(&mut self, pass: Pass) {
-        assert!(self.halves.pass.set(pass).is_ok(), "a lane is proven once");
+    /// Keeps `resource` until both halves are dropped.
+    pub(super) fn keep(&mut self, resource: Resource) {
+        assert!(self.halves.resource.set(resource).is_ok(), "a lane is proven once");
     }
 
     /// Returns a handle that aborts the lane and reports its state from any thread.
@@ -139,16 +139,16 @@ impl Ahead {
         Self { bytes: Vec::new(), start: 0, end: 0, wanted: AHEAD_BYTES_AT_FIRST }
     }
 
-    fn read(&mut self, shared: &Shared, buffer: &mut [u8], patience: Patience) -> Result<usize, LaneError> {
+    fn read(&mut self, shared: &Shared, buffer: &mut [u8], timeout: WaitTimeout) -> Result<usize, LaneError> {
         if self.start == self.end {
             let wire = &shared.wire;
             if buffer.len() >= self.wanted {
-                return shared.meter.time(Part::WaitingIn, || wire.read(buffer, patience));
+                return shared.meter.time(Part::WaitingIn, || wire.read(buffer, timeout));
             }
             // Allocated at the first use, because many lanes only send.
             self.bytes.resize(self.wanted, 0);
             (self.start, self.end) = (0, 0);
-            self.end = shared.meter.time(Part::WaitingIn, || wire.read(&mut self.bytes, patience))?;
+            self.end = shared.meter.time(Part::WaitingIn, || wire.read(&mut self.bytes, timeout))?;
         }
         let taken = buffer.len().min(self.end - self.start);
         buffer[..taken].copy_from_slice(&self.bytes[self.start..self.start + taken]);

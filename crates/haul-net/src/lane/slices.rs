@@ -61,7 +61,7 @@ impl<'a> Slices<'a> {
             bytes -= left;
             (self.parts, self.done) = (rest, 0);
         }
-        assert!(bytes == 0, "no call takes more than it was given");
+        assert!(bytes == 0, "no call consumes more bytes than it was given");
     }
 
     fn skip_empty(&mut self) {

@@ -1,8 +1,8 @@
 //! Byte transport of a lane: a socket, or two pipes. Every call ends at its timeout, and another
 //! thread can cancel every wait.
 
-use super::error::{Doing, LaneError};
-use haul_sys::wait::LOOK_EVERY;
+use super::error::{LaneError, Operation};
+use haul_sys::wait::POLL_INTERVAL;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
@@ -44,7 +44,7 @@ struct Pipes {
 
 /// Timeout of a wait for a byte.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct WaitTimeout {
     /// Limit for each wait.
     pub(crate) stall: Option<Duration>,
     /// Limit for all waits together. Handshakes need it, because a peer could send them byte by
@@ -52,13 +52,13 @@ pub(crate) struct Patience {
     pub(crate) deadline: Option<Instant>,
 }
 
-impl Patience {
+impl WaitTimeout {
     pub(crate) fn until(deadline: Instant) -> Self {
         Self { stall: None, deadline: Some(deadline) }
     }
 
     /// Returns the timeout of the next wait; `None` waits indefinitely.
-    fn left(&self) -> Option<Duration> {
+    fn remaining(&self) -> Option<Duration> {
         let to_deadline = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
         [self.stall, to_deadline].into_iter().flatten().min()
     }
@@ -85,14 +85,14 @@ impl Wire {
     }
 
     /// Reads the available bytes, and waits for the first one. Returns 0 at the end.
-    pub(crate) fn read(&self, buffer: &mut [u8], patience: Patience) -> Result<usize, LaneError> {
+    pub(crate) fn read(&self, buffer: &mut [u8], timeout: WaitTimeout) -> Result<usize, LaneError> {
         loop {
             let read = match &self.ends {
                 Ends::Socket(socket) => {
                     recv(socket, &mut *buffer, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
                 }
                 Ends::Pipes(pipes) => {
-                    self.wait(pipes.input.as_fd(), Doing::Reading, patience)?;
+                    self.wait(pipes.input.as_fd(), Operation::Reading, timeout)?;
                     rustix::io::read(&pipes.input, &mut *buffer)
                 }
             };
@@ -100,23 +100,23 @@ impl Wire {
             match read {
                 Ok(bytes) => return Ok(bytes),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.until_ready(Doing::Reading, patience)?,
-                Err(errno) => return Err(Doing::Reading.failed(errno.into())),
+                Err(Errno::AGAIN) => self.until_ready(Operation::Reading, timeout)?,
+                Err(errno) => return Err(Operation::Reading.failed(errno.into())),
             }
         }
     }
 
     /// Writes some of `slices`, and waits until at least one byte is accepted.
-    pub(crate) fn write(&self, slices: &[IoSlice<'_>], patience: Patience) -> Result<usize, LaneError> {
+    pub(crate) fn write(&self, slices: &[IoSlice<'_>], timeout: WaitTimeout) -> Result<usize, LaneError> {
         loop {
             let written = self.try_write(slices);
             self.unless_aborted()?;
             match written {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.until_ready(Doing::Writing, patience)?;
+                    self.until_ready(Operation::Writing, timeout)?;
                 }
-                Err(error) => return Err(Doing::Writing.failed(error)),
+                Err(error) => return Err(Operation::Writing.failed(error)),
             }
         }
     }
@@ -143,25 +143,27 @@ impl Wire {
     }
 
     /// Waits until a read or a write would not block.
-    pub(crate) fn until_ready(&self, doing: Doing, patience: Patience) -> Result<(), LaneError> {
+    pub(crate) fn until_ready(&self, doing: Operation, timeout: WaitTimeout) -> Result<(), LaneError> {
         match &self.ends {
-            Ends::Socket(socket) => self.wait(socket.as_fd(), doing, patience),
-            Ends::Pipes(pipes) if doing == Doing::Reading => self.wait(pipes.input.as_fd(), doing, patience),
+            Ends::Socket(socket) => self.wait(socket.as_fd(), doing, timeout),
+            Ends::Pipes(pipes) if doing == Operation::Reading => {
+                self.wait(pipes.input.as_fd(), doing, timeout)
+            }
             Ends::Pipes(pipes) => match pipes.output().as_ref() {
-                Some(output) => self.wait(output.as_fd(), doing, patience),
+                Some(output) => self.wait(output.as_fd(), doing, timeout),
                 None => Err(doing.failed(Errno::PIPE.into())),
             },
         }
     }
 
     /// Waits until `fd` is ready. Fails if the lane is aborted meanwhile.
-    fn wait(&self, fd: BorrowedFd<'_>, doing: Doing, patience: Patience) -> Result<(), LaneError> {
-        let event = if doing == Doing::Reading { PollFlags::IN } else { PollFlags::OUT };
+    fn wait(&self, fd: BorrowedFd<'_>, doing: Operation, timeout: WaitTimeout) -> Result<(), LaneError> {
+        let event = if doing == Operation::Reading { PollFlags::IN } else { PollFlags::OUT };
         let begin = Instant::now();
         loop {
             self.unless_aborted()?;
-            let left = patience.left();
-            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            let remaining = timeout.remaining();
+            let timeout = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
             let mut fds = [PollFd::from_borrowed_fd(fd, event), PollFd::from_borrowed_fd(fd, event)];
             let watched = match &self.ends {
                 // A socket that is shut down becomes ready by itself.
@@ -184,7 +186,7 @@ impl Wire {
     pub(crate) fn finish(&self) -> Result<(), LaneError> {
         match &self.ends {
             Ends::Socket(socket) => {
-                shutdown(socket, Shutdown::Write).map_err(|errno| Doing::Writing.failed(errno.into()))
+                shutdown(socket, Shutdown::Write).map_err(|errno| Operation::Writing.failed(errno.into()))
             }
             Ends::Pipes(pipes) => {
                 drop(pipes.output().take());
@@ -205,15 +207,15 @@ impl Wire {
     }
 
     /// Sleeps for `time`, unless the lane is aborted.
-    pub(crate) fn rest(&self, time: Duration) -> Result<(), LaneError> {
+    pub(crate) fn sleep(&self, time: Duration) -> Result<(), LaneError> {
         let end = Instant::now() + time;
         loop {
             self.unless_aborted()?;
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(LOOK_EVERY));
+            std::thread::sleep(remaining.min(POLL_INTERVAL));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Writing half of a lane.
 
-use super::{Halves, LaneControl, LaneError, Part, Patience, Slices};
+use super::{Halves, LaneControl, LaneError, Part, Slices, WaitTimeout};
 use crate::pace::Pacer;
 use std::fmt;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ const PACED_PIECE_BYTES: usize = 64 << 10;
 /// Writing half of a lane. It buffers nothing: when a call returns, the kernel has all its bytes.
 pub struct LaneWriter {
     halves: Arc<Halves>,
-    patience: Patience,
+    timeout: WaitTimeout,
     pacer: Option<Arc<Pacer>>,
     finished: bool,
 }
 
 impl LaneWriter {
     pub(super) fn new(halves: Arc<Halves>) -> Self {
-        Self { halves, patience: Patience::default(), pacer: None, finished: false }
+        Self { halves, timeout: WaitTimeout::default(), pacer: None, finished: false }
     }
 
     /// Writes all of `bytes`.
@@ -40,14 +40,14 @@ impl LaneWriter {
     /// # Panics
     /// Panics after [`finish`](Self::finish).
     pub fn write_all_vectored(&mut self, parts: &[&[u8]]) -> Result<(), LaneError> {
-        assert!(!self.finished, "a finished lane takes no more");
+        assert!(!self.finished, "a finished lane accepts no data");
         let shared = &*self.halves.shared;
         let mut slices = Slices::new(parts);
         while !slices.is_empty() {
             let limit = match &self.pacer {
                 Some(pacer) => {
                     let piece = pacer.piece(slices.len().min(PACED_PIECE_BYTES));
-                    shared.meter.time(Part::Paced, || shared.wire.rest(pacer.take(piece)))?;
+                    shared.meter.time(Part::Paced, || shared.wire.sleep(pacer.take(piece)))?;
                     piece
                 }
                 None => usize::MAX,
@@ -56,13 +56,13 @@ impl LaneWriter {
             while left > 0 {
                 let taken = match &shared.channel {
                     Some(channel) => {
-                        channel.write(&shared.wire, &mut slices, left, self.patience, &shared.meter)?
+                        channel.write(&shared.wire, &mut slices, left, self.timeout, &shared.meter)?
                     }
                     None => shared.meter.time(Part::WaitingOut, || {
-                        slices.advance(left, |next| shared.wire.write(next, self.patience))
+                        slices.advance(left, |next| shared.wire.write(next, self.timeout))
                     })?,
                 };
-                shared.meter.left(taken);
+                shared.meter.count_sent(taken);
                 left -= taken;
             }
         }
@@ -80,7 +80,7 @@ impl LaneWriter {
         }
         let shared = &*self.halves.shared;
         if let Some(channel) = &shared.channel {
-            channel.finish(&shared.wire, self.patience)?;
+            channel.finish(&shared.wire, self.timeout)?;
         }
         shared.wire.finish()
     }
@@ -88,7 +88,7 @@ impl LaneWriter {
     /// Sets the time to wait for buffer space before [`LaneError::Stalled`]; `None` waits
     /// indefinitely.
     pub fn set_stall(&mut self, stall: Option<Duration>) {
-        self.patience = Patience { stall, deadline: None };
+        self.timeout = WaitTimeout { stall, deadline: None };
     }
 
     /// Limits the rate of all later writes to that of `pacer`; `None` removes the limit.
@@ -98,7 +98,7 @@ impl LaneWriter {
 
     /// Sets a deadline for all waits together, even if bytes move.
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
-        self.patience = Patience::until(deadline);
+        self.timeout = WaitTimeout::until(deadline);
     }
 
     /// Returns a handle that aborts the lane and reports its state from any thread.

@@ -1,11 +1,11 @@
 //! Admission of one unauthenticated connection, up to its lane or its refusal.
 
-use super::gate::Gate;
-use super::hall::{Admitted, Hall, Refusal};
-use super::{Crowd, DoorEvent, ListenSettings};
+use super::admission::Admission;
+use super::registry::{Admitted, Refusal, SessionRegistry};
+use super::{AdmissionLimit, ListenSettings, ListenerEvent};
 use crate::Encryption;
 use crate::hello::{BadHello, GreetingError, HELLO_BYTES, Hello, Verdict, encode_answer, exchange_nonces};
-use crate::lane::{Lane, LaneError, Patience, Wire};
+use crate::lane::{Lane, LaneError, WaitTimeout, Wire};
 use crate::secret::Binding;
 use crate::socket::accepted_facts;
 use crate::tls;
@@ -22,76 +22,76 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 << 10;
 
 /// State that is needed to accept any connection.
-pub(super) struct Door {
-    pub(super) hall: Arc<Hall>,
-    pub(super) gate: Arc<Gate>,
+pub(super) struct Acceptor {
+    pub(super) registry: Arc<SessionRegistry>,
+    pub(super) admission: Arc<Admission>,
     pub(super) tls: Option<Arc<ServerConfig>>,
     pub(super) settings: ListenSettings,
-    pub(super) on_event: Box<dyn Fn(&DoorEvent) + Send + Sync>,
+    pub(super) on_event: Box<dyn Fn(&ListenerEvent) + Send + Sync>,
 }
 
 /// Reason for not admitting a connection.
 #[derive(Debug, thiserror::Error)]
-enum Outside {
+enum Rejection {
     #[error("{0}")]
     Lane(#[from] LaneError),
     #[error("{0}")]
     Greeting(#[from] GreetingError),
-    #[error("the hello cannot be taken: {0}")]
+    #[error("invalid hello: {0}")]
     Hello(BadHello),
-    #[error("it speaks TLS, but not haul inside")]
+    #[error("TLS without the protocol of haul")]
     NotHaul,
     #[error("{0}")]
     Refused(Verdict),
 }
 
-impl Door {
+impl Acceptor {
     /// Handles one unauthenticated connection: it becomes a lane of a session, or an event with the
     /// reason.
     pub(super) fn receive(&self, stream: TcpStream, peer: SocketAddr) {
         let deadline = Instant::now() + self.settings.limits.handshake;
         match self.admit(stream, peer, deadline) {
             Ok(()) => {}
-            Err(Outside::Refused(verdict)) => self.tell(&DoorEvent::Refused { peer, verdict }),
-            Err(why) => self.tell(&DoorEvent::Failed { peer, why: why.to_string() }),
+            Err(Rejection::Refused(verdict)) => self.report(&ListenerEvent::Refused { peer, verdict }),
+            Err(why) => self.report(&ListenerEvent::Failed { peer, why: why.to_string() }),
         }
     }
 
-    pub(super) fn tell(&self, event: &DoorEvent) {
+    pub(super) fn report(&self, event: &ListenerEvent) {
         (self.on_event)(event);
     }
 
     /// Counts a connection that is closed without a handshake.
-    pub(super) fn crowded(&self, peer: SocketAddr, why: Crowd, now: Instant) {
-        if let Some(count) = self.gate.unheard(now) {
-            self.tell(&DoorEvent::Crowded { peer: peer.ip(), count, why });
+    pub(super) fn limit_reached(&self, peer: SocketAddr, why: AdmissionLimit, now: Instant) {
+        if let Some(count) = self.admission.count_refused(now) {
+            self.report(&ListenerEvent::LimitReached { peer: peer.ip(), count, why });
         }
     }
 
-    fn admit(&self, stream: TcpStream, peer: SocketAddr, deadline: Instant) -> Result<(), Outside> {
+    fn admit(&self, stream: TcpStream, peer: SocketAddr, deadline: Instant) -> Result<(), Rejection> {
         let (mut lane, binding) = self.begin(stream, peer, deadline)?;
         let mut bytes = [0; HELLO_BYTES];
         lane.read_exact(&mut bytes)?;
         let hello = match Hello::decode(&bytes) {
             Ok(hello) => hello,
             Err(BadHello::Version(_)) => return Err(refuse(lane, Verdict::OtherVersion, &bytes)),
-            Err(error) => return Err(Outside::Hello(error)),
+            Err(error) => return Err(Rejection::Hello(error)),
         };
         let encryption = if self.tls.is_some() { Encryption::Tls } else { Encryption::Plain };
         if hello.encryption != encryption {
             return Err(refuse(lane, Verdict::OtherEncryption, &bytes));
         }
-        match self.hall.judge(&hello, &bytes, &binding, peer.ip(), SystemTime::now()) {
+        match self.registry.check_hello(&hello, &bytes, &binding, peer.ip(), SystemTime::now()) {
             Ok(admitted) => self.welcome(lane, &hello, &bytes, &binding, peer, admitted),
             Err(Refusal { verdict, secret: Some(secret) }) => {
-                let lanes_max = self.hall.lanes_max();
+                let lanes_max = self.registry.lanes_max();
                 let answer = encode_answer(verdict, lanes_max, &bytes, Some((&secret, &binding)));
                 lane.write_all(&answer)?;
                 linger(lane);
-                Err(Outside::Refused(verdict))
+                Err(Rejection::Refused(verdict))
             }
             Err(Refusal { verdict, secret: None }) => {
-                self.gate.failed(peer.ip(), Instant::now());
+                self.admission.failed(peer.ip(), Instant::now());
                 let left = deadline.saturating_duration_since(Instant::now());
                 // The connection keeps its slot during the delay, which slows guessing even over
                 // many connections.
@@ -107,11 +107,11 @@ impl Door {
         stream: TcpStream,
         peer: SocketAddr,
         deadline: Instant,
-    ) -> Result<(Lane, Binding), Outside> {
+    ) -> Result<(Lane, Binding), Rejection> {
         let facts = accepted_facts(stream.as_fd(), &self.settings.socket);
         let wire = Wire::socket(stream.into());
         let Some(config) = &self.tls else {
-            let mut lane = Lane::unproven(wire, None, peer, facts, deadline);
+            let mut lane = Lane::unauthenticated(wire, None, peer, facts, deadline);
             return match exchange_nonces(&mut lane, false) {
                 Ok(binding) => Ok((lane, binding)),
                 Err(error @ GreetingError::NotPlain) => {
@@ -122,12 +122,12 @@ impl Door {
             };
         };
         let connection = ServerConnection::new(config.clone()).map_err(LaneError::Tls)?;
-        let (channel, inlet) = tls::handshake(connection.into(), &wire, Patience::until(deadline))?;
+        let (channel, inlet) = tls::handshake(connection.into(), &wire, WaitTimeout::until(deadline))?;
         if !channel.is_haul() {
-            return Err(Outside::NotHaul);
+            return Err(Rejection::NotHaul);
         }
         let binding = channel.binding()?;
-        Ok((Lane::unproven(wire, Some((channel, inlet)), peer, facts, deadline), binding))
+        Ok((Lane::unauthenticated(wire, Some((channel, inlet)), peer, facts, deadline), binding))
     }
 
     fn welcome(
@@ -138,27 +138,27 @@ impl Door {
         binding: &Binding,
         peer: SocketAddr,
         admitted: Admitted,
-    ) -> Result<(), Outside> {
-        let Admitted { seat, secret, role } = admitted;
+    ) -> Result<(), Rejection> {
+        let Admitted { slot, secret, role } = admitted;
         let proof = Some((&secret, binding));
-        lane.write_all(&encode_answer(Verdict::Welcome, self.hall.lanes_max(), bytes, proof))?;
-        let (key, session) = (seat.key(), seat.session());
-        lane.suit_path(&self.settings.socket);
-        let lane = lane.proven(self.settings.stall, self.settings.pacer.clone(), Some(Box::new(seat)));
-        if self.hall.bring(key, hello.lane, lane, role, peer) {
-            self.tell(&DoorEvent::Arrived { session, ticket: hello.ticket, peer });
+        lane.write_all(&encode_answer(Verdict::Welcome, self.registry.lanes_max(), bytes, proof))?;
+        let (key, session) = (slot.key(), slot.session());
+        lane.tune_for_path(&self.settings.socket);
+        let lane = lane.authenticated(self.settings.stall, self.settings.pacer.clone(), Some(Box::new(slot)));
+        if self.registry.deliver(key, hello.lane, lane, role, peer) {
+            self.report(&ListenerEvent::Arrived { session, ticket: hello.ticket, peer });
         }
         Ok(())
     }
 }
 
 /// Sends the reason for the refusal to an unauthenticated peer.
-fn refuse(mut lane: Lane, verdict: Verdict, hello: &[u8; HELLO_BYTES]) -> Outside {
+fn refuse(mut lane: Lane, verdict: Verdict, hello: &[u8; HELLO_BYTES]) -> Rejection {
     // The peer may have disconnected already; it is refused anyway.
     if lane.write_all(&encode_answer(verdict, 0, hello, None)).is_ok() {
         linger(lane);
     }
-    Outside::Refused(verdict)
+    Rejection::Refused(verdict)
 }
 
 /// Closes a lane so that its last bytes arrive.

@@ -1,23 +1,23 @@
 //! Server side of session setup: accepts connections, admits clients, and provides their sessions.
 
+mod admission;
 mod admit;
-mod gate;
-mod hall;
+mod registry;
 mod ticketed;
 
-pub use hall::Session;
+pub use registry::Session;
 pub use ticketed::TicketedError;
 
-use crate::book::TicketBook;
 use crate::hello::Verdict;
 use crate::pace::Pacer;
 use crate::secret::{NoRandomness, SessionId, TicketId};
 use crate::socket::{self, SocketError, SocketSettings};
+use crate::tickets::TicketTable;
 use crate::tls::{self, Identity};
-use admit::Door;
+use admission::Admission;
+use admit::Acceptor;
 use crossbeam_channel::Receiver;
-use gate::Gate;
-use hall::Hall;
+use registry::SessionRegistry;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use std::fmt;
@@ -29,16 +29,16 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Delay before the next accept after a persistent failure, such as a lack of descriptors.
-const REST_AFTER_FAILURE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Stack size of a thread that handles one unauthenticated connection. The largest frames of the
 /// handshake need a fifth of it.
-const DOOR_STACK_BYTES: usize = 512 << 10;
+const HANDSHAKE_STACK_BYTES: usize = 512 << 10;
 
 /// Accepts lanes until it is stopped or dropped, and provides the sessions that they form. An error
 /// of an unauthenticated peer ends only its own connection.
 pub struct Listener {
-    hall: Arc<Hall>,
+    registry: Arc<SessionRegistry>,
     sessions: Receiver<Session>,
     addresses: Vec<SocketAddr>,
     notes: Vec<String>,
@@ -64,9 +64,9 @@ pub struct ListenSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of unauthenticated connections.
-    pub strangers: usize,
+    pub unauthenticated: usize,
     /// The same for one peer: at least the number of lanes that one session opens concurrently.
-    pub strangers_per_peer: usize,
+    pub unauthenticated_per_peer: usize,
     /// Time limit for the handshake of an unauthenticated connection.
     pub handshake: Duration,
     /// Delay of the answer to a wrong proof. The connection keeps its slot meanwhile.
@@ -87,8 +87,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            strangers: 256,
-            strangers_per_peer: 64,
+            unauthenticated: 256,
+            unauthenticated_per_peer: 64,
             handshake: Duration::from_secs(10),
             wrong_delay: Duration::from_secs(1),
             failures: 5,
@@ -114,7 +114,7 @@ impl Default for ListenSettings {
 /// An event of the listener, for a log. Its text contains no secret and no character that a peer
 /// chose.
 #[derive(Debug)]
-pub enum DoorEvent {
+pub enum ListenerEvent {
     /// A session started.
     Arrived {
         /// ID of the session.
@@ -139,13 +139,13 @@ pub enum DoorEvent {
         why: String,
     },
     /// Connections were closed without a handshake. Reported at most once a second.
-    Crowded {
+    LimitReached {
         /// Peer of the last connection.
         peer: IpAddr,
         /// Number of connections since the last report.
         count: u64,
         /// Limit that was reached for the last connection.
-        why: Crowd,
+        why: AdmissionLimit,
     },
     /// A connection could not be accepted.
     AcceptFailed {
@@ -156,40 +156,40 @@ pub enum DoorEvent {
 
 /// Reason for closing a connection without a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crowd {
+pub enum AdmissionLimit {
     /// The maximum number of unauthenticated connections is reached.
-    Strangers,
+    Unauthenticated,
     /// The maximum number of unauthenticated connections of this peer is reached.
-    OfPeer,
+    UnauthenticatedOfPeer,
     /// This peer sent too many wrong proofs.
     WrongProofs,
     /// No thread could be started.
     NoThread,
 }
 
-impl fmt::Display for DoorEvent {
+impl fmt::Display for ListenerEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arrived { session, ticket, peer } => {
-                write!(f, "session {session} from {peer} by ticket {ticket}")
+                write!(f, "session {session} from {peer} with ticket {ticket}")
             }
             Self::Refused { peer, verdict } => write!(f, "refused {peer}: {verdict}"),
-            Self::Failed { peer, why } => write!(f, "no session with {peer}: {why}"),
-            Self::Crowded { peer, count, why } => {
-                write!(f, "closed {count} connections unheard, the last of {peer}: {why}")
+            Self::Failed { peer, why } => write!(f, "cannot open a session with {peer}: {why}"),
+            Self::LimitReached { peer, count, why } => {
+                write!(f, "closed {count} connections without an answer, the last from {peer}: {why}")
             }
-            Self::AcceptFailed { source } => write!(f, "a connection could not be accepted: {source}"),
+            Self::AcceptFailed { source } => write!(f, "cannot accept a connection: {source}"),
         }
     }
 }
 
-impl fmt::Display for Crowd {
+impl fmt::Display for AdmissionLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Strangers => "too many that have not proved themselves",
-            Self::OfPeer => "too many from there that have not proved themselves",
-            Self::WrongProofs => "too many wrong proofs from there",
-            Self::NoThread => "no thread could be started",
+            Self::Unauthenticated => "too many unauthenticated connections",
+            Self::UnauthenticatedOfPeer => "too many unauthenticated connections from this address",
+            Self::WrongProofs => "too many failed authentications from this address",
+            Self::NoThread => "cannot start a thread",
         })
     }
 }
@@ -198,7 +198,7 @@ impl fmt::Display for Crowd {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// One of the addresses cannot be used.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen on {address}: {source}")]
     Address {
         /// The address.
         address: SocketAddr,
@@ -206,7 +206,7 @@ pub enum ListenError {
         source: SocketError,
     },
     /// The certificate and the key cannot be used.
-    #[error("the certificate cannot be used: {0}")]
+    #[error("cannot use the certificate: {0}")]
     Identity(#[source] rustls::Error),
     /// A descriptor or a thread could not be created.
     #[error("cannot listen: {0}")]
@@ -217,7 +217,7 @@ pub enum ListenError {
 }
 
 impl Listener {
-    /// Listens at `addresses` for holders of the tickets in `book`. The connections are encrypted
+    /// Listens at `addresses` for holders of the tickets in `tickets`. The connections are encrypted
     /// under `identity`, or not encrypted if it is `None`. Several threads call `on_event`.
     ///
     /// # Errors
@@ -226,9 +226,9 @@ impl Listener {
     pub fn start(
         addresses: &[SocketAddr],
         identity: Option<&Identity>,
-        book: Arc<TicketBook>,
+        tickets: Arc<TicketTable>,
         settings: ListenSettings,
-        on_event: impl Fn(&DoorEvent) + Send + Sync + 'static,
+        on_event: impl Fn(&ListenerEvent) + Send + Sync + 'static,
     ) -> Result<Self, ListenError> {
         let tls = identity.map(tls::server_config).transpose().map_err(ListenError::Identity)?;
         let (mut sockets, mut notes) = (Vec::new(), Vec::new());
@@ -241,15 +241,21 @@ impl Listener {
         let local = sockets.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
         let stop =
             Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?);
-        let (hall, sessions) = Hall::new(book, settings.limits);
-        let gate = Arc::new(Gate::new(settings.limits));
-        let door = Arc::new(Door { hall: hall.clone(), gate, tls, settings, on_event: Box::new(on_event) });
+        let (registry, sessions) = SessionRegistry::new(tickets, settings.limits);
+        let admission = Arc::new(Admission::new(settings.limits));
+        let acceptor = Arc::new(Acceptor {
+            registry: registry.clone(),
+            admission,
+            tls,
+            settings,
+            on_event: Box::new(on_event),
+        });
         let stopped = stop.clone();
         let accepting = thread::Builder::new()
             .name("haul-accept".into())
-            .spawn(move || accept(&door, &sockets, &stopped))?;
+            .spawn(move || accept(&acceptor, &sockets, &stopped))?;
         let accepting = Mutex::new(Some(accepting));
-        Ok(Self { hall, sessions, addresses: local, notes, stop, accepting })
+        Ok(Self { registry, sessions, addresses: local, notes, stop, accepting })
     }
 
     /// Returns the addresses of the listener, with the ports that the system chose.
@@ -278,7 +284,7 @@ impl Listener {
     /// admitted. Threads that wait for a session return. Started sessions continue. A second call
     /// does nothing.
     pub fn stop(&self) {
-        self.hall.close();
+        self.registry.close();
         // Fails only if 2^64 - 1 wake-ups are pending already.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -302,7 +308,7 @@ impl fmt::Debug for Listener {
 }
 
 /// Accepts connections until `stop` is readable.
-fn accept(door: &Arc<Door>, sockets: &[TcpListener], stop: &OwnedFd) {
+fn accept(acceptor: &Arc<Acceptor>, sockets: &[TcpListener], stop: &OwnedFd) {
     loop {
         let mut fds: Vec<PollFd<'_>> =
             sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
@@ -311,8 +317,8 @@ fn accept(door: &Arc<Door>, sockets: &[TcpListener], stop: &OwnedFd) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(errno) => {
-                door.tell(&DoorEvent::AcceptFailed { source: errno.into() });
-                thread::sleep(REST_AFTER_FAILURE);
+                acceptor.report(&ListenerEvent::AcceptFailed { source: errno.into() });
+                thread::sleep(ACCEPT_RETRY_DELAY);
                 continue;
             }
         }
@@ -321,21 +327,21 @@ fn accept(door: &Arc<Door>, sockets: &[TcpListener], stop: &OwnedFd) {
         }
         for (socket, fd) in sockets.iter().zip(&fds) {
             if !fd.revents().is_empty() {
-                accept_one(door, socket);
+                accept_one(acceptor, socket);
             }
         }
     }
 }
 
-fn accept_one(door: &Arc<Door>, socket: &TcpListener) {
+fn accept_one(acceptor: &Arc<Acceptor>, socket: &TcpListener) {
     match socket.accept() {
-        Ok((stream, peer)) => receive(door, stream, peer),
+        Ok((stream, peer)) => receive(acceptor, stream, peer),
         Err(error) => match error.kind() {
             // The peer disconnected before it was accepted.
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
             _ => {
-                door.tell(&DoorEvent::AcceptFailed { source: error });
-                thread::sleep(REST_AFTER_FAILURE);
+                acceptor.report(&ListenerEvent::AcceptFailed { source: error });
+                thread::sleep(ACCEPT_RETRY_DELAY);
             }
         },
     }
@@ -343,19 +349,19 @@ fn accept_one(door: &Arc<Door>, socket: &TcpListener) {
 
 /// Starts a thread for an unauthenticated connection if a slot is free; otherwise closes the
 /// connection.
-fn receive(door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
+fn receive(acceptor: &Arc<Acceptor>, stream: TcpStream, peer: SocketAddr) {
     let now = Instant::now();
-    let place = match door.gate.enter(peer.ip(), now) {
-        Ok(place) => place,
-        Err(why) => return door.crowded(peer, why, now),
+    let slot = match acceptor.admission.reserve(peer.ip(), now) {
+        Ok(slot) => slot,
+        Err(why) => return acceptor.limit_reached(peer, why, now),
     };
-    let inside = door.clone();
+    let inside = acceptor.clone();
     let spawned =
-        thread::Builder::new().name("haul-door".into()).stack_size(DOOR_STACK_BYTES).spawn(move || {
+        thread::Builder::new().name("haul-door".into()).stack_size(HANDSHAKE_STACK_BYTES).spawn(move || {
             inside.receive(stream, peer);
-            drop(place);
+            drop(slot);
         });
     if spawned.is_err() {
-        door.crowded(peer, Crowd::NoThread, now);
+        acceptor.limit_reached(peer, AdmissionLimit::NoThread, now);
     }
 }

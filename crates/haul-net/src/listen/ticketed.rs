@@ -1,8 +1,8 @@
 //! Simple server setup: a listener with an identity of its own, and one ticket.
 
 use super::{ListenError, ListenSettings, Listener};
-use crate::book::TicketBook;
 use crate::ticket::{Grant, IssueError, Ticket};
+use crate::tickets::TicketTable;
 use crate::tls::{Identity, IdentityError};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ impl Listener {
     /// Returns a [`TicketedError`] if the certificate, the listener or the ticket cannot be
     /// created.
     pub fn with_ticket(addresses: &[SocketAddr], grant: Grant) -> Result<(Listener, Ticket), TicketedError> {
-        let (identity, book) = (Identity::generate()?, Arc::new(TicketBook::default()));
+        let (identity, tickets) = (Identity::generate()?, Arc::new(TicketTable::default()));
         let settings = ListenSettings::default();
-        let listener = Listener::start(addresses, Some(&identity), Arc::clone(&book), settings, |_| {})?;
+        let listener = Listener::start(addresses, Some(&identity), Arc::clone(&tickets), settings, |_| {})?;
         let at = listener.local_addresses().iter().map(|&address| address.into()).collect();
         let ticket = Ticket::issue(grant, at, Some(identity.fingerprint()))?;
-        book.insert(ticket.clone());
+        tickets.insert(ticket.clone());
         Ok((listener, ticket))
     }
 }

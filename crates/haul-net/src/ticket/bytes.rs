@@ -87,14 +87,14 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Ticket, TicketError> {
         _ => {
             let seconds = Duration::from_secs(u64::from_le_bytes(rest.take()?));
             let end = SystemTime::UNIX_EPOCH.checked_add(seconds);
-            Some(end.ok_or(TicketError::Unknown("an end beyond all dates"))?)
+            Some(end.ok_or(TicketError::Unknown("an expiry date out of range"))?)
         }
     };
     let role = match (flags & READ != 0, flags & WRITE != 0) {
         (true, true) => Role::Both,
         (true, false) => Role::Read,
         (false, true) => Role::Write,
-        (false, false) => return Err(TicketError::Unknown("a ticket for nothing")),
+        (false, false) => return Err(TicketError::Unknown("a ticket without rights")),
     };
     let uses = if flags & ONCE != 0 { Uses::Once } else { Uses::Lasting };
     let count = usize::from(rest.take::<1>()?[0]);

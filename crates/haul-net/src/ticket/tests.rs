@@ -49,7 +49,7 @@ fn tickets() -> impl Strategy<Value = Ticket> {
 }
 
 #[test]
-fn a_ticket_is_one_short_word() {
+fn ticket_line_is_short_lowercase_alphanumeric() {
     let line = sample().to_line();
     assert!(line.starts_with("haul1") && line.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()));
     assert!(line.len() < 140, "{} characters", line.len());
@@ -57,20 +57,20 @@ fn a_ticket_is_one_short_word() {
 
 /// Compares the ticket with the example in docs/formats/meeting.md.
 #[test]
-fn the_documented_ticket_is_this_one() {
+fn sample_ticket_matches_the_documentation() {
     let document = include_str!("../../../../docs/formats/meeting.md");
     assert!(document.contains(&format!("\n{}\n", *sample().to_line())), "{}", *sample().to_line());
 }
 
 #[test]
-fn copying_may_break_lines_and_change_case() {
+fn parsing_ignores_line_breaks_and_case() {
     let line = sample().to_line();
     let (head, tail) = line.split_at(40);
     assert_eq!(Ticket::parse(&format!("  {head}\r\n\t{}\n", tail.to_uppercase())), Ok(sample()));
 }
 
 #[test]
-fn each_slip_is_told_by_its_kind() {
+fn each_malformed_ticket_has_its_own_error() {
     let line = sample().to_line();
     assert_eq!(Ticket::parse("hello"), Err(TicketError::NoTicket));
     assert_eq!(Ticket::parse(""), Err(TicketError::NoTicket));
@@ -83,7 +83,7 @@ fn each_slip_is_told_by_its_kind() {
 }
 
 #[test]
-fn what_is_printed_of_a_ticket_has_no_secret() {
+fn debug_output_of_a_ticket_hides_the_secret() {
     let printed = format!("{:?}", sample());
     assert!(
         printed.contains("Secret(..)") && !printed.contains("5a5a") && !printed.contains("90, 90"),
@@ -92,7 +92,7 @@ fn what_is_printed_of_a_ticket_has_no_secret() {
 }
 
 #[test]
-fn whole_tickets_that_say_the_unknown_are_told_apart_from_damaged_ones() {
+fn unknown_ticket_contents_are_distinguished_from_damage() {
     let with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = bytes::encode(&sample()).to_vec();
         bytes.truncate(bytes.len() - 4);
@@ -103,15 +103,18 @@ fn whole_tickets_that_say_the_unknown_are_told_apart_from_damaged_ones() {
     };
     assert_eq!(with(&|_| ()), Ok(sample()));
     assert_eq!(with(&|bytes| bytes[0] |= 0x80), Err(TicketError::Unknown("a flag")));
-    assert_eq!(with(&|bytes| bytes[0] &= !6), Err(TicketError::Unknown("a ticket for nothing")));
+    assert_eq!(with(&|bytes| bytes[0] &= !6), Err(TicketError::Unknown("a ticket without rights")));
     assert_eq!(with(&|bytes| bytes.push(0)), Err(TicketError::Unknown("bytes after its end")));
     assert_eq!(with(&|bytes| bytes[66] = 5), Err(TicketError::Unknown("a kind of address")));
     assert_eq!(with(&|bytes| bytes[65] = 9), Err(TicketError::Unknown("its number of addresses")));
-    assert_eq!(with(&|bytes| bytes[57..65].fill(0xff)), Err(TicketError::Unknown("an end beyond all dates")));
+    assert_eq!(
+        with(&|bytes| bytes[57..65].fill(0xff)),
+        Err(TicketError::Unknown("an expiry date out of range"))
+    );
 }
 
 #[test]
-fn a_ticket_needs_an_address() {
+fn ticket_with_zero_or_nine_addresses_is_refused() {
     let grant = sample().grant;
     assert_eq!(Ticket::issue(grant, vec![], None), Err(IssueError::Addresses(0)));
     let nine = vec![sample().addresses[0].clone(); 9];
@@ -120,14 +123,14 @@ fn a_ticket_needs_an_address() {
 
 proptest! {
     #[test]
-    fn every_ticket_comes_back(ticket in tickets()) {
+    fn tickets_round_trip(ticket in tickets()) {
         let line = ticket.to_line();
         prop_assert!(line.len() <= TEXT_MAX);
         prop_assert_eq!(Ticket::parse(&line), Ok(ticket));
     }
 
     #[test]
-    fn one_changed_character_is_found(ticket in tickets(), at in any::<prop::sample::Index>(), to in 0_usize..32) {
+    fn one_changed_character_is_detected(ticket in tickets(), at in any::<prop::sample::Index>(), to in 0_usize..32) {
         let line = ticket.to_line();
         let at = 5 + at.index(line.len() - 5);
         let other = char::from(b"abcdefghijklmnopqrstuvwxyz234567"[to]);
@@ -137,14 +140,14 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_ticket_or_an_error(text in "\\PC*") {
+    fn arbitrary_text_is_refused_as_a_ticket(text in "\\PC*") {
         let _ = Ticket::parse(&text);
         let line = format!("haul1{text}");
         prop_assert!(Ticket::parse(&line).is_err());
     }
 
     #[test]
-    fn any_bytes_under_a_right_sum_are_a_ticket_or_an_error(
+    fn bytes_with_a_valid_checksum_round_trip_or_are_refused(
         bytes in prop::collection::vec(any::<u8>(), 0..200)
     ) {
         let mut bytes = bytes;
@@ -156,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn base32_is_one_to_one(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+    fn base32_round_trips(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         let text = base32_encode(&bytes);
         prop_assert_eq!(base32_decode(&text, 1).map(|decoded| decoded.to_vec()), Ok(bytes));
     }

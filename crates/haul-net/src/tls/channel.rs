@@ -7,7 +7,7 @@
 //! It waits for buffer space without the lock.
 
 use super::{binding, cipher_name};
-use crate::lane::{Doing, LaneError, Meter, Part, Patience, Slices, Wire};
+use crate::lane::{LaneError, Meter, Operation, Part, Slices, WaitTimeout, Wire};
 use crate::secret::Binding;
 use rustls::Connection;
 use std::io::{self, IoSlice, Read, Write};
@@ -43,14 +43,14 @@ pub(crate) struct Inlet {
 enum Step {
     Plain(usize),
     Ended,
-    Hungry,
+    NeedsInput,
 }
 
-/// Performs the handshake until the deadline of `patience`.
+/// Performs the handshake until the deadline of `timeout`.
 pub(crate) fn handshake(
     mut connection: Connection,
     wire: &Wire,
-    patience: Patience,
+    timeout: WaitTimeout,
 ) -> Result<(Channel, Inlet), LaneError> {
     let mut inlet =
         Inlet { bytes: vec![0; INLET_BYTES_AT_FIRST], start: 0, end: 0, wanted: INLET_BYTES_AT_FIRST };
@@ -59,15 +59,15 @@ pub(crate) fn handshake(
             match connection.write_tls(&mut Outlet(wire)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wire.until_ready(Doing::Writing, patience)?;
+                    wire.until_ready(Operation::Writing, timeout)?;
                 }
-                Err(error) => return Err(Doing::Writing.failed(error)),
+                Err(error) => return Err(Operation::Writing.failed(error)),
             }
         }
         if !connection.is_handshaking() {
             break;
         }
-        if inlet.is_empty() && inlet.refill(wire, patience)? == 0 {
+        if inlet.is_empty() && inlet.refill(wire, timeout)? == 0 {
             return Err(LaneError::Truncated);
         }
         inlet.feed(&mut connection, wire)?;
@@ -99,16 +99,16 @@ impl Channel {
         inlet: &mut Inlet,
         wire: &Wire,
         buffer: &mut [u8],
-        patience: Patience,
+        timeout: WaitTimeout,
         meter: &Meter,
     ) -> Result<usize, LaneError> {
         loop {
             match meter.time(Part::Crypto, || self.decrypt(inlet, wire, buffer))? {
                 Step::Plain(bytes) => return Ok(bytes),
                 Step::Ended => return Ok(0),
-                Step::Hungry => {}
+                Step::NeedsInput => {}
             }
-            if meter.time(Part::WaitingIn, || inlet.refill(wire, patience))? == 0 {
+            if meter.time(Part::WaitingIn, || inlet.refill(wire, timeout))? == 0 {
                 return Err(LaneError::Truncated);
             }
         }
@@ -128,10 +128,10 @@ impl Channel {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(Doing::Reading.failed(error)),
+                Err(error) => return Err(Operation::Reading.failed(error)),
             }
             if inlet.is_empty() {
-                return Ok(if done > 0 { Step::Plain(done) } else { Step::Hungry });
+                return Ok(if done > 0 { Step::Plain(done) } else { Step::NeedsInput });
             }
             inlet.feed(&mut connection, wire)?;
         }
@@ -143,28 +143,28 @@ impl Channel {
         wire: &Wire,
         slices: &mut Slices<'_>,
         limit: usize,
-        patience: Patience,
+        timeout: WaitTimeout,
         meter: &Meter,
     ) -> Result<usize, LaneError> {
         let mut connection = self.lock();
         let begin = Instant::now();
         let taken = slices.advance(limit.min(PIECE_BYTES), |next| {
-            connection.writer().write_vectored(next).map_err(|error| Doing::Writing.failed(error))
+            connection.writer().write_vectored(next).map_err(|error| Operation::Writing.failed(error))
         })?;
-        meter.spent(Part::Crypto, begin.elapsed());
+        meter.add_time(Part::Crypto, begin.elapsed());
         // A connection that accepts nothing, although it has nothing left to send, has ended.
         if taken == 0 && !connection.wants_write() {
             return Err(LaneError::Aborted);
         }
-        meter.time(Part::WaitingOut, || self.flush(connection, wire, patience))?;
+        meter.time(Part::WaitingOut, || self.flush(connection, wire, timeout))?;
         Ok(taken)
     }
 
     /// Signals to the peer, under encryption, that no more bytes follow.
-    pub(crate) fn finish(&self, wire: &Wire, patience: Patience) -> Result<(), LaneError> {
+    pub(crate) fn finish(&self, wire: &Wire, timeout: WaitTimeout) -> Result<(), LaneError> {
         let mut connection = self.lock();
         connection.send_close_notify();
-        self.flush(connection, wire, patience)
+        self.flush(connection, wire, timeout)
     }
 
     /// Writes all encrypted bytes.
@@ -172,14 +172,14 @@ impl Channel {
         &'a self,
         mut connection: MutexGuard<'a, Connection>,
         wire: &Wire,
-        patience: Patience,
+        timeout: WaitTimeout,
     ) -> Result<(), LaneError> {
         loop {
             if write_ready(&mut connection, wire)? {
                 return Ok(());
             }
             drop(connection);
-            wire.until_ready(Doing::Writing, patience)?;
+            wire.until_ready(Operation::Writing, timeout)?;
             connection = self.lock();
         }
     }
@@ -195,7 +195,7 @@ fn write_ready(connection: &mut Connection, wire: &Wire) -> Result<bool, LaneErr
         match connection.write_tls(&mut Outlet(wire)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(Doing::Writing.failed(error)),
+            Err(error) => return Err(Operation::Writing.failed(error)),
         }
     }
     Ok(true)
@@ -213,20 +213,20 @@ impl Inlet {
 
     /// Takes encrypted bytes from the socket once all earlier ones are used. Returns 0 at the end
     /// of the connection.
-    fn refill(&mut self, wire: &Wire, patience: Patience) -> Result<usize, LaneError> {
-        assert!(self.is_empty(), "what is not decrypted yet is not overwritten");
+    fn refill(&mut self, wire: &Wire, timeout: WaitTimeout) -> Result<usize, LaneError> {
+        assert!(self.is_empty(), "bytes that are not decrypted yet are not overwritten");
         if self.bytes.len() != self.wanted {
             self.bytes = vec![0; self.wanted];
         }
         (self.start, self.end) = (0, 0);
-        self.end = wire.read(&mut self.bytes, patience)?;
+        self.end = wire.read(&mut self.bytes, timeout)?;
         Ok(self.end)
     }
 
     /// Passes a record, or the available part of one, to `connection` and processes it.
     fn feed(&mut self, connection: &mut Connection, wire: &Wire) -> Result<(), LaneError> {
         let mut rest = &self.bytes[self.start..self.end];
-        let taken = connection.read_tls(&mut rest).map_err(|error| Doing::Reading.failed(error))?;
+        let taken = connection.read_tls(&mut rest).map_err(|error| Operation::Reading.failed(error))?;
         self.start += taken;
         let owed = connection.wants_write();
         let processed = connection.process_new_packets();

@@ -110,11 +110,11 @@ impl fmt::Debug for Identity {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// The key or the certificate could not be created.
-    #[error("cannot make a certificate: {0}")]
+    #[error("cannot create a certificate: {0}")]
     NotMade(String),
     /// The stored data is damaged or belongs to two identities.
     #[error(
-        "the stored certificate and key do not belong together ({0}); remove both to have new ones made, and issue new tickets"
+        "the stored certificate and key do not match ({0}); remove both to create new ones, and issue new tickets"
     )]
     NotAPair(String),
 }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_key_is_refused() {
+    fn key_of_another_certificate_is_refused() {
         let (one, two) = (Identity::generate().expect("one"), Identity::generate().expect("two"));
         let key = Zeroizing::new(two.key_der().to_vec());
         let mixed = Identity::from_stored(one.certificate_der().to_vec(), key);

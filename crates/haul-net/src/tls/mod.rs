@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_processor_decides_which_cipher_comes_first() {
+    fn preferred_cipher_depends_on_cpu_support() {
         let first = |fast| cipher_suites(fast)[0].suite();
         assert_eq!(first(true), CipherSuite::TLS13_AES_128_GCM_SHA256);
         assert_eq!(first(false), CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);

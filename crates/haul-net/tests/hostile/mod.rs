@@ -1,8 +1,8 @@
 //! Tests of hostile peers and of networks that damage data.
 
 use crate::world::{LONG, Numbers, World, dialer, refusal};
-use haul_lab::line::{Ill, Line, Way};
-use haul_lab::{PATIENCE, wait_until};
+use haul_lab::fault_proxy::{Direction, FaultKind, FaultProxy};
+use haul_lab::{TEST_TIMEOUT, wait_until};
 use haul_net::{DialError, Encryption, Grant, LaneError, Limits, Role, Ticket, Uses, Verdict};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,7 +12,12 @@ use std::time::Duration;
 /// Returns limits that a test can reach. Their deadline is short for honest clients too: see
 /// [`World::meets_at_last`].
 fn tight() -> Limits {
-    Limits { strangers: 8, strangers_per_peer: 8, handshake: Duration::from_millis(400), ..Limits::default() }
+    Limits {
+        unauthenticated: 8,
+        unauthenticated_per_peer: 8,
+        handshake: Duration::from_millis(400),
+        ..Limits::default()
+    }
 }
 
 /// Returns the first TLS flight of haul's own client.
@@ -43,7 +48,7 @@ fn assert_closed(mut stream: TcpStream) {
 }
 
 #[test]
-fn handshakes_cut_anywhere_end_only_themselves() {
+fn truncated_handshake_ends_only_its_connection() {
     let hello = client_hello();
     let world = World::new(Encryption::Tls);
     for cut in [0, 1, 4, 5, 6, 50, hello.len() - 1] {
@@ -51,13 +56,13 @@ fn handshakes_cut_anywhere_end_only_themselves() {
         stream.write_all(&hello[..cut]).expect("writes");
         stream.shutdown(Shutdown::Write).expect("finishes");
         assert_closed(stream);
-        world.said("no session");
+        world.said("cannot open a session");
     }
     world.meet(&world.ticket(Uses::Once));
 }
 
 #[test]
-fn garbage_ends_only_itself() {
+fn garbage_ends_only_its_connection() {
     for encryption in [Encryption::Tls, Encryption::Plain] {
         let world = World::new(encryption);
         let mut numbers = Numbers(5);
@@ -75,16 +80,17 @@ fn garbage_ends_only_itself() {
             let _ = stream.write_all(&bytes);
             let _ = stream.shutdown(Shutdown::Write);
             assert_closed(stream);
-            world.said("no session");
+            world.said("cannot open a session");
         }
         world.meet(&world.ticket(Uses::Once));
     }
 }
 
 #[test]
-fn a_slow_handshake_is_ended_in_time_and_its_place_is_free() {
+fn slow_handshake_times_out_and_frees_its_slot() {
     for encryption in [Encryption::Tls, Encryption::Plain] {
-        let world = World::with(encryption, Limits { strangers: 1, strangers_per_peer: 1, ..tight() });
+        let world =
+            World::with(encryption, Limits { unauthenticated: 1, unauthenticated_per_peer: 1, ..tight() });
         let hello = if encryption == Encryption::Tls { client_hello() } else { b"HAULPLN1".repeat(30) };
         let mut stream = TcpStream::connect(world.address()).expect("connects");
         // With one byte at a time the connection is never silent; the deadline covers the whole
@@ -99,34 +105,34 @@ fn a_slow_handshake_is_ended_in_time_and_its_place_is_free() {
         }
         assert!(sent < hello.len(), "the server waited for all of it");
         assert_closed(stream);
-        world.said("nothing moved");
+        world.said("timeout: no data");
         world.meets_at_last();
     }
 }
 
 #[test]
-fn a_silent_client_after_the_handshake_is_ended_too() {
+fn silent_client_after_the_greeting_is_disconnected() {
     let world = World::with(Encryption::Plain, tight());
     let mut stream = TcpStream::connect(world.address()).expect("connects");
     stream.write_all(b"HAULPLN1").expect("writes");
     stream.write_all(&[9; 32]).expect("writes");
     assert_closed(stream);
-    world.said("nothing moved");
+    world.said("timeout: no data");
 }
 
 #[test]
-fn a_flood_of_strangers_is_bounded_and_passes() {
+fn unauthenticated_flood_is_bounded_and_service_continues() {
     // No deadline closes an unauthenticated connection within this test. Those above the limit are
     // closed because of the limit.
-    let limits = Limits { handshake: 10 * PATIENCE, ..tight() };
+    let limits = Limits { handshake: 10 * TEST_TIMEOUT, ..tight() };
     let world = World::with(Encryption::Tls, limits);
     let (_dialer, _session, mut near, mut far) = world.meets_at_last();
     let mut flood: Vec<_> =
         (0..100).map(|_| TcpStream::connect(world.address()).expect("the kernel takes it")).collect();
-    world.said("closed 1 connections unheard");
+    world.said("closed 1 connections without an answer");
     wait_until("all strangers above the limit are closed", || {
         flood.retain(is_open);
-        flood.len() <= limits.strangers
+        flood.len() <= limits.unauthenticated
     });
     assert!(!flood.is_empty(), "strangers within the limit have their time");
     // A running session is not affected.
@@ -144,15 +150,15 @@ fn is_open(stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn a_flipped_bit_on_the_way_is_found() {
+fn bit_flip_in_transit_is_detected() {
     for at in [0, 3, 17, 1000, 70_000] {
         let world = World::new(Encryption::Tls);
-        let line = Line::to(world.address(), Vec::new()).expect("a port");
+        let line = FaultProxy::to(world.address(), Vec::new()).expect("a port");
         let ticket = world.ticket(Uses::Once).with_addresses(vec![line.address().into()]).expect("one");
         let (_dialer, _session, mut near, mut far) = world.meet(&ticket);
         far.write_all(&[1; 10]).expect("writes");
         near.read_exact(&mut [0; 10]).expect("reads");
-        line.befall_ahead(Way::ToClient, at, Ill::Flip);
+        line.inject_ahead(Direction::ToClient, at, FaultKind::Flip);
         let sent: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
         let bytes = sent.clone();
         let sending = thread::spawn(move || drop(far.write_all(&bytes)));
@@ -172,15 +178,15 @@ fn a_flipped_bit_on_the_way_is_found() {
 }
 
 #[test]
-fn a_connection_cut_on_the_way_is_no_clean_end() {
+fn connection_cut_in_transit_is_reported_as_truncated() {
     for at in [0, 1, 5000] {
         let world = World::new(Encryption::Tls);
-        let line = Line::to(world.address(), Vec::new()).expect("a port");
+        let line = FaultProxy::to(world.address(), Vec::new()).expect("a port");
         let ticket = world.ticket(Uses::Once).with_addresses(vec![line.address().into()]).expect("one");
         let (_dialer, _session, mut near, mut far) = world.meet(&ticket);
         far.write_all(&[1; 10]).expect("writes");
         near.read_exact(&mut [0; 10]).expect("reads");
-        line.befall_ahead(Way::ToClient, at, Ill::End);
+        line.inject_ahead(Direction::ToClient, at, FaultKind::End);
         far.write_all(&[2; 100]).expect("writes");
         far.write_all(&[2; 10_000]).expect("writes");
         let mut got = 0;
@@ -197,16 +203,16 @@ fn a_connection_cut_on_the_way_is_no_clean_end() {
 }
 
 #[test]
-fn a_recorded_hello_is_of_no_use() {
+fn replayed_hello_is_refused() {
     let world = World::new(Encryption::Plain);
-    let line = Line::to(world.address(), Vec::new()).expect("a port");
+    let line = FaultProxy::to(world.address(), Vec::new()).expect("a port");
     let ticket = world.ticket(Uses::Lasting).with_addresses(vec![line.address().into()]).expect("one");
     drop(world.meet(&ticket));
-    let recorded = line.heard();
+    let recorded = line.bytes_to_server();
     assert_eq!(recorded.len(), 40 + 64, "a greeting and a hello");
     let mut stream = TcpStream::connect(world.address()).expect("connects");
     stream.write_all(&recorded).expect("writes");
-    world.said("not valid here");
+    world.said("invalid ticket");
     let mut said = Vec::new();
     stream.shutdown(Shutdown::Write).expect("finishes");
     stream.read_to_end(&mut said).expect("reads");
@@ -217,7 +223,7 @@ fn a_recorded_hello_is_of_no_use() {
 }
 
 #[test]
-fn a_server_that_does_not_know_the_secret_is_not_believed() {
+fn server_without_the_secret_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
     let address = listener.local_addr().expect("an address");
@@ -238,7 +244,7 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
 }
 
 #[test]
-fn other_versions_and_unknown_fields_are_told() {
+fn other_versions_and_unknown_fields_are_reported() {
     let world = World::new(Encryption::Plain);
     let hear = |hello: &[u8]| {
         let mut stream = TcpStream::connect(world.address()).expect("connects");
@@ -263,5 +269,5 @@ fn other_versions_and_unknown_fields_are_told() {
     world.said("its encryption is 9");
     hello[..4].copy_from_slice(b"HTTP");
     assert!(hear(&hello).is_empty());
-    world.said("does not begin as haul does");
+    world.said("it is not haul");
 }

@@ -41,7 +41,7 @@ fn receive(reader: &mut LaneReader, seed: u64) {
 }
 
 #[test]
-fn both_directions_run_at_full_speed_at_once() {
+fn both_directions_run_concurrently() {
     for kind in KINDS {
         let (near, far, _world) = lane(kind);
         assert_eq!(near.kind(), kind);
@@ -61,7 +61,7 @@ fn both_directions_run_at_full_speed_at_once() {
 }
 
 #[test]
-fn a_full_direction_does_not_stop_the_other() {
+fn full_direction_does_not_block_the_other() {
     for kind in KINDS {
         let (near, far, _world) = lane(kind);
         let (mut near_in, mut near_out) = near.split();
@@ -89,7 +89,7 @@ fn a_full_direction_does_not_stop_the_other() {
 }
 
 #[test]
-fn the_end_is_told_from_the_middle() {
+fn end_between_reads_and_inside_a_read_are_distinguished() {
     for kind in KINDS {
         let (mut near, mut far, _world) = lane(kind);
         near.write_all(b"12345").expect("writes");
@@ -133,7 +133,7 @@ fn the_last_bytes_of_a_one_way_lane_arrive() {
 }
 
 #[test]
-fn giving_up_wakes_whoever_waits() {
+fn abort_wakes_blocked_reader_and_writer() {
     for kind in KINDS {
         let (near, far, _world) = lane(kind);
         let control = near.control();
@@ -158,11 +158,11 @@ fn giving_up_wakes_whoever_waits() {
 }
 
 #[test]
-fn a_silent_peer_is_a_stall() {
+fn silent_peer_causes_a_stall_error() {
     for kind in KINDS {
         let (mut near, _far, _world) = lane(kind);
         near.set_stall(Some(Duration::from_millis(30)));
-        let error = near.read_exact(&mut [0]).expect_err("nobody writes");
+        let error = near.read_exact(&mut [0]).expect_err("no thread writes");
         assert!(matches!(error, LaneError::Stalled { .. }), "{error}");
         let error = loop {
             if let Err(error) = near.write_all(&[0; 1 << 16]) {
@@ -175,7 +175,7 @@ fn a_silent_peer_is_a_stall() {
 
 /// The peer sees that a lane was dropped even if a handle for its statistics still exists.
 #[test]
-fn a_dropped_lane_is_cut_off() {
+fn dropped_lane_ends_the_connection() {
     for kind in KINDS {
         let (mut near, mut far, _world) = lane(kind);
         near.write_all(b"x").expect("writes");
@@ -192,7 +192,7 @@ fn a_dropped_lane_is_cut_off() {
 }
 
 #[test]
-fn a_rate_is_held_by_waiting() {
+fn rate_is_kept_by_waiting() {
     let (near, mut far, _world) = lane(Kind::Tls);
     let (_reader, mut writer) = near.split();
     let begun = Instant::now();
@@ -211,7 +211,7 @@ fn a_rate_is_held_by_waiting() {
 }
 
 #[test]
-fn a_lane_that_waits_for_its_rate_can_be_given_up() {
+fn lane_waiting_for_its_rate_can_be_aborted() {
     let (near, _far) = Lane::pair().expect("a pair");
     let control = near.control();
     let (_reader, mut writer) = near.split();
@@ -226,7 +226,7 @@ fn a_lane_that_waits_for_its_rate_can_be_given_up() {
 }
 
 #[test]
-fn a_lane_over_tcp_tells_its_state() {
+fn tcp_lane_reports_its_state() {
     let (mut near, mut far, _world) = lane(Kind::Plain);
     near.write_all(&[1; 1000]).expect("writes");
     far.read_exact(&mut [0; 1000]).expect("reads");

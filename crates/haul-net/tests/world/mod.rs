@@ -1,8 +1,8 @@
 //! Fixture: a server and its clients in one process.
 
 use haul_net::{
-    DialError, DialSettings, Dialer, DoorEvent, Encryption, Grant, Identity, Kind, Lane, Limits,
-    ListenSettings, Listener, Role, Session, Ticket, TicketBook, Uses,
+    DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, Lane, Limits, ListenSettings,
+    Listener, ListenerEvent, Role, Session, Ticket, TicketTable, Uses,
 };
 use rustix::net::{self, AddressFamily, SocketType};
 use std::iter;
@@ -32,7 +32,7 @@ pub(crate) fn dead() -> (OwnedFd, SocketAddr) {
 /// A server and its events.
 pub(crate) struct World {
     pub(crate) listener: Listener,
-    pub(crate) book: Arc<TicketBook>,
+    pub(crate) tickets: Arc<TicketTable>,
     pub(crate) identity: Option<Identity>,
     events: Mutex<Receiver<String>>,
 }
@@ -48,14 +48,14 @@ impl World {
             Encryption::Tls => Some(Identity::generate().expect("a certificate")),
             Encryption::Plain => None,
         };
-        let book = Arc::new(TicketBook::default());
+        let tickets = Arc::new(TicketTable::default());
         let (tell, events) = channel();
         let settings = ListenSettings { limits, stall: Some(LONG), ..ListenSettings::default() };
         let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let on_event = move |event: &DoorEvent| drop(tell.send(event.to_string()));
-        let listener = Listener::start(&[anywhere], identity.as_ref(), book.clone(), settings, on_event);
+        let on_event = move |event: &ListenerEvent| drop(tell.send(event.to_string()));
+        let listener = Listener::start(&[anywhere], identity.as_ref(), tickets.clone(), settings, on_event);
         let listener = listener.expect("listens");
-        Self { listener, book, identity, events: Mutex::new(events) }
+        Self { listener, tickets, identity, events: Mutex::new(events) }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -69,7 +69,7 @@ impl World {
 
     pub(crate) fn ticket_until(&self, uses: Uses, expires: Option<SystemTime>) -> Ticket {
         let ticket = self.strange_ticket(uses, expires);
-        self.book.insert(ticket.clone());
+        self.tickets.insert(ticket.clone());
         ticket
     }
 

@@ -1,8 +1,8 @@
 //! Start of a session: CONNECT, its answer, and JOIN for additional lanes.
 
+use super::log_request::LogRequest;
 use super::options::{JobOptions, one_of};
 use super::rule::{self, NameRule};
-use super::wish::LogWish;
 use crate::fields::{Body, Fields, MANDATORY};
 use crate::limits::{LANES_MAX, OPERANDS_BYTES_MAX, OPERANDS_MAX};
 use crate::{Flaw, LaneId, PeerText, Reason, Why, limits};
@@ -119,7 +119,7 @@ pub struct Connect {
     /// Program and version, for logs.
     pub agent: PeerText,
     /// Only from a source: requested settings of the object log that the sink keeps.
-    pub log: Option<LogWish>,
+    pub log: Option<LogRequest>,
     /// Only from a sink: true if it ran this job before and may have some of the files. The source
     /// then asks for each file.
     pub resumes: bool,
@@ -175,7 +175,7 @@ impl Connect {
     ) -> Result<Accept, Reason> {
         let (lowest, highest) = self.versions;
         if lowest > limits::VERSION || highest < limits::VERSION {
-            let text = format!("asked for {lowest} to {highest}, this side speaks {}", limits::VERSION);
+            let text = format!("the peer supports {lowest} to {highest}, this side {}", limits::VERSION);
             return Err(Reason::new(Why::Version, &text));
         }
         let missing = self.needs.0 & !can.0;
@@ -221,8 +221,8 @@ impl Connect {
         for operand in &self.operands {
             body.bytes(operand);
         }
-        if let Some(wish) = &self.log {
-            body.optional(LOG, |body| wish.encode(body));
+        if let Some(log_request) = &self.log {
+            body.optional(LOG, |body| log_request.encode(body));
         }
         encode_resumes(self.resumes, body);
         if !self.rules.is_empty() {
@@ -246,7 +246,7 @@ impl Connect {
         let (mut log, mut resumes, mut rules) = (None, false, Vec::new());
         fields.tail(|tag, field| {
             match tag {
-                LOG => log = Some(LogWish::decode(field)?),
+                LOG => log = Some(LogRequest::decode(field)?),
                 RESUMES => resumes = true,
                 RULES => rules = rule::decode(field)?,
                 _ => return Ok(false),

@@ -150,7 +150,7 @@ pub enum Answer {
         have: Runs,
     },
     /// Everything, unless the source computes this digest for the complete file.
-    Unless(Digest),
+    UnlessDigest(Digest),
 }
 
 /// FILE_CLOSE: the source has finished a file.
@@ -176,7 +176,7 @@ pub enum Close {
         /// Digest of the complete file, if the source knows it.
         root: Option<Digest>,
     },
-    /// The digest of the file is the one in [`Answer::Unless`].
+    /// The digest of the file is the one in [`Answer::UnlessDigest`].
     Same,
     /// The source cannot provide the file: it is unreadable, has vanished, or changed during the
     /// read.
@@ -200,7 +200,7 @@ pub enum Outcome {
     /// The existing file is the same by the rule of the job, and was left unchanged.
     Same,
     /// The file would be sent; nothing was done ([`super::JobOptions::dry_run`]).
-    Would,
+    DryRun,
     /// The file failed. The existing file is unchanged, unless the job writes in place.
     Failed(Reason),
 }
@@ -444,7 +444,7 @@ impl FileId {
                     body.optional(HAVE, |body| body.runs(have));
                 }
             }
-            Answer::Unless(digest) => {
+            Answer::UnlessDigest(digest) => {
                 body.u8(2);
                 body.digest(digest);
             }
@@ -457,7 +457,7 @@ impl FileId {
         let mut answer = match fields.u8("answer")? {
             0 => Answer::Take { have: fields.runs("objects")? },
             1 => Answer::Differing { have: Runs::default() },
-            2 => Answer::Unless(fields.digest("digest")?),
+            2 => Answer::UnlessDigest(fields.digest("digest")?),
             _ => return Err(Flaw::Value("answer")),
         };
         fields.tail(|tag, field| match &mut answer {
@@ -516,7 +516,7 @@ impl FileDone {
                 body.level(*level);
             }
             Outcome::Same => body.u8(1),
-            Outcome::Would => body.u8(2),
+            Outcome::DryRun => body.u8(2),
             Outcome::Failed(reason) => {
                 body.u8(3);
                 reason.encode(body);
@@ -529,7 +529,7 @@ impl FileDone {
         let outcome = match fields.u8("outcome")? {
             0 => Outcome::Done(fields.level("level")?),
             1 => Outcome::Same,
-            2 => Outcome::Would,
+            2 => Outcome::DryRun,
             3 => Outcome::Failed(Reason::decode(fields)?),
             _ => return Err(Flaw::Value("outcome")),
         };

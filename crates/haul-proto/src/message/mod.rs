@@ -4,22 +4,22 @@
 mod block;
 mod connect;
 mod file;
+mod log_request;
 mod operands;
 mod options;
 mod rule;
 mod session;
 mod times;
-mod wish;
 
 pub use block::{BlockDigest, BlockReject, BlockSync, Encoding, NewBlock, ObjectDigests, Stated};
 pub use connect::{Accept, Connect, Features, Join, Role, SESSION_TOKEN_BYTES, Window};
 pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Principal, Xattr};
+pub use log_request::LogRequest;
 pub use operands::{OperandList, Operands, check_list};
 pub use options::{Compression, JobOptions, Keep, Unit, Update, Verify};
 pub use rule::NameRule;
 pub use session::{Bye, Delete, List, Summary, Unread, WalkEnd};
 pub use times::{LaneTimes, Times};
-pub use wish::LogWish;
 
 use crate::fields::{Body, Fields};
 use crate::{Flaw, Reason};
@@ -134,7 +134,7 @@ impl Message {
         NAMES[usize::from(self.kind())]
     }
 
-    pub(crate) fn may_be_passed_over(&self) -> bool {
+    pub(crate) fn is_ignorable(&self) -> bool {
         matches!(self, Message::KeepAlive | Message::Unread(_))
     }
 

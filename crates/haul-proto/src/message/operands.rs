@@ -36,7 +36,7 @@ impl Operands {
         let mut rest = Some(paths);
         std::iter::from_fn(move || {
             let left = rest.take()?;
-            let (now, later) = left.split_at(taken_at_once(left));
+            let (now, later) = left.split_at(paths_per_message(left));
             rest = (!later.is_empty()).then_some(later);
             Some(Operands { last: later.is_empty(), paths: now.to_vec() })
         })
@@ -82,7 +82,7 @@ impl OperandList {
     /// # Panics
     /// Panics if the list is complete already.
     pub fn take(&mut self, operands: Operands) -> Result<bool, Reason> {
-        assert!(!self.is_whole, "nothing is taken after the last");
+        assert!(!self.is_whole, "nothing is accepted after the last list");
         self.bytes += bytes_of(&operands.paths);
         self.is_whole = operands.last;
         self.paths.extend(operands.paths);
@@ -105,7 +105,8 @@ pub fn check_list(paths: usize, bytes: usize) -> Result<(), Reason> {
         [("paths", paths, OPERANDS_ALL_MAX), ("bytes of paths", bytes, OPERANDS_ALL_BYTES_MAX)]
     {
         if len > most {
-            let text = format!("a job names at most {most} {what}; ask for directories, or in several jobs");
+            let text =
+                format!("a job can request at most {most} {what}; request directories, or use several jobs");
             return Err(Reason::new(Why::TooLarge, &text));
         }
     }
@@ -117,7 +118,7 @@ fn bytes_of(paths: &[Box<[u8]>]) -> usize {
 }
 
 /// Returns the number of these paths that one message holds; at least one if there is any.
-fn taken_at_once(paths: &[Box<[u8]>]) -> usize {
+fn paths_per_message(paths: &[Box<[u8]>]) -> usize {
     let mut bytes = 0;
     let fitting = paths.iter().take(OPERANDS_PER_MESSAGE).take_while(|path| {
         bytes += path.len();

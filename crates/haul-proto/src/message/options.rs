@@ -192,7 +192,7 @@ impl JobOptions {
                 Some("sequential and file-pipeline verification compare whole files")
             }
             Verify::BlockPipeline if by_file => Some("block-pipeline verification compares objects"),
-            Verify::Reread | Verify::Hybrid if by_file => Some("what is read back is compared by objects"),
+            Verify::Reread | Verify::Hybrid if by_file => Some("verification by read-back compares objects"),
             Verify::None if self.settle == Level::Verified || self.settle == Level::Reread => {
                 Some("without verification nothing is verified or re-read")
             }

@@ -9,7 +9,7 @@ use crate::limits::{RULES_BYTES_MAX, RULES_MAX};
 pub struct NameRule {
     /// True if matching names are included. Otherwise they and everything beneath them are
     /// excluded.
-    pub takes: bool,
+    pub is_include: bool,
     /// Pattern in the syntax of gitignore. Not validated yet: the code that walks the tree reports
     /// invalid patterns.
     pub pattern: Box<[u8]>,
@@ -28,7 +28,7 @@ pub(super) fn check(rules: &[NameRule]) -> Result<(), Flaw> {
 pub(super) fn encode(rules: &[NameRule], body: &mut Body<'_>) {
     body.count(rules.len());
     for rule in rules {
-        body.u8(u8::from(rule.takes));
+        body.u8(u8::from(rule.is_include));
         body.bytes(&rule.pattern);
     }
 }
@@ -36,12 +36,12 @@ pub(super) fn encode(rules: &[NameRule], body: &mut Body<'_>) {
 pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Vec<NameRule>, Flaw> {
     let count = fields.count(RULES_MAX, "rules")?;
     let rule = |fields: &mut Fields<'_>| {
-        let takes = match fields.u8("rule")? {
+        let is_include = match fields.u8("rule")? {
             0 => false,
             1 => true,
             _ => return Err(Flaw::Value("rule")),
         };
-        Ok(NameRule { takes, pattern: fields.bytes(RULES_BYTES_MAX, "rule")? })
+        Ok(NameRule { is_include, pattern: fields.bytes(RULES_BYTES_MAX, "rule")? })
     };
     (0..count).map(|_| rule(fields)).collect()
 }

@@ -1,7 +1,7 @@
 //! Arrival of objects at the sink.
 
 use super::file::{Stage, Writing};
-use super::{Breach, Command, Receiving, Sink};
+use super::{Command, Receiving, Sink, Violation};
 use crate::{
     BlockDigest, BlockReject, Encoding, FileNumber, LaneId, Message, NewBlock, Reason, Runs, Stated, Unit,
     Verify, Why,
@@ -16,12 +16,12 @@ impl Sink {
         lane: LaneId,
         block: &NewBlock,
         out: &mut Vec<Command>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), Violation> {
         let receiving = self.lanes.get(&lane).and_then(|state| state.receiving);
         let receiving = match receiving {
             Some(going) if going.file == block.number && going.object == block.object => {
                 if going.at != block.range.start.0 || going.attempt != block.attempt {
-                    return Err("a block that does not follow the one before");
+                    return Err("a block that does not follow the previous one");
                 }
                 going
             }
@@ -54,7 +54,7 @@ impl Sink {
     }
 
     /// Handles the first block of an object and decides if the object is wanted.
-    fn begin_object(&mut self, block: &NewBlock, out: &mut Vec<Command>) -> Result<Receiving, Breach> {
+    fn begin_object(&mut self, block: &NewBlock, out: &mut Vec<Command>) -> Result<Receiving, Violation> {
         let unwanted = Receiving {
             file: block.number,
             attempt: block.attempt,
@@ -74,10 +74,10 @@ impl Sink {
             return Err("an object past the end of its file");
         };
         if object.range.start != block.range.start {
-            return Err("an object that does not begin at its beginning");
+            return Err("an object that does not start at its first byte");
         }
-        if block.encoding == Encoding::Same && file.digests_told <= block.object.0 {
-            return Err("an object called the same whose digest was not told");
+        if block.encoding == Encoding::Same && file.digests_sent <= block.object.0 {
+            return Err("an object reported as unchanged whose digest was not sent");
         }
         match file.stage {
             // The block arrived on a lane that the source has closed and this side has not.
@@ -95,24 +95,24 @@ impl Sink {
             return Ok(unwanted);
         }
         if block.encoding != Encoding::Same && file.samples.contains(index) {
-            self.restart(block.number, Reason::new(Why::Differs, "what an earlier run left"), out);
+            self.restart(block.number, Reason::new(Why::Differs, "data of an earlier run"), out);
             return Ok(unwanted);
         }
         if in_order && (file.done.first_gap(0) != index || !file.writing.is_empty()) {
             // A lane was lost, and another lane brings its objects, while the running hash is at
             // another offset.
-            self.restart(block.number, Reason::new(Why::LanesLost, "its objects came out of order"), out);
+            self.restart(block.number, Reason::new(Why::LanesLost, "its objects arrived out of order"), out);
             return Ok(unwanted);
         }
         if block.encoding != Encoding::Same {
-            let brought = file.brought.saturating_add(object.range.len()).min(file.may_bring);
-            let more = brought.saturating_sub(file.charged);
+            let transferred = file.transferred.saturating_add(object.range.len()).min(file.may_transfer);
+            let more = transferred.saturating_sub(file.charged);
             if self.quota.is_some_and(|quota| self.charged.saturating_add(more) > quota) {
                 self.fail(block.number, Why::Quota.into(), out);
                 return Ok(unwanted);
             }
             self.charged = self.charged.saturating_add(more);
-            (file.charged, file.brought) = (file.charged + more, brought);
+            (file.charged, file.transferred) = (file.charged + more, transferred);
         }
         file.writing.insert(index, Writing { again: false });
         Ok(Receiving { is_wanted: true, ..unwanted })
@@ -126,7 +126,7 @@ impl Sink {
         end: &BlockDigest,
         found: Option<Digest>,
         out: &mut Vec<Command>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), Violation> {
         if self.is_over() {
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl Sink {
             if file.done.contains(index) {
                 // The object was present before; the source may not know that.
                 let level = self.flight_level();
-                self.tell(end.number, level, index);
+                self.queue_report(end.number, level, index);
             }
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Sink {
             return Ok(());
         }
         if !whole {
-            return Err("an object that ends before its end");
+            return Err("an object that ends too early");
         }
         self.arrived(end, found, out)
     }
@@ -172,7 +172,7 @@ impl Sink {
         end: &BlockDigest,
         found: Option<Digest>,
         out: &mut Vec<Command>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), Violation> {
         let options = &self.settings.options;
         let (verify, algorithm) = (options.verify, options.algorithm);
         match (end.stated, verify) {
@@ -189,19 +189,19 @@ impl Sink {
                     return Err("a digest of another algorithm");
                 }
                 if found == Some(stated) {
-                    self.proved(end.number, end.object, Some(stated), out);
+                    self.object_verified(end.number, end.object, Some(stated), out);
                 } else {
                     self.reject(end.number, end.object, Why::Differs.into(), out);
                 }
             }
-            (_, _) if !self.compares_objects() => self.proved(end.number, end.object, None, out),
+            (_, _) if !self.compares_objects() => self.object_verified(end.number, end.object, None, out),
             _ => return Err("an object without its digest"),
         }
         Ok(())
     }
 
     /// Handles an object that equals what the source sent, as far as the job compares objects.
-    fn proved(
+    fn object_verified(
         &mut self,
         number: FileNumber,
         object: ObjectIndex,
@@ -213,7 +213,11 @@ impl Sink {
         let Some(file) = self.files.get_mut(&number) else { return };
         file.done.insert(object.0);
         if file.is_scattered() {
-            return self.fail(number, Reason::new(Why::Protocol, "its objects came too scattered"), out);
+            return self.fail(
+                number,
+                Reason::new(Why::Protocol, "its objects arrived in too many ranges"),
+                out,
+            );
         }
         let attempt = file.attempt;
         match file.object(object) {
@@ -221,19 +225,19 @@ impl Sink {
                 out.push(Command::Settle { file: number, attempt, object, to: file.settle, digest });
             }
             Some(object) if file.has_several() => {
-                out.push(Command::Proved { file: number, attempt, object });
+                out.push(Command::ObjectVerified { file: number, attempt, object });
             }
             _ => {}
         }
         if !(file.whole && file.geometry.count() == 1) {
-            self.tell(number, level, object.0);
+            self.queue_report(number, level, object.0);
         }
-        self.look_at(number, out);
+        self.advance(number, out);
     }
 
-    fn tell(&mut self, number: FileNumber, level: haul_model::Level, index: u64) {
+    fn queue_report(&mut self, number: FileNumber, level: haul_model::Level, index: u64) {
         if let Some(file) = self.files.get_mut(&number) {
-            file.tell(level, &Runs::of(index, index + 1));
+            file.queue_report(level, &Runs::of(index, index + 1));
             let lane = file.home;
             self.syncs.insert((lane, number));
         }
@@ -241,12 +245,12 @@ impl Sink {
 
     /// Requests an object again.
     fn reject(&mut self, number: FileNumber, object: ObjectIndex, reason: Reason, out: &mut Vec<Command>) {
-        let tries_most = self.settings.tries;
+        let retries_max = self.settings.retries;
         let Some(file) = self.files.get_mut(&number) else { return };
         file.pairs.remove(&object.0);
-        let tries = file.tries.entry(object.0).or_insert(0);
-        *tries += 1;
-        if *tries > tries_most {
+        let retries = file.retries.entry(object.0).or_insert(0);
+        *retries += 1;
+        if *retries > retries_max {
             return self.fail(number, Why::Differs.into(), out);
         }
         self.summary.again += 1;
@@ -268,11 +272,11 @@ impl Sink {
     }
 
     /// Handles the digest of a second read at the source (block-pipeline).
-    fn digest_came_later(&mut self, end: &BlockDigest, out: &mut Vec<Command>) -> Result<(), Breach> {
+    fn digest_came_later(&mut self, end: &BlockDigest, out: &mut Vec<Command>) -> Result<(), Violation> {
         let file = self.files.get_mut(&end.number).filter(|file| file.attempt == end.attempt);
         let Some(file) = file else { return Ok(()) };
         let Stated::Digest(stated) = end.stated else {
-            return Err("the end of an object that did not begin");
+            return Err("the end of an object that did not start");
         };
         let Some(pair) = file.pairs.get_mut(&end.object.0).filter(|pair| pair.stated.is_none()) else {
             return Ok(());
@@ -298,7 +302,7 @@ impl Sink {
         match object {
             None => {
                 file.whole_pair.found = Some(digest);
-                self.look_at(number, out);
+                self.advance(number, out);
             }
             Some(object) => {
                 if let Some(pair) = file.pairs.get_mut(&object.0) {
@@ -315,7 +319,7 @@ impl Sink {
         let Some(agree) = pair.agree() else { return };
         file.pairs.remove(&object.0);
         if agree {
-            self.proved(number, object, pair.stated, out);
+            self.object_verified(number, object, pair.stated, out);
         } else {
             self.reject(number, object, Why::Differs.into(), out);
         }
@@ -338,7 +342,12 @@ impl Sink {
                 for runs in file.syncs.values_mut() {
                     runs.remove(object.0);
                 }
-                self.reject(number, object, Reason::new(Why::Differs, "read back from the device"), out);
+                self.reject(
+                    number,
+                    object,
+                    Reason::new(Why::Differs, "the read-back from the device differs"),
+                    out,
+                );
             }
         }
     }

@@ -69,22 +69,22 @@ pub(super) struct File {
     pub(super) is_rehashing: bool,
     /// Number of times that each object was requested again. An arrival does not reset it: the
     /// object may still read back wrong.
-    pub(super) tries: BTreeMap<u64, u8>,
+    pub(super) retries: BTreeMap<u64, u8>,
     pub(super) close: Option<Close>,
     /// Objects to report to the source, by level.
     pub(super) syncs: BTreeMap<Level, Runs>,
     /// Number of digests of the sink's own copy that were sent.
-    pub(super) digests_told: u64,
+    pub(super) digests_sent: u64,
     pub(super) verdict: Option<Verdict>,
     /// Objects that must be equal; otherwise the file starts again from the beginning.
     pub(super) samples: Runs,
     /// Size in bytes of the objects that were neither present nor holes when the file was opened.
-    pub(super) may_bring: u64,
+    pub(super) may_transfer: u64,
     /// Bytes that the file is charged against the quota.
     pub(super) charged: u64,
-    /// Bytes of its objects that were transferred, at most `charged` and `may_bring`. Repeated
+    /// Bytes of its objects that were transferred, at most `charged` and `may_transfer`. Repeated
     /// transfers add nothing beyond that limit.
-    pub(super) brought: u64,
+    pub(super) transferred: u64,
 }
 
 impl File {
@@ -109,20 +109,20 @@ impl File {
             pairs: BTreeMap::new(),
             whole_pair: Pair::default(),
             is_rehashing: false,
-            tries: BTreeMap::new(),
+            retries: BTreeMap::new(),
             close: None,
             syncs: BTreeMap::new(),
-            digests_told: 0,
+            digests_sent: 0,
             verdict: None,
             samples: Runs::default(),
-            may_bring: 0,
+            may_transfer: 0,
             charged: 0,
-            brought: 0,
+            transferred: 0,
         }
     }
 
     /// Returns true if no object is done except for the holes.
-    pub(super) fn has_brought_nothing(&self) -> bool {
+    pub(super) fn has_no_transfer(&self) -> bool {
         self.done == self.holes
     }
 
@@ -159,7 +159,7 @@ impl File {
         self.done.pieces() > RUNS_HELD_MAX
     }
 
-    pub(super) fn tell(&mut self, level: Level, objects: &Runs) {
+    pub(super) fn queue_report(&mut self, level: Level, objects: &Runs) {
         self.syncs.entry(level).or_default().unite(objects);
     }
 

@@ -1,11 +1,11 @@
 //! Start and end of files at the sink.
 
 use super::file::{File, Stage};
-use super::{Breach, Command, Phase, Sink, Unfinished, Verdict};
+use super::{Command, Phase, Sink, Unfinished, Verdict, Violation};
 use crate::limits::DIGESTS_PER_MESSAGE;
 use crate::{
     Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, LaneId, Message,
-    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window, judge_name,
+    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window, check_name,
 };
 use haul_digest::Digest;
 use haul_model::{Level, ObjectIndex};
@@ -17,7 +17,7 @@ impl Sink {
         lane: LaneId,
         facts: NewFile,
         out: &mut Vec<Command>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), Violation> {
         let number = facts.number;
         if number.0 == u64::MAX {
             return Err("a file's number out of range");
@@ -63,10 +63,10 @@ impl Sink {
     /// Passes a new file to the engine, if its names are valid.
     fn open(&mut self, facts: NewFile, out: &mut Vec<Command>) {
         let first = match &facts.kind {
-            FileKind::HardLink { first } => Some(judge_name(first)).transpose(),
+            FileKind::HardLink { first } => Some(check_name(first)).transpose(),
             _ => Ok(None),
         };
-        match judge_name(&facts.path).and_then(|path| Ok((path, first?))) {
+        match check_name(&facts.path).and_then(|path| Ok((path, first?))) {
             Err(fault) => {
                 let reason = Reason::new(Why::Name, &fault.to_string());
                 self.finish(facts.number, Outcome::Failed(reason.clone()));
@@ -94,10 +94,10 @@ impl Sink {
         file.whole = false;
         let (done, settled) = (file.done.clone(), file.settled.clone());
         if !done.is_empty() {
-            file.tell(flight_level, &done);
+            file.queue_report(flight_level, &done);
         }
         if !settled.is_empty() && file.settles_objects(settles_above) {
-            file.tell(file.settle, &settled);
+            file.queue_report(file.settle, &settled);
         }
         self.syncs.insert((lane, number));
         if file.stage != Stage::Open {
@@ -105,7 +105,7 @@ impl Sink {
         }
         // Request the objects that were requested again on the lost lane.
         let is_missing = |index: &u64| !file.done.contains(*index) && !file.writing.contains_key(index);
-        let missing: Vec<u64> = file.tries.keys().copied().filter(is_missing).collect();
+        let missing: Vec<u64> = file.retries.keys().copied().filter(is_missing).collect();
         let attempt = file.attempt;
         self.send_file_id(number);
         for index in missing {
@@ -133,17 +133,17 @@ impl Sink {
             Verdict::Refused(reason) => return self.finish(number, Outcome::Failed(reason)),
             _ if self.settings.options.dry_run => {
                 out.push(Command::Abandon { file: number });
-                return self.finish(number, Outcome::Would);
+                return self.finish(number, Outcome::DryRun);
             }
             Verdict::Take { ref have } | Verdict::Differing { ref have, .. } if have.end() <= count => {
                 file.done.unite(have);
                 file.settled.unite(have);
             }
-            Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::Unless(_) => {}
+            Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::UnlessDigest(_) => {}
         }
-        file.may_bring = file.bytes_missing();
+        file.may_transfer = file.bytes_missing();
         // For a compared file, the arrival of its objects shows which bytes it transfers.
-        let charge = if matches!(verdict, Verdict::Take { .. }) { file.may_bring } else { 0 };
+        let charge = if matches!(verdict, Verdict::Take { .. }) { file.may_transfer } else { 0 };
         if self.quota.is_some_and(|quota| self.charged.saturating_add(charge) > quota) {
             return self.fail(number, Why::Quota.into(), out);
         }
@@ -160,7 +160,7 @@ impl Sink {
         if !file.whole {
             self.send_file_id(number);
         }
-        self.look_at(number, out);
+        self.advance(number, out);
     }
 
     fn send_file_id(&mut self, number: FileNumber) {
@@ -173,7 +173,7 @@ impl Sink {
                 file.verdict = None;
                 Answer::Differing { have }
             }
-            Some(Verdict::Unless(digest)) if file.has_brought_nothing() => Answer::Unless(*digest),
+            Some(Verdict::UnlessDigest(digest)) if file.has_no_transfer() => Answer::UnlessDigest(*digest),
             _ => {
                 let mut have = file.done.clone();
                 have.truncate(crate::limits::RUNS_MAX);
@@ -188,21 +188,21 @@ impl Sink {
     /// this file. The engine reads no further ahead.
     pub fn digests_wanted(&self, number: FileNumber) -> u64 {
         let Some(file) = self.files.get(&number) else { return 0 };
-        let ahead = file.digests_told.saturating_sub(file.done.first_gap(0));
-        (DIGESTS_PER_MESSAGE as u64).saturating_sub(ahead).min(file.geometry.count() - file.digests_told)
+        let ahead = file.digests_sent.saturating_sub(file.done.first_gap(0));
+        (DIGESTS_PER_MESSAGE as u64).saturating_sub(ahead).min(file.geometry.count() - file.digests_sent)
     }
 
     pub(super) fn own_digests(&mut self, number: FileNumber, digests: Vec<Option<Digest>>) {
         let wanted = self.digests_wanted(number);
         let Some(file) = self.files.get_mut(&number) else { return };
-        assert!(digests.len() as u64 <= wanted, "the engine tells as many digests as are wanted");
-        let first = ObjectIndex(file.digests_told);
-        file.digests_told += digests.len() as u64;
+        assert!(digests.len() as u64 <= wanted, "the engine sends the requested number of digests");
+        let first = ObjectIndex(file.digests_sent);
+        file.digests_sent += digests.len() as u64;
         let lane = file.home;
         self.post(lane, Message::ObjectDigests(Box::new(ObjectDigests { number, first, digests })));
     }
 
-    pub(super) fn file_close(&mut self, close: FileClose, out: &mut Vec<Command>) -> Result<(), Breach> {
+    pub(super) fn file_close(&mut self, close: FileClose, out: &mut Vec<Command>) -> Result<(), Violation> {
         let number = close.number;
         if number.0 >= self.announced {
             return Err("the end of a file that was never announced");
@@ -215,16 +215,16 @@ impl Sink {
         }
         match close.close {
             Close::Failed(reason) => {
-                self.fails_by(true, number, reason, out);
+                self.fail_from(true, number, reason, out);
                 return Ok(());
             }
             Close::Read { size, .. } if size != file.geometry.len() => {
-                let reason = Reason::new(Why::Changed, "its size is not the one that was announced");
+                let reason = Reason::new(Why::Changed, "its size differs from the announced one");
                 self.fail(number, reason, out);
                 return Ok(());
             }
-            Close::Same if !matches!(file.verdict, Some(Verdict::Unless(_))) => {
-                return Err("a file called the same that was not asked for so");
+            Close::Same if !matches!(file.verdict, Some(Verdict::UnlessDigest(_))) => {
+                return Err("a file reported as unchanged without a request to compare");
             }
             close => {
                 if let Close::Read { root, .. } = &close {
@@ -233,12 +233,12 @@ impl Sink {
                 file.close = Some(close);
             }
         }
-        self.look_at(number, out);
+        self.advance(number, out);
         Ok(())
     }
 
     /// Continues with a file once all of it has arrived.
-    pub(super) fn look_at(&mut self, number: FileNumber, out: &mut Vec<Command>) {
+    pub(super) fn advance(&mut self, number: FileNumber, out: &mut Vec<Command>) {
         let (rehashes, settles_above) = (self.rehashes_files(), self.settles_above());
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Open) else { return };
         let settle = file.settle;
@@ -252,7 +252,7 @@ impl Sink {
         }
         // Rehash a file without data (empty, or one hole) only after FILE_CLOSE shows that the file
         // is not the same. The rehash creates the file.
-        if rehashes && !file.is_rehashing && (file.close.is_some() || !file.has_brought_nothing()) {
+        if rehashes && !file.is_rehashing && (file.close.is_some() || !file.has_no_transfer()) {
             file.is_rehashing = true;
             out.push(Command::Rehash { file: number, attempt: file.attempt, object: None });
         }
@@ -263,7 +263,7 @@ impl Sink {
                 Some(false) => return self.restart(number, Why::Differs.into(), out),
                 None if file.whole_pair.stated.is_some() => return,
                 None => {
-                    let reason = Reason::new(Why::Protocol, "the source told no digest of the whole file");
+                    let reason = Reason::new(Why::Protocol, "the sender sent no digest of the whole file");
                     return self.fail(number, reason, out);
                 }
             }
@@ -274,11 +274,11 @@ impl Sink {
 
     /// Requests the complete file again.
     pub(super) fn restart(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
-        let tries = self.settings.tries;
+        let retries = self.settings.retries;
         let Some(file) = self.files.get_mut(&number) else { return };
         let (attempt, lane) = (file.attempt, file.home);
         file.restart();
-        if attempt >= u16::from(tries) {
+        if attempt >= u16::from(retries) {
             return self.fail(number, Why::Differs.into(), out);
         }
         self.summary.again += 1;
@@ -294,7 +294,7 @@ impl Sink {
     ) {
         let Some(file) = self.files.get(&number) else { return };
         let may = file.stage == Stage::Finishing || !file.is_regular;
-        assert!(may, "the engine finishes what it was told to finish");
+        assert!(may, "the engine finishes only requested files");
         match result {
             Ok(outcome) => self.finish(number, outcome),
             Err(Unfinished::Failed(reason)) => self.fail(number, reason, out),
@@ -318,18 +318,18 @@ impl Sink {
             // Skip an object that was requested again meanwhile: its bytes are not those that were
             // settled.
             if file.done.contains(index) {
-                file.tell(level, &Runs::of(index, index + 1));
+                file.queue_report(level, &Runs::of(index, index + 1));
                 if level >= settle {
                     file.settled.insert(index);
                     file.pairs.remove(&index);
                     if let Some(object) = file.object(ObjectIndex(index)).filter(|_| file.has_several()) {
-                        out.push(Command::Proved { file: number, attempt, object });
+                        out.push(Command::ObjectVerified { file: number, attempt, object });
                     }
                 }
             }
         }
         let lane = file.home;
         self.syncs.insert((lane, number));
-        self.look_at(number, out);
+        self.advance(number, out);
     }
 }

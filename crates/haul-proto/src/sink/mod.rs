@@ -12,13 +12,13 @@
 //! of one file ends that file.
 
 mod blocks;
+mod events;
 mod file;
 mod files;
 mod react;
 mod sweep;
-mod words;
 
-pub use words::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
+pub use events::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 
 use crate::limits::RUNS_HELD_MAX;
 use crate::{
@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Description of a protocol violation by the source.
-type Breach = &'static str;
+type Violation = &'static str;
 
 /// State machine of the sink. Its memory depends on the window, not on the number of files.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct Sink {
 
 #[derive(Debug)]
 struct Lane {
-    heard: Duration,
+    last_received: Duration,
     sent: Duration,
     outbox: VecDeque<Message>,
     receiving: Option<Receiving>,
@@ -241,7 +241,7 @@ impl Sink {
     fn finish(&mut self, number: FileNumber, outcome: Outcome) {
         let Some(file) = self.files.remove(&number) else { return };
         self.facts -= file.facts_len;
-        self.charged -= file.charged.saturating_sub(file.brought);
+        self.charged -= file.charged.saturating_sub(file.transferred);
         match &outcome {
             Outcome::Done(_) => {
                 self.summary.done += 1;
@@ -249,14 +249,14 @@ impl Sink {
                 self.summary.bytes = self.summary.bytes.saturating_add(file.geometry.len());
             }
             Outcome::Same => self.summary.same += 1,
-            Outcome::Would => self.summary.would += 1,
+            Outcome::DryRun => self.summary.would += 1,
             Outcome::Failed(_) => self.summary.failed += 1,
         }
         self.syncs.remove(&(file.home, number));
-        self.tell_end(file.home, number, outcome);
+        self.send_result(file.home, number, outcome);
     }
 
-    fn tell_end(&mut self, lane: LaneId, number: FileNumber, outcome: Outcome) {
+    fn send_result(&mut self, lane: LaneId, number: FileNumber, outcome: Outcome) {
         if self.ends.len() > 2 * self.settings.window.files as usize {
             self.ends.pop_front();
         }
@@ -275,11 +275,11 @@ impl Sink {
     /// Marks a file as failed at the sink. Informs the source; data that still arrives for the file
     /// is discarded.
     fn fail(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
-        self.fails_by(false, number, reason, out);
+        self.fail_from(false, number, reason, out);
     }
 
     /// Marks a file as failed, at the sink or because the source reports it.
-    fn fails_by(&mut self, by_source: bool, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
+    fn fail_from(&mut self, by_source: bool, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
         if self.files.contains_key(&number) {
             self.finish(number, Outcome::Failed(reason.clone()));
             out.push(Command::Failed { file: number, reason, by_source });
@@ -288,7 +288,7 @@ impl Sink {
     }
 
     /// Ends the session before its work is done. Informs the source if `tell` is set.
-    fn break_off(&mut self, reason: Reason, tell: bool, out: &mut Vec<Command>) {
+    fn end_early(&mut self, reason: Reason, tell: bool, out: &mut Vec<Command>) {
         if self.phase == Phase::Over {
             return;
         }

@@ -1,6 +1,6 @@
 //! Reactions of the sink to events.
 
-use super::{Breach, Command, Event, Lane, Phase, Sink};
+use super::{Command, Event, Lane, Phase, Sink, Violation};
 use crate::limits::RUNS_HELD_MAX;
 use crate::{Bye, CONTROL, End, LaneId, Message, Reason, Why};
 use std::collections::VecDeque;
@@ -11,21 +11,21 @@ impl Sink {
     pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Command>) {
         match event {
             Event::LaneUp(lane) => {
-                let state = Lane { heard: now, sent: now, outbox: VecDeque::new(), receiving: None };
+                let state = Lane { last_received: now, sent: now, outbox: VecDeque::new(), receiving: None };
                 self.lanes.insert(lane, state);
             }
             Event::LaneLost(lane) => self.lose(lane, Why::LanesLost.into(), out),
-            Event::Message(lane, message) => self.hear(lane, message, now, out),
+            Event::Message(lane, message) => self.receive(lane, message, now, out),
             Event::ObjectEnd { lane, end, found } => {
                 if let Some(state) = self.lanes.get_mut(&lane) {
-                    state.heard = now;
-                    let heard = self.object_end(lane, &end, found, out);
-                    self.judge(heard, out);
+                    state.last_received = now;
+                    let result = self.object_end(lane, &end, found, out);
+                    self.end_on_violation(result, out);
                 }
             }
             Event::Progress(lane) => {
                 if let Some(state) = self.lanes.get_mut(&lane) {
-                    state.heard = now;
+                    state.last_received = now;
                 }
             }
             Event::WriteFailed { file, reason } => self.fail(file, reason, out),
@@ -44,7 +44,7 @@ impl Sink {
             Event::Listed { directory, names } => self.listed(directory, names),
             Event::Removed { batch, deleted, failed } => self.removed(batch, deleted, failed),
             Event::Swept => self.swept(),
-            Event::Stop(reason) => self.break_off(reason, true, out),
+            Event::Stop(reason) => self.end_early(reason, true, out),
             Event::Tick => self.tick(now, out),
         }
         self.bound_outboxes(out);
@@ -52,7 +52,7 @@ impl Sink {
 
     fn tick(&mut self, now: Duration, out: &mut Vec<Command>) {
         let silence = self.settings.timing.silence;
-        let is_silent = |lane: &Lane| now.saturating_sub(lane.heard) >= silence;
+        let is_silent = |lane: &Lane| now.saturating_sub(lane.last_received) >= silence;
         let silent: Vec<LaneId> =
             self.lanes.iter().filter(|(_, l)| is_silent(l)).map(|(id, _)| *id).collect();
         for lane in silent {
@@ -74,13 +74,13 @@ impl Sink {
         if self.phase == Phase::Leaving {
             self.leave(out);
         } else {
-            self.break_off(reason, false, out);
+            self.end_early(reason, false, out);
         }
     }
 
-    fn hear(&mut self, lane: LaneId, message: Message, now: Duration, out: &mut Vec<Command>) {
+    fn receive(&mut self, lane: LaneId, message: Message, now: Duration, out: &mut Vec<Command>) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
-        state.heard = now;
+        state.last_received = now;
         if self.phase == Phase::Over {
             // The worker must still skip payload that the source sent before it knew that the
             // session is over.
@@ -89,7 +89,7 @@ impl Sink {
             }
             return;
         }
-        let heard = match message {
+        let result = match message {
             Message::KeepAlive => Ok(()),
             Message::NewFile(facts) => self.new_file(lane, *facts, out),
             Message::NewBlock(block) => self.new_block(lane, &block, out),
@@ -101,20 +101,20 @@ impl Sink {
                 Ok(())
             }
             Message::Bye(bye) => self.bye(*bye, out),
-            _ => Err("a message that only a sink sends, or in no place for it"),
+            _ => Err("a message that only a sink sends, or at the wrong time"),
         };
-        self.judge(heard, out);
+        self.end_on_violation(result, out);
     }
 
-    fn judge(&mut self, heard: Result<(), Breach>, out: &mut Vec<Command>) {
-        if let Err(breach) = heard {
-            self.break_off(Reason::new(Why::Protocol, breach), true, out);
+    fn end_on_violation(&mut self, result: Result<(), Violation>, out: &mut Vec<Command>) {
+        if let Err(violation) = result {
+            self.end_early(Reason::new(Why::Protocol, violation), true, out);
         }
     }
 
-    fn bye(&mut self, bye: Bye, out: &mut Vec<Command>) -> Result<(), Breach> {
+    fn bye(&mut self, bye: Bye, out: &mut Vec<Command>) -> Result<(), Violation> {
         match (bye.reason, self.phase) {
-            (Some(reason), _) => self.break_off(reason, false, out),
+            (Some(reason), _) => self.end_early(reason, false, out),
             (None, Phase::Leaving) => self.leave(out),
             (None, _) => return Err("BYE before the end"),
         }
@@ -133,7 +133,7 @@ impl Sink {
     fn bound_outboxes(&mut self, out: &mut Vec<Command>) {
         let most = 4 * self.settings.window.files as usize + RUNS_HELD_MAX;
         if self.lanes.values().any(|lane| lane.outbox.len() > most) {
-            self.break_off(Reason::new(Why::Protocol, "it does not listen"), false, out);
+            self.end_early(Reason::new(Why::Protocol, "the peer ignores messages"), false, out);
         }
     }
 }

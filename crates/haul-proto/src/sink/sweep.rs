@@ -3,20 +3,20 @@
 //! The sink lists its directories; the source answers which names it lacks at that moment. Neither
 //! side keeps a list of the files of the job.
 
-use super::{Breach, Command, Phase, Sink};
+use super::{Command, Phase, Sink, Violation};
 use crate::limits::{LISTS_AHEAD, NAMES_PER_LIST};
 use crate::{Bye, CONTROL, Delete, FileNumber, List, Message, WalkEnd};
 use std::collections::BTreeMap;
 
 /// Names of a directory that the sink asked the source about.
-type Asked = (Box<[u8]>, Vec<Box<[u8]>>);
+type ListedNames = (Box<[u8]>, Vec<Box<[u8]>>);
 
 /// Progress of the deletion.
 #[derive(Debug, Default)]
 pub(super) struct Sweeping {
     next_batch: u32,
     /// LISTs that wait for their DELETE.
-    asked: BTreeMap<u32, Asked>,
+    pending_lists: BTreeMap<u32, ListedNames>,
     /// Number of removals in progress.
     removing: u32,
     /// True if everything was listed.
@@ -28,10 +28,11 @@ pub(super) struct Sweeping {
 impl Sink {
     /// Returns true if the engine may pass on another [`super::Event::Listed`] now.
     pub fn may_list(&self) -> bool {
-        self.phase == Phase::Sweeping && self.sweep.asked.len() + (self.sweep.removing as usize) < LISTS_AHEAD
+        self.phase == Phase::Sweeping
+            && self.sweep.pending_lists.len() + (self.sweep.removing as usize) < LISTS_AHEAD
     }
 
-    pub(super) fn walk_end(&mut self, end: WalkEnd, out: &mut Vec<Command>) -> Result<(), Breach> {
+    pub(super) fn walk_end(&mut self, end: WalkEnd, out: &mut Vec<Command>) -> Result<(), Violation> {
         if self.phase != Phase::Running {
             return Err("the walk's end came twice");
         }
@@ -52,7 +53,7 @@ impl Sink {
             out.push(Command::Sweep);
         } else {
             self.sweep.is_listed = true;
-            self.look_for_the_end();
+            self.end_if_done();
         }
         Ok(())
     }
@@ -61,19 +62,22 @@ impl Sink {
         if self.phase != Phase::Sweeping {
             return;
         }
-        assert!(self.may_list() && names.len() <= NAMES_PER_LIST, "the engine lists what may be listed");
+        assert!(
+            self.may_list() && names.len() <= NAMES_PER_LIST,
+            "the engine sends at most the allowed names"
+        );
         let batch = self.sweep.next_batch;
         self.sweep.next_batch += 1;
-        self.sweep.asked.insert(batch, (directory.clone(), names.clone()));
+        self.sweep.pending_lists.insert(batch, (directory.clone(), names.clone()));
         self.post(CONTROL, Message::List(Box::new(List { batch, directory, names })));
     }
 
-    pub(super) fn delete(&mut self, delete: Delete, out: &mut Vec<Command>) -> Result<(), Breach> {
-        let Some((directory, names)) = self.sweep.asked.remove(&delete.batch) else {
-            return Err("a DELETE that was not asked for");
+    pub(super) fn delete(&mut self, delete: Delete, out: &mut Vec<Command>) -> Result<(), Violation> {
+        let Some((directory, names)) = self.sweep.pending_lists.remove(&delete.batch) else {
+            return Err("a DELETE that was not requested");
         };
         if names.len() != delete.gone.len() {
-            return Err("a DELETE of other names than were asked for");
+            return Err("a DELETE of names that were not requested");
         }
         let gone = names.into_iter().zip(delete.gone).filter(|(_, gone)| *gone);
         let names: Vec<Box<[u8]>> = gone.map(|(name, _)| name).collect();
@@ -81,7 +85,7 @@ impl Sink {
             self.sweep.removing += 1;
             out.push(Command::Remove { batch: delete.batch, directory, names });
         }
-        self.look_for_the_end();
+        self.end_if_done();
         Ok(())
     }
 
@@ -89,16 +93,16 @@ impl Sink {
         self.sweep.removing = self.sweep.removing.saturating_sub(1);
         self.summary.deleted += deleted;
         self.summary.undeleted += failed;
-        self.look_for_the_end();
+        self.end_if_done();
     }
 
     pub(super) fn swept(&mut self) {
         self.sweep.is_listed = true;
-        self.look_for_the_end();
+        self.end_if_done();
     }
 
-    fn look_for_the_end(&mut self) {
-        let is_done = self.sweep.is_listed && self.sweep.asked.is_empty() && self.sweep.removing == 0;
+    fn end_if_done(&mut self) {
+        let is_done = self.sweep.is_listed && self.sweep.pending_lists.is_empty() && self.sweep.removing == 0;
         if self.phase == Phase::Sweeping && is_done {
             self.phase = Phase::Leaving;
             self.post(

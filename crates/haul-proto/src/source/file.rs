@@ -14,7 +14,7 @@ pub(super) enum Stage {
     /// Not announced, or announced on a lane that was lost.
     Fresh,
     /// Announced, and waiting for FILE_ID. The lane is the home of the file.
-    Asked,
+    Announced,
     /// Waiting to have its digest compared with that of the sink.
     Comparing(Digest),
     /// Being compared by the worker of that lane.
@@ -64,12 +64,12 @@ pub(super) struct File {
     pub(super) settled: Runs,
     /// Number of times that each object was requested again. An arrival does not reset it: the
     /// object may still read back wrong.
-    pub(super) tries: BTreeMap<u64, u8>,
-    /// True if the sink sends digests of its copy. `theirs` holds the unused ones, starting at
-    /// object `theirs_first`.
+    pub(super) retries: BTreeMap<u64, u8>,
+    /// True if the sink sends digests of its copy. `sink_digests` holds the unused ones, starting at
+    /// object `sink_digests_start`.
     pub(super) differing: bool,
-    pub(super) theirs_first: u64,
-    pub(super) theirs: VecDeque<Option<Digest>>,
+    pub(super) sink_digests_start: u64,
+    pub(super) sink_digests: VecDeque<Option<Digest>>,
     pub(super) closing: Closing,
     /// Digest of the second read.
     pub(super) root: Option<Digest>,
@@ -91,10 +91,10 @@ impl File {
             again: Runs::default(),
             flight: BTreeMap::new(),
             settled,
-            tries: BTreeMap::new(),
+            retries: BTreeMap::new(),
             differing: false,
-            theirs_first: 0,
-            theirs: VecDeque::new(),
+            sink_digests_start: 0,
+            sink_digests: VecDeque::new(),
             closing: Closing::Open,
             root: None,
             failure: None,
@@ -113,16 +113,16 @@ impl File {
 
     /// Returns true if the sink's digest of the object is known, or not needed.
     pub(super) fn may_send(&self, index: u64) -> bool {
-        !self.differing || index < self.theirs_first + self.theirs.len() as u64
+        !self.differing || index < self.sink_digests_start + self.sink_digests.len() as u64
     }
 
     /// Takes the sink's digest of the object. Skips the digests of earlier objects.
-    pub(super) fn take_theirs(&mut self, index: u64) -> Option<Digest> {
-        while self.theirs_first < index && self.theirs.pop_front().is_some() {
-            self.theirs_first += 1;
+    pub(super) fn take_sink_digest(&mut self, index: u64) -> Option<Digest> {
+        while self.sink_digests_start < index && self.sink_digests.pop_front().is_some() {
+            self.sink_digests_start += 1;
         }
-        let taken = if self.theirs_first == index { self.theirs.pop_front() } else { None };
-        self.theirs_first += u64::from(taken.is_some());
+        let taken = if self.sink_digests_start == index { self.sink_digests.pop_front() } else { None };
+        self.sink_digests_start += u64::from(taken.is_some());
         taken.flatten()
     }
 
@@ -150,7 +150,7 @@ impl File {
     }
 
     /// Returns the number of bytes of the objects in flight.
-    pub(super) fn flying(&self) -> u64 {
+    pub(super) fn bytes_in_flight(&self) -> u64 {
         self.flight.keys().map(|index| self.len_of(*index)).sum()
     }
 
@@ -167,7 +167,7 @@ impl File {
 
     /// Removes an object that is settled, or that has failed permanently, from those in flight.
     /// Returns its bytes in flight.
-    pub(super) fn land(&mut self, index: u64) -> u64 {
+    pub(super) fn remove_in_flight(&mut self, index: u64) -> u64 {
         if self.flight.remove(&index).is_some() { self.len_of(index) } else { 0 }
     }
 
@@ -186,7 +186,7 @@ impl File {
 
     /// Starts again from the first object. Returns the bytes that were in flight.
     pub(super) fn restart(&mut self, attempt: u16) -> u64 {
-        let flew = self.flying();
+        let bytes_landed = self.bytes_in_flight();
         self.attempt = attempt;
         self.cursor = 0;
         self.again = Runs::default();
@@ -195,8 +195,8 @@ impl File {
         self.closing = Closing::Open;
         self.root = None;
         self.differing = false;
-        self.theirs.clear();
-        flew
+        self.sink_digests.clear();
+        bytes_landed
     }
 
     /// Handles the loss of a lane: its objects of this file are sent again. Returns the bytes that
@@ -204,9 +204,9 @@ impl File {
     pub(super) fn lose(&mut self, lane: LaneId) -> u64 {
         let lost: Vec<u64> =
             self.flight.iter().filter(|(_, f)| f.lane == lane).map(|(index, _)| *index).collect();
-        let mut flew = 0;
+        let mut bytes_landed = 0;
         for index in lost {
-            flew += self.land(index);
+            bytes_landed += self.remove_in_flight(index);
             self.again.insert(index);
         }
         match self.stage {
@@ -216,7 +216,7 @@ impl File {
         if self.closing == Closing::Taken(lane) {
             self.closing = Closing::Open;
         }
-        flew
+        bytes_landed
     }
 
     /// Handles the loss of the home lane: the file is announced again, and closed again if it was
@@ -225,7 +225,7 @@ impl File {
         self.home = None;
         self.stage = Stage::Fresh;
         self.differing = false;
-        self.theirs.clear();
+        self.sink_digests.clear();
         if let Closing::Sent(close) = &self.closing {
             self.closing = Closing::Ready(close.clone());
         }

@@ -6,17 +6,17 @@
 //! ```
 //!
 //! The engine keeps one [`Source`] behind a lock. The code that walks the tree
-//! [`offers`](Source::offer) files while there is [`room`](Source::room). Each lane has a worker
+//! [`offers`](Source::offer) files while there is [`capacity`](Source::room). Each lane has a worker
 //! that requests work by [`Source::next`], does it, and reports by [`Source::handle`]. Each lane
 //! also has a reader that passes on the messages of the sink. After each call, waiting threads may
 //! have new work.
 
+mod events;
 mod file;
 mod pick;
 mod react;
-mod words;
 
-pub use words::{Check, Command, Event, Next, Settings, Work};
+pub use events::{Availability, Check, Command, Event, Settings, Work};
 
 use crate::limits::{RUNS_HELD_MAX, UNREAD_AHEAD};
 use crate::{
@@ -39,7 +39,7 @@ pub struct Source {
     /// Size in bytes of the metadata of `files`.
     facts: u64,
     /// Size in bytes of the objects that are given out and not settled.
-    flying: u64,
+    bytes_in_flight: u64,
     queues: Queues,
     /// Files that failed, or that the update rule left at the sink without a check of their bytes.
     /// No additional name is sent as a link to them.
@@ -50,7 +50,7 @@ pub struct Source {
     phase: Phase,
     walk: Walk,
     /// Number of LISTs that the engine is checking.
-    judging: u32,
+    lists_in_check: u32,
     summary: Summary,
 }
 
@@ -75,7 +75,7 @@ struct Queues {
 
 #[derive(Debug)]
 struct Lane {
-    heard: Duration,
+    last_received: Duration,
     sent: Duration,
     outbox: VecDeque<Message>,
 }
@@ -106,20 +106,20 @@ impl Source {
             files: BTreeMap::new(),
             next_number: 0,
             facts: 0,
-            flying: 0,
+            bytes_in_flight: 0,
             queues: Queues::default(),
             left: Runs::default(),
             successors: BTreeMap::new(),
             phase: Phase::Running,
             walk: Walk::default(),
-            judging: 0,
+            lists_in_check: 0,
             summary: Summary::default(),
         }
     }
 
     /// Returns the number of files that can be offered now. It is 0 while the window is full; the
     /// walk waits then.
-    pub fn room(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         if self.phase != Phase::Running || self.facts >= self.settings.window.facts {
             return 0;
         }
@@ -127,7 +127,7 @@ impl Source {
     }
 
     /// Returns the number of files that can be offered when none is in progress.
-    pub fn room_most(&self) -> usize {
+    pub fn capacity_max(&self) -> usize {
         self.settings.window.files as usize
     }
 
@@ -144,7 +144,7 @@ impl Source {
     /// wire. The file is not sent and counts as unread.
     ///
     /// # Panics
-    /// Panics without [`Source::room`], or after [`Event::WalkEnded`], which are caller errors.
+    /// Panics without [`Source::capacity`], or after [`Event::WalkEnded`], which are caller errors.
     pub fn offer(&mut self, mut facts: NewFile, first: Option<FileNumber>) -> Result<FileNumber, Flaw> {
         assert!(!self.walk.is_ended, "nothing is offered after the walk's end");
         let number = FileNumber(self.next_number);
@@ -158,8 +158,11 @@ impl Source {
             }
             return Err(flaw);
         }
-        let Message::NewFile(facts) = message else { unreachable!("it was made so above") };
-        assert!(self.room() > 0 || self.phase == Phase::Over, "files are offered while there is room");
+        let Message::NewFile(facts) = message else { unreachable!("the message was created above") };
+        assert!(
+            self.capacity() > 0 || self.phase == Phase::Over,
+            "files are offered while the window has space"
+        );
         self.next_number += 1;
         self.walk.offered += 1;
         self.facts += facts.facts_len();
@@ -231,7 +234,7 @@ impl Source {
         let has_holes = matches!(&facts.kind, FileKind::File { holes, .. } if !holes.is_empty());
         let is_wanted = options.update == Update::Always && !options.dry_run;
         let is_small = geometry.count() <= 1 && facts.size() <= self.settings.window.bytes;
-        let is_new = is_wanted && !self.settings.asks;
+        let is_new = is_wanted && !self.settings.awaits_answers;
         !facts.is_regular() || (is_new && is_small && !has_holes && !options.verify.reads_twice())
     }
 
@@ -276,7 +279,7 @@ impl Source {
     fn finish(&mut self, number: FileNumber, outcome: Outcome, here: bool, out: &mut Vec<Command>) {
         let Some(file) = self.files.remove(&number) else { return };
         self.facts -= file.facts.facts_len();
-        self.flying -= file.flying();
+        self.bytes_in_flight -= file.bytes_in_flight();
         self.queues.again.remove(&number);
         self.queues.close.remove(&number);
         match &outcome {
@@ -286,7 +289,7 @@ impl Source {
                 self.summary.bytes = self.summary.bytes.saturating_add(file.geometry.len());
             }
             Outcome::Same => self.summary.same += 1,
-            Outcome::Would => self.summary.would += 1,
+            Outcome::DryRun => self.summary.would += 1,
             Outcome::Failed(_) => self.summary.failed += 1,
         }
         self.walk.errors += u64::from(here);
@@ -354,11 +357,11 @@ impl Source {
             file.again = Runs::default();
         }
         self.queues.again.remove(&number);
-        self.look_at(number);
+        self.requeue(number);
     }
 
     /// Puts a file into the queues of its new state after a change.
-    fn look_at(&mut self, number: FileNumber) {
+    fn requeue(&mut self, number: FileNumber) {
         let by_file_twice = self.reads_files_twice();
         let Some(file) = self.files.get_mut(&number) else { return };
         if file.next_again().is_some() {
@@ -393,7 +396,7 @@ impl Source {
     }
 
     /// Sends WALK_END when every file was announced and answered.
-    fn look_for_the_end(&mut self) {
+    fn end_if_done(&mut self) {
         if self.phase != Phase::Running || !self.walk.is_ended || !self.files.is_empty() {
             return;
         }
@@ -404,7 +407,7 @@ impl Source {
     }
 
     /// Ends the session before its work is done. Informs the sink if `tell` is set.
-    fn break_off(&mut self, reason: Reason, tell: bool, out: &mut Vec<Command>) {
+    fn end_early(&mut self, reason: Reason, tell: bool, out: &mut Vec<Command>) {
         if self.phase == Phase::Over {
             return;
         }
@@ -421,7 +424,7 @@ impl Source {
         self.files.clear();
         self.queues = Queues::default();
         self.facts = 0;
-        self.flying = 0;
+        self.bytes_in_flight = 0;
         self.lanes.values_mut().for_each(|lane| lane.outbox.clear());
     }
 }

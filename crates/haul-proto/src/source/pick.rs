@@ -4,7 +4,7 @@
 //! new files; comparisons with a digest of the sink; objects of open files, in turn.
 
 use super::file::{Closing, Flight, Stage};
-use super::{Check, Next, Phase, Source, Work};
+use super::{Availability, Check, Phase, Source, Work};
 use crate::{FileClose, FileNumber, LaneId, Message, Verify, Window};
 use haul_digest::Digest;
 use haul_model::Object;
@@ -51,12 +51,12 @@ impl Source {
     /// Returns the kind of work that [`Source::next`] has for this lane now, apart from a
     /// KEEPALIVE. The kind also says if another lane can take the work. The engine uses it to
     /// select the threads to wake.
-    pub fn has_next(&mut self, lane: LaneId) -> Next {
+    pub fn has_next(&mut self, lane: LaneId) -> Availability {
         match self.lanes.get(&lane) {
             Some(state) if state.outbox.is_empty() && self.phase != Phase::Over => {}
-            _ => return Next::Own,
+            _ => return Availability::Own,
         }
-        if self.find(lane).is_some() { Next::Shared } else { Next::Nothing }
+        if self.find(lane).is_some() { Availability::Shared } else { Availability::Nothing }
     }
 
     /// Returns the number of lanes.
@@ -156,8 +156,8 @@ impl Source {
 
     fn find_compare(&mut self) -> Option<Found> {
         while let Some(&number) = self.queues.compare.front() {
-            if let Some(Stage::Comparing(theirs)) = self.files.get(&number).map(|file| file.stage) {
-                return Some(Found::Compare(number, theirs));
+            if let Some(Stage::Comparing(sink_digest)) = self.files.get(&number).map(|file| file.stage) {
+                return Some(Found::Compare(number, sink_digest));
             }
             self.queues.compare.pop_front();
         }
@@ -195,11 +195,11 @@ impl Source {
             Found::Again(number, object) => Some(self.give(number, lane, object, true)),
             Found::Close(number) => self.take_close(number, lane),
             Found::Fresh(number) => self.take_fresh(number, lane),
-            Found::Compare(number, theirs) => {
+            Found::Compare(number, sink_digest) => {
                 self.queues.compare.pop_front();
                 let file = self.files.get_mut(&number)?;
-                file.stage = Stage::ComparedBy(lane, theirs);
-                Some(Work::Compare { facts: file.facts.clone(), theirs })
+                file.stage = Stage::ComparedBy(lane, sink_digest);
+                Some(Work::Compare { facts: file.facts.clone(), sink_digest })
             }
             Found::New { turn, number, object } => {
                 // Files behind this one have priority at the next call.
@@ -228,7 +228,7 @@ impl Source {
         file.home = Some(lane);
         let facts = file.facts.clone();
         if !facts.whole {
-            file.stage = Stage::Asked;
+            file.stage = Stage::Announced;
             return Some(Work::Send(Message::NewFile(Box::new((*facts).clone()))));
         }
         file.stage = Stage::Sending;
@@ -237,7 +237,7 @@ impl Source {
         if let Some(object) = object {
             file.cursor = 1;
             file.flight.insert(0, Flight { lane, sent: false });
-            self.flying += object.range.len();
+            self.bytes_in_flight += object.range.len();
         }
         Some(Work::Whole { facts, object })
     }
@@ -246,22 +246,22 @@ impl Source {
     fn give(&mut self, number: FileNumber, lane: LaneId, object: Object, again: bool) -> Work {
         let Some(file) = self.files.get_mut(&number) else { unreachable!("the caller looked it up") };
         let index = object.index.0;
-        self.flying += object.range.len();
+        self.bytes_in_flight += object.range.len();
         file.flight.insert(index, Flight { lane, sent: false });
-        let theirs = if again {
+        let sink_digest = if again {
             file.again.remove(index);
             None
         } else {
             file.cursor = index + 1;
-            file.take_theirs(index)
+            file.take_sink_digest(index)
         };
-        Work::Object { facts: file.facts.clone(), attempt: file.attempt, object, theirs, again }
+        Work::Object { facts: file.facts.clone(), attempt: file.attempt, object, sink_digest, again }
     }
 
     /// Returns true if the object fits into the window. One object always fits, regardless of its
     /// size.
     fn has_window(&self, object: Object) -> bool {
-        self.flying == 0 || self.flying + object.range.len() <= self.settings.window.bytes
+        self.bytes_in_flight == 0 || self.bytes_in_flight + object.range.len() <= self.settings.window.bytes
     }
 
     /// Returns true if an object of the file may be sent on this lane now.

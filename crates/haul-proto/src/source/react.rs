@@ -13,18 +13,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Description of a protocol violation by the sink.
-type Breach = &'static str;
+type Violation = &'static str;
 
 impl Source {
     /// Processes an event at the moment `now`, and appends commands for the engine to `out`.
     pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Command>) {
         match event {
             Event::LaneUp(lane) => {
-                let state = Lane { heard: now, sent: now, outbox: VecDeque::new() };
+                let state = Lane { last_received: now, sent: now, outbox: VecDeque::new() };
                 self.lanes.insert(lane, state);
             }
             Event::LaneLost(lane) => self.lose(lane, Why::LanesLost.into(), out),
-            Event::Message(lane, message) => self.hear(lane, message, now, out),
+            Event::Message(lane, message) => self.receive(lane, message, now, out),
             Event::WholeSent { lane, file, close } => self.whole_sent(lane, file, close),
             Event::WholeFailed { lane, file, reason } => {
                 if self.files.get(&file).is_some_and(|f| f.closing == Closing::Taken(lane)) {
@@ -35,28 +35,28 @@ impl Source {
                 self.object_sent(lane, file, attempt, object);
             }
             Event::ObjectFailed { lane, file, attempt, object, reason } => {
-                if self.land(lane, file, attempt, object) {
+                if self.remove_in_flight(lane, file, attempt, object) {
                     self.fail(file, reason);
                 }
             }
             Event::Compared { lane, file, same } => self.compared(lane, file, same),
             Event::Closed { lane, file, attempt, close } => self.closed(lane, file, attempt, close),
             Event::Checked { check, digest } => self.checked(&check, digest),
-            Event::Judged { batch, gone } => {
-                self.judging = self.judging.saturating_sub(1);
+            Event::MissingFound { batch, gone } => {
+                self.lists_in_check = self.lists_in_check.saturating_sub(1);
                 self.post(CONTROL, Message::Delete(Box::new(Delete { batch, gone })));
             }
             Event::Unread { path, reason } => self.unread(path, reason),
             Event::WalkEnded => self.walk.is_ended = true,
-            Event::Stop(reason) => self.break_off(reason, true, out),
+            Event::Stop(reason) => self.end_early(reason, true, out),
             Event::Tick => self.tick(now, out),
         }
-        self.look_for_the_end();
+        self.end_if_done();
     }
 
     fn tick(&mut self, now: Duration, out: &mut Vec<Command>) {
         let silence = self.settings.timing.silence;
-        let is_silent = |lane: &Lane| now.saturating_sub(lane.heard) >= silence;
+        let is_silent = |lane: &Lane| now.saturating_sub(lane.last_received) >= silence;
         let silent: Vec<LaneId> =
             self.lanes.iter().filter(|(_, l)| is_silent(l)).map(|(id, _)| *id).collect();
         for lane in silent {
@@ -71,20 +71,20 @@ impl Source {
             return;
         }
         if lane == CONTROL {
-            self.break_off(reason, false, out);
+            self.end_early(reason, false, out);
             return;
         }
         let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
         for number in numbers {
             let Some(file) = self.files.get_mut(&number) else { continue };
-            self.flying -= file.lose(lane);
+            self.bytes_in_flight -= file.lose(lane);
             if file.home == Some(lane) {
                 file.lose_home();
                 self.queues.fresh.push_front(number);
             } else if let Stage::Comparing(_) = file.stage {
                 self.queues.compare.push_back(number);
             }
-            self.look_at(number);
+            self.requeue(number);
         }
     }
 
@@ -107,7 +107,7 @@ impl Source {
         let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == attempt) else { return };
         let Some(flight) = file.flight.get_mut(&object.0).filter(|flight| flight.lane == lane) else {
             // The BLOCK_SYNC of the sink arrived before the report of the worker.
-            self.look_at(number);
+            self.requeue(number);
             return;
         };
         flight.sent = true;
@@ -115,17 +115,23 @@ impl Source {
             let object = file.geometry.object(object);
             self.queues.checks.push_back(Check { facts: file.facts.clone(), attempt, object });
         }
-        self.look_at(number);
+        self.requeue(number);
     }
 
     /// Removes an object from those in flight. Returns true if this worker was sending it.
-    fn land(&mut self, lane: LaneId, number: FileNumber, attempt: u16, object: ObjectIndex) -> bool {
+    fn remove_in_flight(
+        &mut self,
+        lane: LaneId,
+        number: FileNumber,
+        attempt: u16,
+        object: ObjectIndex,
+    ) -> bool {
         let file = self.files.get_mut(&number).filter(|file| file.attempt == attempt);
         let Some(file) = file.filter(|f| f.flight.get(&object.0).is_some_and(|flight| flight.lane == lane))
         else {
             return false;
         };
-        self.flying -= file.land(object.0);
+        self.bytes_in_flight -= file.remove_in_flight(object.0);
         true
     }
 
@@ -143,7 +149,7 @@ impl Source {
             Ok(false) => self.queues.ready.push_back(number),
             Err(reason) => return self.fail(number, reason),
         }
-        self.look_at(number);
+        self.requeue(number);
     }
 
     fn closed(&mut self, lane: LaneId, number: FileNumber, attempt: u16, close: Close) {
@@ -154,7 +160,7 @@ impl Source {
             return self.fail(number, reason);
         }
         file.closing = Closing::Ready(close);
-        self.look_at(number);
+        self.requeue(number);
     }
 
     fn checked(&mut self, check: &Check, digest: Result<Digest, Reason>) {
@@ -173,7 +179,7 @@ impl Source {
             None if file.closing == Closing::Checking => {
                 file.root = Some(digest);
                 file.closing = Closing::Open;
-                self.look_at(number);
+                self.requeue(number);
             }
             None => {}
             Some(Object { index, .. }) => {
@@ -189,13 +195,13 @@ impl Source {
         }
     }
 
-    fn hear(&mut self, lane: LaneId, message: Message, now: Duration, out: &mut Vec<Command>) {
+    fn receive(&mut self, lane: LaneId, message: Message, now: Duration, out: &mut Vec<Command>) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
-        state.heard = now;
+        state.last_received = now;
         if self.phase == Phase::Over {
             return;
         }
-        let heard = match message {
+        let result = match message {
             Message::KeepAlive => Ok(()),
             Message::FileId(id) => self.file_id(*id, out),
             Message::BlockSync(sync) => self.block_sync(*sync, out),
@@ -206,26 +212,26 @@ impl Source {
             Message::Bye(bye) => self.bye(*bye, out),
             _ => Err("a message that only a source sends"),
         };
-        if let Err(breach) = heard {
-            self.break_off(Reason::new(Why::Protocol, breach), true, out);
+        if let Err(violation) = result {
+            self.end_early(Reason::new(Why::Protocol, violation), true, out);
         }
     }
 
-    fn is_known(&self, number: FileNumber) -> Result<(), Breach> {
+    fn is_known(&self, number: FileNumber) -> Result<(), Violation> {
         if number.0 < self.next_number { Ok(()) } else { Err("a file that was never announced") }
     }
 
-    fn file_id(&mut self, id: FileId, out: &mut Vec<Command>) -> Result<(), Breach> {
+    fn file_id(&mut self, id: FileId, out: &mut Vec<Command>) -> Result<(), Violation> {
         self.is_known(id.number)?;
         let number = id.number;
-        let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Asked) else {
+        let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Announced) else {
             return Ok(());
         };
         if id.attempt < file.attempt {
-            return Err("an earlier try of a file");
+            return Err("an earlier attempt of a file");
         }
         if id.attempt > file.attempt {
-            self.flying -= file.restart(id.attempt);
+            self.bytes_in_flight -= file.restart(id.attempt);
         }
         match id.answer {
             Answer::Take { have } => {
@@ -235,7 +241,7 @@ impl Source {
                 file.stage = Stage::Sending;
                 file.have(&have);
                 self.queues.ready.push_back(number);
-                out.extend(had(number, &file.facts, have));
+                out.extend(already_present(number, &file.facts, have));
             }
             Answer::Differing { have } => {
                 if have.end() > file.geometry.count() {
@@ -243,21 +249,21 @@ impl Source {
                 }
                 file.stage = Stage::Sending;
                 file.differing = true;
-                file.theirs_first = 0;
+                file.sink_digests_start = 0;
                 file.have(&have);
                 self.queues.ready.push_back(number);
-                out.extend(had(number, &file.facts, have));
+                out.extend(already_present(number, &file.facts, have));
             }
-            Answer::Unless(digest) => {
+            Answer::UnlessDigest(digest) => {
                 file.stage = Stage::Comparing(digest);
                 self.queues.compare.push_back(number);
             }
         }
-        self.look_at(number);
+        self.requeue(number);
         Ok(())
     }
 
-    fn block_sync(&mut self, sync: BlockSync, out: &mut Vec<Command>) -> Result<(), Breach> {
+    fn block_sync(&mut self, sync: BlockSync, out: &mut Vec<Command>) -> Result<(), Violation> {
         self.is_known(sync.number)?;
         let flight_level = self.flight_level();
         let number = sync.number;
@@ -271,66 +277,66 @@ impl Source {
             let landed: Vec<u64> =
                 file.flight.keys().copied().filter(|i| sync.objects.contains(*i)).collect();
             for index in landed {
-                self.flying -= file.land(index);
+                self.bytes_in_flight -= file.remove_in_flight(index);
             }
             file.again.subtract(&sync.objects);
             file.settled.unite(&sync.objects);
         }
         out.push(Command::Synced { file: number, level: sync.level, objects: sync.objects });
-        self.look_at(number);
+        self.requeue(number);
         Ok(())
     }
 
-    fn block_reject(&mut self, reject: BlockReject) -> Result<(), Breach> {
+    fn block_reject(&mut self, reject: BlockReject) -> Result<(), Violation> {
         self.is_known(reject.number)?;
-        let tries_most = self.settings.tries;
+        let retries_max = self.settings.retries;
         let number = reject.number;
         let Some(file) = self.files.get_mut(&number).filter(|file| file.attempt == reject.attempt) else {
             return Ok(());
         };
         self.summary.again += 1;
         let Some(ObjectIndex(index)) = reject.object else {
-            if file.attempt >= u16::from(tries_most) {
+            if file.attempt >= u16::from(retries_max) {
                 self.fail(number, Reason { why: Why::Differs, text: reject.reason.text });
                 return Ok(());
             }
             let attempt = file.attempt + 1;
-            self.flying -= file.restart(attempt);
+            self.bytes_in_flight -= file.restart(attempt);
             if file.stage == Stage::Sending {
                 self.queues.ready.push_back(number);
             }
-            self.look_at(number);
+            self.requeue(number);
             return Ok(());
         };
         if index >= file.cursor {
             return Err("an object that was never sent");
         }
-        let tries = file.tries.entry(index).or_insert(0);
-        *tries += 1;
-        let is_hopeless = *tries > tries_most;
-        self.flying -= file.land(index);
+        let retries = file.retries.entry(index).or_insert(0);
+        *retries += 1;
+        let is_hopeless = *retries > retries_max;
+        self.bytes_in_flight -= file.remove_in_flight(index);
         file.settled.remove(index);
         if is_hopeless {
             self.fail(number, Reason { why: Why::Differs, text: reject.reason.text });
         } else if file.failure.is_none() {
             file.again.insert(index);
-            self.look_at(number);
+            self.requeue(number);
         }
         Ok(())
     }
 
-    fn object_digests(&mut self, digests: ObjectDigests) -> Result<(), Breach> {
+    fn object_digests(&mut self, digests: ObjectDigests) -> Result<(), Violation> {
         self.is_known(digests.number)?;
         let Some(file) = self.files.get_mut(&digests.number).filter(|file| file.differing) else {
             return Ok(());
         };
-        if digests.first.0 != file.theirs_first + file.theirs.len() as u64 {
+        if digests.first.0 != file.sink_digests_start + file.sink_digests.len() as u64 {
             return Err("digests out of order");
         }
-        if file.theirs.len() + digests.digests.len() > 2 * DIGESTS_PER_MESSAGE {
-            return Err("more digests than are waited for");
+        if file.sink_digests.len() + digests.digests.len() > 2 * DIGESTS_PER_MESSAGE {
+            return Err("more digests than requested");
         }
-        file.theirs.extend(digests.digests);
+        file.sink_digests.extend(digests.digests);
         self.queues.ready.push_back(digests.number);
         Ok(())
     }
@@ -340,7 +346,7 @@ impl Source {
         number: FileNumber,
         outcome: Outcome,
         out: &mut Vec<Command>,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), Violation> {
         self.is_known(number)?;
         let Some(file) = self.files.get(&number) else { return Ok(()) };
         let is_told = !matches!(file.stage, Stage::Fresh | Stage::Linked);
@@ -366,22 +372,22 @@ impl Source {
         Ok(())
     }
 
-    fn list(&mut self, list: List, out: &mut Vec<Command>) -> Result<(), Breach> {
+    fn list(&mut self, list: List, out: &mut Vec<Command>) -> Result<(), Violation> {
         let may = self.phase == Phase::Ending && self.settings.options.delete && self.walk.errors == 0;
         if !may {
-            return Err("a LIST without leave to delete");
+            return Err("a LIST without permission to delete");
         }
-        if self.judging as usize >= LISTS_AHEAD {
-            return Err("more LISTs than are waited for");
+        if self.lists_in_check as usize >= LISTS_AHEAD {
+            return Err("more LISTs than requested");
         }
-        self.judging += 1;
-        out.push(Command::Judge { batch: list.batch, directory: list.directory, names: list.names });
+        self.lists_in_check += 1;
+        out.push(Command::FindMissing { batch: list.batch, directory: list.directory, names: list.names });
         Ok(())
     }
 
-    fn bye(&mut self, bye: Bye, out: &mut Vec<Command>) -> Result<(), Breach> {
+    fn bye(&mut self, bye: Bye, out: &mut Vec<Command>) -> Result<(), Violation> {
         if let Some(reason) = bye.reason {
-            self.break_off(reason, false, out);
+            self.end_early(reason, false, out);
             return Ok(());
         }
         if self.phase != Phase::Ending {
@@ -398,7 +404,7 @@ impl Source {
 }
 
 /// Returns the objects that an earlier run transferred: those that the sink has, without the holes.
-fn had(file: FileNumber, facts: &NewFile, mut objects: Runs) -> Option<Command> {
+fn already_present(file: FileNumber, facts: &NewFile, mut objects: Runs) -> Option<Command> {
     objects.subtract(&holes_of(facts));
-    (!objects.is_empty()).then_some(Command::Had { file, objects })
+    (!objects.is_empty()).then_some(Command::AlreadyPresent { file, objects })
 }

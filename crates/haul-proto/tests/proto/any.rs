@@ -8,7 +8,7 @@ use haul_proto::limits::{
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
     Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, LaneTimes,
-    List, LogWish, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText,
+    List, LogRequest, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText,
     Principal, Reason, Role, Runs, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Why,
     Window, Xattr,
 };
@@ -216,16 +216,12 @@ fn object_digests() -> impl Strategy<Value = ObjectDigests> {
 fn connect() -> impl Strategy<Value = Connect> {
     let role = prop_oneof![Just(Role::Source), Just(Role::Sink)];
     let numbers = any::<(u16, u16, u64, u64)>();
-    let wish = any::<([u8; 4], u32)>().prop_map(|([mechanism, encoding, sync, verify], files)| LogWish {
-        mechanism,
-        files,
-        encoding,
-        sync,
-        verify,
+    let log_request = any::<([u8; 4], u32)>().prop_map(|([mechanism, encoding, sync, verify], files)| {
+        LogRequest { mechanism, files, encoding, sync, verify }
     });
     let rules = vec((any::<bool>(), bytes(40)), 0..4);
     let names = (vec(bytes(40), 0..5), rules);
-    let late = (option::of(wish), any::<bool>());
+    let late = (option::of(log_request), any::<bool>());
     (numbers, role, any::<[u8; 16]>(), options(), window(), names, ".{0,20}", late).prop_map(
         |(
             (low, high, offers, needs),
@@ -248,7 +244,7 @@ fn connect() -> impl Strategy<Value = Connect> {
             agent: PeerText::new(&agent),
             log,
             resumes,
-            rules: rules.into_iter().map(|(takes, pattern)| NameRule { takes, pattern }).collect(),
+            rules: rules.into_iter().map(|(is_include, pattern)| NameRule { is_include, pattern }).collect(),
         },
     )
 }
@@ -304,7 +300,7 @@ fn of_a_file() -> impl Strategy<Value = Message> {
     let answer = prop_oneof![
         runs().prop_map(|have| Answer::Take { have }),
         runs().prop_map(|have| Answer::Differing { have }),
-        digest().prop_map(Answer::Unless)
+        digest().prop_map(Answer::UnlessDigest)
     ];
     let close = prop_oneof![
         (any::<u64>(), moment(), option::of(digest())).prop_map(|(size, mtime, root)| Close::Read {
@@ -318,7 +314,7 @@ fn of_a_file() -> impl Strategy<Value = Message> {
     let outcome = prop_oneof![
         level().prop_map(Outcome::Done),
         Just(Outcome::Same),
-        Just(Outcome::Would),
+        Just(Outcome::DryRun),
         reason().prop_map(Outcome::Failed)
     ];
     prop_oneof![

@@ -47,7 +47,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn every_message_comes_back(message in message()) {
+    fn every_message_round_trips(message in message()) {
         prop_assert_eq!(message.check(), Ok(()));
         let bytes = encoded(&message);
         prop_assert!(bytes.len() <= HEADER_LEN + BODY_BYTES_MAX);
@@ -59,7 +59,7 @@ proptest! {
 
     /// Fields that a later version may add. The tags of the defined fields are below 16.
     #[test]
-    fn unknown_optional_fields_are_passed_over(message in message(), tag in 16u16..0x8000, more in proptest::collection::vec(any::<u8>(), 0..30)) {
+    fn unknown_optional_fields_are_skipped_and_mandatory_ones_refused(message in message(), tag in 16u16..0x8000, more in proptest::collection::vec(any::<u8>(), 0..30)) {
         let bytes = encoded(&message);
         let mut body = bytes[HEADER_LEN..].to_vec();
         let mut field = |tag: u16| {
@@ -74,7 +74,7 @@ proptest! {
 
     /// A flipped bit is always detected: in the header by its checksum, behind it by the body's.
     #[test]
-    fn a_flipped_bit_is_seen(message in message(), at in any::<proptest::sample::Index>(), bit in 0u32..8) {
+    fn flipped_bit_is_detected(message in message(), at in any::<proptest::sample::Index>(), bit in 0u32..8) {
         let mut bytes = encoded(&message);
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_header_or_a_flaw(bytes in any::<[u8; HEADER_LEN]>()) {
+    fn decoded_header_lengths_are_within_limits(bytes in any::<[u8; HEADER_LEN]>()) {
         if let Ok(header) = Header::decode(&bytes) {
             prop_assert!(header.body_len() <= BODY_BYTES_MAX && header.payload_len() <= PAYLOAD_BYTES_MAX);
         }
@@ -99,7 +99,7 @@ proptest! {
     /// A hostile peer sends correct checksums. A body that decodes is encoded to the same message
     /// again.
     #[test]
-    fn any_body_is_a_message_or_a_flaw(kind in 0u8..21, payload in prop_oneof![Just(0u32), 0..PAYLOAD_BYTES_MAX], body in proptest::collection::vec(prop_oneof![Just(0u8), Just(255), any::<u8>()], 0..300)) {
+    fn decoded_bodies_round_trip(kind in 0u8..21, payload in prop_oneof![Just(0u32), 0..PAYLOAD_BYTES_MAX], body in proptest::collection::vec(prop_oneof![Just(0u8), Just(255), any::<u8>()], 0..300)) {
         if let Ok(Some(message)) = decoded(&forged(kind, 0, payload, &body)) {
             prop_assert_eq!(decoded(&encoded(&message)), Ok(Some(message)));
         }
@@ -107,7 +107,7 @@ proptest! {
 
     /// Near misses: a real message with a few changed bytes and corrected checksums.
     #[test]
-    fn any_near_miss_is_a_message_or_a_flaw(message in message(), changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4), cut in any::<proptest::sample::Index>()) {
+    fn decoded_near_misses_round_trip(message in message(), changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4), cut in any::<proptest::sample::Index>()) {
         let bytes = encoded(&message);
         let mut body = bytes[HEADER_LEN..].to_vec();
         for (at, value) in changes {
@@ -125,13 +125,13 @@ proptest! {
 }
 
 #[test]
-fn unknown_kinds_are_passed_over_only_if_they_may_be() {
+fn unknown_kinds_are_skipped_only_if_optional() {
     assert_eq!(decoded(&forged(99, 1, 7, b"later")), Ok(None));
     assert_eq!(decoded(&forged(99, 0, 0, b"later")), Err(Flaw::UnknownKind(99)));
 }
 
 #[test]
-fn lengths_beyond_the_limits_are_refused_before_anything_is_read() {
+fn excessive_lengths_are_refused_by_the_header() {
     let mut bytes = forged(1, 0, 0, b"");
     for (at, what) in [(4, "body"), (8, "payload")] {
         let mut long = bytes[..HEADER_LEN].to_vec();
@@ -153,14 +153,14 @@ fn only_blocks_have_a_payload() {
 
 /// First bytes of other programs on the port.
 #[test]
-fn strangers_are_known_by_their_first_bytes() {
+fn foreign_protocols_fail_the_header_check() {
     for hello in [&b"GET / HTTP/1.1\r\nHost: x\r\n"[..], b"SSH-2.0-OpenSSH_9.2p1\r\n", &[0; 16], &[255; 16]] {
         assert_eq!(header_of(hello), Err(Flaw::HeaderDamaged));
     }
 }
 
 #[test]
-fn a_file_with_more_attributes_than_the_wire_takes_is_told_before_it_is_sent() {
+fn oversized_attributes_are_refused_before_sending() {
     let value: Box<[u8]> = vec![7; XATTR_VALUE_BYTES_MAX].into();
     let xattr = Xattr { name: Box::from(&b"user.x"[..]), value };
     let mut file = NewFile {
@@ -177,7 +177,7 @@ fn a_file_with_more_attributes_than_the_wire_takes_is_told_before_it_is_sent() {
 
 /// Bytes of one frame as docs/formats/wire.md draws them. They must never change.
 #[test]
-fn a_frame_of_version_1_stays_as_it_is() {
+fn version_1_frame_is_unchanged() {
     let message = Message::BlockReject(haul_proto::BlockReject {
         number: FileNumber(0x0102_0304),
         attempt: 5,

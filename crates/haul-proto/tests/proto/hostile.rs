@@ -206,7 +206,7 @@ impl Obedient {
                     0 => Verdict::Same,
                     1 => Verdict::Refused(Why::NoSpace.into()),
                     2 => Verdict::Differing { have: runs(dice), samples: runs(dice) },
-                    3 => Verdict::Unless(digest(dice)),
+                    3 => Verdict::UnlessDigest(digest(dice)),
                     _ => Verdict::Take { have: Runs::default() },
                 };
                 let rereads = dice.once_in(2);
@@ -250,7 +250,7 @@ impl Obedient {
             Command::Remove { batch, .. } => self.later.push(Event::Removed { batch, deleted: 1, failed: 0 }),
             Command::Ended(_) => self.is_over = true,
             Command::Unread(_)
-            | Command::Proved { .. }
+            | Command::ObjectVerified { .. }
             | Command::Discard { .. }
             | Command::Refused { .. }
             | Command::Failed { .. }
@@ -261,7 +261,7 @@ impl Obedient {
 }
 
 #[test]
-fn a_source_that_says_anything_harms_nobody() {
+fn sink_sends_only_valid_messages_to_a_hostile_source() {
     let mut written = 0;
     for seed in 0..3000 {
         let mut dice = Dice::new(seed);
@@ -269,7 +269,7 @@ fn a_source_that_says_anything_harms_nobody() {
             options: options(&mut dice),
             window: WINDOW,
             timing: Timing::default(),
-            tries: 3,
+            retries: 3,
         };
         let mut engine =
             Obedient { sink: Sink::new(settings), open: BTreeMap::new(), later: Vec::new(), is_over: false };
@@ -312,7 +312,7 @@ fn of_a_sink(dice: &mut Dice) -> Message {
         0..=3 => {
             let answer = match dice.below(4) {
                 0 => Answer::Differing { have: if dice.once_in(3) { runs(dice) } else { Runs::default() } },
-                1 => Answer::Unless(digest(dice)),
+                1 => Answer::UnlessDigest(digest(dice)),
                 _ => Answer::Take { have: if dice.once_in(3) { runs(dice) } else { Runs::default() } },
             };
             Message::FileId(Box::new(FileId { number, attempt, answer }))
@@ -333,7 +333,7 @@ fn of_a_sink(dice: &mut Dice) -> Message {
             let outcome = match dice.below(4) {
                 0 => Outcome::Done(Level::Durable),
                 1 => Outcome::Same,
-                2 => Outcome::Would,
+                2 => Outcome::DryRun,
                 _ => Outcome::Failed(Why::NoSpace.into()),
             };
             Message::FileDone(Box::new(FileDone { number, outcome }))
@@ -348,15 +348,15 @@ fn of_a_sink(dice: &mut Dice) -> Message {
 }
 
 #[test]
-fn a_sink_that_says_anything_makes_nothing_done_that_was_not_sent() {
+fn hostile_sink_cannot_complete_files_that_were_not_sent() {
     for seed in 0..3000 {
         let mut dice = Dice::new(seed);
         let settings = source::Settings {
             options: options(&mut dice),
             window: WINDOW,
             timing: Timing::default(),
-            tries: 3,
-            asks: dice.once_in(2),
+            retries: 3,
+            awaits_answers: dice.once_in(2),
         };
         let mut source = Source::new(settings);
         let mut out = Vec::new();
@@ -365,7 +365,7 @@ fn a_sink_that_says_anything_makes_nothing_done_that_was_not_sent() {
             source.handle(source::Event::LaneUp(LaneId(lane)), Duration::ZERO, &mut out);
         }
         for _ in 0..120 {
-            while source.room() > 0 && dice.once_in(2) {
+            while source.capacity() > 0 && dice.once_in(2) {
                 let mut file = new_file(&mut dice);
                 file.kind =
                     FileKind::File { size: dice.pick(&[0, 1, 3 * OBJECT + 5]), holes: Runs::default() };

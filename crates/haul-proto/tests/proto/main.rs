@@ -3,7 +3,7 @@
 
 mod any;
 mod codec;
-mod drawn;
+mod document;
 mod hostile;
 mod mutations;
 mod operands;

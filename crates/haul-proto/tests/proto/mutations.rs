@@ -128,7 +128,7 @@ proptest! {
     /// A mutated message that still decodes is within all bounds: it encodes into a frame that
     /// decodes to the same message.
     #[test]
-    fn a_bent_message_is_a_flaw_or_one_within_bounds(
+    fn mutated_messages_are_refused_or_round_trip(
         one in message(),
         other in message(),
         changes in vec(change(), 1..4),
@@ -144,12 +144,12 @@ proptest! {
 
     /// A sink with two lanes, whose engine executes its commands.
     #[test]
-    fn a_sink_outlives_any_messages(all in messages(40)) {
+    fn sink_survives_mutated_messages(all in messages(40)) {
         let settings = sink::Settings {
             options: options(),
             window: WINDOW,
             timing: Timing::default(),
-            tries: 2,
+            retries: 2,
         };
         let mut sink = Sink::new(settings);
         let mut out = Vec::new();
@@ -175,14 +175,14 @@ proptest! {
 
     /// A source with a few files in flight.
     #[test]
-    fn a_source_outlives_any_messages(all in messages(40)) {
+    fn source_survives_mutated_messages(all in messages(40)) {
         let settings =
             source::Settings {
                 options: options(),
                 window: WINDOW,
                 timing: Timing::default(),
-                tries: 2,
-                asks: false,
+                retries: 2,
+                awaits_answers: false,
             };
         let mut source = Source::new(settings);
         let mut out = Vec::new();
@@ -259,7 +259,7 @@ fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
                 Command::Sweep => Event::Swept,
                 Command::Remove { batch, .. } => Event::Removed { batch, deleted: 0, failed: 0 },
                 Command::Unread(_)
-                | Command::Proved { .. }
+                | Command::ObjectVerified { .. }
                 | Command::Restart { .. }
                 | Command::Ended(_)
                 | Command::Discard { .. }

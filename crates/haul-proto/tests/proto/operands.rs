@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases().cases.min(60), ..cases() })]
 
     #[test]
-    fn a_list_of_any_lengths_comes_as_it_was_told(
+    fn operand_lists_of_any_lengths_round_trip(
         lengths in vec(prop_oneof![0usize..60, Just(0usize), Just(haul_model::PATH_BYTES_MAX)], 0..300),
         repeated in 1usize..60,
     ) {
@@ -52,7 +52,7 @@ proptest! {
 }
 
 #[test]
-fn a_connect_holds_what_it_always_held() {
+fn connect_message_limits_operands_by_count_and_bytes() {
     assert!(Operands::fit_connect(&vec![path(3); OPERANDS_MAX]));
     assert!(!Operands::fit_connect(&vec![path(3); OPERANDS_MAX + 1]));
     let longest = path(haul_model::PATH_BYTES_MAX);
@@ -69,7 +69,7 @@ fn twenty_thousand_names_take_three_messages() {
 }
 
 #[test]
-fn hostile_counts_and_lengths_are_refused_before_anything_is_held() {
+fn excessive_counts_and_lengths_are_refused() {
     let forged = |last: u8, count: u32, rest: &[u8]| {
         let body = [&[last][..], &count.to_le_bytes(), rest].concat();
         decoded(&forged(19, 0, 0, &body))
@@ -97,7 +97,7 @@ fn hostile_counts_and_lengths_are_refused_before_anything_is_held() {
 }
 
 #[test]
-fn a_list_ends_at_its_bounds_however_it_is_cut() {
+fn list_limits_apply_across_messages() {
     for (len, at_once, most) in
         [(0, OPERANDS_PER_MESSAGE, OPERANDS_ALL_MAX), (1 << 15, 16, OPERANDS_ALL_BYTES_MAX >> 15)]
     {

@@ -31,7 +31,7 @@ fn right() -> Digest {
 /// Regression: an object arrives correctly each time and never reads back correctly. Its arrival
 /// reset the count of attempts, so that both machines repeated it indefinitely.
 #[test]
-fn an_object_that_never_reads_back_right_fails_its_file() {
+fn object_that_never_reads_back_right_fails_its_file() {
     at_the_sink();
     at_the_source();
 }
@@ -50,7 +50,7 @@ fn tell(sink: &mut Sink, event: sink::Event) -> (Vec<sink::Command>, Vec<Message
 /// Returns a sink that reads objects back, and that waits for the objects of a file.
 fn rereading_sink() -> Sink {
     let (options, window, timing) = (options(), Window::default(), Timing::default());
-    let mut sink = Sink::new(sink::Settings { options, window, timing, tries: TRIES });
+    let mut sink = Sink::new(sink::Settings { options, window, timing, retries: TRIES });
     tell(&mut sink, sink::Event::LaneUp(CONTROL));
     tell(&mut sink, sink::Event::Message(CONTROL, Message::NewFile(Box::new(two_objects()))));
     let verdict = Verdict::Take { have: Runs::default() };
@@ -104,13 +104,14 @@ fn an_object_that_was_requested_again_does_not_count_as_settled() {
     assert!(out.is_empty() && said.is_empty(), "{out:?} {said:?}");
     arrives(&mut sink, "again");
     let (out, said) = tell(&mut sink, settled());
-    assert!(matches!(out[..], [sink::Command::Proved { .. }]), "{out:?}");
+    assert!(matches!(out[..], [sink::Command::ObjectVerified { .. }]), "{out:?}");
     assert!(matches!(said[..], [Message::BlockSync(_)]), "{said:?}");
 }
 
 fn at_the_source() {
     let (options, window, timing) = (options(), Window::default(), Timing::default());
-    let mut source = Source::new(source::Settings { options, window, timing, tries: TRIES, asks: false });
+    let mut source =
+        Source::new(source::Settings { options, window, timing, retries: TRIES, awaits_answers: false });
     let handle = |source: &mut Source, event| source.handle(event, NOW, &mut Vec::new());
     let hear = |source: &mut Source, message| handle(source, Event::Message(CONTROL, message));
     handle(&mut source, Event::LaneUp(CONTROL));
@@ -136,7 +137,7 @@ fn at_the_source() {
 
 fn quota_sink(quota: u64) -> Sink {
     let (options, window, timing) = (JobOptions::default(), Window::default(), Timing::default());
-    let settings = sink::Settings { options, window, timing, tries: TRIES };
+    let settings = sink::Settings { options, window, timing, retries: TRIES };
     let mut sink = Sink::new(settings).with_quota(Some(quota));
     sink.handle(sink::Event::LaneUp(CONTROL), NOW, &mut Vec::new());
     sink
@@ -159,14 +160,14 @@ fn may_come(sink: &mut Sink, number: u64, verdict: Verdict) -> bool {
 /// Regression: the quota counted files that are the same, and files that are compared while others
 /// are in flight.
 #[test]
-fn a_quota_counts_bytes_that_travel_and_no_others() {
+fn quota_counts_only_transferred_bytes() {
     let take = || Verdict::Take { have: Runs::default() };
     let mut sink = quota_sink(2500);
     for same in 0..10 {
         assert!(may_come(&mut sink, same, Verdict::Same));
     }
     for compared in 10..20 {
-        assert!(may_come(&mut sink, compared, Verdict::Unless(right())));
+        assert!(may_come(&mut sink, compared, Verdict::UnlessDigest(right())));
     }
     assert!(may_come(&mut sink, 20, Verdict::Take { have: Runs::of(0, 1) }), "all of it is there");
     assert!(may_come(&mut sink, 21, take()) && may_come(&mut sink, 22, take()));
@@ -192,10 +193,10 @@ fn bytes_come(sink: &mut Sink, number: FileNumber) -> sink::Command {
 /// Each compared file whose bytes arrive after all is charged; two of them leave no quota for a
 /// third.
 #[test]
-fn compared_files_that_come_are_charged_together() {
+fn compared_files_that_arrive_are_charged_to_the_quota() {
     let mut sink = quota_sink(2500);
     for number in 0..3 {
-        assert!(may_come(&mut sink, number, Verdict::Unless(right())));
+        assert!(may_come(&mut sink, number, Verdict::UnlessDigest(right())));
     }
     for number in 0..2 {
         let comes = bytes_come(&mut sink, FileNumber(number));
@@ -208,7 +209,7 @@ fn compared_files_that_come_are_charged_together() {
 /// Regression: of two files that together exceeded the quota, both were refused, although one of
 /// them fitted.
 #[test]
-fn a_file_that_fails_before_its_bytes_came_gives_its_room_back() {
+fn failed_file_returns_its_quota() {
     let take = || Verdict::Take { have: Runs::default() };
     let mut sink = quota_sink(1500);
     assert!(may_come(&mut sink, 0, take()));
@@ -222,7 +223,7 @@ fn a_file_that_fails_before_its_bytes_came_gives_its_room_back() {
 /// missing. That created the file, or opened it to be written in place, although its digest showed
 /// that it was the same: its time was lost, or a temporary file was left.
 #[test]
-fn a_compared_file_without_data_is_read_back_only_if_it_is_not_the_same() {
+fn compared_file_without_data_is_read_back_only_if_different() {
     for (size, holes) in [(0, Runs::default()), (2 * OBJECT, Runs::of(0, 2))] {
         for is_same in [true, false] {
             let options = JobOptions {
@@ -232,11 +233,11 @@ fn a_compared_file_without_data_is_read_back_only_if_it_is_not_the_same() {
                 ..JobOptions::default()
             };
             let (window, timing) = (Window::default(), Timing::default());
-            let mut sink = Sink::new(sink::Settings { options, window, timing, tries: TRIES });
+            let mut sink = Sink::new(sink::Settings { options, window, timing, retries: TRIES });
             tell(&mut sink, sink::Event::LaneUp(CONTROL));
             let facts = NewFile::new(&b"f"[..], FileKind::File { size, holes: holes.clone() });
             tell(&mut sink, sink::Event::Message(CONTROL, Message::NewFile(Box::new(facts))));
-            let verdict = Verdict::Unless(right());
+            let verdict = Verdict::UnlessDigest(right());
             let (opened, _) = tell(&mut sink, sink::Event::Opened { file: NUMBER, verdict, rereads: false });
             assert_eq!(opened, [], "{size} bytes");
             let close = if is_same {

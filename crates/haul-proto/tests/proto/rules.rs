@@ -20,8 +20,13 @@ fn file(size: u64) -> NewFile {
 }
 
 fn source(lanes: u32, window: Window) -> Source {
-    let settings =
-        Settings { options: JobOptions::default(), window, timing: Timing::default(), tries: 2, asks: false };
+    let settings = Settings {
+        options: JobOptions::default(),
+        window,
+        timing: Timing::default(),
+        retries: 2,
+        awaits_answers: false,
+    };
     let mut source = Source::new(settings);
     for lane in 0..lanes {
         assert_eq!(told(&mut source, Event::LaneUp(LaneId(lane))), []);
@@ -55,7 +60,7 @@ fn read() -> Close {
 
 /// 4,000 small files are sent before the sink's first message.
 #[test]
-fn small_files_wait_for_no_answer() {
+fn small_files_are_sent_without_waiting() {
     let mut source = source(1, Window::default());
     for sent in 0..4000 {
         source.offer(file(4096), None).unwrap();
@@ -70,16 +75,16 @@ fn small_files_wait_for_no_answer() {
 fn the_window_bounds_files_and_bytes() {
     let window = Window { files: 3, facts: 1 << 20, bytes: OBJECT + 100 };
     let mut source = source(1, window);
-    assert_eq!(source.room(), 3);
+    assert_eq!(source.capacity(), 3);
     for _ in 0..3 {
         source.offer(file(OBJECT), None).unwrap();
     }
-    assert_eq!(source.room(), 0);
+    assert_eq!(source.capacity(), 0);
     assert!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }));
     assert!(matches!(source.next(CONTROL, NOW), Work::Wait { .. }), "a second object does not fit");
     told(&mut source, Event::WholeSent { lane: CONTROL, file: FileNumber(0), close: read() });
     assert_eq!(hears(&mut source, done(0)).len(), 1);
-    assert_eq!((source.room(), source.open_files()), (1, 2));
+    assert_eq!((source.capacity(), source.open_files()), (1, 2));
     assert!(matches!(source.next(CONTROL, NOW), Work::Whole { .. }));
 }
 
@@ -104,7 +109,7 @@ fn a_large_file_spreads_over_the_lanes() {
 /// A worker may take several objects at once to hash them together; no lane may become idle because
 /// of that.
 #[test]
-fn objects_are_enough_for_several_on_each_lane_while_the_file_is_long() {
+fn long_file_has_several_objects_for_each_lane() {
     let mut source = source(2, Window::default());
     source.offer(file(7 * OBJECT), None).unwrap();
     source.next(CONTROL, NOW);
@@ -119,7 +124,7 @@ fn objects_are_enough_for_several_on_each_lane_while_the_file_is_long() {
 
 /// Regression: a BLOCK_SYNC may arrive before the report of the worker that sent the object.
 #[test]
-fn a_sync_before_the_workers_report_counts() {
+fn sync_message_before_the_worker_report_counts() {
     let mut source = source(1, Window::default());
     source.offer(file(2 * OBJECT), None).unwrap();
     source.next(CONTROL, NOW);
@@ -137,7 +142,7 @@ fn a_sync_before_the_workers_report_counts() {
 }
 
 #[test]
-fn damage_is_sent_again_a_few_times_and_then_the_file_fails() {
+fn damaged_object_is_resent_until_the_attempt_limit() {
     let mut source = source(1, Window::default());
     source.offer(file(100), None).unwrap();
     source.next(CONTROL, NOW);
@@ -161,7 +166,7 @@ fn damage_is_sent_again_a_few_times_and_then_the_file_fails() {
 /// If the first name failed, or the update rule kept the existing file, a link would lead to
 /// another file.
 #[test]
-fn a_hard_link_waits_for_its_first_name_and_is_a_link_only_to_the_file_itself() {
+fn hard_link_waits_for_its_first_name_and_links_only_to_that_file() {
     for (update, outcome, is_link) in [
         (Update::Always, Outcome::Done(Level::Verified), true),
         (Update::Always, Outcome::Failed(Why::NoSpace.into()), false),
@@ -173,7 +178,7 @@ fn a_hard_link_waits_for_its_first_name_and_is_a_link_only_to_the_file_itself() 
     ] {
         let options = JobOptions { update, ..JobOptions::default() };
         let (window, timing) = (Window::default(), Timing::default());
-        let mut source = Source::new(Settings { options, window, timing, tries: 2, asks: false });
+        let mut source = Source::new(Settings { options, window, timing, retries: 2, awaits_answers: false });
         told(&mut source, Event::LaneUp(CONTROL));
         let first = source.offer(file(10), None).unwrap();
         for name in ["d/g", "d/h"] {
@@ -212,7 +217,7 @@ fn a_hard_link_waits_for_its_first_name_and_is_a_link_only_to_the_file_itself() 
 }
 
 #[test]
-fn silence_is_broken_and_in_the_end_given_up() {
+fn silent_lanes_get_keepalives_and_then_time_out() {
     let mut source = source(2, Window::default());
     let timing = Timing::default();
     assert_eq!(source.next(LaneId(1), NOW), Work::Wait { until: NOW + timing.keep_alive });
@@ -236,13 +241,13 @@ fn unread() -> Event {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_counted_and_fills_no_memory() {
+fn unreadable_files_are_counted_with_a_bounded_report_queue() {
     let settings = Settings {
         options: JobOptions::default(),
         window: Window::default(),
         timing: Timing::default(),
-        tries: 2,
-        asks: false,
+        retries: 2,
+        awaits_answers: false,
     };
     let mut source = Source::new(settings);
     told(&mut source, Event::LaneUp(CONTROL));
@@ -272,8 +277,8 @@ fn nothing_is_deleted_after_an_error_at_the_source() {
             options: JobOptions { delete: true, ..JobOptions::default() },
             window: Window::default(),
             timing: Timing::default(),
-            tries: 2,
-            asks: false,
+            retries: 2,
+            awaits_answers: false,
         };
         let mut source = Source::new(settings);
         told(&mut source, Event::LaneUp(CONTROL));
@@ -288,7 +293,7 @@ fn nothing_is_deleted_after_an_error_at_the_source() {
 }
 
 #[test]
-fn sessions_that_cannot_be_are_refused_with_a_reason() {
+fn unsupported_sessions_are_refused_with_a_reason() {
     let connect = Connect {
         versions: (1, 3),
         offers: Features(6),
@@ -328,7 +333,7 @@ fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command
         options: JobOptions { verify, settle, ..JobOptions::default() },
         window: Window::default(),
         timing: Timing::default(),
-        tries: 2,
+        retries: 2,
     };
     let mut sink = Sink::new(settings);
     let number = FileNumber(0);
@@ -355,7 +360,7 @@ fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command
 
 /// Regression: a file of one object was reported as re-read although it was only durable.
 #[test]
-fn a_small_file_is_read_back_before_it_counts_as_that() {
+fn small_file_is_read_back_before_it_counts_as_reread() {
     for (verify, rereads) in [(Verify::Reread, false), (Verify::Hybrid, true)] {
         let (mut sink, mut said) = small_file_arrives(verify, rereads);
         let (file, attempt) = (FileNumber(0), 0);
@@ -373,7 +378,7 @@ fn a_small_file_is_read_back_before_it_counts_as_that() {
 /// If the storage cannot be read past the page cache, nothing is re-read: the file ends as durable
 /// and does not wait.
 #[test]
-fn a_file_that_can_not_be_read_back_from_its_device_ends_as_durable() {
+fn file_that_cannot_be_read_from_its_device_ends_as_durable() {
     let (mut sink, mut said) = small_file_arrives(Verify::Reread, false);
     let (file, attempt) = (FileNumber(0), 0);
     said.clear();
@@ -385,20 +390,20 @@ fn a_file_that_can_not_be_read_back_from_its_device_ends_as_durable() {
 }
 
 #[test]
-fn what_is_read_back_and_differs_is_asked_for_again() {
+fn object_that_differs_on_read_back_is_requested_again() {
     let (mut sink, _) = small_file_arrives(Verify::Reread, true);
     let failed =
         sink::Event::SettleFailed { file: FileNumber(0), attempt: 0, object: ObjectIndex(0), reason: None };
     sink.handle(failed, NOW, &mut Vec::new());
     let sink::Outgoing::Send(Message::BlockReject(reject)) = sink.next(CONTROL, NOW) else {
-        panic!("it is asked for again")
+        panic!("it is requested again")
     };
     assert_eq!((reject.object, reject.reason.why), (Some(ObjectIndex(0)), Why::Differs));
 }
 
 /// The engine's choice counts only if the job leaves the choice to the engine.
 #[test]
-fn a_file_is_read_back_by_the_sinks_choice_in_hybrid_jobs_alone() {
+fn sink_chooses_read_back_only_in_hybrid_jobs() {
     for (verify, rereads) in [(Verify::Hybrid, false), (Verify::Stream, true)] {
         let (_, said) = small_file_arrives(verify, rereads);
         assert!(

@@ -43,7 +43,7 @@ fn play(seed: u64, lies: Lies) -> Report {
 }
 
 #[test]
-fn any_world_ends_well_or_says_why_not() {
+fn every_simulated_session_succeeds_or_reports_why() {
     let failed: Vec<u64> =
         seeds().filter(|seed| panic::catch_unwind(|| play(*seed, Lies::default())).is_err()).collect();
     assert!(failed.is_empty(), "the worlds of these seeds failed, for the reasons above: {failed:?}");
@@ -51,7 +51,7 @@ fn any_world_ends_well_or_says_why_not() {
 
 /// The checks of the simulated world work: an engine that lies is caught.
 #[test]
-fn an_engine_that_lies_is_caught() {
+fn false_engine_results_are_detected() {
     let honest = Lies::default();
     for lies in [Lies { durable: true, ..honest }, Lies { digests: true, ..honest }] {
         let is_caught = |seed: &u64| panic::catch_unwind(|| play(*seed, lies)).is_err();
@@ -62,6 +62,6 @@ fn an_engine_that_lies_is_caught() {
 /// Regression: with this seed, an object was written again while its second read was running, so
 /// the read proved bytes that were gone.
 #[test]
-fn an_object_that_is_read_again_is_not_written_meanwhile() {
+fn object_is_not_written_during_its_second_read() {
     play(38863, Lies::default());
 }

@@ -18,14 +18,14 @@ pub const ACL_DEFAULT: &CStr = c"system.posix_acl_default";
 #[derive(Debug, Error)]
 pub enum AclError {
     /// The list of the source could not be read.
-    #[error("reading the access control list: {0}")]
+    #[error("cannot read the access control list: {0}")]
     Read(#[source] io::Error),
     /// The destination rejected the list, or the removal of its own list. `EOPNOTSUPP`: it does not
     /// support lists.
-    #[error("setting the access control list: {0}")]
+    #[error("cannot set the access control list: {0}")]
     Write(#[source] io::Error),
     /// The destination rejected the mode.
-    #[error("setting the mode: {0}")]
+    #[error("cannot set the mode: {0}")]
     Mode(#[source] io::Error),
 }
 

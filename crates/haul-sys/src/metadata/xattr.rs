@@ -29,7 +29,7 @@ pub enum Place<'a> {
 
 /// An attribute that could not be copied.
 #[derive(Debug, Error)]
-#[error("attribute {name:?}: {source}")]
+#[error("cannot copy attribute {name:?}: {source}")]
 pub struct XattrFailure {
     /// Name of the attribute with its namespace, for example `user.comment`.
     pub name: CString,

@@ -50,7 +50,7 @@ fn memory_beneath(root: &Path) -> io::Result<Memory> {
 }
 
 /// Directory of a control group that may set a limit.
-struct Group {
+struct Cgroup {
     folder: PathBuf,
     version: Version,
 }
@@ -61,7 +61,7 @@ enum Version {
     Two,
 }
 
-impl Group {
+impl Cgroup {
     /// Returns the limit, and the usage that counts against it and cannot be reclaimed.
     fn limit_and_use(&self) -> Option<(u64, u64)> {
         let (max, current) = match self.version {
@@ -90,7 +90,7 @@ impl Group {
 
 /// Returns the directories of the memory groups of this process and of all groups above them,
 /// because every limit applies.
-fn group_folders(root: &Path) -> Vec<Group> {
+fn group_folders(root: &Path) -> Vec<Cgroup> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
     let mut folders = Vec::new();
@@ -114,7 +114,7 @@ fn group_folders(root: &Path) -> Vec<Group> {
             let top = root.join(mount.point.trim_start_matches('/'));
             let mut folder = top.join(below.trim_start_matches('/'));
             while folder.starts_with(&top) {
-                folders.push(Group { folder: folder.clone(), version });
+                folders.push(Cgroup { folder: folder.clone(), version });
                 if !folder.pop() {
                     break;
                 }
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn without_groups_the_machine_is_the_limit() {
+    fn without_cgroups_machine_memory_is_used() {
         let root = machine(&[("proc/meminfo", MEMINFO)]);
         let found = memory_beneath(root.path()).expect("found");
         assert_eq!(found, Memory { total: 1_024_000_000, available: 819_200_000, limit: None });
     }
 
     #[test]
-    fn old_kernels_count_what_is_free() {
+    fn old_kernels_use_free_memory_as_available() {
         let root = machine(&[("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\n")]);
         assert_eq!(memory_beneath(root.path()).expect("found").available, 102_400);
         let root = machine(&[("proc/meminfo", "nothing of use\n")]);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn in_version_2_each_group_above_limits_as_well() {
+    fn cgroup_v2_limits_of_parent_groups_apply() {
         let mount = "31 22 0:28 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n";
         let root = machine(&[
             ("proc/meminfo", MEMINFO),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn in_version_1_the_group_of_the_memory_controller_counts() {
+    fn cgroup_v1_uses_the_memory_controller() {
         let mounts = "34 31 0:31 / /cg/cpu rw - cgroup cgroup rw,cpu\n35 31 0:32 /box /cg/memory rw - cgroup cgroup rw,memory\n";
         let root = machine(&[
             ("proc/meminfo", MEMINFO),

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_run_delay_is_the_second_number() {
+    fn run_delay_is_the_second_field() {
         assert_eq!(run_delay_in("46449604 25088095 185\n"), Some(Duration::from_nanos(25_088_095)));
         assert_eq!(run_delay_in("0 0 1\n"), Some(Duration::ZERO));
         for none in ["", "46449604\n", "1 - 3\n", "0 0 0\n"] {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_is_asked_about_while_it_lives() {
+    fn run_delay_of_another_live_thread_is_readable() {
         let here = Thread::current();
         let there = std::thread::spawn(move || (Thread::current(), here.run_delay())).join().unwrap();
         assert_ne!(there.0, here);

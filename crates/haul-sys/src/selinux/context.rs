@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_another_context_only_the_type_is_taken() {
+    fn with_type_of_takes_only_the_type() {
         let typed = |own: &str, other: &str| {
             let taken = Context::written(own.as_bytes()).with_type_of(&Context::written(other.as_bytes()));
             taken.map(|context| context.as_os_str().to_str().unwrap().to_owned()).ok()
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_ends_a_context() {
+    fn trailing_nul_is_not_part_of_a_context() {
         assert_eq!(Context::written(b"u:r:t\0"), Context::written(b"u:r:t"));
         assert_eq!(Context::written(b"u:r:t").as_c_str(), c"u:r:t");
     }

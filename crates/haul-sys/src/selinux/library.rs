@@ -174,7 +174,7 @@ impl Policy for Library {
         })
     }
 
-    fn meant_by(&self, typed: &OsStr) -> io::Result<Context> {
+    fn parse_context(&self, typed: &OsStr) -> io::Result<Context> {
         let typed = CString::new(typed.as_bytes())?;
         // SAFETY: `typed` is NUL-terminated and outlives the call.
         self.taken(|text| unsafe { (self.functions.selinux_trans_to_raw_context)(typed.as_ptr(), text) })

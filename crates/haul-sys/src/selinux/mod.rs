@@ -64,7 +64,7 @@ pub trait Policy: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// Returns an error if the text cannot be translated.
-    fn meant_by(&self, typed: &OsStr) -> io::Result<Context>;
+    fn parse_context(&self, typed: &OsStr) -> io::Result<Context>;
 
     /// Sets the context of all files that this thread, and threads started by it, create from now
     /// on. `None` restores the default.
@@ -112,7 +112,7 @@ pub fn of_new_at(
 /// # Errors
 ///
 /// Same as [`of_new_at`].
-pub fn of_standing_at(
+pub fn of_existing_at(
     policy: &dyn Policy,
     dir: BorrowedFd<'_>,
     name: &OsStr,
@@ -173,7 +173,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn paths_are_looked_up_without_the_links_above_them() {
+    fn path_lookup_resolves_parent_symlinks() {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("a/b")).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 #[test]
-fn buffers_begin_on_a_page_as_zeros_and_stay_where_they_are() {
+fn buffers_are_aligned_zeroed_and_keep_their_address() {
     for len in [1, 511, 4096, 4097, 1 << 20] {
         let mut buffer = AlignedBuffer::new(len).expect("memory");
         assert_eq!(buffer.len(), len);
@@ -20,13 +20,13 @@ fn buffers_begin_on_a_page_as_zeros_and_stay_where_they_are() {
 }
 
 #[test]
-fn memory_that_no_machine_has_is_an_error() {
+fn oversized_allocation_returns_out_of_memory() {
     let error = AlignedBuffer::new(usize::MAX - 10_000).expect_err("too much");
     assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
 }
 
 #[test]
-fn a_pool_never_has_more_out_than_its_bound() {
+fn pool_never_lends_more_buffers_than_its_limit() {
     const BOUND: usize = 3;
     let pool = Arc::new(BufferPool::new(BOUND, 64));
     let out = Arc::new(AtomicUsize::new(0));
@@ -39,7 +39,7 @@ fn a_pool_never_has_more_out_than_its_bound() {
                     assert!(out.fetch_add(1, Ordering::SeqCst) < BOUND);
                     buffer.fill(worker);
                     thread::yield_now();
-                    assert!(buffer.iter().all(|&byte| byte == worker), "nobody else holds this buffer");
+                    assert!(buffer.iter().all(|&byte| byte == worker), "no other worker holds this buffer");
                     out.fetch_sub(1, Ordering::SeqCst);
                     pool.give(buffer);
                 }
@@ -57,12 +57,12 @@ fn a_pool_never_has_more_out_than_its_bound() {
 
 #[test]
 #[should_panic(expected = "goes back to the pool it came from")]
-fn a_foreign_buffer_is_refused() {
+fn returning_a_foreign_buffer_panics() {
     BufferPool::new(1, 64).give(AlignedBuffer::new(65).expect("memory"));
 }
 
 #[test]
 #[should_panic(expected = "no buffer comes back twice")]
-fn a_buffer_that_the_pool_never_made_is_refused() {
+fn returning_a_buffer_that_was_not_taken_panics() {
     BufferPool::new(1, 64).give(AlignedBuffer::new(64).expect("memory"));
 }

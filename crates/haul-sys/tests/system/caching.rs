@@ -11,7 +11,7 @@ use rustix::io::Errno;
 const PAGES: u64 = 64;
 
 #[test]
-fn pages_come_are_written_and_go() {
+fn pages_are_cached_written_and_dropped() {
     for place in places() {
         let page = cache::page_bytes();
         let file = create_new_at(opened(place.path()), c"file", 0o600).expect("made");
@@ -54,7 +54,7 @@ fn pages_come_are_written_and_go() {
 }
 
 #[test]
-fn advice_is_taken_for_files_and_refused_for_pipes() {
+fn advice_is_accepted_for_files_and_refused_for_pipes() {
     for place in places() {
         let file = create_new_at(opened(place.path()), c"file", 0o600).expect("made");
         for advice in [Advice::Sequential, Advice::WillNeed, Advice::DontNeed, Advice::Normal] {

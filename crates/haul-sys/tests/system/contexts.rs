@@ -15,7 +15,7 @@ fn library() -> Option<Library> {
 }
 
 #[test]
-fn it_says_what_the_kernel_shows() {
+fn selinux_state_matches_the_kernel() {
     let Some(library) = library() else { return };
     let is_mounted = Path::new("/sys/fs/selinux/enforce").exists();
     assert!(is_mounted || !library.is_enabled());
@@ -28,7 +28,7 @@ fn it_says_what_the_kernel_shows() {
 }
 
 #[test]
-fn it_finds_paths_in_a_list() {
+fn paths_are_looked_up_in_file_contexts() {
     let Some(library) = library() else { return };
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("file_contexts");
@@ -51,7 +51,7 @@ fn it_finds_paths_in_a_list() {
 }
 
 #[test]
-fn a_list_that_is_not_there_is_told() {
+fn missing_file_contexts_returns_not_found() {
     let Some(library) = library() else { return };
     let library = library.with_list(c"/no/such/list");
     assert_eq!(library.read_paths().unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -38,7 +38,7 @@ fn reads_fill_the_buffer_up_to_the_end_of_the_file() {
 }
 
 #[test]
-fn a_full_device_refuses_bytes_and_takes_none() {
+fn writes_to_a_full_device_fail_with_enospc() {
     let full = File::options().write(true).open("/dev/full").expect("every Linux has it");
     let error = transfer::write_all_at(&full, 0, b"x").expect_err("full");
     assert_eq!(errno(&error), Some(Errno::NOSPC));
@@ -47,7 +47,7 @@ fn a_full_device_refuses_bytes_and_takes_none() {
 }
 
 #[test]
-fn streams_that_come_in_pieces_are_read_and_written_whole() {
+fn streams_in_pieces_are_transferred_completely() {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let bytes = noise(300_000, 2);
     let sent = bytes.clone();
@@ -75,7 +75,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_copy_inside_the_kernel_is_the_naive_copy(
+    fn kernel_copy_matches_the_naive_copy(
         size in 0_usize..20_000, from in 0_usize..25_000, to in 0_usize..9_000, len in 0_usize..25_000,
     ) {
         for place in places() {
@@ -106,7 +106,7 @@ proptest! {
 }
 
 #[test]
-fn a_file_of_proc_is_not_taken_for_empty() {
+fn proc_file_is_not_treated_as_empty() {
     let src = File::open("/proc/self/status").expect("opens");
     for place in places() {
         let dst = create_new_at(opened(place.path()), c"dst", 0o600).expect("made");
@@ -116,7 +116,7 @@ fn a_file_of_proc_is_not_taken_for_empty() {
 }
 
 #[test]
-fn another_file_system_or_a_pipe_asks_for_reading_and_writing() {
+fn copy_to_another_file_system_or_pipe_is_complete_or_unsupported() {
     let places = places();
     let bytes = noise(9_999, 3);
     fs::write(places[0].path().join("src"), &bytes).expect("written");
@@ -134,7 +134,7 @@ fn another_file_system_or_a_pipe_asks_for_reading_and_writing() {
 }
 
 #[test]
-fn clones_share_bytes_or_say_that_they_cannot() {
+fn clones_share_bytes_or_return_unsupported() {
     for place in places() {
         let dir = opened(place.path());
         let bytes = noise(128 << 10, 4);

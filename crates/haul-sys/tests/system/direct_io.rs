@@ -16,7 +16,7 @@ fn filled(bytes: &[u8], room: usize) -> AlignedBuffer {
 }
 
 #[test]
-fn a_file_of_any_length_is_written_and_read_directly_to_the_byte() {
+fn files_of_any_length_round_trip_with_direct_io() {
     for place in places() {
         let dir = opened(place.path());
         for len in [0, 1, 511, 512, 4095, 4096, 4097, 3 * 4096 + 123, 5 * 4096] {
@@ -54,7 +54,7 @@ fn a_file_of_any_length_is_written_and_read_directly_to_the_byte() {
 }
 
 #[test]
-fn a_probe_by_writing_touches_no_file_that_holds_bytes() {
+fn probe_write_refuses_a_file_with_data() {
     for place in places() {
         let dir = opened(place.path());
         let file = create_new_at(&dir, c"file", 0o600).expect("made");
@@ -66,7 +66,7 @@ fn a_probe_by_writing_touches_no_file_that_holds_bytes() {
 }
 
 #[test]
-fn what_knows_no_direct_transfer_is_left_as_it_was() {
+fn file_without_direct_io_support_is_unchanged() {
     let (reader, _writer) = std::io::pipe().expect("a pipe");
     assert!(!direct::is_direct(&reader).expect("asked"));
     let status = fs::File::open("/proc/self/status").expect("opens");
@@ -75,7 +75,7 @@ fn what_knows_no_direct_transfer_is_left_as_it_was() {
 }
 
 #[test]
-fn whole_blocks_are_what_fits() {
+fn whole_blocks_rounds_down_to_the_alignment() {
     let alignment = Alignment { memory: 512, offset: 512 };
     let whole = [0, 511, 512, 513, 1_024, u64::MAX].map(|len| alignment.whole_blocks(len));
     assert_eq!(whole, [0, 0, 512, 512, 1_024, u64::MAX - 511]);

@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn the_map_is_the_naive_map(
+    fn data_ranges_match_the_naive_map(
         written in prop::collection::vec(any::<bool>(), 0..24), from in 0..24 * BLOCK, len in 0..26 * BLOCK,
     ) {
         for place in places() {
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn zero_is_what_the_naive_look_says(
+    fn is_zero_matches_the_naive_check(
         len in 0_usize..2_000, skip in 0_usize..70, spot in any::<prop::sample::Index>(), bit in 0_u8..8,
         dirty in any::<bool>(),
     ) {
@@ -83,7 +83,7 @@ fn a_single_bit_anywhere_is_not_zero() {
 }
 
 #[test]
-fn a_terabyte_of_nothing_is_mapped_at_once() {
+fn data_after_a_terabyte_hole_is_found() {
     for place in places() {
         let file = file_in(place.path());
         sparse::set_len(&file, 1 << 40).expect("extended");
@@ -97,14 +97,14 @@ fn a_terabyte_of_nothing_is_mapped_at_once() {
 }
 
 #[test]
-fn what_keeps_no_map_is_all_data() {
+fn input_without_a_map_is_all_data() {
     let (reader, _writer) = std::io::pipe().expect("a pipe");
     assert_eq!(next_data(&reader, 5, 10).expect("an answer"), Some(ByteRange::between(5, 15)));
     assert_eq!(next_data(&reader, 5, 0).expect("an answer"), None);
 }
 
 #[test]
-fn punched_bytes_read_as_zeros_and_their_space_comes_back() {
+fn punched_ranges_read_as_zeros_and_free_their_space() {
     for place in places() {
         let file = file_in(place.path());
         write_all_at(&file, 0, &vec![7; 4 * BLOCK as usize]).expect("written");
@@ -124,7 +124,7 @@ fn punched_bytes_read_as_zeros_and_their_space_comes_back() {
 }
 
 #[test]
-fn space_can_be_taken_with_or_without_the_length() {
+fn space_is_allocated_with_or_without_the_length() {
     for place in places() {
         let file = file_in(place.path());
         let range = ByteRange::between(0, 4 * BLOCK);
@@ -133,7 +133,7 @@ fn space_can_be_taken_with_or_without_the_length() {
             continue;
         }
         let stat = stat_fd(&file).expect("found");
-        assert_eq!(stat.size, 0, "a file cut off here must not look complete");
+        assert_eq!(stat.size, 0, "a file truncated here must not look complete");
         assert!(stat.blocks * 512 >= 4 * BLOCK);
         assert_eq!(sparse::allocate(&file, range, false).expect("allocated"), Support::Done);
         assert_eq!(stat_fd(&file).expect("found").size, 4 * BLOCK);

@@ -13,7 +13,7 @@ mod ring;
 mod running;
 mod waiting;
 
-use haul_lab::mounts::{FsKind, shared_room};
+use haul_lab::mounts::{FsKind, shared_dir};
 use std::fs::File;
 use std::path::Path;
 use tempfile::TempDir;
@@ -33,7 +33,7 @@ struct Place {
 fn places() -> Vec<Place> {
     let here = Place { dir: tempfile::tempdir().expect("a temporary folder"), kind: None };
     let others =
-        KINDS.into_iter().filter_map(|kind| Some(Place { dir: shared_room(kind)?, kind: Some(kind) }));
+        KINDS.into_iter().filter_map(|kind| Some(Place { dir: shared_dir(kind)?, kind: Some(kind) }));
     [here].into_iter().chain(others).collect()
 }
 

@@ -30,7 +30,7 @@ fn odd_names() -> Vec<OsString> {
 }
 
 #[test]
-fn batches_bring_every_name_once_whatever_their_size() {
+fn batches_of_any_size_return_every_name_once() {
     for place in places() {
         let mut expected: BTreeSet<OsString> = odd_names().into_iter().collect();
         expected.extend((0..2_500).map(|n| OsString::from(format!("entry number {n}"))));
@@ -59,7 +59,7 @@ fn batches_bring_every_name_once_whatever_their_size() {
 }
 
 #[test]
-fn an_empty_or_removed_directory_ends_at_once_and_a_file_is_no_directory() {
+fn removed_directory_lists_nothing_and_a_file_is_refused() {
     for place in places() {
         let dir = opened(place.path());
         open::mkdir_at(&dir, c"gone", 0o755).expect("made");
@@ -79,7 +79,7 @@ fn an_empty_or_removed_directory_ends_at_once_and_a_file_is_no_directory() {
 }
 
 #[test]
-fn a_tree_deeper_than_a_path_can_say_is_made_read_and_removed() {
+fn tree_deeper_than_path_max_is_created_read_and_removed() {
     const LEVELS: usize = 40;
     let name = CString::new(vec![b'd'; 200]).expect("no NUL");
     for place in places() {
@@ -143,7 +143,7 @@ fn stat_agrees_with_the_standard_library_on_every_kind() {
 }
 
 #[test]
-fn device_numbers_are_those_of_the_standard_library() {
+fn device_numbers_match_the_standard_library() {
     let ours = stat_at(CWD, "/dev/null", Follow::No).expect("every system has it");
     let theirs = fs::symlink_metadata("/dev/null").expect("found");
     assert_eq!(ours.kind, FileKind::CharDevice);
@@ -151,7 +151,7 @@ fn device_numbers_are_those_of_the_standard_library() {
 }
 
 #[test]
-fn devices_are_made_with_their_numbers() {
+fn devices_are_created_with_their_numbers() {
     let null = stat_at(CWD, "/dev/null", Follow::No).expect("found");
     let may = met_or_skip(&[Need::Root]);
     for place in places() {
@@ -167,7 +167,7 @@ fn devices_are_made_with_their_numbers() {
 }
 
 #[test]
-fn a_source_is_never_a_symbolic_link_unless_asked_and_never_a_wait() {
+fn open_source_follows_symlinks_only_on_request_and_never_blocks() {
     for place in places() {
         let dir = opened(place.path());
         fs::write(place.path().join("file"), b"bytes").expect("written");
@@ -189,7 +189,7 @@ fn a_source_is_never_a_symbolic_link_unless_asked_and_never_a_wait() {
 }
 
 #[test]
-fn a_new_file_takes_no_name_that_is_taken() {
+fn create_new_refuses_existing_names() {
     for place in places() {
         let dir = opened(place.path());
         for name in odd_names() {
@@ -212,7 +212,7 @@ fn a_new_file_takes_no_name_that_is_taken() {
 }
 
 #[test]
-fn an_existing_file_is_cut_only_when_asked() {
+fn existing_file_is_truncated_only_on_request() {
     for place in places() {
         let dir = opened(place.path());
         let path = place.path().join("file");
@@ -226,7 +226,7 @@ fn an_existing_file_is_cut_only_when_asked() {
 }
 
 #[test]
-fn a_held_file_is_opened_again_even_after_its_name_went() {
+fn open_file_is_reopened_after_its_name_was_removed() {
     for place in places() {
         let dir = opened(place.path());
         let fd = open::create_new_at(&dir, c"file", 0o600).expect("made");
@@ -260,7 +260,7 @@ fn renames_replace_refuse_or_exchange() {
 }
 
 #[test]
-fn links_are_kept_or_followed_and_targets_are_read_whole() {
+fn symlinks_are_linked_or_followed_and_targets_read_completely() {
     for place in places() {
         let dir = opened(place.path());
         fs::write(place.path().join("file"), "x").expect("written");

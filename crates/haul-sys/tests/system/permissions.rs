@@ -13,7 +13,7 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 
 #[test]
-fn modes_are_set_whole_on_files_and_names_but_never_through_a_link() {
+fn modes_are_set_on_files_and_names_but_not_through_symlinks() {
     for place in places() {
         let dir = opened(place.path());
         let file = create_new_at(&dir, c"file", 0o600).expect("made");
@@ -35,7 +35,7 @@ fn modes_are_set_whole_on_files_and_names_but_never_through_a_link() {
 }
 
 #[test]
-fn owners_are_set_on_files_and_on_links_themselves() {
+fn owners_are_set_on_files_and_symlinks() {
     for place in places() {
         let dir = opened(place.path());
         let file = create_new_at(&dir, c"file", 0o600).expect("made");
@@ -97,7 +97,7 @@ fn has_user_attributes(place: &Folder, file: &File) -> bool {
 }
 
 #[test]
-fn attributes_go_there_and_back_by_file_and_by_name() {
+fn xattrs_round_trip_by_file_and_by_name() {
     for place in places() {
         let dir = opened(place.path());
         let file = File::from(create_new_at(&dir, c"file", 0o600).expect("made"));
@@ -135,7 +135,7 @@ fn attributes_go_there_and_back_by_file_and_by_name() {
 }
 
 #[test]
-fn attributes_are_copied_by_choice_and_one_failure_stops_none() {
+fn selected_xattrs_are_copied_and_a_failure_does_not_stop_others() {
     for place in places() {
         let dir = opened(place.path());
         let src = File::from(create_new_at(&dir, c"src", 0o600).expect("made"));
@@ -173,7 +173,7 @@ fn attributes_are_copied_by_choice_and_one_failure_stops_none() {
 }
 
 #[test]
-fn a_links_own_attributes_are_reached_without_following_it() {
+fn xattrs_of_a_symlink_are_set_without_following_it() {
     if !met_or_skip(&[Need::Root]) {
         return;
     }
@@ -223,7 +223,7 @@ fn set_list(folder: &Folder, place: Place<'_>, name: &CStr, value: &[u8]) -> boo
 }
 
 #[test]
-fn a_list_is_copied_with_the_mode_and_an_old_one_goes() {
+fn acl_is_copied_with_the_mode_and_an_old_acl_is_removed() {
     for place in places() {
         let dir = opened(place.path());
         let src = File::from(create_new_at(&dir, c"src", 0o600).expect("made"));
@@ -250,7 +250,7 @@ fn a_list_is_copied_with_the_mode_and_an_old_one_goes() {
 }
 
 #[test]
-fn a_default_list_is_copied_for_directories_and_removed_where_the_source_has_none() {
+fn default_acl_is_copied_or_removed_like_that_of_the_source() {
     for place in places() {
         let dir = opened(place.path());
         for name in [c"with", c"without", c"copy"] {
@@ -270,7 +270,7 @@ fn a_default_list_is_copied_for_directories_and_removed_where_the_source_has_non
 }
 
 #[test]
-fn a_source_without_lists_gives_its_mode_alone() {
+fn source_without_acls_gives_only_its_mode() {
     // /proc has no access control lists.
     let src = File::open("/proc/self/status").expect("opens");
     for place in places() {
@@ -284,7 +284,7 @@ fn a_source_without_lists_gives_its_mode_alone() {
 }
 
 #[test]
-fn a_list_that_the_destination_cannot_hold_is_an_error_and_the_mode_is_set_even_so() {
+fn unsupported_acl_is_an_error_and_the_mode_is_still_set() {
     for place in places() {
         let src = File::from(create_new_at(opened(place.path()), c"src", 0o600).expect("made"));
         if !set_list(&place, Place::file(&src), ACL_ACCESS, &list(7, 6)) {

@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_range_is_copied_as_the_naive_copy_does(
+    fn any_range_matches_the_naive_copy(
         size in 0_usize..60_000, from in 0_usize..70_000, to in 0_usize..20_000, len in 0_usize..70_000,
         depth in 1_usize..9, block in 1_usize..9_000,
     ) {
@@ -99,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn a_length_without_end_stops_where_the_source_does() {
+fn unlimited_length_stops_at_the_end_of_the_source() {
     let Some(mut ring) = ring(4, 4_096) else { return };
     for place in places() {
         fs::write(place.path().join("src"), noise(10_001, 1)).expect("written");
@@ -114,7 +114,7 @@ fn a_length_without_end_stops_where_the_source_does() {
 }
 
 #[test]
-fn a_full_destination_is_named_with_its_offset_and_the_ring_goes_on() {
+fn full_destination_error_has_the_offset_and_the_ring_stays_usable() {
     let Some(mut ring) = ring(4, 4_096) else { return };
     let place = tempfile::tempdir().expect("a temporary folder");
     let bytes = noise(100_000, 2);
@@ -131,7 +131,7 @@ fn a_full_destination_is_named_with_its_offset_and_the_ring_goes_on() {
 }
 
 #[test]
-fn a_destination_that_ends_midway_is_named_at_the_first_byte_it_refused() {
+fn write_error_has_the_offset_of_the_first_refused_byte() {
     // A memfd that may not grow accepts bytes up to its length and refuses the rest.
     const ROOM: u64 = 5 * 4_096;
     let place = tempfile::tempdir().expect("a temporary folder");
@@ -157,7 +157,7 @@ fn a_destination_that_ends_midway_is_named_at_the_first_byte_it_refused() {
 }
 
 #[test]
-fn a_source_that_fails_midway_is_named_and_all_before_it_arrives() {
+fn read_error_is_reported_and_earlier_bytes_arrive() {
     // /proc/self/pagemap answers reads of whole 8-byte entries only: the last, short block fails.
     let src = File::open("/proc/self/pagemap").expect("opens");
     for depth in [1, 2, 4] {
@@ -182,7 +182,7 @@ fn a_source_that_fails_midway_is_named_and_all_before_it_arrives() {
 }
 
 #[test]
-fn a_panic_in_the_callers_own_code_leaves_the_ring_whole() {
+fn panic_in_the_callback_leaves_the_ring_usable() {
     let Some(mut ring) = ring(4, 4_096) else { return };
     let place = tempfile::tempdir().expect("a temporary folder");
     let bytes = noise(200_000, 4);
@@ -205,7 +205,7 @@ fn a_panic_in_the_callers_own_code_leaves_the_ring_whole() {
 }
 
 #[test]
-fn threads_with_a_ring_each_share_a_file() {
+fn threads_with_separate_rings_copy_one_file() {
     const PART: u64 = 300_000;
     for place in places() {
         let bytes = noise(4 * PART as usize, 5);
@@ -229,7 +229,7 @@ fn threads_with_a_ring_each_share_a_file() {
 }
 
 #[test]
-fn a_file_that_says_not_now_is_read_in_the_plain_way() {
+fn file_that_returns_eagain_is_read_without_the_ring() {
     // A file of /proc that is opened with O_NONBLOCK cannot be polled: for such a file the ring
     // always returns EAGAIN.
     let Some(mut ring) = ring(4, 16) else { return };

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::thread;
 
 #[test]
-fn the_umask_is_what_new_directories_lack() {
+fn umask_matches_the_mode_of_new_directories() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let dir = opened(place.path());
     mkdir_at(&dir, c"made", 0o777).expect("made");
@@ -24,7 +24,7 @@ fn the_umask_is_what_new_directories_lack() {
 }
 
 #[test]
-fn what_the_machine_grants_is_within_reason() {
+fn cpu_count_and_memory_are_plausible() {
     let cpus = process::cpu_count();
     assert!((1..=65_536).contains(&cpus));
     let memory = process::memory().expect("/proc is mounted");
@@ -34,7 +34,7 @@ fn what_the_machine_grants_is_within_reason() {
 }
 
 #[test]
-fn the_limit_on_open_files_is_raised_to_the_allowed() {
+fn open_file_limit_is_raised_to_the_maximum() {
     let raised = process::raise_open_file_limit().expect("raising to what is allowed needs no privilege");
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     assert_eq!(limit.current.unwrap_or(u64::MAX), raised);
@@ -43,7 +43,7 @@ fn the_limit_on_open_files_is_raised_to_the_allowed() {
 }
 
 #[test]
-fn ids_are_those_of_the_files_made() {
+fn effective_ids_match_those_of_new_files() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let made = std::fs::metadata(place.path()).expect("found");
     assert_eq!((made.uid(), made.gid()), (process::effective_user(), process::effective_group()));
@@ -51,7 +51,7 @@ fn ids_are_those_of_the_files_made() {
 }
 
 #[test]
-fn a_thread_with_its_own_table_keeps_old_descriptors_and_hides_new_ones() {
+fn unshared_descriptor_table_keeps_old_and_hides_new_descriptors() {
     for place in places() {
         let dir = opened(place.path());
         thread::scope(|scope| {
@@ -93,7 +93,7 @@ fn see_own_table(place: &Place, dir: &File) {
 }
 
 #[test]
-fn files_that_are_opened_are_counted() {
+fn opened_files_are_counted() {
     // Other tests of this process open and close files meanwhile; five hundred more files are still
     // noticeable.
     let before = process::open_files().expect("every Linux has /proc");

@@ -32,7 +32,7 @@ fn never() -> bool {
 }
 
 #[test]
-fn a_pipe_is_readable_when_it_has_bytes_or_an_end() {
+fn pipe_is_readable_with_data_or_at_its_end() {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     assert!(!wait::readable(&reader, Duration::ZERO).expect("poll"));
     assert!(wait::writable(&writer, Duration::ZERO).expect("poll"));
@@ -44,7 +44,7 @@ fn a_pipe_is_readable_when_it_has_bytes_or_an_end() {
 }
 
 #[test]
-fn waits_for_a_partner_of_a_pipe_end_when_told_to() {
+fn waiting_for_a_pipe_partner_can_be_stopped() {
     let (_home, path) = a_pipe();
     let source = wait::open_pipe_source_at(CWD, &path, Follow::No, after_some_looks()).expect("open");
     assert!(source.is_none());
@@ -53,7 +53,7 @@ fn waits_for_a_partner_of_a_pipe_end_when_told_to() {
 }
 
 #[test]
-fn a_pipe_whose_writer_is_silent_can_be_left() {
+fn read_from_a_silent_pipe_can_be_stopped() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     assert_eq!(wait::read_stream(&reader, &mut [0; 10], after_some_looks()).expect("read"), None);
     drop(writer);
@@ -61,19 +61,19 @@ fn a_pipe_whose_writer_is_silent_can_be_left() {
 }
 
 #[test]
-fn a_pipe_that_is_full_can_be_left() {
+fn write_to_a_full_pipe_can_be_stopped() {
     let (_home, path) = a_pipe();
     let reader: OwnedFd = open::open_source_at(CWD, &path, Follow::No, false).expect("open");
     let sink =
         wait::open_pipe_sink_at(CWD, &path, Follow::No, never).expect("open").expect("a reader is there");
     assert!(!wait::write_stream(&sink, &vec![1; 4 << 20], after_some_looks()).expect("write"));
     drop(reader);
-    let error = wait::write_stream(&sink, b"x", never).expect_err("nobody reads");
+    let error = wait::write_stream(&sink, b"x", never).expect_err("no process reads");
     assert_eq!(Errno::from_io_error(&error), Some(Errno::PIPE));
 }
 
 #[test]
-fn bytes_pass_through_named_pipes_whole_whoever_comes_first() {
+fn named_pipe_transfers_all_bytes_in_any_open_order() {
     for writer_waits in [true, false] {
         let (_home, path) = a_pipe();
         let sent: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
@@ -96,7 +96,7 @@ fn bytes_pass_through_named_pipes_whole_whoever_comes_first() {
 }
 
 #[test]
-fn a_writer_that_leaves_without_a_byte_ends_the_wait() {
+fn writer_that_closes_without_data_ends_the_wait() {
     let (_home, path) = a_pipe();
     let there = path.clone();
     let writing = thread::spawn(move || drop(File::options().write(true).open(there).expect("open")));
@@ -107,7 +107,7 @@ fn a_writer_that_leaves_without_a_byte_ends_the_wait() {
 }
 
 #[test]
-fn what_is_no_pipe_is_ready_and_what_is_missing_fails() {
+fn regular_file_is_read_and_missing_pipe_fails() {
     let home = tempfile::tempdir().expect("a folder");
     let path = home.path().join("file");
     fs::write(&path, b"abc").expect("write");

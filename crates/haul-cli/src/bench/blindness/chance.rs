@@ -1,16 +1,16 @@
 //! Random corruptions: measured and expected rates of misses.
 
 use super::Source;
-use super::judge::Judge;
+use super::detector::Detector;
 use haul_digest::forge::{ADLER_PERIOD, swap_blocks};
 use haul_digest::{Algorithm, Digest};
 use std::collections::HashSet;
 use std::f64::consts::PI;
 
 /// Number of corruptions of one kind that one judge missed.
-pub(super) struct Counted {
+pub(super) struct MissCount {
     pub(super) what: String,
-    pub(super) judge: Judge,
+    pub(super) detector: Detector,
     pub(super) trials: u64,
     pub(super) missed: u64,
     /// Expected number of misses; `None` if it has no simple formula.
@@ -19,7 +19,7 @@ pub(super) struct Counted {
 
 /// Number of random messages until two had the same value.
 pub(super) struct Birthday {
-    pub(super) judge: Judge,
+    pub(super) detector: Detector,
     /// Length of the messages in bytes.
     pub(super) bytes: usize,
     /// Mean of all trials; `None` if one trial found no two among [`Birthday::drawn`] messages.
@@ -53,19 +53,19 @@ const RECORD_BYTES: usize = 8;
 const BYTE_VARIANCE: f64 = (256.0 * 256.0 - 1.0) / 12.0;
 
 /// Swaps every pair of blocks in `files` random files.
-pub(super) fn swapped_blocks(source: &mut Source, judges: &[Judge], files: u64) -> Vec<Counted> {
-    let mut missed = vec![0; judges.len()];
+pub(super) fn swapped_blocks(source: &mut Source, detectors: &[Detector], files: u64) -> Vec<MissCount> {
+    let mut missed = vec![0; detectors.len()];
     let pairs = (SWAP_BLOCKS * (SWAP_BLOCKS - 1) / 2) as u64;
     for _ in 0..files {
         let mut file = source.bytes(SWAP_BLOCKS * SWAP_BYTES);
-        let value = |judge: &Judge, file: &[u8]| judge.value(file, SWAP_BYTES);
-        let before: Vec<Digest> = judges.iter().map(|judge| value(judge, &file)).collect();
+        let value = |detector: &Detector, file: &[u8]| detector.value(file, SWAP_BYTES);
+        let before: Vec<Digest> = detectors.iter().map(|detector| value(detector, &file)).collect();
         for first in 0..SWAP_BLOCKS {
             for second in first + 1..SWAP_BLOCKS {
                 let (first, second) = (first * SWAP_BYTES, second * SWAP_BYTES);
                 swap_blocks(&mut file, first, second, SWAP_BYTES);
-                for ((judge, old), missed) in judges.iter().zip(&before).zip(&mut missed) {
-                    *missed += u64::from(value(judge, &file) == *old);
+                for ((detector, old), missed) in detectors.iter().zip(&before).zip(&mut missed) {
+                    *missed += u64::from(value(detector, &file) == *old);
                 }
                 swap_blocks(&mut file, first, second, SWAP_BYTES);
             }
@@ -73,80 +73,81 @@ pub(super) fn swapped_blocks(source: &mut Source, judges: &[Judge], files: u64) 
     }
     let trials = pairs * files;
     let what = format!("two of {SWAP_BLOCKS} blocks of {SWAP_BYTES} bytes swapped");
-    counted(&what, judges, &missed, trials, |judge| match judge {
-        Judge::XorOfBlocks(_) | Judge::Whole(Algorithm::Sysv) => Some(1.0),
+    counted(&what, detectors, &missed, trials, |detector| match detector {
+        Detector::XorOfBlocks(_) | Detector::Whole(Algorithm::Sysv) => Some(1.0),
         // The swap changes the second sum by the difference of the byte sums times the distance.
-        Judge::Whole(Algorithm::Adler32) => Some(same_sum(SWAP_BYTES)),
-        _ => agreement(judge, SWAP_BYTES),
+        Detector::Whole(Algorithm::Adler32) => Some(same_sum(SWAP_BYTES)),
+        _ => agreement(detector, SWAP_BYTES),
     })
 }
 
 /// Replaces one record by random bytes, `trials` times.
-pub(super) fn replaced_records(source: &mut Source, judges: &[Judge], trials: u64) -> Vec<Counted> {
-    let mut missed = vec![0; judges.len()];
+pub(super) fn replaced_records(source: &mut Source, detectors: &[Detector], trials: u64) -> Vec<MissCount> {
+    let mut missed = vec![0; detectors.len()];
     let mut pair = [0; 2 * RECORD_BYTES];
     for _ in 0..trials {
         source.fill(&mut pair);
         let (old, new) = pair.split_at(RECORD_BYTES);
-        for (judge, missed) in judges.iter().zip(&mut missed) {
-            let same = judge.value(old, RECORD_BYTES) == judge.value(new, RECORD_BYTES);
+        for (detector, missed) in detectors.iter().zip(&mut missed) {
+            let same = detector.value(old, RECORD_BYTES) == detector.value(new, RECORD_BYTES);
             *missed += u64::from(same && old != new);
         }
     }
     let what = format!("{RECORD_BYTES} bytes replaced by random ones");
-    counted(&what, judges, &missed, trials, |judge| agreement(judge, RECORD_BYTES))
+    counted(&what, detectors, &missed, trials, |detector| agreement(detector, RECORD_BYTES))
 }
 
 fn counted(
     what: &str,
-    judges: &[Judge],
+    detectors: &[Detector],
     missed: &[u64],
     trials: u64,
-    chance: impl Fn(Judge) -> Option<f64>,
-) -> Vec<Counted> {
-    let one = |(&judge, &missed): (&Judge, &u64)| {
-        let expected = chance(judge).map(|chance| trials as f64 * chance);
-        Counted { what: what.to_owned(), judge, trials, missed, expected }
+    chance: impl Fn(Detector) -> Option<f64>,
+) -> Vec<MissCount> {
+    let one = |(&detector, &missed): (&Detector, &u64)| {
+        let expected = chance(detector).map(|chance| trials as f64 * chance);
+        MissCount { what: what.to_owned(), detector, trials, missed, expected }
     };
-    judges.iter().zip(missed).map(one).collect()
+    detectors.iter().zip(missed).map(one).collect()
 }
 
 /// Draws random messages until two of them collide, `trials` times for each length and judge.
-pub(super) fn birthdays(source: &mut Source, judges: &[Judge], trials: u32) -> Vec<Birthday> {
-    let cases = BIRTHDAY_BYTES.iter().flat_map(|&bytes| judges.iter().map(move |&judge| (bytes, judge)));
+pub(super) fn birthdays(source: &mut Source, detectors: &[Detector], trials: u32) -> Vec<Birthday> {
+    let cases =
+        BIRTHDAY_BYTES.iter().flat_map(|&bytes| detectors.iter().map(move |&detector| (bytes, detector)));
     let mut all = Vec::new();
-    for (bytes, judge) in cases {
-        let narrow = judge.algorithm().digest_len() <= 4;
+    for (bytes, detector) in cases {
+        let narrow = detector.algorithm().digest_len() <= 4;
         // One trial is enough if no collision can occur.
         let (drawn, trials) = if narrow { (DRAWN_OF_NARROW, trials) } else { (DRAWN_OF_WIDE, 1) };
         let draws: Option<Vec<u64>> =
-            (0..trials).map(|_| until_two_agree(source, judge, bytes, drawn)).collect();
+            (0..trials).map(|_| until_two_agree(source, detector, bytes, drawn)).collect();
         let mean = draws.map(|draws| draws.iter().sum::<u64>() as f64 / f64::from(trials));
-        let expected = agreement(judge, bytes).map(|chance| (PI / 2.0 / chance).sqrt());
-        all.push(Birthday { judge, bytes, mean, expected, trials, drawn });
+        let expected = agreement(detector, bytes).map(|chance| (PI / 2.0 / chance).sqrt());
+        all.push(Birthday { detector, bytes, mean, expected, trials, drawn });
     }
     all
 }
 
 /// Returns the number of messages drawn up to the first collision; `None` if `most` messages had
 /// none.
-fn until_two_agree(source: &mut Source, judge: Judge, bytes: usize, most: u64) -> Option<u64> {
+fn until_two_agree(source: &mut Source, detector: Detector, bytes: usize, most: u64) -> Option<u64> {
     // Equal messages are not a corruption; the generator never repeats 8 bytes within its sequence.
     let mut met = HashSet::new();
     let mut message = vec![0; bytes];
     (1..=most).find(|_| {
         source.fill(&mut message);
-        !met.insert(judge.value(&message, bytes))
+        !met.insert(detector.value(&message, bytes))
     })
 }
 
 /// Returns the probability that two random messages of `bytes` bytes have the same value.
-fn agreement(judge: Judge, bytes: usize) -> Option<f64> {
-    match judge {
-        Judge::Whole(Algorithm::Adler32) => Some(same_adler(bytes)),
+fn agreement(detector: Detector, bytes: usize) -> Option<f64> {
+    match detector {
+        Detector::Whole(Algorithm::Adler32) => Some(same_adler(bytes)),
         // Two old sums that are measured only on request: their values are not equally probable.
-        Judge::Whole(Algorithm::Bsd | Algorithm::Sysv) => None,
-        _ => Some(judge.values().recip()),
+        Detector::Whole(Algorithm::Bsd | Algorithm::Sysv) => None,
+        _ => Some(detector.values().recip()),
     }
 }
 
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expected_chance_of_equal_sums_is_the_exact_one() {
+    fn approximate_chance_of_equal_sums_matches_the_exact_chance() {
         for bytes in [4, 16, 128] {
             let (found, exact) = (same_sum(bytes), same_sum_exactly(bytes));
             assert!((found / exact - 1.0).abs() < 0.05, "{bytes}: {found} {exact}");
@@ -214,26 +215,26 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_have_all_of_adlers_values_and_short_ones_few() {
+    fn adler_collisions_are_more_likely_for_short_messages() {
         let best = (ADLER_PERIOD as f64).powi(-2);
         assert!((same_adler(1 << 20) / best - 1.0).abs() < 1e-6);
         assert!(same_adler(8) / best > 3000.0 && same_adler(1024) / best > 7.0);
     }
 
     #[test]
-    fn what_is_counted_lies_near_what_is_expected() {
-        let judges = [
-            Judge::Whole(Algorithm::Adler32),
-            Judge::Whole(Algorithm::Crc16),
-            Judge::XorOfBlocks(Algorithm::Md5),
+    fn counted_misses_are_near_the_expected_count() {
+        let detectors = [
+            Detector::Whole(Algorithm::Adler32),
+            Detector::Whole(Algorithm::Crc16),
+            Detector::XorOfBlocks(Algorithm::Md5),
         ];
-        let swapped = swapped_blocks(&mut Source::new(3), &judges, 4);
-        let records = replaced_records(&mut Source::new(4), &judges[..2], 1 << 20);
+        let swapped = swapped_blocks(&mut Source::new(3), &detectors, 4);
+        let records = replaced_records(&mut Source::new(4), &detectors[..2], 1 << 20);
         for counted in swapped.iter().chain(&records) {
             let expected = counted.expected.unwrap();
             let distance = (counted.missed as f64 - expected).abs();
             let spread = 5.0 * expected.max(1.0).sqrt();
-            assert!(distance <= spread, "{:?}: {} {expected}", counted.judge, counted.missed);
+            assert!(distance <= spread, "{:?}: {} {expected}", counted.detector, counted.missed);
         }
         assert!(swapped[0].missed > 0, "adler32 misses some");
         assert!(records[1].missed > 0, "crc16 misses some");
@@ -241,22 +242,22 @@ mod tests {
     }
 
     #[test]
-    fn two_values_agree_about_when_the_birthday_count_says() {
-        let judges = [
-            Judge::Whole(Algorithm::Crc32),
-            Judge::Whole(Algorithm::Adler32),
-            Judge::Whole(Algorithm::Blake3),
+    fn first_collision_is_near_the_birthday_bound() {
+        let detectors = [
+            Detector::Whole(Algorithm::Crc32),
+            Detector::Whole(Algorithm::Adler32),
+            Detector::Whole(Algorithm::Blake3),
         ];
-        for birthday in birthdays(&mut Source::new(5), &judges, 16) {
+        for birthday in birthdays(&mut Source::new(5), &detectors, 16) {
             let Some(mean) = birthday.mean else {
-                assert_eq!(birthday.judge, judges[2]);
+                assert_eq!(birthday.detector, detectors[2]);
                 continue;
             };
-            assert_ne!(birthday.judge, judges[2]);
+            assert_ne!(birthday.detector, detectors[2]);
             // A single count has a standard deviation of 52 % of its mean, the mean of 16 counts of
             // 13 %.
             let expected = birthday.expected.unwrap();
-            assert!((mean / expected - 1.0).abs() < 0.6, "{:?}: {mean} {expected}", birthday.judge);
+            assert!((mean / expected - 1.0).abs() < 0.6, "{:?}: {mean} {expected}", birthday.detector);
         }
     }
 }

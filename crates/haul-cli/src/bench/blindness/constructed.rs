@@ -1,7 +1,7 @@
 //! Corruptions constructed so that a checksum misses them, and the judges that detect them.
 
 use super::Source;
-use super::judge::Judge;
+use super::detector::Detector;
 use haul_digest::forge::{
     ADLER_PERIOD, balance, crc_blind_flips, equal_sums, flip_line, refill_run, swap_blocks, swap_twice,
 };
@@ -26,7 +26,7 @@ pub(super) struct Verdicts {
     /// Number of changed bytes.
     pub(super) changed: usize,
     /// Judges, each with true if it detected the corruption.
-    pub(super) seen: Vec<(Judge, bool)>,
+    pub(super) seen: Vec<(Detector, bool)>,
 }
 
 /// A corrupted file.
@@ -40,15 +40,16 @@ type Corrupt<'a> = dyn Fn(&mut [u8]) -> bool + 'a;
 
 /// Constructs every corruption and asks every judge. Each CRC among `algorithms` has one corruption
 /// of its own, and all of them have one together.
-pub(super) fn judged(source: &mut Source, judges: &[Judge], algorithms: &[Algorithm]) -> Vec<Verdicts> {
+pub(super) fn judged(source: &mut Source, detectors: &[Detector], algorithms: &[Algorithm]) -> Vec<Verdicts> {
     let file = file(source);
-    let before: Vec<Digest> = judges.iter().map(|judge| judge.value(&file, BLOCK_BYTES)).collect();
+    let before: Vec<Digest> = detectors.iter().map(|detector| detector.value(&file, BLOCK_BYTES)).collect();
     let mut corruptions = against_adler(&file);
     corruptions.extend(against_crcs(&file, algorithms));
     corruptions.extend(against_xor(&file, source));
     let verdict = |Corruption { what, bytes }: Corruption| {
-        let answers = judges.iter().zip(&before);
-        let seen = answers.map(|(&judge, &old)| (judge, judge.value(&bytes, BLOCK_BYTES) != old)).collect();
+        let answers = detectors.iter().zip(&before);
+        let seen =
+            answers.map(|(&detector, &old)| (detector, detector.value(&bytes, BLOCK_BYTES) != old)).collect();
         let changed = file.iter().zip(&bytes).filter(|(old, new)| old != new).count();
         Verdicts { what, changed, seen }
     };
@@ -129,15 +130,18 @@ mod tests {
 
     /// Returns the names of judges that miss a corruption.
     fn blind(verdict: &Verdicts) -> Vec<String> {
-        verdict.seen.iter().filter(|(_, seen)| !seen).map(|(judge, _)| judge.name()).collect()
+        verdict.seen.iter().filter(|(_, seen)| !seen).map(|(detector, _)| detector.name()).collect()
     }
 
     #[test]
-    fn each_corruption_is_missed_by_those_it_is_made_for_and_by_no_other() {
+    fn constructed_corruptions_defeat_only_their_target_algorithms() {
         for seed in [1, 2, 77] {
-            let mut judges: Vec<Judge> = USUAL.iter().copied().map(Judge::Whole).collect();
-            judges.extend([Judge::XorOfBlocks(Algorithm::Sha256), Judge::TreeOfBlocks(Algorithm::Sha256)]);
-            let found = judged(&mut Source::new(seed), &judges, &USUAL);
+            let mut detectors: Vec<Detector> = USUAL.iter().copied().map(Detector::Whole).collect();
+            detectors.extend([
+                Detector::XorOfBlocks(Algorithm::Sha256),
+                Detector::TreeOfBlocks(Algorithm::Sha256),
+            ]);
+            let found = judged(&mut Source::new(seed), &detectors, &USUAL);
             let (adler, rest) = found.split_at(7);
             for (number, verdict) in adler.iter().enumerate() {
                 // The last corruption swaps whole blocks, which the XOR misses as well.

@@ -1,19 +1,19 @@
 //! `haul bench --blindness`: shows the corruptions that each checksum misses.
 //!
-//! Corruptions are constructed ([`constructed`]) or random ([`chance`]). Each judge ([`judge`])
+//! Corruptions are constructed ([`constructed`]) or random ([`chance`]). Each judge ([`detector`])
 //! tries to detect them, and the results are printed next to the expected numbers ([`show`]).
 //! Everything is computed on request; only the seed determines the data.
 
 mod chance;
 mod constructed;
-mod judge;
+mod detector;
 mod show;
 
 use super::file::fill_from_seed;
-use chance::{Birthday, Counted};
+use chance::{Birthday, MissCount};
 use constructed::Verdicts;
+use detector::Detector;
 use haul_digest::Algorithm;
-use judge::Judge;
 
 /// Default digests.
 pub(super) const USUAL: [Algorithm; 9] = [
@@ -45,21 +45,21 @@ pub(super) struct Settings {
 pub(super) struct Study {
     seed: u32,
     constructed: Vec<Verdicts>,
-    counted: Vec<Counted>,
+    counted: Vec<MissCount>,
     birthdays: Vec<Birthday>,
 }
 
 impl Study {
     /// Constructs and judges all corruptions, which takes seconds of one core.
     pub(super) fn make(settings: &Settings) -> Study {
-        let whole: Vec<Judge> = settings.algorithms.iter().copied().map(Judge::Whole).collect();
+        let whole: Vec<Detector> = settings.algorithms.iter().copied().map(Detector::Whole).collect();
         let block_digest = Algorithm::Sha256;
-        let mut judges = whole.clone();
-        judges.extend([Judge::XorOfBlocks(block_digest), Judge::TreeOfBlocks(block_digest)]);
+        let mut detectors = whole.clone();
+        detectors.extend([Detector::XorOfBlocks(block_digest), Detector::TreeOfBlocks(block_digest)]);
         let mut source = Source::new(settings.seed);
         let (files, records, trials) = if settings.quick { (1, 1 << 18, 2) } else { (4, 1 << 21, 8) };
-        let constructed = constructed::judged(&mut source, &judges, &settings.algorithms);
-        let mut counted = chance::swapped_blocks(&mut source, &judges, files);
+        let constructed = constructed::judged(&mut source, &detectors, &settings.algorithms);
+        let mut counted = chance::swapped_blocks(&mut source, &detectors, files);
         counted.extend(chance::replaced_records(&mut source, &whole, records));
         let birthdays = chance::birthdays(&mut source, &whole, trials);
         Study { seed: settings.seed, constructed, counted, birthdays }

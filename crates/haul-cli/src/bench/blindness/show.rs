@@ -1,46 +1,45 @@
 //! Results in readable form and as JSON.
 
 use super::constructed::{BLOCK_BYTES, FILE_BYTES, Verdicts};
-use super::judge::Judge;
-use super::{Birthday, Counted, Study};
+use super::detector::Detector;
+use super::{Birthday, MissCount, Study};
 use crate::bench::table::{Cell, aligned, left, right};
 use haul_digest::Algorithm;
 use haul_model::format_size;
 use serde::Serialize;
 
 /// Notes about broken digests. haul constructs no such collisions.
-const MADE_ON_PURPOSE: [(Algorithm, &str); 2] = [
+const CONSTRUCTED: [(Algorithm, &str); 2] = [
     (
         Algorithm::Md5,
-        "md5: sharp against accidents only. Files with equal md5 can be made on purpose (Wang and Yu 2005; with chosen \
-         beginnings Stevens, Lenstra and de Weger 2007).",
+        "md5: detects only accidental corruption. Files with equal md5 can be constructed (Wang and Yu 2005; with chosen \
+         prefixes Stevens, Lenstra and de Weger 2007).",
     ),
     (
         Algorithm::Sha1,
-        "sha1: sharp against accidents only. Files with equal sha1 can be made on purpose (Stevens and others 2017; with \
-         chosen beginnings Leurent and Peyrin 2020).",
+        "sha1: detects only accidental corruption. Files with equal sha1 can be constructed (Stevens and others 2017; with \
+         chosen prefixes Leurent and Peyrin 2020).",
     ),
 ];
 
 /// Formats all tables with their explanations.
 pub(super) fn tables(study: &Study) -> String {
     let mut text = format!(
-        "Which corruptions each checksum misses; all computed now, from seed {}\n\n\
-         Made for a weakness, in a file of {} (blocks of {} for xor and tree)\n",
+        "Corruptions that each checksum misses, computed with seed {}\n\n\
+         Constructed for a weakness, in a file of {} (blocks of {} for xor and tree)\n",
         study.seed,
         format_size(FILE_BYTES as u64),
         format_size(BLOCK_BYTES as u64)
     );
     text += &made(&study.constructed);
-    text += "\nDrawn at random: how many were missed, and how many must be expected\n";
+    text += "\nRandom corruptions: number missed, and number expected to be missed\n";
     text += &counted(&study.counted);
-    text +=
-        "\nA file damaged at random goes unnoticed once in so many; even odds after so many damaged files\n";
+    text += "\nRandom damage: number of damaged files of which one is missed, and number with even odds of a miss\n";
     text += &odds(&study.birthdays);
-    text += "\nRandom messages drawn until two have one value (expected in brackets)\n";
+    text += "\nNumber of random messages until two have the same value (expected number in parentheses)\n";
     text += &birthdays(&study.birthdays);
-    for (algorithm, note) in MADE_ON_PURPOSE {
-        if study.birthdays.iter().any(|birthday| birthday.judge == Judge::Whole(algorithm)) {
+    for (algorithm, note) in CONSTRUCTED {
+        if study.birthdays.iter().any(|birthday| birthday.detector == Detector::Whole(algorithm)) {
             text += &format!("\n{note}\n");
         }
     }
@@ -52,9 +51,9 @@ fn made(all: &[Verdicts]) -> String {
     let mut header = vec![left("")];
     header.extend(letters().take(all.len()).map(|letter| left(&letter)));
     let mut rows = vec![header];
-    let judges = all.first().map_or(&[][..], |verdict| &verdict.seen);
-    for (number, (judge, _)) in judges.iter().enumerate() {
-        let mut row = vec![left(&judge.name())];
+    let detectors = all.first().map_or(&[][..], |verdict| &verdict.seen);
+    for (number, (detector, _)) in detectors.iter().enumerate() {
+        let mut row = vec![left(&detector.name())];
         row.extend(all.iter().map(|verdict| left(if verdict.seen[number].1 { "seen" } else { "MISSED" })));
         rows.push(row);
     }
@@ -72,7 +71,7 @@ fn made(all: &[Verdicts]) -> String {
     format!("{}\n{}", aligned(&legend), aligned(&rows))
 }
 
-fn counted(all: &[Counted]) -> String {
+fn counted(all: &[MissCount]) -> String {
     let mut rows = Vec::new();
     let mut what = "";
     for one in all {
@@ -83,7 +82,7 @@ fn counted(all: &[Counted]) -> String {
         }
         let expected = one.expected.map_or_else(|| "-".to_owned(), number);
         rows.push(vec![
-            left(&format!("  {}", one.judge.name())),
+            left(&format!("  {}", one.detector.name())),
             right(&one.missed.to_string()),
             right(&expected),
         ]);
@@ -98,12 +97,12 @@ fn counted(all: &[Counted]) -> String {
 fn odds(birthdays: &[Birthday]) -> String {
     let mut rows = vec![vec![left(""), right("one in"), right("even odds")]];
     for birthday in longest(birthdays) {
-        let values = match birthday.judge {
-            Judge::Whole(Algorithm::Adler32) => (haul_digest::forge::ADLER_PERIOD as f64).powi(2),
-            judge => judge.values(),
+        let values = match birthday.detector {
+            Detector::Whole(Algorithm::Adler32) => (haul_digest::forge::ADLER_PERIOD as f64).powi(2),
+            detector => detector.values(),
         };
         let even = values * std::f64::consts::LN_2;
-        rows.push(vec![left(&birthday.judge.name()), right(&number(values)), right(&number(even))]);
+        rows.push(vec![left(&birthday.detector.name()), right(&number(values)), right(&number(even))]);
     }
     aligned(&rows)
 }
@@ -121,8 +120,8 @@ fn birthdays(all: &[Birthday]) -> String {
     header.extend(lengths.iter().flat_map(|bytes| [right(&format!("{bytes} bytes")), left("")]));
     let mut rows = vec![header];
     for of_judge in longest(all) {
-        let mut row = vec![left(&of_judge.judge.name())];
-        for one in all.iter().filter(|one| one.judge == of_judge.judge) {
+        let mut row = vec![left(&of_judge.detector.name())];
+        for one in all.iter().filter(|one| one.detector == of_judge.detector) {
             let drawn = one.mean.map_or_else(|| format!("none of {}", one.drawn), number);
             let expected = one.expected.map_or_else(|| "-".to_owned(), number);
             row.extend([right(&drawn), left(&format!("({expected})"))]);
@@ -163,9 +162,9 @@ enum Line<'a> {
 
 pub(super) fn json(study: &Study) -> String {
     let made = study.constructed.iter().flat_map(|verdict| {
-        verdict.seen.iter().map(|&(judge, seen)| Line::Made {
+        verdict.seen.iter().map(|&(detector, seen)| Line::Made {
             corruption: &verdict.what,
-            digest: judge.name(),
+            digest: detector.name(),
             file_bytes: FILE_BYTES,
             changed_bytes: verdict.changed,
             seen,
@@ -173,13 +172,13 @@ pub(super) fn json(study: &Study) -> String {
     });
     let drawn = study.counted.iter().map(|one| Line::Drawn {
         corruption: &one.what,
-        digest: one.judge.name(),
+        digest: one.detector.name(),
         trials: one.trials,
         missed: one.missed,
         expected_missed: one.expected,
     });
     let birthdays = study.birthdays.iter().map(|one| Line::Birthday {
-        digest: one.judge.name(),
+        digest: one.detector.name(),
         message_bytes: one.bytes,
         drawn_mean: one.mean,
         expected: one.expected,
@@ -197,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_abbreviated() {
         let cases =
             [(0.0, "0.0e0"), (0.25, "0.25"), (7.0, "7.00"), (82137.2, "82137"), (4294967296.0, "4.3e9")];
         for (value, text) in cases {
@@ -206,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_counts_stand_under_their_titles() {
-        let one = |what: &str, missed, expected| Counted {
+    fn count_tables_follow_their_titles() {
+        let one = |what: &str, missed, expected| MissCount {
             what: what.to_owned(),
-            judge: Judge::Whole(Algorithm::Crc16),
+            detector: Detector::Whole(Algorithm::Crc16),
             trials: 100,
             missed,
             expected,

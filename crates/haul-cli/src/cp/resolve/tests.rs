@@ -10,7 +10,7 @@ use haul_model::ObjectSize;
 fn settings(line: &str) -> CopySettings {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     match resolve(getopt::parse(OPTIONS, &words, false), &Environment::default(), &mut |_| ()).unwrap() {
-        Wish::Copy(resolved) => resolved.settings,
+        Invocation::Copy(resolved) => resolved.settings,
         other => panic!("{other:?}"),
     }
 }
@@ -31,7 +31,7 @@ fn later_options_override_earlier_ones() {
 }
 
 #[test]
-fn what_is_replaced_is_said_by_update_and_by_its_older_relatives() {
+fn update_n_i_and_u_select_which_files_are_replaced() {
     let rules = |line: &str| {
         let rules = settings(&format!("{line} a no-such")).rules;
         (rules.existing, rules.update)
@@ -52,13 +52,13 @@ fn what_is_replaced_is_said_by_update_and_by_its_older_relatives() {
 }
 
 #[test]
-fn mistakes_come_in_the_order_in_which_they_were_typed() {
+fn the_first_usage_error_on_the_command_line_is_reported() {
     assert!(mistake("--sparse=x -y").starts_with("invalid argument"));
     assert_eq!(mistake("-y --sparse=x"), "invalid option -- 'y'");
 }
 
 #[test]
-fn contexts_are_kept_or_set_where_the_kernel_has_them() {
+fn contexts_are_preserved_or_set_only_with_selinux() {
     let resolved = |line: &str, selinux: bool| {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let mut warnings = Vec::new();
@@ -68,7 +68,7 @@ fn contexts_are_kept_or_set_where_the_kernel_has_them() {
             warnings.push(text.to_owned());
         });
         let contexts = match wish {
-            Ok(Wish::Copy(resolved)) => Ok(match resolved.settings.rules.contexts {
+            Ok(Invocation::Copy(resolved)) => Ok(match resolved.settings.rules.contexts {
                 Contexts::Kernels => "the kernel's",
                 Contexts::Said => "said",
                 Contexts::Sources { is_required: false, .. } => "kept",
@@ -94,14 +94,14 @@ fn contexts_are_kept_or_set_where_the_kernel_has_them() {
 }
 
 #[test]
-fn links_are_followed_unless_directories_are_entered() {
+fn links_are_followed_unless_the_copy_is_recursive() {
     assert_eq!(settings("a no-such").rules.dereference, Dereference::Always);
     assert_eq!(settings("-r a no-such").rules.dereference, Dereference::Never);
     assert_eq!(settings("-rl a no-such").rules.dereference, Dereference::Always);
 }
 
 #[test]
-fn hashes_are_plain_unless_a_tree_is_asked_for() {
+fn hashes_are_plain_unless_a_tree_is_requested() {
     let form = |line: &str| settings(line).moving.digest.unwrap().1;
     let tree = |bytes| HashForm::Tree(ObjectSize::new(bytes).unwrap());
     assert_eq!(form("--print-hash a no-such"), HashForm::Plain);
@@ -112,13 +112,13 @@ fn hashes_are_plain_unless_a_tree_is_asked_for() {
 }
 
 #[test]
-fn backups_follow_the_option_before_the_environment() {
+fn backup_options_override_the_environment() {
     let typed =
         |line: &str| getopt::parse(OPTIONS, &line.split(' ').map(OsString::from).collect::<Vec<_>>(), false);
     let said = BackupEnvironment { version_control: Some("numbered".into()), suffix: Some(".old".into()) };
     let environment = Environment { backup: said, ..Environment::default() };
     let rule = |line| match resolve(typed(line), &environment, &mut |_| ()).unwrap() {
-        Wish::Copy(resolved) => resolved.settings.rules.backup,
+        Invocation::Copy(resolved) => resolved.settings.rules.backup,
         other => panic!("{other:?}"),
     };
     let numbered = Backup { method: BackupMethod::Numbered, suffix: ".old".into() };

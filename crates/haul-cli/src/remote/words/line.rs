@@ -27,12 +27,12 @@ pub(crate) const MARK: &str = "haul-meet ";
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Request {
     pub(crate) meet: u32,
-    pub(crate) way: Way,
+    pub(crate) way: Direction,
     /// Destination, or paths to fetch, as typed; base64.
     pub(crate) paths: Vec<String>,
     /// Paths after this line, in place of `paths`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) listed: Option<Listed>,
+    pub(crate) listed: Option<PathListHeader>,
     /// Ports to listen on; `None` for any.
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) lanes: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// Parses a line. Returns `None` if it is not a request, or has an unknown version.
-    pub(crate) fn understood(line: &[u8]) -> Option<Request> {
+    pub(crate) fn parse_line(line: &[u8]) -> Option<Request> {
         let request: Request = serde_json::from_slice(line).ok()?;
         matches!(request.meet, MEET | MEET_LISTED).then_some(request)
     }
@@ -57,7 +57,7 @@ impl Request {
 /// Direction of the transfer, as the requesting side sees it.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Send,
     Fetch,
 }
@@ -79,7 +79,7 @@ pub(crate) enum Reply {
         paths: Vec<String>,
         /// Paths after this line, in place of `paths`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        listed: Option<Listed>,
+        listed: Option<PathListHeader>,
     },
     /// The remote haul cannot do what was requested.
     Failure(String),
@@ -87,23 +87,23 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// Parses a line. Returns `None` if the line is not haul's.
-    pub(crate) fn understood(line: &[u8]) -> Option<Result<Reply, serde_json::Error>> {
+    pub(crate) fn parse_line(line: &[u8]) -> Option<Result<Reply, serde_json::Error>> {
         line.strip_prefix(MARK.as_bytes()).map(serde_json::from_slice)
     }
 }
 
 /// List of paths that follows a line.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct Listed {
+pub(crate) struct PathListHeader {
     /// Number of paths.
     pub(crate) paths: usize,
     /// Bytes of all paths, with the NUL at the end of each.
     pub(crate) bytes: usize,
 }
 
-impl Listed {
+impl PathListHeader {
     /// Returns true if a job may name this many paths.
-    pub(crate) fn may_come(self) -> bool {
+    pub(crate) fn is_within_limits(self) -> bool {
         self.paths <= OPERANDS_ALL_MAX && self.bytes <= OPERANDS_ALL_BYTES_MAX + OPERANDS_ALL_MAX
     }
 
@@ -117,28 +117,28 @@ impl Listed {
 }
 
 /// Paths in their wire form: in the line, or after it.
-pub(crate) struct Told {
+pub(crate) struct EncodedPaths {
     /// Paths in base64.
     pub(crate) in_line: Vec<String>,
-    pub(crate) listed: Option<Listed>,
+    pub(crate) listed: Option<PathListHeader>,
     /// Data after the end of the line.
     pub(crate) behind: Vec<u8>,
 }
 
-impl Told {
+impl EncodedPaths {
     /// Encodes paths, which contain no NUL.
-    pub(crate) fn of<P: AsRef<[u8]>>(paths: &[P]) -> Told {
+    pub(crate) fn of<P: AsRef<[u8]>>(paths: &[P]) -> EncodedPaths {
         let bytes: usize = paths.iter().map(|path| path.as_ref().len()).sum();
         if paths.len() <= IN_LINE_MAX && bytes <= IN_LINE_BYTES_MAX {
-            return Told { in_line: to_words(paths), listed: None, behind: Vec::new() };
+            return EncodedPaths { in_line: to_words(paths), listed: None, behind: Vec::new() };
         }
         let mut behind = Vec::with_capacity(bytes + paths.len());
         for path in paths {
             behind.extend_from_slice(path.as_ref());
             behind.push(0);
         }
-        let listed = Listed { paths: paths.len(), bytes: behind.len() };
-        Told { in_line: Vec::new(), listed: Some(listed), behind }
+        let listed = PathListHeader { paths: paths.len(), bytes: behind.len() };
+        EncodedPaths { in_line: Vec::new(), listed: Some(listed), behind }
     }
 }
 
@@ -160,23 +160,24 @@ pub(crate) fn any(bytes: &[u8]) {
     let end = bytes.iter().position(|&byte| byte == b'\n').unwrap_or(bytes.len());
     let (line, behind) = (&bytes[..end], bytes.get(end + 1..).unwrap_or_default());
     let mut told = None;
-    if let Some(request) = Request::understood(line) {
+    if let Some(request) = Request::parse_line(line) {
         let again = serde_json::to_vec(&request).expect("it is written");
-        assert!(Request::understood(&again).as_ref() == Some(&request));
+        assert!(Request::parse_line(&again).as_ref() == Some(&request));
         told = Some((request.paths, request.listed));
     }
     for body in [line, line.strip_prefix(MARK.as_bytes()).unwrap_or_default()] {
         let marked = [MARK.as_bytes(), body].concat();
-        let Some(Ok(reply)) = Reply::understood(&marked) else { continue };
+        let Some(Ok(reply)) = Reply::parse_line(&marked) else { continue };
         let again = [MARK.as_bytes(), &serde_json::to_vec(&reply).expect("it is written")].concat();
-        assert!(matches!(Reply::understood(&again), Some(Ok(same)) if same == reply));
+        assert!(matches!(Reply::parse_line(&again), Some(Ok(same)) if same == reply));
         if let Reply::Ready { paths, listed, .. } = reply {
             told = Some((paths, listed));
         }
     }
     if let Some((in_line, listed)) = told {
         let in_line = from_words(&in_line).unwrap_or_default();
-        let after = listed.filter(|listed| listed.may_come()).and_then(|listed| listed.paths_in(behind));
+        let after =
+            listed.filter(|listed| listed.is_within_limits()).and_then(|listed| listed.paths_in(behind));
         let after = after.unwrap_or_default();
         assert!(in_line.iter().map(Vec::len).sum::<usize>() <= line.len());
         assert!(after.len() <= behind.len());

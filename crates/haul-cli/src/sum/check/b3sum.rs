@@ -2,7 +2,7 @@
 //! that cannot be read.
 
 use super::super::output::Output;
-use super::{CheckJob, ListFailure, Listed, Ticket};
+use super::{CheckJob, ListFailure, PositionedClaim, Ticket};
 use haul_engine::sum::{Outcome, SumError};
 
 pub(super) struct Report<'a, 'o> {
@@ -35,10 +35,10 @@ impl<'a, 'o> Report<'a, 'o> {
         Report { job, out, well, over: false }
     }
 
-    fn claim(&mut self, listed: &Listed, outcome: &Outcome) {
+    fn claim(&mut self, listed: &PositionedClaim, outcome: &Outcome) {
         let verdict = match outcome {
             Outcome::Done(sums) if sums.digests == listed.claim.digests => {
-                if self.job.manner.quiet {
+                if self.job.output_options.quiet {
                     return;
                 }
                 "OK".to_owned()

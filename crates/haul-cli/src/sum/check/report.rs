@@ -2,7 +2,7 @@
 
 use super::super::line::Claim;
 use super::super::output::Output;
-use super::{CheckJob, ListFailure, Reading, Ticket};
+use super::{CheckJob, ListFailure, ListTool, Ticket};
 use crate::check::measure;
 use haul_digest::Algorithm;
 use haul_digest::list::escape;
@@ -42,9 +42,10 @@ impl super::Report for Common<'_, '_> {
                 self.tally.malformed += 1;
                 *self.well &= !fails;
                 if fails {
-                    let hint = "cannot tell what checksum this is; name it with -a, or use 'haul check'";
+                    let hint =
+                        "cannot detect the algorithm of this checksum; name it with -a, or use 'haul check'";
                     self.out.complain_of(&list, &format!("{line}: {hint}"));
-                } else if self.job.manner.warn {
+                } else if self.job.output_options.warn {
                     self.out.complain_of(&list, &format!("{line}: {why}"));
                 }
             }
@@ -74,7 +75,7 @@ impl<'a, 'o> Common<'a, 'o> {
     /// Returns the algorithm by which the file matches a digest without a tag, after the first
     /// guess was wrong.
     fn other_algorithm(&self, claim: &Claim) -> Option<Algorithm> {
-        let Reading::Field(rules) = &self.job.reading else { return None };
+        let ListTool::Field(rules) = &self.job.reading else { return None };
         let [digest] = claim.digests[..] else { return None };
         if !claim.guessed || claim.tree || claim.path == "-" {
             return None;
@@ -96,12 +97,12 @@ impl<'a, 'o> Common<'a, 'o> {
 
     fn unreadable(&mut self, claim: &Claim, error: &SumError) {
         let missing = matches!(error, SumError::Open(error) if error.kind() == io::ErrorKind::NotFound);
-        if missing && self.job.manner.ignore_missing {
+        if missing && self.job.output_options.ignore_missing {
             return;
         }
         self.tally.unreadable += 1;
         self.out.complain_of(&claim.path, &error.to_string());
-        if !self.job.manner.status {
+        if !self.job.output_options.status {
             self.verdict(claim, "FAILED open or read", "unreadable");
         }
     }
@@ -112,7 +113,7 @@ impl<'a, 'o> Common<'a, 'o> {
         let other = if same { None } else { self.other_algorithm(claim) };
         if let Some(other) = other.filter(|&other| self.detected != Some(other)) {
             self.detected = Some(other);
-            if !self.job.manner.status {
+            if !self.job.output_options.status {
                 self.out.complain_of(
                     list,
                     &format!("detected as {other}; with -a {other} each file is read once"),
@@ -123,13 +124,13 @@ impl<'a, 'o> Common<'a, 'o> {
         let place = claim.range.map(|range| format!(",{range}")).unwrap_or_default();
         if same {
             self.tally.matched += 1;
-            if !self.job.manner.quiet && !self.job.manner.status {
+            if !self.job.output_options.quiet && !self.job.output_options.status {
                 self.verdict(claim, &format!("OK{place}"), "ok");
             }
             return;
         }
         self.tally.mismatched += 1;
-        if !self.job.manner.status {
+        if !self.job.output_options.status {
             let shape = TreeShape::new(ByteLen(sums.range.len()), self.job.subtree);
             let corrupt =
                 if claim.digests.len() > 1 { shape.mismatches(found, &claim.digests) } else { vec![] };
@@ -143,7 +144,7 @@ impl<'a, 'o> Common<'a, 'o> {
     }
 
     fn verdict(&mut self, claim: &Claim, text: &str, word: &str) {
-        if self.job.manner.json {
+        if self.job.output_options.json {
             let path = claim.path.to_string_lossy();
             let algorithm = claim.digests[0].algorithm().name();
             let record =
@@ -167,7 +168,7 @@ impl<'a, 'o> Common<'a, 'o> {
     /// Prints the warnings at a list's end.
     fn end(&mut self, list: &OsStr, failure: Option<ListFailure>) {
         let tally = std::mem::take(&mut self.tally);
-        let manner = self.job.manner;
+        let output_options = self.job.output_options;
         if let Some(failure) = failure {
             let why = match failure {
                 ListFailure::Open(error) => reason(&error),
@@ -184,8 +185,8 @@ impl<'a, 'o> Common<'a, 'o> {
             *self.well = false;
             return;
         }
-        let unverified = manner.ignore_missing && tally.matched == 0;
-        if !manner.status {
+        let unverified = output_options.ignore_missing && tally.matched == 0;
+        if !output_options.status {
             self.warn(tally.malformed, "line is improperly formatted", "lines are improperly formatted");
             self.warn(tally.unreadable, "listed file could not be read", "listed files could not be read");
             self.warn(
@@ -197,7 +198,7 @@ impl<'a, 'o> Common<'a, 'o> {
                 self.out.complain_of(list, "no file was verified");
             }
         }
-        let lax = tally.malformed == 0 || !manner.strict;
+        let lax = tally.malformed == 0 || !output_options.strict;
         *self.well &= tally.mismatched == 0 && tally.unreadable == 0 && lax && !unverified;
     }
 

@@ -3,7 +3,7 @@
 
 use super::super::output::Output;
 use super::super::xxhsum::shown;
-use super::{CheckJob, ListFailure, Listed, Ticket};
+use super::{CheckJob, ListFailure, PositionedClaim, Ticket};
 use haul_engine::sum::{Outcome, SumError, reason};
 use std::ffi::OsStr;
 use std::io;
@@ -36,7 +36,7 @@ impl super::Report for Report<'_, '_> {
         match ticket {
             Ticket::Malformed { list, line, why, .. } => {
                 self.tally.malformed += 1;
-                if self.job.manner.warn {
+                if self.job.output_options.warn {
                     self.out.say_error_of(b"", shown(&list), &format!(":{line}: {why}"));
                 }
             }
@@ -54,18 +54,18 @@ impl<'a, 'o> Report<'a, 'o> {
         Report { job, out, well, tally: Tally::default(), over: false }
     }
 
-    fn claim(&mut self, listed: &Listed, outcome: &Outcome) {
+    fn claim(&mut self, listed: &PositionedClaim, outcome: &Outcome) {
         let name = listed.claim.path.as_bytes();
         let verdict = match outcome {
             Outcome::Done(sums) if sums.digests == listed.claim.digests => {
                 self.tally.matched += 1;
-                if self.job.manner.quiet {
+                if self.job.output_options.quiet {
                     return;
                 }
                 "OK"
             }
             Outcome::Failed(SumError::Open(error))
-                if self.job.manner.ignore_missing && error.kind() == io::ErrorKind::NotFound =>
+                if self.job.output_options.ignore_missing && error.kind() == io::ErrorKind::NotFound =>
             {
                 return;
             }
@@ -109,11 +109,11 @@ impl<'a, 'o> Report<'a, 'o> {
         self.count(tally.malformed, "line is improperly formatted", "lines are improperly formatted");
         self.count(tally.unreadable, "listed file could not be read", "listed files could not be read");
         self.count(tally.mismatched, "computed checksum did NOT match", "computed checksums did NOT match");
-        let unverified = self.job.manner.ignore_missing && tally.matched == 0;
+        let unverified = self.job.output_options.ignore_missing && tally.matched == 0;
         if unverified {
             self.say(&[shown(list).as_bytes(), b": no file was verified\n"].concat());
         }
-        let lax = tally.malformed == 0 || !self.job.manner.strict;
+        let lax = tally.malformed == 0 || !self.job.output_options.strict;
         *self.well &= tally.mismatched == 0 && tally.unreadable == 0 && lax && !unverified;
     }
 
@@ -124,7 +124,7 @@ impl<'a, 'o> Report<'a, 'o> {
     }
 
     fn say(&mut self, line: &[u8]) {
-        if !self.job.manner.status {
+        if !self.job.output_options.status {
             self.out.line(line);
         }
     }

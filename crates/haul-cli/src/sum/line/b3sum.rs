@@ -90,7 +90,7 @@ mod tests {
     const NOTHING: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
 
     #[test]
-    fn lines_are_read_and_their_names_shown_as_they_stand() {
+    fn lines_are_parsed_and_names_are_shown_unchanged() {
         for (line, path, shown) in [
             (format!("{NOTHING}  e f"), "e f", "e f"),
             (format!("\\{NOTHING}  e\\\\f\\n"), "e\\f\n", "\\e\\\\f\\n"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_come_in_the_originals_order() {
+    fn lines_are_refused_for_the_same_reason_as_by_b3sum() {
         for (line, refusal) in [
             (String::new(), Refusal::Empty),
             ("\\".to_owned(), Refusal::Short),

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_blake2b_are_read_as_strtoumax_reads_them() {
+    fn blake2b_lengths_are_parsed_as_by_strtoumax() {
         let b2sum = GnuRules::of(Algorithm::Blake2b);
         for tag in ["BLAKE2b-16", "BLAKE2b- 16", "BLAKE2b-+16", "BLAKE2b-020", "BLAKE2b-0x10"] {
             assert!(read(&b2sum, &format!("{tag} (a) = 1209")).is_some(), "{tag}");
@@ -283,7 +283,7 @@ mod tests {
     /// Regression: two blanks, or a byte that is not a blank, were refused, although the coreutils
     /// accept them as the end of the tag. For `cksum` without `-a`, a NUL did not end it.
     #[test]
-    fn a_tag_ends_as_the_coreutils_end_it() {
+    fn tags_end_as_in_coreutils() {
         let readers =
             |algorithm| [GnuRules::of(algorithm), GnuRules::cksum(None), GnuRules::cksum(Some(algorithm))];
         for (algorithm, digest, ends) in [
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn cksum_names_the_algorithm_it_met_last() {
+    fn cksum_reports_the_last_algorithm_it_read() {
         let (rules, mut state) = (GnuRules::cksum(None), GnuState::default());
         assert_eq!(rules.kind(&state), "CRC");
         assert!(rules.read(format!("MD5 (a) = {MD5}").as_bytes(), &mut state).is_some());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn cksum_reads_base64_and_md5sum_does_not() {
+    fn cksum_accepts_base64_and_md5sum_does_not() {
         let line = "MD5 (a) = JfnnlDI7RTiF9RgfG2JNCw==";
         let claim = read(&GnuRules::cksum(None), line).unwrap();
         assert_eq!(claim.digests[0].to_string(), MD5);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn sha3_tags_hold_their_length() {
+    fn sha3_tags_need_a_length() {
         let digest = "0".repeat(56);
         let claim = read(&GnuRules::cksum(None), &format!("SHA3-224 (a) = {digest}")).unwrap();
         assert_eq!(claim.digests[0].algorithm(), Algorithm::Sha3_224);

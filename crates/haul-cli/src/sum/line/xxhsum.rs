@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_both_forms_are_read() {
+    fn plain_and_tagged_lines_are_parsed() {
         for (line, name) in [
             (format!("{XXH64}  a"), "a"),
             (format!("{XXH64} *a"), "a"),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn little_endian_digests_are_turned() {
+    fn little_endian_digests_are_byte_swapped() {
         let turned = Some(("83aee640db41b88c".to_owned(), "a".to_owned()));
         assert_eq!(read_text(&format!("{XXH64}  a"), true), turned);
         for flag in [false, true] {
@@ -103,7 +103,7 @@ mod tests {
 
     /// Regression: a line with a NUL in the name, or at the end, was malformed.
     #[test]
-    fn a_line_ends_with_its_first_nul() {
+    fn a_line_ends_at_its_first_nul() {
         for (line, name) in [
             (format!("{XXH64}  a\0"), Some("a")),
             (format!("{XXH64}  a\0b"), Some("a")),

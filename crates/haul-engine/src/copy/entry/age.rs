@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_was_cut_off_counts_as_kept() {
+    fn truncated_time_counts_as_preserved() {
         let source = at((1_001, 123_456_789), (5_000, 1));
         // Times that such a file system stores for the source, and for an older source.
         for (kept, older, changed) in [
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn on_an_exact_file_system_every_nanosecond_counts() {
+    fn exact_file_system_compares_nanoseconds() {
         let source = at((1_001, 123_456_789), (5_000, 1));
         for (mtime, is_new) in
             [((1_001, 0), false), ((1_001, 123_456_788), false), ((1_001, 123_456_789), true)]
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_are_cut_off_downwards() {
+    fn times_before_1970_are_rounded_down() {
         assert_eq!(cut_off(Timespec { sec: -3, nsec: 5 }, 2 * SECOND), Timespec { sec: -4, nsec: 0 });
         assert_eq!(cut_off(Timespec { sec: -3, nsec: 150 }, 100), Timespec { sec: -3, nsec: 100 });
     }

@@ -7,7 +7,7 @@ use crate::copy::job::Job;
 use crate::copy::links::Identity;
 use crate::copy::operands::{MadeParent, OperandWalk};
 use crate::copy::{metadata, settle};
-use haul_sys::dir::{DirReader, is_still, open_dir_at, open_place_at};
+use haul_sys::dir::{DirReader, is_same_file, open_dir_at, open_place_at};
 use haul_sys::{Follow, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -129,7 +129,7 @@ pub(crate) fn enter(job: &Job<'_>, new: NewDirectory) -> Option<Reading> {
         Ok(parent) => parent,
         Err(error) => {
             job.fail(&error);
-            super::met(job);
+            super::handled(job);
             settle::leave(job, &new.parent);
             return None;
         }
@@ -150,7 +150,7 @@ pub(crate) fn enter(job: &Job<'_>, new: NewDirectory) -> Option<Reading> {
             job.fail(&error);
             if matches!(error, CopyError::Refused(_)) {
                 // An object at the sink that was refused is not changed by this job.
-                super::met(job);
+                super::handled(job);
                 settle::leave(job, &parent);
                 return None;
             }
@@ -170,7 +170,7 @@ pub(crate) fn open_source(
 ) -> Result<OwnedFd, CopyError> {
     let path = || above.source_path_of(name);
     let opened = open_dir_at(above.source(), name, facts.follow);
-    still_the_one(opened, &facts.source).map_err(|error| refused(error, path()))
+    is_same_directory(opened, &facts.source).map_err(|error| refused(error, path()))
 }
 
 /// Opens the sink of a directory, if it is still the directory that was created or found.
@@ -180,7 +180,8 @@ pub(crate) fn open_source(
 pub(crate) fn open_sink(above: &Opened, facts: &DirectoryFacts) -> Result<OwnedFd, CopyError> {
     let open = if facts.set_by_name { open_place_at } else { open_dir_at };
     let opened = open(above.sink(), facts.sink_name.as_os_str(), facts.follows_sink);
-    still_the_one(opened, &facts.sink).map_err(|error| refused(error, above.sink_path_of(&facts.sink_name)))
+    is_same_directory(opened, &facts.sink)
+        .map_err(|error| refused(error, above.sink_path_of(&facts.sink_name)))
 }
 
 /// Like [`open_sink`], for the first time. Sets `set_by_name` if this user may create names in the
@@ -196,9 +197,9 @@ fn open_new_sink(above: &Opened, facts: &mut DirectoryFacts) -> Result<OwnedFd, 
 }
 
 /// Returns `Err(None)` if the opened directory is another one.
-fn still_the_one(opened: io::Result<OwnedFd>, then: &Stat) -> Result<OwnedFd, Option<io::Error>> {
+fn is_same_directory(opened: io::Result<OwnedFd>, then: &Stat) -> Result<OwnedFd, Option<io::Error>> {
     let fd = opened?;
-    if is_still(&fd, then)? { Ok(fd) } else { Err(None) }
+    if is_same_file(&fd, then)? { Ok(fd) } else { Err(None) }
 }
 
 fn refused(error: Option<io::Error>, path: OsString) -> CopyError {
@@ -209,7 +210,7 @@ fn refused(error: Option<io::Error>, path: OsString) -> CopyError {
 }
 
 fn settle_unread(job: &Job<'_>, parent: &Opened, new: &NewDirectory) -> Option<Reading> {
-    super::met(job);
+    super::handled(job);
     metadata::settle_unread(job, parent, &new.source_name, &new.facts);
     settle::leave(job, parent);
     None

@@ -2,7 +2,7 @@
 
 use super::enter::{DirectoryFacts, NewDirectory, is_within};
 use super::same::named_in;
-use super::{Fate, Sink, Task, regular};
+use super::{EntryOutcome, Sink, Task, regular};
 use crate::copy::contexts;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::{Earlier, FirstSink, KnownDirectory, Linked, NamedIn};
@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 100;
 
 impl Task<'_, '_> {
     /// Creates the entry at its sink. No existing file is in the way any more.
-    pub(super) fn make(&self, sink: &Sink, first: Option<FirstSink<'_>>) -> Result<Fate, CopyError> {
+    pub(super) fn make(&self, sink: &Sink, first: Option<FirstSink<'_>>) -> Result<EntryOutcome, CopyError> {
         let kind = self.source.kind;
         if kind == FileKind::Directory {
             return self.make_directory(sink);
@@ -31,24 +31,24 @@ impl Task<'_, '_> {
         let fate = match self.rules.make {
             Make::SymbolicLink => self
                 .labelled(FileKind::Symlink, sink.is_new, || self.make_symbolic_link())
-                .map(|()| Fate::Through),
-            Make::HardLink => self.make_hard_link().map(|()| Fate::Through),
+                .map(|()| EntryOutcome::Through),
+            Make::HardLink => self.make_hard_link().map(|()| EntryOutcome::Through),
             Make::Copy if self.reads_as_regular(kind) => {
-                regular::open(self, sink, first.is_some()).map(|file| Fate::Move(Box::new(file)))
+                regular::open(self, sink, first.is_some()).map(|file| EntryOutcome::Move(Box::new(file)))
             }
             Make::Copy => {
-                self.labelled(kind, sink.is_new, || self.make_special(sink)).map(|()| Fate::Through)
+                self.labelled(kind, sink.is_new, || self.make_special(sink)).map(|()| EntryOutcome::Through)
             }
         }?;
         if let Some(first) = first {
-            first.made(self.linkable(), matches!(fate, Fate::Through));
+            first.made(self.linkable(), matches!(fate, EntryOutcome::Through));
         }
         if self.sinks_collide()
             && let Ok(standing) = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No)
         {
             self.job.memory.add_sink(&self.entry.sink_name, standing.identity());
         }
-        if matches!(fate, Fate::Through) && self.rules.make != Make::HardLink {
+        if matches!(fate, EntryOutcome::Through) && self.rules.make != Make::HardLink {
             let dest_is_link = kind == FileKind::Symlink || self.rules.make == Make::SymbolicLink;
             metadata::settle_name(self.job, self.entry, &self.source, dest_is_link);
             receipt::name(self.job, self.entry);
@@ -135,7 +135,7 @@ impl Task<'_, '_> {
             Err(error) => return Err(error),
         };
         if replaced {
-            self.tell_removed();
+            self.report_removed();
         }
         let sink = (self.entry.parent.sink(), self.sink_name());
         match earlier.linked(&self.entry.parent, self.sink_name()) {
@@ -175,7 +175,7 @@ impl Task<'_, '_> {
         };
         let dir = self.entry.parent.sink();
         for _ in 0..ATTEMPTS {
-            let beside = name_beside(self.sink_name());
+            let beside = temp_name(self.sink_name());
             match make(&beside) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other?,
@@ -259,7 +259,7 @@ impl Task<'_, '_> {
     }
 
     /// Creates a directory that this user can fill, whatever its final mode.
-    fn make_directory(&self, sink: &Sink) -> Result<Fate, CopyError> {
+    fn make_directory(&self, sink: &Sink) -> Result<EntryOutcome, CopyError> {
         let parent = &self.entry.parent;
         // Without followed links, only a mount leads from a directory to itself.
         let may_be_above = self.dereference == Dereference::Always || self.source.may_be_mount_root;
@@ -276,7 +276,7 @@ impl Task<'_, '_> {
         })?;
         let other_device = parent.settle.source_dev().is_some_and(|dev| dev != self.source.dev);
         let names = parent.names().map(Arc::clone).unwrap_or_default();
-        Ok(Fate::Enter(Box::new(NewDirectory {
+        Ok(EntryOutcome::Enter(Box::new(NewDirectory {
             parent: Arc::clone(parent),
             source_name: self.entry.source_name.clone(),
             is_entered: !(self.rules.one_file_system && other_device),
@@ -341,14 +341,14 @@ impl Task<'_, '_> {
             let line = format!("created directory {}", quote(&self.sink_path()));
             self.job.report.made(OsStr::new(&line));
         } else if self.rules.verbose {
-            self.tell_made(None);
+            self.report_made(None);
         }
         Ok(made)
     }
 }
 
 /// Returns a unique temporary name in the same directory.
-fn name_beside(name: &OsStr) -> OsString {
+fn temp_name(name: &OsStr) -> OsString {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (place, _) = crate::copy::backup::split(name.as_bytes());
     let mut beside = OsStr::from_bytes(place).to_owned();

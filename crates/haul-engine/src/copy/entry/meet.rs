@@ -2,11 +2,11 @@
 //! `--remove-destination`.
 
 use super::age::is_as_new;
-use super::same::Sameness;
+use super::same::SelfCopy;
 use super::{Sink, Task, is_own_waybill};
 use crate::copy::backup;
 use crate::copy::error::{CopyError, Refusal};
-use crate::copy::links::Claim;
+use crate::copy::links::LinkAction;
 use crate::copy::quote::quote;
 use crate::copy::report::{Question, Tally};
 use crate::copy::settings::{Dereference, Existing, Make};
@@ -62,7 +62,7 @@ impl Task<'_, '_> {
         Tally::add(&tally.bytes_done, self.source.size);
         Tally::add(&tally.bytes_kept, self.source.size);
         Tally::add(&tally.files_kept, 1);
-        self.tell_skipped();
+        self.report_skipped();
         Ok(true)
     }
 
@@ -74,7 +74,7 @@ impl Task<'_, '_> {
         let sink = open::open_source_at(parent.sink(), self.sink_name(), follow, false)?;
         for (file, met) in [(&source, &self.source), (&sink, before)] {
             if stat::stat_fd(file)?.identity() != met.identity() {
-                return Err(io::Error::other("another file has this name by now"));
+                return Err(io::Error::other("another file has this name now"));
             }
         }
         Ok((source, sink))
@@ -136,8 +136,8 @@ impl Task<'_, '_> {
     /// Applies the rules for existing sinks. Returns false if the entry is to be skipped.
     fn may_replace(&self, before: &Stat) -> Result<bool, CopyError> {
         let keeps = matches!(self.rules.existing, Existing::Keep | Existing::Refuse);
-        let sameness = if keeps { Sameness::Apart } else { self.sameness(before) };
-        if sameness == Sameness::Same {
+        let self_copy = if keeps { SelfCopy::Apart } else { self.self_copy(before) };
+        if self_copy == SelfCopy::Same {
             let (source_path, sink) = (self.source_path(), self.sink_path());
             return Err(Refusal::SameFile { source_path, sink }.into());
         }
@@ -150,7 +150,7 @@ impl Task<'_, '_> {
             if self.may_have_other_names() {
                 self.link_or_remember()?;
             }
-            self.tell_skipped();
+            self.report_skipped();
             return Ok(false);
         }
         if !is_directory {
@@ -161,11 +161,11 @@ impl Task<'_, '_> {
                 Existing::Ask => self.ask(before),
             };
             if !wanted {
-                self.tell_skipped();
+                self.report_skipped();
                 return Ok(false);
             }
         }
-        if sameness == Sameness::Done {
+        if self_copy == SelfCopy::Done {
             return Ok(false);
         }
         self.refuse_kinds(before)?;
@@ -175,13 +175,13 @@ impl Task<'_, '_> {
     /// Handles links of a skipped sink: links other names of the source to the sink, or the sink to
     /// the sink of an earlier name.
     fn link_or_remember(&self) -> Result<(), CopyError> {
-        match self.job.memory.claim(&self.source, self.meets_each_name_once()) {
-            Claim::First(first) => {
+        match self.job.memory.claim(&self.source, self.has_unique_names()) {
+            LinkAction::First(first) => {
                 first.made(self.linkable(), true);
                 Ok(())
             }
-            Claim::Earlier(earlier) if self.link_to_earlier(&earlier)? => Ok(()),
-            Claim::Earlier(earlier) => {
+            LinkAction::Earlier(earlier) if self.link_to_earlier(&earlier)? => Ok(()),
+            LinkAction::Earlier(earlier) => {
                 Err(CopyError::LinkUndone { path: self.sink_path(), target: earlier.path() })
             }
         }
@@ -238,7 +238,7 @@ impl Task<'_, '_> {
                 }
                 _ => {}
             }
-            self.tell_removed();
+            self.report_removed();
             sink.is_new = true;
         }
         Ok(())
@@ -286,7 +286,7 @@ impl Task<'_, '_> {
     }
 
     /// Prints a skipped sink for `--debug`.
-    fn tell_skipped(&self) {
+    fn report_skipped(&self) {
         if self.rules.debug {
             let line = format!("skipped {}", quote(&self.sink_path()));
             self.job.report.made(OsStr::new(&line));
@@ -349,7 +349,7 @@ mod tests {
     use super::mode_letters;
 
     #[test]
-    fn modes_are_written_as_ls_writes_them() {
+    fn modes_are_formatted_like_ls() {
         for (mode, letters) in [
             (0o644, "rw-r--r--"),
             (0o000, "---------"),

@@ -4,7 +4,7 @@
 use super::regular::FileSettle;
 use crate::copy::descriptors::Opened;
 use crate::copy::error::CopyError;
-use crate::copy::explain::Way;
+use crate::copy::explain::CopyDetails;
 use crate::copy::file::{FileMove, Part, SinkState};
 use crate::copy::job::Job;
 use crate::copy::links::Identity;
@@ -20,13 +20,13 @@ use std::time::Instant;
 /// State shared by the ranges of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
-    begun: OnceLock<Begun>,
+    begun: OnceLock<OpenedEnds>,
     failed: AtomicBool,
 }
 
 /// Both ends, as the first range opened them.
 #[derive(Debug)]
-struct Begun {
+struct OpenedEnds {
     source: OwnedFd,
     source_stat: Stat,
     follow: Follow,
@@ -53,7 +53,7 @@ impl Ranges {
         follow: Follow,
         linked: Option<Identity>,
     ) -> io::Result<()> {
-        let begun = Begun {
+        let begun = OpenedEnds {
             source: file.source.try_clone()?,
             source_stat: file.source_stat,
             follow,
@@ -74,7 +74,7 @@ impl Ranges {
 
     /// Returns true if the later ranges can be copied: the rules allow writing the file, and no
     /// range failed.
-    pub(crate) fn go_on(&self) -> bool {
+    pub(crate) fn can_continue(&self) -> bool {
         self.begun.get().is_some() && !self.failed.load(Ordering::Acquire)
     }
 
@@ -100,7 +100,7 @@ pub(super) fn open_later(
     source_name: OsString,
     (part, is_last): (Part, bool),
 ) -> Result<Option<FileMove>, CopyError> {
-    let Some(first) = ranges.begun.get().filter(|_| ranges.go_on()) else { return Ok(None) };
+    let Some(first) = ranges.begun.get().filter(|_| ranges.can_continue()) else { return Ok(None) };
     let (turn, _) = job.memory.write_alone(first.sink_identity);
     let unopened = |source| CopyError::OpenSource { path: parent.source_path_of(&source_name), source };
     let (source, source_stat) = if first.source_stat.kind == FileKind::Regular {
@@ -137,7 +137,7 @@ pub(super) fn open_later(
             linked: first.linked.filter(|_| is_last),
             turn: Some(turn),
             ranges: Some(Arc::clone(ranges)),
-            way: Way::default(),
+            copy_details: CopyDetails::default(),
             more_follows: !is_last,
             ..FileSettle::default()
         },

@@ -7,7 +7,7 @@ use crate::copy::contexts::{Label, Labelling};
 use crate::copy::descriptors::Opened;
 use crate::copy::directory::Directory;
 use crate::copy::error::{CopyError, Refusal};
-use crate::copy::explain::Way;
+use crate::copy::explain::CopyDetails;
 use crate::copy::file::{FileMove, SinkState};
 use crate::copy::job::Job;
 use crate::copy::links::{Identity, WriteTurn};
@@ -44,7 +44,7 @@ pub(crate) struct FileSettle {
     /// State shared with the other parts of the same file.
     pub(super) ranges: Option<Arc<Ranges>>,
     /// Copy method, for `--debug`.
-    pub(crate) way: Way,
+    pub(crate) copy_details: CopyDetails,
     /// Log of the file's objects.
     pub(crate) logged: Option<Arc<Logged>>,
     /// True while an existing file is unchanged, in its bytes and its times.
@@ -56,7 +56,7 @@ pub(crate) struct FileSettle {
 
 impl FileSettle {
     /// Returns true if no other worker of this job can wait for this file.
-    pub(crate) fn is_waited_for_by_nobody(&self) -> bool {
+    pub(crate) fn has_no_waiters(&self) -> bool {
         self.turn.is_none() && self.ranges.is_none() && self.linked.is_none()
     }
 
@@ -123,7 +123,11 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         sink_dev: parent.sink_dev.unwrap_or(0),
         sink_is_regular: true,
         part: None,
-        settle: FileSettle { differing: mode.differing, way: Way::of(later), ..FileSettle::default() },
+        settle: FileSettle {
+            differing: mode.differing,
+            copy_details: CopyDetails::of(later),
+            ..FileSettle::default()
+        },
         begun,
     })
 }
@@ -171,15 +175,15 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
     let label = announced(labelling.as_ref(), &source)?;
     let complete = complete(task, sink, (&source, &source_stat))?;
     let is_complete = complete.is_some();
-    let (fd, stood, held) = match complete {
-        Some((fd, turn)) => (fd, Stood::File, Some(turn)),
+    let (fd, existing, held) = match complete {
+        Some((fd, turn)) => (fd, ExistingSink::File, Some(turn)),
         None => {
-            let (fd, stood) = open_sink(task, sink, &mode)?;
-            (fd, stood, None)
+            let (fd, existing) = open_sink(task, sink, &mode)?;
+            (fd, existing, None)
         }
     };
     checked(labelling.as_ref(), &label, &fd)?;
-    let is_new = !matches!(stood, Stood::File | Stood::ReadOnly);
+    let is_new = !matches!(existing, ExistingSink::File | ExistingSink::ReadOnly);
     let standing = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
         action: "fstat",
         path: task.sink_path(),
@@ -191,10 +195,10 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         return Err(Refusal::Replaced(task.sink_path()).into());
     }
     let sink_is_regular = standing.kind == FileKind::Regular;
-    let sink_state = match (stood, sink_is_regular && !keeps_bytes(task)) {
+    let sink_state = match (existing, sink_is_regular && !keeps_bytes(task)) {
         _ if is_complete => SinkState::Complete,
-        (Stood::Nothing, _) => SinkState::New,
-        (_, true) if may_be_begun(task, &source_stat, &standing) => SinkState::Resumed,
+        (ExistingSink::Nothing, _) => SinkState::New,
+        (_, true) if may_be_partial(task, &source_stat, &standing) => SinkState::Resumed,
         // This job may not remove the name.
         (_, true) => SinkState::Truncated,
         (_, false) => SinkState::Kept,
@@ -220,13 +224,13 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         sink_is_regular,
         part: task.entry.part,
         settle: FileSettle {
-            differing: if is_new { mode.differing } else { stood.opened() },
+            differing: if is_new { mode.differing } else { existing.opened() },
             before: Some(standing).filter(|_| !is_new),
             backup: sink.backup.clone(),
             linked: linked.filter(|_| !more_follows),
             turn: Some(turn),
             ranges: task.entry.ranges.clone(),
-            way: Way::of(task.made_later(sink)),
+            copy_details: CopyDetails::of(task.made_later(sink)),
             logged: None,
             untouched: Mutex::new(matches!(sink_state, SinkState::Resumed | SinkState::Complete)),
             more_follows,
@@ -243,7 +247,7 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
 
 /// Returns true if the sink may hold a part of the source and must not be truncated. This is so for
 /// a file of several objects in a resumable job.
-fn may_be_begun(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
+fn may_be_partial(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
     let moving = &task.job.settings.moving;
     moving.log.is_some()
         && source.kind == FileKind::Regular
@@ -313,27 +317,27 @@ pub(super) fn keeps_bytes(task: &Task<'_, '_>) -> bool {
 
 /// State of the sink's name before the open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stood {
+enum ExistingSink {
     /// Nothing: the file and its name are new.
     Nothing,
     /// A dangling link: the file is new.
     Link,
     /// An object that can be written.
     File,
-    /// Like [`Stood::File`], after its owner got write permission.
+    /// Like [`ExistingSink::File`], after its owner got write permission.
     ReadOnly,
 }
 
-impl Stood {
+impl ExistingSink {
     /// Returns the permissions that the file now has in excess.
     fn opened(self) -> u32 {
-        if self == Stood::ReadOnly { 0o200 } else { 0 }
+        if self == ExistingSink::ReadOnly { 0o200 } else { 0 }
     }
 }
 
 /// Opens the existing sink or creates it. An existing sink keeps its bytes for now, because another
 /// worker of this job may be writing it.
-fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, Stood), CopyError> {
+fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, ExistingSink), CopyError> {
     let (dir, name) = (task.entry.parent.sink(), task.sink_name());
     if !sink.is_new {
         let opened = if sink.before.is_some_and(|before| before.kind == FileKind::Fifo) {
@@ -342,17 +346,17 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
             sys::open_existing_at(dir, name, false, Follow::Yes).map(Some)
         };
         match opened {
-            Ok(fd) => return fd.map(|fd| (fd, Stood::File)).ok_or_else(|| stopped(task)),
+            Ok(fd) => return fd.map(|fd| (fd, ExistingSink::File)).ok_or_else(|| stopped(task)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if is_own_read_only(task, sink, &error) => {
                 return open_read_only(task, sink).map_err(task.cannot("create regular file"));
             }
-            Err(error) if task.rules.force && removing_helps(&error) => make_way(task)?,
+            Err(error) if task.rules.force && removing_helps(&error) => remove_unopenable_sink(task)?,
             Err(error) => return Err(task.cannot("create regular file")(error)),
         }
     }
     let error = match sys::create_new_at(dir, name, mode.first) {
-        Ok(fd) => return Ok((fd, Stood::Nothing)),
+        Ok(fd) => return Ok((fd, ExistingSink::Nothing)),
         Err(error) => error,
     };
     if error.kind() == io::ErrorKind::AlreadyExists && sys::read_link_at(dir, name).is_ok() {
@@ -360,7 +364,7 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
             return Err(Refusal::DanglingSink(task.sink_path()).into());
         }
         let made = sys::create_through_at(dir, name, mode.first);
-        return made.map(|fd| (fd, Stood::Link)).map_err(task.cannot("create regular file"));
+        return made.map(|fd| (fd, ExistingSink::Link)).map_err(task.cannot("create regular file"));
     }
     let ends_in_slash = name.as_encoded_bytes().ends_with(b"/");
     let error = if error.kind() == io::ErrorKind::IsADirectory && ends_in_slash {
@@ -384,11 +388,11 @@ fn is_own_read_only(task: &Task<'_, '_>, sink: &Sink, error: &io::Error) -> bool
 }
 
 /// Opens a read-only sink of this user. It gets its mode when it is complete.
-fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, Stood)> {
+fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, ExistingSink)> {
     let (dir, name) = (task.entry.parent.sink(), task.sink_name());
     let mode = sink.before.map_or(0, |before| before.mode);
     set_mode_at(dir, name, mode | 0o200)?;
-    Ok((sys::open_existing_at(dir, name, false, Follow::No)?, Stood::ReadOnly))
+    Ok((sys::open_existing_at(dir, name, false, Follow::No)?, ExistingSink::ReadOnly))
 }
 
 /// Returns true if removing the sink helps after this open error. The cause must be the file
@@ -408,9 +412,9 @@ fn removing_helps(error: &io::Error) -> bool {
 }
 
 /// Removes a sink that cannot be opened (`-f`).
-fn make_way(task: &Task<'_, '_>) -> Result<(), CopyError> {
+fn remove_unopenable_sink(task: &Task<'_, '_>) -> Result<(), CopyError> {
     match sys::unlink_at(task.entry.parent.sink(), task.sink_name()) {
-        Ok(()) => task.tell_removed(),
+        Ok(()) => task.report_removed(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(task.cannot("remove")(error)),
     }

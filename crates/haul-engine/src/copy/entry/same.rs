@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Effect of the copy on the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sameness {
+pub(super) enum SelfCopy {
     /// No effect: the copy continues.
     Apart,
     /// Both are already the same file, as requested: there is nothing to do.
@@ -24,40 +24,40 @@ pub(super) enum Sameness {
 impl Task<'_, '_> {
     /// Compares the source with the existing sink. The stat call for `sink` followed links or not,
     /// as the rules for existing sinks require.
-    pub(super) fn sameness(&self, sink: &Stat) -> Sameness {
+    pub(super) fn self_copy(&self, sink: &Stat) -> SelfCopy {
         let one_inode = self.source.identity() == sink.identity();
         if one_inode && self.rules.make == Make::HardLink {
-            return Sameness::Done;
+            return SelfCopy::Done;
         }
         if self.dereference == Dereference::Never {
             if is_link(&self.source) && is_link(sink) {
-                return self.sameness_of_links(one_inode);
+                return self.self_copy_of_links(one_inode);
             }
-            return self.sameness_of_names(&self.source, sink);
+            return self.self_copy_of_names(&self.source, sink);
         }
         if !one_inode {
-            return Sameness::Apart;
+            return SelfCopy::Apart;
         }
         let source_name = self.look_at_source_name();
         let sink_name = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No);
-        let (Some(source_name), Ok(sink_name)) = (source_name, sink_name) else { return Sameness::Apart };
+        let (Some(source_name), Ok(sink_name)) = (source_name, sink_name) else { return SelfCopy::Apart };
         if is_link(&source_name) && is_link(&sink_name) && self.rules.remove_destination {
             // Only the link at the sink is removed, not the target of both links.
-            return Sameness::Apart;
+            return SelfCopy::Apart;
         }
-        self.sameness_of_names(&source_name, &sink_name)
+        self.self_copy_of_names(&source_name, &sink_name)
     }
 
     /// Compares two symbolic links that are copied as links.
-    fn sameness_of_links(&self, one_inode: bool) -> Sameness {
+    fn self_copy_of_links(&self, one_inode: bool) -> SelfCopy {
         if self.is_one_name() {
-            return Sameness::Same;
+            return SelfCopy::Same;
         }
-        if one_inode && self.rules.backup.is_none() { Sameness::Done } else { Sameness::Apart }
+        if one_inode && self.rules.backup.is_none() { SelfCopy::Done } else { SelfCopy::Apart }
     }
 
     /// Applies the remaining rules, based on stat calls for the two names themselves.
-    fn sameness_of_names(&self, source: &Stat, sink: &Stat) -> Sameness {
+    fn self_copy_of_names(&self, source: &Stat, sink: &Stat) -> SelfCopy {
         let one_inode = source.identity() == sink.identity();
         if self.rules.backup.is_some() {
             // The backup keeps the contents of the sink, unless the rename takes the source away.
@@ -66,45 +66,45 @@ impl Task<'_, '_> {
             } else {
                 self.dereference != Dereference::Never && is_link(source) && !is_link(sink)
             };
-            return if loses_source { Sameness::Same } else { Sameness::Apart };
+            return if loses_source { SelfCopy::Same } else { SelfCopy::Apart };
         }
         if self.rules.remove_destination {
             let another_name = one_inode && sink.nlink > 1 && !self.is_one_name();
             if is_link(sink) || another_name {
-                return Sameness::Apart;
+                return SelfCopy::Apart;
             }
         }
         if !is_link(source) && !is_link(sink) {
             if !one_inode {
-                return Sameness::Apart;
+                return SelfCopy::Apart;
             }
             if self.rules.make == Make::HardLink {
-                return Sameness::Done;
+                return SelfCopy::Done;
             }
         }
         if self.rules.make == Make::SymbolicLink && is_link(sink) {
-            return Sameness::Apart;
+            return SelfCopy::Apart;
         }
         if self.dereference != Dereference::Never {
-            return Sameness::Same;
+            return SelfCopy::Same;
         }
-        self.sameness_of_targets(source, sink)
+        self.self_copy_of_targets(source, sink)
     }
 
     /// Compares the targets if one of the names is a link and links are not followed.
-    fn sameness_of_targets(&self, source: &Stat, sink: &Stat) -> Sameness {
+    fn self_copy_of_targets(&self, source: &Stat, sink: &Stat) -> SelfCopy {
         let follow = |dir: BorrowedFd<'_>, name: &OsStr, seen: &Stat| {
             if is_link(seen) { stat::stat_at(dir, name, Follow::Yes).ok() } else { Some(*seen) }
         };
         let from = follow(self.entry.parent.source(), &self.entry.source_name, source);
         let to = follow(self.entry.parent.sink(), self.sink_name(), sink);
-        let (Some(from), Some(to)) = (from, to) else { return Sameness::Apart };
+        let (Some(from), Some(to)) = (from, to) else { return SelfCopy::Apart };
         if from.identity() != to.identity() {
-            Sameness::Apart
+            SelfCopy::Apart
         } else if self.rules.make == Make::HardLink {
-            if is_link(sink) { Sameness::Apart } else { Sameness::Done }
+            if is_link(sink) { SelfCopy::Apart } else { SelfCopy::Done }
         } else {
-            Sameness::Same
+            SelfCopy::Same
         }
     }
 

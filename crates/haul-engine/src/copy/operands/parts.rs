@@ -32,7 +32,7 @@ pub(super) fn part(item: &BatchItem, number: usize) -> Option<Part> {
 
 /// Copies the next range. The later ranges wait until it has finished.
 pub(super) fn take(job: &Job<'_>, lane: &mut Lane, mut parts: LaterParts) {
-    let Some(part) = part(&parts.item, parts.next).filter(|_| parts.ranges.go_on()) else {
+    let Some(part) = part(&parts.item, parts.next).filter(|_| parts.ranges.can_continue()) else {
         lines_end(job, parts.names.index);
         return offer(job, parts.after.map(|after| *after));
     };

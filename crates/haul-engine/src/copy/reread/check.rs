@@ -1,15 +1,15 @@
 //! Verification of one object: write back, drop from the page cache, re-read, compare, and rewrite
 //! if the object differs.
 
-use super::queue::{Asked, Check, Pace, Step};
-use super::{CHECK_DIGEST, tell_cached};
+use super::queue::{Check, CheckSelection, PendingReread, Step};
+use super::{CHECK_DIGEST, warn_cached};
 use crate::copy::error::CopyError;
 use crate::copy::file::SharedFile;
 use crate::copy::lane::Lane;
-use crate::copy::pipeline::{Run, changed, interrupted, one_is_through};
+use crate::copy::pipeline::{Run, changed, finish_one, interrupted};
 use crate::copy::report::Tally;
 use crate::copy::settle;
-use crate::uncached::{self, Patience, ReadPath, widened};
+use crate::uncached::{self, DropRetries, ReadPath, widened};
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Route;
@@ -26,7 +26,7 @@ impl Run<'_> {
         if !range.is_empty() {
             // A failure here is reported when the code waits for the range.
             let _ = cache::start_writeback(&self.file.sink, self.sink_range(range));
-            self.delivery.proving.add(Check { range, digest });
+            self.delivery.verification.add(Check { range, digest });
         }
     }
 
@@ -34,8 +34,8 @@ impl Run<'_> {
     ///
     /// # Errors
     /// See [`Run::step`].
-    pub(crate) fn prove(&self, lane: &mut Lane, pace: Pace) -> Result<(), CopyError> {
-        while let Some(step) = self.delivery.proving.next(pace) {
+    pub(crate) fn prove(&self, lane: &mut Lane, selection: CheckSelection) -> Result<(), CopyError> {
+        while let Some(step) = self.delivery.verification.next(selection) {
             self.step(lane, step)?;
         }
         Ok(())
@@ -46,8 +46,8 @@ impl Run<'_> {
     /// # Errors
     /// Returns an error if the device could not store the written data.
     pub(crate) fn ask_all(&self) -> Result<(), CopyError> {
-        while let Some(check) = self.delivery.proving.next_written() {
-            self.delivery.proving.asked(self.ask(check)?);
+        while let Some(check) = self.delivery.verification.next_written() {
+            self.delivery.verification.asked(self.ask(check)?);
         }
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Run<'_> {
         }
         match step {
             Step::Ask(check) => {
-                self.delivery.proving.asked(self.ask(check)?);
+                self.delivery.verification.asked(self.ask(check)?);
                 Ok(false)
             }
             Step::Compare(asked) => self.compare_or_mend(lane, asked).map(|()| true),
@@ -83,26 +83,26 @@ impl Run<'_> {
         })
     }
 
-    fn ask(&self, check: Check) -> Result<Asked, CopyError> {
+    fn ask(&self, check: Check) -> Result<PendingReread, CopyError> {
         let range = self.sink_range(check.range);
         let path = self.clear(range)?;
         // This only starts the read sooner.
         let _ = cache::advise(&self.file.sink, range, Advice::WillNeed);
-        Ok(Asked { check, path })
+        Ok(PendingReread { check, path })
     }
 
     /// Writes a range of the sink to the device and drops it from the page cache. Returns the path
     /// that a read takes now.
     fn clear(&self, range: ByteRange) -> Result<ReadPath, CopyError> {
-        let is_no_use = self.delivery.proving.has_met_the_cache();
-        let patience = if is_no_use { Patience::None } else { Patience::Some };
-        let cleared = uncached::clear(&self.file.sink, range, patience);
+        let is_no_use = self.delivery.verification.has_hit_page_cache();
+        let retries = if is_no_use { DropRetries::None } else { DropRetries::Some };
+        let cleared = uncached::clear(&self.file.sink, range, retries);
         cleared.map_err(|source| self.write_failed(range.start.0, source))
     }
 
-    fn compare_or_mend(&self, lane: &mut Lane, asked: Asked) -> Result<(), CopyError> {
-        let Asked { check, mut path } = asked;
-        let mut told = self.is_back(lane, check);
+    fn compare_or_mend(&self, lane: &mut Lane, asked: PendingReread) -> Result<(), CopyError> {
+        let PendingReread { check, mut path } = asked;
+        let mut told = self.sink_matches_source(lane, check);
         let mut rewrites = 0;
         while !matches!(told, Ok(true)) {
             // Data that came through a pipe cannot be read again.
@@ -116,7 +116,7 @@ impl Run<'_> {
             rewrites += 1;
             told = if self.write_again(lane, check)? {
                 path = self.clear(self.sink_range(check.range))?;
-                self.is_back(lane, check)
+                self.sink_matches_source(lane, check)
             } else {
                 Err(self.unsteady(check))
             };
@@ -128,10 +128,10 @@ impl Run<'_> {
         let tally = self.job.tally;
         let counter = if path == ReadPath::Device { &tally.bytes_reread } else { &tally.bytes_read_back };
         Tally::add(counter, check.range.len());
-        self.delivery.proving.proved(check.range, path);
+        self.delivery.verification.proved(check.range, path);
         self.log(check.range)?;
         if let ReadPath::Cache(why) = path {
-            tell_cached(self.job, self.file, why);
+            warn_cached(self.job, self.file, why);
         }
         if rewrites > 0 {
             Tally::add(&tally.objects_mended, 1);
@@ -142,7 +142,7 @@ impl Run<'_> {
     }
 
     /// Returns true if the sink returns the bytes that were read from the source.
-    fn is_back(&self, lane: &mut Lane, check: Check) -> Result<bool, CopyError> {
+    fn sink_matches_source(&self, lane: &mut Lane, check: Check) -> Result<bool, CopyError> {
         Ok(self.sink_digest(lane, check.range)? == check.digest)
     }
 
@@ -166,7 +166,7 @@ impl Run<'_> {
             self.delivery.put_dense(self.file, self.plan.in_sink(ByteOffset(at)), &block[..got])?;
             at += got as u64;
         }
-        if settle::source_moved_on(self.file) {
+        if settle::source_was_replaced(self.file) {
             return Err(changed(self.file));
         }
         self.sync()?;
@@ -184,15 +184,15 @@ impl Run<'_> {
 }
 
 /// Verifies objects of a shared file, whichever worker wrote them.
-pub(crate) fn prove_objects(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, pace: Pace) {
-    while let Some(step) = shared.delivery.proving.next(pace) {
-        let is_through = shared.is_broken()
+pub(crate) fn prove_objects(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, selection: CheckSelection) {
+    while let Some(step) = shared.delivery.verification.next(selection) {
+        let is_finished = shared.is_broken()
             || run.step(lane, step).unwrap_or_else(|error| {
-                shared.broke(error);
+                shared.record_failure(error);
                 true
             });
-        if is_through {
-            one_is_through(run.job, shared);
+        if is_finished {
+            finish_one(run.job, shared);
         }
     }
 }

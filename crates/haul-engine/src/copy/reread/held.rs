@@ -1,7 +1,7 @@
 //! Small files that wait for their verification together, so that one sync of their file system
 //! serves all of them.
 
-use super::{Method, Pace};
+use super::{CheckSelection, Method};
 use crate::copy::deliver::Delivery;
 use crate::copy::error::CopyError;
 use crate::copy::file::FileMove;
@@ -22,17 +22,17 @@ const FILES_FOR_ONE_SYNC: usize = 8;
 
 /// A file whose bytes are written and not verified yet.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct UnverifiedFile {
     pub(crate) file: FileMove,
     pub(crate) plan: Plan,
     pub(crate) delivery: Delivery,
     pub(crate) moved: Moved,
 }
 
-impl Held {
+impl UnverifiedFile {
     /// Returns true if a file may wait, because no other worker waits for its completion.
     pub(crate) fn may_wait(job: &Job<'_>, file: &FileMove, plan: &Plan) -> bool {
-        job.proof.held_most > 0 && plan.geometry().count() <= 1 && file.settle.is_waited_for_by_nobody()
+        job.proof.held_most > 0 && plan.geometry().count() <= 1 && file.settle.has_no_waiters()
     }
 
     fn run<'a>(&'a self, job: &'a Job<'a>) -> Run<'a> {
@@ -42,7 +42,7 @@ impl Held {
 
 impl Lane {
     /// Queues a file. If enough files wait, verifies and settles them.
-    pub(crate) fn hold_back(&mut self, job: &Job<'_>, held: Held) {
+    pub(crate) fn queue_file(&mut self, job: &Job<'_>, held: UnverifiedFile) {
         self.held_bytes += held.moved.bytes;
         self.held.push(held);
         if self.held.len() >= job.proof.held_most || self.held_bytes >= HELD_BYTES_MAX {
@@ -59,17 +59,17 @@ pub(crate) fn settle_held(job: &Job<'_>, lane: &mut Lane) {
     let begun: Vec<Result<(), CopyError>> =
         held.iter().zip(synced).map(|(held, synced)| synced.and_then(|()| held.run(job).ask_all())).collect();
     for (mut held, begun) in held.into_iter().zip(begun) {
-        let proved = begun.and_then(|()| held.run(job).prove(lane, Pace::All));
+        let proved = begun.and_then(|()| held.run(job).prove(lane, CheckSelection::All));
         held.moved.level = held.delivery.level(false);
         held.moved.parts_reread = held.delivery.parts_reread();
-        let Held { file, moved, .. } = held;
+        let UnverifiedFile { file, moved, .. } = held;
         settle::finish(job, &file, proved.map(|()| moved));
     }
 }
 
 /// Syncs each file. For many files on one file system, a single sync of the file system is used if
 /// it makes the files durable.
-fn sync_all(job: &Job<'_>, held: &[Held]) -> Vec<Result<(), CopyError>> {
+fn sync_all(job: &Job<'_>, held: &[UnverifiedFile]) -> Vec<Result<(), CopyError>> {
     if let [first, rest @ ..] = held
         && held.len() >= FILES_FOR_ONE_SYNC
         && rest.iter().all(|other| other.file.sink_dev == first.file.sink_dev)
@@ -94,11 +94,11 @@ pub(crate) fn prove_rest(
         Ok(moved) if delivery.method == Method::Device => moved,
         other => return settle::finish(job, &file, other),
     };
-    if Held::may_wait(job, &file, &plan) {
-        return lane.hold_back(job, Held { file, plan, delivery, moved });
+    if UnverifiedFile::may_wait(job, &file, &plan) {
+        return lane.queue_file(job, UnverifiedFile { file, plan, delivery, moved });
     }
     let run = Run { job, file: &file, plan: &plan, delivery: &delivery };
-    let proved = run.sync().and_then(|()| run.prove(lane, Pace::All));
+    let proved = run.sync().and_then(|()| run.prove(lane, CheckSelection::All));
     let moved = proved.map(|()| {
         let (level, parts_reread) = (delivery.level(false), delivery.parts_reread());
         Moved { level, parts_reread, ..moved }

@@ -14,19 +14,19 @@
 mod check;
 mod held;
 mod queue;
-mod stretch;
+mod stream_range;
 
 pub(crate) use check::prove_objects;
-pub(crate) use held::{Held, prove_rest, settle_held};
-pub(crate) use queue::{Pace, Proving};
-pub(crate) use stretch::Stretch;
+pub(crate) use held::{UnverifiedFile, prove_rest, settle_held};
+pub(crate) use queue::{CheckSelection, FileVerification};
+pub(crate) use stream_range::StreamRange;
 
 use super::digesting;
 use super::error::CopyError;
 use super::file::FileMove;
 use super::job::Job;
 use super::settings::{HashForm, Moving, Verify};
-use crate::border::Border;
+use crate::hybrid::HybridThreshold;
 use haul_digest::Algorithm;
 use haul_model::limits;
 use haul_plan::{Plan, Route};
@@ -52,10 +52,10 @@ pub(crate) struct Proof {
     journey: Moving,
     /// Maximum number of files per worker that wait for their verification.
     pub(super) held_most: usize,
-    border: Border,
-    told_cached: AtomicBool,
-    told_cloned: AtomicBool,
-    told_special: AtomicBool,
+    hybrid: HybridThreshold,
+    cache_warning_printed: AtomicBool,
+    clone_warning_printed: AtomicBool,
+    special_warning_printed: AtomicBool,
 }
 
 /// Default digest for hashing during the copy. The digest is reported and compared with nothing,
@@ -80,17 +80,17 @@ impl Proof {
     pub(crate) fn new(moving: &Moving, workers: usize, open_files: u64) -> Proof {
         let mut journey = moving.clone();
         journey.digest = journey.digest.or(Some((JOURNEY_DIGEST, HashForm::Plain)));
-        let for_workers = open_files.saturating_sub(limits::OPEN_FILES_OF_THE_PROCESS) / 2;
+        let for_workers = open_files.saturating_sub(limits::OPEN_FILES_RESERVED) / 2;
         let share = for_workers / (workers.max(1) as u64);
         // Each file needs descriptors for both its ends.
-        let held = share.saturating_sub(limits::OPEN_FILES_OF_A_WORKER) / 2;
+        let held = share.saturating_sub(limits::OPEN_FILES_PER_WORKER) / 2;
         Proof {
             journey,
             held_most: usize::try_from(held.min(HELD_MOST)).unwrap_or(0),
-            border: Border::default(),
-            told_cached: AtomicBool::new(false),
-            told_cloned: AtomicBool::new(false),
-            told_special: AtomicBool::new(false),
+            hybrid: HybridThreshold::default(),
+            cache_warning_printed: AtomicBool::new(false),
+            clone_warning_printed: AtomicBool::new(false),
+            special_warning_printed: AtomicBool::new(false),
         }
     }
 
@@ -121,7 +121,7 @@ impl Proof {
         if plan.route() == Route::Stream && file.source_stat.size == 0 {
             return false;
         }
-        self.border.holds(plan.geometry().len())
+        self.hybrid.holds(plan.geometry().len())
     }
 
     /// Returns the settings that determine the digests of a file with this method.
@@ -131,24 +131,24 @@ impl Proof {
 }
 
 /// Reports once per job that a file was not verified as far as requested, with the reason.
-fn tell_once(job: &Job<'_>, told: &AtomicBool, file: &FileMove, why: &'static str) {
+fn warn_once(job: &Job<'_>, told: &AtomicBool, file: &FileMove, why: &'static str) {
     if !told.swap(true, Ordering::Relaxed) {
         job.report.warned(&CopyError::NotReread { sink: file.sink_path(), why });
     }
 }
 
 /// Reports that a sink shares the blocks of its source: nothing was written that could be re-read.
-pub(crate) fn tell_cloned(job: &Job<'_>, file: &FileMove) {
-    let why = "it shares its blocks with its source, and nothing new was written";
-    tell_once(job, &job.proof.told_cloned, file, why);
+pub(crate) fn warn_cloned(job: &Job<'_>, file: &FileMove) {
+    let why = "it shares its blocks with its source, so no data was written";
+    warn_once(job, &job.proof.clone_warning_printed, file, why);
 }
 
 /// Reports that a sink is not a regular file.
-pub(crate) fn tell_special(job: &Job<'_>, file: &FileMove) {
-    tell_once(job, &job.proof.told_special, file, "it is no regular file");
+pub(crate) fn warn_special(job: &Job<'_>, file: &FileMove) {
+    warn_once(job, &job.proof.special_warning_printed, file, "it is not a regular file");
 }
 
 /// Reports that a copy was read back, but not from the device.
-fn tell_cached(job: &Job<'_>, file: &FileMove, why: &'static str) {
-    tell_once(job, &job.proof.told_cached, file, why);
+fn warn_cached(job: &Job<'_>, file: &FileMove, why: &'static str) {
+    warn_once(job, &job.proof.cache_warning_printed, file, why);
 }

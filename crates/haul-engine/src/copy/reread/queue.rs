@@ -31,7 +31,7 @@ pub(crate) struct Check {
 
 /// An object that is being re-read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct PendingReread {
     pub(crate) check: Check,
     pub(crate) path: ReadPath,
 }
@@ -42,12 +42,12 @@ pub(crate) enum Step {
     /// Write the object back, drop it from the page cache, and start reading it.
     Ask(Check),
     /// Compare the data that was read.
-    Compare(Asked),
+    Compare(PendingReread),
 }
 
 /// Selects the objects to process now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum CheckSelection {
     /// Objects that are far enough behind, because more objects are being written.
     Behind,
     /// All objects, because no more come from this worker.
@@ -56,7 +56,7 @@ pub(crate) enum Pace {
 
 /// Verification progress of one file.
 #[derive(Debug, Default)]
-pub(crate) struct Proving {
+pub(crate) struct FileVerification {
     waiting: Mutex<Waiting>,
     /// Sorted and merged ranges, so that a file that is read from its start to its end needs one
     /// range.
@@ -68,7 +68,7 @@ pub(crate) struct Proving {
 struct Waiting {
     written: VecDeque<Check>,
     written_bytes: u64,
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingReread>,
     asked_bytes: u64,
 }
 
@@ -79,7 +79,7 @@ impl Waiting {
         self.asked.len() < ASKED_LEAST || self.asked_bytes + next <= ASKED_BYTES
     }
 
-    fn pop_asked(&mut self) -> Option<Asked> {
+    fn pop_asked(&mut self) -> Option<PendingReread> {
         let asked = self.asked.pop_front()?;
         self.asked_bytes -= asked.check.range.len();
         Some(asked)
@@ -92,7 +92,7 @@ impl Waiting {
     }
 }
 
-impl Proving {
+impl FileVerification {
     /// Adds a written object.
     pub(super) fn add(&self, check: Check) {
         self.with(|waiting| {
@@ -102,7 +102,7 @@ impl Proving {
     }
 
     /// Adds an object that is being read.
-    pub(super) fn asked(&self, asked: Asked) {
+    pub(super) fn asked(&self, asked: PendingReread) {
         self.with(|waiting| {
             waiting.asked_bytes += asked.check.range.len();
             waiting.asked.push_back(asked);
@@ -115,9 +115,9 @@ impl Proving {
     }
 
     /// Takes the next step. Returns `None` if no step is due.
-    pub(crate) fn next(&self, pace: Pace) -> Option<Step> {
+    pub(crate) fn next(&self, selection: CheckSelection) -> Option<Step> {
         self.with(|waiting| {
-            let all = pace == Pace::All;
+            let all = selection == CheckSelection::All;
             let may_ask = waiting.has_room();
             // The last object may exceed the limit for waiting objects, so one object always stays
             // in the queue.
@@ -156,7 +156,7 @@ impl Proving {
     }
 
     /// Returns true if a range came from the page cache although its pages were to be dropped.
-    pub(crate) fn has_met_the_cache(&self) -> bool {
+    pub(crate) fn has_hit_page_cache(&self) -> bool {
         self.from_cache.load(Ordering::Relaxed)
     }
 
@@ -189,80 +189,80 @@ mod tests {
 
     /// Takes and executes the due steps. Returns the compared objects and the maximum of the
     /// requested bytes.
-    fn answer(proving: &Proving, pace: Pace) -> (Vec<u64>, u64) {
+    fn answer(verification: &FileVerification, selection: CheckSelection) -> (Vec<u64>, u64) {
         let (mut compared, mut most) = (Vec::new(), 0);
-        while let Some(step) = proving.next(pace) {
+        while let Some(step) = verification.next(selection) {
             match step {
-                Step::Ask(check) => proving.asked(Asked { check, path: ReadPath::Device }),
+                Step::Ask(check) => verification.asked(PendingReread { check, path: ReadPath::Device }),
                 Step::Compare(asked) => compared.push(asked.check.range.start.0),
             }
-            most = most.max(proving.with(|waiting| waiting.asked_bytes));
+            most = most.max(verification.with(|waiting| waiting.asked_bytes));
         }
         (compared, most)
     }
 
     #[test]
-    fn each_object_is_compared_once_in_the_order_written_and_few_wait() {
-        let proving = Proving::default();
+    fn objects_are_compared_once_in_write_order_with_a_bounded_queue() {
+        let verification = FileVerification::default();
         let mut compared = Vec::new();
         for index in 0..1000 {
-            proving.add(check(index, OBJECT));
-            let (now, most) = answer(&proving, Pace::Behind);
+            verification.add(check(index, OBJECT));
+            let (now, most) = answer(&verification, CheckSelection::Behind);
             assert!(most <= ASKED_BYTES);
             compared.extend(now);
-            let (bytes, count) = proving.with(|w| (w.written_bytes, w.written.len() + w.asked.len()));
+            let (bytes, count) = verification.with(|w| (w.written_bytes, w.written.len() + w.asked.len()));
             assert!(bytes <= BEHIND_BYTES && count as u64 <= (BEHIND_BYTES + ASKED_BYTES) / OBJECT);
         }
         assert!(compared.len() > 980, "proving keeps up: {}", compared.len());
-        compared.extend(answer(&proving, Pace::All).0);
+        compared.extend(answer(&verification, CheckSelection::All).0);
         assert_eq!(compared, (0..1000).map(|index| index * OBJECT).collect::<Vec<_>>());
-        assert_eq!(proving.with(|w| (w.written_bytes, w.written.len(), w.asked_bytes)), (0, 0, 0));
+        assert_eq!(verification.with(|w| (w.written_bytes, w.written.len(), w.asked_bytes)), (0, 0, 0));
     }
 
     #[test]
-    fn of_objects_larger_than_the_bound_two_are_asked_for() {
-        let proving = Proving::default();
-        (0..4).for_each(|index| proving.add(check(index, 2 * ASKED_BYTES)));
-        let asked = |proving: &Proving| match proving.next(Pace::Behind) {
-            Some(Step::Ask(check)) => proving.asked(Asked { check, path: ReadPath::Device }),
+    fn oversized_objects_are_requested_two_at_a_time() {
+        let verification = FileVerification::default();
+        (0..4).for_each(|index| verification.add(check(index, 2 * ASKED_BYTES)));
+        let asked = |verification: &FileVerification| match verification.next(CheckSelection::Behind) {
+            Some(Step::Ask(check)) => verification.asked(PendingReread { check, path: ReadPath::Device }),
             other => panic!("{other:?}"),
         };
-        (0..2).for_each(|_| asked(&proving));
-        assert!(matches!(proving.next(Pace::Behind), Some(Step::Compare(_))));
-        asked(&proving);
+        (0..2).for_each(|_| asked(&verification));
+        assert!(matches!(verification.next(CheckSelection::Behind), Some(Step::Compare(_))));
+        asked(&verification);
     }
 
     #[test]
-    fn the_newest_object_is_never_waited_for_while_others_come() {
-        let proving = Proving::default();
-        proving.add(check(0, 1 << 30));
-        assert_eq!(proving.next(Pace::Behind), None);
-        proving.add(check(1, 1 << 30));
-        assert_eq!(proving.next(Pace::Behind), Some(Step::Ask(check(0, 1 << 30))));
-        assert_eq!(proving.next(Pace::Behind), None);
+    fn newest_object_is_not_requested_until_the_next_arrives() {
+        let verification = FileVerification::default();
+        verification.add(check(0, 1 << 30));
+        assert_eq!(verification.next(CheckSelection::Behind), None);
+        verification.add(check(1, 1 << 30));
+        assert_eq!(verification.next(CheckSelection::Behind), Some(Step::Ask(check(0, 1 << 30))));
+        assert_eq!(verification.next(CheckSelection::Behind), None);
     }
 
     #[test]
-    fn one_read_through_the_cache_is_enough_to_say_no_more_than_that() {
-        let proving = Proving::default();
+    fn one_cached_read_clears_the_from_device_result() {
+        let verification = FileVerification::default();
         let object = |index| check(index, OBJECT).range;
-        assert!(!proving.is_from_device(), "nothing was read yet");
-        proving.proved(object(1), ReadPath::Device);
-        assert!(proving.is_from_device() && proving.parts_from_device().is_empty());
-        proving.proved(object(2), ReadPath::Cache("a test"));
-        proving.proved(object(3), ReadPath::Device);
-        assert!(!proving.is_from_device());
-        assert_eq!(proving.parts_from_device(), [object(1), object(3)]);
+        assert!(!verification.is_from_device(), "nothing was read yet");
+        verification.proved(object(1), ReadPath::Device);
+        assert!(verification.is_from_device() && verification.parts_from_device().is_empty());
+        verification.proved(object(2), ReadPath::Cache("a test"));
+        verification.proved(object(3), ReadPath::Device);
+        assert!(!verification.is_from_device());
+        assert_eq!(verification.parts_from_device(), [object(1), object(3)]);
     }
 
     #[test]
-    fn what_came_from_the_device_is_joined_in_whatever_order_it_comes() {
-        let proving = Proving::default();
-        proving.proved(check(9, OBJECT).range, ReadPath::Cache("a test"));
+    fn device_ranges_are_merged_in_any_order() {
+        let verification = FileVerification::default();
+        verification.proved(check(9, OBJECT).range, ReadPath::Cache("a test"));
         for index in [4, 0, 2, 7, 1, 3] {
-            proving.proved(check(index, OBJECT).range, ReadPath::Device);
+            verification.proved(check(index, OBJECT).range, ReadPath::Device);
         }
         let joined = [ByteRange::between(0, 5 * OBJECT), check(7, OBJECT).range];
-        assert_eq!(proving.parts_from_device(), joined);
+        assert_eq!(verification.parts_from_device(), joined);
     }
 }

@@ -1,10 +1,10 @@
 //! A file whose objects are logged, and the meaning of an earlier run for each object.
 
-use super::{JobLog, behind, sample};
+use super::{JobLog, sample, writeback};
 use crate::copy::error::CopyError;
 use crate::copy::file::{FileMove, SinkState};
 use crate::copy::job::Job;
-use crate::log::{LogError, Recheck};
+use crate::log::{LogError, ResumeCheck};
 use haul_log::objects::{FileKey, Identity, ObjectSet, SourceVersion, Subject};
 use haul_model::{ByteRange, Moment, Object, ObjectIndex, RelPath};
 use haul_plan::{Plan, Route};
@@ -33,7 +33,7 @@ pub(crate) struct Logged {
     /// Objects that an earlier run logged.
     known: ObjectSet,
     /// Size of the existing sink. Objects behind it need no comparison.
-    stood: u64,
+    existing_bytes: u64,
     /// True if the record says that the file was finished.
     was_claimed: bool,
     /// True if the log was trusted for an object without a check.
@@ -47,12 +47,12 @@ pub(crate) struct Logged {
 
 /// Action for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ObjectAction {
     /// The object is copied.
     Copy,
     /// The object exists and is durable.
     Keep,
-    /// Like [`Fate::Keep`], if this piece of the object equals the source.
+    /// Like [`ObjectAction::Keep`], if this piece of the object equals the source.
     Sample(ByteRange),
     /// The log says that the object exists, and the object is compared to check that.
     Prove,
@@ -73,7 +73,7 @@ impl JobLog {
         file: &FileMove,
         plan: &Plan,
     ) -> Result<Option<Arc<Logged>>, CopyError> {
-        let goes_on = file.sink_state == SinkState::Resumed;
+        let is_resumed = file.sink_state == SinkState::Resumed;
         if plan.geometry().count() <= 1
             || !file.sink_is_regular
             || file.source_stat.kind != FileKind::Regular
@@ -81,10 +81,10 @@ impl JobLog {
         {
             return Ok(None);
         }
-        let unready = |source| CopyError::Cannot { action: "go on with", path: file.sink_path(), source };
+        let unready = |source| CopyError::Cannot { action: "resume", path: file.sink_path(), source };
         let sink = stat::stat_fd(&file.sink).map_err(unready)?;
         let subject = subject(file, &sink);
-        let opened = subject.as_ref().map(|subject| self.keeper.file(subject));
+        let opened = subject.as_ref().map(|subject| self.log_writer.file(subject));
         let (key, known) = match opened {
             Some(Ok(opened)) => opened,
             Some(Err(LogError::TooManyObjects(error))) => {
@@ -96,18 +96,18 @@ impl JobLog {
             }
             None => return self.unlogged(file),
         };
-        let known = self.believed(file, (&sink, key), plan, known)?;
+        let known = self.trusted(file, (&sink, key), plan, known)?;
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Ok(Some(Arc::new(Logged {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             key,
             sink: file.sink.try_clone().map_err(unready)?,
             dev: sink.dev,
-            again: self.sync.syncs().then(|| behind::open_again(&file.sink)).flatten(),
+            again: self.sync.syncs().then(|| writeback::open_again(&file.sink)).flatten(),
             path: file.sink_path(),
             source_stat: file.source_stat,
             known,
-            stood: if goes_on { sink.size } else { 0 },
+            existing_bytes: if is_resumed { sink.size } else { 0 },
             was_claimed: self.claims_finished(&sink, &file.source_stat),
             keeps_some: AtomicBool::new(false),
             compared_some: AtomicBool::new(false),
@@ -120,7 +120,7 @@ impl JobLog {
     fn unlogged(&self, file: &FileMove) -> Result<Option<Arc<Logged>>, CopyError> {
         if file.sink_state == SinkState::Resumed {
             file.touch()?;
-            let failed = |source| CopyError::Cannot { action: "go on with", path: file.sink_path(), source };
+            let failed = |source| CopyError::Cannot { action: "resume", path: file.sink_path(), source };
             sparse::set_len(&file.sink, 0).map_err(failed)?;
         }
         Ok(None)
@@ -130,7 +130,7 @@ impl JobLog {
     /// cannot be the logged file. This is the case if the sink is new or too short. It is also the
     /// case if its file system has no birth times, because another file may have its inode number
     /// now. Entries that are not trusted are revoked.
-    fn believed(
+    fn trusted(
         &self,
         file: &FileMove,
         (sink, key): (&Stat, FileKey),
@@ -151,31 +151,31 @@ impl JobLog {
     }
 
     fn revoke(&self, key: FileKey, file: &FileMove) -> Result<(), CopyError> {
-        self.keeper
+        self.log_writer
             .revoke(key)
             .map_err(|source| CopyError::NotRevoked { path: file.sink_path(), source: Box::new(source) })
     }
 
     /// Returns the action for an object.
-    pub(crate) fn fate(&self, file: &Logged, plan: &Plan, object: Object) -> Fate {
+    pub(crate) fn object_action(&self, file: &Logged, plan: &Plan, object: Object) -> ObjectAction {
         if !file.known.contains(object.index) {
-            let may_be_there = plan.in_sink(object.range.start).0 < file.stood;
-            return if may_be_there { Fate::Compare } else { Fate::Copy };
+            let may_be_there = plan.in_sink(object.range.start).0 < file.existing_bytes;
+            return if may_be_there { ObjectAction::Compare } else { ObjectAction::Copy };
         }
         match self.recheck {
-            Recheck::All => return Fate::Prove,
-            Recheck::Sample if file.is_sampled(object.index) => {
+            ResumeCheck::All => return ObjectAction::Prove,
+            ResumeCheck::Sample if file.is_sampled(object.index) => {
                 let number = sample::number_of(&file.source_stat, object.index.0);
-                return Fate::Sample(sample::piece_of(object.range, number));
+                return ObjectAction::Sample(sample::piece_of(object.range, number));
             }
-            Recheck::Sample | Recheck::None => {}
+            ResumeCheck::Sample | ResumeCheck::None => {}
         }
-        if self.believes(file) { Fate::Keep } else { Fate::Prove }
+        if self.trusts(file) { ObjectAction::Keep } else { ObjectAction::Prove }
     }
 
     /// Returns true if the log is trusted for an object of a file without a check. The caller must
     /// then trust it.
-    pub(crate) fn believes(&self, file: &Logged) -> bool {
+    pub(crate) fn trusts(&self, file: &Logged) -> bool {
         // The order matters: a worker that finds a false log entry first sets `is_distrusted` and
         // then reads this flag.
         file.keeps_some.store(true, Ordering::SeqCst);
@@ -192,9 +192,9 @@ impl JobLog {
         &self,
         job: &Job<'_>,
         (file, logged): (&FileMove, &Logged),
-        fate: Fate,
+        object_action: ObjectAction,
     ) -> Result<(), CopyError> {
-        if matches!(fate, Fate::Prove | Fate::Sample(_)) {
+        if matches!(object_action, ObjectAction::Prove | ObjectAction::Sample(_)) {
             self.distrust(job, file.sink_path());
             self.revoke(logged.key, file)?;
             if logged.keeps_some.load(Ordering::SeqCst) {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_knows_files_by_paths_that_lead_nowhere_else() {
+    fn log_paths_are_normalized_without_parent_components() {
         let name = |path: &str| beneath(OsStr::new(path)).map(|path| path.to_string());
         assert_eq!(name("../a//./b"), Some("a/b".to_owned()));
         assert_eq!(name("/x/y/"), Some("x/y".to_owned()));

@@ -1,8 +1,8 @@
 //! Group commit: objects written by the workers are synced together and then logged.
 
-use super::behind::{self, FILE_BYTES_MIN};
 use super::file::Logged;
-use super::kept::Due;
+use super::kept::DueSync;
+use super::writeback::{self, FILE_BYTES_MIN};
 use super::{JobLog, progress};
 use crate::copy::error::CopyError;
 use crate::copy::file::FileMove;
@@ -18,7 +18,7 @@ use std::time::Instant;
 
 /// Objects and files collected since the last commit.
 #[derive(Debug, Default)]
-pub(super) struct Group {
+pub(super) struct PendingGroup {
     /// Written objects, by file.
     written: BTreeMap<u64, (Arc<Logged>, Vec<ObjectIndex>)>,
     /// Finished files.
@@ -34,7 +34,7 @@ pub(super) struct Group {
 /// Maximum number of files that a group keeps open; it needs twice as many descriptors.
 const FILES_MAX: usize = 32;
 
-impl Group {
+impl PendingGroup {
     /// Returns true if the group holds [`FILES_MAX`] files. The worker that added the last one
     /// commits them.
     fn is_full(&self) -> bool {
@@ -51,17 +51,17 @@ impl Group {
     }
 
     /// Takes the items to commit and starts a new group.
-    fn take(&mut self) -> Group {
+    fn take(&mut self) -> PendingGroup {
         let is_over = self.is_over;
-        std::mem::replace(self, Group { is_over, ..Group::default() })
+        std::mem::replace(self, PendingGroup { is_over, ..PendingGroup::default() })
     }
 }
 
 /// Stops the committing thread, also on panic. Otherwise the scope would wait for the thread
 /// forever.
-struct Ends<'a>(&'a JobLog);
+struct CommitterGuard<'a>(&'a JobLog);
 
-impl Drop for Ends<'_> {
+impl Drop for CommitterGuard<'_> {
     fn drop(&mut self) {
         self.0.group().is_over = true;
         self.0.wake.notify_all();
@@ -79,7 +79,7 @@ impl JobLog {
                     self.commit(job, group);
                 }
             });
-            let _end = Ends(self);
+            let _end = CommitterGuard(self);
             work()
         });
         let rest = self.group().take();
@@ -99,7 +99,7 @@ impl JobLog {
     ) -> Result<(), CopyError> {
         if self.sync == SyncPolicy::Object {
             cache::sync_data(&file.sink).map_err(|source| file.sync_failed(source))?;
-            if let Err(error) = self.keeper.durable(file.key, object, range.len()) {
+            if let Err(error) = self.log_writer.durable(file.key, object, range.len()) {
                 self.unwritten(job, error);
             }
             return Ok(());
@@ -110,7 +110,7 @@ impl JobLog {
         objects.push(object);
         self.pass(job, group);
         if let Some(again) = &file.again {
-            self.behind.give(again, range);
+            self.writeback.give(again, range);
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl JobLog {
     /// Records a finished file of `bytes` bytes, whose times are set. Files that were not logged
     /// object by object are recorded too.
     pub(crate) fn finished(&self, job: &Job<'_>, file: &FileMove, bytes: u64) {
-        self.goes_on(job);
+        self.heartbeat(job);
         match stat::stat_fd(&file.sink) {
             Ok(sink) if self.is_durable_alone(job, (file, sink.dev)) => {
                 let went_back = self.kept().finished(&sink, (file.parent.sink(), &file.sink));
@@ -138,15 +138,15 @@ impl JobLog {
         if file.settle.logged.is_none()
             && bytes >= FILE_BYTES_MIN
             && self.sync.syncs()
-            && let Some(again) = behind::open_again(&file.sink)
+            && let Some(again) = writeback::open_again(&file.sink)
         {
-            self.behind.give(&again, ByteRange::between(0, bytes));
+            self.writeback.give(&again, ByteRange::between(0, bytes));
         }
     }
 
     /// Releases the group after an addition. If the group is full, commits it here. If it is due,
     /// wakes the committing thread.
-    fn pass(&self, job: &Job<'_>, mut group: MutexGuard<'_, Group>) {
+    fn pass(&self, job: &Job<'_>, mut group: MutexGuard<'_, PendingGroup>) {
         if group.is_full() {
             let full = group.take();
             drop(group);
@@ -176,7 +176,7 @@ impl JobLog {
     }
 
     /// Waits for a group that is due. Returns `None` when the copy is over.
-    fn next_group(&self, job: &Job<'_>) -> Option<Group> {
+    fn next_group(&self, job: &Job<'_>) -> Option<PendingGroup> {
         loop {
             let mut group = self.group();
             if group.is_over {
@@ -188,16 +188,16 @@ impl JobLog {
             let waited = self.wake.wait_timeout(group, GROUP_TIME / 4);
             // Releases the lock, so that no worker waits during the following write.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
-            self.goes_on(job);
+            self.heartbeat(job);
             // Commits report a log that cannot be written; this is only the progress that `haul
             // jobs` prints.
-            let _ = self.ledger.progress(progress(job.tally));
+            let _ = self.record_writer.progress(progress(job.tally));
         }
     }
 
     /// Syncs a group and then records it: finished files in the record, other files in the log. A
     /// file that is finished within one group therefore never enters the log.
-    fn commit(&self, job: &Job<'_>, group: Group) {
+    fn commit(&self, job: &Job<'_>, group: PendingGroup) {
         let mut due = self.kept().take_due();
         // File systems are synced first. For single files, only a check for write errors is then
         // left. Each sync is a commit of the file system's journal, and writers wait for it.
@@ -229,18 +229,18 @@ impl JobLog {
                 // The file has its source's time by now and is not complete.
                 let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
             } else if is_kept {
-                self.keeper.complete(file.key);
+                self.log_writer.complete(file.key);
             }
         }
         for (file, objects) in durable {
-            self.keeper.durable_together(file.key, objects);
+            self.log_writer.durable_together(file.key, objects);
         }
-        self.tell_log(job, self.keeper.commit());
+        self.report_log(job, self.log_writer.commit());
     }
 
     /// Syncs the finished files of a file system, with their names and metadata. Returns true on
     /// success.
-    fn make_durable(&self, job: &Job<'_>, due: &Due) -> bool {
+    fn make_durable(&self, job: &Job<'_>, due: &DueSync) -> bool {
         if !self.sync.syncs() || !due.is_whole {
             return true;
         }
@@ -256,13 +256,13 @@ impl JobLog {
     /// Records the finished files that are durable. Returns true on success.
     fn keep(&self, job: &Job<'_>) -> bool {
         let known = self.kept().known();
-        let done = self.ledger.keep(&known, self.sync.syncs());
+        let done = self.record_writer.keep(&known, self.sync.syncs());
         let is_kept = done.is_ok();
-        self.tell_log(job, done);
+        self.report_log(job, done);
         is_kept
     }
 
-    fn tell_log(&self, job: &Job<'_>, done: Result<(), LogError>) {
+    fn report_log(&self, job: &Job<'_>, done: Result<(), LogError>) {
         if let Err(error) = done {
             self.unwritten(job, error);
         }

@@ -13,7 +13,7 @@
 //! are still in the future. The ranges of a run therefore start after all times that other boots
 //! may have reached.
 
-use haul_log::record::{KEPT_MAX, Kept, nanoseconds};
+use haul_log::record::{KEPT_MAX, SyncedRange, nanoseconds};
 use haul_model::Moment;
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, filesystem};
@@ -30,7 +30,7 @@ const SECOND: i128 = 1_000_000_000;
 
 /// Returns true if a finished file has its own change time. Some file systems (FAT) report the
 /// modification time instead, which is the source's and is unrelated to the time of completion.
-pub(super) fn tells_changes(sink: &Stat) -> bool {
+pub(super) fn has_own_change_time(sink: &Stat) -> bool {
     sink.ctime != sink.mtime
 }
 
@@ -38,7 +38,7 @@ pub(super) fn tells_changes(sink: &Stat) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct KeptRanges {
     /// Ranges of earlier runs, oldest first.
-    earlier: Vec<Kept>,
+    earlier: Vec<SyncedRange>,
     systems: Vec<System>,
     /// True if a file could not be synced. No more files are recorded as durable then.
     is_frozen: bool,
@@ -51,7 +51,7 @@ pub(super) struct KeptRanges {
 
 #[derive(Debug)]
 struct System {
-    kept: Kept,
+    kept: SyncedRange,
     /// Greatest change time of a file that this run finished.
     latest: Option<i128>,
     /// True if files were finished since the last sync.
@@ -62,7 +62,7 @@ struct System {
 
 /// A file system whose finished files must be synced.
 #[derive(Clone, Debug)]
-pub(super) struct Due {
+pub(super) struct DueSync {
     dev: u64,
     until: i128,
     pub(super) handle: Arc<OwnedFd>,
@@ -70,7 +70,7 @@ pub(super) struct Due {
     pub(super) is_whole: bool,
 }
 
-impl Due {
+impl DueSync {
     /// Returns true if this sync also covers earlier writes to a file on this device.
     pub(super) fn covers(&self, dev: u64) -> bool {
         self.is_whole && self.dev == dev
@@ -80,7 +80,7 @@ impl Due {
 impl KeptRanges {
     /// Creates ranges from those of earlier runs. In other boots, the job finished no file with a
     /// time at or after the second `past`.
-    pub(super) fn of(earlier: Vec<Kept>, past: i64) -> KeptRanges {
+    pub(super) fn of(earlier: Vec<SyncedRange>, past: i64) -> KeptRanges {
         let past = nanoseconds(Moment { sec: past, nsec: 0 });
         KeptRanges { earlier, past, ..KeptRanges::default() }
     }
@@ -103,7 +103,7 @@ impl KeptRanges {
     /// an order. The ranges were then cleared, and the caller must record them before anything
     /// else.
     pub(super) fn finished(&mut self, sink: &Stat, (place, file): (impl AsFd, impl AsFd)) -> bool {
-        if !tells_changes(sink) {
+        if !has_own_change_time(sink) {
             return false;
         }
         let changed = nanoseconds(Moment { sec: sink.ctime.sec, nsec: sink.ctime.nsec });
@@ -111,7 +111,7 @@ impl KeptRanges {
         let at = match self.systems.iter().position(|system| system.kept.dev == sink.dev) {
             Some(at) => at,
             None if self.systems.len() < KEPT_MAX => {
-                let kept = Kept { dev: sink.dev, from: begins, until: begins };
+                let kept = SyncedRange { dev: sink.dev, from: begins, until: begins };
                 self.systems.push(System { kept, latest: None, is_dirty: false, handle: None });
                 self.systems.len() - 1
             }
@@ -125,7 +125,7 @@ impl KeptRanges {
         let known = self.earlier.len();
         self.earlier.retain(|kept| kept.dev != sink.dev || kept.until <= changed);
         if system.latest.is_some_and(|latest| changed < latest - LATE_MAX) {
-            system.kept = Kept { from: begins, until: begins, ..system.kept };
+            system.kept = SyncedRange { from: begins, until: begins, ..system.kept };
             system.latest = Some(changed);
             return true;
         }
@@ -134,12 +134,12 @@ impl KeptRanges {
     }
 
     /// Returns the file systems with files that were finished since the last call.
-    pub(super) fn take_due(&mut self) -> Vec<Due> {
+    pub(super) fn take_due(&mut self) -> Vec<DueSync> {
         let due = |system: &mut System| {
             let (until, handle) = (system.latest?, Arc::clone(system.handle.as_ref()?));
             let dev = system.kept.dev;
             let is_whole = !self.wholes.contains(&(dev, false));
-            std::mem::take(&mut system.is_dirty).then_some(Due { dev, until, handle, is_whole })
+            std::mem::take(&mut system.is_dirty).then_some(DueSync { dev, until, handle, is_whole })
         };
         self.systems.iter_mut().filter_map(due).collect()
     }
@@ -150,7 +150,7 @@ impl KeptRanges {
     }
 
     /// Records that the due files are durable.
-    pub(super) fn synced(&mut self, due: &Due) {
+    pub(super) fn synced(&mut self, due: &DueSync) {
         if self.is_frozen {
             return;
         }
@@ -163,7 +163,7 @@ impl KeptRanges {
     }
 
     /// Marks the file system for a retry with the next group.
-    pub(super) fn not_synced(&mut self, due: &Due) {
+    pub(super) fn not_synced(&mut self, due: &DueSync) {
         self.systems
             .iter_mut()
             .filter(|system| system.kept.dev == due.dev)
@@ -178,7 +178,7 @@ impl KeptRanges {
     }
 
     /// Returns the ranges known to be durable.
-    pub(super) fn known(&self) -> Vec<Kept> {
+    pub(super) fn known(&self) -> Vec<SyncedRange> {
         let own = self.systems.iter().map(|system| system.kept).filter(|kept| kept.from < kept.until);
         // If there are too many ranges, files that were finished long ago are compared again.
         own.chain(self.earlier.iter().rev().copied()).take(KEPT_MAX).collect()
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_finished_before_a_sync_began_counts_when_it_has_returned() {
+    fn files_finished_before_a_sync_count_after_it_returns() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
         assert!(
@@ -237,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_that_failed_is_tried_again_and_an_earlier_run_is_gone_on_with() {
+    fn failed_sync_is_retried_and_earlier_ranges_stay_valid() {
         let place = std::fs::File::open(".").unwrap();
-        let earlier = Kept { dev: 1, from: 5_000_000_000, until: 8_000_000_000 };
+        let earlier = SyncedRange { dev: 1, from: 5_000_000_000, until: 8_000_000_000 };
         let mut ranges = KeptRanges::of(vec![earlier], i64::MIN);
         assert!(holds(&ranges, 1, 5, 0) && !holds(&ranges, 1, 8, 0));
         assert!(!ranges.finished(&sink(1, 9, 0), (&place, &place)));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_without_change_times_says_nothing() {
+    fn file_system_without_change_times_yields_no_ranges() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
         for sec in [10, 20] {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_more_counts_after_a_file_that_could_not_be_made_durable() {
+    fn no_later_file_counts_after_freeze() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
         assert!(
@@ -282,14 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_ranges_are_given_up_where_there_is_no_room() {
-        let earlier = (0..70).map(|n| Kept { dev: 1, from: n * 10, until: n * 10 + 5 }).collect();
+    fn oldest_ranges_are_dropped_above_the_maximum() {
+        let earlier = (0..70).map(|n| SyncedRange { dev: 1, from: n * 10, until: n * 10 + 5 }).collect();
         let known = KeptRanges::of(earlier, i64::MIN).known();
         assert_eq!((known.len(), known[0].from, known.last().unwrap().from), (KEPT_MAX, 690, 60));
     }
 
     #[test]
-    fn where_a_clock_went_back_nothing_from_before_counts() {
+    fn ranges_before_a_backward_clock_step_do_not_count() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
         assert!(
@@ -313,9 +313,9 @@ mod tests {
     /// Regression test: files that an earlier run finished last were lost in a power failure. They
     /// were still trusted when the clock, which had stepped back, reached their times again.
     #[test]
-    fn nothing_counts_that_another_life_of_the_machine_may_have_finished() {
+    fn times_an_earlier_boot_may_have_reached_do_not_count() {
         let place = std::fs::File::open(".").unwrap();
-        let earlier = Kept { dev: 1, from: nanoseconds(at(100)), until: nanoseconds(at(120)) };
+        let earlier = SyncedRange { dev: 1, from: nanoseconds(at(100)), until: nanoseconds(at(120)) };
         for first in [95, 121, 140] {
             // The previous boot may have reached 150, and recorded that.
             let mut ranges = KeptRanges::of(vec![earlier], 150);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_within_a_run_brings_no_times_of_another_life_back() {
+    fn backward_clock_step_does_not_restore_times_of_another_boot() {
         let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::of(Vec::new(), 150);
         assert!(

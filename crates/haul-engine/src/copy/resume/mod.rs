@@ -14,22 +14,24 @@
 //!   written.
 //! - Missing: it is copied.
 
-mod behind;
 mod file;
 mod group;
 mod kept;
 mod sample;
 mod there;
+mod writeback;
 
-pub(crate) use file::{Fate, Logged};
+pub(crate) use file::{Logged, ObjectAction};
 
 use super::entry::is_same_time;
 use super::error::CopyError;
 use super::job::Job;
 use super::report::Tally;
-use crate::log::{self, Begun, Call, Found, Hold, Keeper, Ledger, LogError, Recheck, Settings, SyncPolicy};
-use behind::Behind;
-use group::Group;
+use crate::log::{
+    self, CommandLine, LockedJob, LogContents, LogError, LogWriter, RecordWriter, ResumeCheck, RunHistory,
+    Settings, SyncPolicy,
+};
+use group::PendingGroup;
 use haul_log::objects::{Identity, Job as LoggedJob};
 use haul_log::record::{JobRecord, Progress, Status};
 use haul_model::{ByteLen, Geometry, Moment, ObjectSize};
@@ -41,6 +43,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use writeback::WritebackQueue;
 
 /// Parameters for logging a copy job.
 #[derive(Clone, Debug)]
@@ -52,22 +55,22 @@ pub struct LogOrder {
     /// Settings of the log.
     pub settings: Settings,
     /// Amount of the earlier run's log to compare again; `None` decides by how that run ended.
-    pub recheck: Option<Recheck>,
+    pub recheck: Option<ResumeCheck>,
     /// Object size.
     pub object: ObjectSize,
     /// The command.
-    pub call: Call,
+    pub command_line: CommandLine,
 }
 
 /// State of a job before this run.
 #[derive(Debug)]
 pub struct Earlier {
     /// The object log.
-    pub found: Found,
+    pub found: LogContents,
     /// Record of an earlier run that did not finish.
     pub record: Option<JobRecord>,
     /// Amount of the earlier run's log to compare again.
-    pub recheck: Recheck,
+    pub recheck: ResumeCheck,
     /// True if an earlier run synced nothing and the machine may have been rebooted since.
     /// Everything is compared then.
     pub is_void: bool,
@@ -76,10 +79,10 @@ pub struct Earlier {
 /// The log of a running copy.
 #[derive(Debug)]
 pub struct JobLog {
-    ledger: Ledger,
-    keeper: Keeper,
+    record_writer: RecordWriter,
+    log_writer: LogWriter,
     sync: SyncPolicy,
-    recheck: Recheck,
+    recheck: ResumeCheck,
     object: ObjectSize,
     /// Record of the earlier run.
     record: JobRecord,
@@ -89,12 +92,12 @@ pub struct JobLog {
     /// True if the log could not be written and that was reported.
     is_unwritten: AtomicBool,
     kept: Mutex<KeptRanges>,
-    begun: Mutex<Begun>,
+    run_history: Mutex<RunHistory>,
     /// Second of the last heartbeat.
-    heard: AtomicI64,
-    group: Mutex<Group>,
+    last_heartbeat: AtomicI64,
+    group: Mutex<PendingGroup>,
     wake: Condvar,
-    behind: Behind,
+    writeback: WritebackQueue,
 }
 
 impl JobLog {
@@ -103,39 +106,40 @@ impl JobLog {
     /// # Errors
     /// Returns a [`LogError`]. Nothing was copied or changed then, at source and sink.
     pub fn begin(order: LogOrder) -> Result<(JobLog, Earlier), LogError> {
-        let hold = Hold::take(&order.state, order.id, order.settings.wait)?;
-        let (ledger, before) = Ledger::begin(&hold, order.call)?;
+        let locked_job = LockedJob::take(&order.state, order.id, order.settings.wait)?;
+        let (record_writer, before) = RecordWriter::begin(&locked_job, order.command_line)?;
         let was_over = before.as_ref().is_some_and(|record| record.status == Status::Finished);
         // Files that a finished run synced still exist.
         let durable = before.as_ref().map(|record| record.kept.clone()).unwrap_or_default();
         let record = before.filter(|_| !was_over);
         let job = LoggedJob { id: order.id, object: order.object };
-        let (keeper, found) = Keeper::on(hold, job, order.settings)?;
+        let (log_writer, found) = LogWriter::on(locked_job, job, order.settings)?;
         let was_begun = record.is_some() || found.files > 0;
-        let mut begun = match was_over && !was_begun {
-            true => Begun::default(),
-            false => Begun::read(keeper.home(), was_begun)?,
+        let mut run_history = match was_over && !was_begun {
+            true => RunHistory::default(),
+            false => RunHistory::read(log_writer.home(), was_begun)?,
         };
         // Data that was not synced survives until the next reboot.
-        let is_void = begun.may_have_lost();
-        begun.run(keeper.home(), log::now(), order.settings.sync)?;
-        begun.goes_on(keeper.home(), log::now())?;
-        let recheck = order.recheck.unwrap_or(if was_begun { found.unasked() } else { Recheck::None });
+        let is_void = run_history.may_have_lost();
+        run_history.run(log_writer.home(), log::now(), order.settings.sync)?;
+        run_history.heartbeat(log_writer.home(), log::now())?;
+        let recheck =
+            order.recheck.unwrap_or(if was_begun { found.default_resume_check() } else { ResumeCheck::None });
         let log = JobLog {
-            ledger,
-            keeper,
+            record_writer,
+            log_writer,
             sync: order.settings.sync,
             recheck,
             object: order.object,
             record: JobRecord { kept: durable.clone(), ..JobRecord::default() },
             is_distrusted: AtomicBool::new(is_void),
             is_unwritten: AtomicBool::new(false),
-            kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { durable }, begun.past())),
-            begun: Mutex::new(begun),
-            heard: AtomicI64::new(0),
+            kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { durable }, run_history.past())),
+            run_history: Mutex::new(run_history),
+            last_heartbeat: AtomicI64::new(0),
             group: Mutex::default(),
             wake: Condvar::new(),
-            behind: Behind::default(),
+            writeback: WritebackQueue::default(),
         };
         Ok((log, Earlier { found, record, recheck, is_void }))
     }
@@ -146,17 +150,17 @@ impl JobLog {
     /// Returns [`LogError::Io`] if the record or the log could not be written.
     pub fn close(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
         let is_over = status == Status::Finished;
-        if is_over && !self.begun.lock().unwrap_or_else(PoisonError::into_inner).syncs() {
+        if is_over && !self.run_history.lock().unwrap_or_else(PoisonError::into_inner).syncs() {
             // The record of durable files is cleared at the end of a job with a run that did not
             // sync.
-            self.ledger.keep(&[], self.sync.syncs())?;
+            self.record_writer.keep(&[], self.sync.syncs())?;
         }
-        self.ledger.end(status, exit, progress(tally))?;
+        self.record_writer.end(status, exit, progress(tally))?;
         if !is_over {
-            return self.keeper.close();
+            return self.log_writer.close();
         }
-        Begun::remove(self.keeper.home())?;
-        self.keeper.finish()
+        RunHistory::remove(self.log_writer.home())?;
+        self.log_writer.finish()
     }
 
     /// Returns true if an earlier run of this job finished the sink, so that the sink needs no
@@ -169,12 +173,12 @@ impl JobLog {
         open: impl FnOnce() -> io::Result<(OwnedFd, OwnedFd)>,
         path: impl FnOnce() -> OsString,
     ) -> bool {
-        if self.recheck == Recheck::All || !self.claims_finished(sink, source) || self.is_distrusted() {
+        if self.recheck == ResumeCheck::All || !self.claims_finished(sink, source) || self.is_distrusted() {
             return false;
         }
         let cut = Geometry::new(ByteLen(source.size), self.object);
         let mut pieces = sample::pieces(source, cut).peekable();
-        if self.recheck == Recheck::None || pieces.peek().is_none() {
+        if self.recheck == ResumeCheck::None || pieces.peek().is_none() {
             return true;
         }
         // A file that cannot be read is handled like any other, which reports the reason.
@@ -211,7 +215,7 @@ impl JobLog {
         let both = source.kind == FileKind::Regular && sink.kind == FileKind::Regular;
         let changed = Moment { sec: sink.ctime.sec, nsec: sink.ctime.nsec };
         let same = both && sink.size == source.size && is_same_time(sink, source);
-        same && kept::tells_changes(sink) && self.record.keeps(sink.dev, changed)
+        same && kept::has_own_change_time(sink) && self.record.keeps(sink.dev, changed)
     }
 
     fn is_distrusted(&self) -> bool {
@@ -225,7 +229,7 @@ impl JobLog {
         if self.is_distrusted.swap(true, Ordering::SeqCst) {
             return;
         }
-        if self.recheck == Recheck::All {
+        if self.recheck == ResumeCheck::All {
             job.report.warned(&CopyError::LogMended { path });
         } else {
             job.fail(&CopyError::LogFalse { path });
@@ -242,21 +246,21 @@ impl JobLog {
 
     /// Heartbeat: records an upper bound for the times of files before the job finishes them. Runs
     /// at most once per second.
-    fn goes_on(&self, job: &Job<'_>) {
+    fn heartbeat(&self, job: &Job<'_>) {
         let now = log::now();
-        if self.heard.load(Ordering::Relaxed) == now.sec {
+        if self.last_heartbeat.load(Ordering::Relaxed) == now.sec {
             return;
         }
-        self.heard.store(now.sec, Ordering::Relaxed);
+        self.last_heartbeat.store(now.sec, Ordering::Relaxed);
         let now = self.kept().latest().map_or(now, |latest| latest.max(now));
         let written = {
-            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-            begun.goes_on(self.keeper.home(), now)
+            let mut run_history = self.run_history.lock().unwrap_or_else(PoisonError::into_inner);
+            run_history.heartbeat(self.log_writer.home(), now)
         };
         written.unwrap_or_else(|error| self.unwritten(job, error));
     }
 
-    fn group(&self) -> MutexGuard<'_, Group> {
+    fn group(&self) -> MutexGuard<'_, PendingGroup> {
         // Each step leaves the group consistent.
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }

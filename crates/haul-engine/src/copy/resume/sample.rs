@@ -90,7 +90,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn a_sample_is_about_one_in_sixteen_of_any_numbers() {
+    fn sample_selects_about_one_in_sixteen() {
         for step in [1, 2, 16, 4096, 1 << 20, 1 << 32] {
             let taken = (0..16_000_u64).filter(|number| is_sampled(number * step)).count();
             assert!((800..1200).contains(&taken), "{taken} of steps of {step}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_lie_in_their_objects_and_are_not_all_at_their_beginnings() {
+    fn sample_pieces_are_spread_within_their_objects() {
         let stat = |ino| Stat { ino, ..haul_sys::stat::stat_fd(File::open(".").unwrap()).unwrap() };
         for (len, object, least, most) in [
             (0, 4 << 20, 0, 0),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_the_same_where_every_piece_is() {
+    fn files_match_if_every_piece_matches() {
         let dir = tempfile::tempdir().unwrap();
         let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
         let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();

@@ -1,8 +1,8 @@
 //! One object in a resumed job: it already exists at the sink, or it is copied and logged.
 
-use super::Fate;
+use super::ObjectAction;
 use crate::copy::deliver::Holes;
-use crate::copy::digesting::Watch;
+use crate::copy::digesting::DataObserver;
 use crate::copy::error::CopyError;
 use crate::copy::lane::Lane;
 use crate::copy::pipeline::{Run, Written, interrupted};
@@ -17,11 +17,11 @@ impl Run<'_> {
     /// # Errors
     /// Returns the errors of [`Run::object`]. Also returns an error if a log entry is false, or if
     /// the object cannot be synced.
-    pub(crate) fn bring(
+    pub(crate) fn copy_object(
         &self,
         lane: &mut Lane,
         object: Object,
-        watch: &mut impl Watch,
+        watch: &mut impl DataObserver,
     ) -> Result<Written, CopyError> {
         if self.is_there(lane, object)? {
             return Ok(Written { bytes: object.range.len(), to_prove: None });
@@ -42,18 +42,18 @@ impl Run<'_> {
         let (Some(log), Some(logged)) = (&self.job.settings.moving.log, &self.file.settle.logged) else {
             return Ok(false);
         };
-        let fate = log.fate(logged, self.plan, object);
-        let is_there = match fate {
-            Fate::Copy => return self.file.touch().map(|()| false),
-            Fate::Keep => true,
-            Fate::Sample(piece) => {
+        let object_action = log.object_action(logged, self.plan, object);
+        let is_there = match object_action {
+            ObjectAction::Copy => return self.file.touch().map(|()| false),
+            ObjectAction::Keep => true,
+            ObjectAction::Sample(piece) => {
                 let holds = self.is_same(lane, piece)?;
-                holds && (log.believes(logged) || self.is_same(lane, object.range)?)
+                holds && (log.trusts(logged) || self.is_same(lane, object.range)?)
             }
-            Fate::Prove | Fate::Compare => self.is_same(lane, object.range)?,
+            ObjectAction::Prove | ObjectAction::Compare => self.is_same(lane, object.range)?,
         };
         if !is_there {
-            log.differs(self.job, (self.file, logged), fate)?;
+            log.differs(self.job, (self.file, logged), object_action)?;
             self.file.touch()?;
             self.delivery.clear(self.file, self.sink_range(object.range))?;
             return Ok(false);
@@ -61,7 +61,7 @@ impl Run<'_> {
         let tally = self.job.tally;
         Tally::add(&tally.bytes_done, object.range.len());
         Tally::add(&tally.bytes_kept, object.range.len());
-        if fate == Fate::Compare {
+        if object_action == ObjectAction::Compare {
             logged.compared_some.store(true, Ordering::Relaxed);
             // The object may not be durable, so it is logged like a written one.
             self.log(object.range)?;

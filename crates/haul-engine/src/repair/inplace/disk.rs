@@ -1,10 +1,10 @@
 //! In-place repair of a file in a real file system, with its journal.
 
-use super::Ground;
-use crate::repair::Why;
-use crate::repair::claim::Claim;
-use crate::repair::places::{Spot, is_unchanged};
+use super::RepairIo;
+use crate::repair::LeftReason;
+use crate::repair::places::{NameAt, is_unchanged};
 use crate::repair::rebuild::prove;
+use crate::repair::repair_target::RepairTarget;
 use haul_log::journal::{Head, Shape};
 use haul_log::waybill::Moment;
 use haul_model::ByteRange;
@@ -26,12 +26,12 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// Open file for an in-place repair, with a lock that excludes other repairs.
 pub(in crate::repair) struct Disk<'a> {
-    spot: &'a Spot,
+    name_at: &'a NameAt,
     file: File,
     facts: Stat,
     journal: String,
     draft: String,
-    claim: &'a Claim,
+    repair_target: &'a RepairTarget,
     stop: &'a AtomicBool,
 }
 
@@ -42,9 +42,9 @@ pub(in crate::repair) fn journal_names(name: &CStr) -> [String; 2] {
 }
 
 /// Returns true if an interrupted in-place repair left files next to this file.
-pub(in crate::repair) fn was_cut_off(spot: &Spot) -> bool {
-    let stands = |name: &String| stat_at(&spot.place, name.as_str(), Follow::No).is_ok();
-    journal_names(&spot.name).iter().any(stands)
+pub(in crate::repair) fn was_cut_off(name_at: &NameAt) -> bool {
+    let stands = |name: &String| stat_at(&name_at.place, name.as_str(), Follow::No).is_ok();
+    journal_names(&name_at.name).iter().any(stands)
 }
 
 fn moment(time: Timespec) -> Moment {
@@ -54,43 +54,45 @@ fn moment(time: Timespec) -> Moment {
 impl<'a> Disk<'a> {
     /// Opens the file for writing and locks it.
     pub(in crate::repair) fn hold(
-        spot: &'a Spot,
+        name_at: &'a NameAt,
         open: &OwnedFd,
-        claim: &'a Claim,
+        repair_target: &'a RepairTarget,
         stop: &'a AtomicBool,
-    ) -> Result<Disk<'a>, Why> {
-        let failed = || Why::io("open it for writing");
+    ) -> Result<Disk<'a>, LeftReason> {
+        let failed = || LeftReason::io("open the file for writing");
         let file = File::from(reopen_for_update(open).map_err(failed())?);
         file.try_lock().map_err(|error| match error {
-            TryLockError::Error(error) => Why::io("lock it")(error),
-            TryLockError::WouldBlock => Why::Busy,
+            TryLockError::Error(error) => LeftReason::io("lock the file")(error),
+            TryLockError::WouldBlock => LeftReason::Busy,
         })?;
         let facts = stat_fd(&file).map_err(failed())?;
-        let [journal, draft] = journal_names(&spot.name);
-        Ok(Disk { spot, file, facts, journal, draft, claim, stop })
+        let [journal, draft] = journal_names(&name_at.name);
+        Ok(Disk { name_at, file, facts, journal, draft, repair_target, stop })
     }
 
     /// Returns the journal's head for this file, if the file is unchanged since `then`.
-    pub(in crate::repair) fn head(&self, then: &Stat) -> Result<Head, Why> {
+    pub(in crate::repair) fn head(&self, then: &Stat) -> Result<Head, LeftReason> {
         let now = &self.facts;
         if !is_unchanged(now, then) {
-            return Err(Why::ChangedMeanwhile);
+            return Err(LeftReason::ChangedMeanwhile);
         }
         let capability = metadata::get_xattr(Place::file(&self.file), CAPABILITY);
         let before = Shape { size: now.size, mtime: moment(now.mtime), atime: moment(then.atime) };
         Ok(Head {
             inode: now.ino,
             birth: now.btime.map(moment),
-            name: self.spot.name.to_bytes().to_vec(),
+            name: self.name_at.name.to_bytes().to_vec(),
             mode: now.mode,
-            capability: capability.map_err(Why::io("read its capabilities"))?.unwrap_or_default(),
+            capability: capability
+                .map_err(LeftReason::io("read the capabilities of the file"))?
+                .unwrap_or_default(),
             before,
-            after: Shape { size: self.claim.size(), mtime: self.claim.entry.mtime, ..before },
+            after: Shape { size: self.repair_target.size(), mtime: self.repair_target.entry.mtime, ..before },
         })
     }
 
     fn remove(&self, name: &str) -> io::Result<bool> {
-        match unlink_at(&self.spot.place, name) {
+        match unlink_at(&self.name_at.place, name) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -98,13 +100,13 @@ impl<'a> Disk<'a> {
     }
 }
 
-impl Ground for Disk<'_> {
+impl RepairIo for Disk<'_> {
     type Draft = BufWriter<File>;
 
     fn is_for(&self, head: &Head) -> bool {
         let birth = self.facts.btime.map(moment);
         let same_birth = head.birth.is_none() || birth.is_none() || head.birth == birth;
-        head.inode == self.facts.ino && same_birth && head.name == self.spot.name.to_bytes()
+        head.inode == self.facts.ino && same_birth && head.name == self.name_at.name.to_bytes()
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -150,26 +152,26 @@ impl Ground for Disk<'_> {
         cache::drop_range(&self.file, ByteRange::between(0, self.size()?))
     }
 
-    fn prove(&self) -> Result<(), Why> {
-        prove(&self.file, self.claim, self.stop)
+    fn prove(&self) -> Result<(), LeftReason> {
+        prove(&self.file, self.repair_target, self.stop)
     }
 
     fn draft(&self) -> io::Result<BufWriter<File>> {
         self.remove(&self.draft)?;
-        let file = create_new_at(&self.spot.place, self.draft.as_str(), 0o600)?;
+        let file = create_new_at(&self.name_at.place, self.draft.as_str(), 0o600)?;
         Ok(BufWriter::with_capacity(BUFFER_BYTES, File::from(file)))
     }
 
     fn seal(&self, draft: BufWriter<File>) -> io::Result<()> {
         let file = draft.into_inner().map_err(io::IntoInnerError::into_error)?;
         cache::sync_all(&file)?;
-        let place = &self.spot.place;
+        let place = &self.name_at.place;
         rename_at(place, self.draft.as_str(), place, self.journal.as_str(), RenameMode::Replace)?;
-        self.spot.sync_names()
+        self.name_at.sync_names()
     }
 
     fn journal(&self) -> io::Result<Option<Box<dyn Read + '_>>> {
-        let fd = match open_entry_at(&self.spot.place, self.journal.as_str()) {
+        let fd = match open_entry_at(&self.name_at.place, self.journal.as_str()) {
             Ok(fd) => fd,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -181,7 +183,7 @@ impl Ground for Disk<'_> {
             || facts.uid != process::effective_user()
             || facts.mode & 0o022 != 0
         {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user made it"));
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "created by another user"));
         }
         cache::drop_range(&fd, ByteRange::between(0, facts.size))?;
         Ok(Some(Box::new(BufReader::with_capacity(BUFFER_BYTES, File::from(fd)))))
@@ -189,6 +191,6 @@ impl Ground for Disk<'_> {
 
     fn remove_journal(&self) -> io::Result<()> {
         let [journal, draft] = [&self.journal, &self.draft].map(|name| self.remove(name));
-        if journal? | draft? { self.spot.sync_names() } else { Ok(()) }
+        if journal? | draft? { self.name_at.sync_names() } else { Ok(()) }
     }
 }

@@ -19,11 +19,11 @@ pub(super) use disk::{Disk, was_cut_off};
 pub use recover::Recovered;
 pub(super) use recover::recover;
 
-use super::Why;
+use super::LeftReason;
 use super::survey::{Sources, Survey, holds, join};
 use crate::sum::Counters;
 use haul_log::journal::{
-    CHUNK_BYTES_MAX, Chunk, Head, JournalFlaw, Reader, SECTOR_BYTES, Shape, Standing, Writer,
+    CHUNK_BYTES_MAX, Chunk, ChunkState, Head, JournalFlaw, Reader, SECTOR_BYTES, Shape, Writer,
 };
 use haul_model::ByteRange;
 use haul_sys::transfer;
@@ -31,7 +31,7 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// I/O of an in-place repair: on one file, and on the journal next to it.
-pub(super) trait Ground {
+pub(super) trait RepairIo {
     /// Incomplete journal, under a name that no run takes for a complete journal.
     type Draft: Write;
 
@@ -55,7 +55,7 @@ pub(super) trait Ground {
     /// Drops the file from the page cache, so that the next reads come from the device.
     fn forget(&self) -> io::Result<()>;
     /// Reads the file from the device and checks that the whole file matches the waybill.
-    fn prove(&self) -> Result<(), Why>;
+    fn prove(&self) -> Result<(), LeftReason>;
 
     /// Creates a draft of the journal; replaces an earlier draft.
     fn draft(&self) -> io::Result<Self::Draft>;
@@ -68,15 +68,15 @@ pub(super) trait Ground {
 }
 
 /// Callback that receives bytes and their offset.
-pub(super) type Take<'t> = dyn FnMut(u64, &[u8]) -> Result<(), Why> + 't;
+pub(super) type Take<'t> = dyn FnMut(u64, &[u8]) -> Result<(), LeftReason> + 't;
 
 /// Source of replacement bytes.
-pub(super) trait Supply {
+pub(super) trait ReplacementSource {
     /// Passes all new bytes in order, at most [`CHUNK_BYTES_MAX`] at a time. The bytes are verified
     /// when this function returns.
-    fn each(&self, take: &mut Take<'_>) -> Result<(), Why>;
+    fn each(&self, take: &mut Take<'_>) -> Result<(), LeftReason>;
     /// Reads the new bytes from `at` on again.
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Why>;
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), LeftReason>;
 }
 
 /// Replicas that a survey selected.
@@ -90,34 +90,44 @@ pub(super) struct Replicas<'a> {
 /// Repairs a file in place.
 ///
 /// # Errors
-/// Returns a [`Why`]. The file is then unchanged, except after [`Why::HalfDone`].
-pub(super) fn mend<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Result<(), Why> {
+/// Returns a [`LeftReason`]. The file is then unchanged, except after [`LeftReason::HalfDone`].
+pub(super) fn mend<G: RepairIo>(
+    repair_io: &G,
+    head: &Head,
+    replacements: &impl ReplacementSource,
+) -> Result<(), LeftReason> {
     // Set the final metadata once now, before anything is at risk: a user without the permission
     // fails here.
-    ground.set_facts(head, &head.before).map_err(Why::io("set its times, which writing moves"))?;
-    let ranges = match write_down(ground, head, supply) {
+    repair_io.set_facts(head, &head.before).map_err(LeftReason::io("restore the times of the file"))?;
+    let ranges = match write_down(repair_io, head, replacements) {
         Ok(ranges) => ranges,
         Err(why) => {
             // The file is unchanged, and a remaining journal also shows this. The first error is
             // more important.
-            let _ = ground.remove_journal();
+            let _ = repair_io.remove_journal();
             return Err(why);
         }
     };
-    match write_over(ground, head, supply, &ranges) {
-        Ok(()) => ground.remove_journal().map_err(Why::io("remove the journal of its repair, which is done")),
-        Err(why) => Err(match put_back(ground, head) {
+    match write_over(repair_io, head, replacements, &ranges) {
+        Ok(()) => {
+            repair_io.remove_journal().map_err(LeftReason::io("remove the journal of the finished repair"))
+        }
+        Err(why) => Err(match roll_back(repair_io, head) {
             Ok(()) => why,
-            Err(trouble) => Why::HalfDone(Box::new(why), Box::new(trouble)),
+            Err(trouble) => LeftReason::HalfDone(Box::new(why), Box::new(trouble)),
         }),
     }
 }
 
 /// Writes the journal and returns the ranges to overwrite. The caller may overwrite them
 /// afterwards.
-fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Result<Vec<ByteRange>, Why> {
-    let failed = || Why::io("write a journal of what is replaced");
-    let draft = ground.draft().map_err(failed())?;
+fn write_down<G: RepairIo>(
+    repair_io: &G,
+    head: &Head,
+    replacements: &impl ReplacementSource,
+) -> Result<Vec<ByteRange>, LeftReason> {
+    let failed = || LeftReason::io("write the journal of the replaced bytes");
+    let draft = repair_io.draft().map_err(failed())?;
     let mut writer = Writer::new(draft, head).map_err(failed())?;
     let mut ranges = Vec::new();
     let mut keep = |at: u64, new: &[u8], len: usize| {
@@ -125,9 +135,9 @@ fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Resul
         let within = head.before.size.saturating_sub(at).min(len as u64) as usize;
         old.truncate(within);
         // Unreadable bytes could not be restored, so the file must not be overwritten.
-        let got = ground.read(at, &mut old).map_err(Why::io("read what would be replaced"))?;
+        let got = repair_io.read(at, &mut old).map_err(LeftReason::io("read the bytes to replace"))?;
         if got < within {
-            return Err(Why::ChangedMeanwhile);
+            return Err(LeftReason::ChangedMeanwhile);
         }
         if old != new {
             let chunk = Chunk::new(at, old, new);
@@ -136,7 +146,7 @@ fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Resul
         }
         Ok(())
     };
-    supply.each(&mut |at, new| keep(at, new, new.len()))?;
+    replacements.each(&mut |at, new| keep(at, new, new.len()))?;
     let mut at = head.after.size;
     while at < head.before.size {
         // Chunks are compared by sectors, so each one must start at a sector boundary.
@@ -147,115 +157,119 @@ fn write_down<G: Ground>(ground: &G, head: &Head, supply: &impl Supply) -> Resul
         at += len;
     }
     if ranges.is_empty() && head.before.size == head.after.size {
-        return Err(Why::ChangedMeanwhile);
+        return Err(LeftReason::ChangedMeanwhile);
     }
-    ground.seal(writer.close().map_err(failed())?).map_err(failed())?;
-    each_chunk(ground, head, |_| Ok(()))?;
+    repair_io.seal(writer.close().map_err(failed())?).map_err(failed())?;
+    each_chunk(repair_io, head, |_| Ok(()))?;
     Ok(ranges)
 }
 
 /// Writes the new bytes to the file and verifies the file.
-fn write_over<G: Ground>(
-    ground: &G,
+fn write_over<G: RepairIo>(
+    repair_io: &G,
     head: &Head,
-    supply: &impl Supply,
+    replacements: &impl ReplacementSource,
     ranges: &[ByteRange],
-) -> Result<(), Why> {
-    let failed = || Why::io("write into it");
+) -> Result<(), LeftReason> {
+    let failed = || LeftReason::io("write to the file");
     let end = head.after.size;
     for range in ranges.iter().filter_map(|range| range.intersect(ByteRange::between(0, end))) {
-        ground.reserve(range).map_err(failed())?;
+        repair_io.reserve(range).map_err(failed())?;
     }
     if end > head.before.size {
         // Extend the file first, durably. Otherwise the last sector could get new bytes and end in
         // their middle, at the old size.
-        ground.set_len(end).and_then(|()| ground.sync()).map_err(failed())?;
+        repair_io.set_len(end).and_then(|()| repair_io.sync()).map_err(failed())?;
     }
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
-    each_chunk(ground, head, |chunk| {
+    each_chunk(repair_io, head, |chunk| {
         let new = &mut buffer[..chunk.new_len as usize];
         if new.is_empty() {
             return Ok(());
         }
-        supply.read(chunk.at, new)?;
+        replacements.read(chunk.at, new)?;
         if !chunk.is_new(new) {
-            return Err(Why::ReplicaChanged(chunk.range()));
+            return Err(LeftReason::ReplicaChanged(chunk.range()));
         }
-        ground.write(chunk.at, new).map_err(failed())
+        repair_io.write(chunk.at, new).map_err(failed())
     })?;
-    finish(ground, head)
+    finish(repair_io, head)
 }
 
 /// Completes a repair after all new bytes are in the file.
-fn finish<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
-    let failed = || Why::io("write into it");
-    if ground.size().map_err(failed())? != head.after.size {
-        ground.set_len(head.after.size).map_err(failed())?;
+fn finish<G: RepairIo>(repair_io: &G, head: &Head) -> Result<(), LeftReason> {
+    let failed = || LeftReason::io("write to the file");
+    if repair_io.size().map_err(failed())? != head.after.size {
+        repair_io.set_len(head.after.size).map_err(failed())?;
     }
-    ground.sync().map_err(failed())?;
-    ground.prove()?;
-    ground.set_facts(head, &head.after).map_err(Why::io("give it its mode and times"))?;
-    ground.sync().map_err(failed())
+    repair_io.sync().map_err(failed())?;
+    repair_io.prove()?;
+    repair_io.set_facts(head, &head.after).map_err(LeftReason::io("set mode and times of the file"))?;
+    repair_io.sync().map_err(failed())
 }
 
 /// Restores the bytes of the journal, checks them, and removes the journal.
-fn put_back<G: Ground>(ground: &G, head: &Head) -> Result<(), Why> {
-    let failed = || Why::io("write into it");
+fn roll_back<G: RepairIo>(repair_io: &G, head: &Head) -> Result<(), LeftReason> {
+    let failed = || LeftReason::io("write to the file");
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
-    each_chunk(ground, head, |chunk| {
-        if chunk.standing(standing_bytes(ground, &chunk, &mut buffer)?) == Standing::Old {
+    each_chunk(repair_io, head, |chunk| {
+        if chunk.state(current_bytes(repair_io, &chunk, &mut buffer)?) == ChunkState::Old {
             return Ok(());
         }
         // Write zeros after the old end until the file is truncated there, for the same reason as
         // in `write_over`.
         let mut old = chunk.old.clone();
         old.resize(chunk.range().len() as usize, 0);
-        ground.write(chunk.at, &old).map_err(failed())
+        repair_io.write(chunk.at, &old).map_err(failed())
     })?;
-    ground.sync().map_err(failed())?;
-    if ground.size().map_err(failed())? != head.before.size {
-        ground.set_len(head.before.size).and_then(|()| ground.sync()).map_err(failed())?;
+    repair_io.sync().map_err(failed())?;
+    if repair_io.size().map_err(failed())? != head.before.size {
+        repair_io.set_len(head.before.size).and_then(|()| repair_io.sync()).map_err(failed())?;
     }
-    ground.forget().map_err(Why::io("read back what was put back"))?;
-    each_chunk(ground, head, |chunk| {
-        let now = standing_bytes(ground, &chunk, &mut buffer)?;
-        if now == chunk.old { Ok(()) } else { Err(Why::NotPutBack(chunk.range())) }
+    repair_io.forget().map_err(LeftReason::io("read back the restored bytes"))?;
+    each_chunk(repair_io, head, |chunk| {
+        let now = current_bytes(repair_io, &chunk, &mut buffer)?;
+        if now == chunk.old { Ok(()) } else { Err(LeftReason::NotPutBack(chunk.range())) }
     })?;
-    ground.set_facts(head, &head.before).map_err(Why::io("give it its mode and times"))?;
-    ground.sync().map_err(failed())?;
-    ground.remove_journal().map_err(Why::io("remove the journal, which is undone"))
+    repair_io.set_facts(head, &head.before).map_err(LeftReason::io("set mode and times of the file"))?;
+    repair_io.sync().map_err(failed())?;
+    repair_io.remove_journal().map_err(LeftReason::io("remove the journal of the undone repair"))
 }
 
 /// Reads the current bytes of the file in the range of a chunk.
-fn standing_bytes<'b>(ground: &impl Ground, chunk: &Chunk, buffer: &'b mut [u8]) -> Result<&'b [u8], Why> {
+fn current_bytes<'b>(
+    repair_io: &impl RepairIo,
+    chunk: &Chunk,
+    buffer: &'b mut [u8],
+) -> Result<&'b [u8], LeftReason> {
     let wanted = &mut buffer[..chunk.range().len() as usize];
-    let got = ground.read(chunk.at, wanted).map_err(Why::io("read it"))?;
+    let got = repair_io.read(chunk.at, wanted).map_err(LeftReason::io("read the file"))?;
     Ok(&wanted[..got])
 }
 
 /// Visits the chunks of the journal, which must be complete and have this head.
-fn each_chunk<G: Ground>(
-    ground: &G,
+fn each_chunk<G: RepairIo>(
+    repair_io: &G,
     head: &Head,
-    mut visit: impl FnMut(Chunk) -> Result<(), Why>,
-) -> Result<(), Why> {
-    let input = ground.journal().map_err(|error| Why::Journal(error.into()))?;
-    let input = input.ok_or_else(|| Why::Journal(io::Error::from(io::ErrorKind::NotFound).into()))?;
-    let reader = Reader::new(input).map_err(Why::Journal)?;
+    mut visit: impl FnMut(Chunk) -> Result<(), LeftReason>,
+) -> Result<(), LeftReason> {
+    let input = repair_io.journal().map_err(|error| LeftReason::Journal(error.into()))?;
+    let input = input.ok_or_else(|| LeftReason::Journal(io::Error::from(io::ErrorKind::NotFound).into()))?;
+    let reader = Reader::new(input).map_err(LeftReason::Journal)?;
     if reader.head() != head {
-        return Err(Why::Journal(JournalFlaw::NotOurs));
+        return Err(LeftReason::Journal(JournalFlaw::NotOurs));
     }
     for chunk in reader {
-        visit(chunk.map_err(Why::Journal)?)?;
+        visit(chunk.map_err(LeftReason::Journal)?)?;
     }
     Ok(())
 }
 
-impl Supply for Replicas<'_> {
-    fn each(&self, take: &mut Take<'_>) -> Result<(), Why> {
+impl ReplacementSource for Replicas<'_> {
+    fn each(&self, take: &mut Take<'_>) -> Result<(), LeftReason> {
         let mut buffer = vec![0; CHUNK_BYTES_MAX];
         for (piece, replica) in &self.survey.mended {
-            let source = self.sources.file(*replica).ok_or(Why::ReplicaChanged(piece.range))?;
+            let source = self.sources.file(*replica).ok_or(LeftReason::ReplicaChanged(piece.range))?;
             let mut refused = None;
             let held = holds(source, *piece, &mut buffer, |at, bytes| {
                 self.check_stop().and_then(|()| take(at, bytes)).map_err(|why| {
@@ -266,22 +280,22 @@ impl Supply for Replicas<'_> {
             if let Some(why) = refused {
                 return Err(why);
             }
-            if !held.map_err(Why::io("read the replica"))? {
-                return Err(Why::ReplicaChanged(piece.range));
+            if !held.map_err(LeftReason::io("read the replica"))? {
+                return Err(LeftReason::ReplicaChanged(piece.range));
             }
         }
         Ok(())
     }
 
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Why> {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), LeftReason> {
         self.check_stop()?;
         let mended = &self.survey.mended;
         let number = mended.partition_point(|(piece, _)| piece.range.end.0 <= at);
         let len = buffer.len() as u64;
-        let changed = || Why::ReplicaChanged(ByteRange::between(at, at.saturating_add(len)));
+        let changed = || LeftReason::ReplicaChanged(ByteRange::between(at, at.saturating_add(len)));
         let source = mended.get(number).and_then(|(_, replica)| self.sources.file(*replica));
         let got = transfer::read_at(source.ok_or_else(changed)?, at, buffer);
-        if (got.map_err(Why::io("read the replica"))? as u64) < len {
+        if (got.map_err(LeftReason::io("read the replica"))? as u64) < len {
             return Err(changed());
         }
         self.counters.done_bytes(len);
@@ -290,7 +304,7 @@ impl Supply for Replicas<'_> {
 }
 
 impl Replicas<'_> {
-    fn check_stop(&self) -> Result<(), Why> {
-        if self.stop.load(Ordering::Relaxed) { Err(Why::Stopped) } else { Ok(()) }
+    fn check_stop(&self) -> Result<(), LeftReason> {
+        if self.stop.load(Ordering::Relaxed) { Err(LeftReason::Stopped) } else { Ok(()) }
     }
 }

@@ -1,8 +1,8 @@
 //! Tests on a simulated machine that loses power or the process at any step, chosen by a seed.
 //! After the next run the file is unchanged or complete.
 
-use super::{Ground, Recovered, Supply, Take, mend, recover};
-use crate::repair::Why;
+use super::{Recovered, RepairIo, ReplacementSource, Take, mend, recover};
+use crate::repair::LeftReason;
 use haul_lab::random::Random;
 use haul_log::journal::{CHUNK_BYTES_MAX, Head, SECTOR_BYTES, Shape};
 use haul_log::waybill::Moment;
@@ -122,7 +122,7 @@ impl Write for Sim {
     }
 }
 
-impl Ground for Sim {
+impl RepairIo for Sim {
     type Draft = Sim;
 
     fn is_for(&self, head: &Head) -> bool {
@@ -203,11 +203,11 @@ impl Ground for Sim {
         self.0.borrow_mut().step()
     }
 
-    fn prove(&self) -> Result<(), Why> {
+    fn prove(&self) -> Result<(), LeftReason> {
         let mut world = self.0.borrow_mut();
-        world.step().map_err(Why::io("read"))?;
+        world.step().map_err(LeftReason::io("read"))?;
         let is_right = world.durable.bytes == world.expected;
-        if is_right { Ok(()) } else { Err(Why::StillWrong(ByteRange::between(0, 1))) }
+        if is_right { Ok(()) } else { Err(LeftReason::StillWrong(ByteRange::between(0, 1))) }
     }
 
     fn draft(&self) -> io::Result<Sim> {
@@ -252,8 +252,8 @@ struct Case {
     pieces: Vec<ByteRange>,
 }
 
-impl Supply for Case {
-    fn each(&self, take: &mut Take<'_>) -> Result<(), Why> {
+impl ReplacementSource for Case {
+    fn each(&self, take: &mut Take<'_>) -> Result<(), LeftReason> {
         for piece in &self.pieces {
             let bytes = &self.new[piece.start.0 as usize..piece.end.0 as usize];
             for (number, block) in bytes.chunks(CHUNK_BYTES_MAX).enumerate() {
@@ -263,7 +263,7 @@ impl Supply for Case {
         Ok(())
     }
 
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Why> {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), LeftReason> {
         buffer.copy_from_slice(&self.new[at as usize..][..buffer.len()]);
         Ok(())
     }
@@ -304,7 +304,7 @@ impl Case {
         })))
     }
 
-    fn run(&self, sim: &Sim) -> Result<(), Why> {
+    fn run(&self, sim: &Sim) -> Result<(), LeftReason> {
         let time = |sec| Moment { sec, nsec: 0 };
         let shape =
             |bytes: &Vec<u8>, mtime| Shape { size: bytes.len() as u64, mtime: time(mtime), atime: time(1) };
@@ -358,7 +358,7 @@ impl Case {
         assert_eq!(world.names, (false, false), "{what}: the journal stays");
         let is_new = world.file == new;
         assert!(is_new || world.file == old, "{what}: a mixture");
-        assert!(is_new || !is_done, "{what}: what was told as done is undone");
+        assert!(is_new || !is_done, "{what}: a finished repair is undone");
         match became {
             Some(Recovered::Finished) => assert!(is_new, "{what}"),
             Some(Recovered::Undone) => assert!(!is_new, "{what}"),
@@ -368,7 +368,7 @@ impl Case {
 }
 
 #[test]
-fn cut_off_at_any_step_the_file_is_what_it_was_or_whole_after_the_next_run() {
+fn interrupted_repair_is_undone_or_completed_by_the_next_run() {
     for seed in 0..24 {
         let steps = Case::rotten().survives_all(seed);
         assert!(steps > 20, "{steps}");
@@ -376,13 +376,13 @@ fn cut_off_at_any_step_the_file_is_what_it_was_or_whole_after_the_next_run() {
 }
 
 #[test]
-fn journals_have_the_names_that_their_format_says() {
+fn journal_names_match_the_format_description() {
     let names = super::disk::journal_names(c"big");
     assert_eq!(names, [".haul-journal-efafabd15957271d", ".haul-journal-efafabd15957271d.new"]);
 }
 
 #[test]
-fn a_write_that_fails_is_undone_at_once() {
+fn failed_write_is_undone_immediately() {
     let case = Case::rotten();
     for full_at in 0..3 {
         let sim = case.world(1);
@@ -397,26 +397,26 @@ fn a_write_that_fails_is_undone_at_once() {
 }
 
 #[test]
-fn what_storage_does_not_keep_stays_in_the_journal() {
+fn writes_lost_by_storage_stay_in_the_journal() {
     let case = Case::rotten();
     let sim = case.world(1);
     sim.0.borrow_mut().lies_at = Some(700);
     let why = case.run(&sim).unwrap_err();
-    assert!(matches!(why, Why::HalfDone(..)), "{why}");
+    assert!(matches!(why, LeftReason::HalfDone(..)), "{why}");
     assert_eq!(sim.0.borrow().names, (false, true));
     // A byte that is neither old nor new may be another user's change.
     sim.0.borrow_mut().lies_at = None;
-    assert!(matches!(recover(&sim), Err(Why::Foreign)));
+    assert!(matches!(recover(&sim), Err(LeftReason::Foreign)));
 }
 
 #[test]
-fn what_somebody_wrote_since_is_left_alone() {
+fn foreign_changes_since_the_interruption_are_kept() {
     let case = Case::rotten();
     let sim = case.world(1);
     sim.0.borrow_mut().fuel = 15;
     case.run(&sim).unwrap_err();
     sim.0.borrow_mut().restart(End::Kill);
-    assert!(sim.0.borrow().names.1, "the journal stands");
+    assert!(sim.0.borrow().names.1, "the journal exists");
     let steps = sim.0.borrow().steps;
     for (at, len) in [(600, 0), (74_000, 0), (0, 10)] {
         let before = sim.0.borrow().file.bytes.clone();
@@ -425,7 +425,7 @@ fn what_somebody_wrote_since_is_left_alone() {
         } else {
             sim.0.borrow_mut().file.bytes.extend([1; 10]);
         }
-        assert!(matches!(recover(&sim), Err(Why::Foreign)), "{at}");
+        assert!(matches!(recover(&sim), Err(LeftReason::Foreign)), "{at}");
         sim.0.borrow_mut().file.bytes = before;
     }
     assert_eq!(sim.0.borrow().steps, steps, "nothing was done to the file");
@@ -446,7 +446,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn files_that_grow_or_shrink_survive_as_well(
+    fn growing_and_shrinking_repairs_survive_interruption(
         old_len in 0_usize..3000,
         new_len in 0_usize..3000,
         step in 1_usize..4,

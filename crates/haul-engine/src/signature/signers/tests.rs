@@ -14,7 +14,7 @@ fn admit(list: &str, identity: Option<&str>, now: i64) -> Result<Option<String>,
 }
 
 #[test]
-fn a_public_key_alone_counts_and_has_no_name() {
+fn bare_public_key_is_accepted_without_identity() {
     assert_eq!(admit(&format!("{ALICE}\n"), None, 0), Ok(None));
     let identity = "alice".to_owned();
     assert_eq!(admit(ALICE, Some("alice"), 0), Err(Refusal::Identity { line: 1, identity }));
@@ -23,7 +23,7 @@ fn a_public_key_alone_counts_and_has_no_name() {
 }
 
 #[test]
-fn names_are_patterns_and_the_first_line_that_agrees_counts() {
+fn first_line_with_a_matching_identity_pattern_counts() {
     let list = format!("# who\n\nbob@x {BOB}\n\"!carol@x, *@x\" {ALICE}\r\nca,alice@? {ALICE}\n");
     assert_eq!(admit(&list, Some("alice@y"), 0), Ok(Some("alice@y".to_owned())));
     assert_eq!(admit(&list.replace(", *", ",*"), Some("dora@x"), 0), Ok(Some("dora@x".to_owned())));
@@ -34,7 +34,7 @@ fn names_are_patterns_and_the_first_line_that_agrees_counts() {
 }
 
 #[test]
-fn options_bind_a_key() {
+fn key_options_are_enforced() {
     let line = |options: &str| format!("alice {options} {ALICE}");
     let good = Ok(Some("alice".to_owned()));
     assert_eq!(admit(&line("namespaces=\"git,file\""), None, 0), good);
@@ -45,7 +45,7 @@ fn options_bind_a_key() {
 }
 
 #[test]
-fn a_time_of_validity_has_both_its_ends() {
+fn validity_period_is_bounded_on_both_sides() {
     let line = format!("alice valid-after=\"19700102Z\",valid-before=\"197001020000Z\" {ALICE}");
     assert_eq!(admit(&line, None, 86_399), Err(Refusal::NotYet { line: 1 }));
     assert!(admit(&line, None, 86_400).is_ok());
@@ -53,7 +53,7 @@ fn a_time_of_validity_has_both_its_ends() {
 }
 
 #[test]
-fn dates_without_a_zone_count_where_every_zone_agrees() {
+fn dates_without_a_zone_need_agreement_of_all_zones() {
     let after = format!("alice valid-after=\"19700110\" {ALICE}");
     let day = 9 * 86_400;
     assert_eq!(admit(&after, None, day - ZONE_EAST - 1), Err(Refusal::NotYet { line: 1 }));
@@ -67,20 +67,20 @@ fn dates_without_a_zone_count_where_every_zone_agrees() {
 }
 
 #[test]
-fn what_is_no_list_is_refused_by_its_line() {
+fn malformed_signer_lines_are_refused_by_line_number() {
     for (line, what) in [
         ("alice", "neither a public key"),
         ("alice ssh-ed25519", "neither a public key"),
         ("alice ssh-ed25519 AAAAnonsense", "neither a public key"),
-        ("\"alice ssh-ed25519 AAAA", "a quote without its end"),
-        (&format!("\"\" {ALICE}"), "no names"),
+        ("\"alice ssh-ed25519 AAAA", "unterminated quote"),
+        (&format!("\"\" {ALICE}"), "no signer names"),
         (&format!("@revoked {ALICE}"), "'@revoked' is a marker"),
         (&format!("@cert-authority alice {ALICE}"), "'@cert-authority' is a marker"),
-        (&format!("a frobnicate {ALICE}"), "'frobnicate' is not known"),
-        (&format!("a namespaces=file {ALICE}"), "'namespaces=file' is not known"),
-        (&format!("a cert-authority,cert-authority {ALICE}"), "twice"),
-        (&format!("a valid-after=\"2026\" {ALICE}"), "'2026' is no date"),
-        (&format!("a valid-after=\"20260230\" {ALICE}"), "'20260230' is no date"),
+        (&format!("a frobnicate {ALICE}"), "unknown option 'frobnicate'"),
+        (&format!("a namespaces=file {ALICE}"), "unknown option 'namespaces=file'"),
+        (&format!("a cert-authority,cert-authority {ALICE}"), "duplicate"),
+        (&format!("a valid-after=\"2026\" {ALICE}"), "invalid date '2026'"),
+        (&format!("a valid-after=\"20260230\" {ALICE}"), "invalid date '20260230'"),
     ] {
         let fault = Signers::parse(format!("{ALICE}\n{line}\n").as_bytes()).unwrap_err();
         assert_eq!(fault.line, 2, "{line}");
@@ -103,13 +103,13 @@ fn matches_slowly(pattern: &[u8], text: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn patterns_match_as_their_slow_twin(pattern in "[ab*?]{0,8}", text in "[ab]{0,10}") {
+    fn pattern_matching_agrees_with_the_slow_reference(pattern in "[ab*?]{0,8}", text in "[ab]{0,10}") {
         let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
         prop_assert_eq!(matches(pattern, text), matches_slowly(pattern, text));
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_never_panic_the_parser(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Signers::parse(&bytes);
     }
 }

@@ -38,7 +38,7 @@ fn relay_over(path: &Path, recipe: &Recipe, block: usize, offset: usize) -> Rela
     };
     Relay::new(
         Opened::open(&task, &Settings::new(), &AtomicBool::new(false)).unwrap(),
-        Course::new(recipe, None),
+        RunningDigests::new(recipe, None),
         block,
     )
 }
@@ -52,13 +52,13 @@ struct TestTeam<'a> {
     on_baton: &'a (dyn Fn() + Sync),
 }
 
-impl Team for TestTeam<'_> {
+impl RelayJob for TestTeam<'_> {
     fn stays(&self) -> bool {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         !self.guest || asked % 4 != 3
     }
 
-    fn has_baton(&self) {
+    fn holds_hasher_state(&self) {
         (self.on_baton)();
     }
 
@@ -101,7 +101,7 @@ fn results_of(
     assert_eq!(
         relay.runners.load(Ordering::Relaxed),
         panicked.load(Ordering::Relaxed),
-        "those who end are counted"
+        "finished workers are counted"
     );
     (results.into_inner().unwrap(), panicked.into_inner())
 }
@@ -119,7 +119,7 @@ fn once_at(at: usize, act: impl Fn() + Sync) -> impl Fn() + Sync {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_blocks_and_runners_give_the_digests_of_the_whole_once(
+    fn relay_gives_the_digests_once_for_any_blocks_and_workers(
         len in 1usize..200_000,
         block in 1000usize..70_000,
         runners in 1usize..6,
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_that_shrinks_meanwhile_has_no_digest(
+    fn file_that_shrinks_during_the_relay_has_no_digest(
         blocks in 1usize..40,
         at in any::<prop::sample::Index>(),
         left in any::<prop::sample::Index>(),
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn a_relay_told_to_stop_ends_once_within_a_block_a_runner(
+    fn stopped_relay_ends_once_within_one_block_per_worker(
         blocks in 1usize..40,
         at in any::<prop::sample::Index>(),
         runners in 1usize..6,
@@ -179,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn a_runner_that_panics_leaves_nobody_waiting(blocks in 1usize..20, at in any::<prop::sample::Index>(), runners in 1usize..6) {
+    fn panicking_worker_leaves_no_worker_blocked(blocks in 1usize..20, at in any::<prop::sample::Index>(), runners in 1usize..6) {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), bytes_of(blocks * 4096)).unwrap();
         let recipe = Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain };
@@ -191,7 +191,7 @@ proptest! {
 }
 
 #[test]
-fn a_file_that_holds_less_than_it_says_is_hashed_to_its_end() {
+fn file_shorter_than_its_size_is_hashed_to_its_end() {
     let file = "/sys/kernel/mm/transparent_hugepage/enabled";
     if !met_or_skip(&[Need::Path(file)]) {
         return;
@@ -209,7 +209,7 @@ fn a_file_that_holds_less_than_it_says_is_hashed_to_its_end() {
 }
 
 #[test]
-fn an_abandoned_relay_is_over_for_everyone_and_reported_by_one() {
+fn abandoned_relay_ends_for_all_workers_and_is_reported_once() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), bytes_of(9 * 4096)).unwrap();
     let recipe = Recipe { algorithms: vec![Algorithm::Md5], form: Form::Plain };
@@ -234,7 +234,7 @@ fn with_a_bad_block(check: impl FnOnce(&Path)) {
 }
 
 #[test]
-fn a_read_error_in_any_workers_block_ends_the_relay_with_that_error_and_no_digest() {
+fn read_error_in_any_block_ends_the_relay_without_a_digest() {
     with_a_bad_block(|path| {
         for algorithms in [vec![Algorithm::Md5], vec![Algorithm::Xxh64, Algorithm::Crc32]] {
             let recipe = Recipe { algorithms, form: Form::Plain };
@@ -248,7 +248,7 @@ fn a_read_error_in_any_workers_block_ends_the_relay_with_that_error_and_no_diges
 }
 
 #[test]
-fn only_long_files_with_workers_to_spare_go_into_a_relay() {
+fn only_long_files_with_spare_workers_use_a_relay() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let task = Task {

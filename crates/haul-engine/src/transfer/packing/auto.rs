@@ -28,20 +28,20 @@ const MARGIN: f64 = 1.1;
 
 /// Number of consecutive spans that must agree before compression is tried. A single span can be an
 /// outlier.
-const SPANS_ALIKE: u32 = 2;
+const AGREEING_SPANS: u32 = 2;
 
 /// Maximum compressed fraction of a byte for which compression is worthwhile.
-const LEFT_MOST: f64 = 0.9;
+const COMPRESSED_FRACTION_MAX: f64 = 0.9;
 
 /// Compression is kept if a byte takes at most this fraction of a plain byte's time.
-const KEPT_BELOW: f64 = 0.95;
+const KEEP_FRACTION_MAX: f64 = 0.95;
 
 /// Number of bytes on the wire after which the buffers between the two sides hold no earlier data.
 /// TCP buffers hold a few MiB.
 const TURNED_OVER_BYTES: u64 = 8 << 20;
 
 /// Number of spans that are evaluated after that.
-const JUDGED_SPANS: u32 = 8;
+const EVALUATED_SPANS: u32 = 8;
 
 /// Number of plain spans between two samples of compression time and ratio.
 const SAMPLE_EVERY: u32 = 8;
@@ -57,16 +57,16 @@ const REST: (u32, u32) = (64, 4096);
 /// Number of compressed spans until the link is measured again: the initial and the maximum value.
 /// A span counts more, by the factor below, if the lane accepted everything immediately, because it
 /// then says nothing about the speed of the link.
-const LOOK_AGAIN: (u32, u32) = (256, 2048);
+const REMEASURE_AFTER: (u32, u32) = (256, 2048);
 const UNHINDERED_COUNTS: u32 = 16;
 
 /// Measurements of one block.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Took {
+pub(super) struct Measurement {
     /// Size of the block in bytes.
     pub(super) plain: u64,
     /// Number of bytes sent for it.
-    pub(super) went: u64,
+    pub(super) sent_bytes: u64,
     /// Time for compressing it; zero if that was not tried.
     pub(super) packing: Duration,
     /// Time for reading and hashing it.
@@ -75,10 +75,10 @@ pub(super) struct Took {
     pub(super) lane: Duration,
 }
 
-impl Took {
-    fn add(&mut self, other: &Took) {
+impl Measurement {
+    fn add(&mut self, other: &Measurement) {
         self.plain += other.plain;
-        self.went += other.went;
+        self.sent_bytes += other.sent_bytes;
         self.packing += other.packing;
         self.own += other.own;
         self.lane += other.lane;
@@ -90,7 +90,7 @@ impl Took {
     }
 
     fn left(&self) -> f64 {
-        self.went as f64 / self.plain.max(1) as f64
+        self.sent_bytes as f64 / self.plain.max(1) as f64
     }
 
     fn all(&self) -> Duration {
@@ -102,15 +102,15 @@ impl Took {
 #[derive(Debug)]
 pub(super) struct Auto {
     mode: Mode,
-    span: Took,
+    span: Measurement,
     /// The last block that was compressed, even without gain.
-    sample: Took,
+    sample: Measurement,
     /// Number of plain spans since then, and the time that the lane blocked the worker in them.
     sampled: u32,
     waited: Duration,
     /// Length of the next rest, and number of spans until the next measurement of the link.
     rest: u32,
-    look_again: u32,
+    remeasure_after: u32,
 }
 
 #[derive(Debug)]
@@ -118,7 +118,7 @@ enum Mode {
     /// Only samples are compressed. After `rest` spans compression may be tried.
     Plain { rest: u32, alike: u32 },
     /// Everything is compressed. The time must be below `plain`, in seconds per byte.
-    Tried { plain: f64, turned_over: u64, judged: Took, spans: u32 },
+    Tried { plain: f64, turned_over: u64, judged: Measurement, spans: u32 },
     /// Everything is compressed. After `left` spans the link is measured again.
     Packed { left: u32 },
 }
@@ -127,12 +127,12 @@ impl Default for Auto {
     fn default() -> Auto {
         Auto {
             mode: Mode::Plain { rest: 0, alike: 0 },
-            span: Took::default(),
-            sample: Took::default(),
+            span: Measurement::default(),
+            sample: Measurement::default(),
             sampled: SAMPLE_EVERY,
             waited: Duration::ZERO,
             rest: REST.0,
-            look_again: LOOK_AGAIN.0,
+            remeasure_after: REMEASURE_AFTER.0,
         }
     }
 }
@@ -145,10 +145,10 @@ impl Auto {
     }
 
     /// Records the measurements of a block.
-    pub(super) fn sent(&mut self, took: &Took) {
-        let is_tried = !took.packing.is_zero();
+    pub(super) fn sent(&mut self, measurement: &Measurement) {
+        let is_tried = !measurement.packing.is_zero();
         if is_tried {
-            self.sample = *took;
+            self.sample = *measurement;
             self.sampled = 0;
             self.waited = Duration::ZERO;
             if let Mode::Plain { alike, .. } = &mut self.mode {
@@ -162,14 +162,14 @@ impl Auto {
             // count in a compressed one.
             return;
         }
-        self.span.add(took);
+        self.span.add(measurement);
         if self.span.plain >= SPAN_BYTES || self.span.lane >= SPAN_TIME {
             let span = std::mem::take(&mut self.span);
             self.decide(&span);
         }
     }
 
-    fn decide(&mut self, span: &Took) {
+    fn decide(&mut self, span: &Measurement) {
         let sample = self.sample;
         match &mut self.mode {
             Mode::Plain { rest, alike } => {
@@ -177,27 +177,31 @@ impl Auto {
                 self.waited += span.lane;
                 *rest = rest.saturating_sub(1);
                 let waits = span.each(span.lane) > sample.each(sample.packing) * MARGIN;
-                let helps = waits && sample.plain > 0 && sample.left() <= LEFT_MOST && *rest == 0;
+                let helps =
+                    waits && sample.plain > 0 && sample.left() <= COMPRESSED_FRACTION_MAX && *rest == 0;
                 *alike = if helps { *alike + 1 } else { 0 };
-                if *alike >= SPANS_ALIKE {
+                if *alike >= AGREEING_SPANS {
                     let plain = span.each(span.all());
-                    self.mode = Mode::Tried { plain, turned_over: 0, judged: Took::default(), spans: 0 };
+                    self.mode =
+                        Mode::Tried { plain, turned_over: 0, judged: Measurement::default(), spans: 0 };
                 } else if *alike == 0 && *rest == 0 && !waits {
                     // The link is known to be faster now.
-                    self.look_again = LOOK_AGAIN.0;
+                    self.remeasure_after = REMEASURE_AFTER.0;
                 }
             }
-            _ if span.left() > LEFT_MOST => self.mode = Mode::Plain { rest: 0, alike: 0 },
-            Mode::Tried { turned_over, .. } if *turned_over < TURNED_OVER_BYTES => *turned_over += span.went,
+            _ if span.left() > COMPRESSED_FRACTION_MAX => self.mode = Mode::Plain { rest: 0, alike: 0 },
+            Mode::Tried { turned_over, .. } if *turned_over < TURNED_OVER_BYTES => {
+                *turned_over += span.sent_bytes;
+            }
             Mode::Tried { plain, judged, spans, .. } => {
                 judged.add(span);
                 *spans += 1;
-                if *spans < JUDGED_SPANS {
+                if *spans < EVALUATED_SPANS {
                     return;
                 }
-                if judged.each(judged.all()) < *plain * KEPT_BELOW {
+                if judged.each(judged.all()) < *plain * KEEP_FRACTION_MAX {
                     self.rest = REST.0;
-                    self.mode = Mode::Packed { left: self.look_again };
+                    self.mode = Mode::Packed { left: self.remeasure_after };
                 } else {
                     self.mode = Mode::Plain { rest: self.rest, alike: 0 };
                     self.rest = (2 * self.rest).min(REST.1);
@@ -207,7 +211,7 @@ impl Auto {
                 let is_unhindered = span.lane < span.packing / 4;
                 *left = left.saturating_sub(if is_unhindered { UNHINDERED_COUNTS } else { 1 });
                 if *left == 0 {
-                    self.look_again = (2 * self.look_again).min(LOOK_AGAIN.1);
+                    self.remeasure_after = (2 * self.remeasure_after).min(REMEASURE_AFTER.1);
                     self.mode = Mode::Plain { rest: 0, alike: 0 };
                 }
             }
@@ -254,30 +258,32 @@ mod tests {
 
     impl Lane {
         /// Sends a block. Returns its measurements.
-        fn send(&mut self, world: &World, packs: bool) -> Took {
+        fn send(&mut self, world: &World, packs: bool) -> Measurement {
             let mib = BLOCK as f64 / f64::from(1 << 20);
             let packed = (BLOCK as f64 * world.left) as u64;
             let saves = packed < BLOCK - BLOCK / 32;
-            let went = if packs && saves { packed } else { BLOCK };
+            let sent_bytes = if packs && saves { packed } else { BLOCK };
             let packing = if packs { world.packing * mib } else { 0.0 };
             self.now += world.own * mib + packing;
             let before = self.now;
-            while self.queue.iter().map(|(_, bytes)| bytes).sum::<u64>() + went > world.buffer.max(went) {
+            while self.queue.iter().map(|(_, bytes)| bytes).sum::<u64>() + sent_bytes
+                > world.buffer.max(sent_bytes)
+            {
                 let (taken, _) = self.queue.pop_front().expect("an empty queue holds nothing");
                 self.now = self.now.max(taken);
             }
-            let crossing = world.link * went as f64 / f64::from(1 << 20);
+            let crossing = world.link * sent_bytes as f64 / f64::from(1 << 20);
             self.last = self.last.max(self.now) + crossing.max(world.sink * mib);
-            self.queue.push_back((self.last, went));
+            self.queue.push_back((self.last, sent_bytes));
             while self.queue.front().is_some_and(|(taken, _)| *taken <= self.now) {
                 self.queue.pop_front();
             }
             self.all += 1;
             self.packed += u64::from(packs);
             let time = Duration::from_secs_f64;
-            Took {
+            Measurement {
                 plain: BLOCK,
-                went,
+                sent_bytes,
                 packing: time(packing),
                 own: time(world.own * mib),
                 lane: time(self.now - before),
@@ -288,8 +294,8 @@ mod tests {
         fn run(&mut self, auto: &mut Auto, world: &World, mib: u64) -> f64 {
             let (packed, all) = (self.packed, self.all);
             for _ in 0..mib * 4 {
-                let took = self.send(world, auto.packs_next());
-                auto.sent(&took);
+                let measurement = self.send(world, auto.packs_next());
+                auto.sent(&measurement);
             }
             (self.packed - packed) as f64 / (self.all - all) as f64
         }
@@ -310,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_link_is_given_packed_blocks() {
+    fn slow_link_gets_compressed_blocks() {
         let (world, mut lane) = (text(0.1), Lane::default());
         let packed = lane.run(&mut Auto::default(), &world, 400);
         assert!(packed > 0.95, "{packed}");
@@ -318,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_link_is_not() {
+    fn fast_link_gets_plain_blocks() {
         let (world, mut lane) = (text(0.000_5), Lane::default());
         let packed = lane.run(&mut Auto::default(), &world, 1000);
         assert!(packed < 0.04, "only samples, not {packed}");
@@ -327,7 +333,7 @@ mod tests {
     /// Compression that takes 200 times as long as sending, tried once in 32 blocks, once made the
     /// transfer six times slower.
     #[test]
-    fn where_nobody_waits_nothing_is_sampled() {
+    fn slow_compression_on_a_fast_link_is_sampled_once() {
         let world = World { link: 0.000_1, own: 0.000_2, packing: 0.035, sink: 0.000_2, ..text(0.0) };
         let mut lane = Lane::default();
         lane.run(&mut Auto::default(), &world, 4000);
@@ -337,7 +343,7 @@ mod tests {
     /// The plain blocks after a sample once seemed to save the time of the sample, and compression
     /// was abandoned.
     #[test]
-    fn what_a_sample_takes_is_not_counted_for_plain_blocks() {
+    fn sample_time_is_not_counted_for_plain_blocks() {
         let buffer = 3_372_974;
         let world = World { link: 0.047, own: 0.008, packing: 0.024, sink: 0.000_2, left: 0.81, buffer };
         let mut lane = Lane::default();
@@ -346,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn a_few_blocks_on_a_very_slow_link_are_packed_soon() {
+    fn very_slow_link_compresses_after_few_blocks() {
         let (world, mut lane) = (World { buffer: 64 << 10, ..text(2.0) }, Lane::default());
         let packed = lane.run(&mut Auto::default(), &world, 4);
         assert!(packed > 0.75, "{packed}");
     }
 
     #[test]
-    fn a_slow_sink_is_not_mistaken_for_a_slow_link() {
+    fn slow_sink_is_not_treated_as_a_slow_link() {
         let world = World { sink: 0.02, ..text(0.000_5) };
         let mut lane = Lane::default();
         let packed = lane.run(&mut Auto::default(), &world, 4000);
@@ -361,24 +367,25 @@ mod tests {
     }
 
     #[test]
-    fn blocks_too_short_to_be_packed_say_nothing_about_packing() {
+    fn blocks_too_short_to_compress_do_not_change_the_choice() {
         let (mut auto, mut lane) = (Auto::default(), Lane::default());
         lane.run(&mut auto, &text(0.1), 40);
         assert!(auto.packs_next());
-        let short = Took { plain: 100, went: 100, lane: 2 * SPAN_TIME, ..Took::default() };
+        let short =
+            Measurement { plain: 100, sent_bytes: 100, lane: 2 * SPAN_TIME, ..Measurement::default() };
         (0..100).for_each(|_| auto.sent(&short));
         assert!(auto.packs_next());
     }
 
     #[test]
-    fn what_does_not_get_smaller_is_not_packed() {
+    fn incompressible_data_is_sent_plain() {
         let world = World { left: 1.0, ..text(0.1) };
         let packed = Lane::default().run(&mut Auto::default(), &world, 1000);
         assert!(packed < 0.05, "only samples, not {packed}");
     }
 
     #[test]
-    fn a_link_that_changes_is_followed() {
+    fn choice_follows_changes_of_the_link() {
         let (mut auto, mut lane) = (Auto::default(), Lane::default());
         assert!(lane.run(&mut auto, &text(0.000_5), 200) < 0.1);
         assert!(lane.run(&mut auto, &text(0.1), 400) > 0.9);
@@ -388,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_change_are_followed() {
+    fn choice_follows_changes_of_the_data() {
         let (mut auto, mut lane) = (Auto::default(), Lane::default());
         assert!(lane.run(&mut auto, &World { left: 0.99, ..text(0.1) }, 200) < 0.1);
         assert!(lane.run(&mut auto, &text(0.1), 400) > 0.9);
@@ -401,7 +408,7 @@ mod tests {
         /// For any parameters, the automatic choice takes less than 1.2 times as long as the better
         /// fixed one.
         #[test]
-        fn in_any_world_it_is_hardly_slower_than_the_better_choice(
+        fn automatic_choice_is_within_20_percent_of_the_best(
             link in 0.000_1f64..0.2,
             own in 0.000_2f64..0.01,
             packing in 0.001f64..0.05,

@@ -4,7 +4,7 @@
 
 mod auto;
 
-use auto::{Auto, Took};
+use auto::{Auto, Measurement};
 use haul_proto::{Compression, limits};
 use std::io;
 use std::time::{Duration, Instant};
@@ -25,13 +25,13 @@ const PACK_FROM: usize = 512;
 
 /// A compressed block must save at least this fraction (1/32) of its bytes. Otherwise it is sent as
 /// is.
-const SAVED_LEAST: usize = 32;
+const SAVED_FRACTION_MIN: usize = 32;
 
 /// Maximum number of uncompressed bytes that one NEW_BLOCK announces. Announced bytes must be sent,
 /// so the limit is an amount that is soon sent.
-const STRETCH_BYTES: u64 = 8 << 20;
+const ANNOUNCED_BYTES_MAX: u64 = 8 << 20;
 
-const _: () = assert!(STRETCH_BYTES <= limits::PAYLOAD_BYTES_MAX as u64);
+const _: () = assert!(ANNOUNCED_BYTES_MAX <= limits::PAYLOAD_BYTES_MAX as u64);
 
 /// Limits a level to the valid levels.
 pub(super) fn possible(compression: Compression) -> Compression {
@@ -43,7 +43,7 @@ pub(super) fn possible(compression: Compression) -> Compression {
 
 /// Compressor for the blocks of one lane.
 pub(super) struct Packer {
-    when: When,
+    when: PackPolicy,
     zstd: Option<Compressor<'static>>,
     packed: Vec<u8>,
     /// Time spent on the current block.
@@ -51,7 +51,7 @@ pub(super) struct Packer {
 }
 
 /// Selection of the blocks to compress.
-enum When {
+enum PackPolicy {
     Never,
     Always,
     IfItHelps(Box<Auto>),
@@ -61,9 +61,9 @@ impl Packer {
     /// Creates the packer for a lane of a job with this option.
     pub(super) fn new(compression: Compression) -> Packer {
         let (when, level) = match possible(compression) {
-            Compression::Off => (When::Never, None),
-            Compression::Auto => (When::IfItHelps(Box::default()), Some(LEVEL)),
-            Compression::Zstd(level) => (When::Always, Some(level)),
+            Compression::Off => (PackPolicy::Never, None),
+            Compression::Auto => (PackPolicy::IfItHelps(Box::default()), Some(LEVEL)),
+            Compression::Zstd(level) => (PackPolicy::Always, Some(level)),
         };
         // If there is no memory for the compressor, blocks are sent as is.
         let zstd = level.and_then(|level| Compressor::new(level.into()).ok());
@@ -75,14 +75,14 @@ impl Packer {
     pub(super) fn pack(&mut self, block: &[u8]) -> Option<&[u8]> {
         self.packing = Duration::ZERO;
         let wanted = match &self.when {
-            When::Never => false,
-            When::Always => true,
-            When::IfItHelps(auto) => auto.packs_next(),
+            PackPolicy::Never => false,
+            PackPolicy::Always => true,
+            PackPolicy::IfItHelps(auto) => auto.packs_next(),
         };
         let zstd = self.zstd.as_mut().filter(|_| wanted && block.len() >= PACK_FROM)?;
         let begin = Instant::now();
         // A block that does not fit saves too little.
-        self.packed.resize(block.len() - block.len() / SAVED_LEAST, 0);
+        self.packed.resize(block.len() - block.len() / SAVED_FRACTION_MIN, 0);
         let len = zstd.compress_to_buffer(block, &mut self.packed[..]);
         self.packing = begin.elapsed();
         Some(&self.packed[..len.ok()?])
@@ -90,21 +90,33 @@ impl Packer {
 
     /// Returns the number of uncompressed bytes that one NEW_BLOCK may announce. The next block can
     /// be compressed only after them.
-    pub(super) fn stretch(&self) -> u64 {
+    pub(super) fn announce_limit(&self) -> u64 {
         match &self.when {
-            When::Never => STRETCH_BYTES,
+            PackPolicy::Never => ANNOUNCED_BYTES_MAX,
             // Each block is decided separately. Its header adds 1/5,000 to it.
-            When::Always | When::IfItHelps(_) => 1,
+            PackPolicy::Always | PackPolicy::IfItHelps(_) => 1,
         }
     }
 
-    /// Records that a block of `plain` bytes was sent as `went` bytes. `own` is the time to read
+    /// Records that a block of `plain` bytes was sent as `sent_bytes` bytes. `own` is the time to read
     /// and hash it, and `lane` the time that the lane blocked the worker. Returns the time spent on
     /// compression.
-    pub(super) fn sent(&mut self, plain: usize, went: usize, own: Duration, lane: Duration) -> Duration {
+    pub(super) fn sent(
+        &mut self,
+        plain: usize,
+        sent_bytes: usize,
+        own: Duration,
+        lane: Duration,
+    ) -> Duration {
         let packing = std::mem::take(&mut self.packing);
-        if let When::IfItHelps(auto) = &mut self.when {
-            auto.sent(&Took { plain: plain as u64, went: went as u64, packing, own, lane });
+        if let PackPolicy::IfItHelps(auto) = &mut self.when {
+            auto.sent(&Measurement {
+                plain: plain as u64,
+                sent_bytes: sent_bytes as u64,
+                packing,
+                own,
+                lane,
+            });
         }
         packing
     }

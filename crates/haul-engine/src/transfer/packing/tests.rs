@@ -35,17 +35,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_packed_is_smaller_and_the_same_again(block in block(), level in any_level()) {
+    fn packed_blocks_are_smaller_and_round_trip(block in block(), level in any_level()) {
         let mut packer = Packer::new(level);
         if let Some(frame) = packer.pack(&block) {
-            prop_assert!(frame.len() <= block.len() - block.len() / SAVED_LEAST);
+            prop_assert!(frame.len() <= block.len() - block.len() / SAVED_FRACTION_MIN);
             prop_assert!(unpack(frame, block.len()).unwrap() == block);
         }
     }
 
     /// Compares with a second implementation of frames: the library's streaming interface.
     #[test]
-    fn a_frame_is_what_others_take_for_one(block in block()) {
+    fn frames_are_compatible_with_the_streaming_interface(block in block()) {
         let mut packer = Packer::new(Compression::Zstd(3));
         if let Some(frame) = packer.pack(&block) {
             prop_assert!(zstd::stream::decode_all(frame).unwrap() == block);
@@ -55,13 +55,13 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_of_any_other_length_is_refused(block in block(), other in 0usize..(300 << 10)) {
+    fn frame_of_another_length_is_refused(block in block(), other in 0usize..(300 << 10)) {
         let frame = zstd::stream::encode_all(&block[..], 1).unwrap();
         prop_assert_eq!(unpack(&frame, other).is_ok(), other == block.len());
     }
 
     #[test]
-    fn damage_and_noise_never_do_more_than_fail(
+    fn damaged_frames_fail_or_keep_the_length(
         block in block(), at in any::<prop::sample::Index>(), with in 1u8.., noise in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut frame = zstd::stream::encode_all(&block[..], 1).unwrap();
@@ -76,7 +76,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_without_a_pattern_go_as_they_are() {
+fn incompressible_or_short_blocks_are_not_packed() {
     let mut state = 7_u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -94,10 +94,10 @@ fn bytes_without_a_pattern_go_as_they_are() {
 /// A frame below 16 KiB that expands to 128 MiB, and one whose header claims 2^62 bytes. Neither is
 /// decompressed beyond the announced block.
 #[test]
-fn a_bomb_is_refused() {
+fn decompression_bomb_is_refused() {
     let bomb = zstd::stream::encode_all(std::io::repeat(0).take(128 << 20), 19).unwrap();
     assert!(bomb.len() < 16 << 10);
-    let refusal = unpack(&bomb, 1 << 20).expect_err("it stands for more");
+    let refusal = unpack(&bomb, 1 << 20).expect_err("it decompresses to more bytes");
     assert!(refusal.to_string().contains("too long"), "{refusal}");
     let mut claims = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
     claims.extend((1_u64 << 62).to_le_bytes());
@@ -106,7 +106,7 @@ fn a_bomb_is_refused() {
 }
 
 #[test]
-fn two_frames_are_not_one() {
+fn concatenated_or_skippable_frames_are_refused() {
     let one = zstd::stream::encode_all(&[7; 1000][..], 1).unwrap();
     unpack(&[&one[..], &one].concat(), 2000).expect_err("two frames");
     unpack(&[&one[..], b"behind"].concat(), 1000).expect_err("something behind it");

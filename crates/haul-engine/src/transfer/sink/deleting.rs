@@ -7,11 +7,11 @@
 //! never removed together with its contents. It is listed after all entries in it, and removed only
 //! if it is empty then.
 
-use super::Side;
-use super::places::Missing;
+use super::SinkContext;
+use super::dirs::Missing;
 use super::tasks::Remove;
 use crate::copy::quote;
-use crate::transfer::meeting::{Asked, Seat};
+use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::reason::reason;
 use crate::transfer::report::Failure;
 use haul_model::RelPath;
@@ -40,7 +40,7 @@ struct Level {
     entered: usize,
 }
 
-impl Side<'_> {
+impl SinkContext<'_> {
     /// Lists the sink when the state machine requests it, until the session ends.
     pub(super) fn run_sweeping(&self) {
         while self.tasks.sweeping.next().is_some() {
@@ -82,11 +82,11 @@ impl Side<'_> {
     /// over. Lists nothing if the directory cannot be read.
     fn enter(&self, path: Vec<u8>) -> Option<Level> {
         let mut level = Level { path, directories: Vec::new(), entered: 0 };
-        let Ok(place) = self.store.places.open(&level.path, Missing::Fails) else { return Some(level) };
+        let Ok(place) = self.destination.dirs.open(&level.path, Missing::Fail) else { return Some(level) };
         // Open a separate descriptor, because reading moves its offset.
         let Ok(own) = open_dir_at(&place, c".", Follow::No) else { return Some(level) };
         let mut reader = DirReader::new(own);
-        let is_mark = |name: &CStr| self.log.as_ref().is_some_and(|log| log.is_mark(name));
+        let is_session_lock = |name: &CStr| self.log.as_ref().is_some_and(|log| log.is_session_lock(name));
         let mut more = true;
         while more {
             let mut entries = Vec::new();
@@ -94,7 +94,9 @@ impl Side<'_> {
             let mut names: Vec<Box<[u8]>> = Vec::new();
             for entry in entries {
                 let name = entry.name.as_bytes();
-                if level.path.is_empty() && (!self.store.expected.has(name) || is_mark(&entry.name)) {
+                if level.path.is_empty()
+                    && (!self.destination.expected.has(name) || is_session_lock(&entry.name))
+                {
                     continue;
                 }
                 let kind = entry.kind_hint.or_else(|| {
@@ -113,10 +115,10 @@ impl Side<'_> {
     /// Sends a list of names when the state machine accepts it. Returns false if the session is
     /// over.
     fn list(&self, directory: &[u8], names: Vec<Box<[u8]>>) -> bool {
-        let may = self.session.meeting.ask(|machine, now| match machine.may_list() {
-            _ if machine.is_over() => Asked::Answer(false),
-            true => Asked::Answer(true),
-            false => Asked::Wait(Seat::Lists, now + Duration::from_secs(1)),
+        let may = self.session.monitor.ask(|machine, now| match machine.may_list() {
+            _ if machine.is_over() => Reply::Ready(false),
+            true => Reply::Ready(true),
+            false => Reply::Wait(WaitKey::Lists, now + Duration::from_secs(1)),
         });
         if may {
             self.handle(Event::Listed { directory: directory.into(), names });
@@ -125,7 +127,7 @@ impl Side<'_> {
     }
 
     fn remove(&self, batch: u32, directory: &[u8], names: &[Box<[u8]>]) {
-        let place = self.store.places.open(directory, Missing::Fails);
+        let place = self.destination.dirs.open(directory, Missing::Fail);
         // The times of the directory came from the source and must not become those of the
         // deletion.
         let keeps_times =
@@ -136,7 +138,7 @@ impl Side<'_> {
             let path = join(directory, name);
             let removed = RelPath::new(&path).map_err(io::Error::other).and_then(|_| {
                 let place = place.as_ref().map_err(|error| io::Error::from(error.kind()))?;
-                self.store.places.forget(&path);
+                self.destination.dirs.forget(&path);
                 if self.options.dry_run { Ok(true) } else { remove_one(place, &CString::new(&**name)?) }
             });
             match removed {
@@ -145,7 +147,7 @@ impl Side<'_> {
                     self.session.report.deleted(&path);
                 }
                 Ok(false) => self.session.report.note(&format!(
-                    "{}: this directory is not deleted, because it is not empty: what is left out of the job stays",
+                    "{}: directory not deleted: it contains files that this job excludes",
                     quote(OsStr::from_bytes(&path))
                 )),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}

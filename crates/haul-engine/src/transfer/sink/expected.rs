@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_asked_for_come_with_all_beneath_them() {
+    fn requested_names_include_their_descendants() {
         let expected = of(&["a", "deep/./down/b", "c/."]);
         for path in ["a", "a/x/y", "b", "b/deep", "c/x"] {
             assert!(expected.has(path.as_bytes()), "{path}");
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_of_a_directory_are_any_names() {
+    fn directory_contents_operand_accepts_any_name() {
         for paths in [&["a", "b/"][..], &[""], &["."], &["./"]] {
             assert!(of(paths).has(b"anything/at/all"), "{paths:?}");
         }

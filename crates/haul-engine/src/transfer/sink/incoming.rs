@@ -1,9 +1,9 @@
 //! State of a regular file at the sink, from its announcement to its end.
 
-use super::arriving::{Arriving, Tag, spot, stands};
-use super::metadata::Keeper;
-use super::places::{Missing, Places};
-use crate::transfer::hashing::{Passed, RootHash};
+use super::dirs::{Missing, SinkDirs};
+use super::metadata::MetadataWriter;
+use super::partial_file::{PartialFile, Tag, name_at, stat_existing};
+use crate::transfer::hashing::{ObjectHashes, RootHash};
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_log::objects::FileKey;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A regular file that the sink receives.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncomingFile {
     pub(super) facts: Arc<NewFile>,
     pub(super) path: RelPath,
     tag: Tag,
@@ -26,12 +26,12 @@ pub(super) struct Incoming {
     /// Number of bytes to receive, if only a part of the file was requested.
     part: Option<u64>,
     /// Open file of each attempt. The first is created when the first bytes arrive, or at the end.
-    arriving: Mutex<Tries>,
+    attempts: Mutex<Attempts>,
     /// Local file that holds equal bytes.
     base: Mutex<Option<Base>>,
     /// Temporary file of an earlier run, if samples are compared with it. All other objects are
     /// then compared with the existing file.
-    left: Mutex<Option<Arc<OwnedFd>>>,
+    sample_file: Mutex<Option<Arc<OwnedFd>>>,
     /// Objects of a comparison: those that are present and not compared, and the samples that must
     /// match.
     compared: Mutex<(Runs, Runs)>,
@@ -40,20 +40,20 @@ pub(super) struct Incoming {
     /// Number of bytes of the file counted as done.
     counted: AtomicU64,
     /// True if this side lacks a resource, so that a later run may complete the file.
-    lacks: AtomicBool,
+    lacks_resource: AtomicBool,
     /// True if its temporary name is derived from the job and the path, so that a later run finds
     /// it.
     pub(super) is_claimed: bool,
     /// Digests of the whole file, over the bytes received so far.
     pub(super) root: Mutex<RootHash>,
     /// Digest of the existing file, if the source was asked to compare it.
-    pub(super) standing_digest: Mutex<Option<Digest>>,
+    pub(super) existing_digest: Mutex<Option<Digest>>,
 }
 
 /// Open files of all attempts to transfer a file, the latest last.
 #[derive(Debug, Default)]
-struct Tries {
-    made: Vec<(u16, Arc<Arriving>)>,
+struct Attempts {
+    files: Vec<(u16, Arc<PartialFile>)>,
     /// Current attempt.
     attempt: u16,
     /// True if the file has ended. No further file is created for it.
@@ -65,50 +65,50 @@ struct Tries {
 struct Base {
     file: Arc<OwnedFd>,
     /// True if the base is the file that is written: equal bytes stay in place.
-    is_arriving: bool,
+    is_partial_file: bool,
 }
 
-impl Incoming {
+impl IncomingFile {
     pub(super) fn new(
         facts: Arc<NewFile>,
         path: RelPath,
         (tag, is_claimed): (Tag, bool),
         in_place: bool,
         root: RootHash,
-    ) -> Incoming {
-        Incoming {
+    ) -> IncomingFile {
+        IncomingFile {
             facts,
             path,
             tag,
             in_place,
             part: None,
-            arriving: Mutex::default(),
+            attempts: Mutex::default(),
             base: Mutex::default(),
-            left: Mutex::default(),
+            sample_file: Mutex::default(),
             compared: Mutex::default(),
             is_kept: AtomicBool::new(false),
             counted: AtomicU64::new(0),
-            lacks: AtomicBool::new(false),
+            lacks_resource: AtomicBool::new(false),
             is_claimed,
             root: Mutex::new(root),
-            standing_digest: Mutex::default(),
+            existing_digest: Mutex::default(),
         }
     }
 
     /// Sets the number of bytes to receive, if only a part of the file was requested.
-    pub(super) fn taken_in_part(self, part: Option<u64>) -> Incoming {
-        Incoming { part, ..self }
+    pub(super) fn with_part_bytes(self, part: Option<u64>) -> IncomingFile {
+        IncomingFile { part, ..self }
     }
 
     /// Returns the number of bytes to receive.
-    pub(super) fn asked_bytes(&self) -> u64 {
+    pub(super) fn requested_bytes(&self) -> u64 {
         self.part.unwrap_or_else(|| self.facts.size())
     }
 
     /// Counts additional bytes of the file. Returns how many of them to add to the total: bytes
     /// that arrive again were counted before.
     pub(super) fn count(&self, bytes: u64) -> u64 {
-        let most = self.asked_bytes();
+        let most = self.requested_bytes();
         let then = |before: u64| Some(before.saturating_add(bytes).min(most));
         let before = self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, then);
         bytes.min(most.saturating_sub(before.unwrap_or_else(|same| same)))
@@ -119,16 +119,16 @@ impl Incoming {
     ///
     /// # Errors
     /// Returns the errors of openat(2) for a regular file.
-    pub(super) fn standing(&self, places: &Places) -> io::Result<Option<(Arc<OwnedFd>, Stat)>> {
-        let found = spot(places, self.path.as_bytes(), Missing::Fails)
+    pub(super) fn existing(&self, dirs: &SinkDirs) -> io::Result<Option<(Arc<OwnedFd>, Stat)>> {
+        let found = name_at(dirs, self.path.as_bytes(), Missing::Fail)
             .and_then(|(place, name)| open::open_entry_at(&place, name.as_c_str()));
         let file = match found {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             // Neither a symbolic link nor a socket can be opened: the file replaces them.
             Err(error) => {
-                return match self.stands(places)? {
-                    Some(standing) if standing.kind == haul_sys::FileKind::Regular => Err(error),
+                return match self.stat_existing(dirs)? {
+                    Some(existing) if existing.kind == haul_sys::FileKind::Regular => Err(error),
                     _ => Ok(None),
                 };
             }
@@ -137,9 +137,9 @@ impl Incoming {
         if facts.kind != haul_sys::FileKind::Regular {
             return Ok(None);
         }
-        // Same condition as in [`Arriving::in_place`].
-        let is_arriving = self.in_place && facts.nlink == 1;
-        *lock(&self.base) = Some(Base { file: Arc::clone(&file), is_arriving });
+        // Same condition as in [`PartialFile::in_place`].
+        let is_partial_file = self.in_place && facts.nlink == 1;
+        *lock(&self.base) = Some(Base { file: Arc::clone(&file), is_partial_file });
         Ok(Some((file, facts)))
     }
 
@@ -147,44 +147,44 @@ impl Incoming {
     /// none.
     ///
     /// # Errors
-    /// Same as [`stands`].
-    pub(super) fn stands(&self, places: &Places) -> io::Result<Option<Stat>> {
-        stands(places, &self.path)
+    /// Same as [`stat_existing`].
+    pub(super) fn stat_existing(&self, dirs: &SinkDirs) -> io::Result<Option<Stat>> {
+        stat_existing(dirs, &self.path)
     }
 
     /// Opens the file that objects are compared with: the temporary file of an earlier run, or the
     /// existing file. Returns it with its length.
-    pub(super) fn compared(&self, places: &Places) -> Option<(Arc<OwnedFd>, u64)> {
+    pub(super) fn compared(&self, dirs: &SinkDirs) -> Option<(Arc<OwnedFd>, u64)> {
         let base = lock(&self.base).clone();
-        if let Some(base) = base.filter(|base| base.is_arriving) {
+        if let Some(base) = base.filter(|base| base.is_partial_file) {
             let size = stat::stat_fd(&base.file).ok()?.size;
             return Some((base.file, size));
         }
-        self.standing(places).ok().flatten().map(|(file, facts)| (file, facts.size))
+        self.existing(dirs).ok().flatten().map(|(file, facts)| (file, facts.size))
     }
 
-    /// Compares objects with the existing file instead of the file that [`Incoming::reopen`]
+    /// Compares objects with the existing file instead of the file that [`IncomingFile::reopen`]
     /// opened. Only samples are still compared with the latter.
-    pub(super) fn compare_with_standing(&self) {
-        let left = lock(&self.base).take_if(|base| base.is_arriving);
-        *lock(&self.left) = left.map(|left| left.file);
+    pub(super) fn compare_with_existing(&self) {
+        let sample_file = lock(&self.base).take_if(|base| base.is_partial_file);
+        *lock(&self.sample_file) = sample_file.map(|sample_file| sample_file.file);
     }
 
     /// Returns the file that samples are compared with, and its length, if samples have a file of
     /// their own.
     pub(super) fn sampled(&self) -> Option<(Arc<OwnedFd>, u64)> {
-        let left = lock(&self.left).clone().filter(|_| !lock(&self.compared).1.is_empty())?;
-        let size = stat::stat_fd(&left).ok()?.size;
-        Some((left, size))
+        let sample_file = lock(&self.sample_file).clone().filter(|_| !lock(&self.compared).1.is_empty())?;
+        let size = stat::stat_fd(&sample_file).ok()?.size;
+        Some((sample_file, size))
     }
 
     /// Returns the objects that a comparison skips, and the samples that must match.
-    pub(super) fn compared_by(&self) -> (Runs, Runs) {
+    pub(super) fn comparison(&self) -> (Runs, Runs) {
         lock(&self.compared).clone()
     }
 
     /// Lets a comparison skip the objects `have`, and requires that `samples` match.
-    pub(super) fn compare_by(&self, have: Runs, samples: Runs) {
+    pub(super) fn set_comparison(&self, have: Runs, samples: Runs) {
         *lock(&self.compared) = (have, samples);
     }
 
@@ -193,76 +193,76 @@ impl Incoming {
     ///
     /// # Errors
     /// Returns the error of the failed system call.
-    pub(super) fn reopen(&self, places: &Places) -> io::Result<Option<Stat>> {
-        let spot = match spot(places, self.path.as_bytes(), Missing::Fails) {
+    pub(super) fn reopen(&self, dirs: &SinkDirs) -> io::Result<Option<Stat>> {
+        let name_at = match name_at(dirs, self.path.as_bytes(), Missing::Fail) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found?,
         };
-        let lengths = (self.facts.size(), self.room());
-        let again = Arriving::again(spot, &self.tag, lengths, places.spelling())?;
-        let Some((arriving, found)) = again else { return Ok(None) };
-        self.clear_holes(&arriving)?;
-        let file = Arc::new(open::reopen_source(arriving.fd(), false)?);
-        *lock(&self.base) = Some(Base { file, is_arriving: true });
-        lock(&self.arriving).made = vec![(0, Arc::new(arriving))];
+        let lengths = (self.facts.size(), self.reserve_bytes());
+        let reopened = PartialFile::reopen_temporary(name_at, &self.tag, lengths, dirs.name_folding())?;
+        let Some((partial_file, found)) = reopened else { return Ok(None) };
+        self.clear_holes(&partial_file)?;
+        let file = Arc::new(open::reopen_source(partial_file.fd(), false)?);
+        *lock(&self.base) = Some(Base { file, is_partial_file: true });
+        lock(&self.attempts).files = vec![(0, Arc::new(partial_file))];
         Ok(Some(found))
     }
 
-    /// Removes the file that [`Incoming::reopen`] opened, because it is of no use.
+    /// Removes the file that [`IncomingFile::reopen`] opened, because it is of no use.
     pub(super) fn forget(&self) {
         *lock(&self.base) = None;
-        if let Some((_, arriving)) = lock(&self.arriving).made.pop() {
-            arriving.abandon();
+        if let Some((_, partial_file)) = lock(&self.attempts).files.pop() {
+            partial_file.abandon();
         }
     }
 
-    /// Makes the file that [`Incoming::reopen`] opened accessible only to this user again.
+    /// Makes the file that [`IncomingFile::reopen`] opened accessible only to this user again.
     ///
     /// # Errors
-    /// Same as [`Arriving::take_back`].
-    pub(super) fn take_back(&self) -> io::Result<()> {
-        self.last().map_or(Ok(()), |arriving| arriving.take_back())
+    /// Same as [`PartialFile::make_private`].
+    pub(super) fn make_private(&self) -> io::Result<()> {
+        self.last().map_or(Ok(()), |partial_file| partial_file.make_private())
     }
 
-    /// Sets the log key of the file that [`Incoming::reopen`] opened.
-    pub(super) fn is_logged_as(&self, key: FileKey) {
-        if let Some((_, arriving)) = lock(&self.arriving).made.last() {
-            arriving.logged.get_or_init(|| key);
+    /// Sets the log key of the file that [`IncomingFile::reopen`] opened.
+    pub(super) fn set_log_key(&self, key: FileKey) {
+        if let Some((_, partial_file)) = lock(&self.attempts).files.last() {
+            partial_file.logged.get_or_init(|| key);
         }
     }
 
     /// Records that the file has objects from which a later run can resume.
-    pub(super) fn keep_for_later(&self) {
+    pub(super) fn mark_kept(&self) {
         self.is_kept.store(true, Ordering::Relaxed);
     }
 
     /// Records that the file failed at this side for this reason.
-    pub(super) fn fails_for(&self, reason: &Reason) {
-        let lacks = matches!(reason.why, Why::NoSpace | Why::Quota | Why::Io | Why::ReadOnly);
-        self.lacks.fetch_or(lacks, Ordering::Relaxed);
+    pub(super) fn record_failure(&self, reason: &Reason) {
+        let lacks_resource = matches!(reason.why, Why::NoSpace | Why::Quota | Why::Io | Why::ReadOnly);
+        self.lacks_resource.fetch_or(lacks_resource, Ordering::Relaxed);
     }
 
     /// Returns true if a later run may complete the file, although this run continues without it.
-    pub(super) fn may_come_later(&self) -> bool {
-        self.lacks.load(Ordering::Relaxed)
+    pub(super) fn may_complete_later(&self) -> bool {
+        self.lacks_resource.load(Ordering::Relaxed)
     }
 
-    /// Returns true after [`Incoming::keep_for_later`].
-    pub(super) fn is_kept_for_later(&self) -> bool {
+    /// Returns true after [`IncomingFile::mark_kept`].
+    pub(super) fn was_kept(&self) -> bool {
         self.is_kept.load(Ordering::Relaxed)
     }
 
     /// Returns the file of the latest attempt that has one.
-    pub(super) fn last(&self) -> Option<Arc<Arriving>> {
-        lock(&self.arriving).made.last().map(|(_, arriving)| Arc::clone(arriving))
+    pub(super) fn last(&self) -> Option<Arc<PartialFile>> {
+        lock(&self.attempts).files.last().map(|(_, partial_file)| Arc::clone(partial_file))
     }
 
     /// Returns the file that receives the bytes of `attempt`, if that is the current attempt and
     /// the file is open.
-    pub(super) fn open_for(&self, attempt: u16) -> Option<Arc<Arriving>> {
-        let tries = lock(&self.arriving);
-        let made = tries.made.iter().rev().find(|(of, _)| *of <= attempt);
-        made.filter(|_| attempt == tries.attempt).map(|(_, arriving)| Arc::clone(arriving))
+    pub(super) fn open_attempt(&self, attempt: u16) -> Option<Arc<PartialFile>> {
+        let attempts = lock(&self.attempts);
+        let made = attempts.files.iter().rev().find(|(of, _)| *of <= attempt);
+        made.filter(|_| attempt == attempts.attempt).map(|(_, partial_file)| Arc::clone(partial_file))
     }
 
     /// Returns the file that receives the bytes of an attempt. Creates it if necessary.
@@ -270,53 +270,57 @@ impl Incoming {
     /// # Errors
     /// Returns [`Why::Stopped`] if the file has ended, and the error of the system call if the file
     /// cannot be created.
-    pub(super) fn arriving_of(&self, places: &Places, attempt: u16) -> Result<Arc<Arriving>, Reason> {
-        let mut tries = lock(&self.arriving);
-        tries.attempt = tries.attempt.max(attempt);
+    pub(super) fn partial_file_for(&self, dirs: &SinkDirs, attempt: u16) -> Result<Arc<PartialFile>, Reason> {
+        let mut attempts = lock(&self.attempts);
+        attempts.attempt = attempts.attempt.max(attempt);
         // A late writer of an earlier attempt keeps its file, and its result is ignored.
-        if let Some((of, arriving)) = tries.made.iter().rev().find(|(of, _)| *of <= attempt) {
-            let (of, arriving) = (*of, Arc::clone(arriving));
-            if of == attempt || attempt < tries.attempt {
-                return Ok(arriving);
+        if let Some((of, partial_file)) = attempts.files.iter().rev().find(|(of, _)| *of <= attempt) {
+            let (of, partial_file) = (*of, Arc::clone(partial_file));
+            if of == attempt || attempt < attempts.attempt {
+                return Ok(partial_file);
             }
             // Never overwrite objects that are logged or are about to be, because their log entries
             // could outlive them.
-            if !self.is_kept_for_later() || self.in_place {
-                tries.made.push((attempt, Arc::clone(&arriving)));
-                return Ok(arriving);
+            if !self.was_kept() || self.in_place {
+                attempts.files.push((attempt, Arc::clone(&partial_file)));
+                return Ok(partial_file);
             }
         }
-        if tries.has_ended {
+        if attempts.has_ended {
             return Err(Why::Stopped.into());
         }
-        let made = spot(places, self.path.as_bytes(), Missing::IsMade).and_then(|spot| {
-            let spelling = places.spelling();
+        let made = name_at(dirs, self.path.as_bytes(), Missing::Create).and_then(|name_at| {
+            let name_folding = dirs.name_folding();
             if self.in_place
-                && let Some(arriving) =
-                    Arriving::in_place(spot.clone(), self.facts.size(), self.room(), spelling)?
+                && let Some(partial_file) = PartialFile::in_place(
+                    name_at.clone(),
+                    self.facts.size(),
+                    self.reserve_bytes(),
+                    name_folding,
+                )?
             {
-                self.clear_holes(&arriving)?;
-                return Ok(arriving);
+                self.clear_holes(&partial_file)?;
+                return Ok(partial_file);
             }
-            Arriving::beside(spot, &self.tag, self.room(), spelling)
+            PartialFile::create_temporary(name_at, &self.tag, self.reserve_bytes(), name_folding)
         });
-        let made = Arc::new(made.map_err(|error| reason("cannot make", &error))?);
+        let made = Arc::new(made.map_err(|error| reason("cannot create", &error))?);
         self.is_kept.store(false, Ordering::Relaxed);
-        tries.made.push((attempt, Arc::clone(&made)));
+        attempts.files.push((attempt, Arc::clone(&made)));
         Ok(made)
     }
 
-    /// Same as [`Incoming::arriving_of`], for the current attempt.
+    /// Same as [`IncomingFile::partial_file_for`], for the current attempt.
     ///
     /// # Errors
-    /// Same as [`Incoming::arriving_of`].
-    pub(super) fn arriving(&self, places: &Places) -> Result<Arc<Arriving>, Reason> {
-        let attempt = lock(&self.arriving).attempt;
-        self.arriving_of(places, attempt)
+    /// Same as [`IncomingFile::partial_file_for`].
+    pub(super) fn partial_file(&self, dirs: &SinkDirs) -> Result<Arc<PartialFile>, Reason> {
+        let attempt = lock(&self.attempts).attempt;
+        self.partial_file_for(dirs, attempt)
     }
 
     /// Returns the number of bytes to reserve for the file.
-    fn room(&self) -> u64 {
+    fn reserve_bytes(&self) -> u64 {
         // A file with holes can be far longer than the disk, and so can a file of which only a part
         // is requested.
         let has_holes =
@@ -325,15 +329,15 @@ impl Incoming {
     }
 
     /// Clears the source's holes in an existing file, because no data arrives for holes.
-    fn clear_holes(&self, arriving: &Arriving) -> io::Result<()> {
+    fn clear_holes(&self, partial_file: &PartialFile) -> io::Result<()> {
         let FileKind::File { holes, .. } = &self.facts.kind else { return Ok(()) };
         let geometry = lock(&self.root).geometry();
         let byte = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
-        let end = stat::stat_fd(arriving.fd())?.size;
+        let end = stat::stat_fd(partial_file.fd())?.size;
         for (first, past) in holes.iter() {
             let (from, to) = (byte(first), byte(past).min(end));
             if from < to {
-                arriving.clear(ByteRange::between(from, to))?;
+                partial_file.clear(ByteRange::between(from, to))?;
             }
         }
         Ok(())
@@ -345,52 +349,52 @@ impl Incoming {
     /// # Errors
     /// Returns [`Why::Changed`] if the local file ends too soon, [`Why::Protocol`] if there is no
     /// such file, and otherwise the error of the system call.
-    pub(super) fn keep_same(
+    pub(super) fn take_equal_range(
         &self,
-        arriving: &Arriving,
+        partial_file: &PartialFile,
         range: ByteRange,
         block: &mut [u8],
         mut see: impl FnMut(&[u8]),
     ) -> Result<bool, Reason> {
         let base = self.base_at(range.start).ok_or_else(|| Reason::from(Why::Protocol))?;
-        let Base { file: base, is_arriving } = base;
+        let Base { file: base, is_partial_file } = base;
         let identity = |file: BorrowedFd<'_>| stat::stat_fd(file).map(|stat| stat.identity()).ok();
         // If the file has got a second name since it was opened, it is not written in place.
-        let is_arriving = is_arriving && identity(base.as_fd()) == identity(arriving.fd());
+        let is_partial_file = is_partial_file && identity(base.as_fd()) == identity(partial_file.fd());
         let mut at = range.start.0;
         while at < range.end.0 {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let got = transfer::read_at(&base, at, &mut block[..len]);
-            if got.map_err(|error| reason("cannot read what is there", &error))? < len {
+            if got.map_err(|error| reason("cannot read the existing file", &error))? < len {
                 return Err(Why::Changed.into());
             }
             see(&block[..len]);
-            if !is_arriving {
-                arriving.write(at, &block[..len]).map_err(|error| reason("cannot write", &error))?;
+            if !is_partial_file {
+                partial_file.write(at, &block[..len]).map_err(|error| reason("cannot write", &error))?;
             }
             at += len as u64;
         }
-        Ok(is_arriving)
+        Ok(is_partial_file)
     }
 
     /// Returns the local file that holds the object at this offset.
     fn base_at(&self, at: ByteOffset) -> Option<Base> {
         let index = at.0 / lock(&self.root).geometry().object_size().bytes();
-        let left = lock(&self.left).clone().filter(|_| lock(&self.compared).1.contains(index));
-        match left {
-            Some(file) => Some(Base { file, is_arriving: true }),
+        let sample_file = lock(&self.sample_file).clone().filter(|_| lock(&self.compared).1.contains(index));
+        match sample_file {
+            Some(file) => Some(Base { file, is_partial_file: true }),
             None => lock(&self.base).clone(),
         }
     }
 
     /// Discards the bytes received before this attempt.
     pub(super) fn restart(&self, attempt: u16) {
-        let mut tries = lock(&self.arriving);
-        tries.attempt = tries.attempt.max(attempt);
-        drop(tries);
-        lock(&self.base).take_if(|base| base.is_arriving && !self.in_place);
-        *lock(&self.left) = None;
-        lock(&self.root).turn_to(attempt);
+        let mut attempts = lock(&self.attempts);
+        attempts.attempt = attempts.attempt.max(attempt);
+        drop(attempts);
+        lock(&self.base).take_if(|base| base.is_partial_file && !self.in_place);
+        *lock(&self.sample_file) = None;
+        lock(&self.root).set_attempt(attempt);
     }
 
     /// Returns true if the file has at most one object.
@@ -409,15 +413,15 @@ impl Incoming {
     }
 
     /// Adds the digest of such an object, hashed from the local file.
-    pub(super) fn add_late(&self, object: Object, passed: Passed) {
+    pub(super) fn add_late(&self, object: Object, passed: ObjectHashes) {
         lock(&self.root).add_late(object, passed);
     }
 
     /// Returns the current metadata of the file: the received file, or otherwise the local file
     /// with equal bytes.
     pub(super) fn stat(&self) -> Option<Stat> {
-        if let Some((_, arriving)) = lock(&self.arriving).made.last() {
-            return stat::stat_fd(arriving.fd()).ok();
+        if let Some((_, partial_file)) = lock(&self.attempts).files.last() {
+            return stat::stat_fd(partial_file.fd()).ok();
         }
         lock(&self.base).as_ref().and_then(|base| stat::stat_fd(&base.file).ok())
     }
@@ -429,13 +433,15 @@ impl Incoming {
     /// system call fails.
     pub(super) fn finish(
         &self,
-        places: &Places,
-        keeper: &Keeper,
+        dirs: &SinkDirs,
+        metadata_writer: &MetadataWriter,
         close: &Close,
         settle: Level,
     ) -> Result<Outcome, Unfinished> {
-        let Some(arriving) = self.prepare(places, keeper, close)? else { return Ok(Outcome::Same) };
-        arriving.take_name().map_err(failed("cannot name"))?;
+        let Some(partial_file) = self.prepare(dirs, metadata_writer, close)? else {
+            return Ok(Outcome::Same);
+        };
+        partial_file.rename_to_final().map_err(failed("cannot rename to the final name"))?;
         Ok(Outcome::Done(settle))
     }
 
@@ -443,19 +449,19 @@ impl Incoming {
     /// the same and keeps its name.
     ///
     /// # Errors
-    /// Same as [`Incoming::finish`]. The received data is then removed with the file.
+    /// Same as [`IncomingFile::finish`]. The received data is then removed with the file.
     pub(super) fn prepare(
         &self,
-        places: &Places,
-        keeper: &Keeper,
+        dirs: &SinkDirs,
+        metadata_writer: &MetadataWriter,
         close: &Close,
-    ) -> Result<Option<Arc<Arriving>>, Unfinished> {
+    ) -> Result<Option<Arc<PartialFile>>, Unfinished> {
         let (size, stated) = match close {
             Close::Read { size, root, .. } => (*size, *root),
             Close::Same => {
-                let found = self.standing(places).map_err(failed("cannot open"))?;
+                let found = self.existing(dirs).map_err(failed("cannot open"))?;
                 let (file, _) = found.ok_or_else(|| Unfinished::Failed(Why::NotFound.into()))?;
-                keeper.apply(Place::file(&file), &self.facts, None).map_err(Unfinished::Failed)?;
+                metadata_writer.apply(Place::file(&file), &self.facts, None).map_err(Unfinished::Failed)?;
                 return Ok(None);
             }
             Close::Failed(reason) => return Err(Unfinished::Failed(reason.clone())),
@@ -464,17 +470,19 @@ impl Incoming {
             return Err(Unfinished::Failed(Why::Changed.into()));
         }
         self.compare(stated, size)?;
-        let arriving = self.arriving(places).map_err(Unfinished::Failed)?;
-        let done = arriving.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
+        let partial_file = self.partial_file(dirs).map_err(Unfinished::Failed)?;
+        let done = partial_file.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
             if self.part.is_some() {
                 // Only this user reads the file.
-                keeper.give_owner(Place::File(arriving.fd()), &self.facts);
+                metadata_writer.give_owner(Place::File(partial_file.fd()), &self.facts);
                 return Ok(());
             }
-            let new = Some(&now).filter(|_| arriving.is_new);
-            keeper.apply(Place::File(arriving.fd()), &self.facts, new).map_err(Unfinished::Failed)
+            let new = Some(&now).filter(|_| partial_file.is_new);
+            metadata_writer
+                .apply(Place::File(partial_file.fd()), &self.facts, new)
+                .map_err(Unfinished::Failed)
         });
-        done.map(|()| Some(arriving))
+        done.map(|()| Some(partial_file))
     }
 
     /// Compares the digest of the received bytes with the source's, if the job compares whole
@@ -484,7 +492,7 @@ impl Incoming {
         if !root.is_compared() {
             return Ok(());
         }
-        let untold = || Reason::new(Why::Protocol, "the source told no digest of the whole file");
+        let untold = || Reason::new(Why::Protocol, "the sender sent no digest of the whole file");
         let stated = stated.ok_or_else(|| Unfinished::Failed(untold()))?;
         let found = root.finish(size).ok_or_else(|| Unfinished::Failed(Why::Internal.into()))?;
         if found == stated { Ok(()) } else { Err(Unfinished::Differs) }
@@ -492,14 +500,14 @@ impl Incoming {
 
     /// Ends the file. Removes the received data unless `keeps` is true, so that a later run can
     /// resume.
-    pub(super) fn let_go(&self, keeps: bool) {
-        let mut tries = lock(&self.arriving);
-        tries.has_ended = true;
-        let last = tries.made.pop();
-        let Some((attempt, arriving)) = last else { return };
+    pub(super) fn end_incomplete(&self, keeps: bool) {
+        let mut attempts = lock(&self.attempts);
+        attempts.has_ended = true;
+        let last = attempts.files.pop();
+        let Some((attempt, partial_file)) = last else { return };
         // The file of an earlier attempt was never logged, or is gone.
-        if !keeps || attempt < tries.attempt {
-            arriving.abandon();
+        if !keeps || attempt < attempts.attempt {
+            partial_file.abandon();
         }
     }
 }

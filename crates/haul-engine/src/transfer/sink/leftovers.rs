@@ -1,10 +1,10 @@
 //! Temporary files that an abandoned job left at its sink: incomplete files, under names of the
 //! job's own.
 
-use super::Store;
-use super::arriving::{Tag, spot};
-use super::places::Missing;
-use crate::log::{Hold, LogError, Room, Target, logged_paths};
+use super::Destination;
+use super::dirs::Missing;
+use super::partial_file::{Tag, name_at};
+use crate::log::{LockedJob, LogError, LogStore, Target, logged_paths};
 use haul_log::objects::Identity;
 use haul_model::RelPath;
 use haul_sys::Follow;
@@ -49,32 +49,32 @@ pub(super) fn sweep(place: &OwnedFd, job: Identity, stay: &HashSet<CString>) -> 
 ///
 /// # Errors
 /// Returns a [`LogError`] if part of the log is left.
-pub fn forget(room: &Room, job: Identity) -> Result<bool, LogError> {
-    let hold = match Hold::take(room.state(), job, false) {
+pub fn forget(log_store: &LogStore, job: Identity) -> Result<bool, LogError> {
+    let locked_job = match LockedJob::take(log_store.state(), job, false) {
         Err(LogError::Held { .. }) => return Ok(false),
         taken => taken?,
     };
-    if let Some(target) = Target::read(hold.folder())? {
-        let paths = logged_paths(&hold, job, target.object).unwrap_or_default();
+    if let Some(target) = Target::read(locked_job.folder())? {
+        let paths = logged_paths(&locked_job, job, target.object).unwrap_or_default();
         // Ignore an error: the temporary names are unique, so they conflict with no other file.
         let _ = sweep_all(&target, job, &paths);
     }
-    hold.forget()?;
+    locked_job.forget()?;
     Ok(true)
 }
 
 /// Removes the temporary files of a job in its destination directory and in the directories of
 /// these files.
 fn sweep_all(target: &Target, job: Identity, paths: &BTreeSet<RelPath>) -> io::Result<()> {
-    let store = Store::open(target.root.as_os_str(), &target.into, Missing::Fails, 0, None)?;
+    let destination = Destination::open(target.root.as_os_str(), &target.into, Missing::Fail, 0, None)?;
     let none = HashSet::new();
     let mut swept: HashSet<&[u8]> = HashSet::new();
     for path in paths.iter().map(RelPath::as_bytes).chain([&b"-"[..]]) {
         let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         if swept.insert(&path[..end]) {
             // Ignore an error: a directory that is gone or inaccessible does not affect the others.
-            let _ =
-                spot(&store.places, path, Missing::Fails).and_then(|(place, _)| sweep(&place, job, &none));
+            let _ = name_at(&destination.dirs, path, Missing::Fail)
+                .and_then(|(place, _)| sweep(&place, job, &none));
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Metadata that a file gets from its source: owner, attributes, permissions, and finally times.
 
-use crate::transfer::lists;
+use crate::transfer::acl;
 use crate::transfer::reason::reason;
 use haul_proto::{FileKind, Keep, NewFile, Reason};
 use haul_sys::metadata::{
@@ -26,7 +26,7 @@ const NAMES_MAX: usize = 4096;
 
 /// Sets the metadata that a job preserves.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct MetadataWriter {
     keep: Keep,
     umask: u32,
     is_root: bool,
@@ -34,10 +34,10 @@ pub(super) struct Keeper {
     groups: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
 }
 
-impl Keeper {
+impl MetadataWriter {
     /// Creates a keeper for the metadata in `keep`.
-    pub(super) fn new(keep: Keep) -> Keeper {
-        Keeper {
+    pub(super) fn new(keep: Keep) -> MetadataWriter {
+        MetadataWriter {
             keep,
             umask: process::umask(),
             is_root: process::effective_user() == 0,
@@ -107,7 +107,7 @@ impl Keeper {
     fn attributes(&self, place: Place<'_>, facts: &NewFile) -> Result<(), Reason> {
         let (mut has_acl, mut has_default) = (false, false);
         for xattr in &facts.xattrs {
-            let is_acl = lists::is_list(&xattr.name);
+            let is_acl = acl::is_acl(&xattr.name);
             let is_wanted = match &*xattr.name {
                 _ if is_acl => self.keep.has(Keep::ACLS),
                 CAPABILITIES => self.keep.has(Keep::XATTRS) && self.keep.has(Keep::SETUID),
@@ -120,7 +120,7 @@ impl Keeper {
             has_acl |= name.as_c_str() == ACL_ACCESS;
             has_default |= name.as_c_str() == ACL_DEFAULT;
             let value =
-                if is_acl { self.known_here(&xattr.value, facts) } else { Cow::Borrowed(&*xattr.value) };
+                if is_acl { self.with_local_ids(&xattr.value, facts) } else { Cow::Borrowed(&*xattr.value) };
             if let Err(error) = set_xattr(place, &name, &value) {
                 let expected = error.kind() == io::ErrorKind::Unsupported
                     || (error.kind() == io::ErrorKind::PermissionDenied && !self.is_root);
@@ -146,11 +146,11 @@ impl Keeper {
 
     /// Returns an access control list with the local user and group numbers of its named users and
     /// groups.
-    fn known_here<'a>(&self, list: &'a [u8], facts: &NewFile) -> Cow<'a, [u8]> {
+    fn with_local_ids<'a>(&self, list: &'a [u8], facts: &NewFile) -> Cow<'a, [u8]> {
         if facts.principals.is_empty() {
             return Cow::Borrowed(list);
         }
-        Cow::Owned(lists::renumbered(list, |is_group, number| {
+        Cow::Owned(acl::map_ids(list, |is_group, number| {
             let mut all = facts.principals.iter();
             match all.find(|one| (one.is_group, one.number) == (is_group, number)) {
                 Some(one) if is_group => id_of(&self.groups, &one.name, number, users::group),

@@ -1,34 +1,35 @@
 //! The sink of a transfer: the worker of each lane writes the received data, and the state machine
 //! decides about it.
 
-mod arriving;
 mod comparing;
 mod deleting;
+mod destination;
+mod dirs;
 mod expected;
 mod incoming;
-mod keeping;
+mod lane_receiver;
 mod leftovers;
-mod mark;
 mod metadata;
+mod name_folding;
 mod names;
-mod places;
+mod object_log;
+mod partial_file;
 mod resumed;
+mod session_lock;
 mod settling;
-mod spelling;
-mod store;
-mod taking;
 mod tasks;
 mod update;
 
 use super::frames::{FrameError, Frames, Outbox};
-use super::hashing::Recipe;
-use super::meeting::{Asked, Seat};
+use super::hashing::HashPlan;
+use super::monitor::{Reply, WaitKey};
 use super::reason::reason;
-use super::report::{Failure, Watch};
+use super::report::{Failure, RunContext};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
-use crate::border::Border;
-use arriving::{Tag, stands};
+use crate::hybrid::HybridThreshold;
+pub(super) use destination::Destination;
+pub(super) use dirs::Missing;
 use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
@@ -37,106 +38,105 @@ use haul_proto::{
     Sink, Update, Verify, Why,
 };
 use haul_sys::Stat;
-use incoming::Incoming;
-pub(super) use keeping::{Keeping, Opening};
+use incoming::IncomingFile;
+use lane_receiver::LaneReceiver;
 pub use leftovers::forget;
-use metadata::Keeper;
-pub(super) use places::Missing;
+use metadata::MetadataWriter;
+pub(super) use object_log::{SinkLog, SinkLogConfig};
+use partial_file::{Tag, stat_existing};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-pub(super) use store::Store;
-use taking::Taker;
 use tasks::{Compare, Remove, Settle, Tasks};
 use update::{Decision, decide};
 
 /// Maximum number of messages that are taken together to be sent.
-const SAID_AT_ONCE: usize = 128;
+const SEND_BATCH_MAX: usize = 128;
 
 /// State that all threads of the sink share.
-pub(super) struct Side<'a> {
+pub(super) struct SinkContext<'a> {
     session: Session<'a, Sink>,
-    store: Store,
-    keeper: Keeper,
-    files: Mutex<HashMap<FileNumber, Arc<Incoming>>>,
+    destination: Destination,
+    metadata_writer: MetadataWriter,
+    files: Mutex<HashMap<FileNumber, Arc<IncomingFile>>>,
     tasks: Tasks,
     options: JobOptions,
-    recipe: Recipe,
-    border: Border,
+    hash_plan: HashPlan,
+    hybrid: HybridThreshold,
     /// True once the warning about read-back from the page cache was reported.
-    told_cached: AtomicBool,
+    cache_warning_printed: AtomicBool,
     /// Object log, if the job is resumable.
-    log: Option<Keeping>,
+    log: Option<SinkLog>,
 }
 
-/// Receives all data of these lanes into `store`. Returns the outcome.
+/// Receives all data of these lanes into `destination`. Returns the outcome.
 pub(super) fn run(
     settings: Settings,
     joined: Vec<Joined>,
     more: More<'_>,
-    (store, log): (Store, Option<Keeping>),
-    watch: &Watch<'_>,
+    (destination, log): (Destination, Option<SinkLog>),
+    run_context: &RunContext<'_>,
 ) -> Outcome {
     let options = settings.options.clone();
-    let side = Side {
-        session: Session::new(Sink::new(settings).with_quota(store.quota), watch),
-        store,
-        keeper: Keeper::new(options.keep),
+    let context = SinkContext {
+        session: Session::new(Sink::new(settings).with_quota(destination.quota), run_context),
+        destination,
+        metadata_writer: MetadataWriter::new(options.keep),
         files: Mutex::default(),
         tasks: Tasks::default(),
-        recipe: Recipe::of(&options, watch.receipt.is_some()),
-        border: Border::default(),
-        told_cached: AtomicBool::new(false),
+        hash_plan: HashPlan::of(&options, run_context.receipt.is_some()),
+        hybrid: HybridThreshold::default(),
+        cache_warning_printed: AtomicBool::new(false),
         log,
         options,
     };
-    serve(&side, joined, more);
-    let outcome = Outcome::of(Role::Sink, &side.session);
+    serve(&context, joined, more);
+    let outcome = Outcome::of(Role::Sink, &context.session);
     let is_finished = outcome.broken.is_none();
-    let Side { session, store, log, .. } = side;
+    let SinkContext { session, destination, log, .. } = context;
     let log = log.filter(|_| session.failure().is_none());
-    if let Some(Err(error)) = log.map(|log| log.end(&store, is_finished)) {
+    if let Some(Err(error)) = log.map(|log| log.end(&destination, is_finished)) {
         session.report.note(&error.to_string());
     }
     outcome
 }
 
 /// Runs the sink's part of a session.
-fn serve(side: &Side<'_>, joined: Vec<Joined>, more: More<'_>) {
+fn serve(context: &SinkContext<'_>, joined: Vec<Joined>, more: More<'_>) {
     std::thread::scope(|scope| {
-        let begin = |lane: Joined| session::begin(side, scope, lane);
+        let begin = |lane: Joined| session::begin(context, scope, lane);
         joined.into_iter().for_each(&begin);
-        let workers: [fn(&Side<'_>); 4] = [
-            |side| side.run_settling(),
-            |side| side.run_comparing(),
-            |side| side.run_sweeping(),
-            |side| side.run_removing(),
+        let workers: [fn(&SinkContext<'_>); 4] = [
+            |context| context.run_settling(),
+            |context| context.run_comparing(),
+            |context| context.run_sweeping(),
+            |context| context.run_removing(),
         ];
         for run in workers {
-            side.session.spawn(scope, move || side.session.spent.delays.count(|| run(side)));
+            context.session.spawn(scope, move || context.session.spent.cpu_wait.count(|| run(context)));
         }
-        if let Some(log) = &side.log {
-            side.session.spawn(scope, move || log.run(side.session.report));
+        if let Some(log) = &context.log {
+            context.session.spawn(scope, move || log.run(context.session.report));
         }
-        let tick = |stop: Option<Reason>| side.handle(stop.map_or(Event::Tick, Event::Stop));
-        side.session.guard(|| side.session.keep_time(more, begin, tick));
-        side.tasks.end();
-        if let Some(log) = &side.log {
-            log.over();
+        let tick = |stop: Option<Reason>| context.handle(stop.map_or(Event::Tick, Event::Stop));
+        context.session.guard(|| context.session.run_timer(more, begin, tick));
+        context.tasks.end();
+        if let Some(log) = &context.log {
+            log.finish();
         }
     });
-    let left: Vec<Arc<Incoming>> = side.files().drain().map(|(_, file)| file).collect();
-    match side.session.failure() {
-        None => left.iter().for_each(|file| side.let_go(file, true)),
+    let left: Vec<Arc<IncomingFile>> = context.files().drain().map(|(_, file)| file).collect();
+    match context.session.failure() {
+        None => left.iter().for_each(|file| context.end_incomplete(file, true)),
         // The log may have panicked. Keep its files, as after a kill.
-        Some(_) => left.iter().for_each(|file| file.let_go(side.log.is_some() && file.is_kept_for_later())),
+        Some(_) => left.iter().for_each(|file| file.end_incomplete(context.log.is_some() && file.was_kept())),
     }
 }
 
-impl Serve for Side<'_> {
+impl Serve for SinkContext<'_> {
     type Machine = Sink;
 
     fn session(&self) -> &Session<'_, Sink> {
@@ -156,23 +156,23 @@ impl Serve for Side<'_> {
             let is_idle = outbox.is_empty();
             // Take all pending messages together, so that they share a write.
             let mut said = Vec::new();
-            let rest = self.session.meeting.ask(|machine, now| {
-                while said.len() < SAID_AT_ONCE {
+            let rest = self.session.monitor.ask(|machine, now| {
+                while said.len() < SEND_BATCH_MAX {
                     match machine.next(lane, now) {
                         Outgoing::Send(message) => said.push(message),
                         Outgoing::Wait { until } if is_idle && said.is_empty() => {
-                            return Asked::Wait(Seat::Lane(lane), until);
+                            return Reply::Wait(WaitKey::Lane(lane), until);
                         }
-                        rest => return Asked::Answer(Some(rest)),
+                        rest => return Reply::Ready(Some(rest)),
                     }
                 }
-                Asked::Answer(None)
+                Reply::Ready(None)
             });
             for message in &mut said {
                 if matches!(message, Message::Bye(bye) if bye.reason.is_none()) {
-                    self.log.iter().for_each(Keeping::leave);
+                    self.log.iter().for_each(SinkLog::remove_session_lock);
                 }
-                self.session.goes(message);
+                self.session.prepare_send(message);
                 outbox.push(message)?;
             }
             match rest {
@@ -184,22 +184,22 @@ impl Serve for Side<'_> {
     }
 
     fn read(&self, lane: LaneId, frames: Frames) -> Result<(), FrameError> {
-        self.session.spent.delays.count(|| Taker::new(self, lane, frames).run())
+        self.session.spent.cpu_wait.count(|| LaneReceiver::new(self, lane, frames).run())
     }
 }
 
-impl Side<'_> {
+impl SinkContext<'_> {
     /// Passes an event to the machine. Returns its commands.
-    fn tell(&self, event: Event) -> Vec<Command> {
+    fn dispatch(&self, event: Event) -> Vec<Command> {
         let mut commands = Vec::new();
-        self.session.meeting.with(|machine, now| machine.handle(event, now, &mut commands));
+        self.session.monitor.update(|machine, now| machine.handle(event, now, &mut commands));
         commands
     }
 
     /// Passes an event to the machine and executes its commands.
     fn handle(&self, event: Event) {
-        for command in self.tell(event) {
-            if let Some(event) = self.obey(command) {
+        for command in self.dispatch(event) {
+            if let Some(event) = self.execute(command) {
                 self.handle(event);
             }
         }
@@ -207,7 +207,7 @@ impl Side<'_> {
 
     /// Executes a command that any thread may execute. Returns the event to pass to the machine, if
     /// any. Commands about the data of a lane are executed by its worker.
-    fn obey(&self, command: Command) -> Option<Event> {
+    fn execute(&self, command: Command) -> Option<Event> {
         match command {
             Command::Unread(unread) => self.failed(&unread.path, false, &unread.reason),
             Command::Refused { path, reason } => self.failed(&path, true, &reason),
@@ -218,8 +218,8 @@ impl Side<'_> {
                     self.failed(&incoming.facts.path, !by_source, &reason);
                 }
             }
-            Command::Open { facts, path } if !self.store.expected.has(path.as_bytes()) => {
-                return Some(self.refused(&facts, not_asked_for()));
+            Command::Open { facts, path } if !self.destination.expected.has(path.as_bytes()) => {
+                return Some(self.refused(&facts, not_requested()));
             }
             Command::Open { facts, path } => return self.open(facts, path),
             Command::Make { facts, path, first } => {
@@ -227,9 +227,9 @@ impl Side<'_> {
                 return Some(Event::Finished { file: facts.number, result });
             }
             Command::Write { .. } | Command::Discard { .. } => {
-                unreachable!("the machine says so to the worker whose lane brought the bytes")
+                unreachable!("the state machine reports this to the worker whose lane received the bytes")
             }
-            Command::Proved { file, attempt, object } => self.proved(file, attempt, object),
+            Command::ObjectVerified { file, attempt, object } => self.object_verified(file, attempt, object),
             Command::Settle { file, attempt, object, to, digest } => {
                 self.tasks.settling.push(Settle::Object { file, attempt, object, to, digest });
             }
@@ -253,8 +253,8 @@ impl Side<'_> {
             Command::Abandon { file } => {
                 let incoming = self.files().remove(&file);
                 if let Some(incoming) = incoming {
-                    let is_over = || self.session.meeting.ask(|machine, _| Asked::Answer(machine.is_over()));
-                    self.let_go(&incoming, incoming.may_come_later() || is_over());
+                    let is_over = || self.session.monitor.ask(|machine, _| Reply::Ready(machine.is_over()));
+                    self.end_incomplete(&incoming, incoming.may_complete_later() || is_over());
                 }
             }
             Command::Sweep => self.tasks.sweeping.push(()),
@@ -272,7 +272,7 @@ impl Side<'_> {
         let storage = &self.session.spent.storage;
         let result = match self.incoming(file) {
             Some(incoming) => {
-                storage.time(|| incoming.finish(&self.store.places, &self.keeper, close, settle))
+                storage.time(|| incoming.finish(&self.destination.dirs, &self.metadata_writer, close, settle))
             }
             None => Err(Unfinished::Failed(Why::Stopped.into())),
         };
@@ -286,7 +286,7 @@ impl Side<'_> {
         let size = facts.size();
         let geometry = Geometry::new(ByteLen(size), self.options.object);
         let mut part = None;
-        if let Some(parts) = &self.store.parts {
+        if let Some(parts) = &self.destination.parts {
             part = parts.unwanted(path.as_bytes(), geometry);
             if part.is_none() {
                 // No object of the file was requested. The verdict `Same` prevents that any is
@@ -295,28 +295,29 @@ impl Side<'_> {
             }
         }
         if self.is_receipt(&path) {
-            return Some(self.refused(&facts, waybill_in_the_way()));
+            return Some(self.refused(&facts, would_replace_waybill()));
         }
-        let tag = Tag { session: self.store.session, number: number.0 };
+        let tag = Tag { session: self.destination.session, number: number.0 };
         let log = self.log.as_ref().filter(|log| log.claim(&path));
         let tag = (log.map_or(tag, |log| log.tag(&path)), log.is_some());
         let part_bytes = part.as_ref().map(|have| size - bytes_of(have, geometry));
-        let root = self.recipe.root(size);
-        let incoming = Incoming::new(facts, path, tag, self.options.in_place, root).taken_in_part(part_bytes);
+        let root = self.hash_plan.root(size);
+        let incoming =
+            IncomingFile::new(facts, path, tag, self.options.in_place, root).with_part_bytes(part_bytes);
         let incoming = Arc::new(incoming);
-        self.session.tally.found(incoming.asked_bytes());
+        self.session.tally.found(incoming.requested_bytes());
         self.files().insert(number, Arc::clone(&incoming));
         let take = || self.take(&incoming);
         let begin = Instant::now();
         let verdict = match (part, self.options.update) {
             (Some(have), _) => Some(Verdict::Take { have }),
-            (None, Update::Always) => self.always(&incoming),
-            (None, rule) => match incoming.stands(&self.store.places) {
-                Err(error) => Some(Verdict::Refused(reason("cannot look at what is there", &error))),
+            (None, Update::Always) => self.decide_always(&incoming),
+            (None, rule) => match incoming.stat_existing(&self.destination.dirs) {
+                Err(error) => Some(Verdict::Refused(reason("cannot stat the existing file", &error))),
                 Ok(None) => take(),
-                Ok(Some(standing)) => match decide(rule, &incoming.facts, &standing) {
+                Ok(Some(existing)) => match decide(rule, &incoming.facts, &existing) {
                     Decision::CompareWhole | Decision::CompareObjects
-                        if !self.store.may_compare(&standing) =>
+                        if !self.destination.may_compare(&existing) =>
                     {
                         take()
                     }
@@ -327,7 +328,7 @@ impl Side<'_> {
                         None
                     }
                     Decision::CompareObjects => {
-                        self.go_on_beside(&incoming);
+                        self.resume_from_existing(&incoming);
                         self.tasks.comparing.push(Compare::Objects { file: number });
                         None
                     }
@@ -366,7 +367,7 @@ impl Side<'_> {
     /// Returns the event with the decision about a file of `size` bytes. `rereads` is set if the
     /// job leaves the read-back to this side and the file is to be read back.
     fn opened(&self, file: FileNumber, verdict: Verdict, size: u64) -> Event {
-        let rereads = self.options.verify == Verify::Hybrid && !self.border.holds(size);
+        let rereads = self.options.verify == Verify::Hybrid && !self.hybrid.holds(size);
         Event::Opened { file, verdict, rereads }
     }
 
@@ -374,40 +375,40 @@ impl Side<'_> {
         self.session.tally.found(0);
         self.session.tally.ended();
         let is_directory = facts.kind == FileKind::Directory;
-        if !is_directory && self.stays(facts, path) {
+        if !is_directory && self.keeps_existing(facts, path) {
             self.session.report.ended(path.as_bytes(), &Ended::Same);
             return Ok(Ended::Same);
         }
         if self.options.dry_run {
-            return Ok(Ended::Would);
+            return Ok(Ended::DryRun);
         }
-        if self.store.parts.is_some() {
+        if self.destination.parts.is_some() {
             // Directories are created when a part needs them. No other entry without data was
             // requested.
             return Ok(Ended::Same);
         }
         if is_directory {
             // Remove leftovers before the directory gets its times.
-            self.sweep_left(path);
+            self.sweep_leftovers(path);
         }
         // Use a temporary name that is derived from the job, so that a later run finds the
         // leftovers.
         let log = self.log.as_ref().filter(|log| !is_directory && log.claim(path));
-        let tag = Tag { session: self.store.session, number: facts.number.0 };
+        let tag = Tag { session: self.destination.session, number: facts.number.0 };
         let tag = log.map_or(tag, |log| log.tag(path));
-        let is_expected = |path: &RelPath| self.store.expected.has(path.as_bytes());
+        let is_expected = |path: &RelPath| self.destination.expected.has(path.as_bytes());
         let made = match is_expected(path) && first.is_none_or(is_expected) {
-            false => Err(not_asked_for()),
-            true if self.is_receipt(path) => Err(waybill_in_the_way()),
+            false => Err(not_requested()),
+            true if self.is_receipt(path) => Err(would_replace_waybill()),
             true => Ok(()),
         };
         let storage = &self.session.spent.storage;
-        let make = || names::make(&self.store.places, &self.keeper, &tag, facts, path, first);
+        let make = || names::make(&self.destination.dirs, &self.metadata_writer, &tag, facts, path, first);
         let made = made.and_then(|()| storage.time(make));
         log.iter().for_each(|log| log.release(path));
         match made {
             Ok(()) => {
-                self.write_down_name(facts, path, first);
+                self.record_name_in_waybill(facts, path, first);
                 // Entries without data are not synced.
                 let done = Ended::Done(self.options.settle.min(Level::Verified));
                 self.session.report.ended(path.as_bytes(), &done);
@@ -422,9 +423,9 @@ impl Side<'_> {
 
     /// Returns true if the update rule keeps the existing entry with the name of an entry without
     /// data.
-    fn stays(&self, facts: &NewFile, path: &RelPath) -> bool {
-        let standing = self.look(path);
-        standing.is_some_and(|standing| decide(self.options.update, facts, &standing) == Decision::Keep)
+    fn keeps_existing(&self, facts: &NewFile, path: &RelPath) -> bool {
+        let existing = self.stat_entry(path);
+        existing.is_some_and(|existing| decide(self.options.update, facts, &existing) == Decision::Keep)
     }
 
     fn finished(&self, number: FileNumber, result: &Result<Ended, Unfinished>) {
@@ -438,12 +439,12 @@ impl Side<'_> {
             Ok(outcome) => {
                 self.arrived(&incoming, outcome);
                 self.session.tally.settled(incoming.count(u64::MAX));
-                self.write_down(&incoming, outcome);
+                self.record_in_waybill(&incoming, outcome);
                 self.session.report.ended(path, outcome);
             }
             Err(Unfinished::Failed(reason)) => {
-                incoming.fails_for(reason);
-                self.let_go(&incoming, incoming.may_come_later());
+                incoming.record_failure(reason);
+                self.end_incomplete(&incoming, incoming.may_complete_later());
                 self.failed(path, true, reason);
             }
             Err(Unfinished::Differs) => {}
@@ -451,7 +452,7 @@ impl Side<'_> {
     }
 
     /// Writes the waybill entry of a file that arrived or whose digest was found to be the same.
-    fn write_down(&self, incoming: &Incoming, outcome: &Ended) {
+    fn record_in_waybill(&self, incoming: &IncomingFile, outcome: &Ended) {
         let Some(receipt) = self.session.receipt else { return };
         let Some(stat) = incoming.stat() else { return };
         let path = &incoming.facts.path;
@@ -466,21 +467,21 @@ impl Side<'_> {
                 receipt.file(path, &stat, holes, *level, &hash);
             }
             Ended::Same => {
-                let digest = incoming.standing_digest.lock().unwrap_or_else(PoisonError::into_inner);
+                let digest = incoming.existing_digest.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(digest) = *digest {
                     receipt.same_digest(path, &stat, digest);
                 }
             }
-            Ended::Would | Ended::Failed(_) => {}
+            Ended::DryRun | Ended::Failed(_) => {}
         }
     }
 
     /// Writes the waybill entry of an entry without data.
-    fn write_down_name(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) {
+    fn record_name_in_waybill(&self, facts: &NewFile, path: &RelPath, first: Option<&RelPath>) {
         let Some(receipt) = self.session.receipt else { return };
-        let Some(stat) = self.look(path) else { return };
+        let Some(stat) = self.stat_entry(path) else { return };
         match (&facts.kind, first) {
-            (_, Some(first)) => receipt.further_name(path.as_bytes(), &stat, first.as_bytes()),
+            (_, Some(first)) => receipt.additional_name(path.as_bytes(), &stat, first.as_bytes()),
             (FileKind::Symlink { target }, _) => {
                 receipt.name(path.as_bytes(), &stat, Some(OsStr::from_bytes(target).to_owned()));
             }
@@ -491,19 +492,19 @@ impl Side<'_> {
     /// Returns true if the path is the waybill of this job.
     fn is_receipt(&self, path: &RelPath) -> bool {
         let Some(receipt) = self.session.receipt else { return false };
-        self.look(path).is_some_and(|stat| receipt.is(stat.identity()))
+        self.stat_entry(path).is_some_and(|stat| receipt.is(stat.identity()))
     }
 
     /// Returns the metadata of the entry at a path.
-    fn look(&self, path: &RelPath) -> Option<Stat> {
-        stands(&self.store.places, path).ok().flatten()
+    fn stat_entry(&self, path: &RelPath) -> Option<Stat> {
+        stat_existing(&self.destination.dirs, path).ok().flatten()
     }
 
-    fn incoming(&self, number: FileNumber) -> Option<Arc<Incoming>> {
+    fn incoming(&self, number: FileNumber) -> Option<Arc<IncomingFile>> {
         self.files().get(&number).map(Arc::clone)
     }
 
-    fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<Incoming>>> {
+    fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<IncomingFile>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -515,11 +516,11 @@ fn bytes_of(objects: &Runs, geometry: Geometry) -> u64 {
 }
 
 /// Reason for rejecting a name that the fetch did not request.
-fn not_asked_for() -> Reason {
-    Reason::new(Why::Denied, "it was not asked for")
+fn not_requested() -> Reason {
+    Reason::new(Why::Denied, "this name was not requested")
 }
 
 /// Reason for refusing to replace the waybill.
-fn waybill_in_the_way() -> Reason {
-    Reason::new(Why::InTheWay, "the waybill of this job has its name")
+fn would_replace_waybill() -> Reason {
+    Reason::new(Why::InTheWay, "the waybill of this job has this name")
 }

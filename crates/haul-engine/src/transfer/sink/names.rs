@@ -2,9 +2,9 @@
 //! until it is complete. Directories are an exception: they are created when the first entry in
 //! them arrives.
 
-use super::arriving::{Tag, spot};
-use super::metadata::Keeper;
-use super::places::{Missing, Places};
+use super::dirs::{Missing, SinkDirs};
+use super::metadata::MetadataWriter;
+use super::partial_file::{Tag, name_at};
 use crate::transfer::reason::reason;
 use haul_model::RelPath;
 use haul_proto::{FileKind as Kind, NewFile, Reason, Why};
@@ -21,8 +21,8 @@ use std::os::unix::ffi::OsStrExt;
 /// Returns [`Why::InTheWay`] if a directory has its name, and otherwise the reason of the failed
 /// system call.
 pub(super) fn make(
-    places: &Places,
-    keeper: &Keeper,
+    dirs: &SinkDirs,
+    metadata_writer: &MetadataWriter,
     tag: &Tag,
     facts: &NewFile,
     path: &RelPath,
@@ -30,24 +30,26 @@ pub(super) fn make(
 ) -> Result<(), Reason> {
     if facts.kind == Kind::Directory {
         let place =
-            places.open(path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
-        return keeper.apply(Place::file(&place), facts, None);
+            dirs.open(path.as_bytes(), Missing::Create).map_err(|error| reason("cannot create", &error))?;
+        return metadata_writer.apply(Place::file(&place), facts, None);
     }
     let (place, name) =
-        spot(places, path.as_bytes(), Missing::IsMade).map_err(|error| reason("cannot make", &error))?;
-    let standing = stat::stat_at(&place, name.as_c_str(), Follow::No).ok();
-    if standing.is_some_and(|standing| standing.kind == FileKind::Directory) {
-        return Err(Reason::new(Why::InTheWay, "a directory has its name"));
+        name_at(dirs, path.as_bytes(), Missing::Create).map_err(|error| reason("cannot create", &error))?;
+    let existing = stat::stat_at(&place, name.as_c_str(), Follow::No).ok();
+    if existing.is_some_and(|existing| existing.kind == FileKind::Directory) {
+        return Err(Reason::new(Why::InTheWay, "a directory has this name"));
     }
     let temporary = tag.name();
     // A killed session with the same tag may have left this name.
     let _ = unlink_at(&place, temporary.as_c_str());
-    let made = make_under(places, &place, &temporary, facts, first).and_then(|()| {
+    let made = make_under(dirs, &place, &temporary, facts, first).and_then(|()| {
         if first.is_none() {
-            keeper.apply(Place::name(&place, &temporary), facts, None)?;
+            metadata_writer.apply(Place::name(&place, &temporary), facts, None)?;
         }
         let (from, to) = (temporary.as_c_str(), name.as_c_str());
-        places.spelling().rename(&place, from, to).map_err(|error| reason("cannot name", &error))
+        dirs.name_folding()
+            .rename(&place, from, to)
+            .map_err(|error| reason("cannot rename to the final name", &error))
     });
     if made.is_err() || first.is_some() {
         // `rename` does nothing if both names belong to one file, so the temporary name may still
@@ -58,7 +60,7 @@ pub(super) fn make(
 }
 
 fn make_under(
-    places: &Places,
+    dirs: &SinkDirs,
     place: &OwnedFd,
     name: &CString,
     facts: &NewFile,
@@ -71,7 +73,7 @@ fn make_under(
         Kind::HardLink { .. } => {
             let first =
                 first.ok_or_else(|| Reason::new(Why::Protocol, "a hard link without a first name"))?;
-            spot(places, first.as_bytes(), Missing::Fails)
+            name_at(dirs, first.as_bytes(), Missing::Fail)
                 .and_then(|(dir, old)| link_at(&dir, old.as_c_str(), place, name.as_c_str(), Follow::No))
         }
         Kind::Fifo => node(FileKind::Fifo, 0),
@@ -80,5 +82,5 @@ fn make_under(
         Kind::BlockDevice { major, minor } => node(FileKind::BlockDevice, stat::device_of(*major, *minor)),
         Kind::File { .. } | Kind::Directory => return Err(Why::Internal.into()),
     };
-    made.map_err(|error| reason("cannot make", &error))
+    made.map_err(|error| reason("cannot create", &error))
 }

@@ -1,13 +1,13 @@
 //! Decides how the files that an earlier run of the job left are resumed.
 
-use super::Side;
-use super::arriving::Arriving;
-use super::incoming::Incoming;
-use super::keeping::{Keeping, Said};
-use super::places::Missing;
+use super::SinkContext;
+use super::dirs::Missing;
+use super::incoming::IncomingFile;
+use super::object_log::{LogEntry, SinkLog};
+use super::partial_file::PartialFile;
 use super::tasks::Compare;
 use crate::copy::quote;
-use crate::log::{LogError, Recheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
+use crate::log::{LogError, ResumeCheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath, format_size};
 use haul_proto::sink::Verdict;
@@ -24,15 +24,15 @@ use std::sync::atomic::Ordering;
 /// bytes would occasionally match by chance.
 const DIGEST_BYTES_MIN: usize = 8;
 
-impl Side<'_> {
+impl SinkContext<'_> {
     /// Decides about a file that replaces any existing file, except a file that this job received.
     /// Returns `None` if a background task decides.
-    pub(super) fn always(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
-        let log = self.log_of(incoming).filter(|log| log.resumes());
+    pub(super) fn decide_always(&self, incoming: &Arc<IncomingFile>) -> Option<Verdict> {
+        let log = self.log_for(incoming).filter(|log| log.resumes());
         let Some(log) = log else { return self.take(incoming) };
         // A file that cannot be examined is sent again. That attempt then reports the error.
-        let standing = incoming.standing(&self.store.places).ok().flatten();
-        let Some((file, stat)) = standing else { return self.take(incoming) };
+        let existing = incoming.existing(&self.destination.dirs).ok().flatten();
+        let Some((file, stat)) = existing else { return self.take(incoming) };
         let facts = &incoming.facts;
         let mtime = |time: Timespec| (time.sec, time.nsec);
         if stat.size != facts.size() || mtime(stat.mtime) != (facts.mtime.sec, facts.mtime.nsec) {
@@ -40,8 +40,8 @@ impl Side<'_> {
         }
         // A file that is written in place gets its times before its last bytes are durable.
         let is_durable = self.options.settle >= Level::Durable && !self.options.in_place;
-        match log.is_of_job(&stat, self.options.in_place, is_durable) {
-            Some(true) => self.finished_before(incoming, &file, log),
+        match log.received_by_earlier_run(&stat, self.options.in_place, is_durable) {
+            Some(true) => self.accept_finished(incoming, &file, log),
             Some(false) => {
                 self.tasks.comparing.push(Compare::Whole { file: facts.number });
                 None
@@ -51,11 +51,11 @@ impl Side<'_> {
     }
 
     /// Handles a file that an earlier run completed: sets the current metadata of its source.
-    fn finished_before(&self, incoming: &Incoming, file: &OwnedFd, log: &Keeping) -> Option<Verdict> {
-        log.meet(&incoming.path);
-        Some(match self.keeper.apply(Place::file(file), &incoming.facts, None) {
+    fn accept_finished(&self, incoming: &IncomingFile, file: &OwnedFd, log: &SinkLog) -> Option<Verdict> {
+        log.mark_seen(&incoming.path);
+        Some(match self.metadata_writer.apply(Place::file(file), &incoming.facts, None) {
             Ok(()) => {
-                self.session.spared.fetch_add(incoming.facts.size(), Ordering::Relaxed);
+                self.session.reused_bytes.fetch_add(incoming.facts.size(), Ordering::Relaxed);
                 Verdict::Same
             }
             Err(reason) => Verdict::Refused(reason),
@@ -63,53 +63,59 @@ impl Side<'_> {
     }
 
     /// Requests a file, except objects of it that are already present.
-    pub(super) fn take(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
+    pub(super) fn take(&self, incoming: &Arc<IncomingFile>) -> Option<Verdict> {
         let all = || Some(Verdict::Take { have: Runs::default() });
-        let Some(log) = self.log_of(incoming) else { return all() };
-        log.meet(&incoming.path);
-        if !log.goes_on_within_files() || incoming.facts.size() <= self.options.object.bytes() {
+        let Some(log) = self.log_for(incoming) else { return all() };
+        log.mark_seen(&incoming.path);
+        if !log.resumes_within_files() || incoming.facts.size() <= self.options.object.bytes() {
             return all();
         }
         if self.options.in_place {
-            let is_there = incoming.standing(&self.store.places).is_ok_and(|found| found.is_some());
+            let is_there = incoming.existing(&self.destination.dirs).is_ok_and(|found| found.is_some());
             return if log.resumes() && is_there { self.compare(incoming) } else { all() };
         }
         // If the file cannot be opened, it cannot be created either. That attempt then reports the
         // error.
-        let left = incoming.reopen(&self.store.places).ok().flatten();
-        let gone_on_with = left.and_then(|stat| self.go_on(incoming, log, &stat));
+        let left = incoming.reopen(&self.destination.dirs).ok().flatten();
+        let gone_on_with = left.and_then(|stat| self.decide_resume(incoming, log, &stat));
         gone_on_with.unwrap_or_else(|| {
             incoming.forget();
-            let forgotten = log.begin_anew(&incoming.path);
-            forgotten.unwrap_or_else(|error| log.trouble(self.session.report, &error));
+            let forgotten = log.discard_entries(&incoming.path);
+            forgotten.unwrap_or_else(|error| log.report_once(self.session.report, &error));
             all()
         })
     }
 
     /// Decides how to resume a reopened file. Returns `None` if the file is of no use.
-    fn go_on(&self, incoming: &Arc<Incoming>, log: &Keeping, stat: &Stat) -> Option<Option<Verdict>> {
-        let (key, objects) = match log.said_of(incoming, stat) {
-            Said::Logged(key, objects) => (key, objects),
-            Said::Nothing if self.may_compare(log, stat) => {
-                let ready = incoming.take_back().map_err(LogError::sink);
-                let forgotten = ready.and_then(|()| log.begin_anew(&incoming.path));
-                forgotten.inspect_err(|error| log.trouble(self.session.report, error)).ok()?;
+    fn decide_resume(
+        &self,
+        incoming: &Arc<IncomingFile>,
+        log: &SinkLog,
+        stat: &Stat,
+    ) -> Option<Option<Verdict>> {
+        let (key, objects) = match log.entry_for(incoming, stat) {
+            LogEntry::Logged(key, objects) => (key, objects),
+            LogEntry::NoEntry if self.may_compare(log, stat) => {
+                let ready = incoming.make_private().map_err(LogError::sink);
+                let forgotten = ready.and_then(|()| log.discard_entries(&incoming.path));
+                forgotten.inspect_err(|error| log.report_once(self.session.report, error)).ok()?;
                 return Some(self.compare(incoming));
             }
-            Said::Nothing | Said::OtherVersion => return None,
+            LogEntry::NoEntry | LogEntry::OtherVersion => return None,
         };
-        incoming.is_logged_as(key);
-        let recheck = if self.is_as_logged(incoming, stat, &objects) { log.recheck } else { Recheck::All };
+        incoming.set_log_key(key);
+        let recheck =
+            if self.may_be_logged_file(incoming, stat, &objects) { log.recheck } else { ResumeCheck::All };
         Some(match recheck {
-            Recheck::None => {
+            ResumeCheck::None => {
                 let have = runs(objects.iter());
-                self.spare(incoming, &have);
+                self.count_reused(incoming, &have);
                 Some(Verdict::Take { have })
             }
-            Recheck::Sample => self.sample(incoming, &objects),
-            Recheck::All => {
-                let revoked = incoming.take_back().map_err(LogError::sink).and_then(|()| log.revoke(key));
-                revoked.inspect_err(|error| log.trouble(self.session.report, error)).ok()?;
+            ResumeCheck::Sample => self.sample(incoming, &objects),
+            ResumeCheck::All => {
+                let revoked = incoming.make_private().map_err(LogError::sink).and_then(|()| log.revoke(key));
+                revoked.inspect_err(|error| log.report_once(self.session.report, error)).ok()?;
                 self.compare(incoming)
             }
         })
@@ -118,136 +124,136 @@ impl Side<'_> {
     /// Returns true if a reopened file can be the logged file. It cannot be if other users may have
     /// written to it, or if it ends too soon. If the file system has no birth times, another file
     /// may have got the same inode number since.
-    fn is_as_logged(&self, incoming: &Incoming, stat: &Stat, objects: &ObjectSet) -> bool {
+    fn may_be_logged_file(&self, incoming: &IncomingFile, stat: &Stat, objects: &ObjectSet) -> bool {
         let geometry = Geometry::new(ByteLen(incoming.facts.size()), self.options.object);
         let last = objects.iter().last().and_then(|last| geometry.object(last));
         let holds_last = last.is_none_or(|last| last.range.end.0 <= stat.size);
-        Arriving::is_ours_alone(stat) && stat.btime.is_some() && holds_last
+        PartialFile::is_private(stat) && stat.btime.is_some() && holds_last
     }
 
     /// Returns true if a file without a log entry may be compared with the source: this user
     /// created it, and the digest is long enough.
-    fn may_compare(&self, log: &Keeping, stat: &Stat) -> bool {
-        let is_ours = Arriving::is_ours(stat) && stat.size > 0;
-        is_ours && log.compares && self.options.algorithm.digest_len() >= DIGEST_BYTES_MIN
+    fn may_compare(&self, log: &SinkLog, stat: &Stat) -> bool {
+        let is_owned = PartialFile::is_owned(stat) && stat.size > 0;
+        is_owned && log.compares && self.options.algorithm.digest_len() >= DIGEST_BYTES_MIN
     }
 
     /// Compares all objects of the file with the source. The source sends only those that differ.
-    fn compare(&self, incoming: &Arc<Incoming>) -> Option<Verdict> {
-        incoming.compare_by(Runs::default(), Runs::default());
+    fn compare(&self, incoming: &Arc<IncomingFile>) -> Option<Verdict> {
+        incoming.set_comparison(Runs::default(), Runs::default());
         self.tasks.comparing.push(Compare::Objects { file: incoming.facts.number });
         None
     }
 
     /// Compares a sample of the logged objects. The other objects count if the sample matches.
-    fn sample(&self, incoming: &Arc<Incoming>, objects: &ObjectSet) -> Option<Verdict> {
+    fn sample(&self, incoming: &Arc<IncomingFile>, objects: &ObjectSet) -> Option<Verdict> {
         let (have, samples) = sampled(objects);
         // If a sample differs, the logged objects are not overwritten.
-        incoming.keep_for_later();
-        self.spare(incoming, &have);
-        incoming.compare_by(have, samples);
+        incoming.mark_kept();
+        self.count_reused(incoming, &have);
+        incoming.set_comparison(have, samples);
         self.tasks.comparing.push(Compare::Objects { file: incoming.facts.number });
         None
     }
 
     /// Prepares the comparison of objects with the existing file. Objects that an earlier run
     /// received are skipped, except for a sample, which is compared with the temporary file.
-    pub(super) fn go_on_beside(&self, incoming: &Arc<Incoming>) {
+    pub(super) fn resume_from_existing(&self, incoming: &Arc<IncomingFile>) {
         let is_small = incoming.facts.size() <= self.options.object.bytes();
-        let goes_on = |log: &&Keeping| !is_small && !self.options.in_place && log.goes_on_within_files();
-        let Some(log) = self.log_of(incoming).filter(goes_on) else { return };
-        log.meet(&incoming.path);
-        let Ok(Some(stat)) = incoming.reopen(&self.store.places) else { return };
-        match log.said_of(incoming, &stat) {
-            Said::Logged(key, objects)
-                if log.recheck != Recheck::All && self.is_as_logged(incoming, &stat, &objects) =>
+        let may_resume = |log: &&SinkLog| !is_small && !self.options.in_place && log.resumes_within_files();
+        let Some(log) = self.log_for(incoming).filter(may_resume) else { return };
+        log.mark_seen(&incoming.path);
+        let Ok(Some(stat)) = incoming.reopen(&self.destination.dirs) else { return };
+        match log.entry_for(incoming, &stat) {
+            LogEntry::Logged(key, objects)
+                if log.recheck != ResumeCheck::All && self.may_be_logged_file(incoming, &stat, &objects) =>
             {
-                incoming.is_logged_as(key);
+                incoming.set_log_key(key);
                 // If a sample differs, the logged objects are not overwritten.
-                incoming.keep_for_later();
+                incoming.mark_kept();
                 let (have, samples) = match log.recheck {
-                    Recheck::Sample => sampled(&objects),
+                    ResumeCheck::Sample => sampled(&objects),
                     _ => (runs(objects.iter()), Runs::default()),
                 };
-                self.spare(incoming, &have);
-                incoming.compare_by(have, samples);
+                self.count_reused(incoming, &have);
+                incoming.set_comparison(have, samples);
             }
             _ => {
                 incoming.forget();
-                let forgotten = log.begin_anew(&incoming.path);
-                forgotten.unwrap_or_else(|error| log.trouble(self.session.report, &error));
+                let forgotten = log.discard_entries(&incoming.path);
+                forgotten.unwrap_or_else(|error| log.report_once(self.session.report, &error));
             }
         }
         // Compare with the existing file instead of the temporary file.
-        incoming.compare_with_standing();
+        incoming.compare_with_existing();
     }
 
     /// Returns true if equal content counts as received by an earlier run of the job.
-    pub(super) fn goes_on(&self) -> bool {
-        self.options.update == Update::Always && self.log.as_ref().is_some_and(Keeping::resumes)
+    pub(super) fn counts_as_received(&self) -> bool {
+        self.options.update == Update::Always && self.log.as_ref().is_some_and(SinkLog::resumes)
     }
 
     /// Records that a file has finished without a failure.
-    pub(super) fn arrived(&self, incoming: &Incoming, outcome: &Outcome) {
+    pub(super) fn arrived(&self, incoming: &IncomingFile, outcome: &Outcome) {
         if *outcome == Outcome::Same {
             // A temporary file may have been created for its bytes.
-            incoming.let_go(false);
+            incoming.end_incomplete(false);
         }
-        let Some(log) = self.log_of(incoming) else { return };
+        let Some(log) = self.log_for(incoming) else { return };
         log.release(&incoming.path);
         match outcome {
             Outcome::Done(_) => log.complete(incoming.last().as_deref()),
-            Outcome::Same if self.goes_on() => {
-                self.session.spared.fetch_add(incoming.facts.size(), Ordering::Relaxed);
+            Outcome::Same if self.counts_as_received() => {
+                self.session.reused_bytes.fetch_add(incoming.facts.size(), Ordering::Relaxed);
             }
             _ => {}
         }
     }
 
     /// Counts objects that need not be sent.
-    pub(super) fn spare(&self, incoming: &Incoming, have: &Runs) {
+    pub(super) fn count_reused(&self, incoming: &IncomingFile, have: &Runs) {
         if !have.is_empty() {
-            incoming.keep_for_later();
+            incoming.mark_kept();
         }
         let (object, size) = (self.options.object.bytes(), incoming.facts.size());
         let at = |index: u64| index.saturating_mul(object).min(size);
         let bytes = have.iter().map(|(first, past)| at(past) - at(first)).sum();
-        self.session.spared.fetch_add(bytes, Ordering::Relaxed);
+        self.session.reused_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.session.tally.settled(incoming.count(bytes));
     }
 
     /// Returns the log, if the file has claimed its path there.
-    fn log_of(&self, incoming: &Incoming) -> Option<&Keeping> {
+    fn log_for(&self, incoming: &IncomingFile) -> Option<&SinkLog> {
         self.log.as_ref().filter(|_| incoming.is_claimed)
     }
 
     /// Releases the path of a file that is no longer in progress.
-    pub(super) fn release(&self, incoming: &Incoming) {
-        if let Some(log) = self.log_of(incoming) {
+    pub(super) fn release(&self, incoming: &IncomingFile) {
+        if let Some(log) = self.log_for(incoming) {
             log.release(&incoming.path);
         }
     }
 
     /// Ends a file that did not arrive. Keeps its data if the next run can resume from it and
-    /// `may_come_later` is true.
-    pub(super) fn let_go(&self, incoming: &Incoming, may_come_later: bool) {
-        let Some(log) = self.log_of(incoming) else { return incoming.let_go(false) };
-        let keeps = may_come_later && incoming.is_kept_for_later() && log.keeps_one();
+    /// `may_complete_later` is true.
+    pub(super) fn end_incomplete(&self, incoming: &IncomingFile, may_complete_later: bool) {
+        let Some(log) = self.log_for(incoming) else { return incoming.end_incomplete(false) };
+        let keeps = may_complete_later && incoming.was_kept() && log.try_keep_partial();
         if !keeps {
             log.forget(incoming.last().as_deref());
-        } else if incoming.may_come_later()
+        } else if incoming.may_complete_later()
             && let Some(kept) = incoming.last()
             && let Some(name) = kept.temporary_name()
         {
             let blocks = stat::stat_fd(kept.fd()).map_or(0, |facts| facts.blocks);
             self.session.report.note(&format!(
-                "{}: the same command completes this file; until then {} stay beside it in {}, which may be removed to free them",
+                "{}: incomplete; run the same command again to complete it, or remove its partial data ({} in {})",
                 quote(OsStr::from_bytes(incoming.path.as_bytes())),
                 format_size(blocks.saturating_mul(512)),
                 name.to_string_lossy()
             ));
         }
-        incoming.let_go(keeps);
+        incoming.end_incomplete(keeps);
         if !keeps {
             log.release(&incoming.path);
         }
@@ -255,24 +261,24 @@ impl Side<'_> {
 
     /// Removes the temporary files that earlier runs left in a directory, after the source has
     /// offered all files in it.
-    pub(super) fn sweep_left(&self, path: &RelPath) {
-        let Some(log) = self.log.as_ref().filter(|log| log.was_begun()) else { return };
+    pub(super) fn sweep_leftovers(&self, path: &RelPath) {
+        let Some(log) = self.log.as_ref().filter(|log| log.has_earlier_run()) else { return };
         // Ignore an error: the temporary names are unique, so they conflict with no other file.
         let _ = self
-            .store
-            .places
-            .open(path.as_bytes(), Missing::Fails)
+            .destination
+            .dirs
+            .open(path.as_bytes(), Missing::Fail)
             .and_then(|place| log.sweep(&place, path.as_bytes()));
     }
 
     /// Handles an object that was received and verified.
-    pub(super) fn proved(&self, file: FileNumber, attempt: u16, object: Object) {
+    pub(super) fn object_verified(&self, file: FileNumber, attempt: u16, object: Object) {
         let Some(incoming) = self.incoming(file) else { return };
         self.session.tally.settled(incoming.count(object.range.len()));
-        let is_logged = |log: &&Keeping| !self.options.in_place && log.goes_on_within_files();
-        let Some(log) = self.log_of(&incoming).filter(is_logged) else { return };
-        if let Some(arriving) = incoming.open_for(attempt) {
-            log.proved(file, attempt, object, (incoming, arriving));
+        let is_logged = |log: &&SinkLog| !self.options.in_place && log.resumes_within_files();
+        let Some(log) = self.log_for(&incoming).filter(is_logged) else { return };
+        if let Some(partial_file) = incoming.open_attempt(attempt) {
+            log.object_verified(file, attempt, object, (incoming, partial_file));
         }
     }
 }

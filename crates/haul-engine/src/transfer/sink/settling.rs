@@ -1,13 +1,13 @@
 //! Brings received data to the level that the job requests: syncs and reads back. Many small files
 //! share one sync.
 
-use super::Side;
-use super::arriving::Arriving;
-use super::incoming::Incoming;
+use super::SinkContext;
+use super::incoming::IncomingFile;
+use super::partial_file::PartialFile;
 use crate::copy::quote;
+use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::reason::reason;
-use crate::transfer::rereader::Rereader;
-use crate::uncached::{self, Patience, ReadPath};
+use crate::uncached::{self, DropRetries, ReadPath};
 use haul_digest::Digest;
 use haul_model::{Level, Object};
 use haul_proto::sink::{Event, Unfinished};
@@ -25,19 +25,19 @@ use std::time::Instant;
 
 /// Number of small files from which one sync of the whole file system costs less than one of each
 /// file. Local copies use the same number.
-const FILES_FOR_ONE_SYNC: usize = 8;
+const SYNCFS_FILES_MIN: usize = 8;
 
 /// Work that shares the next syncs.
 #[derive(Debug, Default)]
-pub(super) struct Unsettled {
+pub(super) struct SyncBatch {
     /// Objects by file and attempt.
-    objects: BTreeMap<(FileNumber, u16), Vec<Settling>>,
-    ends: Vec<Ending>,
+    objects: BTreeMap<(FileNumber, u16), Vec<PendingSync>>,
+    renames: Vec<PendingRename>,
 }
 
 /// An object, the level to reach, and the expected digest of its bytes.
 #[derive(Debug)]
-pub(super) struct Settling {
+pub(super) struct PendingSync {
     pub(super) object: Object,
     pub(super) to: Level,
     pub(super) digest: Option<Digest>,
@@ -47,7 +47,7 @@ pub(super) struct Settling {
 
 /// A file that waits for its rename, with its level.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct PendingRename {
     pub(super) file: FileNumber,
     pub(super) close: Close,
     pub(super) settle: Level,
@@ -57,70 +57,70 @@ pub(super) struct Ending {
 struct Synced {
     file: FileNumber,
     attempt: u16,
-    incoming: Arc<Incoming>,
-    objects: Vec<Settling>,
-    arriving: Arc<Arriving>,
+    incoming: Arc<IncomingFile>,
+    objects: Vec<PendingSync>,
+    partial_file: Arc<PartialFile>,
     /// Descriptor for reading back.
     source: Option<OwnedFd>,
 }
 
-impl Unsettled {
-    pub(super) fn object(&mut self, file: (FileNumber, u16), settling: Settling) {
+impl SyncBatch {
+    pub(super) fn object(&mut self, file: (FileNumber, u16), settling: PendingSync) {
         self.objects.entry(file).or_default().push(settling);
     }
 
-    pub(super) fn end(&mut self, ending: Ending) {
-        self.ends.push(ending);
+    pub(super) fn end(&mut self, ending: PendingRename) {
+        self.renames.push(ending);
     }
 }
 
-impl Side<'_> {
+impl SinkContext<'_> {
     /// Settles all objects and files of the batch.
-    pub(super) fn settle(&self, unsettled: Unsettled, rereader: &mut Rereader<'_>) {
-        let Unsettled { objects, ends } = unsettled;
+    pub(super) fn settle(&self, batch: SyncBatch, file_hasher: &mut FileHasher<'_>) {
+        let SyncBatch { objects, renames } = batch;
         if !objects.is_empty() {
-            self.settle_objects(objects, rereader);
+            self.settle_objects(objects, file_hasher);
         }
-        if !ends.is_empty() {
-            self.end_files(ends, rereader);
+        if !renames.is_empty() {
+            self.end_files(renames, file_hasher);
         }
     }
 
     fn settle_objects(
         &self,
-        objects: BTreeMap<(FileNumber, u16), Vec<Settling>>,
-        rereader: &mut Rereader<'_>,
+        objects: BTreeMap<(FileNumber, u16), Vec<PendingSync>>,
+        file_hasher: &mut FileHasher<'_>,
     ) {
         let mut waiting = Vec::new();
         for ((file, attempt), objects) in objects {
             let Some(incoming) = self.incoming(file) else { continue };
-            match incoming.arriving_of(&self.store.places, attempt) {
-                Ok(arriving) => {
-                    waiting.push(Synced { file, attempt, incoming, objects, arriving, source: None });
+            match incoming.partial_file_for(&self.destination.dirs, attempt) {
+                Ok(partial_file) => {
+                    waiting.push(Synced { file, attempt, incoming, objects, partial_file, source: None });
                 }
-                Err(reason) => self.none_settled(file, attempt, &objects, &reason),
+                Err(reason) => self.report_unsettled(file, attempt, &objects, &reason),
             }
         }
-        let files: Vec<(&Incoming, &Arriving)> =
-            waiting.iter().map(|one| (&*one.incoming, &*one.arriving)).collect();
+        let files: Vec<(&IncomingFile, &PartialFile)> =
+            waiting.iter().map(|one| (&*one.incoming, &*one.partial_file)).collect();
         let synced = self.sync(&files, |file| cache::sync_data(file));
         let mut begun = Vec::new();
         // Start the reads of all files before waiting for the first.
         for (mut one, synced) in waiting.into_iter().zip(synced) {
             let storage = &self.session.spent.storage;
-            match synced.and_then(|()| storage.time(|| one.begin_reading())) {
+            match synced.and_then(|()| storage.time(|| one.prepare_read_back())) {
                 Ok(()) => {
-                    self.tell_cached(&one);
+                    self.warn_if_cached(&one);
                     begun.push(one);
                 }
-                Err(reason) => self.none_settled(one.file, one.attempt, &one.objects, &reason),
+                Err(reason) => self.report_unsettled(one.file, one.attempt, &one.objects, &reason),
             }
         }
-        begun.into_iter().for_each(|one| self.prove(one, rereader));
+        begun.into_iter().for_each(|one| self.report_levels(one, file_hasher));
     }
 
-    fn none_settled(&self, file: FileNumber, attempt: u16, objects: &[Settling], reason: &Reason) {
-        for Settling { object, .. } in objects {
+    fn report_unsettled(&self, file: FileNumber, attempt: u16, objects: &[PendingSync], reason: &Reason) {
+        for PendingSync { object, .. } in objects {
             let (object, reason) = (object.index, Some(reason.clone()));
             self.handle(Event::SettleFailed { file, attempt, object, reason });
         }
@@ -128,27 +128,27 @@ impl Side<'_> {
 
     /// Reports once a session that a read-back may come from the page cache and proves nothing
     /// about the device.
-    fn tell_cached(&self, synced: &Synced) {
+    fn warn_if_cached(&self, synced: &Synced) {
         let Some(why) = synced.objects.iter().find_map(|one| one.from_cache) else { return };
-        if !self.told_cached.swap(true, Ordering::Relaxed) {
+        if !self.cache_warning_printed.swap(true, Ordering::Relaxed) {
             let name = quote(OsStr::from_bytes(&synced.incoming.facts.path));
             self.session.report.note(&format!(
-                "{name} is durable and not told as re-read: what is read back may come from memory ({why}). Other files may be like it"
+                "{name} is synced, but its read-back may come from the page cache ({why}), so it is not reported as re-read; this may apply to other files"
             ));
         }
     }
 
     /// Reports to the machine the level that each object of a synced file has reached.
-    fn prove(&self, synced: Synced, rereader: &mut Rereader<'_>) {
+    fn report_levels(&self, synced: Synced, file_hasher: &mut FileHasher<'_>) {
         let Synced { file, attempt, incoming, objects, source, .. } = synced;
         let size = incoming.facts.size();
         let mut settled: BTreeMap<Level, Runs> = BTreeMap::new();
-        for Settling { object, to, digest, from_cache } in objects {
-            let proved = match (&source, to) {
+        for PendingSync { object, to, digest, from_cache } in objects {
+            let object_verified = match (&source, to) {
                 (Some(source), Level::Reread) => {
-                    rereader.object(source, object, size).map_err(Some).and_then(|(found, _)| {
+                    file_hasher.object(source, object, size).map_err(Some).and_then(|(found, _)| {
                         let untold = || {
-                            let text = "an object without a digest was to be read back";
+                            let text = "no digest for an object to be read back";
                             Some(Reason::new(Why::Internal, text))
                         };
                         if found == digest.ok_or_else(untold)? { Ok(()) } else { Err(None) }
@@ -156,7 +156,7 @@ impl Side<'_> {
                 }
                 _ => Ok(()),
             };
-            match proved {
+            match object_verified {
                 Ok(()) => {
                     let level = if from_cache.is_some() { Level::Durable } else { to };
                     settled.entry(level).or_default().insert(object.index.0);
@@ -172,45 +172,47 @@ impl Side<'_> {
     }
 
     /// Finishes files: sets their metadata, syncs them and renames them.
-    fn end_files(&self, ends: Vec<Ending>, rereader: &mut Rereader<'_>) {
+    fn end_files(&self, renames: Vec<PendingRename>, file_hasher: &mut FileHasher<'_>) {
         let storage = &self.session.spent.storage;
         let mut ready = Vec::new();
-        for Ending { file, close, settle } in ends {
+        for PendingRename { file, close, settle } in renames {
             let prepared = match self.incoming(file) {
                 Some(incoming) => self
-                    .complete(&incoming, &close, rereader)
+                    .complete(&incoming, &close, file_hasher)
                     .map_err(Unfinished::Failed)
                     .and_then(|()| {
-                        storage.time(|| incoming.prepare(&self.store.places, &self.keeper, &close))
+                        storage
+                            .time(|| incoming.prepare(&self.destination.dirs, &self.metadata_writer, &close))
                     })
-                    .map(|arriving| arriving.map(|arriving| (incoming, arriving))),
+                    .map(|partial_file| partial_file.map(|partial_file| (incoming, partial_file))),
                 None => Err(Unfinished::Failed(Why::Stopped.into())),
             };
             match prepared {
-                Ok(Some((incoming, arriving))) => ready.push((file, incoming, arriving, settle)),
+                Ok(Some((incoming, partial_file))) => ready.push((file, incoming, partial_file, settle)),
                 Ok(None) => self.end_file(file, Ok(Outcome::Same)),
                 Err(unfinished) => self.end_file(file, Err(unfinished)),
             }
         }
         let (durable, others): (Vec<_>, Vec<_>) =
             ready.into_iter().partition(|(.., settle)| *settle >= Level::Durable);
-        let files: Vec<(&Incoming, &Arriving)> =
-            durable.iter().map(|(_, incoming, arriving, _)| (&**incoming, &**arriving)).collect();
+        let files: Vec<(&IncomingFile, &PartialFile)> =
+            durable.iter().map(|(_, incoming, partial_file, _)| (&**incoming, &**partial_file)).collect();
         let synced = self.sync(&files, |file| cache::sync_all(file));
         let unsynced = others.into_iter().map(|one| (one, Ok(())));
         let mut named = Vec::new();
-        for ((file, _, arriving, settle), synced) in durable.into_iter().zip(synced).chain(unsynced) {
+        for ((file, _, partial_file, settle), synced) in durable.into_iter().zip(synced).chain(unsynced) {
             let taken = synced.map_err(Unfinished::Failed).and_then(|()| {
                 storage
-                    .time(|| arriving.take_name())
-                    .map_err(|error| Unfinished::Failed(reason("cannot name", &error)))
+                    .time(|| partial_file.rename_to_final())
+                    .map_err(|error| Unfinished::Failed(reason("cannot rename to the final name", &error)))
             });
             match taken {
-                Ok(()) if settle >= Level::Durable => named.push((file, arriving, settle)),
+                Ok(()) if settle >= Level::Durable => named.push((file, partial_file, settle)),
                 taken => self.end_file(file, taken.map(|()| Outcome::Done(settle))),
             }
         }
-        let lasting = storage.time(|| self.sync_names(named.iter().map(|(_, arriving, _)| &**arriving)));
+        let lasting =
+            storage.time(|| self.sync_names(named.iter().map(|(_, partial_file, _)| &**partial_file)));
         for ((file, _, settle), lasting) in named.into_iter().zip(lasting) {
             self.end_file(file, lasting.map(|()| Outcome::Done(settle)).map_err(Unfinished::Failed));
         }
@@ -218,32 +220,33 @@ impl Side<'_> {
 
     /// Makes the new names of files durable. Returns one result per file. Syncs their directories,
     /// or the whole file system if there are many.
-    fn sync_names<'f>(&self, files: impl Iterator<Item = &'f Arriving>) -> Vec<Result<(), Reason>> {
-        let files: Vec<&Arriving> = files.collect();
-        let mut places: BTreeMap<*const OwnedFd, (&Arriving, Option<Reason>)> =
+    fn sync_names<'f>(&self, files: impl Iterator<Item = &'f PartialFile>) -> Vec<Result<(), Reason>> {
+        let files: Vec<&PartialFile> = files.collect();
+        let mut dirs: BTreeMap<*const OwnedFd, (&PartialFile, Option<Reason>)> =
             files.iter().map(|file| (Arc::as_ptr(file.place()), (*file, None))).collect();
         let device = self.device();
-        let lies_there = |file: &Arriving| stat::stat_fd(file.place()).ok().map(|place| place.dev) == device;
-        let is_synced = places.len() >= FILES_FOR_ONE_SYNC
+        let lies_there =
+            |file: &PartialFile| stat::stat_fd(file.place()).ok().map(|place| place.dev) == device;
+        let is_synced = dirs.len() >= SYNCFS_FILES_MIN
             && device.is_some()
-            && places.values().all(|(file, _)| lies_there(file))
-            && self.syncs_as_a_whole();
-        for (file, failed) in places.values_mut().filter(|_| !is_synced) {
-            *failed = file.sync_name().err().map(|error| reason("cannot make its name durable", &error));
+            && dirs.values().all(|(file, _)| lies_there(file))
+            && self.sync_file_system();
+        for (file, failed) in dirs.values_mut().filter(|_| !is_synced) {
+            *failed = file.sync_name().err().map(|error| reason("cannot sync its directory", &error));
         }
-        let failed = |file: &&Arriving| places[&Arc::as_ptr(file.place())].1.clone();
+        let failed = |file: &&PartialFile| dirs[&Arc::as_ptr(file.place())].1.clone();
         files.iter().map(|file| failed(file).map_or(Ok(()), Err)).collect()
     }
 
     /// Returns the device number of the destination directory.
     fn device(&self) -> Option<u64> {
-        stat::stat_fd(self.store.places.root().ok()?).ok().map(|root| root.dev)
+        stat::stat_fd(self.destination.dirs.root().ok()?).ok().map(|root| root.dev)
     }
 
     /// Syncs the file system of the destination directory. Returns true if that made all files on
     /// it durable.
-    fn syncs_as_a_whole(&self) -> bool {
-        let root = self.store.places.root();
+    fn sync_file_system(&self) -> bool {
+        let root = self.destination.dirs.root();
         root.is_ok_and(|root| filesystem::syncs_as_a_whole(root) && cache::sync_filesystem(root).is_ok())
     }
 
@@ -257,25 +260,25 @@ impl Side<'_> {
     /// synced by `one`.
     fn sync(
         &self,
-        files: &[(&Incoming, &Arriving)],
+        files: &[(&IncomingFile, &PartialFile)],
         one: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
     ) -> Vec<Result<(), Reason>> {
         let begin = Instant::now();
         let device = self.device();
         let shares: Vec<bool> = files
             .iter()
-            .map(|(incoming, arriving)| {
-                let lies_there = || stat::stat_fd(arriving.fd()).ok().map(|file| file.dev) == device;
+            .map(|(incoming, partial_file)| {
+                let lies_there = || stat::stat_fd(partial_file.fd()).ok().map(|file| file.dev) == device;
                 incoming.is_one_object() && device.is_some() && lies_there()
             })
             .collect();
         // The root was opened before the first write, so its descriptor reports every write-back
         // error since. After an error each file is synced separately, to find the one that failed.
         let is_synced =
-            shares.iter().filter(|shares| **shares).count() >= FILES_FOR_ONE_SYNC && self.syncs_as_a_whole();
-        let synced = files.iter().zip(shares).map(|((_, arriving), shares)| {
-            let synced = if shares && is_synced { Ok(()) } else { one(arriving.fd()) };
-            synced.map_err(|error| reason("cannot make durable", &error))
+            shares.iter().filter(|shares| **shares).count() >= SYNCFS_FILES_MIN && self.sync_file_system();
+        let synced = files.iter().zip(shares).map(|((_, partial_file), shares)| {
+            let synced = if shares && is_synced { Ok(()) } else { one(partial_file.fd()) };
+            synced.map_err(|error| reason("cannot sync", &error))
         });
         let synced = synced.collect();
         self.session.spent.storage.add(begin.elapsed());
@@ -286,23 +289,23 @@ impl Side<'_> {
 impl Synced {
     /// Evicts the ranges to be read back from the page cache, records which ones stay cached, and
     /// starts reading them from the device.
-    fn begin_reading(&mut self) -> Result<(), Reason> {
+    fn prepare_read_back(&mut self) -> Result<(), Reason> {
         let failed = |error: io::Error| reason("cannot read back", &error);
         if self.objects.iter().all(|one| one.to != Level::Reread) {
             return Ok(());
         }
-        let source = open::reopen_source(self.arriving.fd(), false).map_err(failed)?;
-        let mut patience = Patience::Some;
-        for Settling { object, from_cache, .. } in
+        let source = open::reopen_source(self.partial_file.fd(), false).map_err(failed)?;
+        let mut retries = DropRetries::Some;
+        for PendingSync { object, from_cache, .. } in
             self.objects.iter_mut().filter(|one| one.to == Level::Reread)
         {
-            if let ReadPath::Cache(why) = uncached::clear(&source, object.range, patience).map_err(failed)? {
-                (*from_cache, patience) = (Some(why), Patience::None);
+            if let ReadPath::Cache(why) = uncached::clear(&source, object.range, retries).map_err(failed)? {
+                (*from_cache, retries) = (Some(why), DropRetries::None);
             }
         }
         // Ignore an error: this call only starts the reads sooner. It follows the loop above,
         // because pages that are being read cannot be evicted.
-        for Settling { object, .. } in self.objects.iter().filter(|one| one.to == Level::Reread) {
+        for PendingSync { object, .. } in self.objects.iter().filter(|one| one.to == Level::Reread) {
             let _ = cache::advise(&source, object.range, Advice::WillNeed);
         }
         self.source = Some(source);

@@ -10,15 +10,15 @@
 //! | sweeping | lists the directories of the sink | removals, and the source, which judges names |
 //! | [`Remove`] | deletes names | storage |
 //!
-//! The queues are bounded: [`SETTLE_MOST`] makes lanes wait before they bring more, the window of
+//! The queues are bounded: [`SETTLE_QUEUE_MAX`] makes lanes wait before they bring more, the window of
 //! the session bounds comparisons, and [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds
 //! removals. A worker never waits for space in a queue.
 
-use super::Side;
-use super::incoming::Incoming;
-use super::settling::{Ending, Settling, Unsettled};
+use super::SinkContext;
+use super::incoming::IncomingFile;
+use super::settling::{PendingRename, PendingSync, SyncBatch};
+use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::reason::reason;
-use crate::transfer::rereader::Rereader;
 use haul_digest::Digest;
 use haul_model::{Level, Object};
 use haul_proto::sink::Event;
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// Maximum number of waiting [`Settle`] tasks before lanes must wait: objects of 16 GiB (at 4 MiB
 /// each), or the same number of small files.
-const SETTLE_MOST: usize = 4096;
+const SETTLE_QUEUE_MAX: usize = 4096;
 
 /// A task that waits only for storage.
 #[derive(Debug)]
@@ -82,23 +82,23 @@ impl Tasks {
 /// Tasks of one class in FIFO order. One worker takes them.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    state: Mutex<Waiting<T>>,
+    state: Mutex<QueueState<T>>,
     /// Notified when a task was added, or when the queue ends.
-    came: Condvar,
+    added: Condvar,
     /// Notified when tasks were taken.
     taken: Condvar,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct QueueState<T> {
     tasks: VecDeque<T>,
     is_over: bool,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        let state = Mutex::new(Waiting { tasks: VecDeque::new(), is_over: false });
-        Queue { state, came: Condvar::new(), taken: Condvar::new() }
+        let state = Mutex::new(QueueState { tasks: VecDeque::new(), is_over: false });
+        Queue { state, added: Condvar::new(), taken: Condvar::new() }
     }
 }
 
@@ -106,7 +106,7 @@ impl<T> Queue<T> {
     /// Adds a task. Never waits.
     pub(super) fn push(&self, task: T) {
         self.state().tasks.push_back(task);
-        self.came.notify_one();
+        self.added.notify_one();
     }
 
     /// Waits for the next task. Returns `None` after [`Queue::end`] if no task is left.
@@ -120,8 +120,8 @@ impl<T> Queue<T> {
     }
 
     fn take<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> Option<R>) -> Option<R> {
-        let is_idle = |waiting: &mut Waiting<T>| waiting.tasks.is_empty() && !waiting.is_over;
-        let waited = self.came.wait_while(self.state(), is_idle);
+        let is_idle = |waiting: &mut QueueState<T>| waiting.tasks.is_empty() && !waiting.is_over;
+        let waited = self.added.wait_while(self.state(), is_idle);
         let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
         if waiting.tasks.is_empty() {
             return None;
@@ -134,7 +134,7 @@ impl<T> Queue<T> {
     /// Ends the queue: no further task is added.
     fn end(&self) {
         self.state().is_over = true;
-        self.came.notify_all();
+        self.added.notify_all();
     }
 
     /// Returns true if at least `tasks` tasks are waiting.
@@ -144,13 +144,13 @@ impl<T> Queue<T> {
 
     /// Waits at most `within` until fewer than `tasks` tasks are waiting. Returns true if that is
     /// the case.
-    fn falls_below(&self, tasks: usize, within: Duration) -> bool {
-        let is_above = |waiting: &mut Waiting<T>| waiting.tasks.len() >= tasks;
+    fn wait_until_below(&self, tasks: usize, within: Duration) -> bool {
+        let is_above = |waiting: &mut QueueState<T>| waiting.tasks.len() >= tasks;
         let waited = self.taken.wait_timeout_while(self.state(), within, is_above);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    fn state(&self) -> MutexGuard<'_, Waiting<T>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,51 +158,59 @@ impl<T> Queue<T> {
 impl Queue<Settle> {
     /// Returns true if lanes must wait.
     pub(super) fn is_full(&self) -> bool {
-        self.has(SETTLE_MOST)
+        self.has(SETTLE_QUEUE_MAX)
     }
 
     /// Waits at most `within` until a lane may add more. Returns true if it may.
-    pub(super) fn makes_room(&self, within: Duration) -> bool {
-        self.falls_below(SETTLE_MOST, within)
+    pub(super) fn wait_for_capacity(&self, within: Duration) -> bool {
+        self.wait_until_below(SETTLE_QUEUE_MAX, within)
     }
 }
 
-impl Side<'_> {
+impl SinkContext<'_> {
     /// Runs the tasks that wait for storage only, until the session ends.
     pub(super) fn run_settling(&self) {
-        let mut rereader = Rereader::new(self.recipe, &self.session.spent, &self.session.over);
+        let mut file_hasher = FileHasher::new(self.hash_plan, &self.session.spent, &self.session.over);
         while let Some(tasks) = self.tasks.settling.all() {
             // Syncs are grouped: tasks that came during the last sync share the next.
-            let mut unsettled = Unsettled::default();
+            let mut batch = SyncBatch::default();
             for task in tasks {
                 match task {
                     Settle::Object { file, attempt, object, to, digest } => {
-                        unsettled.object((file, attempt), Settling { object, to, digest, from_cache: None });
+                        batch.object((file, attempt), PendingSync { object, to, digest, from_cache: None });
                     }
-                    Settle::Finish { file, close, settle } => unsettled.end(Ending { file, close, settle }),
+                    Settle::Finish { file, close, settle } => {
+                        batch.end(PendingRename { file, close, settle });
+                    }
                     Settle::Rehash { file, attempt, object } => {
-                        self.rehash(file, attempt, object, &mut rereader);
+                        self.rehash(file, attempt, object, &mut file_hasher);
                     }
                 }
             }
-            self.settle(unsettled, &mut rereader);
+            self.settle(batch, &mut file_hasher);
         }
     }
 
-    fn rehash(&self, file: FileNumber, attempt: u16, object: Option<Object>, rereader: &mut Rereader<'_>) {
+    fn rehash(
+        &self,
+        file: FileNumber,
+        attempt: u16,
+        object: Option<Object>,
+        file_hasher: &mut FileHasher<'_>,
+    ) {
         let Some(incoming) = self.incoming(file) else { return };
-        let digest = incoming.arriving_of(&self.store.places, attempt).and_then(|arriving| {
+        let digest = incoming.partial_file_for(&self.destination.dirs, attempt).and_then(|partial_file| {
             // Nothing is received for a hole, so the file can be too short.
-            arriving
+            partial_file
                 .grow_to(incoming.facts.size())
                 .map_err(|error| reason("cannot set the length", &error))?;
-            let source = open::reopen_source(arriving.fd(), false)
+            let source = open::reopen_source(partial_file.fd(), false)
                 .map_err(|error| reason("cannot read back", &error))?;
             match object {
                 Some(object) => {
-                    rereader.object(&source, object, incoming.facts.size()).map(|(digest, _)| digest)
+                    file_hasher.object(&source, object, incoming.facts.size()).map(|(digest, _)| digest)
                 }
-                None => rereader.whole(&source, incoming.facts.size()),
+                None => file_hasher.whole(&source, incoming.facts.size()),
             }
         });
         self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
@@ -212,21 +220,21 @@ impl Side<'_> {
     /// objects that already existed here.
     pub(super) fn complete(
         &self,
-        incoming: &Incoming,
+        incoming: &IncomingFile,
         close: &Close,
-        rereader: &mut Rereader<'_>,
+        file_hasher: &mut FileHasher<'_>,
     ) -> Result<(), Reason> {
         if !incoming.is_incomplete(close) {
             return Ok(());
         }
         let size = incoming.facts.size();
-        let arriving = incoming.arriving(&self.store.places)?;
-        arriving.grow_to(size).map_err(|error| reason("cannot set the length", &error))?;
-        let source =
-            open::reopen_source(arriving.fd(), false).map_err(|error| reason("cannot read back", &error))?;
+        let partial_file = incoming.partial_file(&self.destination.dirs)?;
+        partial_file.grow_to(size).map_err(|error| reason("cannot set the length", &error))?;
+        let source = open::reopen_source(partial_file.fd(), false)
+            .map_err(|error| reason("cannot read back", &error))?;
         let mut next = 0;
         while let Some(object) = incoming.missing(next) {
-            incoming.add_late(object, rereader.late(&source, object, size)?);
+            incoming.add_late(object, file_hasher.late(&source, object, size)?);
             next = object.index.0 + 1;
         }
         Ok(())
@@ -239,12 +247,12 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_queue_gives_what_it_has_before_it_ends_and_wakes_who_waits_for_room() {
+    fn queue_drains_before_its_end_and_wakes_waiters_for_space() {
         let queue: Queue<u32> = Queue::default();
         thread::scope(|scope| {
             let all = scope.spawn(|| std::iter::from_fn(|| queue.next()).collect::<Vec<_>>());
             (0..100).for_each(|task| queue.push(task));
-            assert!(queue.falls_below(1, Duration::from_secs(600)), "the worker takes what waits");
+            assert!(queue.wait_until_below(1, Duration::from_secs(600)), "the worker takes what waits");
             (100..200).for_each(|task| queue.push(task));
             queue.end();
             assert_eq!(all.join().unwrap(), (0..200).collect::<Vec<_>>());

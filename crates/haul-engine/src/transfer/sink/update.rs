@@ -16,16 +16,16 @@ pub(super) enum Decision {
     CompareObjects,
 }
 
-/// Decides by `rule` about the entry `facts`, which is not a directory, if the entry `standing`
+/// Decides by `rule` about the entry `facts`, which is not a directory, if the entry `existing`
 /// exists under its name.
 ///
 /// Times and names mean the same for all kinds. Sizes and digests are compared between regular
 /// files only.
-pub(super) fn decide(rule: Update, facts: &NewFile, standing: &Stat) -> Decision {
-    let ours = (standing.mtime.sec, standing.mtime.nsec);
+pub(super) fn decide(rule: Update, facts: &NewFile, existing: &Stat) -> Decision {
+    let ours = (existing.mtime.sec, existing.mtime.nsec);
     let theirs = (facts.mtime.sec, facts.mtime.nsec);
-    let are_files = facts.is_regular() && standing.kind == FileKind::Regular;
-    let is_as_long = are_files && standing.size == facts.size();
+    let are_files = facts.is_regular() && existing.kind == FileKind::Regular;
+    let is_as_long = are_files && existing.size == facts.size();
     match rule {
         Update::Missing => Decision::Keep,
         Update::Newer if ours >= theirs => Decision::Keep,

@@ -2,7 +2,7 @@
 //! serial digest processes the bytes of one object in order, but several objects share a SIMD
 //! register.
 
-use super::Side;
+use super::SourceContext;
 use haul_digest::Digest;
 use haul_digest::lanes::{LaneAlgorithm, Streams};
 use haul_model::Object;
@@ -22,30 +22,31 @@ const SHARE_OF_BUFFERS: u64 = 4;
 const GAP_BYTES: usize = 64;
 
 /// Objects that one worker has read ahead.
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     /// Algorithm for hashing in parallel; `None` if that gains nothing.
     lanes: Option<LaneAlgorithm>,
     streams: Option<Streams>,
     /// Bytes of the objects; each object starts at a multiple of `stride`.
     bytes: Vec<u8>,
     stride: usize,
-    objects: Vec<Known>,
+    objects: Vec<BufferedObject>,
 }
 
 /// An object that was read and hashed.
-struct Known {
+struct BufferedObject {
     number: FileNumber,
     object: Object,
     digest: Digest,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Creates the state of a worker of this side.
-    pub(super) fn new(side: &Side<'_>) -> Ahead {
-        let lanes = LaneAlgorithm::of(side.recipe.algorithm()).filter(|_| side.recipe.states_objects());
-        let len = usize::try_from(side.options.object.bytes()).unwrap_or(usize::MAX - GAP_BYTES);
+    pub(super) fn new(context: &SourceContext<'_>) -> ReadAhead {
+        let lanes = LaneAlgorithm::of(context.hash_plan.algorithm())
+            .filter(|_| context.hash_plan.sends_object_digests());
+        let len = usize::try_from(context.options.object.bytes()).unwrap_or(usize::MAX - GAP_BYTES);
         let stride = len + GAP_BYTES;
-        Ahead { lanes, streams: None, bytes: Vec::new(), stride, objects: Vec::new() }
+        ReadAhead { lanes, streams: None, bytes: Vec::new(), stride, objects: Vec::new() }
     }
 
     /// Returns true if a worker that has taken `taken` should take one more object, so that more
@@ -64,27 +65,27 @@ impl Ahead {
         let len = (self.stride - GAP_BYTES) as u64;
         let share = buffers / SHARE_OF_BUFFERS / len / lanes.max(1) as u64;
         let width = usize::try_from(share).unwrap_or(WIDTH_MAX).min(WIDTH_MAX);
-        if width < algorithm.pays_from() { 0 } else { width }
+        if width < algorithm.streams_min() { 0 } else { width }
     }
 
     /// Reads and hashes the objects among `works` in parallel, if there are enough, and discards
     /// the earlier ones. If an object cannot be read as announced, none is kept. Each is then read
     /// again when it is sent, and the defective one fails.
-    pub(super) fn read(&mut self, side: &Side<'_>, works: &[Work]) {
+    pub(super) fn read(&mut self, context: &SourceContext<'_>, works: &[Work]) {
         self.objects.clear();
         let Some(algorithm) = self.lanes else { return };
         let wanted: Vec<_> = works.iter().filter_map(new_object).collect();
-        if !(algorithm.pays_from()..=WIDTH_MAX).contains(&wanted.len()) {
+        if !(algorithm.streams_min()..=WIDTH_MAX).contains(&wanted.len()) {
             return;
         }
         self.bytes.resize(self.bytes.len().max(wanted.len() * self.stride), 0);
         let begin = Instant::now();
         let mut places = self.bytes.chunks_exact_mut(self.stride);
         let are_read = wanted.iter().all(|(facts, object)| {
-            places.next().is_some_and(|place| fill(side, facts.number, *object, place).is_some())
+            places.next().is_some_and(|place| fill(context, facts.number, *object, place).is_some())
         });
         let read = Instant::now();
-        side.session.spent.storage.add(read - begin);
+        context.session.spent.storage.add(read - begin);
         if !are_read {
             return;
         }
@@ -95,17 +96,17 @@ impl Ahead {
         streams.update(&inputs);
         let slots: Vec<usize> = (0..inputs.len()).collect();
         let digests = streams.finish_many(&slots);
-        self.objects.extend(wanted.iter().zip(&digests).map(|(&(facts, object), digest)| Known {
+        self.objects.extend(wanted.iter().zip(&digests).map(|(&(facts, object), digest)| BufferedObject {
             number: facts.number,
             object,
             digest: algorithm.digest(digest),
         }));
-        side.session.spent.hashing.add(read.elapsed());
+        context.session.spent.hashing.add(read.elapsed());
     }
 
     /// Returns the bytes and the digest of an object, if it was among the last ones read.
-    pub(super) fn known(&self, number: FileNumber, object: Object) -> Option<(&[u8], Digest)> {
-        let is_it = |known: &Known| known.number == number && known.object == object;
+    pub(super) fn buffered(&self, number: FileNumber, object: Object) -> Option<(&[u8], Digest)> {
+        let is_it = |buffered: &BufferedObject| buffered.number == number && buffered.object == object;
         let at = self.objects.iter().position(is_it)?;
         let bytes = &self.bytes[at * self.stride..][..object.range.len() as usize];
         Some((bytes, self.objects[at].digest))
@@ -115,16 +116,17 @@ impl Ahead {
 /// Returns the object, if it is sent for the first time and not compared before.
 fn new_object(work: &Work) -> Option<(&NewFile, Object)> {
     match work {
-        Work::Object { facts, object, theirs: None, again: false, .. } => Some((facts, *object)),
+        Work::Object { facts, object, sink_digest: None, again: false, .. } => Some((facts, *object)),
         _ => None,
     }
 }
 
 /// Reads an object of a file without holes.
-fn fill(side: &Side<'_>, number: FileNumber, object: Object, place: &mut [u8]) -> Option<()> {
-    let held = side.held(number).filter(|held| !held.item.facts.is_sparse())?;
-    let file = held.open().ok()?;
-    held.ask_ahead(&file, object);
+fn fill(context: &SourceContext<'_>, number: FileNumber, object: Object, place: &mut [u8]) -> Option<()> {
+    let source_file =
+        context.source_file(number).filter(|source_file| !source_file.item.facts.is_sparse())?;
+    let file = source_file.open().ok()?;
+    source_file.read_ahead(&file, object);
     let bytes = &mut place[..object.range.len() as usize];
     let got = transfer::read_at(&file, object.range.start.0, bytes).ok()?;
     (got == bytes.len()).then_some(())
@@ -134,12 +136,12 @@ fn fill(side: &Side<'_>, number: FileNumber, object: Object, place: &mut [u8]) -
 mod tests {
     use super::*;
 
-    fn ahead(lanes: Option<LaneAlgorithm>, object: usize) -> Ahead {
-        Ahead { lanes, streams: None, bytes: Vec::new(), stride: object + GAP_BYTES, objects: Vec::new() }
+    fn ahead(lanes: Option<LaneAlgorithm>, object: usize) -> ReadAhead {
+        ReadAhead { lanes, streams: None, bytes: Vec::new(), stride: object + GAP_BYTES, objects: Vec::new() }
     }
 
     #[test]
-    fn what_waits_is_bounded_whatever_the_lanes_and_objects() {
+    fn objects_ahead_are_bounded_for_any_lanes_and_sizes() {
         let width = |lanes, object, algorithm| ahead(Some(algorithm), object).width(lanes, 256 << 20);
         for (lanes, object, md5, sha256) in [
             (1, 4 << 20, 4, 4),

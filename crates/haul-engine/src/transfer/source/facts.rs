@@ -2,7 +2,7 @@
 //! metadata.
 
 use super::tree::Item;
-use crate::transfer::lists;
+use crate::transfer::acl;
 use haul_log::objects::Identity;
 use haul_model::{ByteRange, Moment, ObjectSize};
 use haul_proto::limits::{OWNER_BYTES_MAX, PRINCIPALS_MAX};
@@ -17,12 +17,12 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Builder of NEW_FILE messages with a cache of user and group names.
 #[derive(Debug, Default)]
-pub(super) struct Clerk {
+pub(super) struct FileInfoBuilder {
     users: HashMap<u32, Box<[u8]>>,
     groups: HashMap<u32, Box<[u8]>>,
 }
 
-impl Clerk {
+impl FileInfoBuilder {
     /// Returns the metadata of an item. `first` is the path of the name to which it is a hard link.
     ///
     /// # Errors
@@ -61,8 +61,8 @@ impl Clerk {
     /// contain by number. Those without a name, or with a very long one, are identified by number.
     fn principals(&mut self, xattrs: &[Xattr]) -> Vec<Principal> {
         let mut found: Vec<Principal> = Vec::new();
-        let all = xattrs.iter().filter(|xattr| lists::is_list(&xattr.name));
-        for (is_group, number) in all.flat_map(|xattr| lists::named(&xattr.value)) {
+        let all = xattrs.iter().filter(|xattr| acl::is_acl(&xattr.name));
+        for (is_group, number) in all.flat_map(|xattr| acl::named(&xattr.value)) {
             let is_known = found.iter().any(|one| (one.is_group, one.number) == (is_group, number));
             if is_known || found.len() == PRINCIPALS_MAX {
                 continue;
@@ -127,7 +127,7 @@ fn kind_of(item: &Item, options: &JobOptions) -> io::Result<Kind> {
             let (major, minor) = device();
             Kind::BlockDevice { major, minor }
         }
-        FileKind::Unknown => return Err(io::Error::other("not a kind of file that can be sent")),
+        FileKind::Unknown => return Err(io::Error::other("this kind of file cannot be sent")),
     })
 }
 
@@ -165,7 +165,7 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
     let mut found = Vec::new();
     for name in list_xattrs(place)? {
         let bytes = name.to_bytes();
-        let wanted = if lists::is_list(bytes) {
+        let wanted = if acl::is_acl(bytes) {
             keep.has(Keep::ACLS)
         } else {
             keep.has(Keep::XATTRS) && crate::copy::is_attribute_copied(&name)

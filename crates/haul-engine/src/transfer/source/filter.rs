@@ -24,7 +24,7 @@ pub enum Rule {
 
 /// Error for an invalid pattern.
 #[derive(Debug, Error)]
-#[error("pattern '{pattern}' can't be understood: {reason}")]
+#[error("invalid pattern '{pattern}': {reason}")]
 pub struct FilterError {
     /// The pattern as given.
     pub pattern: String,
@@ -35,11 +35,11 @@ pub struct FilterError {
 impl Rule {
     /// Returns the rule in the form that is sent to the peer.
     pub(in crate::transfer) fn to_wire(&self) -> NameRule {
-        let (takes, pattern) = match self {
+        let (is_include, pattern) = match self {
             Rule::Exclude(pattern) => (false, pattern),
             Rule::Include(pattern) => (true, pattern),
         };
-        NameRule { takes, pattern: pattern.as_bytes().into() }
+        NameRule { is_include, pattern: pattern.as_bytes().into() }
     }
 }
 
@@ -48,13 +48,13 @@ impl Filter {
     ///
     /// # Errors
     /// Returns an error for the first pattern that is not UTF-8 or is invalid.
-    pub(in crate::transfer) fn asked(rules: &[NameRule]) -> Result<Filter, FilterError> {
+    pub(in crate::transfer) fn from_wire(rules: &[NameRule]) -> Result<Filter, FilterError> {
         let rule = |rule: &NameRule| {
             let pattern = String::from_utf8(rule.pattern.to_vec()).map_err(|error| FilterError {
                 pattern: String::from_utf8_lossy(error.as_bytes()).into_owned(),
-                reason: "it is no UTF-8".to_owned(),
+                reason: "it is not UTF-8".to_owned(),
             })?;
-            Ok(if rule.takes { Rule::Include(pattern) } else { Rule::Exclude(pattern) })
+            Ok(if rule.is_include { Rule::Include(pattern) } else { Rule::Exclude(pattern) })
         };
         Filter::new(&rules.iter().map(rule).collect::<Result<Vec<_>, _>>()?)
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_pattern_that_fits_decides() {
+    fn last_matching_pattern_decides() {
         let rules =
             [Rule::Exclude("*.o".into()), Rule::Include("keep.o".into()), Rule::Exclude("/build/".into())];
         for (path, kind, expected) in [
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_pattern_files_are_bytes_of_a_name() {
+    fn pattern_file_markers_are_literal_in_patterns() {
         for name in ["#draft#", "!important"] {
             let pattern = if name.starts_with('#') { "#*#" } else { "!*" };
             assert!(left_out(&[Rule::Exclude(pattern.into())], name, FileKind::Regular), "{name}");
@@ -146,18 +146,18 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_the_wire_are_the_same_rules() {
+    fn wire_rules_match_like_local_rules() {
         let rules = [Rule::Exclude("*.o".into()), Rule::Include("keep.o".into())];
-        let filter = Filter::asked(&rules.each_ref().map(Rule::to_wire)).expect("understood");
+        let filter = Filter::from_wire(&rules.each_ref().map(Rule::to_wire)).expect("understood");
         for (path, expected) in [("a.o", true), ("keep.o", false), ("a.c", false)] {
             assert_eq!(filter.leaves_out(path.as_bytes(), FileKind::Regular), expected, "{path}");
         }
-        let no_text = NameRule { takes: true, pattern: b"\xff"[..].into() };
-        assert!(Filter::asked(&[no_text]).expect_err("refused").to_string().contains("UTF-8"));
+        let no_text = NameRule { is_include: true, pattern: b"\xff"[..].into() };
+        assert!(Filter::from_wire(&[no_text]).expect_err("refused").to_string().contains("UTF-8"));
     }
 
     #[test]
-    fn a_pattern_that_is_none_is_named() {
+    fn malformed_pattern_is_reported_by_name() {
         let error = Filter::new(&[Rule::Exclude("{a".into())]).expect_err("not closed");
         assert!(error.to_string().contains("'{a'"), "{error}");
     }

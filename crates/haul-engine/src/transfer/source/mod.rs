@@ -4,22 +4,22 @@
 mod ahead;
 mod facts;
 mod filter;
-mod held;
-mod sending;
+mod lane_sender;
+mod source_file;
 mod tree;
 mod walk;
 
 pub use filter::{Filter, FilterError, Rule};
-pub(super) use tree::{Met, Operand, Tree, directories};
+pub(super) use tree::{Operand, Tree, WalkStep, directories};
 
 pub(super) use facts::moment;
 use tree::Roots;
 
+use super::file_hasher::FileHasher;
 use super::frames::{FrameError, Frames, Outbox};
-use super::hashing::{Recipe, Sent};
-use super::meeting::{Asked, Seat};
-use super::report::{Failure, Watch};
-use super::rereader::Rereader;
+use super::hashing::{HashPlan, SentDigests};
+use super::monitor::{Reply, WaitKey};
+use super::report::{Failure, RunContext};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::copy::quote;
@@ -30,8 +30,8 @@ use haul_proto::{
     FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Role, Source, Update, Why,
 };
 use haul_sys::Stat;
-use held::Held;
-use sending::Sender;
+use lane_sender::LaneSender;
+use source_file::SourceFile;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -39,23 +39,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use walk::{Directories, Offering};
+use walk::{Directories, Walker};
 
 /// Limit on second reads of a file whose change time moves.
 const REREADS_MAX: u32 = 3;
 
 /// Maximum number of messages of a lane that are processed together.
-const HEARD_AT_ONCE: usize = 128;
+const RECEIVE_BATCH_MAX: usize = 128;
 
 /// State that all threads of the source share.
-pub(super) struct Side<'a> {
+pub(super) struct SourceContext<'a> {
     session: Session<'a, Source>,
-    files: Mutex<HashMap<FileNumber, Arc<Held>>>,
+    files: Mutex<HashMap<FileNumber, Arc<SourceFile>>>,
     directories: Mutex<Directories>,
     options: JobOptions,
-    recipe: Recipe,
+    hash_plan: HashPlan,
     /// True if digests follow after the bytes were read again.
-    states_later: bool,
+    sends_digests_later: bool,
     /// Operands in which the names of a LIST are looked up.
     roots: Roots,
     /// Filter of the job. Excluded names are not deleted at the sink either.
@@ -70,36 +70,38 @@ pub(super) fn run(
     joined: Vec<Joined>,
     more: More<'_>,
     tree: Tree,
-    watch: &Watch<'_>,
+    run_context: &RunContext<'_>,
 ) -> Outcome {
-    let (options, resumes) = (settings.options.clone(), settings.asks);
+    let (options, resumes) = (settings.options.clone(), settings.awaits_answers);
     // Without `--delete` the sink requests no look-ups.
     let roots = if options.delete { tree.roots() } else { Roots::default() };
-    let side = &Side {
-        session: Session::new(Source::new(settings), watch),
+    let context = &SourceContext {
+        session: Session::new(Source::new(settings), run_context),
         files: Mutex::default(),
         directories: Mutex::default(),
-        recipe: Recipe::of(&options, watch.receipt.is_some()),
-        states_later: options.verify == haul_proto::Verify::BlockPipeline,
+        hash_plan: HashPlan::of(&options, run_context.receipt.is_some()),
+        sends_digests_later: options.verify == haul_proto::Verify::BlockPipeline,
         options,
         roots,
         filter: tree.filter().clone(),
         resumes,
     };
     std::thread::scope(|scope| {
-        let begin = |lane: Joined| session::begin(side, scope, lane);
+        let begin = |lane: Joined| session::begin(context, scope, lane);
         joined.into_iter().for_each(&begin);
-        if side.options.verify.reads_twice() {
-            side.session.spawn(scope, || side.session.spent.delays.count(|| side.check()));
+        if context.options.verify.reads_twice() {
+            context.session.spawn(scope, || context.session.spent.cpu_wait.count(|| context.check()));
         }
-        side.session.spawn(scope, || side.session.spent.delays.count(|| Offering::new(side, tree).run()));
-        let tick = |stop: Option<Reason>| side.handle(stop.map_or(Event::Tick, Event::Stop));
-        side.session.guard(|| side.session.keep_time(more, begin, tick));
+        context
+            .session
+            .spawn(scope, || context.session.spent.cpu_wait.count(|| Walker::new(context, tree).run()));
+        let tick = |stop: Option<Reason>| context.handle(stop.map_or(Event::Tick, Event::Stop));
+        context.session.guard(|| context.session.run_timer(more, begin, tick));
     });
-    Outcome::of(Role::Source, &side.session)
+    Outcome::of(Role::Source, &context.session)
 }
 
-impl Serve for Side<'_> {
+impl Serve for SourceContext<'_> {
     type Machine = Source;
 
     fn session(&self) -> &Session<'_, Source> {
@@ -115,7 +117,7 @@ impl Serve for Side<'_> {
     }
 
     fn write(&self, lane: LaneId, outbox: Outbox) -> Result<(), LaneError> {
-        self.session.spent.delays.count(|| Sender::new(self, lane, outbox).run())
+        self.session.spent.cpu_wait.count(|| LaneSender::new(self, lane, outbox).run())
     }
 
     fn read(&self, lane: LaneId, mut frames: Frames) -> Result<(), FrameError> {
@@ -125,12 +127,12 @@ impl Serve for Side<'_> {
             let next = loop {
                 match frames.next() {
                     Ok(Some(message)) => {
-                        self.session.came(&message);
+                        self.session.record_received(&message);
                         heard.push(Event::Message(lane, message));
                     }
                     end => break end.map(|_| false),
                 }
-                if heard.len() == HEARD_AT_ONCE || !frames.has_next() {
+                if heard.len() == RECEIVE_BATCH_MAX || !frames.has_next() {
                     break Ok(true);
                 }
             };
@@ -142,7 +144,7 @@ impl Serve for Side<'_> {
     }
 }
 
-impl Side<'_> {
+impl SourceContext<'_> {
     /// Passes an event to the machine and executes its commands.
     fn handle(&self, event: Event) {
         self.handle_all([event]);
@@ -151,32 +153,34 @@ impl Side<'_> {
     /// Passes several consecutive events to the machine and executes its commands.
     fn handle_all(&self, events: impl IntoIterator<Item = Event>) {
         let mut commands = Vec::new();
-        self.session.meeting.with(|machine, now| {
+        self.session.monitor.update(|machine, now| {
             events.into_iter().for_each(|event| machine.handle(event, now, &mut commands));
         });
         for command in commands {
-            self.obey(command);
+            self.execute(command);
         }
     }
 
-    fn obey(&self, command: Command) {
+    fn execute(&self, command: Command) {
         match command {
             Command::Synced { file, level, objects } => {
-                if let Some(held) = self.held(file) {
-                    let mut counted = held.counted.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(source_file) = self.source_file(file) {
+                    let mut counted = source_file.counted.lock().unwrap_or_else(PoisonError::into_inner);
                     // An object is counted when it reaches its first level.
                     if *counted.1.get_or_insert(level) == level {
-                        let bytes = self.bytes_of(&held, &objects).min(held.item.facts.size - counted.0);
+                        let bytes = self
+                            .bytes_of(&source_file, &objects)
+                            .min(source_file.item.facts.size - counted.0);
                         counted.0 += bytes;
                         self.session.tally.settled(bytes);
                     }
                 }
             }
-            Command::Had { file, objects } => self.had(file, &objects),
+            Command::AlreadyPresent { file, objects } => self.count_present(file, &objects),
             Command::FileDone { file, outcome, here } => self.file_done(file, &outcome, here),
-            Command::Judge { batch, directory, names } => {
+            Command::FindMissing { batch, directory, names } => {
                 let gone = names.iter().map(|name| self.is_gone(&directory, name)).collect();
-                self.handle(Event::Judged { batch, gone });
+                self.handle(Event::MissingFound { batch, gone });
             }
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),
@@ -184,26 +188,26 @@ impl Side<'_> {
     }
 
     /// Counts objects that an earlier run transferred and that need not be sent.
-    fn had(&self, file: FileNumber, objects: &haul_proto::Runs) {
-        let Some(held) = self.held(file) else { return };
-        let mut counted = held.counted.lock().unwrap_or_else(PoisonError::into_inner);
+    fn count_present(&self, file: FileNumber, objects: &haul_proto::Runs) {
+        let Some(source_file) = self.source_file(file) else { return };
+        let mut counted = source_file.counted.lock().unwrap_or_else(PoisonError::into_inner);
         // Objects reported after a lane was lost were transferred by this run.
         if *counted == (0, None) {
-            counted.0 = self.bytes_of(&held, objects);
-            self.session.spared.fetch_add(counted.0, Ordering::Relaxed);
+            counted.0 = self.bytes_of(&source_file, objects);
+            self.session.reused_bytes.fetch_add(counted.0, Ordering::Relaxed);
             self.session.tally.settled(counted.0);
         }
     }
 
     /// Counts the bytes of an object or file that is the same at the sink.
-    fn spare(&self, bytes: u64) {
+    fn count_reused(&self, bytes: u64) {
         if self.resumes && self.options.update == Update::Always {
-            self.session.spared.fetch_add(bytes, Ordering::Relaxed);
+            self.session.reused_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    fn bytes_of(&self, held: &Held, objects: &haul_proto::Runs) -> u64 {
-        let (object, size) = (self.options.object.bytes(), held.item.facts.size);
+    fn bytes_of(&self, source_file: &SourceFile, objects: &haul_proto::Runs) -> u64 {
+        let (object, size) = (self.options.object.bytes(), source_file.item.facts.size);
         objects
             .iter()
             .map(|(start, end)| end.saturating_mul(object).min(size) - start.saturating_mul(object).min(size))
@@ -211,49 +215,55 @@ impl Side<'_> {
     }
 
     fn file_done(&self, number: FileNumber, outcome: &Ended, here: bool) {
-        let held = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-        let Some(held) = held else { return };
+        let source_file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let Some(source_file) = source_file else { return };
         match outcome {
             Ended::Failed(reason) => {
-                let path = if here { held.item.shown.as_bytes().to_vec() } else { held.item.path.clone() };
+                let path = if here {
+                    source_file.item.shown.as_bytes().to_vec()
+                } else {
+                    source_file.item.path.clone()
+                };
                 self.session.report.failed(&Failure { path, here, reason: reason.clone() });
             }
             outcome => {
-                let counted = held.counted.lock().unwrap_or_else(PoisonError::into_inner).0;
-                if held.item.facts.kind == haul_sys::FileKind::Regular {
+                let counted = source_file.counted.lock().unwrap_or_else(PoisonError::into_inner).0;
+                if source_file.item.facts.kind == haul_sys::FileKind::Regular {
                     if *outcome == Ended::Same {
-                        self.spare(held.item.facts.size);
+                        self.count_reused(source_file.item.facts.size);
                     }
-                    self.session.tally.settled(held.found.load(Ordering::Relaxed).saturating_sub(counted));
+                    self.session
+                        .tally
+                        .settled(source_file.found.load(Ordering::Relaxed).saturating_sub(counted));
                 }
-                self.write_down(&held, outcome);
-                self.session.report.ended(&held.item.path, outcome);
+                self.record_in_waybill(&source_file, outcome);
+                self.session.report.ended(&source_file.item.path, outcome);
             }
         }
         self.session.tally.ended();
-        let has_ended = self.directories().one_ended(held.within);
+        let has_ended = self.directories().entry_ended(source_file.parent);
         if has_ended {
-            self.session.meeting.remind(Seat::Ends);
+            self.session.monitor.notify_key(WaitKey::Ends);
         }
     }
 
     /// Writes the waybill entry of a name that arrived.
-    fn write_down(&self, held: &Held, outcome: &Ended) {
+    fn record_in_waybill(&self, source_file: &SourceFile, outcome: &Ended) {
         let Some(receipt) = self.session.receipt else { return };
-        let kind = held.kind.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = source_file.kind.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kind) = &*kind else { return };
-        let (path, stat) = (&held.item.path, &held.item.facts);
+        let (path, stat) = (&source_file.item.path, &source_file.item.facts);
         match (outcome, kind) {
             (Ended::Done(level), FileKind::File { holes, .. }) => {
-                let hash = held.root.lock().unwrap_or_else(PoisonError::into_inner);
+                let hash = source_file.root.lock().unwrap_or_else(PoisonError::into_inner);
                 receipt.file(path, stat, holes, *level, &hash);
             }
             (Ended::Same, FileKind::File { .. }) => {
-                if let Some(digest) = *held.same.lock().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(digest) = *source_file.same.lock().unwrap_or_else(PoisonError::into_inner) {
                     receipt.same_digest(path, stat, digest);
                 }
             }
-            (Ended::Done(_), FileKind::HardLink { first }) => receipt.further_name(path, stat, first),
+            (Ended::Done(_), FileKind::HardLink { first }) => receipt.additional_name(path, stat, first),
             (Ended::Done(_), FileKind::Symlink { target }) => {
                 receipt.name(path, stat, Some(OsStr::from_bytes(target).to_owned()));
             }
@@ -266,18 +276,18 @@ impl Side<'_> {
     /// file. Calls `alive` periodically meanwhile.
     fn complete<E>(
         &self,
-        held: &Held,
+        source_file: &SourceFile,
         file: &OwnedFd,
-        rereader: &mut Rereader<'_>,
+        file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<(), Reason>, E> {
         let mut next = 0;
         loop {
-            let missing = held.root.lock().unwrap_or_else(PoisonError::into_inner).missing(next);
+            let missing = source_file.root.lock().unwrap_or_else(PoisonError::into_inner).missing(next);
             let Some(object) = missing else { return Ok(Ok(())) };
-            match rereader.late(file, object, held.item.facts.size) {
+            match file_hasher.late(file, object, source_file.item.facts.size) {
                 Ok(passed) => {
-                    held.root.lock().unwrap_or_else(PoisonError::into_inner).add_late(object, passed);
+                    source_file.root.lock().unwrap_or_else(PoisonError::into_inner).add_late(object, passed);
                 }
                 Err(reason) => return Ok(Err(reason)),
             }
@@ -291,27 +301,27 @@ impl Side<'_> {
     /// file is read again and must have the same bytes. Calls `alive` periodically meanwhile.
     fn unchanged<E>(
         &self,
-        held: &Held,
+        source_file: &SourceFile,
         file: &OwnedFd,
-        rereader: &mut Rereader<'_>,
+        file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<Stat, Reason>, E> {
-        let mut ctime = held.ctime();
+        let mut ctime = source_file.ctime();
         for _ in 0..=REREADS_MAX {
-            let now = match self.session.spent.storage.time(|| held.look(file)) {
+            let now = match self.session.spent.storage.time(|| source_file.check_unchanged(file)) {
                 // Bytes that are read again after sending are compared by their digest.
-                Ok(now) if now.ctime == ctime || self.recipe.reads_twice() => return Ok(Ok(now)),
+                Ok(now) if now.ctime == ctime || self.hash_plan.reads_twice() => return Ok(Ok(now)),
                 Ok(now) => now,
                 Err(reason) => return Ok(Err(reason)),
             };
-            if ctime == held.ctime() && !held.has_its_name() {
-                let shown = quote(&held.item.shown);
+            if ctime == source_file.ctime() && !source_file.has_its_name() {
+                let shown = quote(&source_file.item.shown);
                 self.session.report.note(&format!(
-                    "{shown} names another file, or none, since it was sent: what arrived has the bytes of the file that was there before"
+                    "{shown} was replaced or removed since it was sent: the receiver has the contents of the previous file"
                 ));
             }
             ctime = now.ctime;
-            match self.is_as_sent(held, file, rereader, &mut alive)? {
+            match self.is_as_sent(source_file, file, file_hasher, &mut alive)? {
                 Ok(true) => {}
                 Ok(false) => return Ok(Err(Why::Changed.into())),
                 Err(reason) => return Ok(Err(reason)),
@@ -323,19 +333,19 @@ impl Side<'_> {
     /// Reads a file again and compares it with the bytes that were sent.
     fn is_as_sent<E>(
         &self,
-        held: &Held,
+        source_file: &SourceFile,
         file: &OwnedFd,
-        rereader: &mut Rereader<'_>,
+        file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<bool, Reason>, E> {
-        let size = held.item.facts.size;
-        let root = held.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let size = source_file.item.facts.size;
+        let root = source_file.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if root.is_serial() {
-            return Ok(rereader.whole(file, size).map(|digest| Some(digest) == root.finish(size)));
+            return Ok(file_hasher.whole(file, size).map(|digest| Some(digest) == root.finish(size)));
         }
-        let mut again = Sent::default();
+        let mut again = SentDigests::default();
         for object in root.geometry().objects() {
-            match rereader.object(file, object, size) {
+            match file_hasher.object(file, object, size) {
                 Ok((digest, _)) => again.add(object.index, Some(digest)),
                 Err(reason) => return Ok(Err(reason)),
             }
@@ -346,35 +356,35 @@ impl Side<'_> {
 
     /// Reads and hashes data again after sending, for the verification modes that do so.
     fn check(&self) {
-        let mut rereader = self.rereader();
+        let mut file_hasher = self.file_hasher();
         loop {
-            let next = self.session.meeting.ask(|machine, now| match machine.next_check() {
-                Some(check) => Asked::Answer(Some(check)),
-                None if machine.is_over() => Asked::Answer(None),
-                None => Asked::Wait(Seat::Checks, now + Duration::from_secs(1)),
+            let next = self.session.monitor.ask(|machine, now| match machine.next_check() {
+                Some(check) => Reply::Ready(Some(check)),
+                None if machine.is_over() => Reply::Ready(None),
+                None => Reply::Wait(WaitKey::Checks, now + Duration::from_secs(1)),
             });
             let Some(check) = next else { return };
             let size = check.facts.size();
             let digest = self.open(&check.facts).and_then(|(_, file)| match check.object {
-                Some(object) => rereader.object(&file, object, size).map(|(digest, _)| digest),
-                None => rereader.whole(&file, size),
+                Some(object) => file_hasher.object(&file, object, size).map(|(digest, _)| digest),
+                None => file_hasher.whole(&file, size),
             });
             self.handle(Event::Checked { check, digest });
         }
     }
 
-    fn rereader(&self) -> Rereader<'_> {
-        Rereader::new(self.recipe, &self.session.spent, &self.session.over)
+    fn file_hasher(&self) -> FileHasher<'_> {
+        FileHasher::new(self.hash_plan, &self.session.spent, &self.session.over)
     }
 
     /// Returns true if the source certainly does not have a name that the sink has.
     fn is_gone(&self, directory: &[u8], name: &[u8]) -> bool {
         let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
         let Ok(path) = RelPath::new(&path) else { return false };
-        !self.filter.may_leave_out(path.as_bytes()) && self.roots.lack(path.as_bytes())
+        !self.filter.may_leave_out(path.as_bytes()) && self.roots.are_without(path.as_bytes())
     }
 
-    fn held(&self, number: FileNumber) -> Option<Arc<Held>> {
+    fn source_file(&self, number: FileNumber) -> Option<Arc<SourceFile>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).get(&number).map(Arc::clone)
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Maximum number of operands that stay open for looking up names. Additional ones are opened again
 /// for each look-up.
-const ROOTS_HELD_MAX: usize = 256;
+const OPEN_ROOTS_MAX: usize = 256;
 
 /// A walk over the entries to send.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Tree {
     /// empty.
     prefix: Vec<u8>,
     /// Number of bytes of the walk's paths that the prefix replaces.
-    cut: usize,
+    replaced_len: usize,
 }
 
 /// Starting point of a walk. It is opened only when the walk reaches it, because there may be a
@@ -56,9 +56,9 @@ pub(crate) struct Roots {
 #[derive(Debug)]
 enum Root {
     /// Open since the start.
-    Held(OwnedFd),
+    Open(OwnedFd),
     /// Opened again for each look-up, and used only if it is still the same directory.
-    Again(Operand, (u64, u64)),
+    Reopen(Operand, (u64, u64)),
 }
 
 /// One entry to send.
@@ -78,7 +78,7 @@ pub(crate) struct Item {
 
 /// Result of one step of the walk.
 #[derive(Debug)]
-pub(crate) enum Met {
+pub(crate) enum WalkStep {
     /// An entry that is not a directory, or a mount point that is not entered.
     Item(Item),
     /// A directory; its entries follow.
@@ -99,7 +99,7 @@ impl Tree {
             descent: Descent::new(),
             device: 0,
             prefix: Vec::new(),
-            cut: 0,
+            replaced_len: 0,
         }
     }
 
@@ -114,48 +114,48 @@ impl Tree {
     }
 
     /// Returns the next result; `None` at the end.
-    pub(crate) fn next(&mut self) -> Option<Met> {
+    pub(crate) fn next(&mut self) -> Option<WalkStep> {
         loop {
-            let met = if self.descent.is_over() {
+            let step = if self.descent.is_over() {
                 let operand = self.operands.next()?;
                 let shown = operand.shown();
-                self.begin(&operand).unwrap_or_else(|error| Some(Met::Failed(shown, error)))
+                self.begin(&operand).unwrap_or_else(|error| Some(WalkStep::Failed(shown, error)))
             } else {
                 self.step()
             };
-            if met.is_some() {
-                return met;
+            if step.is_some() {
+                return step;
             }
         }
     }
 
-    fn begin(&mut self, operand: &Operand) -> io::Result<Option<Met>> {
+    fn begin(&mut self, operand: &Operand) -> io::Result<Option<WalkStep>> {
         let (place, name) = (operand.place()?, operand.name()?);
         let (base, shown) = (operand.base().to_vec(), operand.shown());
         let facts = stat::stat_at(&place, name.as_c_str(), Follow::No)?;
         self.device = facts.dev;
         if facts.kind != FileKind::Directory {
-            return Ok(Some(Met::Item(Item { path: base, shown, place: Arc::new(place), name, facts })));
+            return Ok(Some(WalkStep::Item(Item { path: base, shown, place: Arc::new(place), name, facts })));
         }
         let fd = open_dir_at(&place, name.as_c_str(), Follow::No)?;
         let own = Arc::new(open_dir_at(&fd, c".", Follow::No)?);
         self.descent.begin(fd, &shown)?;
-        self.cut = shown.len() + usize::from(!shown.as_bytes().ends_with(b"/"));
+        self.replaced_len = shown.len() + usize::from(!shown.as_bytes().ends_with(b"/"));
         self.prefix.clone_from(&base);
         if base.is_empty() {
             return Ok(None);
         }
         self.prefix.push(b'/');
-        Ok(Some(Met::Enter(Item { path: base, shown, place: own, name: c".".to_owned(), facts })))
+        Ok(Some(WalkStep::Enter(Item { path: base, shown, place: own, name: c".".to_owned(), facts })))
     }
 
-    fn step(&mut self) -> Option<Met> {
+    fn step(&mut self) -> Option<WalkStep> {
         match self.descent.step() {
             Step::Nothing => None,
-            Step::Failed(path, error) => Some(Met::Failed(path, error)),
+            Step::Failed(path, error) => Some(WalkStep::Failed(path, error)),
             Step::Left(path) => {
                 // A directory whose contents are sent without it was never entered.
-                (!self.path_of(&path).is_empty()).then_some(Met::Leave)
+                (!self.path_of(&path).is_empty()).then_some(WalkStep::Leave)
             }
             Step::Entered(place, shown) => self.entered(place, shown),
             Step::Entry(place, name, shown, kind) => {
@@ -164,14 +164,14 @@ impl Tree {
                     return None;
                 }
                 Some(match stat::stat_at(&place, name.as_c_str(), Follow::No) {
-                    Ok(facts) => Met::Item(Item { path, shown, place, name, facts }),
-                    Err(error) => Met::Failed(shown, error),
+                    Ok(facts) => WalkStep::Item(Item { path, shown, place, name, facts }),
+                    Err(error) => WalkStep::Failed(shown, error),
                 })
             }
         }
     }
 
-    fn entered(&mut self, place: Arc<OwnedFd>, shown: OsString) -> Option<Met> {
+    fn entered(&mut self, place: Arc<OwnedFd>, shown: OsString) -> Option<WalkStep> {
         let mut path = self.path_of(&shown);
         path.pop();
         if self.filter.leaves_out(&path, FileKind::Directory) {
@@ -183,19 +183,19 @@ impl Tree {
                 let item = Item { path, shown, place, name: c".".to_owned(), facts };
                 if self.one_file_system && item.facts.dev != self.device {
                     self.descent.skip();
-                    return Some(Met::Item(item));
+                    return Some(WalkStep::Item(item));
                 }
-                Some(Met::Enter(item))
+                Some(WalkStep::Enter(item))
             }
             Err(error) => {
                 self.descent.skip();
-                Some(Met::Failed(shown, error))
+                Some(WalkStep::Failed(shown, error))
             }
         }
     }
 
     fn path_of(&self, shown: &OsStr) -> Vec<u8> {
-        let beneath = shown.as_bytes().get(self.cut..).unwrap_or_default();
+        let beneath = shown.as_bytes().get(self.replaced_len..).unwrap_or_default();
         [&self.prefix[..], beneath].concat()
     }
 }
@@ -204,7 +204,7 @@ impl Operand {
     /// Creates the operand for a path of this host. With a trailing slash (or for `.`), the
     /// contents of the directory are sent without the directory.
     pub(crate) fn local(path: &OsStr) -> Operand {
-        Operand { path: path.to_owned(), contents_only: names_contents(path.as_bytes()), root: None }
+        Operand { path: path.to_owned(), contents_only: means_contents(path.as_bytes()), root: None }
     }
 
     /// Creates the operand for a clean path beneath `root` (empty: the root itself). No link leads
@@ -269,12 +269,12 @@ impl Roots {
         let mut held = 0;
         for operand in operands {
             let Some(dir) = operand.directory() else { continue };
-            let root = if held < ROOTS_HELD_MAX {
+            let root = if held < OPEN_ROOTS_MAX {
                 held += 1;
-                Root::Held(dir)
+                Root::Open(dir)
             } else {
                 let Ok(facts) = stat::stat_fd(&dir) else { continue };
-                Root::Again(operand.clone(), (facts.dev, facts.ino))
+                Root::Reopen(operand.clone(), (facts.dev, facts.ino))
             };
             roots.by_prefix.entry(operand.base().to_vec()).or_default().push(root);
         }
@@ -283,7 +283,7 @@ impl Roots {
 
     /// Returns true if no operand has a path of the job any more. At least one of them must give a
     /// certain answer, and none may have the path.
-    pub(crate) fn lack(&self, path: &[u8]) -> bool {
+    pub(crate) fn are_without(&self, path: &[u8]) -> bool {
         let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
         let beneath = path.get(first.len() + 1..).unwrap_or_default();
         let of = |prefix: &[u8]| self.by_prefix.get(prefix).into_iter().flatten();
@@ -306,8 +306,8 @@ impl Root {
             return Some(true);
         }
         match self {
-            Root::Held(dir) => has(dir, path),
-            Root::Again(operand, identity) => {
+            Root::Open(dir) => has(dir, path),
+            Root::Reopen(operand, identity) => {
                 let dir = operand.directory()?;
                 let facts = stat::stat_fd(&dir).ok()?;
                 if (facts.dev, facts.ino) == *identity { has(&dir, path) } else { None }
@@ -336,7 +336,7 @@ pub(crate) fn directories(sources: &[OsString]) -> OsString {
     let (mut found, mut seen): (Vec<&[u8]>, HashSet<&[u8]>) = Default::default();
     for source in sources {
         let path = source.as_bytes();
-        let dir = if names_contents(path) { path } else { &path[..path.len() - last_part(path).len()] };
+        let dir = if means_contents(path) { path } else { &path[..path.len() - last_part(path).len()] };
         let dir = match dir {
             b"" => &b"."[..],
             b"/" => dir,
@@ -351,7 +351,7 @@ pub(crate) fn directories(sources: &[OsString]) -> OsString {
 
 /// Returns true if an operand means the contents of a directory: `dir/`, `.`, `dir/.`, `/`,
 /// and `..`, which provides no name.
-fn names_contents(operand: &[u8]) -> bool {
+fn means_contents(operand: &[u8]) -> bool {
     operand.ends_with(b"/") || matches!(last_part(operand), b"." | b"..")
 }
 

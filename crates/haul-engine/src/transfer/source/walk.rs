@@ -1,11 +1,11 @@
 //! Offers the entries that the walk finds to the state machine: files when there is capacity, and a
 //! directory when all entries in it have arrived.
 
-use super::Side;
-use super::facts::Clerk;
-use super::held::Held;
-use super::tree::{Item, Met, Tree};
-use crate::transfer::meeting::{Asked, Seat};
+use super::SourceContext;
+use super::facts::FileInfoBuilder;
+use super::source_file::SourceFile;
+use super::tree::{Item, Tree, WalkStep};
+use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::reason::reason;
 use crate::transfer::report::Failure;
 use haul_proto::source::Event;
@@ -17,18 +17,18 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum time that an idle walk waits for the machine to change.
-const PATIENCE: Duration = Duration::from_secs(1);
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Number of files that are offered together. The workers of the lanes are woken once for all of
 /// them.
-const OFFERED_AT_ONCE: usize = 64;
+const OFFER_BATCH: usize = 64;
 
 /// Maximum time that a file waits for others before it is offered. On a slow file system few files
 /// are offered together.
-const OFFERED_WITHIN: Duration = Duration::from_millis(2);
+const OFFER_DELAY_MAX: Duration = Duration::from_millis(2);
 
 /// Limit on metadata waiting to be offered, in bytes: much less than the window holds.
-const OFFERED_FACTS: u64 = 256 << 10;
+const OFFER_METADATA_BYTES: u64 = 256 << 10;
 
 /// Directories that were entered and are not announced yet.
 #[derive(Debug, Default)]
@@ -43,33 +43,33 @@ pub(super) struct Directories {
 struct Directory {
     facts: NewFile,
     item: Item,
-    above: Option<u64>,
+    parent: Option<u64>,
     /// Number of entries in the directory that have not ended. The walk itself counts as one.
-    under_way: u64,
+    unfinished: u64,
 }
 
 impl Directories {
-    fn enter(&mut self, facts: NewFile, item: Item, above: Option<u64>) -> u64 {
+    fn enter(&mut self, facts: NewFile, item: Item, parent: Option<u64>) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.add_to(above);
-        self.by_number.insert(number, Directory { facts, item, above, under_way: 1 });
+        self.add_entry(parent);
+        self.by_number.insert(number, Directory { facts, item, parent, unfinished: 1 });
         number
     }
 
-    fn add_to(&mut self, number: Option<u64>) {
+    fn add_entry(&mut self, number: Option<u64>) {
         if let Some(directory) = number.and_then(|number| self.by_number.get_mut(&number)) {
-            directory.under_way += 1;
+            directory.unfinished += 1;
         }
     }
 
     /// Records that one entry of a directory ended. Returns true if the directory itself ended with
     /// it.
-    pub(super) fn one_ended(&mut self, number: Option<u64>) -> bool {
+    pub(super) fn entry_ended(&mut self, number: Option<u64>) -> bool {
         let Some(number) = number else { return false };
         let Some(directory) = self.by_number.get_mut(&number) else { return false };
-        directory.under_way -= 1;
-        let has_ended = directory.under_way == 0;
+        directory.unfinished -= 1;
+        let has_ended = directory.unfinished == 0;
         if has_ended {
             self.ready.push(number);
         }
@@ -84,7 +84,7 @@ impl Directories {
 }
 
 /// Next step of the walk after it has offered all entries.
-enum Turn {
+enum NextStep {
     /// Offer directories that have ended.
     Offer,
     /// Everything has ended.
@@ -94,9 +94,9 @@ enum Turn {
 }
 
 /// An entry to be offered.
-struct Waiting {
+struct PendingEntry {
     facts: NewFile,
-    held: Held,
+    source_file: SourceFile,
     /// File of which the entry is an additional name.
     first: Option<FileNumber>,
     /// The [left](haul_proto::source::Source::is_left) file of which the entry is an additional
@@ -105,13 +105,13 @@ struct Waiting {
 }
 
 /// A walk that offers the entries it finds.
-pub(super) struct Offering<'a> {
-    side: &'a Side<'a>,
+pub(super) struct Walker<'a> {
+    context: &'a SourceContext<'a>,
     tree: Tree,
     is_walked: bool,
     /// Entries that were found and are not offered yet.
-    waiting: VecDeque<Waiting>,
-    clerk: Clerk,
+    waiting: VecDeque<PendingEntry>,
+    file_info: FileInfoBuilder,
     /// Numbers of the directories being walked, from the operand down.
     path: Vec<u64>,
     /// Files with several names, by device and inode.
@@ -126,44 +126,52 @@ struct Linked {
     names_left: u64,
 }
 
-impl<'a> Offering<'a> {
-    pub(super) fn new(side: &'a Side<'a>, tree: Tree) -> Offering<'a> {
-        let (waiting, clerk) = (VecDeque::new(), Clerk::default());
-        Offering { side, tree, is_walked: false, waiting, clerk, path: Vec::new(), linked: HashMap::new() }
+impl<'a> Walker<'a> {
+    pub(super) fn new(context: &'a SourceContext<'a>, tree: Tree) -> Walker<'a> {
+        let (waiting, file_info) = (VecDeque::new(), FileInfoBuilder::default());
+        Walker {
+            context,
+            tree,
+            is_walked: false,
+            waiting,
+            file_info,
+            path: Vec::new(),
+            linked: HashMap::new(),
+        }
     }
 
     /// Walks to the end, or until the session is over.
     pub(super) fn run(mut self) {
         while !self.is_over() {
-            let ended = self.side.directories().take_ready();
-            for Directory { facts, item, above, .. } in ended {
-                self.wait(facts, item, above, None);
+            let ended = self.context.directories().take_ready();
+            for Directory { facts, item, parent, .. } in ended {
+                self.queue(facts, item, parent, None);
             }
             self.gather();
             self.offer();
             if self.is_walked {
-                match self.turn() {
-                    Turn::Offer => {}
-                    Turn::End => return self.side.handle(Event::WalkEnded),
-                    Turn::Over => return,
+                match self.next_step() {
+                    NextStep::Offer => {}
+                    NextStep::End => return self.context.handle(Event::WalkEnded),
+                    NextStep::Over => return,
                 }
             }
         }
     }
 
     /// Waits, after the walk, until a directory or everything has ended.
-    fn turn(&self) -> Turn {
-        let side = self.side;
-        side.session.meeting.ask(|machine, now| {
-            let directories = side.directories();
-            if machine.is_over() || side.session.is_stopping() {
-                Asked::Answer(Turn::Over)
+    fn next_step(&self) -> NextStep {
+        let context = self.context;
+        context.session.monitor.ask(|machine, now| {
+            let directories = context.directories();
+            if machine.is_over() || context.session.is_stopping() {
+                Reply::Ready(NextStep::Over)
             } else if !directories.ready.is_empty() {
-                Asked::Answer(Turn::Offer)
+                Reply::Ready(NextStep::Offer)
             } else if directories.by_number.is_empty() && machine.open_files() == 0 {
-                Asked::Answer(Turn::End)
+                Reply::Ready(NextStep::End)
             } else {
-                Asked::Wait(Seat::Ends, now + PATIENCE)
+                Reply::Wait(WaitKey::Ends, now + IDLE_WAIT_MAX)
             }
         })
     }
@@ -173,34 +181,34 @@ impl<'a> Offering<'a> {
         let begin = Instant::now();
         let mut facts = 0;
         while !self.is_walked
-            && self.waiting.len() < OFFERED_AT_ONCE
-            && facts < OFFERED_FACTS
-            && begin.elapsed() < OFFERED_WITHIN
+            && self.waiting.len() < OFFER_BATCH
+            && facts < OFFER_METADATA_BYTES
+            && begin.elapsed() < OFFER_DELAY_MAX
         {
             let before = self.waiting.len();
-            let storage = &self.side.session.spent.storage;
+            let storage = &self.context.session.spent.storage;
             match storage.time(|| self.tree.next()) {
-                Some(met) => self.met(met),
+                Some(step) => self.handle_step(step),
                 None => {
                     self.is_walked = true;
-                    self.side.session.tally.walked.store(true, Ordering::Relaxed);
+                    self.context.session.tally.walked.store(true, Ordering::Relaxed);
                 }
             }
             facts += self.waiting.iter().skip(before).map(|one| one.facts.facts_len()).sum::<u64>();
         }
     }
 
-    fn met(&mut self, met: Met) {
-        let within = self.path.last().copied();
-        match met {
-            Met::Item(item) => self.item(item, within),
-            Met::Enter(item) => {
+    fn handle_step(&mut self, step: WalkStep) {
+        let parent = self.path.last().copied();
+        match step {
+            WalkStep::Item(item) => self.item(item, parent),
+            WalkStep::Enter(item) => {
                 let facts = self.facts(&item, None);
                 match facts {
                     Ok(facts) => {
-                        let number = self.side.directories().enter(facts, item, within);
+                        let number = self.context.directories().enter(facts, item, parent);
                         self.path.push(number);
-                        self.side.session.tally.found(0);
+                        self.context.session.tally.found(0);
                     }
                     Err(error) => {
                         // The contents are sent anyway, and the directory without its attributes.
@@ -208,24 +216,24 @@ impl<'a> Offering<'a> {
                             item.shown.as_encoded_bytes().to_vec(),
                             reason("cannot read", &error),
                         );
-                        let number = self.side.directories().enter(empty_directory(&item), item, within);
+                        let number = self.context.directories().enter(empty_directory(&item), item, parent);
                         self.path.push(number);
                     }
                 }
             }
-            Met::Leave => {
+            WalkStep::Leave => {
                 let number = self.path.pop();
                 // This thread checks for ended directories before it waits.
-                let _ = self.side.directories().one_ended(number);
+                let _ = self.context.directories().entry_ended(number);
             }
-            Met::Failed(path, error) => {
+            WalkStep::Failed(path, error) => {
                 self.walk_failed(path.into_encoded_bytes(), reason("cannot read", &error));
             }
         }
     }
 
-    fn item(&mut self, item: Item, within: Option<u64>) {
-        let keep = self.side.options.keep;
+    fn item(&mut self, item: Item, parent: Option<u64>) {
+        let keep = self.context.options.keep;
         let is_left = match item.facts.kind {
             FileKind::Symlink => !keep.has(Keep::LINKS),
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
@@ -233,18 +241,18 @@ impl<'a> Offering<'a> {
             }
             _ => false,
         };
-        if is_left || self.side.session.receipt.is_some_and(|receipt| receipt.is(item.facts.identity())) {
+        if is_left || self.context.session.receipt.is_some_and(|receipt| receipt.is(item.facts.identity())) {
             return;
         }
         let first = self.first_name(&item);
         let path = first.as_ref().map(|(_, path)| path.as_slice());
         match self.facts(&item, path) {
             Ok(facts) => {
-                self.side.directories().add_to(within);
+                self.context.directories().add_entry(parent);
                 let is_first = first.is_none() && has_several_names(&item);
                 let linked =
                     is_first.then(|| (item.facts.identity(), item.path.clone(), item.facts.nlink - 1));
-                self.wait(facts, item, within, first.map(|(number, _)| number));
+                self.queue(facts, item, parent, first.map(|(number, _)| number));
                 // Additional names refer to its number.
                 if let Some((identity, path, names_left)) = linked
                     && let Some(number) = self.offer()
@@ -260,13 +268,13 @@ impl<'a> Offering<'a> {
 
     /// Returns the metadata of an entry.
     fn facts(&mut self, item: &Item, first: Option<&[u8]>) -> std::io::Result<NewFile> {
-        self.side.session.spent.storage.time(|| self.clerk.facts(item, &self.side.options, first))
+        self.context.session.spent.storage.time(|| self.file_info.facts(item, &self.context.options, first))
     }
 
     /// Returns the number and path under which the file was offered, if the item is an additional
     /// name of it.
     fn first_name(&mut self, item: &Item) -> Option<(FileNumber, Vec<u8>)> {
-        if !has_several_names(item) || !self.side.options.keep.has(Keep::HARD_LINKS) {
+        if !has_several_names(item) || !self.context.options.keep.has(Keep::HARD_LINKS) {
             return None;
         }
         let identity = item.facts.identity();
@@ -280,20 +288,20 @@ impl<'a> Offering<'a> {
     }
 
     /// Queues an entry to be offered.
-    fn wait(&mut self, facts: NewFile, item: Item, within: Option<u64>, first: Option<FileNumber>) {
-        let held = self.held(&facts, item, within);
-        self.waiting.push_back(Waiting { facts, held, first, replaces: None });
+    fn queue(&mut self, facts: NewFile, item: Item, parent: Option<u64>, first: Option<FileNumber>) {
+        let source_file = self.source_file(&facts, item, parent);
+        self.waiting.push_back(PendingEntry { facts, source_file, first, replaces: None });
     }
 
-    fn held(&self, facts: &NewFile, item: Item, within: Option<u64>) -> Held {
-        let kind = self.side.session.receipt.map(|_| facts.kind.clone());
-        Held::new(item, kind, within, self.side.recipe.root(facts.size()))
+    fn source_file(&self, facts: &NewFile, item: Item, parent: Option<u64>) -> SourceFile {
+        let kind = self.context.session.receipt.map(|_| facts.kind.clone());
+        SourceFile::new(item, kind, parent, self.context.hash_plan.root(facts.size()))
     }
 
     /// Offers all queued entries as capacity permits. Returns the number of the last one if the
     /// machine accepted it.
     fn offer(&mut self) -> Option<FileNumber> {
-        let side = self.side;
+        let context = self.context;
         let mut last = None;
         while !self.waiting.is_empty() {
             if !self.has_room() {
@@ -301,11 +309,12 @@ impl<'a> Offering<'a> {
                 return None;
             }
             let (mut refused, mut alone) = (Vec::new(), None);
-            side.session.meeting.with(|machine, _| {
+            context.session.monitor.update(|machine, _| {
                 // Insert the file before any worker can request it.
-                let mut all = side.files.lock().unwrap_or_else(PoisonError::into_inner);
-                while machine.room() > 0
-                    && let Some(Waiting { mut facts, held, mut first, replaces }) = self.waiting.pop_front()
+                let mut all = context.files.lock().unwrap_or_else(PoisonError::into_inner);
+                while machine.capacity() > 0
+                    && let Some(PendingEntry { mut facts, source_file, mut first, replaces }) =
+                        self.waiting.pop_front()
                 {
                     if let Some(left) = first.filter(|first| machine.is_left(*first)) {
                         match machine.successor(left) {
@@ -314,7 +323,7 @@ impl<'a> Offering<'a> {
                                 facts.kind = haul_proto::FileKind::HardLink { first: path.into() };
                             }
                             Err(left) => {
-                                alone = Some((held, left));
+                                alone = Some((source_file, left));
                                 break;
                             }
                         }
@@ -326,27 +335,27 @@ impl<'a> Offering<'a> {
                     match offered {
                         Ok(number) => {
                             path.iter().for_each(|(left, path)| machine.succeed(*left, number, path));
-                            if held.item.facts.kind != FileKind::Directory {
-                                held.found.store(size, Ordering::Relaxed);
-                                side.session.tally.found(size);
+                            if source_file.item.facts.kind != FileKind::Directory {
+                                source_file.found.store(size, Ordering::Relaxed);
+                                context.session.tally.found(size);
                             }
-                            all.insert(number, Arc::new(held));
+                            all.insert(number, Arc::new(source_file));
                         }
-                        Err(flaw) => refused.push((held, flaw)),
+                        Err(flaw) => refused.push((source_file, flaw)),
                     }
                 }
             });
-            if let Some((held, left)) = alone {
-                self.separate(held, left);
+            if let Some((source_file, left)) = alone {
+                self.separate(source_file, left);
             }
-            for (held, flaw) in refused {
-                side.session.report.failed(&Failure {
-                    path: held.item.shown.into_encoded_bytes(),
+            for (source_file, flaw) in refused {
+                context.session.report.failed(&Failure {
+                    path: source_file.item.shown.into_encoded_bytes(),
                     here: true,
                     reason: Reason::new(Why::TooLarge, &flaw.to_string()),
                 });
                 // This thread checks for ended directories before it waits.
-                let _ = side.directories().one_ended(held.within);
+                let _ = context.directories().entry_ended(source_file.parent);
             }
         }
         last
@@ -354,44 +363,53 @@ impl<'a> Offering<'a> {
 
     /// Offers an additional name of the file `left` as a separate file, before all queued entries.
     /// The file `left` failed, or the update rule left it at the sink.
-    fn separate(&mut self, held: Held, left: FileNumber) {
-        let Held { item, within, .. } = held;
+    fn separate(&mut self, source_file: SourceFile, left: FileNumber) {
+        let SourceFile { item, parent, .. } = source_file;
         match self.facts(&item, None) {
             Ok(facts) => {
-                let held = self.held(&facts, item, within);
-                self.waiting.push_front(Waiting { facts, held, first: None, replaces: Some(left) });
+                let source_file = self.source_file(&facts, item, parent);
+                self.waiting.push_front(PendingEntry {
+                    facts,
+                    source_file,
+                    first: None,
+                    replaces: Some(left),
+                });
             }
             Err(error) => {
                 self.walk_failed(item.shown.into_encoded_bytes(), reason("cannot read", &error));
                 // This thread checks for ended directories before it waits.
-                let _ = self.side.directories().one_ended(within);
+                let _ = self.context.directories().entry_ended(parent);
             }
         }
     }
 
     /// Waits until there is capacity for queued entries. Returns false if the session is over.
     fn has_room(&self) -> bool {
-        let side = self.side;
-        side.session.meeting.ask(|machine, now| {
+        let context = self.context;
+        context.session.monitor.ask(|machine, now| {
             // Do not wake up for each free slot.
-            let wanted = self.waiting.len().min(machine.room_most().div_ceil(4)).max(1);
-            if machine.is_over() || side.session.is_stopping() {
-                Asked::Answer(false)
-            } else if machine.room() >= wanted {
-                Asked::Answer(true)
+            let wanted = self.waiting.len().min(machine.capacity_max().div_ceil(4)).max(1);
+            if machine.is_over() || context.session.is_stopping() {
+                Reply::Ready(false)
+            } else if machine.capacity() >= wanted {
+                Reply::Ready(true)
             } else {
-                Asked::Wait(Seat::Room(wanted), now + PATIENCE)
+                Reply::Wait(WaitKey::Capacity(wanted), now + IDLE_WAIT_MAX)
             }
         })
     }
 
     fn is_over(&self) -> bool {
-        self.side.session.is_stopping() || self.side.session.is_ended()
+        self.context.session.is_stopping() || self.context.session.is_ended()
     }
 
     fn walk_failed(&self, path: Vec<u8>, reason: Reason) {
-        self.side.session.report.failed(&Failure { path: path.clone(), here: true, reason: reason.clone() });
-        self.side.handle(Event::Unread { path: path.into(), reason });
+        self.context.session.report.failed(&Failure {
+            path: path.clone(),
+            here: true,
+            reason: reason.clone(),
+        });
+        self.context.handle(Event::Unread { path: path.into(), reason });
     }
 }
 

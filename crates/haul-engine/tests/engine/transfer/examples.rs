@@ -13,7 +13,7 @@ use haul_lab::snapshot::{Facets, Snapshot};
 use std::fs;
 
 #[test]
-fn the_examples_send_a_tree_to_each_other() {
+fn examples_transfer_a_tree() {
     let pair = Pair::new();
     let tree = pair.source().join("tree");
     let plain = RandomTree { fifos: false, hard_modes: false, ..RandomTree::default() };
@@ -35,6 +35,6 @@ fn the_examples_send_a_tree_to_each_other() {
 }
 
 #[test]
-fn an_example_without_a_ticket_says_so() {
+fn example_without_a_ticket_returns_an_error() {
     assert!(send::send("no ticket", Vec::new()).is_err());
 }

@@ -6,10 +6,10 @@ use super::pair::{Pair, offer};
 use super::small_objects;
 use haul_digest::{Algorithm, PartHasher, PartPlace, digest};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Outcome, Parts, Report, Tally, TransferError, Watch, answer, fetch,
+    BoxError, Failure, FetchJob, Outcome, Parts, Report, RunContext, Tally, TransferError, answer, fetch,
 };
-use haul_lab::liar::{
-    Liar, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
+use haul_lab::misbehaving_peer::{
+    MisbehavingPeer, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
 };
 use haul_model::{ByteRange, Level, ObjectIndex, RelPath};
 use haul_net::Lane;
@@ -62,39 +62,44 @@ impl Told {
         let outcome = self.ended.as_ref().expect("a session");
         assert!(outcome.broken.is_none(), "{outcome:?}");
         assert_eq!(outcome.summary.failed, count, "{:#?}", self.failed);
-        assert_eq!(self.failed.len() as u64, count, "each is told of, once: {:#?}", self.failed);
+        assert_eq!(self.failed.len() as u64, count, "each failure is reported once: {:#?}", self.failed);
     }
 }
 
 /// Lets a hostile source send to the sink of `pair`.
-fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut Liar)) -> Told {
+fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
     let (ours, theirs) = Lane::pair().unwrap();
     let (ears, offer) = (Ears::default(), offer(&pair.sink()));
     let ended = std::thread::scope(|scope| {
         let (ears, offer) = (&ears, &offer);
         let answering = scope.spawn(move || {
             let (stop, tally) = (AtomicBool::new(false), Tally::default());
-            let watch = Watch { stop: &stop, tally: &tally, report: ears, receipt: None };
-            answer(theirs, &mut || None, offer, &watch)
+            let run_context = RunContext { stop: &stop, tally: &tally, report: ears, receipt: None };
+            answer(theirs, &mut || None, offer, &run_context)
         });
-        let mut liar = Liar::at(ours);
-        liar.say(&Message::Connect(Box::new(connect(options))), &[]);
-        assert!(matches!(liar.hear(), Message::Accept(_)));
-        lies(&mut liar);
-        drop(liar);
+        let mut peer = MisbehavingPeer::at(ours);
+        peer.say(&Message::Connect(Box::new(connect(options))), &[]);
+        assert!(matches!(peer.hear(), Message::Accept(_)));
+        lies(&mut peer);
+        drop(peer);
         answering.join().unwrap()
     });
     Told::new(ended, ears)
 }
 
 /// Fetches `paths` from a hostile source into the sink of `pair`.
-fn fetched(pair: &Pair, options: &JobOptions, paths: &[&str], lies: impl FnOnce(&mut Liar) + Send) -> Told {
+fn fetched(
+    pair: &Pair,
+    options: &JobOptions,
+    paths: &[&str],
+    lies: impl FnOnce(&mut MisbehavingPeer) + Send,
+) -> Told {
     let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
     let options = JobOptions { keep: Keep(options.keep.0 & !Keep::SETUID.0), ..options.clone() };
     fetched_by(FetchJob { options, ..FetchJob::new(paths, pair.sink().into()) }, lies)
 }
 
-fn fetched_by(job: FetchJob, lies: impl FnOnce(&mut Liar) + Send) -> Told {
+fn fetched_by(job: FetchJob, lies: impl FnOnce(&mut MisbehavingPeer) + Send) -> Told {
     let (ours, theirs) = Lane::pair().unwrap();
     let ours = Mutex::new(Some(ours));
     let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
@@ -102,12 +107,13 @@ fn fetched_by(job: FetchJob, lies: impl FnOnce(&mut Liar) + Send) -> Told {
     let (ears, stop, tally) = (Ears::default(), AtomicBool::new(false), Tally::default());
     let ended = std::thread::scope(|scope| {
         let lying = scope.spawn(move || {
-            let mut liar = Liar::at(theirs);
-            let Message::Connect(asked) = liar.hear() else { panic!("CONNECT comes first") };
-            liar.say(&accepted(&asked), &[]);
-            lies(&mut liar);
+            let mut peer = MisbehavingPeer::at(theirs);
+            let Message::Connect(asked) = peer.hear() else { panic!("CONNECT comes first") };
+            peer.say(&accepted(&asked), &[]);
+            lies(&mut peer);
         });
-        let ended = fetch(&dial, &job, &Watch { stop: &stop, tally: &tally, report: &ears, receipt: None });
+        let ended =
+            fetch(&dial, &job, &RunContext { stop: &stop, tally: &tally, report: &ears, receipt: None });
         lying.join().unwrap();
         ended
     });
@@ -133,23 +139,23 @@ fn hard_link(first: &[u8]) -> FileKind {
 }
 
 /// Receives the outcome of a name.
-fn end_of(liar: &mut Liar, number: u64) -> Ended {
-    match liar.hear() {
+fn end_of(peer: &mut MisbehavingPeer, number: u64) -> Ended {
+    match peer.hear() {
         Message::FileDone(done) if done.number == FileNumber(number) => done.outcome,
         other => panic!("{other:?} instead of the end of {number}"),
     }
 }
 
 /// Announces a name and receives its outcome.
-fn offered(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Ended {
-    liar.say(&name(number, path, kind), &[]);
-    end_of(liar, number)
+fn offered(peer: &mut MisbehavingPeer, number: u64, path: &[u8], kind: FileKind) -> Ended {
+    peer.say(&name(number, path, kind), &[]);
+    end_of(peer, number)
 }
 
 /// Returns the reason for which a name was refused.
 #[track_caller]
-fn refused(liar: &mut Liar, number: u64, path: &[u8], kind: FileKind) -> Why {
-    match offered(liar, number, path, kind) {
+fn refused(peer: &mut MisbehavingPeer, number: u64, path: &[u8], kind: FileKind) -> Why {
+    match offered(peer, number, path, kind) {
         Ended::Failed(reason) => reason.why,
         other => panic!("{:?} was {other:?}", path.escape_ascii().to_string()),
     }
@@ -173,9 +179,9 @@ fn file_by(algorithm: Algorithm, number: u64, path: &[u8], bytes: &[u8]) -> Vec<
 }
 
 /// Sends a small file and receives its outcome.
-fn wrote(liar: &mut Liar, number: u64, path: &[u8], bytes: &[u8]) -> Ended {
-    file(number, path, bytes).iter().for_each(|(message, payload)| liar.say(message, payload));
-    end_of(liar, number)
+fn wrote(peer: &mut MisbehavingPeer, number: u64, path: &[u8], bytes: &[u8]) -> Ended {
+    file(number, path, bytes).iter().for_each(|(message, payload)| peer.say(message, payload));
+    end_of(peer, number)
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -186,25 +192,25 @@ fn names_in(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn names_that_lead_out_are_refused_each_with_a_reason_and_the_rest_arrives() {
+fn escaping_names_are_refused_and_the_rest_arrives() {
     let pair = Pair::new();
     let long = vec![b'x'; 256];
     let out: [&[u8]; 10] =
         [b"..", b"../out", b"a/../../out", b"/out", b"a\0b", b"", b"a//b", b"./a", b"\x1b[2J/../..", &long];
-    let told = sent(&pair, &small_objects(), |liar| {
+    let told = sent(&pair, &small_objects(), |peer| {
         let mut number = 0;
         for path in out {
             let kinds =
                 [plain(5), FileKind::Directory, link(Path::new("/")), FileKind::Fifo, hard_link(b"good")];
             for kind in kinds {
-                assert_eq!(refused(liar, number, path, kind), Why::Name);
+                assert_eq!(refused(peer, number, path, kind), Why::Name);
                 number += 1;
             }
-            assert_eq!(refused(liar, number, b"fine", hard_link(path)), Why::Name);
+            assert_eq!(refused(peer, number, b"fine", hard_link(path)), Why::Name);
             number += 1;
         }
-        assert_eq!(wrote(liar, number, b"good", b"bytes"), Ended::Done(Level::Verified));
-        liar.part(number + 1);
+        assert_eq!(wrote(peer, number, b"good", b"bytes"), Ended::Done(Level::Verified));
+        peer.part(number + 1);
     });
     told.assert_failures(60);
     assert_eq!(names_in(&pair.sink()), ["good"]);
@@ -212,7 +218,7 @@ fn names_that_lead_out_are_refused_each_with_a_reason_and_the_rest_arrives() {
 }
 
 #[test]
-fn nothing_goes_through_a_link_that_came_before() {
+fn nothing_is_written_through_a_received_symlink() {
     for in_place in [false, true] {
         let pair = Pair::new();
         let outside = tempfile::tempdir().unwrap();
@@ -220,26 +226,26 @@ fn nothing_goes_through_a_link_that_came_before() {
         fs::write(&secret, "secret").unwrap();
         fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o751)).unwrap();
         let options = JobOptions { in_place, ..small_objects() };
-        let told = sent(&pair, &options, |liar| {
+        let told = sent(&pair, &options, |peer| {
             let done = Ended::Done(Level::Verified);
-            assert_eq!(offered(liar, 0, b"d", link(outside.path())), done);
-            assert_eq!(offered(liar, 1, b"up", link(Path::new(".."))), done);
-            assert_eq!(offered(liar, 2, b"f", link(&secret)), done);
+            assert_eq!(offered(peer, 0, b"d", link(outside.path())), done);
+            assert_eq!(offered(peer, 1, b"up", link(Path::new(".."))), done);
+            assert_eq!(offered(peer, 2, b"f", link(&secret)), done);
             for (number, path) in [(3, &b"d/secret"[..]), (4, b"d/new"), (5, b"up/new"), (6, b"up/sink/new")]
             {
-                assert!(matches!(wrote(liar, number, path, b"evil"), Ended::Failed(_)));
+                assert!(matches!(wrote(peer, number, path, b"evil"), Ended::Failed(_)));
             }
             for (number, kind) in [(7, hard_link(b"d/secret")), (8, hard_link(b"up/source"))] {
-                refused(liar, number, b"h", kind);
+                refused(peer, number, b"h", kind);
             }
             for (number, kind) in [(9, FileKind::Fifo), (10, link(Path::new("x"))), (11, FileKind::Directory)]
             {
-                refused(liar, number, b"d/made", kind);
+                refused(peer, number, b"d/made", kind);
             }
-            refused(liar, 12, b"d", FileKind::Directory);
+            refused(peer, 12, b"d", FileKind::Directory);
             // A file replaces a link; the target of the link stays.
-            assert_eq!(wrote(liar, 13, b"f", b"own"), done);
-            liar.part(14);
+            assert_eq!(wrote(peer, 13, b"f", b"own"), done);
+            peer.part(14);
         });
         told.assert_failures(10);
         assert_eq!(names_in(outside.path()), ["secret"]);
@@ -263,25 +269,25 @@ fn head(kind: u8, body: u32, payload: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_frame_that_says_it_is_endless_ends_its_session_with_a_reason() {
+fn oversized_frame_ends_the_session_with_a_reason() {
     let new_file = frame(&name(0, b"f", plain(5)))[0];
     for (body, payload) in [(u32::MAX, 0), (1 << 31, 0), ((1 << 20) + 1, 0), (10, u32::MAX)] {
         let pair = Pair::new();
-        let told = sent(&pair, &small_objects(), |liar| {
-            liar.writer.write_all(&head(new_file, body, payload)).unwrap();
+        let told = sent(&pair, &small_objects(), |peer| {
+            peer.writer.write_all(&head(new_file, body, payload)).unwrap();
             // Nothing waits for the announced bytes.
             let mut rest = [0; 4096];
-            while liar.reader.read_some(&mut rest).is_ok_and(|read| read > 0) {}
+            while peer.reader.read_some(&mut rest).is_ok_and(|read| read > 0) {}
         });
         let broken = told.ended.expect("a session").broken.expect("it broke");
         assert_eq!(broken.why, Why::LanesLost, "{broken}");
-        assert!(told.lost.iter().any(|why| why.contains("not understood")), "{:?}", told.lost);
+        assert!(told.lost.iter().any(|why| why.contains("invalid message received")), "{:?}", told.lost);
         assert_eq!(names_in(&pair.sink()), [""; 0]);
     }
 }
 
 #[test]
-fn a_session_cut_anywhere_leaves_whole_files_or_none() {
+fn truncated_session_leaves_complete_files_or_none() {
     let bytes = vec![7; 3000];
     let mut all = Vec::new();
     let frames = [file(0, b"one", &bytes), file(1, b"sub/two", &bytes)].concat();
@@ -292,13 +298,13 @@ fn a_session_cut_anywhere_leaves_whole_files_or_none() {
     let mut arrived = [0; 3];
     for cut in (0..all.len()).step_by(97).chain([all.len()]) {
         let pair = Pair::new();
-        let told = sent(&pair, &small_objects(), |liar| {
-            liar.writer.write_all(&all[..cut]).unwrap();
+        let told = sent(&pair, &small_objects(), |peer| {
+            peer.writer.write_all(&all[..cut]).unwrap();
             if cut == all.len() {
                 // The peer keeps reading: a sink that cannot send any more ends before it has read
                 // everything.
-                liar.writer.finish().unwrap();
-                while liar.reader.read_some(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
+                peer.writer.finish().unwrap();
+                while peer.reader.read_some(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
             }
         });
         // After WALK_END the sink needs nothing more.
@@ -318,26 +324,26 @@ fn a_session_cut_anywhere_leaves_whole_files_or_none() {
 }
 
 #[test]
-fn a_fetch_takes_what_it_asked_for_and_nothing_else() {
+fn fetch_accepts_only_requested_names() {
     let pair = Pair::new();
     fs::write(pair.sink().join(".profile"), "own").unwrap();
-    let told = fetched(&pair, &small_objects(), &["deep/data"], |liar| {
+    let told = fetched(&pair, &small_objects(), &["deep/data"], |peer| {
         let done = Ended::Done(Level::Verified);
         for (number, path) in
             [&b".profile"[..], b"deep/data", b".ssh/authorized_keys", b"database"].into_iter().enumerate()
         {
-            assert!(matches!(wrote(liar, number as u64, path, b"evil"), Ended::Failed(_)));
+            assert!(matches!(wrote(peer, number as u64, path, b"evil"), Ended::Failed(_)));
         }
-        assert_eq!(refused(liar, 4, b".ssh", FileKind::Directory), Why::Denied);
-        assert_eq!(refused(liar, 5, b"data/x", hard_link(b".profile")), Why::Denied);
-        assert_eq!(refused(liar, 6, b".profile", link(Path::new("/"))), Why::Denied);
-        assert_eq!(refused(liar, 7, b"../data", plain(1)), Why::Name);
-        assert_eq!(wrote(liar, 8, b"data/f", b"bytes"), done);
-        assert_eq!(offered(liar, 9, b"data", FileKind::Directory), done);
-        liar.part(10);
+        assert_eq!(refused(peer, 4, b".ssh", FileKind::Directory), Why::Denied);
+        assert_eq!(refused(peer, 5, b"data/x", hard_link(b".profile")), Why::Denied);
+        assert_eq!(refused(peer, 6, b".profile", link(Path::new("/"))), Why::Denied);
+        assert_eq!(refused(peer, 7, b"../data", plain(1)), Why::Name);
+        assert_eq!(wrote(peer, 8, b"data/f", b"bytes"), done);
+        assert_eq!(offered(peer, 9, b"data", FileKind::Directory), done);
+        peer.part(10);
     });
     told.assert_failures(8);
-    assert!(told.failed.iter().any(|line| line.contains("not asked for")), "{:?}", told.failed);
+    assert!(told.failed.iter().any(|line| line.contains("not requested")), "{:?}", told.failed);
     assert_eq!(names_in(&pair.sink()), [".profile", "data"]);
     assert_eq!(names_in(&pair.sink().join("data")), ["f"]);
     assert_eq!(fs::read(pair.sink().join(".profile")).unwrap(), b"own");
@@ -346,7 +352,7 @@ fn a_fetch_takes_what_it_asked_for_and_nothing_else() {
 /// Regression: the source was shown every name below the directory, and its answer was accepted for
 /// each.
 #[test]
-fn a_fetch_that_deletes_asks_only_about_what_it_asked_for() {
+fn deleting_fetch_lists_only_requested_names() {
     let pair = Pair::new();
     for dir in ["data/old", "own"] {
         fs::create_dir_all(pair.sink().join(dir)).unwrap();
@@ -354,25 +360,25 @@ fn a_fetch_that_deletes_asks_only_about_what_it_asked_for() {
     }
     let options = JobOptions { delete: true, ..small_objects() };
     let mut shown = Vec::new();
-    let told = fetched(&pair, &options, &["data"], |liar| {
-        assert_eq!(wrote(liar, 0, b"data/new", b"new"), Ended::Done(Level::Verified));
-        liar.say(&walked(1, true), &[]);
+    let told = fetched(&pair, &options, &["data"], |peer| {
+        assert_eq!(wrote(peer, 0, b"data/new", b"new"), Ended::Done(Level::Verified));
+        peer.say(&walked(1, true), &[]);
         loop {
-            match liar.hear() {
+            match peer.hear() {
                 Message::List(list) => {
                     // The source claims that everything is gone except the file that it has just
                     // sent.
                     let is_gone = |name: &[u8]| list.directory.starts_with(b"data") && name != b"new";
                     let gone: Vec<bool> = list.names.iter().map(|name| is_gone(name)).collect();
                     shown.push((list.directory.to_vec(), list.names.clone()));
-                    liar.say(&Message::Delete(Box::new(Delete { batch: list.batch, gone })), &[]);
+                    peer.say(&Message::Delete(Box::new(Delete { batch: list.batch, gone })), &[]);
                 }
                 Message::Bye(bye) => break assert!(bye.reason.is_none()),
                 other => panic!("{other:?}"),
             }
         }
-        liar.say(&bye(), &[]);
-        liar.writer.finish().unwrap();
+        peer.say(&bye(), &[]);
+        peer.writer.finish().unwrap();
     });
     assert!(told.ended.expect("a session").is_whole());
     let root = (Vec::new(), vec![Box::from(&b"data"[..])]);
@@ -383,15 +389,15 @@ fn a_fetch_that_deletes_asks_only_about_what_it_asked_for() {
 }
 
 #[test]
-fn a_fetch_gives_nobody_rights_by_the_word_of_the_other_side() {
+fn fetch_ignores_special_mode_bits_from_the_peer() {
     let pair = Pair::new();
-    let told = fetched(&pair, &small_objects(), &["tool"], |liar| {
+    let told = fetched(&pair, &small_objects(), &["tool"], |peer| {
         let mut frames = file(0, b"tool", b"#!");
         let Message::NewFile(facts) = &mut frames[0].0 else { unreachable!("it comes first") };
         facts.mode = 0o6777;
-        frames.iter().for_each(|(message, payload)| liar.say(message, payload));
-        assert_eq!(end_of(liar, 0), Ended::Done(Level::Verified));
-        liar.part(1);
+        frames.iter().for_each(|(message, payload)| peer.say(message, payload));
+        assert_eq!(end_of(peer, 0), Ended::Done(Level::Verified));
+        peer.part(1);
     });
     told.assert_failures(0);
     assert_eq!(fs::metadata(pair.sink().join("tool")).unwrap().mode() & 0o7000, 0);
@@ -399,57 +405,57 @@ fn a_fetch_gives_nobody_rights_by_the_word_of_the_other_side() {
 
 /// Regression: the user of the fetching side saw the number of failed files, but not their names.
 #[test]
-fn what_fails_midway_is_named_at_the_sink() {
+fn files_that_fail_midway_are_named_at_the_sink() {
     let pair = Pair::new();
     fs::create_dir(pair.sink().join("closed")).unwrap();
-    let told = fetched(&pair, &small_objects(), &["broken", "damaged"], |liar| {
+    let told = fetched(&pair, &small_objects(), &["broken", "damaged"], |peer| {
         let mut broken = file(0, b"broken", b"bytes");
         broken.truncate(1);
         broken.push((file_close(0, Close::Failed(Why::Io.into())), Vec::new()));
-        broken.iter().for_each(|(message, payload)| liar.say(message, payload));
-        assert!(matches!(end_of(liar, 0), Ended::Failed(_)));
+        broken.iter().for_each(|(message, payload)| peer.say(message, payload));
+        assert!(matches!(end_of(peer, 0), Ended::Failed(_)));
         let mut damaged = file(1, b"damaged", b"bytes");
         damaged[1].1 = b"other".to_vec();
-        damaged.iter().for_each(|(message, payload)| liar.say(message, payload));
+        damaged.iter().for_each(|(message, payload)| peer.say(message, payload));
         loop {
-            match liar.hear() {
+            match peer.hear() {
                 // A correct version is never sent.
                 Message::BlockReject(_) => {
-                    damaged[1..3].iter().for_each(|(message, payload)| liar.say(message, payload));
+                    damaged[1..3].iter().for_each(|(message, payload)| peer.say(message, payload));
                 }
                 Message::FileDone(done) => break assert!(matches!(done.outcome, Ended::Failed(_))),
                 other => panic!("{other:?}"),
             }
         }
-        liar.part(2);
+        peer.part(2);
     });
     told.assert_failures(2);
     assert!(
-        told.failed[0].starts_with("broken: ") && told.failed[0].contains("other side"),
+        told.failed[0].starts_with("broken: ") && told.failed[0].contains("remote host"),
         "{:?}",
         told.failed
     );
-    assert!(told.failed[1].starts_with("damaged: ") && !told.failed[1].contains("other side"));
+    assert!(told.failed[1].starts_with("damaged: ") && !told.failed[1].contains("remote host"));
     pair.nothing_is_left_over();
 }
 
 /// With every digest, a byte that was changed in transit is requested again and not accepted
 /// meanwhile.
 #[test]
-fn every_digest_tells_what_is_damaged() {
+fn every_digest_detects_damage_in_transit() {
     for &algorithm in Algorithm::ALL {
         let pair = Pair::new();
-        let told = sent(&pair, &JobOptions { algorithm, ..small_objects() }, |liar| {
+        let told = sent(&pair, &JobOptions { algorithm, ..small_objects() }, |peer| {
             let frames = file_by(algorithm, 0, b"f", b"bytes");
             for (message, payload) in &frames {
                 let is_block = matches!(message, Message::NewBlock(_));
-                liar.say(message, if is_block { &b"bites"[..] } else { payload });
+                peer.say(message, if is_block { &b"bites"[..] } else { payload });
             }
-            assert!(matches!(liar.hear(), Message::BlockReject(_)), "{algorithm:?}");
+            assert!(matches!(peer.hear(), Message::BlockReject(_)), "{algorithm:?}");
             assert!(!pair.sink().join("f").exists(), "{algorithm:?}");
-            frames[1..3].iter().for_each(|(message, payload)| liar.say(message, payload));
-            assert_eq!(end_of(liar, 0), Ended::Done(Level::Verified), "{algorithm:?}");
-            liar.part(1);
+            frames[1..3].iter().for_each(|(message, payload)| peer.say(message, payload));
+            assert_eq!(end_of(peer, 0), Ended::Done(Level::Verified), "{algorithm:?}");
+            peer.part(1);
         });
         told.assert_failures(0);
         assert_eq!(fs::read(pair.sink().join("f")).unwrap(), b"bytes", "{algorithm:?}");
@@ -458,23 +464,23 @@ fn every_digest_tells_what_is_damaged() {
 
 /// Each update rule looks at the existing entry below the root, and never through a link.
 #[test]
-fn what_a_link_leads_to_is_not_compared_either() {
+fn update_rules_do_not_follow_symlinks() {
     let pair = Pair::new();
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), "secret").unwrap();
     symlink(outside.path(), pair.sink().join("d")).unwrap();
     for update in [Update::SizeTime, Update::Digest, Update::Object, Update::Missing, Update::Newer] {
         let options = JobOptions { update, verify: Verify::Stream, ..small_objects() };
-        let told = sent(&pair, &options, |liar| {
+        let told = sent(&pair, &options, |peer| {
             let facts = name(0, b"d/secret", plain(6));
             assert!(matches!(
                 {
-                    liar.say(&facts, &[]);
-                    end_of(liar, 0)
+                    peer.say(&facts, &[]);
+                    end_of(peer, 0)
                 },
                 Ended::Failed(_)
             ));
-            liar.part(1);
+            peer.part(1);
         });
         told.assert_failures(1);
     }
@@ -483,27 +489,27 @@ fn what_a_link_leads_to_is_not_compared_either() {
 /// A repair fetches a few objects from another host. That host may try to fill the disk or to lead
 /// the repair elsewhere.
 #[test]
-fn of_parts_nothing_comes_but_the_objects_that_were_asked_for() {
+fn fetch_of_parts_accepts_only_requested_objects() {
     const OBJECT: usize = 65_536;
     let pair = Pair::new();
     let mut parts = Parts::default();
     parts.add(&RelPath::new(b"a").unwrap(), &[ByteRange::between(OBJECT as u64, OBJECT as u64 + 4)]);
     let object = small_objects().object;
     let job = FetchJob::of_parts(b"data".to_vec(), pair.sink().into(), object, Arc::new(parts));
-    let told = fetched_by(job, |liar| {
-        assert_eq!(wrote(liar, 0, b"other", b"bytes"), Ended::Same);
+    let told = fetched_by(job, |peer| {
+        assert_eq!(wrote(peer, 0, b"other", b"bytes"), Ended::Same);
         for (number, path, kind) in [
             (1, &b"dir"[..], FileKind::Directory),
             (2, b"link", link(Path::new("/etc"))),
             (3, b"hard", hard_link(b"a")),
             (4, b"pipe", FileKind::Fifo),
         ] {
-            assert_eq!(offered(liar, number, path, kind), Ended::Same);
+            assert_eq!(offered(peer, number, path, kind), Ended::Same);
         }
         let chunk = [7; OBJECT];
         let facts = new_file(5, b"a", plain(3 * OBJECT as u64));
-        liar.say(&Message::NewFile(Box::new(NewFile { whole: false, ..facts })), &[]);
-        let Message::FileId(id) = liar.hear() else { panic!("FILE_ID comes") };
+        peer.say(&Message::NewFile(Box::new(NewFile { whole: false, ..facts })), &[]);
+        let Message::FileId(id) = peer.hear() else { panic!("FILE_ID comes") };
         let Answer::Take { have } = id.answer else { panic!("objects are taken: {id:?}") };
         assert_eq!(have.iter().collect::<Vec<_>>(), [(0, 1), (2, 3)]);
         for index in 0..3 {
@@ -512,12 +518,12 @@ fn of_parts_nothing_comes_but_the_objects_that_were_asked_for() {
             let place = PartPlace { offset: range.start, whole: false };
             let mut hasher = PartHasher::new(Algorithm::Blake3, place);
             hasher.update(&chunk);
-            liar.say(&Message::NewBlock(block), &chunk);
-            liar.say(&block_digest(5, index, Stated::Digest(hasher.finish().digest())), &[]);
+            peer.say(&Message::NewBlock(block), &chunk);
+            peer.say(&block_digest(5, index, Stated::Digest(hasher.finish().digest())), &[]);
         }
-        liar.say(&file_close(5, read(3 * OBJECT as u64)), &[]);
-        assert!(matches!(end_of(liar, 5), Ended::Done(_)));
-        liar.part(6);
+        peer.say(&file_close(5, read(3 * OBJECT as u64)), &[]);
+        assert!(matches!(end_of(peer, 5), Ended::Done(_)));
+        peer.part(6);
     });
     told.assert_failures(0);
     let names: Vec<_> = fs::read_dir(pair.sink()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

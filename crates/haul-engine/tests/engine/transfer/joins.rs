@@ -1,9 +1,9 @@
 //! Tests of further lanes whose JOIN is late or missing.
 
-use super::liar::Nobody;
+use super::misbehaving_peer::Nobody;
 use super::pair::{Pair, offer};
-use haul_engine::transfer::{Outcome, Tally, TransferError, Watch, answer};
-use haul_lab::liar::{Liar, connect, file_close, frame, new_file, plain, read};
+use haul_engine::transfer::{Outcome, RunContext, Tally, TransferError, answer};
+use haul_lab::misbehaving_peer::{MisbehavingPeer, connect, file_close, frame, new_file, plain, read};
 use haul_net::{Lane, LaneError};
 use haul_proto::{JobOptions, Join, LaneId, Message};
 use std::sync::atomic::AtomicBool;
@@ -14,22 +14,22 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(300);
 
 /// Returns a lane on which half a JOIN has arrived and nothing follows.
-fn half_joined() -> (Liar, Lane) {
+fn half_joined() -> (MisbehavingPeer, Lane) {
     let (ours, theirs) = Lane::pair().unwrap();
-    let mut silent = Liar::at(ours);
+    let mut silent = MisbehavingPeer::at(ours);
     let join = frame(&Message::Join(Join { token: [7; 32], lane: LaneId(1) }));
     silent.writer.write_all(&join[..join.len() / 2]).unwrap();
     (silent, theirs)
 }
 
 /// Returns true if the peer has not closed the lane.
-fn is_open(lane: &mut Liar) -> bool {
+fn is_open(lane: &mut MisbehavingPeer) -> bool {
     lane.reader.set_stall(Some(Duration::from_millis(1)));
     matches!(lane.reader.read_some(&mut [0; 16]), Err(LaneError::Stalled { .. }))
 }
 
 /// Waits until the peer closes the lane. Returns false if that does not happen in time.
-fn is_given_up(mut lane: Liar) -> bool {
+fn is_given_up(mut lane: MisbehavingPeer) -> bool {
     lane.reader.set_stall(Some(LONG));
     !matches!(lane.reader.read_some(&mut [0; 16]), Ok(1..) | Err(LaneError::Stalled { .. }))
 }
@@ -47,14 +47,14 @@ fn answer_with(
         asked();
         lanes.try_recv().ok()
     };
-    let watch = Watch { stop: &stop, tally: &tally, report: &Nobody, receipt: None };
-    answer(first, &mut more, &offer(&pair.sink()), &watch)
+    let run_context = RunContext { stop: &stop, tally: &tally, report: &Nobody, receipt: None };
+    answer(first, &mut more, &offer(&pair.sink()), &run_context)
 }
 
 /// Regression: the session's timer thread waited for the JOIN. For 30 seconds it neither noticed a
 /// stop nor accepted a lane.
 #[test]
-fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
+fn incomplete_join_delays_neither_its_session_nor_later_lanes() {
     let pair = Pair::new();
     let (ours, first) = Lane::pair().unwrap();
     let (give, lanes) = channel();
@@ -75,20 +75,20 @@ fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
                 }
             })
         });
-        let mut liar = Liar::at(ours);
-        liar.say(&Message::Connect(Box::new(connect(&JobOptions::default()))), &[]);
-        let Message::Accept(accept) = liar.hear() else { panic!("it is accepted") };
-        assert_eq!(asked_again.recv_timeout(LONG), Ok(true), "nobody waited for the silent lane");
+        let mut peer = MisbehavingPeer::at(ours);
+        peer.say(&Message::Connect(Box::new(connect(&JobOptions::default()))), &[]);
+        let Message::Accept(accept) = peer.hear() else { panic!("it is accepted") };
+        assert_eq!(asked_again.recv_timeout(LONG), Ok(true), "no thread waits for the silent lane");
         // A later lane is accepted: the answer for its file arrives there.
         let (joins, theirs) = Lane::pair().unwrap();
         give.send(theirs).unwrap();
-        let mut joins = Liar::at(joins);
+        let mut joins = MisbehavingPeer::at(joins);
         joins.say(&Message::Join(Join { token: accept.token, lane: LaneId(1) }), &[]);
         joins.say(&Message::NewFile(Box::new(new_file(0, b"f", plain(0)))), &[]);
         joins.say(&file_close(0, read(0)), &[]);
         assert!(matches!(joins.hear(), Message::FileDone(_)));
         // The job completes although one lane of its session never sent anything.
-        liar.part(1);
+        peer.part(1);
         joins.writer.finish().unwrap();
         assert!(answering.join().unwrap().unwrap().is_whole());
     });
@@ -97,26 +97,26 @@ fn half_a_join_holds_up_neither_its_session_nor_the_lanes_behind_it() {
 }
 
 #[test]
-fn no_more_lanes_are_listened_to_than_the_session_may_have() {
+fn lanes_above_the_session_maximum_are_closed() {
     let pair = Pair::new();
     let (ours, first) = Lane::pair().unwrap();
     let (give, lanes) = channel();
     let mut silent = Vec::new();
     for _ in 0..offer(&pair.sink()).lanes + 3 {
-        let (liar, lane) = half_joined();
-        silent.push(liar);
+        let (peer, lane) = half_joined();
+        silent.push(peer);
         give.send(lane).unwrap();
     }
     std::thread::scope(|scope| {
         let pair = &pair;
         let answering = scope.spawn(move || answer_with(pair, first, &lanes, &mut || {}));
-        let mut liar = Liar::at(ours);
-        liar.say(&Message::Connect(Box::new(connect(&JobOptions::default()))), &[]);
-        assert!(matches!(liar.hear(), Message::Accept(_)));
+        let mut peer = MisbehavingPeer::at(ours);
+        peer.say(&Message::Connect(Box::new(connect(&JobOptions::default()))), &[]);
+        assert!(matches!(peer.hear(), Message::Accept(_)));
         for _ in 0..3 {
             assert!(is_given_up(silent.pop().unwrap()), "there is no room for it");
         }
-        liar.part(0);
+        peer.part(0);
         assert!(answering.join().unwrap().unwrap().is_whole());
     });
     assert!(silent.into_iter().all(is_given_up));

@@ -1,7 +1,7 @@
 //! Tests of opening the lanes of a job.
 
 use super::pair::offer;
-use haul_engine::transfer::{BoxError, Dial, Onlooker, SendJob, answer, send};
+use haul_engine::transfer::{BoxError, Dial, SendJob, SimpleObserver, answer, send};
 use haul_net::Lane;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -25,7 +25,7 @@ fn comes(mut holds: impl FnMut() -> bool) -> bool {
 /// Regression: each further lane costs three round trips. Eight lanes that were opened one after
 /// the other before the work took two seconds at 89 ms.
 #[test]
-fn a_job_begins_before_its_further_lanes_stand_and_those_are_opened_at_once() {
+fn job_starts_before_additional_lanes_open_concurrently() {
     let home = tempfile::tempdir().expect("a folder");
     let [source, sink] = ["from", "to"].map(|name| home.path().join(name));
     for dir in [&source, &sink] {
@@ -49,14 +49,14 @@ fn a_job_begins_before_its_further_lanes_stand_and_those_are_opened_at_once() {
         Ok(ours)
     };
     let job = SendJob { lanes: Some(3), ..SendJob::new(vec![source.join("first").into()]) };
-    let ends = [Onlooker::default(), Onlooker::default()];
+    let ends = [SimpleObserver::default(), SimpleObserver::default()];
     let (offer, there) = (&offer(&sink), &ends[1]);
     std::thread::scope(|scope| {
         let answering = scope.spawn(move || {
             let first = take.recv_timeout(LONG).expect("a first lane");
-            answer(first, &mut || take.try_recv().ok(), offer, &there.watch())
+            answer(first, &mut || take.try_recv().ok(), offer, &there.run_context())
         });
-        let sent = send(&dial, &job, &ends[0].watch()).expect("a session");
+        let sent = send(&dial, &job, &ends[0].run_context()).expect("a session");
         assert!(sent.is_whole(), "{sent:?}");
         assert!(answering.join().expect("no panic").expect("a session").is_whole());
     });
@@ -95,7 +95,7 @@ impl Dial for Hanging {
 
 /// Regression: a finished job waited for every lane that was still being opened.
 #[test]
-fn a_job_is_done_by_the_lanes_it_has_and_gives_up_those_that_hang() {
+fn job_finishes_on_open_lanes_and_gives_up_hanging_ones() {
     let home = tempfile::tempdir().expect("a folder");
     let [source, sink] = ["from", "to"].map(|name| home.path().join(name));
     for dir in [&source, &sink] {
@@ -112,14 +112,14 @@ fn a_job_is_done_by_the_lanes_it_has_and_gives_up_those_that_hang() {
         were_given_up: Mutex::default(),
     };
     let job = SendJob { lanes: Some(3), ..SendJob::new(vec![source.join("file").into()]) };
-    let ends = [Onlooker::default(), Onlooker::default()];
+    let ends = [SimpleObserver::default(), SimpleObserver::default()];
     let (offer, there) = (&offer(&sink), &ends[1]);
     std::thread::scope(|scope| {
         let answering = scope.spawn(move || {
             let first = take.recv_timeout(LONG).expect("a first lane");
-            answer(first, &mut || None, offer, &there.watch())
+            answer(first, &mut || None, offer, &there.run_context())
         });
-        let sent = send(&dial, &job, &ends[0].watch()).expect("a session");
+        let sent = send(&dial, &job, &ends[0].run_context()).expect("a session");
         assert!(sent.is_whole(), "{sent:?}");
         assert!(answering.join().expect("no panic").expect("a session").is_whole());
     });

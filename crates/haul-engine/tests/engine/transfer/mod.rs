@@ -1,21 +1,21 @@
 //! Transfers between two sides in one process, through the engine's public API. The tests compare
 //! the result with the source.
 
-mod drawn;
 mod examples;
+mod faulty_storage;
+mod generated;
 mod hostile;
 mod joins;
 mod lanes;
-mod liar;
-mod lying;
+mod misbehaving_peer;
+mod operand_lists;
 mod packed;
 mod pair;
 mod panics;
 mod resumed;
+mod sink_requests;
 mod slow;
-mod untold;
 mod updates;
-mod wanted;
 mod waybills;
 
 use haul_digest::{Algebra, Algorithm};
@@ -66,7 +66,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_tree_sent_or_fetched_in_any_way_is_the_same_tree(
+    fn any_tree_is_reproduced_by_send_and_fetch(
         seed in any::<u64>(),
         options in any_options(),
         lanes in 1u32..4,
@@ -90,7 +90,7 @@ proptest! {
 }
 
 #[test]
-fn every_kind_of_name_and_every_byte_in_names_arrive() {
+fn names_with_every_byte_arrive() {
     let pair = Pair::new();
     every_byte_in_names(&pair.source().join("names")).unwrap();
     let told = pair.send(&["names"], &small_objects(), 2);
@@ -100,7 +100,7 @@ fn every_kind_of_name_and_every_byte_in_names_arrive() {
 }
 
 #[test]
-fn a_file_far_longer_than_the_disk_arrives_with_its_holes() {
+fn sparse_file_longer_than_the_disk_arrives_with_its_holes() {
     let pair = Pair::new();
     let file = fs::File::create(pair.source().join("sparse")).unwrap();
     // Longer than any disk here, with few enough objects to process in a moment.
@@ -133,7 +133,7 @@ fn holes_are_not_sent_and_stay_holes() {
 }
 
 #[test]
-fn an_unreadable_source_fails_alone_and_nothing_is_deleted_after_it() {
+fn unreadable_source_fails_alone_and_prevents_deletion() {
     let pair = Pair::new();
     fs::create_dir(pair.source().join("d")).unwrap();
     fs::write(pair.source().join("d/good"), "good").unwrap();
@@ -178,7 +178,7 @@ fn extraneous_names_in_many_directories_are_deleted() {
 /// of that name and did not find them. The sink then deleted them. The link itself failed, because
 /// a directory has its name.
 #[test]
-fn what_has_the_name_of_a_link_keeps_its_contents() {
+fn sink_directory_named_like_a_source_symlink_keeps_its_contents() {
     for target in ["elsewhere", "nowhere"] {
         let pair = Pair::new();
         fs::create_dir_all(pair.source().join("d/elsewhere")).unwrap();
@@ -200,7 +200,7 @@ fn what_has_the_name_of_a_link_keeps_its_contents() {
 }
 
 #[test]
-fn what_is_left_out_is_neither_sent_nor_deleted() {
+fn excluded_files_are_neither_sent_nor_deleted() {
     let pair = Pair::new();
     fs::create_dir_all(pair.source().join("d/cache")).unwrap();
     fs::create_dir_all(pair.sink().join("d/cache")).unwrap();
@@ -221,7 +221,7 @@ fn what_is_left_out_is_neither_sent_nor_deleted() {
 /// Regression: a directory that the source lacks was deleted with all its contents, including
 /// entries excluded from the job.
 #[test]
-fn what_is_left_out_stays_in_directories_that_the_source_lacks() {
+fn excluded_files_stay_in_directories_that_the_source_lacks() {
     let pair = Pair::new();
     fs::create_dir(pair.source().join("d")).unwrap();
     for name in ["old/deep/keep.o", "old/deep/gone.c", "old/gone", "older/gone", "older/link/gone"] {
@@ -243,7 +243,7 @@ fn what_is_left_out_stays_in_directories_that_the_source_lacks() {
 
 /// Regression: deleting entries in a directory set its time to the current time.
 #[test]
-fn directories_keep_their_times_when_something_in_them_is_deleted() {
+fn directories_keep_their_times_after_deletions() {
     let pair = Pair::new();
     fs::create_dir_all(pair.source().join("d/sub")).unwrap();
     fs::create_dir_all(pair.sink().join("d/sub/extra")).unwrap();
@@ -272,7 +272,7 @@ fn a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn each_update_rule_leaves_and_sends_what_it_says() {
+fn each_update_rule_skips_and_sends_the_expected_files() {
     let pair = Pair::new();
     let bytes = |fill: u8| vec![fill; 300 << 10];
     fs::write(pair.source().join("f"), bytes(1)).unwrap();
@@ -299,7 +299,7 @@ fn each_update_rule_leaves_and_sends_what_it_says() {
 /// Existing entries at the sink are compared by name, time, length and bytes, as the rule requires,
 /// and kept or replaced.
 #[test]
-fn each_update_rule_sends_what_it_does_not_leave() {
+fn each_update_rule_keeps_or_replaces_entire_files() {
     const LEN: usize = 100 << 10;
     const NAMES: [&str; 5] = ["older", "newer", "same", "shorter", "absent"];
     let write = |path: PathBuf, bytes: &[u8], seconds: u64| {
@@ -335,7 +335,7 @@ fn each_update_rule_sends_what_it_does_not_leave() {
 /// Each digest of `haul sum`, serial or not, over objects and over whole files: both sides compute
 /// the same value.
 #[test]
-fn every_digest_compares_objects_and_files() {
+fn every_digest_verifies_objects_and_files() {
     let pair = Pair::new();
     let mut bytes = vec![0; 200_000];
     Random::from_seed(27).fill(&mut bytes);
@@ -354,7 +354,7 @@ fn every_digest_compares_objects_and_files() {
 }
 
 #[test]
-fn a_receiver_gives_no_rights_that_were_not_offered() {
+fn setuid_bits_are_set_only_if_the_job_keeps_them() {
     if !met_or_skip(&[Need::Root]) {
         return;
     }
@@ -369,7 +369,7 @@ fn a_receiver_gives_no_rights_that_were_not_offered() {
 }
 
 #[test]
-fn links_at_the_sink_lead_no_file_out_of_the_root() {
+fn symlinks_do_not_lead_out_of_the_root() {
     let pair = Pair::new();
     let outside = tempfile::tempdir().unwrap();
     symlink(outside.path(), pair.sink().join("d")).unwrap();
@@ -388,7 +388,7 @@ fn links_at_the_sink_lead_no_file_out_of_the_root() {
 }
 
 #[test]
-fn what_is_not_offered_is_refused() {
+fn jobs_beyond_the_offer_are_refused() {
     let pair = Pair::new();
     fs::write(pair.source().join("f"), "bytes").unwrap();
     let told = pair.send_to(&["f"], &small_objects(), |offer| offer.may_write = false);
@@ -405,7 +405,7 @@ fn what_is_not_offered_is_refused() {
 }
 
 #[test]
-fn a_job_that_is_stopped_says_so_and_leaves_no_half_of_a_file() {
+fn stopped_job_is_reported_and_leaves_no_partial_file() {
     let pair = Pair::new();
     fs::File::create(pair.source().join("large")).unwrap().set_len(0).unwrap();
     fs::write(pair.source().join("large"), vec![7; 64 << 20]).unwrap();
@@ -417,7 +417,7 @@ fn a_job_that_is_stopped_says_so_and_leaves_no_half_of_a_file() {
 
 /// Many files share one sync. A failing file fails alone, and leaves nothing behind.
 #[test]
-fn small_files_that_are_synced_together_end_each_by_itself() {
+fn small_files_in_one_sync_fail_independently() {
     for (verify, settle) in [(Verify::Stream, Level::Durable), (Verify::Reread, Level::Reread)] {
         let pair = Pair::new();
         let names: Vec<String> = (0..300).map(|number| format!("{number}")).collect();

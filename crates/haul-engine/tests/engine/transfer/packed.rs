@@ -38,7 +38,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_tree_of_text_arrives_the_same_by_fewer_bytes() {
+fn text_tree_arrives_unchanged_with_fewer_bytes_sent() {
     for compression in [Compression::Zstd(1), Compression::Zstd(9), Compression::Zstd(-3)] {
         let pair = Pair::new();
         fs::create_dir_all(pair.source().join("logs/old")).unwrap();
@@ -63,7 +63,7 @@ fn a_tree_of_text_arrives_the_same_by_fewer_bytes() {
 }
 
 #[test]
-fn bytes_without_a_pattern_cost_no_more_than_their_headers() {
+fn incompressible_data_costs_only_headers() {
     for compression in [Compression::Zstd(3), Compression::Auto] {
         let pair = Pair::new();
         let len = 5_000_000_u64;
@@ -90,7 +90,7 @@ fn without_compression_nothing_is_packed() {
 }
 
 #[test]
-fn a_level_that_there_is_not_becomes_the_nearest() {
+fn unknown_compression_level_is_clamped() {
     for level in [i8::MIN, i8::MAX] {
         let pair = Pair::new();
         fs::write(pair.source().join("text"), text(100_000, 1)).unwrap();
@@ -122,7 +122,7 @@ proptest! {
 
     /// Text, noise and zeros in one file, cut anywhere, with every verification.
     #[test]
-    fn any_mixture_arrives_in_every_way_to_compare(
+    fn mixed_data_arrives_with_every_verification(
         parts in prop::collection::vec((0u8..3, 0usize..400_000), 0..6),
         seed in any::<u64>(),
         options in super::any_options(),

@@ -1,9 +1,9 @@
 //! Fixture: two sides of a transfer in one process, each with its folder.
 
-use haul_engine::log::{Recheck, Settings, SyncPolicy};
+use haul_engine::log::{ResumeCheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
     BoxError, CheckSpace, Dial, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume,
-    Rule, SendJob, Tally, Traffic, TransferError, Watch, answer, fetch, send,
+    Rule, RunContext, SendJob, Tally, Traffic, TransferError, answer, fetch, send,
 };
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
@@ -56,7 +56,7 @@ pub(super) struct Pair {
     /// True if both sides write waybills.
     writes_waybills: bool,
     /// `None` if jobs are not resumed; otherwise the comparison of existing data on resume.
-    resume: Option<Option<Recheck>>,
+    resume: Option<Option<ResumeCheck>>,
 }
 
 /// Reports of one side.
@@ -197,8 +197,8 @@ impl Told {
     }
 
     /// Returns the number of bytes that were not sent again, as counted by each side.
-    pub(super) fn spared(&self) -> [u64; 2] {
-        [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().spared)
+    pub(super) fn reused_bytes(&self) -> [u64; 2] {
+        [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().reused_bytes)
     }
 
     /// Returns true if the session ended before its work was done.
@@ -228,7 +228,7 @@ impl Pair {
     }
 
     /// Returns a pair that resumes jobs and compares existing data as `recheck` requests.
-    pub(super) fn resuming(recheck: Option<Recheck>) -> Pair {
+    pub(super) fn resuming(recheck: Option<ResumeCheck>) -> Pair {
         Pair { resume: Some(recheck), ..Pair::new() }
     }
 
@@ -288,12 +288,12 @@ impl Pair {
 
     pub(super) fn send(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
         let job = SendJob { lanes: Some(lanes), ..self.send_job(names, options) };
-        self.run(|_| {}, Course::ToItsEnd, |dial, watch| send(dial, &job, watch))
+        self.run(|_| {}, Course::ToItsEnd, |dial, run_context| send(dial, &job, run_context))
     }
 
     pub(super) fn send_filtered(&self, names: &[&str], options: &JobOptions, filter: Filter) -> Told {
         let job = SendJob { filter, ..self.send_job(names, options) };
-        self.run(|_| {}, Course::ToItsEnd, |dial, watch| send(dial, &job, watch))
+        self.run(|_| {}, Course::ToItsEnd, |dial, run_context| send(dial, &job, run_context))
     }
 
     pub(super) fn send_to(
@@ -303,7 +303,7 @@ impl Pair {
         change: impl FnOnce(&mut Offer),
     ) -> Told {
         let job = self.send_job(names, options);
-        self.run(change, Course::ToItsEnd, |dial, watch| send(dial, &job, watch))
+        self.run(change, Course::ToItsEnd, |dial, run_context| send(dial, &job, run_context))
     }
 
     pub(super) fn transfer(&self, transfer: &Transfer<'_>) -> Told {
@@ -316,13 +316,13 @@ impl Pair {
             return self.run(
                 |offer| offer.root = source.into(),
                 course,
-                |dial, watch| fetch(dial, &job, watch),
+                |dial, run_context| fetch(dial, &job, run_context),
             );
         }
         let rules: Vec<Rule> = exclude.map(|pattern| Rule::Exclude(pattern.to_owned())).into_iter().collect();
         let filter = Filter::new(&rules).unwrap();
         let job = SendJob { lanes: Some(lanes), filter, ..self.send_job(names, options) };
-        self.run(|_| {}, course, |dial, watch| send(dial, &job, watch))
+        self.run(|_| {}, course, |dial, run_context| send(dial, &job, run_context))
     }
 
     pub(super) fn fetch_stopped(&self, names: &[&str], options: &JobOptions) -> Told {
@@ -332,7 +332,7 @@ impl Pair {
     /// Sends, and stops after `after` names have ended.
     pub(super) fn send_stopped(&self, names: &[&str], options: &JobOptions, after: u64) -> Told {
         let job = self.send_job(names, options);
-        self.run(|_| {}, Course::SourceStops(after), |dial, watch| send(dial, &job, watch))
+        self.run(|_| {}, Course::SourceStops(after), |dial, run_context| send(dial, &job, run_context))
     }
 
     pub(super) fn fetch(&self, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
@@ -342,7 +342,11 @@ impl Pair {
     fn fetch_on(&self, course: Course, names: &[&str], options: &JobOptions, lanes: u32) -> Told {
         let job = self.fetch_job(names, options, lanes);
         let source = self.source();
-        self.run(|offer| offer.root = source.into(), course, |dial, watch| fetch(dial, &job, watch))
+        self.run(
+            |offer| offer.root = source.into(),
+            course,
+            |dial, run_context| fetch(dial, &job, run_context),
+        )
     }
 
     fn fetch_job(&self, names: &[&str], options: &JobOptions, lanes: u32) -> FetchJob {
@@ -376,7 +380,7 @@ impl Pair {
         &self,
         change: impl FnOnce(&mut Offer),
         course: Course,
-        start: impl FnOnce(&dyn Dial, &Watch<'_>) -> Result<Outcome, TransferError>,
+        start: impl FnOnce(&dyn Dial, &RunContext<'_>) -> Result<Outcome, TransferError>,
     ) -> Told {
         let mut offer = offer(&self.sink());
         offer.logs = self.resume.map_or(Logs::None, |_| Logs::Own(self.state()));
@@ -413,8 +417,9 @@ impl Pair {
             let answering = scope.spawn(move || {
                 let first = take.recv_timeout(LONG).expect("a first lane");
                 let receipt = receipts[1].as_ref();
-                let watch = Watch { stop: never, tally: &tallies[1], report: &reports[1], receipt };
-                answer(first, &mut || take.try_recv().ok(), &offer, &watch)
+                let run_context =
+                    RunContext { stop: never, tally: &tallies[1], report: &reports[1], receipt };
+                answer(first, &mut || take.try_recv().ok(), &offer, &run_context)
             });
             if let Some((source, _, names)) = stops {
                 scope.spawn(move || {
@@ -440,8 +445,8 @@ impl Pair {
                 Ok(ours)
             };
             let receipt = receipts[0].as_ref();
-            let watch = Watch { stop, tally: &tallies[0], report: &reports[0], receipt };
-            let started = start(&dial, &watch);
+            let run_context = RunContext { stop, tally: &tallies[0], report: &reports[0], receipt };
+            let started = start(&dial, &run_context);
             is_over.store(true, Ordering::Relaxed);
             if started.is_err() {
                 // No lane was dialled, or the session never began. Closing the channel keeps the

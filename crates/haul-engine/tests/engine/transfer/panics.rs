@@ -2,7 +2,7 @@
 
 use super::pair::{Pair, offer};
 use super::small_objects;
-use haul_engine::transfer::{BoxError, Failure, Filter, Report, SendJob, Tally, Watch, answer, send};
+use haul_engine::transfer::{BoxError, Failure, Filter, Report, RunContext, SendJob, Tally, answer, send};
 use haul_model::Level;
 use haul_net::Lane;
 use haul_proto::{JobOptions, Outcome, Why};
@@ -44,13 +44,13 @@ fn a_worker_that_panics_ends_the_session() {
             let answering = scope.spawn(|| {
                 let (stop, tally, report) =
                     (AtomicBool::new(false), Tally::default(), Panics(!source_panics));
-                let watch = Watch { stop: &stop, tally: &tally, report: &report, receipt: None };
-                answer(theirs, &mut || None, &offer(&pair.sink()), &watch).unwrap()
+                let run_context = RunContext { stop: &stop, tally: &tally, report: &report, receipt: None };
+                answer(theirs, &mut || None, &offer(&pair.sink()), &run_context).unwrap()
             });
             let dial = |_: u32| -> Result<Lane, BoxError> { Ok(take.lock().unwrap().try_recv()?) };
             let (stop, tally, report) = (AtomicBool::new(false), Tally::default(), Panics(source_panics));
-            let watch = Watch { stop: &stop, tally: &tally, report: &report, receipt: None };
-            (send(&dial, &job, &watch).unwrap(), answering.join().unwrap())
+            let run_context = RunContext { stop: &stop, tally: &tally, report: &report, receipt: None };
+            (send(&dial, &job, &run_context).unwrap(), answering.join().unwrap())
         });
         let [panicked, other] = if source_panics { [&started, &answered] } else { [&answered, &started] };
         let why = |outcome: &haul_engine::transfer::Outcome| outcome.broken.clone().map(|reason| reason.why);

@@ -3,7 +3,7 @@
 use super::pair::Pair;
 use super::small_objects;
 use haul_digest::Algorithm;
-use haul_engine::log::Recheck;
+use haul_engine::log::ResumeCheck;
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_model::Level;
@@ -49,13 +49,13 @@ fn stopped_and_gone_on_with(pair: &Pair, options: &JobOptions, fetched: bool) ->
     let told = if fetched { pair.fetch(&["t"], options, 2) } else { pair.send(&["t"], options, 2) };
     told.is_fine();
     assert_same(pair);
-    let [here, there] = told.spared();
+    let [here, there] = told.reused_bytes();
     assert_eq!(here, there, "both ends count the same: {options:?}");
     here
 }
 
 #[test]
-fn a_stopped_session_goes_on_whatever_it_compares_by() {
+fn stopped_session_resumes_with_every_verification() {
     use Algorithm::{Blake3, Crc32c, Md5};
     let of =
         |verify, unit, settle, algorithm| JobOptions { verify, unit, settle, algorithm, ..small_objects() };
@@ -67,27 +67,27 @@ fn a_stopped_session_goes_on_whatever_it_compares_by() {
         of(Verify::Hybrid, Unit::Object, Level::Verified, Blake3),
         of(Verify::Stream, Unit::File, Level::Verified, Blake3),
     ] {
-        for recheck in [None, Some(Recheck::Sample), Some(Recheck::All)] {
-            let spared = stopped_and_gone_on_with(&Pair::resuming(recheck), &options, false);
+        for recheck in [None, Some(ResumeCheck::Sample), Some(ResumeCheck::All)] {
+            let reused_bytes = stopped_and_gone_on_with(&Pair::resuming(recheck), &options, false);
             // If objects must be durable or read back before they count, any number of them may be
             // pending.
             let least = if options.settle >= Level::Durable { 0 } else { 1 << 20 };
-            assert!(spared >= least, "only {spared} bytes were spared: {recheck:?}, {options:?}");
+            assert!(reused_bytes >= least, "only {reused_bytes} bytes were spared: {recheck:?}, {options:?}");
         }
     }
 }
 
 #[test]
-fn a_fetching_goes_on_as_well() {
-    for recheck in [None, Some(Recheck::Sample), Some(Recheck::All)] {
-        let spared = stopped_and_gone_on_with(&Pair::resuming(recheck), &small_objects(), true);
-        assert!(spared > 1 << 20, "only {spared} bytes were spared: {recheck:?}");
+fn stopped_fetch_resumes() {
+    for recheck in [None, Some(ResumeCheck::Sample), Some(ResumeCheck::All)] {
+        let reused_bytes = stopped_and_gone_on_with(&Pair::resuming(recheck), &small_objects(), true);
+        assert!(reused_bytes > 1 << 20, "only {reused_bytes} bytes were spared: {recheck:?}");
     }
 }
 
 /// Transfers that cannot be resumed send everything again, and the data arrives.
 #[test]
-fn modes_without_a_log_begin_anew() {
+fn modes_without_a_log_restart_from_the_beginning() {
     for (verify, unit, algorithm) in [
         (Verify::Sequential, Unit::File, Algorithm::Blake3),
         (Verify::BlockPipeline, Unit::Object, Algorithm::Blake3),
@@ -106,14 +106,14 @@ fn modes_without_a_log_begin_anew() {
 }
 
 #[test]
-fn what_is_written_in_place_is_compared() {
+fn in_place_files_are_compared_on_resume() {
     let options = JobOptions { in_place: true, ..small_objects() };
-    let spared = stopped_and_gone_on_with(&Pair::resuming(None), &options, false);
-    assert!(spared > 1 << 20, "only {spared} bytes were spared");
+    let reused_bytes = stopped_and_gone_on_with(&Pair::resuming(None), &options, false);
+    assert!(reused_bytes > 1 << 20, "only {reused_bytes} bytes were spared");
 }
 
 #[test]
-fn an_updating_job_goes_on_too() {
+fn stopped_updating_job_resumes() {
     for update in [Update::SizeTime, Update::Missing, Update::Digest, Update::Object] {
         let pair = Pair::resuming(None);
         let options = JobOptions { update, ..small_objects() };
@@ -133,8 +133,8 @@ fn an_updating_job_goes_on_too() {
 /// Objects of an earlier run are in the temporary file, and so is the sample that is compared. All
 /// other objects are compared with the file under the final name.
 #[test]
-fn a_sample_is_compared_where_it_lies_whatever_stands_under_the_name() {
-    for recheck in [None, Some(Recheck::Sample), Some(Recheck::All)] {
+fn sample_is_compared_with_the_temporary_file() {
+    for recheck in [None, Some(ResumeCheck::Sample), Some(ResumeCheck::All)] {
         let pair = Pair::resuming(recheck);
         let options = JobOptions { update: Update::Object, ..small_objects() };
         grow(&pair);
@@ -143,14 +143,18 @@ fn a_sample_is_compared_where_it_lies_whatever_stands_under_the_name() {
         let told = pair.send(&["t"], &options, 2);
         told.is_fine();
         assert_same(&pair);
-        let spared = told.spared()[1];
-        assert_eq!(spared > 0, recheck != Some(Recheck::All), "{spared} bytes were spared: {recheck:?}");
+        let reused_bytes = told.reused_bytes()[1];
+        assert_eq!(
+            reused_bytes > 0,
+            recheck != Some(ResumeCheck::All),
+            "{reused_bytes} bytes were spared: {recheck:?}"
+        );
     }
 }
 
 /// The waybills of both sides contain every file, with digests of data that this run did not see.
 #[test]
-fn waybills_of_a_job_that_went_on_are_whole() {
+fn waybills_of_a_resumed_job_are_complete() {
     let pair = Pair::resuming(None).also_with_waybills();
     stopped_and_gone_on_with(&pair, &small_objects(), false);
     for started in [true, false] {
@@ -172,20 +176,20 @@ fn two_files_of_one_path_do_not_share_a_temporary_name() {
         pair.send(&["x/f", "y/f"], &small_objects(), 4).is_fine();
         let arrived = fs::read(pair.sink().join("f")).unwrap();
         let is_one = ["x/f", "y/f"].iter().any(|name| fs::read(pair.source().join(name)).unwrap() == arrived);
-        assert!(is_one, "a mixture of both stands there");
+        assert!(is_one, "the file is a mixture of both");
         pair.nothing_is_left_over();
     }
 }
 
 /// A job with other options neither uses the objects of the stopped job nor removes that job.
 #[test]
-fn a_job_of_other_options_is_another_job() {
+fn job_with_other_options_is_separate() {
     let pair = Pair::resuming(None);
     grow(&pair);
     assert!(pair.send_stopped(&["t"], &small_objects(), 0).was_stopped());
     let others = JobOptions { update: Update::Newer, ..small_objects() };
     let told = pair.send(&["t"], &others, 2);
     told.is_fine();
-    assert_eq!(told.spared(), [0, 0]);
+    assert_eq!(told.reused_bytes(), [0, 0]);
     assert_eq!(pair.jobs().len(), 1, "the job that was stopped waits for its own command");
 }

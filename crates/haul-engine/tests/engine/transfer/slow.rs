@@ -3,7 +3,7 @@
 
 use super::pair::offer;
 use super::small_objects;
-use haul_engine::transfer::{BoxError, Onlooker, SendJob, answer, send};
+use haul_engine::transfer::{BoxError, SendJob, SimpleObserver, answer, send};
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_net::{Lane, LaneControl};
@@ -45,13 +45,13 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
     let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
     let job =
         SendJob { options: small_objects(), lanes: Some(1), ..SendJob::new(vec![source.join("f").into()]) };
-    let ends = [Onlooker::default(), Onlooker::default()];
+    let ends = [SimpleObserver::default(), SimpleObserver::default()];
     let (offer, there, here) = (&offer(&sink), &ends[1], &ends[0]);
     // The length is read through an open file: a lookup by name may fail during the final rename.
     let (mut ahead, mut arriving) = (0, None);
     std::thread::scope(|scope| {
-        scope.spawn(move || answer(theirs, &mut || None, offer, &there.watch()).unwrap());
-        let sending = scope.spawn(|| send(&dial, &job, &here.watch()).unwrap());
+        scope.spawn(move || answer(theirs, &mut || None, offer, &there.run_context()).unwrap());
+        let sending = scope.spawn(|| send(&dial, &job, &here.run_context()).unwrap());
         while !sending.is_finished() {
             // The values are read in this order, because each of them only grows.
             let done = here.tally().bytes_done.load(Ordering::Relaxed);
@@ -59,7 +59,7 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
             // The objects of the file arrive in order.
             arriving = arriving.or_else(|| only_file(&store));
             let arrived = arriving.as_ref().map_or(0, |file| file.metadata().unwrap().len());
-            assert!(done <= arrived, "{done} bytes are told as done, and {arrived} are there");
+            assert!(done <= arrived, "{done} bytes are reported as done, and {arrived} exist");
             ahead = ahead.max(sent.saturating_sub(arrived));
             std::thread::sleep(Duration::from_millis(2));
         }

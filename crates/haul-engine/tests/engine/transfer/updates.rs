@@ -30,7 +30,7 @@ pub(super) const WAYS: [(Verify, Unit, Level); 9] = [
 /// Regression: `--verify=block-pipeline --update=object` never ended. The source sent the digest of
 /// an object that is the same, and the sink waited for the digest of a second read.
 #[test]
-fn every_verification_ends_with_every_update_rule() {
+fn every_verification_completes_with_every_update_rule() {
     let mut bytes = vec![0; 300 << 10];
     Random::from_seed(7).fill(&mut bytes);
     let mut other = bytes.clone();
@@ -104,7 +104,7 @@ fn two_files_are_never_written_into_one_inode() {
 /// Regression: both files were found to be the same as one inode, which got the time and the mode
 /// of the last one.
 #[test]
-fn two_files_are_never_found_the_same_as_one_inode() {
+fn two_files_are_never_matched_with_one_inode() {
     for update in [Update::Digest, Update::Object] {
         for in_place in [false, true] {
             for len in [0, 100, 300 << 10] {
@@ -130,7 +130,7 @@ fn two_files_are_never_found_the_same_as_one_inode() {
 /// Regression: by the rule, `y` is the same and `x`, the same inode at the sink, is not. Writing
 /// `x` in place changed `y`.
 #[test]
-fn a_file_that_the_rule_leaves_is_not_changed_by_another_name() {
+fn file_kept_by_the_rule_is_not_changed_by_another_name() {
     let pair = Pair::new();
     write(&pair.source().join("x"), [1; 100], 2000);
     write(&pair.source().join("y"), [3; 100], 1000);
@@ -145,7 +145,7 @@ fn a_file_that_the_rule_leaves_is_not_changed_by_another_name() {
 /// Regression: the rules decided only about regular files. A link, a pipe, or a further name of the
 /// source replaced an entry that the rules keep.
 #[test]
-fn update_rules_decide_about_every_kind_of_entry() {
+fn update_rules_apply_to_every_kind_of_entry() {
     const KINDS: [&str; 5] = ["file", "link", "pipe", "socket", "name"];
     for (update, seconds, stays) in [
         (Update::Missing, 1, true),
@@ -196,7 +196,7 @@ fn update_rules_decide_about_every_kind_of_entry() {
 /// Regression: a link, a pipe or a socket at the sink in place of a file made every rule and
 /// `--inplace` fail.
 #[test]
-fn what_is_no_file_is_replaced_by_one_unless_the_rule_keeps_it() {
+fn non_file_is_replaced_unless_the_rule_keeps_it() {
     for update in RULES {
         for (in_place, dry_run) in [(false, false), (true, false), (true, true)] {
             let pair = Pair::new();
@@ -223,7 +223,7 @@ fn what_is_no_file_is_replaced_by_one_unless_the_rule_keeps_it() {
 /// Regression: the rule kept an unrelated file of the sink under the first name. The other names of
 /// the source's file became links to that file, and were reported as sent and verified.
 #[test]
-fn a_further_name_is_no_link_to_a_file_that_the_rule_left() {
+fn additional_name_is_not_linked_to_a_kept_file() {
     for (update, seconds) in [(Update::Missing, 1), (Update::Newer, 9_000_000_000)] {
         for len in [0, 100, 300 << 10] {
             // Some names wait for the end of the first one; others are met long after it.
@@ -258,7 +258,7 @@ fn a_further_name_is_no_link_to_a_file_that_the_rule_left() {
 /// Regression: the sink has a directory with the first name. A fetch neither created nor reported
 /// the other names.
 #[test]
-fn further_names_of_a_file_that_fails_arrive() {
+fn additional_names_of_a_failed_file_arrive() {
     for fetched in [false, true] {
         for len in [100, 300 << 10] {
             let pair = Pair::new();
@@ -291,7 +291,7 @@ fn further_names_of_a_file_that_fails_arrive() {
 /// Regression: names that were met after the rule had kept the first one were each sent as separate
 /// files.
 #[test]
-fn further_names_of_a_file_that_the_rule_left_are_one_file() {
+fn additional_names_of_a_kept_file_share_one_file() {
     for (update, seconds) in [(Update::Missing, 1), (Update::Newer, 9_000_000_000)] {
         // Some names wait for the end of the first one; others are met long after it.
         for between in [0, 200] {

@@ -40,7 +40,7 @@ fn read(path: &Path) -> BTreeMap<String, Said> {
             Record::Entry(entry) => {
                 last = entry.path.to_string();
                 let new = Said { entry, objects: Vec::new(), proven: Vec::new() };
-                assert!(said.insert(last.clone(), new).is_none(), "{last} stands there twice");
+                assert!(said.insert(last.clone(), new).is_none(), "{last} is listed twice");
             }
             Record::Object(object) => said.get_mut(&last).unwrap().objects.push(object),
             Record::Proven(proven) => said.get_mut(&last).unwrap().proven.push(proven),
@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 30, max_shrink_iters: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_ends_write_the_same_whatever_is_sent_and_however(
+    fn both_sides_write_equal_waybills_for_any_job(
         seed in any::<u64>(),
         options in any_options(),
         lanes in 1u32..4,
@@ -117,7 +117,7 @@ impl FromEncoded for std::ffi::OsStr {
 }
 
 #[test]
-fn holes_are_hashed_as_zeros_and_never_called_more_than_received() {
+fn holes_hash_as_zeros_and_stay_at_level_received() {
     let ways = [
         (Verify::Stream, Unit::Object, Level::Verified),
         (Verify::Stream, Unit::File, Level::Verified),
@@ -149,7 +149,7 @@ fn holes_are_hashed_as_zeros_and_never_called_more_than_received() {
 /// Regression: with `--inplace`, a range that is a hole at the source kept its old bytes at the
 /// sink.
 #[test]
-fn holes_come_over_what_stands_in_a_file_written_in_place() {
+fn holes_overwrite_old_bytes_of_an_in_place_file() {
     for unit in [Unit::Object, Unit::File] {
         let pair = Pair::with_waybills();
         let file = fs::File::create(pair.source().join("sparse")).unwrap();
@@ -166,7 +166,7 @@ fn holes_come_over_what_stands_in_a_file_written_in_place() {
 }
 
 #[test]
-fn what_was_left_unread_has_no_entry_and_what_was_compared_has_its_digest() {
+fn unread_files_have_no_entry_and_compared_files_have_digests() {
     let rules = [
         (Update::SizeTime, &["new"][..]),
         (Update::Missing, &["new"]),
@@ -211,7 +211,7 @@ fn a_dry_run_and_a_refused_session_leave_no_waybill() {
 
 /// If a session is stopped midway, the files that arrived are whole, and there are no others.
 #[test]
-fn a_job_that_is_stopped_leaves_waybills_of_what_had_arrived() {
+fn stopped_job_leaves_waybills_of_the_arrived_files() {
     let pair = Pair::with_waybills();
     fs::create_dir(pair.source().join("d")).unwrap();
     for number in 0..400_u32 {
@@ -221,7 +221,7 @@ fn a_job_that_is_stopped_leaves_waybills_of_what_had_arrived() {
     let [source, sink] = [true, false].map(|started| read(&pair.waybill(started)));
     assert!(!source.is_empty() && sink.len() < 401, "it was stopped in the middle: {}", sink.len());
     for (name, said) in &source {
-        assert_eq!(sink.get(name), Some(said), "what the source was told of, the sink has");
+        assert_eq!(sink.get(name), Some(said), "the sink has each entry reported to the source");
     }
     for (name, said) in &sink {
         let bytes = fs::read(pair.sink().join(name)).unwrap();
@@ -241,7 +241,7 @@ fn a_later_job_appends_its_section() {
 
 /// The waybill of this job may be inside the tree that is sent, and inside the destination.
 #[test]
-fn no_waybill_is_sent_or_written_over() {
+fn waybills_are_neither_sent_nor_overwritten() {
     let pair = Pair::with_waybills();
     fs::write(pair.source().join("f"), "bytes").unwrap();
     fs::hard_link(pair.source().join("f"), pair.source().join("answered.waybill")).unwrap();

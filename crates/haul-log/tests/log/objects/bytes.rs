@@ -42,7 +42,7 @@ fn hex(name: &str, bytes: &[u8], from: usize) -> String {
 }
 
 #[test]
-fn documented_bytes_are_what_is_written() {
+fn written_bytes_match_the_documentation() {
     let documented = include_str!("../../../../../docs/formats/log.md");
     let mut expected = String::new();
     for style in

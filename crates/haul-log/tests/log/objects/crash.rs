@@ -255,7 +255,7 @@ fn hold_style(style: Style, steps: &[Step]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn no_crash_takes_what_was_synced_or_gives_what_was_not_logged(
+    fn crash_loses_no_synced_and_adds_no_unlogged_objects(
         steps in prop::collection::vec(step(), 1..40),
     ) {
         styles().for_each(|style| hold_style(style, &steps));
@@ -266,7 +266,7 @@ proptest! {
 /// half, that the medium may have. Whatever the order in which the medium writes them, it passes
 /// through one of these states.
 #[test]
-fn no_set_of_unsynced_writes_takes_what_was_synced_or_gives_what_was_not_logged() {
+fn unsynced_write_subsets_lose_no_synced_and_add_no_unlogged_objects() {
     let done = |file, first, count| Step::Done { file, first, apart: 1, count };
     let steps = [
         done(1, 2, 3),
@@ -297,7 +297,7 @@ fn no_set_of_unsynced_writes_takes_what_was_synced_or_gives_what_was_not_logged(
 /// Regression: while a disk was full, the names of all files that could not be written were
 /// remembered. Each further commit ordered their removal.
 #[test]
-fn what_commits_began_in_vain_is_not_remembered() {
+fn failed_commits_order_no_extra_removals() {
     for style in styles() {
         let (medium, mut log) = sample(style);
         let there = medium.names();

@@ -15,7 +15,7 @@ fn all(facts: &Facts) -> super::Plain {
 }
 
 #[test]
-fn no_flipped_bit_makes_an_object_count() {
+fn flipped_bits_never_add_objects() {
     for style in styles() {
         let (medium, log) = sample(style);
         let most = all(&log.facts());
@@ -41,7 +41,7 @@ fn no_flipped_bit_makes_an_object_count() {
 }
 
 #[test]
-fn no_length_makes_an_object_count() {
+fn truncated_or_extended_files_never_add_objects() {
     for style in styles() {
         let (medium, log) = sample(style);
         let most = all(&log.facts());
@@ -49,7 +49,7 @@ fn no_length_makes_an_object_count() {
             let mut hurt = medium.clone();
             for len in (0..bytes.len()).rev() {
                 hurt.files.get_mut(name).unwrap().truncate(len);
-                assert!(is_within(&plain(&read(&hurt).facts), &most), "{style:?}: {name} cut off at {len}");
+                assert!(is_within(&plain(&read(&hurt).facts), &most), "{style:?}: {name} truncated at {len}");
             }
             hurt.files.remove(name);
             let found = read(&hurt);
@@ -59,7 +59,7 @@ fn no_length_makes_an_object_count() {
             assert!(!(is_index_left && is_log_gone) || matches!(found.flaws[..], [Flaw::LogMissing { .. }]));
             let mut longer = medium.clone();
             longer.files.get_mut(name).unwrap().extend(b"more");
-            assert_eq!(read(&longer).facts, log.facts(), "{style:?}: behind {name} stands more");
+            assert_eq!(read(&longer).facts, log.facts(), "{style:?}: extra bytes after {name}");
         }
     }
 }
@@ -84,7 +84,7 @@ fn damage_to_a_bit_vector_costs_no_more_than_its_last_commit() {
 }
 
 #[test]
-fn logs_of_other_jobs_sizes_and_versions_are_told_apart() {
+fn logs_of_other_jobs_sizes_and_versions_are_detected() {
     for style in styles() {
         let (mut medium, _) = sample(style);
         let flaws = |medium: &Medium, job: &Job| {
@@ -108,7 +108,7 @@ fn logs_of_other_jobs_sizes_and_versions_are_told_apart() {
 }
 
 #[test]
-fn names_that_no_log_has_are_left_alone() {
+fn unknown_files_are_reported_and_not_read_as_logs() {
     let (mut medium, log) = sample(Style::DEFAULT);
     for name in ["notes", "notes.log", "index", "Universal.index", "universal.txt"] {
         medium.files.insert(name.to_owned(), b"mine".to_vec());
@@ -116,8 +116,8 @@ fn names_that_no_log_has_are_left_alone() {
     let found = read(&medium);
     assert_eq!(found.facts, log.facts());
     assert_eq!((found.flaws.len(), found.names.len()), (5, 2));
-    assert!(found.flaws.iter().all(|flaw| matches!(flaw, Flaw::Stranger { .. })), "{:?}", found.flaws);
-    assert!(found.flaws[0].to_string().contains("move it elsewhere"));
+    assert!(found.flaws.iter().all(|flaw| matches!(flaw, Flaw::UnknownFile { .. })), "{:?}", found.flaws);
+    assert!(found.flaws[0].to_string().contains("move the file elsewhere"));
 }
 
 /// A write: file name, offset and bytes.
@@ -142,7 +142,7 @@ fn turns(style: Style, life: u64, first: u64) -> (Medium, Log, Vec<Written>) {
 }
 
 #[test]
-fn bytes_of_another_file_place_or_life_are_not_taken() {
+fn bytes_of_another_file_offset_or_log_id_are_refused() {
     for style in styles() {
         let (medium, log, writes) = turns(style, 1, 0);
         let most = plain(&log.facts());
@@ -183,7 +183,7 @@ fn bytes_of_another_file_place_or_life_are_not_taken() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn any_bytes_are_read_without_harm(
+    fn arbitrary_bytes_add_no_objects(
         style in 0_usize..18,
         which in any::<prop::sample::Index>(),
         at in any::<prop::sample::Index>(),
@@ -203,7 +203,7 @@ proptest! {
     /// Checksums protect against accidents, not against attackers: hostile bytes with correct
     /// checksums must be read without harm.
     #[test]
-    fn sealed_nonsense_is_read_without_harm(
+    fn hostile_bytes_with_valid_checksums_stay_in_range(
         style in 0_usize..18, which in any::<prop::sample::Index>(), at in 4_usize..84, byte in any::<u8>(), again in 0_usize..8,
     ) {
         let (mut medium, _) = sample(styles().nth(style).unwrap());

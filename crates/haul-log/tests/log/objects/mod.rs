@@ -88,7 +88,7 @@ fn sample(style: Style) -> (Medium, Log) {
 }
 
 #[test]
-fn what_is_logged_comes_back_in_every_style() {
+fn logged_objects_are_read_back_in_every_style() {
     for style in styles() {
         let (medium, log) = sample(style);
         let found = read(&medium);
@@ -103,7 +103,7 @@ fn what_is_logged_comes_back_in_every_style() {
 }
 
 #[test]
-fn logs_come_with_the_first_object_of_a_file_and_go_with_its_completion() {
+fn log_files_exist_from_the_first_object_to_completion() {
     for style in styles() {
         let (mut medium, mut log) = (Medium::default(), Log::new(job(), style, 1));
         let keys: Vec<FileKey> =
@@ -133,7 +133,7 @@ fn logs_come_with_the_first_object_of_a_file_and_go_with_its_completion() {
 }
 
 #[test]
-fn a_log_does_not_grow_with_the_files_that_pass_through_it() {
+fn log_size_does_not_grow_with_completed_files() {
     for style in styles() {
         let (mut medium, mut log) = (Medium::default(), Log::new(job(), style, 1));
         let stays = log.open(&subject("stays", 5000, 0)).unwrap();
@@ -175,13 +175,13 @@ fn other_versions_of_a_file_are_revoked_and_larger_files_refused() {
             largest.source.size = most * OBJECT + 1;
             let error = log.open(&largest).unwrap_err();
             assert_eq!((error.objects, error.encoding), (most + 1, style.encoding));
-            assert!(error.to_string().contains("take larger objects"));
+            assert!(error.to_string().contains("use larger objects"));
         }
     }
 }
 
 #[test]
-fn a_job_goes_on_in_any_style() {
+fn job_resumes_in_any_style() {
     for (old, new) in styles().flat_map(|old| styles().map(move |new| (old, new))) {
         let (mut medium, before) = sample(old);
         let found = read(&medium);

@@ -75,13 +75,13 @@ fn table() -> String {
 }
 
 #[test]
-fn the_documented_space_is_what_logs_take() {
+fn log_sizes_match_the_documented_table() {
     let (table, documented) = (table(), include_str!("../../../../../docs/formats/log.md"));
     assert!(documented.contains(&table), "docs/formats/log.md is to have this table:\n{table}");
 }
 
 #[test]
-fn the_default_takes_no_more_than_16_kib() {
+fn default_style_takes_at_most_16_kib() {
     for (mib, at_once) in [(4, AT_ONCE), (1, AT_ONCE), (4, FILES), (1, FILES)] {
         let (bytes, files) = most(Style::DEFAULT, mib << 20, at_once);
         assert!(

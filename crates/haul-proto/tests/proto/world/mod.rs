@@ -102,8 +102,8 @@ impl Plan {
             options: self.options.clone(),
             window: self.window,
             timing: Timing::default(),
-            tries: 20,
-            asks: self.resumes,
+            retries: 20,
+            awaits_answers: self.resumes,
         }
     }
 
@@ -112,7 +112,7 @@ impl Plan {
             options: self.options.clone(),
             window: self.window,
             timing: Timing::default(),
-            tries: 20,
+            retries: 20,
         }
     }
 }

@@ -264,7 +264,7 @@ impl World {
             }
             9 => {
                 let (batch, gone) = self.source.judging.remove(0);
-                self.see(|world| world.source.handle(SourceEvent::Judged { batch, gone }, world.now));
+                self.see(|world| world.source.handle(SourceEvent::MissingFound { batch, gone }, world.now));
             }
             11 => self.sink.log_group(),
             _ => {
@@ -397,7 +397,7 @@ impl World {
         let holds = self.sink.holds(path, range, level, |cell| file.cell(cell));
         assert!(
             holds,
-            "object {object} of {file:?} is not {level} at the sink, as it was told: {:?}",
+            "object {object} of {file:?} is not {level} at the sink, as reported: {:?}",
             self.plan
         );
     }

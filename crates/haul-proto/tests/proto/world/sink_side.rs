@@ -146,7 +146,7 @@ impl SinkSide {
                 let object = object.map(|object| object.index);
                 self.later.push_back(Event::Rehashed { file, attempt, object, digest });
             }
-            Command::Proved { file, attempt, object } => self.proved.push((file, attempt, object)),
+            Command::ObjectVerified { file, attempt, object } => self.proved.push((file, attempt, object)),
             Command::Restart { file, attempt } => {
                 let open = self.open.get_mut(&file).expect("a file that is open");
                 open.partial.cells.clear();
@@ -206,7 +206,7 @@ impl SinkSide {
             (Update::Missing, Some(_)) => return Verdict::Same,
             (Update::Newer, Some(here)) if here.mtime >= facts.mtime.sec => return Verdict::Same,
             (Update::Digest, Some(here)) if here.size == facts.size() => {
-                return Verdict::Unless(here.digest(ByteRange::between(0, here.size)));
+                return Verdict::UnlessDigest(here.digest(ByteRange::between(0, here.size)));
             }
             (Update::Object, Some(_)) => {
                 return Verdict::Differing { have: Runs::default(), samples: Runs::default() };
@@ -404,7 +404,7 @@ impl SinkSide {
 
     fn make(&mut self, facts: &NewFile, path: &[u8], first: Option<&[u8]>) -> Result<Outcome, Unfinished> {
         if self.settings.options.dry_run {
-            return Ok(Outcome::Would);
+            return Ok(Outcome::DryRun);
         }
         let here = self.tree.get(path);
         let is_there = here.is_some() || self.others.contains(path);

@@ -3,7 +3,7 @@
 use super::dice::Dice;
 use super::tree::{Ill, SourceFile, cells, file_of};
 use haul_model::{ByteRange, Object};
-use haul_proto::source::{Check, Command, Event, Next, Settings, Work};
+use haul_proto::source::{Availability, Check, Command, Event, Settings, Work};
 use haul_proto::{
     BlockDigest, Close, Encoding, End, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Outcome,
     Reason, Source, Stated, Unit, Why,
@@ -75,14 +75,14 @@ impl SourceSide {
             Command::Synced { file, level, objects } => {
                 Some(Seen::Synced { file: self.numbers[&file], level, objects })
             }
-            Command::Had { .. } => None,
+            Command::AlreadyPresent { .. } => None,
             Command::FileDone { file, outcome, .. } => {
                 let at = self.numbers[&file];
                 let before = self.outcomes.insert(at, outcome.clone());
                 assert!(before.is_none(), "a file ends once: {at}");
                 Some(Seen::Done { file: at, outcome })
             }
-            Command::Judge { batch, directory, names } => {
+            Command::FindMissing { batch, directory, names } => {
                 let has = |name: &[u8]| {
                     let path = [&directory[..], b"/", name].concat();
                     let within = [&path[..], b"/"].concat();
@@ -109,7 +109,9 @@ impl SourceSide {
 
     /// Returns true if the walk can continue.
     pub(crate) fn may_walk(&self) -> bool {
-        !self.is_walked && self.end.is_none() && (self.offered == self.files.len() || self.machine.room() > 0)
+        !self.is_walked
+            && self.end.is_none()
+            && (self.offered == self.files.len() || self.machine.capacity() > 0)
     }
 
     pub(crate) fn walk(&mut self, now: Duration) -> Vec<Seen> {
@@ -151,21 +153,21 @@ impl SourceSide {
             Some(Step::Frame(message, payload)) => (Some((message, payload)), Vec::new()),
             Some(Step::Report(event)) => (None, self.handle(event, now)),
             None => {
-                let has_next = self.machine.has_next(lane) != Next::Nothing;
+                let has_next = self.machine.has_next(lane) != Availability::Nothing;
                 let work = self.machine.next(lane, now);
                 let is_idle = matches!(work, Work::Wait { .. } | Work::Send(Message::KeepAlive));
                 assert_eq!(has_next, !is_idle, "a lane that would find {work:?} is woken, and no other");
                 let steps = match work {
                     Work::Send(message) => vec![Step::Frame(message, Vec::new())],
                     Work::Whole { facts, object } => self.whole(lane, &facts, object, dice),
-                    Work::Object { facts, attempt, object, theirs, again } => {
-                        self.object(lane, &facts, attempt, object, theirs, again, dice)
+                    Work::Object { facts, attempt, object, sink_digest, again } => {
+                        self.object(lane, &facts, attempt, object, sink_digest, again, dice)
                     }
-                    Work::Compare { facts, theirs } => {
+                    Work::Compare { facts, sink_digest } => {
                         let file = self.file(facts.number);
                         let same = match file.ill {
                             Ill::CannotOpen => Err(Why::Permission.into()),
-                            _ => Ok(file.digest(ByteRange::between(0, file.size())) == theirs),
+                            _ => Ok(file.digest(ByteRange::between(0, file.size())) == sink_digest),
                         };
                         vec![Step::Report(Event::Compared { lane, file: facts.number, same })]
                     }
@@ -250,7 +252,7 @@ impl SourceSide {
         facts: &Arc<NewFile>,
         attempt: u16,
         object: Object,
-        theirs: Option<haul_digest::Digest>,
+        sink_digest: Option<haul_digest::Digest>,
         again: bool,
         dice: &mut Dice,
     ) -> Vec<Step> {
@@ -268,7 +270,7 @@ impl SourceSide {
             }
             _ => {}
         }
-        let mut steps = self.blocks(facts, attempt, object, theirs, false, dice);
+        let mut steps = self.blocks(facts, attempt, object, sink_digest, false, dice);
         steps.push(Step::Report(Event::ObjectSent { lane, file: number, attempt, object: index }));
         steps
     }
@@ -279,7 +281,7 @@ impl SourceSide {
         facts: &NewFile,
         attempt: u16,
         object: Object,
-        theirs: Option<haul_digest::Digest>,
+        sink_digest: Option<haul_digest::Digest>,
         is_abandoned: bool,
         dice: &mut Dice,
     ) -> Vec<Step> {
@@ -290,7 +292,7 @@ impl SourceSide {
         let block = |range: ByteRange, encoding, payload| {
             Message::NewBlock(NewBlock { number, attempt, object: object.index, range, encoding, payload })
         };
-        if theirs == Some(digest) {
+        if sink_digest == Some(digest) {
             steps.push(Step::Frame(block(object.range, Encoding::Same, 0), Vec::new()));
         } else {
             let (mut at, end) = (object.range.start.0, object.range.end.0);

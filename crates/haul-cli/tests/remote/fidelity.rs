@@ -1,0 +1,183 @@
+//! Arriving files are identical to the sent ones: each kind of file, over each kind of connection.
+
+use super::{Fixture, assert_ended, assert_no_strays, inside};
+use crate::filesystems::everything::{self, Holds};
+use haul_lab::emulated_link::{self, EmulatedLink, End};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random_tree::RandomTree;
+use haul_lab::snapshot::{Facets, Snapshot};
+use std::path::Path;
+use std::time::Duration;
+
+/// Asserts that two trees agree in everything that haul keeps.
+#[track_caller]
+fn assert_same(one: &Path, other: &Path) {
+    let (one, other) = (Snapshot::take(one).unwrap(), Snapshot::take(other).unwrap());
+    one.assert_same(&other, Facets::ALL);
+}
+
+#[test]
+fn every_file_type_arrives_by_every_transport() {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    everything::build(&fixture.path("data"), Holds { lists: true, attributes: true });
+    assert_ended(&fixture.over_ssh("send", &["data", "localhost:ssh"]), 0);
+    assert_same(&fixture.path("data"), &fixture.path("there/ssh/data"));
+    assert_ended(&fixture.over_ssh("send", &["--inside-ssh", "data", "localhost:inside"]), 0);
+    assert_same(&fixture.path("data"), &fixture.path("there/inside/data"));
+    assert_ended(&fixture.over_ssh("fetch", &["--setuid", "localhost:ssh/data", "back"]), 0);
+    assert_same(&fixture.path("data"), &fixture.path("back/data"));
+    let there = fixture.path("there");
+    let _server = fixture.serve(&["--root", there.to_str().unwrap(), "--keep-owner", "--keep-setuid"]);
+    assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":ticket"]), 0);
+    assert_same(&fixture.path("data"), &fixture.path("there/ticket/data"));
+    assert_ended(&fixture.run(&["fetch", "--setuid", "--ticket-file", "ticket", ":ticket/data", "home"]), 0);
+    assert_same(&fixture.path("data"), &fixture.path("home/data"));
+    let plain = ["--root", there.to_str().unwrap(), "--keep-owner", "--keep-setuid", "--plain"];
+    let _plain = fixture.serve(&plain);
+    assert_ended(&fixture.run(&["send", "--plain", "--ticket-file", "ticket", "data", ":plain"]), 0);
+    assert_same(&fixture.path("data"), &fixture.path("there/plain/data"));
+    assert_ended(&fixture.over_ssh("send", &["--plain", "data", "localhost:beside"]), 0);
+    assert_same(&fixture.path("data"), &fixture.path("there/beside/data"));
+    assert_no_strays(&fixture.path("there"));
+}
+
+/// Two networks with a round trip time of 20 ms between them. Each side sees only its own network.
+#[test]
+fn every_file_type_arrives_between_two_hosts() {
+    const PORT: u16 = 7433;
+    if !met_or_skip(&[Need::Root, Need::Links]) {
+        return;
+    }
+    let profile =
+        emulated_link::LinkProfile { delay: Duration::from_millis(10), rate: None, queue: 16 << 20 };
+    let link = EmulatedLink::make(&format!("haul-kept-{}", std::process::id()), profile).unwrap();
+    let fixture = Fixture::new();
+    everything::build(&fixture.path("data"), Holds { lists: true, attributes: true });
+    let listen = format!("{}:{PORT}", End::Far.address());
+    for (at, encryption) in [&[][..], &["--plain"]].into_iter().enumerate() {
+        let kept = ["serve", "--root", "there", "--keep-owner", "--keep-setuid", "--listen", &listen];
+        let serve = fixture.haul(&[&kept, encryption].concat());
+        let server = fixture.serve_by(inside(&link.namespace(End::Far), &serve));
+        let (there, back) = (format!(":{at}"), format!("back{at}"));
+        let sent = [&["send", "--ticket-file=ticket"], encryption, &["data", &there]].concat();
+        let fetched = format!("{there}/data");
+        let fetched =
+            [&["fetch", "--setuid", "--ticket-file=ticket"], encryption, &[&fetched, &back]].concat();
+        for job in [sent, fetched] {
+            let ended = inside(&link.namespace(End::Near), &fixture.haul(&job)).output().unwrap();
+            assert!(ended.status.success(), "{job:?}: {}", String::from_utf8_lossy(&ended.stderr));
+        }
+        assert_same(&fixture.path("data"), &fixture.path("there").join(&there[1..]).join("data"));
+        assert_same(&fixture.path("data"), &fixture.path(&back).join("data"));
+        drop(server);
+    }
+    assert_no_strays(&fixture.path("there"));
+    link.close().unwrap();
+}
+
+#[test]
+fn random_trees_arrive_complete() {
+    let fixture = Fixture::new();
+    for seed in 0..7 {
+        let name = format!("tree{seed}");
+        RandomTree::default().build(&fixture.path(&name), seed).unwrap();
+        let verify = ["none", "stream", "reread", "hybrid", "sequential", "file-pipeline", "block-pipeline"]
+            [seed as usize];
+        let verify = format!("--verify={verify}");
+        assert_ended(&fixture.over_ssh("send", &[&verify, "--object-size=64K", &name, "localhost:"]), 0);
+        assert_same(&fixture.path(&name), &fixture.path("there").join(&name));
+    }
+    assert_no_strays(&fixture.path("there"));
+}
+
+#[test]
+fn every_digest_and_granularity_transfers_correctly() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    for (at, options) in [
+        &["-a", "md5"][..],
+        &["-a", "md5", "--granularity=file"],
+        &["-a", "sha256", "--granularity=file", "--streams=1"],
+        &["-a", "crc32c"],
+        &["-a", "blake3", "--granularity=file"],
+        &["-a", "xxh3-64", "--inplace"],
+        &["-a", "sha1", "--granularity=file"],
+        &["-a", "crc32", "--granularity=file"],
+        &["-a", "crc64nvme", "--granularity=file", "--verify=file-pipeline"],
+        &["-a", "sha1", "--verify=sequential"],
+        &["-a", "md5", "--verify=block-pipeline"],
+        &["-a", "adler32", "--verify=hybrid"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let target = format!("localhost:to{at}");
+        assert_ended(
+            &fixture.over_ssh("send", &[options, &["--object-size=64K", "data", &target]].concat()),
+            0,
+        );
+        assert_same(&fixture.path("data"), &fixture.path(&format!("there/to{at}/data")));
+    }
+}
+
+/// For a serial digest, a lane hashes several objects in parallel before it sends them. The sink
+/// hashes them one by one and gets the same digests.
+#[test]
+fn digests_hashed_in_parallel_match_those_of_the_sink() {
+    let fixture = Fixture::new();
+    for (at, len) in [(3 << 20) + 17, 5 << 20, 1 << 20].into_iter().enumerate() {
+        fixture.file(&format!("data/{at}"), len);
+    }
+    for algorithm in ["md5", "sha1", "sha224", "sha256", "sha384", "sha512"] {
+        for streams in ["--streams=1", "--streams=3"] {
+            let target = format!("localhost:{algorithm}{streams}");
+            let options =
+                ["--json", "-a", algorithm, "--object-size=64K", streams, "--waybill=w", "data", &target];
+            let ended = fixture.over_ssh("send", &options);
+            assert_ended(&ended, 0);
+            let summary: serde_json::Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+            assert_eq!(summary["objects_sent_again"], 0, "{ended:?}");
+            assert_same(&fixture.path("data"), &fixture.path(&format!("there/{algorithm}{streams}/data")));
+            assert_ended(&fixture.run(&["verify", "-q", "w", "."]), 0);
+            std::fs::remove_file(fixture.path("w")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn options_disable_preservation_of_metadata() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    std::fs::set_permissions(fixture.path("data/small"), PermissionsExt::from_mode(0o4711)).unwrap();
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+    std::fs::File::options().write(true).open(fixture.path("data/small")).unwrap().set_modified(old).unwrap();
+    std::fs::hard_link(fixture.path("data/small"), fixture.path("data/again")).unwrap();
+    let nodes = std::process::Command::new("mkfifo").arg(fixture.path("data/pipe")).status().unwrap();
+    assert!(nodes.success());
+    let small =
+        |target: &str| std::fs::metadata(fixture.path(&format!("there/{target}/data/small"))).unwrap();
+    assert_ended(&fixture.over_ssh("send", &["data", "localhost:all"]), 0);
+    assert_eq!((small("all").mode() & 0o7777, small("all").mtime(), small("all").nlink()), (0o4711, 1000, 2));
+    let switches = [
+        "--no-mode",
+        "--no-times",
+        "--no-hard-links",
+        "--no-specials",
+        "--no-owner",
+        "--no-xattrs",
+        "--no-acls",
+    ];
+    assert_ended(&fixture.over_ssh("send", &[&switches[..], &["data", "localhost:few"]].concat()), 0);
+    assert_eq!(small("few").mode() & 0o7000, 0);
+    assert!(small("few").mtime() > 1000 && small("few").nlink() == 1);
+    assert!(!fixture.path("there/few/data/pipe").exists());
+    // A fetch keeps setuid bits only with `--setuid`.
+    assert_ended(&fixture.over_ssh("fetch", &["localhost:all/data/small", "plain"]), 0);
+    assert_eq!(std::fs::metadata(fixture.path("plain/small")).unwrap().mode() & 0o7777, 0o711);
+    assert_ended(&fixture.over_ssh("fetch", &["--setuid", "localhost:all/data/small", "trusting"]), 0);
+    assert_eq!(std::fs::metadata(fixture.path("trusting/small")).unwrap().mode() & 0o7777, 0o4711);
+}

@@ -1,0 +1,34 @@
+//! The log store that the tickets of a server share for interrupted jobs: the server evicts a job
+//! of the client that is above its share.
+
+use super::assert_no_strays;
+use super::ticketed::{ServerFixture, whole};
+
+#[test]
+fn a_ticket_above_its_share_loses_a_job_to_another_ticket() {
+    let desk = ServerFixture::new("log-jobs = 2");
+    let server = desk.serve();
+    desk.cut_off("one.ticket", ":x");
+    let first = desk.jobs().remove(0);
+    // Waits until the session has released its slot.
+    server.wait_for_log("incomplete");
+    desk.cut_off("one.ticket", ":y");
+    server.wait_for_log("incomplete");
+    let second = desk.jobs().into_iter().find(|job| *job != first).unwrap();
+    desk.cut_off("other.ticket", ":z");
+    server.wait_for_log("incomplete");
+    let jobs = desk.jobs();
+    assert!(jobs.len() == 2 && jobs.contains(&second) && !jobs.contains(&first), "{jobs:?}");
+    assert_no_strays(&desk.fixture.path("in/x"));
+    // Each ticket has its half now, and evicts nothing of the other ticket.
+    let anew = whole(&desk.fixture.run(&desk.sending("one.ticket", ":x", &[])));
+    assert_eq!(anew["bytes_of_earlier_runs"], 0, "{anew}");
+    server.wait_for_log("the logs of 2 interrupted jobs are kept");
+    desk.assert_whole("x", 2);
+    let third = jobs.into_iter().find(|job| *job != second).unwrap();
+    for (ticket, to, job, left) in [("one.ticket", "y", second, 1), ("other.ticket", "z", third, 0)] {
+        let durable = desk.durable(&job, &desk.fixture.path("in").join(to).join("data"));
+        desk.finish(&desk.sending(ticket, &format!(":{to}"), &[]), durable, "out");
+        desk.assert_whole(to, left);
+    }
+}

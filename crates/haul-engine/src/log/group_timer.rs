@@ -1,0 +1,107 @@
+//! Group commit: sync policies, and size and age of the open group.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+/// Maximum age of a group before it is committed. Bounds what an interrupted job must send again.
+pub(crate) const GROUP_TIME: Duration = Duration::from_secs(1);
+
+/// Maximum size of a group before it is committed, in bytes of objects.
+pub(crate) const GROUP_BYTES: u64 = 256 << 20;
+
+/// Time of syncs (`--sync`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// Sync after each object: a power failure costs the objects in progress. Slow on disks.
+    Object,
+    /// Sync once for all objects of a second or of 256 MiB: a power failure costs the last group.
+    #[default]
+    Group,
+    /// Never sync: a killed process costs the last group. A power failure may cost everything and
+    /// may leave logged objects that do not exist, so the next run verifies everything.
+    None,
+}
+
+impl SyncPolicy {
+    const NAMES: [(&'static str, SyncPolicy); 3] =
+        [("object", SyncPolicy::Object), ("group", SyncPolicy::Group), ("none", SyncPolicy::None)];
+
+    /// Returns true if this policy syncs at all.
+    pub(crate) fn syncs(self) -> bool {
+        self != SyncPolicy::None
+    }
+}
+
+impl fmt::Display for SyncPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = SyncPolicy::NAMES.into_iter().find(|(_, policy)| policy == self);
+        f.write_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for SyncPolicy {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<SyncPolicy, String> {
+        let found = SyncPolicy::NAMES.into_iter().find(|(name, _)| *name == word);
+        found
+            .map(|(_, policy)| policy)
+            .ok_or_else(|| format!("{word:?} is invalid; valid values are object, group, none"))
+    }
+}
+
+/// Size and age of the open group.
+#[derive(Debug)]
+pub(crate) struct GroupTimer {
+    policy: SyncPolicy,
+    since: Instant,
+    bytes: u64,
+}
+
+impl GroupTimer {
+    pub(crate) fn new(policy: SyncPolicy) -> GroupTimer {
+        GroupTimer { policy, since: Instant::now(), bytes: 0 }
+    }
+
+    /// Adds `bytes` bytes to the group. Returns true if the group is due for commit.
+    pub(crate) fn add(&mut self, bytes: u64) -> bool {
+        if self.bytes == 0 {
+            self.since = Instant::now();
+        }
+        self.bytes = self.bytes.saturating_add(bytes.max(1));
+        self.policy == SyncPolicy::Object || self.is_full() || self.since.elapsed() >= GROUP_TIME
+    }
+
+    /// Returns true if the group has reached its maximum size.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= GROUP_BYTES
+    }
+
+    /// Starts a new group.
+    pub(crate) fn begin(&mut self) {
+        *self = GroupTimer::new(self.policy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_due_by_bytes_or_time_and_objects_immediately() {
+        let mut group = GroupTimer::new(SyncPolicy::Group);
+        assert!(!group.add(GROUP_BYTES - 1) && !group.is_full() && group.add(1) && group.is_full());
+        group.begin();
+        assert!(!group.add(0));
+        group.since = Instant::now().checked_sub(GROUP_TIME).unwrap();
+        assert!(group.add(1));
+        assert!(GroupTimer::new(SyncPolicy::Object).add(1) && !GroupTimer::new(SyncPolicy::None).add(1));
+        assert!(
+            SyncPolicy::NAMES
+                .into_iter()
+                .all(|(name, policy)| name.parse() == Ok(policy) && policy.to_string() == name)
+        );
+        assert!("all".parse::<SyncPolicy>().is_err_and(|said| said.contains("object, group, none")));
+    }
+}

@@ -1,0 +1,119 @@
+//! Root directory of a sink, with the limits of what may be written beneath it.
+
+use super::dirs::{Missing, SinkDirs};
+use super::expected::Expected;
+use crate::transfer::parts::Parts;
+use haul_model::RelPath;
+use haul_sys::dir::open_dir_at;
+use haul_sys::{Follow, Stat, filesystem};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Root directory of a sink, and the limits of what may be written beneath it.
+#[derive(Debug)]
+pub(in crate::transfer) struct Destination {
+    pub(super) dirs: SinkDirs,
+    pub(super) session: u64,
+    /// Maximum number of bytes that may be written; `None` for no limit.
+    pub(super) quota: Option<u64>,
+    pub(super) expected: Expected,
+    /// Accepted parts of the accepted files; `None` to accept everything.
+    pub(super) parts: Option<Arc<Parts>>,
+    /// Existing files with several names that an incoming file was compared with, by device and
+    /// inode.
+    compared: Mutex<HashSet<(u64, u64)>>,
+}
+
+impl Destination {
+    /// Opens the directory `into` beneath the root `root`. Creates it if it is missing, except in a
+    /// `dry_run`.
+    ///
+    /// # Errors
+    /// Returns an error if the root cannot be opened, or the directory can be neither opened nor
+    /// created.
+    pub(in crate::transfer) fn open_or_create(
+        root: &OsStr,
+        into: &[u8],
+        dry_run: bool,
+        session: u64,
+        quota: Option<u64>,
+    ) -> io::Result<Destination> {
+        let missing = if dry_run { Missing::Fail } else { Missing::Create };
+        match Destination::open(root, into, missing, session, quota) {
+            Err(error) if dry_run && error.kind() == io::ErrorKind::NotFound => {
+                // The root itself must exist.
+                Destination::open(root, b"", missing, session, quota)
+                    .map(|_| Destination::absent(session, quota))
+            }
+            opened => opened,
+        }
+    }
+
+    /// Returns true if no other incoming file was compared with the existing file `existing`. A
+    /// file with several names can equal only one file of the source. If it matched two, it would
+    /// get the metadata of the last one.
+    pub(super) fn may_compare(&self, existing: &Stat) -> bool {
+        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        existing.nlink < 2 || compared.insert(existing.identity())
+    }
+
+    /// Returns the store of a directory that does not exist and is not created: it is empty.
+    pub(in crate::transfer) fn absent(session: u64, quota: Option<u64>) -> Destination {
+        Destination {
+            dirs: SinkDirs::absent(),
+            session,
+            quota,
+            expected: Expected::Anything,
+            parts: None,
+            compared: Mutex::default(),
+        }
+    }
+
+    /// Opens the directory `into` beneath the root `root`; `missing` selects the action for a
+    /// directory that does not exist.
+    ///
+    /// # Errors
+    /// Returns an error if the root cannot be opened, or the directory can be neither opened nor
+    /// created.
+    pub(in crate::transfer) fn open(
+        root: &OsStr,
+        into: &[u8],
+        missing: Missing,
+        session: u64,
+        quota: Option<u64>,
+    ) -> io::Result<Destination> {
+        let root = SinkDirs::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?);
+        let root = match RelPath::clean(into) {
+            Ok(path) => SinkDirs::new(root.open(path.as_bytes(), missing)?.try_clone()?),
+            Err(haul_model::PathError::Empty) => root,
+            Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
+        };
+        Ok(Destination {
+            dirs: root,
+            session,
+            quota,
+            expected: Expected::Anything,
+            parts: None,
+            compared: Mutex::default(),
+        })
+    }
+
+    /// Returns the free space, or what the quota leaves of it, in bytes. Returns `None` if neither
+    /// is known.
+    pub(in crate::transfer) fn space(&self) -> Option<u64> {
+        let free = self.dirs.root().ok().and_then(|root| filesystem::space(root).ok()?.free);
+        [free, self.quota].into_iter().flatten().min()
+    }
+
+    /// Restricts the store to the names that these requested paths create.
+    pub(in crate::transfer) fn restrict_to_paths(self, paths: &[Vec<u8>]) -> Destination {
+        Destination { expected: Expected::of(paths), ..self }
+    }
+
+    /// Restricts the store to these parts.
+    pub(in crate::transfer) fn restrict_to_parts(self, parts: Option<Arc<Parts>>) -> Destination {
+        Destination { parts, ..self }
+    }
+}

@@ -1,0 +1,327 @@
+//! Worker of a lane at the sink: reads messages, writes and hashes the data, and executes the
+//! commands of the machine.
+
+use super::SinkContext;
+use super::incoming::IncomingFile;
+use crate::transfer::frames::{FrameError, Frames};
+use crate::transfer::hashing::ObjectHash;
+use crate::transfer::packing::Unpacker;
+use crate::transfer::reason::reason;
+use haul_digest::Digest;
+use haul_model::{ByteRange, Object};
+use haul_proto::sink::{Command, Event};
+use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Verify, Why};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Number of bytes that are read from the lane, hashed and written at a time. They stay in the
+/// second-level cache meanwhile.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// The worker of one lane.
+pub(super) struct LaneReceiver<'a> {
+    context: &'a SinkContext<'a>,
+    lane: LaneId,
+    frames: Frames,
+    unpacker: Unpacker,
+    block: Vec<u8>,
+    current: Option<CurrentObject>,
+    /// Time of the first change of the machine for which no thread was woken yet.
+    unnotified_since: Option<Instant>,
+}
+
+/// The object being received.
+struct CurrentObject {
+    number: FileNumber,
+    attempt: u16,
+    object: Object,
+    hash: ObjectHash,
+    file: Option<Arc<IncomingFile>>,
+}
+
+impl<'a> LaneReceiver<'a> {
+    pub(super) fn new(context: &'a SinkContext<'a>, lane: LaneId, frames: Frames) -> LaneReceiver<'a> {
+        let (unpacker, block) = (Unpacker::default(), vec![0; BLOCK_BYTES]);
+        LaneReceiver { context, lane, frames, unpacker, block, current: None, unnotified_since: None }
+    }
+
+    /// Processes messages until the end of the lane.
+    ///
+    /// # Errors
+    /// Returns the error of the lane.
+    pub(super) fn run(&mut self) -> Result<(), FrameError> {
+        loop {
+            if self.is_notify_due() || !self.frames.has_next() {
+                self.notify_waiters();
+            }
+            self.wait_for_storage();
+            let Some(message) = self.frames.next()? else { return Ok(()) };
+            let event = match message {
+                Message::BlockDigest(end) => {
+                    let found = self.object_ended(&end);
+                    Event::ObjectEnd { lane: self.lane, end: *end, found }
+                }
+                message => {
+                    self.context.session.record_received(&message);
+                    Event::Message(self.lane, message)
+                }
+            };
+            self.handle(event)?;
+        }
+    }
+
+    /// Passes an event to the machine and executes its commands.
+    fn handle(&mut self, event: Event) -> Result<(), FrameError> {
+        for command in self.dispatch(event) {
+            let event = match command {
+                Command::Write { file, attempt, object, range, encoding, payload } => {
+                    self.write(file, attempt, object, range, encoding, payload)?
+                }
+                Command::Discard { payload } => {
+                    self.current = None;
+                    self.notify_waiters();
+                    self.frames.skip(u64::from(payload))?;
+                    None
+                }
+                other => self.context.execute(other),
+            };
+            if let Some(event) = event {
+                self.handle(event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes an event to the machine. Other threads are woken by [`LaneReceiver::notify_waiters`], at the latest
+    /// when this worker waits for the lane.
+    fn dispatch(&mut self, event: Event) -> Vec<Command> {
+        self.unnotified_since.get_or_insert_with(Instant::now);
+        let mut commands = Vec::new();
+        self.context.session.monitor.update_quietly(|machine, now| machine.handle(event, now, &mut commands));
+        commands
+    }
+
+    /// Waits while two groups wait for the log, or while too many objects wait to be settled.
+    /// Reports progress of the lane meanwhile.
+    fn wait_for_storage(&mut self) {
+        let context = self.context;
+        let log = context.log.as_ref().filter(|log| log.is_full());
+        let settling = Some(&context.tasks.settling).filter(|settling| settling.is_full());
+        if log.is_none() && settling.is_none() {
+            return;
+        }
+        self.notify_waiters();
+        let begin = Instant::now();
+        // The threads that make space end with the session.
+        let is_over = || context.session.over.load(Ordering::Relaxed);
+        let has_room = || {
+            log.is_none_or(|log| log.wait_for_capacity(REPORT_EVERY))
+                && settling.is_none_or(|settling| settling.wait_for_capacity(REPORT_EVERY))
+        };
+        while !is_over() && !has_room() {
+            context.handle(Event::Progress(self.lane));
+        }
+        context.session.spent.storage.add(begin.elapsed());
+    }
+
+    /// Wakes the threads that wait for the changes of the machine.
+    fn notify_waiters(&mut self) {
+        if self.unnotified_since.take().is_some() {
+            self.context.session.monitor.notify();
+        }
+    }
+
+    fn is_notify_due(&self) -> bool {
+        self.unnotified_since.is_some_and(|since| since.elapsed() > NOTIFY_DELAY_MAX)
+    }
+
+    fn write(
+        &mut self,
+        number: FileNumber,
+        attempt: u16,
+        object: Object,
+        range: ByteRange,
+        encoding: Encoding,
+        payload: u32,
+    ) -> Result<Option<Event>, FrameError> {
+        let is_same = |known: &CurrentObject| {
+            known.number == number && known.attempt == attempt && known.object.index == object.index
+        };
+        if range.start == object.range.start || !self.current.as_ref().is_some_and(is_same) {
+            let file = self.context.incoming(number);
+            let size = file.as_ref().map_or(0, |file| file.facts.size());
+            if let Some(file) = &file
+                && object.range.start.0 == 0
+            {
+                file.root.lock().unwrap_or_else(PoisonError::into_inner).begin_again();
+            }
+            let hash = self.context.hash_plan.object(object, size);
+            self.current = Some(CurrentObject { number, attempt, object, hash, file });
+        }
+        let written = match encoding {
+            Encoding::Raw => self.raw(range)?,
+            Encoding::Zeros | Encoding::Hole => self.zeros(range),
+            Encoding::Same => self.same(range),
+            Encoding::Zstd => self.packed(range, payload as usize)?,
+        };
+        Ok(written.err().map(|reason| {
+            if let Some(CurrentObject { file: Some(file), .. }) = &self.current {
+                file.record_failure(&reason);
+            }
+            self.current = None;
+            Event::WriteFailed { file: number, reason }
+        }))
+    }
+
+    /// Receives payload that is not packed. Reads it from the lane even if it cannot be written.
+    fn raw(&mut self, range: ByteRange) -> Result<Result<(), Reason>, FrameError> {
+        let context = self.context;
+        if usize::try_from(range.len()).map_or(true, |len| !self.frames.has_payload(len)) {
+            self.notify_waiters();
+        }
+        let Some(CurrentObject { hash, file, attempt, .. }) = &mut self.current else {
+            self.frames.skip(range.len())?;
+            return Ok(Ok(()));
+        };
+        let begin = Instant::now();
+        let mut partial_file = match file {
+            Some(file) => file.partial_file_for(&context.destination.dirs, *attempt),
+            None => Err(Why::Stopped.into()),
+        };
+        context.session.spent.storage.add(begin.elapsed());
+        let mut at = range.start.0;
+        let mut reported = Instant::now();
+        while at < range.end.0 {
+            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+            let block = &mut self.block[..len];
+            self.frames.payload(block)?;
+            let begin = Instant::now();
+            hash.update(block);
+            if let Some(file) = file {
+                file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
+            }
+            let hashed = Instant::now();
+            context.session.spent.hashing.add(hashed - begin);
+            if let Ok(open) = &partial_file {
+                if let Err(error) = open.write(at, block) {
+                    partial_file = Err(reason(&format!("cannot write at byte {at}"), &error));
+                }
+                context.session.spent.storage.add(hashed.elapsed());
+            }
+            at += len as u64;
+            if reported.elapsed() > REPORT_EVERY {
+                reported = Instant::now();
+                context.handle(Event::Progress(self.lane));
+            }
+        }
+        Ok(partial_file.map(drop))
+    }
+
+    /// Receives packed payload. A frame that cannot be unpacked to exactly this range was damaged
+    /// or forged. Zeros replace it, so that the digest differs and the object is requested again.
+    /// If the job compares nothing, the file fails.
+    fn packed(&mut self, range: ByteRange, payload: usize) -> Result<Result<(), Reason>, FrameError> {
+        let context = self.context;
+        if !self.frames.has_payload(payload) {
+            self.notify_waiters();
+        }
+        self.frames.payload(self.unpacker.room(payload))?;
+        let Some(CurrentObject { hash, file: Some(file), attempt, .. }) = &mut self.current else {
+            return Ok(Ok(()));
+        };
+        let len = usize::try_from(range.len()).unwrap_or(usize::MAX);
+        if self.block.len() < len {
+            self.block.resize(len, 0);
+        }
+        let block = &mut self.block[..len];
+        let begin = Instant::now();
+        let unpacked = self.unpacker.unpack(block);
+        context.session.spent.packing.add(begin.elapsed());
+        match unpacked {
+            Ok(()) => {}
+            Err(error) if context.options.verify == Verify::None => {
+                return Ok(Err(Reason::new(Why::Differs, &error.to_string())));
+            }
+            Err(_) => return Ok(self.zeros(range)),
+        }
+        context.session.spent.packed(len, payload);
+        let begin = Instant::now();
+        hash.update(block);
+        file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
+        let hashed = Instant::now();
+        context.session.spent.hashing.add(hashed - begin);
+        let written = file.partial_file_for(&context.destination.dirs, *attempt).and_then(|partial_file| {
+            let at = range.start.0;
+            partial_file
+                .write(at, block)
+                .map_err(|error| reason(&format!("cannot write at byte {at}"), &error))
+        });
+        context.session.spent.storage.add(hashed.elapsed());
+        Ok(written)
+    }
+
+    /// Receives a range of zeros, which need not be written in a new file.
+    fn zeros(&mut self, range: ByteRange) -> Result<(), Reason> {
+        let context = self.context;
+        let Some(CurrentObject { hash, file: Some(file), attempt, .. }) = &mut self.current else {
+            return Ok(());
+        };
+        context.session.spent.hashing.time(|| {
+            hash.update_zeros(range.len());
+            file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(range.len());
+        });
+        context.session.spent.storage.time(|| {
+            let partial_file = file.partial_file_for(&context.destination.dirs, *attempt)?;
+            // A hole at the end does not extend the file, which must be long enough to be read
+            // back.
+            let made = partial_file.clear(range).and_then(|()| partial_file.grow_to(file.facts.size()));
+            made.map_err(|error| reason("cannot punch a hole", &error))
+        })
+    }
+
+    fn same(&mut self, range: ByteRange) -> Result<(), Reason> {
+        let context = self.context;
+        let Some(CurrentObject { hash, file: Some(file), attempt, .. }) = &mut self.current else {
+            return Ok(());
+        };
+        let partial_file = file.partial_file_for(&context.destination.dirs, *attempt)?;
+        let root = &file.root;
+        let (begin, mut hashing) = (Instant::now(), Duration::ZERO);
+        let stays = file.take_equal_range(&partial_file, range, &mut self.block, |bytes| {
+            let begin = Instant::now();
+            hash.update(bytes);
+            root.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
+            hashing += begin.elapsed();
+        });
+        context.session.spent.hashing.add(hashing);
+        context.session.spent.storage.add(begin.elapsed().saturating_sub(hashing));
+        let stays = stays?;
+        if stays && context.counts_as_received() {
+            context.session.reused_bytes.fetch_add(range.len(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns the digest of the received object, if it is the object that ends.
+    fn object_ended(&mut self, end: &BlockDigest) -> Option<Digest> {
+        let is_it = |known: &CurrentObject| {
+            known.number == end.number && known.attempt == end.attempt && known.object.index == end.object
+        };
+        let current = self.current.take().filter(is_it)?;
+        let begin = Instant::now();
+        let (digest, passed) = current.hash.finish();
+        if let Some(file) = &current.file {
+            let mut root = file.root.lock().unwrap_or_else(PoisonError::into_inner);
+            root.add(current.attempt, current.object, passed);
+        }
+        self.context.session.spent.hashing.add(begin.elapsed());
+        digest.filter(|_| self.context.hash_plan.sends_object_digests())
+    }
+}
+
+/// Interval at which a lane that receives a long object reports progress.
+const REPORT_EVERY: Duration = Duration::from_secs(2);
+
+/// Maximum delay before other threads are woken while a worker has more messages to process.
+const NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);

@@ -1,0 +1,241 @@
+//! Session lock of a job: a locked file in the destination directory, present while a session runs
+//! the job.
+//!
+//! Temporary names depend only on the job. Two concurrent sessions would therefore write to and
+//! rename each other's temporary files. If two runs keep the job's log in different places, this
+//! file is the only lock that they share.
+
+use super::dirs::{Missing, SinkDirs};
+use super::leftovers;
+use super::object_log::SinkLogConfig;
+use crate::log::{Holder, LogError, LogWriter};
+use crate::transfer::logged::LogLocation;
+use crate::transfer::source::moment;
+use haul_log::objects::{Identity, Job};
+use haul_model::Moment;
+use haul_sys::open::{create_new_at, open_existing_at, unlink_at};
+use haul_sys::{FileKind, Follow, stat};
+use std::ffi::{CStr, CString};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Maximum time to wait for a lock: a disconnected session needs some seconds to release it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Polling interval for locks and for the age of a group.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Maximum number of attempts to create the lock file while other sessions create and remove it.
+const MAX_ATTEMPTS: u32 = 100;
+
+/// An empty, locked file. On a file system without locks the file provides no exclusion.
+#[derive(Debug)]
+pub(super) struct SessionLock {
+    dir: Arc<OwnedFd>,
+    name: CString,
+    /// Open lock file; closing it releases the lock.
+    _file: File,
+}
+
+impl SessionLock {
+    /// Creates and locks the session lock of a job. Returns the lock and the current time of the
+    /// sink's file system, because the clock of a file server can differ.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::ResourceBusy`] if another session holds the lock, and
+    /// [`io::ErrorKind::AlreadyExists`] if the name belongs to something that is not a regular
+    /// file. Any other error means that the lock file cannot be created.
+    pub(super) fn acquire(dirs: &SinkDirs, job: Identity) -> io::Result<(SessionLock, Moment)> {
+        let dir = dirs.open(b"", Missing::Fail)?;
+        let name = CString::new(format!(".haul-{:016x}-begun", leftovers::tag(job, b"").session))?;
+        for _ in 0..MAX_ATTEMPTS {
+            let file = match create_new_at(&dir, name.as_c_str(), 0o600) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    remove_stale(&dir, &name)?;
+                    continue;
+                }
+                file => File::from(file?),
+            };
+            let found = stat::stat_fd(&file)?;
+            // Before the file is locked, another session can treat it as stale and remove it.
+            if try_lock(&file) && stat::stat_fd(&file)?.nlink > 0 {
+                let time = moment(found.btime.unwrap_or(found.ctime));
+                return Ok((SessionLock { dir, name, _file: file }, time));
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+
+    /// Returns the name of the lock file in the destination directory.
+    pub(super) fn name(&self) -> &CStr {
+        &self.name
+    }
+
+    /// Removes the lock file at the end of the session.
+    pub(super) fn release(self) {
+        // Ignore an error: the next session of the job removes a stale lock file.
+        let _ = unlink_at(&self.dir, self.name.as_c_str());
+    }
+}
+
+/// Removes the lock file of a killed run.
+fn remove_stale(dir: &OwnedFd, name: &CString) -> io::Result<()> {
+    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let found = match stat::stat_at(dir, name.as_c_str(), Follow::No) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        found => found?,
+    };
+    if found.kind != FileKind::Regular {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let stale = match open_existing_at(dir, name.as_c_str(), false, Follow::No) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        stale => File::from(stale?),
+    };
+    if !try_lock(&stale) {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
+    // Only the lock holder removes the file. The name may be gone by now, or belong to a new file.
+    if refers_to(dir, name, &stale)? { unlink_at(dir, name.as_c_str()) } else { Ok(()) }
+}
+
+/// Tries to lock the file. Returns false if another process holds the lock, and true on a file
+/// system without locks.
+fn try_lock(lock: &File) -> bool {
+    !matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+fn refers_to(dir: &OwnedFd, name: &CString, lock: impl AsFd) -> io::Result<bool> {
+    match stat::stat_at(dir, name.as_c_str(), Follow::No) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => Ok(found?.identity() == stat::stat_fd(lock)?.identity()),
+    }
+}
+
+/// Locks the job and opens its log. Waits up to [`LOCK_TIMEOUT`] for another holder.
+pub(super) fn lock_and_open(
+    config: &SinkLogConfig<'_>,
+    job: Job,
+) -> Result<(LogWriter, crate::log::LogContents), LogError> {
+    let begun = Instant::now();
+    loop {
+        let opened = match config.location {
+            LogLocation::Own(state) => LogWriter::open(state, job, config.settings),
+            LogLocation::Guest(log_store, client) => {
+                LogWriter::within(log_store, client, job, config.settings)
+            }
+        };
+        match opened {
+            Err(LogError::Held { .. })
+                if begun.elapsed() < LOCK_TIMEOUT && !config.stop.load(Ordering::Relaxed) =>
+            {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            taken => return taken,
+        }
+    }
+}
+
+/// Creates the job's lock file at the sink. Waits up to [`LOCK_TIMEOUT`] for another session.
+pub(super) fn lock_session(
+    config: &SinkLogConfig<'_>,
+    dirs: &SinkDirs,
+    job: Identity,
+) -> Result<(SessionLock, Moment), LogError> {
+    let begun = Instant::now();
+    loop {
+        match SessionLock::acquire(dirs, job) {
+            Err(error) if error.kind() != io::ErrorKind::ResourceBusy => return Err(LogError::sink(error)),
+            Err(_) if begun.elapsed() < LOCK_TIMEOUT && !config.stop.load(Ordering::Relaxed) => {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            Err(_) => {
+                return Err(LogError::Held { path: config.root.to_path_buf(), holder: Holder::default() });
+            }
+            Ok(set) => return Ok(set),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_sys::CWD;
+    use haul_sys::dir::open_dir_at;
+
+    fn dirs(dir: &tempfile::TempDir) -> SinkDirs {
+        SinkDirs::new(open_dir_at(CWD, dir.path(), Follow::Yes).unwrap())
+    }
+
+    /// Creates a lock as soon as no other thread holds it.
+    fn set_in_turn(dirs: &SinkDirs, job: &[u8]) -> SessionLock {
+        loop {
+            match SessionLock::acquire(dirs, Identity::of(job)) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::yield_now(),
+                set => return set.unwrap().0,
+            }
+        }
+    }
+
+    /// Creates a lock that no session holds. Each of these tests runs in its own process: a child
+    /// that another test forks would keep the locks open until exec.
+    fn acquire(dirs: &SinkDirs, job: &[u8]) -> SessionLock {
+        SessionLock::acquire(dirs, Identity::of(job)).unwrap().0
+    }
+
+    #[test]
+    fn a_second_session_of_the_same_job_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = dirs(&dir);
+        let first = acquire(&dirs, b"a");
+        let busy = SessionLock::acquire(&dirs, Identity::of(b"a")).unwrap_err();
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        let other = acquire(&dirs, b"b");
+        assert_ne!(first.name(), other.name());
+        // Like a killed run: the lock is released, and the file stays.
+        drop(first);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+        acquire(&dirs, b"a").release();
+        other.release();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_symlink_with_the_lock_name_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = dirs(&dir);
+        let lock = acquire(&dirs, b"a");
+        let name = dir.path().join(lock.name().to_str().unwrap());
+        lock.release();
+        std::os::unix::fs::symlink("elsewhere", &name).unwrap();
+        let error = SessionLock::acquire(&dirs, Identity::of(b"a")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert!(std::fs::symlink_metadata(&name).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn only_one_session_holds_the_lock_at_a_time() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = dirs(&dir);
+        let is_held = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                let (dirs, is_held) = (&dirs, &is_held);
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let lock = set_in_turn(dirs, b"a");
+                        assert!(!is_held.swap(true, Ordering::SeqCst), "two have it");
+                        std::thread::yield_now();
+                        is_held.store(false, Ordering::SeqCst);
+                        if (worker + round) % 2 == 0 { lock.release() } else { drop(lock) }
+                    }
+                });
+            }
+        });
+    }
+}

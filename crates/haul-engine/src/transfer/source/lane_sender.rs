@@ -1,0 +1,550 @@
+//! Worker of a lane at the source: sends whole small files, and objects, each followed by its
+//! digest.
+
+use super::SourceContext;
+use super::ahead::ReadAhead;
+use super::facts::moment;
+use super::source_file::SourceFile;
+use crate::transfer::file_hasher::FileHasher;
+use crate::transfer::frames::Outbox;
+use crate::transfer::hashing::ObjectHash;
+use crate::transfer::monitor::{Reply, WaitKey};
+use crate::transfer::packing::Packer;
+use crate::transfer::reason::reason;
+use haul_digest::Digest;
+use haul_model::{ByteRange, Object};
+use haul_net::LaneError;
+use haul_proto::source::{Event, Work};
+use haul_proto::{
+    BlockDigest, Close, Encoding, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Reason, Stated,
+    Why,
+};
+use haul_sys::{sparse, transfer};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Number of bytes that are read, hashed and written to the lane at a time. They stay in the
+/// second-level cache meanwhile.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Amount of work that a worker takes at a time, weighed by [`weight_of`]. Enough small files for
+/// one write to the lane, and as many again while that write is in progress.
+const BATCH_WEIGHT: u64 = 128 << 10;
+
+/// Minimum weight of a piece of work: at most 64 of the smallest are taken together.
+const WEIGHT_MIN: u64 = BATCH_WEIGHT / 64;
+
+/// Interval of keep-alive messages while the worker of a lane hashes data that it does not send.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The worker of one lane.
+pub(super) struct LaneSender<'a> {
+    context: &'a SourceContext<'a>,
+    lane: LaneId,
+    outbox: Outbox,
+    packer: Packer,
+    file_hasher: FileHasher<'a>,
+    block: Vec<u8>,
+    /// Events to pass to the machine before the next request for work.
+    pending_events: Vec<Event>,
+}
+
+/// Object and attempt that blocks belong to.
+struct Target {
+    number: FileNumber,
+    attempt: u16,
+    object: Object,
+}
+
+impl Target {
+    /// Returns the message that announces a block.
+    fn block(&self, range: ByteRange, encoding: Encoding, payload: u64) -> Message {
+        let payload = u32::try_from(payload).expect("a stretch is no longer than a payload may be");
+        let Target { number, attempt, object } = *self;
+        Message::NewBlock(NewBlock { number, attempt, object: object.index, range, encoding, payload })
+    }
+}
+
+/// Result of sending an object.
+enum SendResult {
+    /// The object was sent completely.
+    Whole,
+    /// The object could not be read to its end.
+    Abandoned(Reason),
+}
+
+impl<'a> LaneSender<'a> {
+    pub(super) fn new(context: &'a SourceContext<'a>, lane: LaneId, outbox: Outbox) -> LaneSender<'a> {
+        let packer = Packer::new(context.options.compression);
+        let block = vec![0; BLOCK_BYTES];
+        LaneSender {
+            context,
+            lane,
+            outbox,
+            packer,
+            file_hasher: context.file_hasher(),
+            block,
+            pending_events: Vec::new(),
+        }
+    }
+
+    /// Executes the work that the machine assigns, until none is left.
+    ///
+    /// # Errors
+    /// Returns the error of the lane.
+    pub(super) fn run(mut self) -> Result<(), LaneError> {
+        let mut ahead = ReadAhead::new(self.context);
+        loop {
+            if !self.pending_events.is_empty() {
+                self.context.handle_all(self.pending_events.drain(..));
+            }
+            let (works, is_rest) = self.next(&ahead);
+            ahead.read(self.context, &works);
+            for work in works {
+                match work {
+                    Work::Send(mut message) => {
+                        self.context.session.prepare_send(&mut message);
+                        self.outbox.push(&message)?;
+                    }
+                    Work::Whole { facts, object } => self.whole(&facts, object)?,
+                    Work::Object { facts, attempt, object, sink_digest, again } => {
+                        let buffered = ahead.buffered(facts.number, object).filter(|_| !again);
+                        self.object(&facts, attempt, object, sink_digest, again, buffered)?;
+                    }
+                    Work::Compare { facts, sink_digest } => self.compare(&facts, &sink_digest),
+                    Work::Close { facts, attempt, root } => self.close(&facts, attempt, root)?,
+                    Work::Wait { .. } => {}
+                    Work::Done => return self.outbox.finish(),
+                }
+            }
+            // Flush the outbox before this worker waits.
+            if is_rest && self.pending_events.is_empty() {
+                self.outbox.flush()?;
+            }
+        }
+    }
+
+    /// Takes the next work of this lane: several small pieces, one large piece, or several objects
+    /// that are hashed in parallel. Waits only if the outbox is empty. Returns true if no more work
+    /// is available now.
+    fn next(&self, ahead: &ReadAhead) -> (Vec<Work>, bool) {
+        let (lane, is_idle) = (self.lane, self.outbox.is_empty());
+        let mut works = Vec::new();
+        let mut weight = 0;
+        let is_rest = self.context.session.monitor.ask(|machine, now| {
+            while weight < BATCH_WEIGHT || ahead.wants_more(&works, machine) {
+                match machine.next(lane, now) {
+                    Work::Wait { until } if is_idle && works.is_empty() => {
+                        return Reply::Wait(WaitKey::Lane(lane), until);
+                    }
+                    Work::Wait { .. } => return Reply::Ready(true),
+                    work => {
+                        weight += weight_of(&work);
+                        works.push(work);
+                    }
+                }
+            }
+            Reply::Ready(false)
+        });
+        (works, is_rest)
+    }
+
+    fn whole(&mut self, facts: &Arc<NewFile>, object: Option<Object>) -> Result<(), LaneError> {
+        let (context, number) = (self.context, facts.number);
+        if !facts.is_regular() {
+            if context.session.receipt.is_some()
+                && let Some(source_file) = context.source_file(number)
+            {
+                source_file.set_sent_kind(facts, |size| context.hash_plan.root(size));
+            }
+            self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
+            let close = Close::Read { size: 0, mtime: facts.mtime, root: None };
+            self.pending_events.push(Event::WholeSent { lane: self.lane, file: number, close });
+            return Ok(());
+        }
+        let (source_file, file) = match context.open(facts) {
+            Ok(opened) => opened,
+            Err(reason) => {
+                context.handle(Event::WholeFailed { lane: self.lane, file: number, reason });
+                return Ok(());
+            }
+        };
+        self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
+        let went = match object {
+            Some(object) => self.send_object(&source_file, &file, facts, 0, (object, None))?,
+            None => SendResult::Whole,
+        };
+        let close = match went {
+            SendResult::Whole => self.final_check(&source_file, &file)?,
+            SendResult::Abandoned(reason) => Close::Failed(reason),
+        };
+        source_file.close();
+        let message = FileClose { number, attempt: 0, close: close.clone() };
+        let has_failed = matches!(close, Close::Failed(_));
+        self.pending_events.push(Event::WholeSent { lane: self.lane, file: number, close });
+        if has_failed {
+            // Report the failure before the sink can report it too.
+            context.handle_all(self.pending_events.drain(..));
+        }
+        self.outbox.push(&Message::FileClose(Box::new(message)))
+    }
+
+    fn object(
+        &mut self,
+        facts: &Arc<NewFile>,
+        attempt: u16,
+        object: Object,
+        sink_digest: Option<Digest>,
+        again: bool,
+        buffered: Option<(&[u8], Digest)>,
+    ) -> Result<(), LaneError> {
+        let (context, lane, number) = (self.context, self.lane, facts.number);
+        let failed = |reason| {
+            context.handle(Event::ObjectFailed { lane, file: number, attempt, object: object.index, reason });
+        };
+        let (source_file, file) = match context.open(facts) {
+            Ok(opened) => opened,
+            Err(reason) => {
+                failed(reason);
+                return Ok(());
+            }
+        };
+        let storage = &context.session.spent.storage;
+        if again && let Err(reason) = storage.time(|| source_file.check_unchanged(&file)) {
+            failed(reason);
+            return Ok(());
+        }
+        source_file.read_ahead(&file, object);
+        if let Some(sink_digest) = sink_digest {
+            match self.file_hasher.object(&file, object, facts.size()) {
+                Err(reason) => {
+                    failed(reason);
+                    return Ok(());
+                }
+                Ok((ours, passed)) if ours == sink_digest => {
+                    let mut root = source_file.root.lock().unwrap_or_else(PoisonError::into_inner);
+                    root.set_attempt(attempt);
+                    root.add(attempt, object, passed);
+                    drop(root);
+                    let target = Target { number, attempt, object };
+                    self.outbox.push(&target.block(object.range, Encoding::Same, 0))?;
+                    // If both sides hash after the transfer, the sink waits for the digest of the
+                    // second read.
+                    let stated =
+                        if context.sends_digests_later { Stated::Later } else { Stated::Digest(ours) };
+                    let end = BlockDigest { number, attempt, object: object.index, stated };
+                    self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
+                    context.count_reused(object.range.len());
+                    self.pending_events.push(Event::ObjectSent {
+                        lane,
+                        file: number,
+                        attempt,
+                        object: object.index,
+                    });
+                    return Ok(());
+                }
+                Ok(_) => {}
+            }
+        }
+        match self.send_object(&source_file, &file, facts, attempt, (object, buffered))? {
+            SendResult::Whole => {
+                self.pending_events.push(Event::ObjectSent {
+                    lane,
+                    file: number,
+                    attempt,
+                    object: object.index,
+                });
+            }
+            SendResult::Abandoned(reason) => failed(reason),
+        }
+        Ok(())
+    }
+
+    /// Sends the blocks of an object and its BLOCK_DIGEST. If its bytes and their digest are
+    /// `buffered`, nothing is read.
+    fn send_object(
+        &mut self,
+        source_file: &SourceFile,
+        file: &OwnedFd,
+        facts: &NewFile,
+        attempt: u16,
+        (object, buffered): (Object, Option<(&[u8], Digest)>),
+    ) -> Result<SendResult, LaneError> {
+        let hash_plan = &self.context.hash_plan;
+        let mut hash = match buffered {
+            Some((_, digest)) => hash_plan.object_known(object, facts.size(), digest),
+            None => hash_plan.object(object, facts.size()),
+        };
+        let mut root = source_file.root.lock().unwrap_or_else(PoisonError::into_inner);
+        root.set_attempt(attempt);
+        if object.index.0 == 0 {
+            root.begin_again();
+        }
+        // Release the lock if the digest needs no order: other lanes send objects of the file
+        // meanwhile.
+        let mut root = Some(root).filter(|root| root.is_serial());
+        let has_holes = source_file.item.facts.is_sparse();
+        let target = Target { number: facts.number, attempt, object };
+        let mut failed = None;
+        let mut rest = object.range;
+        while rest.start < rest.end && failed.is_none() {
+            let storage = &self.context.session.spent.storage;
+            let (piece, is_hole) = storage.time(|| next_piece(file, rest, has_holes));
+            if is_hole {
+                self.context.session.spent.hashing.time(|| {
+                    hash.update_zeros(piece.len());
+                    if let Some(root) = &mut root {
+                        root.update_zeros(piece.len());
+                    }
+                });
+                self.outbox.push(&target.block(piece, Encoding::Hole, 0))?;
+            } else {
+                failed = self.data(&target, file, piece, buffered.map(|(bytes, _)| bytes), |block| {
+                    hash.update(block);
+                    if let Some(root) = &mut root {
+                        root.update(block);
+                    }
+                })?;
+            }
+            rest.start = piece.end;
+        }
+        drop(root);
+        let stated = self.stated(source_file, attempt, object, hash, failed.is_some());
+        // If no block of an object was sent, the sink does not know the object and needs no end.
+        if failed.as_ref().is_none_or(|(_, sent_to)| *sent_to > object.range.start.0) {
+            let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
+            self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
+        }
+        Ok(failed.map_or(SendResult::Whole, |(reason, _)| SendResult::Abandoned(reason)))
+    }
+
+    /// Sends the bytes of a range, from `buffered` or from the file. Passes each block to `hash`
+    /// first.
+    ///
+    /// If the file cannot be read, returns the reason and the end of the bytes announced so far.
+    /// Zeros replace announced bytes that could not be read. The sink discards them, because the
+    /// object is abandoned.
+    fn data(
+        &mut self,
+        target: &Target,
+        file: &OwnedFd,
+        range: ByteRange,
+        buffered: Option<&[u8]>,
+        mut hash: impl FnMut(&[u8]),
+    ) -> Result<Option<(Reason, u64)>, LaneError> {
+        let mut own = std::mem::take(&mut self.block);
+        let mut failed = None;
+        // End of the unpacked bytes announced so far.
+        let mut promised = range.start.0;
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
+            let begin = Instant::now();
+            let block = match buffered {
+                Some(bytes) => &bytes[(at - target.object.range.start.0) as usize..][..len],
+                None => {
+                    let block = &mut own[..len];
+                    if failed.is_none() {
+                        failed = read(self.context, file, at, block).err();
+                    }
+                    if failed.is_some() {
+                        if at >= promised {
+                            break;
+                        }
+                        block.fill(0);
+                    }
+                    &*block
+                }
+            };
+            let is_read = Instant::now();
+            hash(block);
+            self.context.session.spent.hashing.add(is_read.elapsed());
+            let may_promise = range.end.0.min(at + self.packer.announce_limit().max(len as u64));
+            promised = self.block(target, (at, block), promised, may_promise, begin.elapsed())?;
+            at += len as u64;
+        }
+        self.block = own;
+        Ok(failed.map(|reason| (reason, promised)))
+    }
+
+    /// Sends a block that starts at offset `at` of the file. Sends it packed if packing is on and
+    /// makes it smaller. Otherwise sends it as is, announced together with the data that follows up
+    /// to `may_promise`. Returns the end of the announced bytes. `own` is the time spent on the
+    /// block so far.
+    fn block(
+        &mut self,
+        target: &Target,
+        (at, block): (u64, &[u8]),
+        promised: u64,
+        may_promise: u64,
+        own: Duration,
+    ) -> Result<u64, LaneError> {
+        let len = block.len();
+        let range = ByteRange::between(at, at + len as u64);
+        let lane_before = self.outbox.waited();
+        let is_promised = at < promised;
+        let packed = if is_promised { None } else { self.packer.pack(block) };
+        let (went, promised) = match packed {
+            Some(packed) => {
+                self.outbox.push(&target.block(range, Encoding::Zstd, packed.len() as u64))?;
+                self.outbox.payload(packed)?;
+                (packed.len(), range.end.0)
+            }
+            None => {
+                let promised = if is_promised { promised } else { may_promise };
+                if !is_promised {
+                    let all = ByteRange::between(at, promised);
+                    self.outbox.push(&target.block(all, Encoding::Raw, all.len()))?;
+                }
+                self.outbox.payload(block)?;
+                (len, promised)
+            }
+        };
+        let spent = &self.context.session.spent;
+        spent.packing.add(self.packer.sent(len, went, own, self.outbox.waited() - lane_before));
+        if went < len {
+            spent.packed(len, went);
+        }
+        Ok(promised)
+    }
+
+    fn stated(
+        &self,
+        source_file: &SourceFile,
+        attempt: u16,
+        object: Object,
+        hash: ObjectHash,
+        is_abandoned: bool,
+    ) -> Stated {
+        if is_abandoned {
+            return Stated::Abandoned;
+        }
+        let begin = Instant::now();
+        let (digest, passed) = hash.finish();
+        source_file.root.lock().unwrap_or_else(PoisonError::into_inner).add(attempt, object, passed);
+        self.context.session.spent.hashing.add(begin.elapsed());
+        match digest {
+            Some(digest) if self.context.hash_plan.sends_object_digests() => Stated::Digest(digest),
+            _ if self.context.sends_digests_later => Stated::Later,
+            _ => Stated::Nothing,
+        }
+    }
+
+    fn compare(&mut self, facts: &Arc<NewFile>, sink_digest: &Digest) {
+        let (context, number) = (self.context, facts.number);
+        let same = context.open(facts).and_then(|(source_file, file)| {
+            let ours = self.file_hasher.whole(&file, facts.size())?;
+            *source_file.same.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
+            Ok(ours == *sink_digest)
+        });
+        context.handle(Event::Compared { lane: self.lane, file: number, same });
+    }
+
+    fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) -> Result<(), LaneError> {
+        let (context, number) = (self.context, facts.number);
+        let close = match context.open(facts) {
+            Ok((source_file, file)) => match (self.final_check(&source_file, &file)?, root) {
+                (Close::Read { size, mtime, .. }, Some(root)) => {
+                    Close::Read { size, mtime, root: Some(root) }
+                }
+                (close, _) => close,
+            },
+            Err(reason) => Close::Failed(reason),
+        };
+        self.pending_events.push(Event::Closed { lane: self.lane, file: number, attempt, close });
+        Ok(())
+    }
+
+    /// Checks the file for the last time, after all data that counts for its digests was hashed.
+    /// With holes, or if the file is read again, this can take long. Keep-alive messages are sent
+    /// meanwhile.
+    fn final_check(&mut self, source_file: &SourceFile, file: &OwnedFd) -> Result<Close, LaneError> {
+        let mut last_keep_alive = Instant::now();
+        let mut alive = || {
+            if last_keep_alive.elapsed() < KEEP_ALIVE_INTERVAL {
+                return Ok(());
+            }
+            last_keep_alive = Instant::now();
+            self.outbox.push(&Message::KeepAlive)?;
+            self.outbox.flush()
+        };
+        let completed = self.context.complete(source_file, file, &mut self.file_hasher, &mut alive)?;
+        let now = match completed {
+            Ok(()) => self.context.unchanged(source_file, file, &mut self.file_hasher, alive)?,
+            Err(reason) => Err(reason),
+        };
+        Ok(match now {
+            Ok(now) => {
+                with_root(Close::Read { size: now.size, mtime: moment(now.mtime), root: None }, source_file)
+            }
+            Err(reason) => Close::Failed(reason),
+        })
+    }
+}
+
+/// Returns the approximate cost of a piece of work, as a number of bytes read and sent. Work that
+/// may take long weighs [`BATCH_WEIGHT`].
+fn weight_of(work: &Work) -> u64 {
+    let bytes = match work {
+        Work::Whole { object, .. } => object.map_or(0, |object| object.range.len()),
+        Work::Object { object, .. } => object.range.len(),
+        Work::Compare { .. } | Work::Close { .. } | Work::Done => BATCH_WEIGHT,
+        Work::Send(_) | Work::Wait { .. } => 0,
+    };
+    bytes.max(WEIGHT_MIN)
+}
+
+/// Returns the first piece of `rest`: data, or a hole (`true`). Searches for holes only if the file
+/// has any.
+fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, bool) {
+    let data = if has_holes { sparse::next_data(file, rest.start.0, rest.len()) } else { Ok(Some(rest)) };
+    let data = match data {
+        Ok(None) => return (rest, true),
+        Ok(Some(data)) if data.start > rest.start => {
+            return (ByteRange::between(rest.start.0, data.start.0), true);
+        }
+        Ok(Some(data)) => data,
+        // The read reports the error.
+        Err(_) => rest,
+    };
+    (ByteRange::between(rest.start.0, data.end.0.min(rest.end.0)), false)
+}
+
+/// Reads a complete block. A file that ends too soon has changed.
+fn read(context: &SourceContext<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) -> Result<(), Reason> {
+    let begin = Instant::now();
+    let got = transfer::read_at(file, at, block);
+    context.session.spent.storage.add(begin.elapsed());
+    match got {
+        Ok(got) if got == block.len() => Ok(()),
+        Ok(_) => Err(Why::Changed.into()),
+        Err(error) => Err(reason(&format!("cannot read at byte {at}"), &error)),
+    }
+}
+
+/// Adds the digest of the whole file, if it was computed while sending.
+fn with_root(close: Close, source_file: &SourceFile) -> Close {
+    match close {
+        Close::Read { size, mtime, root: None } => {
+            let root = source_file.root.lock().unwrap_or_else(PoisonError::into_inner);
+            Close::Read { size, mtime, root: root.finish(size) }
+        }
+        other => other,
+    }
+}
+
+impl SourceContext<'_> {
+    /// Opens an announced file.
+    ///
+    /// # Errors
+    /// Same as [`SourceFile::open`]. Returns [`Why::Stopped`] if the machine has dropped the file
+    /// meanwhile; events about it are then ignored.
+    pub(super) fn open(&self, facts: &NewFile) -> Result<(Arc<SourceFile>, Arc<OwnedFd>), Reason> {
+        let source_file = self.source_file(facts.number).ok_or(Reason::from(Why::Stopped))?;
+        let more = source_file.set_sent_kind(facts, |size| self.hash_plan.root(size));
+        self.session.tally.grew(more);
+        let file = self.session.spent.storage.time(|| source_file.open())?;
+        Ok((source_file, file))
+    }
+}

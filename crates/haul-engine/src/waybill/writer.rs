@@ -1,0 +1,476 @@
+//! Writer of a waybill file.
+
+use super::cut_off::{Files, SectionPosition, take_up};
+use super::known::{EarlierDigests, Wanted};
+use super::{LeafStore, LeafSums, ObjectSums};
+use crate::log::{DeferredRecord, StampFile, Stamped};
+use haul_log::waybill::{
+    Content, End, Entry, Job, Kind, LINE_BYTES_MAX, ObjectDigests, Proven, TAIL_BYTES, Tail, TailError,
+    WriteError, Writer, may_append,
+};
+use haul_model::{LeafSize, ObjectIndex, ObjectSize};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{CWD, FileKind, Follow, Stat};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
+
+/// Waybill in progress; any number of workers can write to it.
+#[derive(Debug)]
+pub struct WaybillWriter {
+    path: OsString,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// Offset of the section in the file.
+    begin: u64,
+    /// True if this job created the file.
+    is_new: bool,
+    /// State of a resumable section; `None` for other jobs.
+    resumable_section: Option<ResumableSection>,
+    state: Mutex<State>,
+}
+
+/// Resumable section of a waybill.
+#[derive(Debug)]
+struct ResumableSection {
+    deferred_record: Arc<DeferredRecord>,
+    /// Offset of the section in the file.
+    offset: u64,
+    stamped: Stamped,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` after a failed write.
+    writer: Option<Writer<BufWriter<File>>>,
+    /// Open file, for the removal of the section; `None` after the section is closed. The lock
+    /// belongs to it.
+    file: Option<File>,
+    failure: Option<WriteError>,
+    /// Stamps of the files, and the number of entries.
+    stamps: StampFile,
+    entries: u64,
+    /// True if the job directory records which section this is.
+    is_told: bool,
+}
+
+/// Reason why there is no waybill.
+#[derive(Debug, Error)]
+pub enum WaybillError {
+    /// The file cannot be opened, read, or synced.
+    #[error("cannot {action} the waybill {}: {}", crate::copy::quote(path), crate::sum::reason(source))]
+    File {
+        /// Action that failed.
+        action: &'static str,
+        /// Path of the waybill.
+        path: OsString,
+        /// Error of the kernel.
+        source: io::Error,
+    },
+    /// The existing file does not allow appending.
+    #[error(
+        "cannot append to the waybill {}: {source}; name a file that does not exist yet",
+        crate::copy::quote(path)
+    )]
+    NotAppendable {
+        /// Path of the existing file.
+        path: OsString,
+        /// Reason why appending is impossible.
+        source: TailError,
+    },
+    /// A write failed: the work so far has no complete receipt.
+    #[error("cannot write the waybill {}: {source}", crate::copy::quote(path))]
+    Write {
+        /// Path of the waybill.
+        path: OsString,
+        /// Cause of the failure.
+        source: WriteError,
+    },
+}
+
+impl WaybillWriter {
+    /// Starts a waybill, or appends a section to an existing one: receipts are never overwritten.
+    ///
+    /// # Errors
+    /// Returns a [`WaybillError`] if the file cannot be opened or locked, or is not a complete
+    /// waybill.
+    pub fn begin(path: &OsStr, job: &Job) -> Result<WaybillWriter, WaybillError> {
+        let (file, is_new) = open_locked(path)?;
+        let facts = stat_fd(&file).map_err(|source| WaybillError::File {
+            action: "open",
+            path: path.to_owned(),
+            source,
+        })?;
+        WaybillWriter::write(path, job, (file, is_new), &facts, None)
+    }
+
+    /// Same as [`begin`](WaybillWriter::begin), for a job that repeats or checks all work of an earlier run
+    /// of the same command. If that run was interrupted in the waybill's last section, the section
+    /// is rewritten, because it is not a complete receipt.
+    ///
+    /// # Errors
+    /// Same as [`begin`](WaybillWriter::begin).
+    pub fn begin_again(path: &OsStr, job: &Job) -> Result<WaybillWriter, WaybillError> {
+        let (mut file, is_new) = open_locked(path)?;
+        let facts = cut_off(path, &mut file, None, job)?;
+        WaybillWriter::write(path, job, (file, is_new), &facts, None)
+    }
+
+    /// Same as [`begin`](WaybillWriter::begin), for a resumable job. If an earlier run of the job started
+    /// the waybill's last section, that section is rewritten, and its contents are returned as
+    /// [`EarlierDigests`].
+    ///
+    /// # Errors
+    /// Same as [`begin`](WaybillWriter::begin). Also returns [`WaybillError::File`] if the contents of the
+    /// earlier section cannot be read.
+    pub fn begin_or_resume(
+        path: &OsStr,
+        job: &Job,
+        deferred_record: &Arc<DeferredRecord>,
+        wanted: impl FnOnce(&WaybillWriter) -> Result<Wanted, WaybillError>,
+    ) -> Result<(WaybillWriter, Option<EarlierDigests>), WaybillError> {
+        let failed = |action| move |source| WaybillError::File { action, path: path.to_owned(), source };
+        let stamped = Stamped::now();
+        let (mut file, is_new) = open_locked(path)?;
+        let files = deferred_record.folder().map(|folder| Files::of(&folder));
+        let facts = cut_off(path, &mut file, files.as_ref(), job)?;
+        let resumable_section =
+            ResumableSection { deferred_record: Arc::clone(deferred_record), offset: facts.size, stamped };
+        let waybill_writer =
+            WaybillWriter::write(path, job, (file, is_new), &facts, Some(resumable_section))?;
+        let known = match files.filter(|files| files.known.exists()) {
+            Some(files) => {
+                let known = EarlierDigests::open(&files.known, &files.known_stamps, wanted(&waybill_writer)?);
+                Some(known.map_err(failed("read the saved digests of"))?)
+            }
+            None => None,
+        };
+        Ok((waybill_writer, known))
+    }
+
+    fn write(
+        path: &OsStr,
+        job: &Job,
+        (mut file, is_new): (File, bool),
+        facts: &Stat,
+        resumable_section: Option<ResumableSection>,
+    ) -> Result<WaybillWriter, WaybillError> {
+        let failed = |action| move |source| WaybillError::File { action, path: path.to_owned(), source };
+        let written = |source| WaybillError::Write { path: path.to_owned(), source };
+        let not_appendable = |source| WaybillError::NotAppendable { path: path.to_owned(), source };
+        let held = file.try_clone().map_err(failed("open"))?;
+        let mut first = Vec::new();
+        file.seek(SeekFrom::Start(0)).map_err(failed("read"))?;
+        (&mut file).take(LINE_BYTES_MAX as u64).read_to_end(&mut first).map_err(failed("read"))?;
+        may_append(&first).map_err(not_appendable)?;
+        file.seek(SeekFrom::Start(facts.size.saturating_sub(TAIL_BYTES as u64))).map_err(failed("read"))?;
+        let writer = if facts.size == 0 {
+            Writer::new(BufWriter::new(file), job)
+        } else {
+            let mut bytes = Vec::new();
+            (&mut file).take(TAIL_BYTES as u64).read_to_end(&mut bytes).map_err(failed("read"))?;
+            let tail = Tail::of(&bytes).map_err(not_appendable)?;
+            Writer::append(BufWriter::new(file), job, &tail)
+        };
+        let writer = Some(writer.map_err(written)?);
+        let file = Some(held);
+        let state =
+            State { writer, file, failure: None, stamps: StampFile::default(), entries: 0, is_told: false };
+        Ok(WaybillWriter {
+            path: path.to_owned(),
+            identity: facts.identity(),
+            begin: facts.size,
+            is_new,
+            resumable_section,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Returns the device and inode of the file, so that a job skips the waybill among its own
+    /// files.
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// Creates a store for the leaves of files that wait for their entries. The store is in the
+    /// directory of the waybill, whose file system needs the space for the leaves anyway. If no
+    /// file can be created there, the directory for temporary files is used.
+    ///
+    /// # Errors
+    /// Returns [`WaybillError::File`] if neither directory works.
+    pub fn leaf_store(&self, leaf: LeafSize, object: ObjectSize) -> Result<Arc<LeafStore>, WaybillError> {
+        let dir = Path::new(&self.path).parent().filter(|dir| !dir.as_os_str().is_empty());
+        let failed =
+            |source| WaybillError::File { action: "store leaf digests of", path: self.path.clone(), source };
+        LeafStore::new(dir.unwrap_or(Path::new(".")), leaf, object)
+            .or_else(|_| LeafStore::new(&std::env::temp_dir(), leaf, object))
+            .map_err(failed)
+    }
+
+    /// Writes an entry with the digests of its objects and leaves. After a failed write, nothing
+    /// more is written, and [`WaybillWriter::close`] returns the error.
+    pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>, leaves: Option<&LeafSums>) {
+        self.with(|writer| put(writer, entry, objects, leaves));
+    }
+
+    /// Same as [`WaybillWriter::add`], for a file with the metadata `facts` in a resumable job. A later run
+    /// finds the entry by this metadata.
+    pub fn add_read(
+        &self,
+        entry: &Entry,
+        objects: Option<&ObjectSums>,
+        leaves: Option<&LeafSums>,
+        facts: &Stat,
+    ) {
+        self.add(entry, objects, leaves);
+        let Some(resumable_section) = self
+            .resumable_section
+            .as_ref()
+            .filter(|resumable_section| !resumable_section.deferred_record.is_given_up())
+        else {
+            return;
+        };
+        let stamp = resumable_section.stamped.stamp(entry.path.as_bytes(), facts);
+        let mut state = self.lock();
+        let number = state.entries;
+        state.entries += 1;
+        // A stamp that does not fit costs only another read of the file.
+        state.stamps.set(number, stamp);
+    }
+
+    /// Flushes the entries, and records in the job directory what a later run needs. Ignores
+    /// errors: a later run then reads more files again.
+    pub fn keep(&self) {
+        let Some(resumable_section) = &self.resumable_section else { return };
+        self.with(Writer::flush);
+        let Some(files) = resumable_section.deferred_record.folder().map(|folder| Files::of(&folder)) else {
+            return;
+        };
+        let mut state = self.lock();
+        if !state.is_told {
+            let place = File::open(&self.path)
+                .and_then(|mut file| SectionPosition::of(&mut file, resumable_section.offset));
+            state.is_told = place.and_then(|place| place.write(&files)).is_ok();
+        }
+        if state.is_told {
+            let _ = state.stamps.write(&files.stamps, false);
+        }
+    }
+
+    /// Deletes the resume state after the end of the job.
+    ///
+    /// # Errors
+    /// Returns [`WaybillError::File`] if the state remains; a later run of the same command would then
+    /// resume the finished job.
+    pub fn forget(&self) -> Result<(), WaybillError> {
+        let folder = self
+            .resumable_section
+            .as_ref()
+            .and_then(|resumable_section| resumable_section.deferred_record.folder());
+        let Some(folder) = folder else { return Ok(()) };
+        let removed = Files::of(&folder).remove();
+        let path = folder.into_os_string();
+        removed.map_err(|source| WaybillError::File { action: "remove the saved digests of", path, source })
+    }
+
+    /// Same as [`WaybillWriter::add`], for a file with ranges that reached a higher level than the whole
+    /// file. The ranges are sorted.
+    pub(crate) fn add_proven(
+        &self,
+        entry: &Entry,
+        objects: Option<&ObjectSums>,
+        leaves: Option<&LeafSums>,
+        proven: &[Proven],
+    ) {
+        self.with(|writer| {
+            put(writer, entry, objects, leaves)?;
+            proven.iter().try_for_each(|range| writer.proven(range))
+        });
+    }
+
+    fn with(&self, write: impl FnOnce(&mut Writer<BufWriter<File>>) -> Result<(), WriteError>) {
+        let mut state = self.lock();
+        let Some(writer) = &mut state.writer else { return };
+        if let Err(failure) = write(writer) {
+            (state.writer, state.failure) = (None, Some(failure));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if a write failed, so that the job can no longer get a receipt.
+    pub fn has_failed(&self) -> bool {
+        self.lock().failure.is_some()
+    }
+
+    /// Removes the section: restores the previous waybill, or removes the file if this job created
+    /// it.
+    ///
+    /// # Errors
+    /// Returns [`WaybillError::File`] if the file cannot be truncated or removed.
+    pub fn discard(&self) -> Result<(), WaybillError> {
+        // Dropping the writer flushes it; the truncation then removes the flushed bytes as well.
+        let mut state = self.lock();
+        drop(state.writer.take());
+        let Some(file) = state.file.take() else { return Ok(()) };
+        drop(state);
+        let failed = |action| move |source| WaybillError::File { action, path: self.path.clone(), source };
+        file.set_len(self.begin).map_err(failed("truncate"))?;
+        let is_ours =
+            || stat_at(CWD, &*self.path, Follow::No).is_ok_and(|found| found.identity() == self.identity);
+        if self.is_new && is_ours() {
+            std::fs::remove_file(&self.path).map_err(failed("remove"))?;
+        }
+        Ok(())
+    }
+
+    /// Closes the section and syncs the waybill.
+    ///
+    /// # Errors
+    /// Returns a [`WaybillError`] if a write or the sync failed. The section is then incomplete, and
+    /// readers report this.
+    ///
+    /// # Panics
+    /// Panics if the section is already closed: a programming error.
+    pub fn close(&self) -> Result<End, WaybillError> {
+        let path = self.path.clone();
+        let mut state = self.lock();
+        state.file = None;
+        if let Some(source) = state.failure.take() {
+            return Err(WaybillError::Write { path, source });
+        }
+        let writer = state.writer.take().expect("a waybill is closed once");
+        let (out, end) = match writer.close() {
+            Ok(closed) => closed,
+            Err(source) => return Err(WaybillError::Write { path, source }),
+        };
+        let synced =
+            out.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
+        synced.map_err(|source| WaybillError::File { action: "sync", path, source })?;
+        Ok(end)
+    }
+}
+
+/// Removes the last section if an earlier run of the job left it unfinished. Returns the metadata
+/// of the file afterwards.
+fn cut_off(path: &OsStr, file: &mut File, files: Option<&Files>, job: &Job) -> Result<Stat, WaybillError> {
+    let failed = |action| move |source| WaybillError::File { action, path: path.to_owned(), source };
+    if let Some(offset) = take_up(file, files, job).map_err(failed("resume"))? {
+        file.set_len(offset).map_err(failed("truncate"))?;
+    }
+    stat_fd(&*file).map_err(failed("open"))
+}
+
+/// Opens and locks a waybill. Creates the file if it does not exist, and returns true with it then.
+fn open_locked(path: &OsStr) -> Result<(File, bool), WaybillError> {
+    let failed = |action| move |source| WaybillError::File { action, path: path.to_owned(), source };
+    if path == "-" {
+        // A user who types `-` means the standard output and would expect the receipt there.
+        let why = "standard output cannot hold a waybill; for a file named - use ./-";
+        return Err(failed("write")(io::Error::new(io::ErrorKind::InvalidInput, why)));
+    }
+    let mut options = OpenOptions::new();
+    // Do not truncate: the existing contents are checked first. Never a pipe: a receipt must
+    // persist.
+    options.read(true).write(true).truncate(false).custom_flags(O_NONBLOCK);
+    let (file, is_new) = match options.clone().create_new(true).open(path) {
+        // A dangling link is followed as well.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            (options.create(true).open(path), false)
+        }
+        made => (made, true),
+    };
+    let file = file.map_err(failed("open"))?;
+    file.try_lock().map_err(|error| match error {
+        TryLockError::Error(source) => failed("lock")(source),
+        TryLockError::WouldBlock => {
+            failed("lock")(io::Error::new(io::ErrorKind::WouldBlock, "another job holds the lock"))
+        }
+    })?;
+    let facts = stat_fd(&file).map_err(failed("open"))?;
+    if facts.kind != FileKind::Regular {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file");
+        return Err(failed("write")(source));
+    }
+    Ok((file, is_new))
+}
+
+/// `O_NONBLOCK`: if the path is a pipe, the open call must not wait for its other end.
+const O_NONBLOCK: i32 = 0o4000;
+
+fn put(
+    writer: &mut Writer<BufWriter<File>>,
+    entry: &Entry,
+    objects: Option<&ObjectSums>,
+    leaves: Option<&LeafSums>,
+) -> Result<(), WriteError> {
+    writer.entry(entry)?;
+    let Kind::File(content) = &entry.kind else { return Ok(()) };
+    let has_leaves =
+        |content: &Content| content.objects.as_ref().is_some_and(|objects| objects.leaf.is_some());
+    let leaves = leaves.filter(|_| has_leaves(content));
+    let put_leaves = |writer: &mut Writer<_>, index| match leaves {
+        Some(leaves) => leaves.each_run(index, |run| writer.leaves(run)),
+        None => Ok(()),
+    };
+    if content.object_lines() == 0 {
+        return put_leaves(writer, ObjectIndex(0));
+    }
+    for (index, digest) in objects.into_iter().flat_map(ObjectSums::iter) {
+        writer.object(&ObjectDigests { index, digests: vec![digest] })?;
+        put_leaves(writer, index)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_log::waybill::Reader;
+
+    fn job(run: &str) -> Job {
+        Job { run: run.into(), program: "test 1".to_owned(), at: 0, root: b".".to_vec() }
+    }
+
+    #[test]
+    fn later_jobs_append_and_other_files_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w");
+        for run in ["one", "two", "three"] {
+            let end = WaybillWriter::begin(path.as_os_str(), &job(run)).unwrap().close().unwrap();
+            assert_eq!(end.lines, 1);
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let records: Vec<_> = Reader::new(&bytes[..]).collect::<Result<_, _>>().unwrap();
+        assert_eq!(records.len(), 6);
+        let held = WaybillWriter::begin(path.as_os_str(), &job("four")).unwrap();
+        let error = WaybillWriter::begin(path.as_os_str(), &job("at the same time")).unwrap_err();
+        assert!(error.to_string().contains("another job holds the lock"), "{error}");
+        held.close().unwrap();
+        // A section that is removed again.
+        let before = std::fs::read(&path).unwrap();
+        WaybillWriter::begin(path.as_os_str(), &job("discarded")).unwrap().discard().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        let new = dir.path().join("new");
+        WaybillWriter::begin(new.as_os_str(), &job("discarded")).unwrap().discard().unwrap();
+        assert!(!new.exists());
+        // A section that was not closed, and a file that is not a waybill.
+        drop(WaybillWriter::begin(path.as_os_str(), &job("killed")).unwrap());
+        let error = WaybillWriter::begin(path.as_os_str(), &job("next")).unwrap_err();
+        assert!(matches!(error, WaybillError::NotAppendable { .. }), "{error}");
+        std::fs::write(&path, "precious\n").unwrap();
+        assert!(WaybillWriter::begin(path.as_os_str(), &job("x")).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious\n");
+        let fifo = dir.path().join("fifo");
+        haul_sys::open::mknod_at(haul_sys::CWD, fifo.as_os_str(), haul_sys::FileKind::Fifo, 0o600, 0)
+            .unwrap();
+        assert!(matches!(WaybillWriter::begin(fifo.as_os_str(), &job("x")), Err(WaybillError::File { .. })));
+        assert!(WaybillWriter::begin(dir.path().as_os_str(), &job("x")).is_err());
+    }
+}
