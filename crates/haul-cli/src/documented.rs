@@ -1,12 +1,12 @@
-//! Check of every tool's options against `docs/options`: each option has a row that describes it
-//! and names its tests.
+//! Check of every tool's options against `docs/options` and `tests/options.tsv`: each option has a
+//! row that describes it, and a named test.
 
 use crate::getopt::Opt;
 use clap::CommandFactory;
 use haul_lab::repo_rules::options;
 
-/// Asserts that every option has a row in the document, and that every row describes an option and
-/// names existing tests.
+/// Asserts that every option has a row in the document and an existing test in `tests/options.tsv`,
+/// and that every row and every line of that list is about an option.
 #[track_caller]
 pub(crate) fn in_document(document: &str, typed: impl IntoIterator<Item = String>) {
     in_sections(document, &[], typed);

@@ -1,4 +1,5 @@
-//! Options in the help of the installed tools: each has a row in haul's tables.
+//! Options in the help of the installed tools: each has a row in haul's tables. The lists of tests
+//! name existing tests.
 
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::repo_rules::options;
@@ -60,6 +61,13 @@ fn every_option_in_the_help_of_a_tool_has_a_row() {
         }
     }
     assert_eq!(missing, [""; 0]);
+}
+
+#[test]
+fn listed_tests_of_options_and_cases_exist() {
+    for list in [options::TESTS, "crates/haul-cli/tests/cases.tsv"] {
+        assert_eq!(options::breaches_of_list(list).unwrap(), [""; 0], "{list}");
+    }
 }
 
 #[test]

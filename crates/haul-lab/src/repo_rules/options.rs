@@ -1,18 +1,25 @@
-//! Rules for the tables in `docs/options`. Every option of a tool has a row with its effect, the
-//! tests that check it, and the difference to the well-known tool. The tests exist.
+//! Rules for the tables in `docs/options` and for the list of their tests. Every option of a command
+//! has a row with its effect and the difference to the well-known tool, and a test that exists.
 //!
-//! A row has the columns of its table's head: the option in all its spellings, its effect in one
-//! line, and its tests as `folder/file.rs::name`. If there is a tool to compare with, the last
-//! column gives the difference with its reason, or `none`. Options and tests are in backticks.
+//! A row has the columns of its table's head: the option in all its spellings in backticks, and its
+//! effect in one line. If there is a tool to compare with, the last column gives the difference with
+//! its reason, or `none`.
+//!
+//! [`TESTS`] names the tests of each option. A line has three columns, separated by tabs: the command
+//! (the name of the document, or a heading in a document about several tools), options, and tests.
+//! A test is `FILE::NAME`; FILE alone stands for all of its tests. FILE is relative to `crates/`.
 
-use super::text;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Returns the errors of a document, given by its path from the root of the repository. `options`
-/// are the options of its tool, each with its dashes.
+/// List of the tests of each option, relative to the root of the repository.
+pub const TESTS: &str = "crates/haul-cli/tests/options.tsv";
+
+/// Returns the errors of a document and of the lines of [`TESTS`] about it. The document is given by
+/// its path from the root of the repository. `options` are the options of its tool, each with its
+/// dashes.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read.
@@ -21,7 +28,7 @@ pub fn breaches(document: &str, options: impl IntoIterator<Item = String>) -> io
 }
 
 /// Does the same as [`breaches`] for a document about several tools. Only sections whose headings
-/// begin with one of `sections` are checked.
+/// begin with one of `sections` are checked; these are the commands in [`TESTS`].
 ///
 /// # Errors
 /// Returns an error if a file cannot be read.
@@ -30,16 +37,113 @@ pub fn breaches_in(
     sections: &[&str],
     options: impl IntoIterator<Item = String>,
 ) -> io::Result<Vec<String>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = fs::read_to_string(root.join(document))?;
-    let is_rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
-    let sources: Vec<PathBuf> = text::files(&root)?.into_iter().filter(is_rust).collect();
-    let is_there = |test: &str| {
-        let Some((file, name)) = test.split_once("::") else { return false };
-        let mut files = sources.iter().filter(|path| path.ends_with(file));
-        files.any(|path| fs::read_to_string(root.join(path)).is_ok_and(|source| has_test(&source, name)))
-    };
-    Ok(check(rows(&text, sections), &options.into_iter().collect(), is_there))
+    let path = root().join(document);
+    let text = fs::read_to_string(&path)?;
+    let list = fs::read_to_string(root().join(TESTS))?;
+    let stem = [path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()];
+    let commands = if sections.is_empty() { &stem[..] } else { sections };
+    let mut lines = parse_list(&list);
+    lines.retain(|line| commands.contains(&line.command));
+    let options: BTreeSet<String> = options.into_iter().collect();
+    let mut found = check(rows(&text, sections), &options);
+    found.extend(check_tests(&lines, &options, is_test));
+    Ok(found)
+}
+
+/// Returns the errors of a list of tests, given by its path from the root of the repository: lines
+/// without three columns, and tests that do not exist.
+///
+/// # Errors
+/// Returns an error if the list cannot be read.
+pub fn breaches_of_list(list: &str) -> io::Result<Vec<String>> {
+    let text = fs::read_to_string(root().join(list))?;
+    Ok(check_list(&text, is_test))
+}
+
+/// Returns the root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Returns true if a test exists. A test without a name is a file that contains tests.
+fn is_test(test: &str) -> bool {
+    let (file, name) = test.split_once("::").unwrap_or((test, ""));
+    let source = fs::read_to_string(root().join("crates").join(file));
+    source.is_ok_and(|source| {
+        if name.is_empty() { source.contains("#[test]") } else { has_test(&source, name) }
+    })
+}
+
+/// A line of a list of tests.
+struct Line<'a> {
+    number: usize,
+    command: &'a str,
+    /// Options or a case, and the tests. `None` if the line does not have three columns.
+    columns: Option<(&'a str, &'a str)>,
+}
+
+/// Returns the lines of a list of tests, without comments.
+fn parse_list(list: &str) -> Vec<Line<'_>> {
+    let lines = list.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
+    let parsed = lines.map(|(index, line)| {
+        let mut cells = line.split('\t');
+        let command = cells.next().unwrap_or_default();
+        let columns = match (cells.next(), cells.next(), cells.next()) {
+            (Some(subject), Some(tests), None) => Some((subject, tests)),
+            _ => None,
+        };
+        Line { number: index + 1, command, columns }
+    });
+    parsed.collect()
+}
+
+/// Returns the errors of a list: lines of another form, lines without tests, and tests that do not
+/// exist.
+fn check_list(list: &str, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for Line { number, command, columns } in parse_list(list) {
+        let Some((subject, tests)) = columns.filter(|columns| !columns.0.is_empty() && !command.is_empty())
+        else {
+            found.push(format!("line {number} does not have three columns"));
+            continue;
+        };
+        let mut tests = tests.split_whitespace().peekable();
+        if tests.peek().is_none() {
+            found.push(format!("line {number}: {subject} has no test"));
+        }
+        found.extend(tests.filter(|test| !is_there(test)).map(|test| format!("line {number}: no test {test}")));
+    }
+    found
+}
+
+/// Returns the errors of the lines about one tool: an option that the tool does not have, a test that
+/// does not exist, and each option without a named test.
+fn check_tests(
+    lines: &[Line<'_>],
+    options: &BTreeSet<String>,
+    is_there: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut tested = BTreeSet::new();
+    for &Line { number, columns, .. } in lines {
+        let Some((typed, tests)) = columns else {
+            found.push(format!("{TESTS} line {number} does not have three columns"));
+            continue;
+        };
+        let has_name = tests.split_whitespace().any(|test| test.contains("::"));
+        for option in typed.split_whitespace() {
+            if !options.contains(option) {
+                found.push(format!("{TESTS} line {number}: {option} is not an option of this tool"));
+            }
+            if has_name {
+                tested.insert(option.to_owned());
+            }
+        }
+        let missing = tests.split_whitespace().filter(|test| !is_there(test));
+        found.extend(missing.map(|test| format!("{TESTS} line {number}: no test {test}")));
+    }
+    found.extend(options.difference(&tested).map(|option| format!("{option} has no test in {TESTS}")));
+    found
 }
 
 /// Returns the options of another tool, each with its dashes, that have no row in these sections.
@@ -51,7 +155,7 @@ pub fn without_row(
     sections: &[&str],
     options: impl IntoIterator<Item = String>,
 ) -> io::Result<Vec<String>> {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document))?;
+    let text = fs::read_to_string(root().join(document))?;
     let rows = rows(&text, sections);
     let typed = rows.iter().flat_map(|row| quoted(row.columns[0]));
     let named: BTreeSet<&str> = typed.filter_map(|option| option.split(['=', '[', ' ']).next()).collect();
@@ -66,12 +170,13 @@ struct Row<'a> {
     columns: Vec<&'a str>,
 }
 
-fn check(rows: Vec<Row<'_>>, options: &BTreeSet<String>, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+/// Returns the errors of the rows about one tool: an option that the tool does not have, an empty
+/// column, and each option without a row.
+fn check(rows: Vec<Row<'_>>, options: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();
     let mut named = BTreeSet::new();
     for Row { number: line, width, columns } in rows {
-        let (&[typed, does, tests, ref difference @ ..], true) = (&columns[..], columns.len() == width)
-        else {
+        let (&[typed, does, ref difference @ ..], true) = (&columns[..], columns.len() == width) else {
             found.push(format!("line {line} has {} columns instead of {width}", columns.len()));
             continue;
         };
@@ -86,11 +191,6 @@ fn check(rows: Vec<Row<'_>>, options: &BTreeSet<String>, is_there: impl Fn(&str)
         if does.is_empty() || difference.contains(&"") {
             found.push(format!("line {line} has an empty column"));
         }
-        let mut tests = quoted(tests).peekable();
-        if tests.peek().is_none() {
-            found.push(format!("line {line} names no test"));
-        }
-        found.extend(tests.filter(|test| !is_there(test)).map(|test| format!("line {line}: no test {test}")));
     }
     found.extend(options.difference(&named).map(|option| format!("{option} has no row")));
     found
@@ -151,48 +251,69 @@ fn has_test(source: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "| option | does | tests | difference |\n|---|---|---|---|\n";
+    const HEAD: &str = "| option | does | difference |\n|---|---|---|\n";
+
+    fn set(options: &[&str]) -> BTreeSet<String> {
+        options.iter().map(|option| (*option).to_owned()).collect()
+    }
 
     fn checked(text: &str, options: &[&str]) -> Vec<String> {
-        let options = options.iter().map(|option| (*option).to_owned()).collect();
-        check(rows(text, &[]), &options, |test| test == "cp/table.rs::links")
+        check(rows(text, &[]), &set(options))
+    }
+
+    /// Checks lines about tests that exist if they are in `a.rs`.
+    fn checked_tests(list: &str, options: &[&str]) -> Vec<String> {
+        let found = check_tests(&parse_list(list), &set(options), |test| test.starts_with("a.rs"));
+        found.into_iter().map(|line| line.replace(TESTS, "LIST")).collect()
     }
 
     #[test]
     fn valid_table_has_no_violation() {
         let text = format!(
-            "{HEAD}| `-l`, `--link` | links | `cp/table.rs::links` | none |\n\
-             | `--sparse=WHEN`, `--sparse[=X]`, `--sparse WHEN` | a \\| b | see `cp/table.rs::links` | none |\n"
+            "{HEAD}| `-l`, `--link` | links | none |\n\
+             | `--sparse=WHEN`, `--sparse[=X]`, `--sparse WHEN` | a \\| b | none |\n"
         );
         assert_eq!(checked(&text, &["-l", "--link", "--sparse"]), [""; 0]);
-        let own = "| option | does | tests |\n|---|---|---|\n| `-l` | links | `cp/table.rs::links` |\n";
-        assert_eq!(checked(own, &["-l"]), [""; 0], "a tool of our own differs from none");
+        let own = "| option | does |\n|---|---|\n| `-l` | links |\n";
+        assert_eq!(checked(own, &["-l"]), [""; 0], "no tool to compare with");
     }
 
     #[test]
     fn each_rule_violation_is_reported() {
         assert_eq!(checked("", &["-l"]), ["-l has no row"]);
         let row = |row: &str| checked(&format!("{HEAD}{row}"), &["-l"]);
-        assert_eq!(
-            row("| `-l` | links | `cp/table.rs::links` |"),
-            ["line 3 has 3 columns instead of 4", "-l has no row"]
-        );
-        assert_eq!(
-            row("| `-l` | links | `cp/table.rs::gone` | none |"),
-            ["line 3: no test cp/table.rs::gone"]
-        );
-        assert_eq!(row("| `-l` | links | | none |"), ["line 3 names no test"]);
-        assert_eq!(row("| `-l` | links | `cp/table.rs::links` | |"), ["line 3 has an empty column"]);
-        assert_eq!(
-            row("| `-l` `-k` | links | `cp/table.rs::links` | none |"),
-            ["line 3: -k is not an option of this tool"]
-        );
+        assert_eq!(row("| `-l` | links |"), ["line 3 has 2 columns instead of 3", "-l has no row"]);
+        assert_eq!(row("| `-l` | links | |"), ["line 3 has an empty column"]);
+        assert_eq!(row("| `-l` `-k` | links | none |"), ["line 3: -k is not an option of this tool"]);
+    }
+
+    #[test]
+    fn option_without_a_named_test_is_reported() {
+        let list = "# comment\ncp\t-l --link\ta.rs::links a.rs\n";
+        assert_eq!(checked_tests(list, &["-l", "--link"]), [""; 0]);
+        assert_eq!(checked_tests(list, &["-l", "--link", "-k"]), ["-k has no test in LIST"]);
+        assert_eq!(checked_tests("cp\t-l\ta.rs\n", &["-l"]), ["-l has no test in LIST"]);
+        assert_eq!(checked_tests("cp\t-l\ta.rs::x b.rs::x\n", &["-l"]), ["LIST line 1: no test b.rs::x"]);
+        let unknown = checked_tests("cp\t-l -k\ta.rs::x\n", &["-l"]);
+        assert_eq!(unknown, ["LIST line 1: -k is not an option of this tool"]);
+        let short = checked_tests("cp\t-l\n", &["-l"]);
+        assert_eq!(short, ["LIST line 1 does not have three columns", "-l has no test in LIST"]);
+    }
+
+    #[test]
+    fn malformed_lines_and_missing_tests_of_a_list_are_reported() {
+        let checked = |list: &str| check_list(list, |test| test == "a.rs::x");
+        assert_eq!(checked("#\ncp\ta case\ta.rs::x\n"), [""; 0]);
+        assert_eq!(checked("cp\ta case\ta.rs::x b.rs\n"), ["line 1: no test b.rs"]);
+        assert_eq!(checked("cp\ta case\t\n"), ["line 1: a case has no test"]);
+        assert_eq!(checked("cp\ta case\n"), ["line 1 does not have three columns"]);
+        assert_eq!(checked("cp\t\ta.rs::x\n"), ["line 1 does not have three columns"]);
     }
 
     #[test]
     fn rows_are_limited_to_the_sections_of_a_tool() {
         let section =
-            |name: &str, option: &str| format!("## {name}\n\n{HEAD}| `{option}` | x | `t` | none |\n");
+            |name: &str, option: &str| format!("## {name}\n\n{HEAD}| `{option}` | x | none |\n");
         let text = [section("sum", "-r"), section("cksum, old and new", "-a")].concat();
         let typed = |sections: &[&str]| -> Vec<String> {
             rows(&text, sections).iter().map(|row| row.columns[0].to_owned()).collect()

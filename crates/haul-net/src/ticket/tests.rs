@@ -55,10 +55,10 @@ fn ticket_line_is_short_lowercase_alphanumeric() {
     assert!(line.len() < 140, "{} characters", line.len());
 }
 
-/// Compares the ticket with the example in docs/formats/meeting.md.
+/// Compares the ticket with the example in docs/formats/session-setup.md.
 #[test]
 fn sample_ticket_matches_the_documentation() {
-    let document = include_str!("../../../../docs/formats/meeting.md");
+    let document = include_str!("../../../../docs/formats/session-setup.md");
     assert!(document.contains(&format!("\n{}\n", *sample().to_line())), "{}", *sample().to_line());
 }
 
