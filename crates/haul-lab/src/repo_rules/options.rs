@@ -69,9 +69,11 @@ fn root() -> PathBuf {
 fn is_test(test: &str) -> bool {
     let (file, name) = test.split_once("::").unwrap_or((test, ""));
     let source = fs::read_to_string(root().join("crates").join(file));
-    source.is_ok_and(|source| {
-        if name.is_empty() { source.contains("#[test]") } else { has_test(&source, name) }
-    })
+    source.is_ok_and(
+        |source| {
+            if name.is_empty() { source.contains("#[test]") } else { has_test(&source, name) }
+        },
+    )
 }
 
 /// A line of a list of tests.
@@ -111,7 +113,9 @@ fn check_list(list: &str, is_there: impl Fn(&str) -> bool) -> Vec<String> {
         if tests.peek().is_none() {
             found.push(format!("line {number}: {subject} has no test"));
         }
-        found.extend(tests.filter(|test| !is_there(test)).map(|test| format!("line {number}: no test {test}")));
+        found.extend(
+            tests.filter(|test| !is_there(test)).map(|test| format!("line {number}: no test {test}")),
+        );
     }
     found
 }
@@ -312,8 +316,7 @@ mod tests {
 
     #[test]
     fn rows_are_limited_to_the_sections_of_a_tool() {
-        let section =
-            |name: &str, option: &str| format!("## {name}\n\n{HEAD}| `{option}` | x | none |\n");
+        let section = |name: &str, option: &str| format!("## {name}\n\n{HEAD}| `{option}` | x | none |\n");
         let text = [section("sum", "-r"), section("cksum, old and new", "-a")].concat();
         let typed = |sections: &[&str]| -> Vec<String> {
             rows(&text, sections).iter().map(|row| row.columns[0].to_owned()).collect()

@@ -99,7 +99,7 @@ impl SinkContext<'_> {
         (file_hasher, block): (&mut FileHasher<'_>, &mut [u8]),
     ) -> Result<Option<Option<Digest>>, Reason> {
         // Copy no bytes that the source sends again.
-        if !base.is_arriving && file_hasher.keyed(&base.file, object.range, |_| ()) != Ok(stated) {
+        if !base.is_partial_file && file_hasher.keyed(&base.file, object.range, |_| ()) != Ok(stated) {
             return Ok(None);
         }
         let partial_file = incoming.partial_file_for(&self.destination.dirs, attempt)?;
@@ -115,10 +115,10 @@ impl SinkContext<'_> {
         let Some(stays) = stays.filter(|_| found.finish() == stated) else { return Ok(None) };
         let (digest, passed) = hash.finish();
         incoming.root.lock().unwrap_or_else(PoisonError::into_inner).add(attempt, object, passed);
-        if stays && self.goes_on() {
-            self.session.spared.fetch_add(object.range.len(), Ordering::Relaxed);
+        if stays && self.counts_as_received() {
+            self.session.reused_bytes.fetch_add(object.range.len(), Ordering::Relaxed);
         }
-        Ok(Some(digest.filter(|_| self.hash_plan.states_objects())))
+        Ok(Some(digest.filter(|_| self.hash_plan.sends_object_digests())))
     }
 }
 

@@ -330,7 +330,7 @@ impl SinkContext<'_> {
                     Decision::Keep => Some(Verdict::Same),
                     Decision::CompareWhole => {
                         self.tasks.comparing.push(Compare::Whole { file: number });
-                        Some(Verdict::Unless)
+                        Some(Verdict::UnlessDigest)
                     }
                     Decision::CompareObjects => {
                         self.resume_from_existing(&incoming);

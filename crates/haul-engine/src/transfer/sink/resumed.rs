@@ -44,7 +44,7 @@ impl SinkContext<'_> {
             Some(true) => self.accept_finished(incoming, &file, log),
             Some(false) => {
                 self.tasks.comparing.push(Compare::Whole { file: facts.number });
-                Some(Verdict::Unless)
+                Some(Verdict::UnlessDigest)
             }
             None => self.take(incoming),
         }

@@ -411,7 +411,7 @@ impl<'a> LaneSender<'a> {
             self.outbox.flush()?;
         }
         let LaneSender { context, outbox, file_hasher, .. } = self;
-        let (mut pending_events, mut alive) = (Instant::now(), Ok(()));
+        let (mut last_keep_alive, mut alive) = (Instant::now(), Ok(()));
         let mut tick = || {
             if alive.is_ok() && last_keep_alive.elapsed() >= KEEP_ALIVE_INTERVAL {
                 last_keep_alive = Instant::now();

@@ -6,7 +6,7 @@ use super::pair::Pair;
 use super::small_objects;
 use haul_digest::{Algorithm, DigestKey, KeyedDigest, digest};
 use haul_engine::transfer::{Offer, SimpleObserver, answer};
-use haul_lab::liar::{
+use haul_lab::misbehaving_peer::{
     MisbehavingPeer, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
 };
 use haul_model::{Level, ObjectIndex};
@@ -246,7 +246,7 @@ fn only_who_may_read_deletes() {
     let pair = Pair::new();
     fs::write(pair.sink().join("secret"), SECRET).unwrap();
     let (ours, theirs) = Lane::pair().unwrap();
-    let offer = Offer::to_take(pair.sink().into());
+    let offer = Offer::writable(pair.sink().into());
     std::thread::scope(|scope| {
         let answering =
             scope.spawn(|| answer(theirs, &mut || None, &offer, &SimpleObserver::default().run_context()));
