@@ -3,7 +3,7 @@
 
 use super::newer;
 use super::targets::{log_job, regular};
-use haul_digest::{Algorithm, digest};
+use haul_digest::{Algorithm, KEYED_DIGEST_BYTES, KeyedDigest, digest};
 use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
 use haul_log::record::{JobRecord, Progress, Status, SyncedRange};
 use haul_log::stored::{Stored, StoredObjects, xrootd};
@@ -11,10 +11,10 @@ use haul_log::{journal, waybill};
 use haul_model::{ByteLen, ByteRange, Geometry, Level, Moment, ObjectIndex, ObjectSize, RelPath};
 use haul_net::{Address, Grant, Host, Role, Ticket, Uses};
 use haul_proto::{
-    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Connect, Delete, Encoding as Carried, Features,
-    FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions, Join, LaneId, List, Message, NewBlock,
-    NewFile, ObjectDigests, Operands, Outcome, PeerText, Principal, Reason, Role as Side, Runs,
-    SESSION_TOKEN_BYTES, Stated, Summary, Unread, WalkEnd, Why, Window,
+    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Connect, Delete, Encoding as Carried,
+    Features, FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions, Join, LaneId, List, Message,
+    NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText, Principal, Reason, Role as Side, Runs,
+    SESSION_TOKEN_BYTES, Stated, Summary, Unread, VERSION, WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -56,7 +56,7 @@ fn number() -> FileNumber {
 /// Returns the first messages of sessions, accepted and refused.
 fn begins() -> Vec<Message> {
     let connect = Connect {
-        versions: (1, 1),
+        versions: (VERSION, VERSION),
         offers: Features(1),
         needs: Features(0),
         role: Side::Sink,
@@ -94,6 +94,10 @@ fn source_says() -> Vec<Message> {
         let close = Close::Read { size, mtime: Moment { sec: 5, nsec: 6 }, root: None };
         Message::FileClose(Box::new(FileClose { number, attempt: 0, close }))
     };
+    let digests = |number, first, count| {
+        let digests = vec![KeyedDigest::from_bytes([9; KEYED_DIGEST_BYTES]); count];
+        Message::ObjectDigests(Box::new(ObjectDigests { number, attempt: 0, first, digests }))
+    };
     let second = FileNumber(1);
     vec![
         Message::Join(Join { token: [7; SESSION_TOKEN_BYTES], lane: LaneId(1) }),
@@ -106,6 +110,8 @@ fn source_says() -> Vec<Message> {
         block(second, 65_536, Carried::Zeros, 0),
         end(second),
         close(second, 65_536),
+        digests(second, None, 1),
+        digests(second, Some(ObjectIndex(0)), 3),
         Message::Unread(Box::new(Unread { path: b"p".as_slice().into(), reason: Why::Io.into() })),
         Message::WalkEnd(WalkEnd { files: 2, errors: 0, unread: 1, delete: true }),
         Message::Delete(Box::new(Delete { batch: 0, gone: vec![true, false] })),
@@ -133,7 +139,6 @@ fn bye() -> Message {
 /// Returns the messages of a sink: answers, rejected objects, and the end.
 fn sink_says() -> Vec<Message> {
     let large = FileNumber(2);
-    let blake3 = digest(Algorithm::Blake3, b"y");
     let id = |answer| Message::FileId(Box::new(FileId { number: large, attempt: 0, answer }));
     let reject = |object| {
         let reason = Reason::new(Why::Differs, "it differs");
@@ -155,13 +160,9 @@ fn sink_says() -> Vec<Message> {
         reject(None),
         sync(large, 4),
         done(large),
-        id(Answer::UnlessDigest(blake3)),
-        id(Answer::Differing { have: Runs::of(0, 1) }),
-        Message::ObjectDigests(Box::new(ObjectDigests {
-            number: large,
-            first: ObjectIndex(0),
-            digests: vec![Some(blake3), None],
-        })),
+        id(Answer::UnlessDigest),
+        id(Answer::Differing { have: Runs::of(0, 1), end: 3 }),
+        Message::Compared(Box::new(Compared { number: large, attempt: 0, end: 3, wanted: Runs::of(1, 2) })),
         Message::List(Box::new(List {
             batch: 0,
             directory: b"d".as_slice().into(),

@@ -5,7 +5,7 @@
 //! whose checksum is then computed.
 
 use haul_digest::list::{self, Hints, Kind};
-use haul_digest::{Algorithm, Digest};
+use haul_digest::{Algorithm, Digest, KEYED_DIGEST_BYTES, KeyedDigest};
 use haul_engine::transfer::Unpacker;
 use haul_log::objects::{self, Flaw, Identity, Mechanism, Style};
 use haul_log::record::JobRecord;
@@ -166,7 +166,12 @@ fn obeyed(command: sink::Command, step: usize) -> Option<sink::Event> {
     use sink::{Command, Event, Verdict};
     Some(match command {
         Command::Open { facts, .. } => {
-            let verdict = if step % 3 == 2 { Verdict::Same } else { Verdict::Take { have: Runs::default() } };
+            let verdict = match step % 5 {
+                2 => Verdict::Same,
+                3 => Verdict::UnlessDigest,
+                4 => Verdict::Differing { have: Runs::default(), end: 2, samples: Runs::default() },
+                _ => Verdict::Take { have: Runs::default() },
+            };
             Event::Opened { file: facts.number, verdict, rereads: false }
         }
         Command::Make { facts, .. } => {
@@ -256,8 +261,10 @@ fn worked(machine: &mut Source, lane: LaneId, now: Duration, out: &mut Vec<sourc
             Work::Object { facts, attempt, object, .. } => {
                 source::Event::ObjectSent { lane, file: facts.number, attempt, object: object.index }
             }
-            Work::Compare { facts, .. } => {
-                source::Event::Compared { lane, file: facts.number, same: Ok(false) }
+            Work::Compare { facts, attempt, objects } => {
+                let count = objects.map_or(1, |objects| objects.len());
+                let digests = Ok(vec![KeyedDigest::from_bytes([9; KEYED_DIGEST_BYTES]); count]);
+                source::Event::Compared { lane, file: facts.number, attempt, digests }
             }
             Work::Close { facts, attempt, .. } => {
                 let close = read(facts.size(), facts.mtime);

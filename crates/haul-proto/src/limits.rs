@@ -4,7 +4,7 @@
 use haul_model::{PATH_BYTES_MAX, limits::OBJECT_BYTES_MIN};
 
 /// Version of the wire protocol that this program speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Size in bytes of the header that starts every frame.
 pub const HEADER_LEN: usize = 16;
@@ -59,8 +59,8 @@ pub const NAMES_PER_LIST: usize = 512;
 /// Maximum number of LIST messages that wait for their DELETE.
 pub const LISTS_AHEAD: usize = 8;
 
-/// Maximum number of digests in one OBJECT_DIGESTS. Also the maximum number of digests by which the
-/// sink is ahead of the objects that the source has sent.
+/// Maximum number of digests in one OBJECT_DIGESTS. Also the maximum number of digests of a file
+/// that the source has sent and the sink has not answered by COMPARED.
 pub const DIGESTS_PER_MESSAGE: usize = 1024;
 
 /// Maximum number of paths in a CONNECT. A job with more uses

@@ -15,7 +15,14 @@ pub enum NameFault {
     /// A component is longer than [`NAME_BYTES_MAX`].
     #[error("a part of it is longer than {NAME_BYTES_MAX} bytes")]
     PartTooLong,
+    /// A component starts with `.haul-`.
+    #[error("names that start with .haul- are reserved for haul's own files")]
+    Reserved,
 }
+
+/// Prefix of the names that haul gives to its own files in a tree: temporary files, locks, journals
+/// and trees of digests. haul trusts these files later, so no peer may create them.
+const RESERVED: &[u8] = b".haul-";
 
 /// Converts the bytes of a peer into a path that stays beneath a root and has only components that
 /// Linux accepts.
@@ -34,10 +41,33 @@ pub fn check_name(bytes: &[u8]) -> Result<RelPath, NameFault> {
     if is_short { Ok(path) } else { Err(NameFault::PartTooLong) }
 }
 
+/// Same as [`check_name`], for the name of a received entry.
+///
+/// # Errors
+/// Same as [`check_name`]; also [`NameFault::Reserved`] for a name that haul reserves. The
+/// comparison ignores the case of ASCII letters, because some file systems ignore it too.
+pub fn check_received(bytes: &[u8]) -> Result<RelPath, NameFault> {
+    let path = check_name(bytes)?;
+    let is_reserved =
+        |part: &[u8]| part.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
+    if path.parts().any(is_reserved) { Err(NameFault::Reserved) } else { Ok(path) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn names_of_own_files_are_never_received() {
+        for name in [".haul-0-1", "a/.haul-begun", ".Haul-x/y", ".haul-"] {
+            assert_eq!(check_received(name.as_bytes()), Err(NameFault::Reserved), "{name}");
+            check_name(name.as_bytes()).expect("such a name may be requested");
+        }
+        for name in [".haul", "haul-x", "a.haul-x", ".haulier"] {
+            check_received(name.as_bytes()).expect(name);
+        }
+    }
 
     #[test]
     fn only_invalid_or_overlong_names_are_refused() {

@@ -3,7 +3,7 @@
 //! Every name is resolved from an open directory. A tree may therefore be deeper than `PATH_MAX`,
 //! and a concurrent replacement of a directory does not redirect any call.
 
-use crate::stat::{FileKind, Follow};
+use crate::stat::{FileKind, Follow, stat_fd};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -171,6 +171,25 @@ pub fn open_existing_at(
     }
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
+}
+
+/// Opens an existing regular file for writing; follows no link. Returns `None` if the name belongs
+/// to an entry of another kind.
+///
+/// Never blocks on a named pipe: `O_NONBLOCK` is set for the open, and the kind of the open file
+/// decides. Writes to regular files ignore the flag.
+///
+/// # Errors
+///
+/// Returns the errors of openat(2), except `ELOOP`, `EISDIR` and `ENXIO`, which other kinds cause.
+pub fn open_regular_at(dir: impl AsFd, name: impl Arg) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let name = name.into_c_str()?;
+    match retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty())) {
+        Ok(file) => Ok((stat_fd(&file)?.kind == FileKind::Regular).then_some(file)),
+        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Opens the file that `fd` refers to again for reading, even if its name refers to another file

@@ -8,12 +8,12 @@ use crate::remote::host::{HostArgs, RemoteHost};
 use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
 use crate::remote::place::Location;
+use crate::remote::policy::PolicyArgs;
 use crate::remote::typed::{self, StartError};
 use crate::remote::words::Direction;
 use clap::{ArgMatches, Parser};
 use haul_engine::copy::quote;
 use haul_engine::transfer::{self, FetchJob, Filter, Rule};
-use haul_proto::Keep;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -44,9 +44,8 @@ struct Args {
     operands: Vec<OsString>,
     #[command(flatten)]
     host: HostArgs,
-    /// Keep setuid and setgid bits. Use it only with a host that you trust as much as this host.
-    #[arg(long, help_heading = "Metadata options")]
-    setuid: bool,
+    #[command(flatten)]
+    accept: PolicyArgs,
     #[command(flatten)]
     pick: PickArgs,
     #[command(flatten)]
@@ -73,9 +72,7 @@ impl Args {
         let rules = self.pick.rules(matches);
         // An invalid pattern is reported before any connection is opened.
         Filter::new(&rules).map_err(|error| error.to_string())?;
-        if !self.setuid {
-            job.options.keep = Keep(job.options.keep.0 & !Keep::SETUID.0);
-        }
+        job.options.keep = self.accept.limit(job.options.keep);
         let (last, sources) =
             self.operands.split_last().ok_or("missing HOST:PATH; write HOST:PATH... DIR")?;
         self.host.shares_no_stdin_with(&self.pick)?;
@@ -148,6 +145,7 @@ fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
         rules,
         parts: None,
         options: job.options,
+        policy: args.accept.policy(),
         lanes: other.lanes(job.lanes),
         buffers: job.buffers,
         resume,

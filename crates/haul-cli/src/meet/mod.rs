@@ -5,6 +5,7 @@ mod root;
 
 use crate::interrupt::Interrupt;
 use crate::remote::output::LocalNotesReporter;
+use crate::remote::policy::PolicyArgs;
 use crate::remote::way::STALL_TIMEOUT;
 use crate::remote::words::{self, DONE, Direction, EncodedPaths, INSIDE, MARK, OUTSIDE, Reply, Request};
 use haul_engine::transfer::{self, Logs, Offer, Receipt, RunContext, Tally};
@@ -36,7 +37,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Polling interval for received lines.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Metadata that a user of ssh may keep: everything that this user can set.
+/// Metadata that a user of ssh may keep without options: everything that this user can set, except
+/// setuid and setgid bits.
 const KEEP_ALL: Keep = Keep(u32::MAX);
 
 /// Command received over the pipe of ssh.
@@ -49,15 +51,17 @@ enum PipeCommand {
     Gone,
 }
 
-/// Serves one session. `args`, without the command's name, must be empty.
+/// Serves one session. `args`, without the command's name, holds options of the receiver. The login
+/// can fix them by a forced command.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    if !args.is_empty() || io::stdin().is_terminal() {
+    let accept = PolicyArgs::from_words(args).filter(|_| !io::stdin().is_terminal());
+    let Some(accept) = accept else {
         eprintln!(
             "{NAME}: internal command, started on the remote host by 'haul send' and 'haul fetch'; use one of these"
         );
         return ExitCode::FAILURE;
-    }
-    match start() {
+    };
+    match start(accept) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
@@ -67,7 +71,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn start() -> Result<bool, String> {
+fn start(accept: PolicyArgs) -> Result<bool, String> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let stop = interrupt.flag();
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
@@ -90,10 +94,13 @@ fn start() -> Result<bool, String> {
         root: root.directory.into_os_string(),
         may_read: request.way == Direction::Fetch,
         may_write: request.way == Direction::Send,
+        // The peer logged in as this user.
+        may_list: true,
         lanes: request.lanes,
         buffers: request.buffers,
         quota: None,
-        keep: KEEP_ALL,
+        keep: accept.limit(KEEP_ALL),
+        policy: accept.policy(),
         // If this user has no home directory, interrupted jobs start from the beginning.
         logs: crate::jobs::log_args::state_of(None).map_or(Logs::None, Logs::Own),
     };

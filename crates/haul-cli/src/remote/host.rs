@@ -5,6 +5,7 @@ use super::ending::Run;
 use super::output::Output;
 use super::pick::PickArgs;
 use super::place::{Location, SshDestination};
+use super::policy::PolicyArgs;
 use super::ssh::{Ssh, SshArgs, SshPeer};
 use super::ticket;
 use super::typed::{self, StartError};
@@ -80,6 +81,21 @@ impl HostArgs {
 }
 
 impl RemoteHost {
+    /// Lets the receiver at this host accept what `accept` names. The error is a message: a server
+    /// decides for itself.
+    pub(crate) fn accepting(self, accept: PolicyArgs) -> Result<RemoteHost, String> {
+        match (self, accept.words().first()) {
+            (RemoteHost::Ssh { mut ssh, login }, _) => {
+                ssh.accept = accept;
+                Ok(RemoteHost::Ssh { ssh, login })
+            }
+            (RemoteHost::Server(_), Some(word)) => {
+                Err(format!("{word}: the server decides what it accepts; use the options of 'haul serve'"))
+            }
+            (server, None) => Ok(server),
+        }
+    }
+
     /// Returns the identity of the host, by which jobs distinguish hosts.
     pub(crate) fn identity_bytes(&self) -> Vec<u8> {
         match self {

@@ -8,6 +8,7 @@ pub(crate) mod host;
 pub(crate) mod output;
 pub(crate) mod pick;
 pub(crate) mod place;
+pub(crate) mod policy;
 pub(crate) mod ssh;
 pub(crate) mod ticket;
 pub(crate) mod typed;

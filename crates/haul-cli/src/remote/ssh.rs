@@ -3,6 +3,7 @@
 
 use super::args::ResolvedJobArgs;
 use super::place::SshDestination;
+use super::policy::PolicyArgs;
 use super::way::{Connector, STALL_TIMEOUT, dialer, first_lane};
 use super::words::{self, DONE, INSIDE, OUTSIDE, Reply, Request};
 use clap::Args;
@@ -71,6 +72,8 @@ pub(crate) struct Ssh {
     pub(crate) ports: Option<(u16, u16)>,
     inside: bool,
     pub(crate) waybill_there: Option<OsString>,
+    /// Options of the receiver at the remote host.
+    pub(crate) accept: PolicyArgs,
 }
 
 /// The remote haul, which ssh started.
@@ -184,6 +187,7 @@ impl LoginArgs {
             ports,
             inside: self.inside_ssh,
             waybill_there: None,
+            accept: PolicyArgs::default(),
         })
     }
 }
@@ -225,7 +229,8 @@ impl Ssh {
 
     /// Returns the command line for the remote shell. It contains no secret and no path of the job.
     fn remote_command(&self) -> OsString {
-        OsString::from(format!("{} meet", self.remote_haul))
+        let accept = self.accept.words().into_iter().map(|word| format!(" {word}")).collect::<String>();
+        OsString::from(format!("{} meet{accept}", self.remote_haul))
     }
 
     fn negotiate(

@@ -7,6 +7,7 @@ use crate::remote::host::{HostArgs, RemoteHost};
 use crate::remote::output::Output;
 use crate::remote::pick::PickArgs;
 use crate::remote::place::Location;
+use crate::remote::policy::PolicyArgs;
 use crate::remote::typed::{self, EXIT_ERROR, StartError};
 use crate::remote::words::Direction;
 use clap::Parser;
@@ -42,6 +43,8 @@ struct Args {
     #[command(flatten)]
     host: HostArgs,
     #[command(flatten)]
+    accept: PolicyArgs,
+    #[command(flatten)]
     pick: PickArgs,
     /// Do not cross file systems below a SOURCE.
     #[arg(short = 'x', long, help_heading = "File selection")]
@@ -76,7 +79,7 @@ impl Args {
         self.host.shares_no_stdin_with(&self.pick)?;
         let mut sources = sources.iter().map(|operand| local(operand)).collect::<Result<Vec<_>, _>>()?;
         let (directory, login) = self.host.place(last)?;
-        let host = self.host.resolve(login)?;
+        let host = self.host.resolve(login)?.accepting(self.accept)?;
         sources.extend(self.pick.listed()?);
         if sources.is_empty() {
             return Err("missing SOURCE; write SOURCE... HOST:DIR".to_owned());

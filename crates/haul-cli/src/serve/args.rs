@@ -7,6 +7,7 @@ use crate::remote::args::buffers;
 use crate::remote::values;
 use clap::Parser;
 use haul_engine::copy::quote;
+use haul_engine::transfer::SinkPolicy;
 use haul_net::{Limits, Role, Uses};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "buffers", "keep_owner", "keep_setuid", "waybills", "state_dir", "log_quota", "log_jobs", "log_age"])]
+          "mptcp", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "state_dir", "log_quota", "log_jobs", "log_age"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -100,6 +101,17 @@ pub(super) struct Args {
     /// Allow clients to keep setuid and setgid bits of the files that they send.
     #[arg(long, help_heading = "Limits")]
     keep_setuid: bool,
+    /// Let clients send pipes, sockets and devices; they are refused otherwise.
+    #[arg(long, help_heading = "Limits")]
+    specials: bool,
+    /// Let clients send symbolic links to targets outside the served directory; they are refused
+    /// otherwise.
+    #[arg(long, help_heading = "Limits")]
+    outside_links: bool,
+    /// Let clients set extended attributes other than user.* and access control lists; they are
+    /// left out otherwise.
+    #[arg(long, help_heading = "Limits")]
+    system_xattrs: bool,
 
     /// Keep the logs of interrupted jobs in DIR (default: haul in $XDG_STATE_HOME or in
     /// ~/.local/state); DIR must be outside the served directory.
@@ -145,6 +157,11 @@ impl Args {
             },
             quota: self.quota.as_deref().map(|text| values::bytes("--quota", text)).transpose()?,
             keep: resolved::keep(self.keep_owner, self.keep_setuid),
+            policy: SinkPolicy {
+                specials: self.specials,
+                outside_links: self.outside_links,
+                system_xattrs: self.system_xattrs,
+            },
             expires,
             uses: if self.once { Uses::Once } else { Uses::Lasting },
             issue: self.ticket_file.clone().map_or(Issue::Print, Issue::New),

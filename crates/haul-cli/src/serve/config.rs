@@ -11,6 +11,7 @@ use crate::remote::values;
 use file::{Access, ShareConfig};
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
+use haul_engine::transfer::SinkPolicy;
 use haul_net::{Limits, Role, Uses};
 use std::path::Path;
 use std::time::SystemTime;
@@ -85,6 +86,11 @@ impl ShareConfig {
             },
             quota,
             keep: resolved::keep(self.keep_owner, self.keep_setuid),
+            policy: SinkPolicy {
+                specials: self.specials,
+                outside_links: self.outside_links,
+                system_xattrs: self.system_xattrs,
+            },
             // A past date is an error only if it is needed for a new ticket.
             expires: if self.ticket.exists() { None } else { expires.transpose()? },
             uses: Uses::Lasting,

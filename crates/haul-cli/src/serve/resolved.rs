@@ -4,6 +4,7 @@ use crate::remote::values;
 use haul_engine::copy::quote;
 use haul_engine::log::LogStoreLimits;
 use haul_engine::sum::reason;
+use haul_engine::transfer::SinkPolicy;
 use haul_net::address::Host;
 use haul_net::{Limits, Role, Uses};
 use haul_proto::Keep;
@@ -61,6 +62,8 @@ pub(super) struct Share {
     /// Limit of the bytes that one session may write.
     pub(super) quota: Option<u64>,
     pub(super) keep: Keep,
+    /// Entries and metadata that clients may send.
+    pub(super) policy: SinkPolicy,
     /// Expiry of a new ticket.
     pub(super) expires: Option<SystemTime>,
     pub(super) uses: Uses,

@@ -188,10 +188,12 @@ impl SessionServer {
             root: share.root.clone(),
             may_read: share.role.may_read() && session.role().may_read(),
             may_write: share.role.may_write() && session.role().may_write(),
+            may_list: share.role.may_read() && session.role().may_read(),
             lanes: self.lanes,
             buffers: self.buffers,
             quota: share.quota,
             keep: share.keep,
+            policy: share.policy,
             logs: self.logs_of(served),
         };
         let (tally, begun) = (Tally::default(), Instant::now());

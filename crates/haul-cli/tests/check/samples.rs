@@ -60,7 +60,7 @@ fn eos_lists_are_checked_and_their_sizes_compared() {
     assert_eq!(taken, "eos-checksum's lines: adler32, crc32, crc32c, md5, sha1, xxh64");
     write(dir, "list", "path=digits size=8 time=0.00 adler=091e01de\n");
     let (status, out, _) = check(dir, &["list"]);
-    assert_eq!((status, out.as_str()), (Some(1), "digits: FAILED (the list says 8 bytes, it has 9)\n"));
+    assert_eq!((status, out.as_str()), (Some(1), "digits: FAILED (the list says 8 bytes, the file has 9)\n"));
 }
 
 /// uutils writes BLAKE3-256; b3sum since 1.4 writes BLAKE3.

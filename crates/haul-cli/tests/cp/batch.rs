@@ -18,7 +18,7 @@ fn lines_are_copied_before_the_list_ends() {
     );
     let run = ours(&script);
     assert_eq!((run.status, run.out.as_str()), (Some(1), "alphabravo"));
-    assert!(run.err.starts_with("mcp: standard input, line 2: two names"), "{}", run.err);
+    assert!(run.err.starts_with("mcp: standard input, line 2: expected two names"), "{}", run.err);
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn a_batch_is_read_from_standard_input() {
     assert!(run.out.contains("a   l   p   h   a   b   r  \\0   v   o   b   1"), "{}", run.out);
     let run = ours("printf 'one\\na z\\n' | mcp --read-stdin; s=$?; cat z; exit $s");
     assert_eq!((run.status, run.out.as_str()), (Some(1), "alpha"));
-    assert!(run.err.starts_with("mcp: standard input, line 1: two names"), "{}", run.err);
+    assert!(run.err.starts_with("mcp: standard input, line 1: expected two names"), "{}", run.err);
 }
 
 #[test]

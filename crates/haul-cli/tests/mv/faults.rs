@@ -171,7 +171,7 @@ fn a_source_written_after_the_copy_is_kept() {
     write_old(&fixture.path("source/victim"), &noise(LEN - 1));
     fixture.release();
     let ended = running.end();
-    ended.failed_with(&["source/victim' changed after it was copied"]);
+    ended.failed_with(&["cannot remove", "source/victim': it changed after it was copied"]);
     assert_eq!(fs::read(fixture.path("source/victim")).unwrap(), noise(LEN - 1));
     assert!(!fixture.path("source/a").exists(), "the others went");
 }
@@ -184,7 +184,7 @@ fn a_change_with_equal_time_and_length_is_detected() {
     other[7] ^= 1;
     write_old(&fixture.path("source/victim"), &other);
     fixture.release();
-    running.end().failed_with(&["source/victim' changed after it was copied"]);
+    running.end().failed_with(&["cannot remove", "source/victim': it changed after it was copied"]);
     assert_eq!(fs::read(fixture.path("source/victim")).unwrap(), other);
 }
 
@@ -205,7 +205,7 @@ fn a_file_that_replaces_a_moved_file_is_kept() {
     fs::remove_file(fixture.path("way")).unwrap();
     std::os::unix::fs::symlink("other", fixture.path("way")).unwrap();
     fixture.release();
-    running.end().failed_with(&["way/victim' changed after it was copied"]);
+    running.end().failed_with(&["cannot remove", "way/victim': it changed after it was copied"]);
     for place in ["one", "other", "store/sink"] {
         assert_eq!(fs::read(fixture.path(place).join("victim")).unwrap(), noise(LEN), "{place}");
     }
@@ -246,7 +246,7 @@ fn a_directory_or_link_that_replaces_a_moved_directory_is_kept() {
         if is_link {
             ended.failed_with(&["cannot remove", "source/dir': its copy", "differs in kind"]);
         } else {
-            ended.failed_with(&["source/dir' changed after it was copied"]);
+            ended.failed_with(&["cannot remove", "source/dir': it changed after it was copied"]);
         }
         assert_eq!(fs::read(dir.join("d")).unwrap(), [7; 5000], "{ended:?}");
         assert!(dir.join("c").exists() && was.join("c").exists(), "{ended:?}");

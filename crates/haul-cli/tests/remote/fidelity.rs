@@ -16,6 +16,13 @@ fn assert_same(one: &Path, other: &Path) {
     one.assert_same(&other, Facets::ALL);
 }
 
+/// Options that let the receiver accept everything.
+pub(super) const ACCEPT_ALL: [&str; 4] = ["--setuid", "--specials", "--outside-links", "--system-xattrs"];
+
+/// The same for a server.
+const SERVE_ALL: [&str; 5] =
+    ["--keep-owner", "--keep-setuid", "--specials", "--outside-links", "--system-xattrs"];
+
 #[test]
 fn every_file_type_arrives_by_every_transport() {
     if !met_or_skip(&[Need::Root]) {
@@ -23,23 +30,25 @@ fn every_file_type_arrives_by_every_transport() {
     }
     let fixture = Fixture::new();
     everything::build(&fixture.path("data"), Holds { lists: true, attributes: true });
-    assert_ended(&fixture.over_ssh("send", &["data", "localhost:ssh"]), 0);
+    let over_ssh = |args: &[&str]| fixture.over_ssh("send", &[&ACCEPT_ALL, args].concat());
+    assert_ended(&over_ssh(&["data", "localhost:ssh"]), 0);
     assert_same(&fixture.path("data"), &fixture.path("there/ssh/data"));
-    assert_ended(&fixture.over_ssh("send", &["--inside-ssh", "data", "localhost:inside"]), 0);
+    assert_ended(&over_ssh(&["--inside-ssh", "data", "localhost:inside"]), 0);
     assert_same(&fixture.path("data"), &fixture.path("there/inside/data"));
-    assert_ended(&fixture.over_ssh("fetch", &["--setuid", "localhost:ssh/data", "back"]), 0);
+    assert_ended(&fixture.over_ssh("fetch", &[&ACCEPT_ALL[..], &["localhost:ssh/data", "back"]].concat()), 0);
     assert_same(&fixture.path("data"), &fixture.path("back/data"));
     let there = fixture.path("there");
-    let _server = fixture.serve(&["--root", there.to_str().unwrap(), "--keep-owner", "--keep-setuid"]);
+    let root = ["--root", there.to_str().unwrap()];
+    let _server = fixture.serve(&[&root[..], &SERVE_ALL].concat());
     assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":ticket"]), 0);
     assert_same(&fixture.path("data"), &fixture.path("there/ticket/data"));
-    assert_ended(&fixture.run(&["fetch", "--setuid", "--ticket-file", "ticket", ":ticket/data", "home"]), 0);
+    let fetched = ["--ticket-file", "ticket", ":ticket/data", "home"];
+    assert_ended(&fixture.run(&[&["fetch"], &ACCEPT_ALL[..], &fetched].concat()), 0);
     assert_same(&fixture.path("data"), &fixture.path("home/data"));
-    let plain = ["--root", there.to_str().unwrap(), "--keep-owner", "--keep-setuid", "--plain"];
-    let _plain = fixture.serve(&plain);
+    let _plain = fixture.serve(&[&root[..], &SERVE_ALL, &["--plain"]].concat());
     assert_ended(&fixture.run(&["send", "--plain", "--ticket-file", "ticket", "data", ":plain"]), 0);
     assert_same(&fixture.path("data"), &fixture.path("there/plain/data"));
-    assert_ended(&fixture.over_ssh("send", &["--plain", "data", "localhost:beside"]), 0);
+    assert_ended(&over_ssh(&["--plain", "data", "localhost:beside"]), 0);
     assert_same(&fixture.path("data"), &fixture.path("there/beside/data"));
     assert_no_strays(&fixture.path("there"));
 }
@@ -58,14 +67,14 @@ fn every_file_type_arrives_between_two_hosts() {
     everything::build(&fixture.path("data"), Holds { lists: true, attributes: true });
     let listen = format!("{}:{PORT}", End::Far.address());
     for (at, encryption) in [&[][..], &["--plain"]].into_iter().enumerate() {
-        let kept = ["serve", "--root", "there", "--keep-owner", "--keep-setuid", "--listen", &listen];
-        let serve = fixture.haul(&[&kept, encryption].concat());
+        let root = ["serve", "--root", "there", "--listen", &listen];
+        let serve = fixture.haul(&[&root[..], &SERVE_ALL, encryption].concat());
         let server = fixture.serve_by(inside(&link.namespace(End::Far), &serve));
         let (there, back) = (format!(":{at}"), format!("back{at}"));
         let sent = [&["send", "--ticket-file=ticket"], encryption, &["data", &there]].concat();
         let fetched = format!("{there}/data");
         let fetched =
-            [&["fetch", "--setuid", "--ticket-file=ticket"], encryption, &[&fetched, &back]].concat();
+            [&["fetch", "--ticket-file=ticket"], &ACCEPT_ALL[..], encryption, &[&fetched, &back]].concat();
         for job in [sent, fetched] {
             let ended = inside(&link.namespace(End::Near), &fixture.haul(&job)).output().unwrap();
             assert!(ended.status.success(), "{job:?}: {}", String::from_utf8_lossy(&ended.stderr));
@@ -87,7 +96,13 @@ fn random_trees_arrive_complete() {
         let verify = ["none", "stream", "reread", "hybrid", "sequential", "file-pipeline", "block-pipeline"]
             [seed as usize];
         let verify = format!("--verify={verify}");
-        assert_ended(&fixture.over_ssh("send", &[&verify, "--object-size=64K", &name, "localhost:"]), 0);
+        assert_ended(
+            &fixture.over_ssh(
+                "send",
+                &[&ACCEPT_ALL[..], &[&verify, "--object-size=64K", &name, "localhost:"]].concat(),
+            ),
+            0,
+        );
         assert_same(&fixture.path(&name), &fixture.path("there").join(&name));
     }
     assert_no_strays(&fixture.path("there"));
@@ -160,7 +175,14 @@ fn options_disable_preservation_of_metadata() {
     assert!(nodes.success());
     let small =
         |target: &str| std::fs::metadata(fixture.path(&format!("there/{target}/data/small"))).unwrap();
-    assert_ended(&fixture.over_ssh("send", &["data", "localhost:all"]), 0);
+    let refused = fixture.over_ssh("send", &["data", "localhost:strict"]);
+    assert_ended(&refused, 1);
+    assert!(
+        refused.err.contains("--specials") && !fixture.path("there/strict/data/pipe").exists(),
+        "{refused:#?}"
+    );
+    assert_eq!(small("strict").mode() & 0o7777, 0o711, "the receiver keeps no setuid bit by itself");
+    assert_ended(&fixture.over_ssh("send", &[&ACCEPT_ALL[..], &["data", "localhost:all"]].concat()), 0);
     assert_eq!((small("all").mode() & 0o7777, small("all").mtime(), small("all").nlink()), (0o4711, 1000, 2));
     let switches = [
         "--no-mode",

@@ -195,6 +195,10 @@ impl Row {
         let words = words.split(' ').filter(|word| !word.is_empty());
         let mut args: Vec<String> = words.map(|word| word.replace("=W", "=w")).collect();
         args.extend(sources);
+        args.extend(["--setuid", "--outside-links", "--system-xattrs"].map(String::from));
+        if !self.has("--no-specials") {
+            args.push("--specials".to_owned());
+        }
         args.push(host(sink, direction == Direction::Send));
         let command = if direction == Direction::Send { "send" } else { "fetch" };
         fixture.over_ssh(command, &args.iter().map(String::as_str).collect::<Vec<_>>())

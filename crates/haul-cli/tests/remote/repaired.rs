@@ -122,7 +122,7 @@ fn swapped_files_are_each_repaired_from_the_right_replica_file() {
     rot(&b, |bytes| *bytes = of_a);
     let ended = repair(&fixture, &[]);
     assert_ended(&ended, 0);
-    assert!(ended.err.contains("asking 'localhost:replica' for 390.6 KiB of 2 files"), "{ended:#?}");
+    assert!(ended.err.contains("requesting 390.6 KiB of 2 files from 'localhost:replica'"), "{ended:#?}");
     assert_whole(&fixture);
 }
 

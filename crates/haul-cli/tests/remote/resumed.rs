@@ -541,13 +541,13 @@ fn a_second_process_with_another_state_directory_waits() {
     wait_until("the job", || sink.exists());
     let second = scenario.run(&["--state-dir=elsewhere"]);
     assert_ended(&second, 2);
-    assert!(second.err.contains("another process is at this job"), "{second:#?}");
+    assert!(second.err.contains("held by another process"), "{second:#?}");
     first.kill().unwrap();
     first.wait().unwrap();
     let (_, told) = scenario.finish(&["--state-dir=elsewhere"]);
     assert_alike(&scenario.source(), &sink);
     assert_no_strays(&scenario.fixture.path("in"));
-    assert!(!told.contains("is at this job"), "{told}");
+    assert!(!told.contains("held by"), "{told}");
 }
 
 /// A finished job is not resumed: a rerun follows its options and sends everything.

@@ -154,6 +154,8 @@ fn in_words(culprit: &str) -> &str {
         "the processors of the source" => "the sender's CPU",
         "the processors of the sink" => "the receiver's CPU",
         "the storage of the sink" => "the receiver's storage",
+        "hashing at the source" => "hashing at the sender",
+        "hashing at the sink" => "hashing at the receiver",
         other => other,
     }
 }

@@ -144,6 +144,10 @@ fn read_only_and_write_only_tickets_allow_one_direction() {
     let fetched = fixture.run(&["fetch", "--ticket-file", "ticket", ":old", "stolen"]);
     assert_ended(&fetched, 2);
     assert!(fetched.err.contains("fetching files from this host"), "{fetched:#?}");
+    let deleting = fixture.run(&["send", "--delete", "--ticket-file", "ticket", "data", ":"]);
+    assert_ended(&deleting, 2);
+    assert!(deleting.err.contains("cannot delete here"), "{deleting:#?}");
+    assert!(fixture.path("there/old").exists(), "{deleting:#?}");
     assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":"]), 0);
 }
 

@@ -176,9 +176,9 @@ fn an_unreadable_replica_is_reported_and_others_are_used() {
     fixture.rules(FAULTS);
     let left = "not repaired: no replica has the correct bytes";
     let told = format!(
-        "'closed': {left} 2048-3072; 'view' can't be read there: Input/output error\n\
+        "'closed': {left} 2048-3072; cannot read the file in 'view': Input/output error\n\
          'fine': repaired: bytes 149504-150528 from 'view'\n\
-         'hurt': {left} 199680-200704; 'view' can't be read there: Input/output error"
+         'hurt': {left} 199680-200704; cannot read the file in 'view': Input/output error"
     );
     assert_eq!(repaired_from_view(&dir, &[]), (Some(1), told));
     // If another replica has the bytes, haul does not report the failing one.

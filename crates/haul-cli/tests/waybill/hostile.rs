@@ -78,7 +78,7 @@ fn no_name_in_a_waybill_opens_a_path_outside_the_root() {
         for command in commands {
             let ran = run(dir, command);
             assert_eq!(ran.status, Some(2), "{path}: {command:?}: {ran:?}");
-            let told = format!("line 2: the path is refused: {reason}");
+            let told = format!("line 2: invalid path: {reason}");
             assert!(format!("{}{}", ran.err, ran.out).contains(&told), "{path}: {command:?}: {ran:?}");
             assert!(!ran.out.contains("outside"), "{path}: {command:?}: {ran:?}");
         }

@@ -175,7 +175,7 @@ fn a_revoked_key_is_rejected_without_an_identity() {
     good(dir, &["waybill", "sign", "--key", "k", "w"]);
     let public = fs::read_to_string(dir.join("k.pub")).unwrap();
     fs::write(dir.join("list"), format!("@revoked {public}")).unwrap();
-    refused(dir, &["--signer", "list"], "'list': line 1: '@revoked' is a marker of known hosts");
+    refused(dir, &["--signer", "list"], "'list': line 1: '@revoked' is a marker of known_hosts files");
 }
 
 #[test]

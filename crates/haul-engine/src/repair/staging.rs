@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn incomplete_marker_is_rewritten() {
         let (home, base) = bed();
-        for begun in [None, Some(""), Some("What 'haul")] {
+        for begun in [None, Some(""), Some("Data that 'haul")] {
             let dir = home.path().join(".haul-fetched-0");
             fs::create_dir(&dir).unwrap();
             fs::set_permissions(&dir, fs::Permissions::from_mode(MODE)).unwrap();

@@ -4,7 +4,7 @@
 use super::hashing::{HashPlan, ObjectHashes};
 use super::reason::reason;
 use super::time_stats::Clocks;
-use haul_digest::{Digest, Hasher};
+use haul_digest::{Digest, Hasher, KeyedDigest};
 use haul_model::{ByteRange, Object};
 use haul_proto::{Reason, Why};
 use haul_sys::transfer;
@@ -67,6 +67,24 @@ impl<'a> FileHasher<'a> {
     pub(super) fn whole(&mut self, file: &OwnedFd, size: u64) -> Result<Digest, Reason> {
         let mut hasher = Hasher::new(self.hash_plan.algorithm());
         self.each_block(file, ByteRange::between(0, size), |bytes| hasher.update(bytes))?;
+        Ok(hasher.finish())
+    }
+
+    /// Returns the digest of a range under the key of the session. Passes each block to `also`.
+    ///
+    /// # Errors
+    /// Same as [`FileHasher::object`].
+    pub(super) fn keyed(
+        &mut self,
+        file: &OwnedFd,
+        range: ByteRange,
+        mut also: impl FnMut(&[u8]),
+    ) -> Result<KeyedDigest, Reason> {
+        let mut hasher = self.hash_plan.key().hasher();
+        self.each_block(file, range, |bytes| {
+            hasher.update(bytes);
+            also(bytes);
+        })?;
         Ok(hasher.finish())
     }
 

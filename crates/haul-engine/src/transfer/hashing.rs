@@ -1,7 +1,9 @@
 //! Digests of transferred data: of each object, of the whole file, and for a waybill.
 
 use crate::waybill::ObjectSums;
-use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
+use haul_digest::{
+    Algebra, Algorithm, Assembly, Digest, DigestKey, Hasher, KeyedDigest, Part, PartHasher, PartPlace,
+};
 use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
 use haul_proto::{JobOptions, Runs, Unit, Verify};
 
@@ -15,12 +17,14 @@ pub(super) struct HashPlan {
     reads_twice: bool,
     /// True if this side writes a waybill. It then keeps the BLAKE3 of every object in addition.
     waybill: bool,
+    /// Key of the digests that decide what is the same.
+    key: DigestKey,
 }
 
 impl HashPlan {
-    /// Derives the recipe from the options of a job. `waybill` is true if this side writes a
-    /// waybill.
-    pub(super) fn of(options: &JobOptions, waybill: bool) -> HashPlan {
+    /// Derives the recipe from the options of a job and the key of the session. `waybill` is true
+    /// if this side writes a waybill.
+    pub(super) fn of(options: &JobOptions, key: DigestKey, waybill: bool) -> HashPlan {
         let passing = options.verify != Verify::None && !options.verify.reads_twice();
         HashPlan {
             algorithm: options.algorithm,
@@ -29,6 +33,7 @@ impl HashPlan {
             root: passing && options.unit == Unit::File,
             reads_twice: options.verify.reads_twice(),
             waybill,
+            key,
         }
     }
 
@@ -78,6 +83,7 @@ impl HashPlan {
             objects: self.waybill.then(|| ObjectSums::new(self.object)),
             has_late: false,
             sent: SentDigests::default(),
+            told: SentDigests::default(),
         }
     }
 
@@ -90,6 +96,17 @@ impl HashPlan {
     /// Returns true if each object is followed by its digest.
     pub(super) fn sends_object_digests(&self) -> bool {
         self.objects
+    }
+
+    /// Returns the key of the digests that decide what is the same.
+    pub(super) fn key(&self) -> &DigestKey {
+        &self.key
+    }
+
+    /// Returns the hasher for the digest of a whole file that the waybill contains, if this side
+    /// writes one.
+    pub(super) fn whole_for_waybill(&self) -> Option<Hasher> {
+        self.waybill.then(|| Hasher::new(self.algorithm))
     }
 
     /// Returns the algorithm of the job.
@@ -188,6 +205,8 @@ pub(super) struct RootHash {
     /// True if some objects were not transferred but hashed locally.
     has_late: bool,
     sent: SentDigests,
+    /// Objects whose digests the sink received for its comparison.
+    told: SentDigests,
 }
 
 /// Digests of the transferred objects, combined into a number of constant size that does not depend
@@ -202,23 +221,28 @@ pub(super) struct SentDigests {
 
 impl SentDigests {
     /// Adds an object. `None` means that the object was not hashed.
-    pub(super) fn add(&mut self, index: ObjectIndex, digest: Option<Digest>) {
+    pub(super) fn add(&mut self, index: ObjectIndex, digest: Option<&[u8]>) {
         let Some(digest) = digest.filter(|_| self.seen.insert(index.0)) else {
             self.is_unclear = true;
             return;
         };
         let mut hasher = Hasher::new(Algorithm::Blake3);
         hasher.update(&index.0.to_le_bytes());
-        hasher.update(digest.as_bytes());
+        hasher.update(digest);
         let folded = hasher.finish();
         let half = folded.as_bytes().first_chunk().copied().unwrap_or_default();
         self.sum ^= u128::from_le_bytes(half);
     }
 
-    /// Returns true if both have the same digests, and those of all objects of the file.
-    pub(super) fn is_same(&self, other: &SentDigests, geometry: Geometry) -> bool {
-        let is_whole = |sent: &SentDigests| !sent.is_unclear && sent.seen.first_gap(0) >= geometry.count();
-        is_whole(self) && is_whole(other) && self.sum == other.sum
+    /// Returns true if the object was added.
+    pub(super) fn has(&self, index: ObjectIndex) -> bool {
+        self.seen.contains(index.0)
+    }
+
+    /// Returns true if both have the same digests of the same objects.
+    pub(super) fn is_same(&self, other: &SentDigests) -> bool {
+        let is_clear = !self.is_unclear && !other.is_unclear;
+        is_clear && self.seen == other.seen && self.sum == other.sum
     }
 }
 
@@ -295,7 +319,7 @@ impl RootHash {
         if attempt != self.attempt {
             return;
         }
-        self.sent.add(object.index, passed.digest);
+        self.sent.add(object.index, passed.digest.as_ref().map(Digest::as_bytes));
         if let (Some(parts), Some(part)) = (&mut self.parts, passed.own)
             && parts.seen.insert(object.index.0)
         {
@@ -309,6 +333,18 @@ impl RootHash {
     /// Returns the digests of the objects that were sent in this attempt.
     pub(super) fn sent(&self) -> &SentDigests {
         &self.sent
+    }
+
+    /// Adds an object whose digest the sink receives for its comparison. Its first digest counts.
+    pub(super) fn tell(&mut self, index: ObjectIndex, digest: &KeyedDigest) {
+        if !self.told.has(index) {
+            self.told.add(index, Some(digest.as_bytes()));
+        }
+    }
+
+    /// Returns the digests that the sink received for its comparison.
+    pub(super) fn told(&self) -> &SentDigests {
+        &self.told
     }
 
     /// Adds an object that [`RootHash::missing`] returned.
@@ -366,7 +402,8 @@ mod tests {
 
     fn hash_plan(algorithm: Algorithm, unit: Unit, waybill: bool) -> HashPlan {
         let object = ObjectSize::new(OBJECT).unwrap();
-        HashPlan::of(&JobOptions { algorithm, unit, object, ..JobOptions::default() }, waybill)
+        let options = JobOptions { algorithm, unit, object, ..JobOptions::default() };
+        HashPlan::of(&options, DigestKey::derive(b""), waybill)
     }
 
     fn pass(hash_plan: &HashPlan, root: &mut RootHash, attempt: u16, index: u64, bytes: &[u8]) {

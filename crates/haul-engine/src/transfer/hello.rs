@@ -6,13 +6,14 @@ use super::logged::{self, LogLocation, Logs, open_log};
 use super::parts::Parts;
 use super::report::RunContext;
 use super::resume::{self, Resume};
-use super::sink::{self, Destination, Missing, SinkLog, SinkLogConfig};
+use super::sink::{self, Destination, Missing, SinkLog, SinkLogConfig, SinkPolicy};
 use super::source::{self, Filter, Operand, Rule, Tree};
 use super::space::{self, CheckSpace};
 use super::terms::{agree, hold};
 use super::wanted::{self, RequestedPaths, relative};
 use super::{BoxError, Dial, Joined, Outcome, joining};
 use crate::copy::quote;
+use haul_digest::DigestKey;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogRequest, Message, PeerText,
@@ -85,6 +86,8 @@ pub struct FetchJob {
     pub parts: Option<Arc<Parts>>,
     /// Options of the job.
     pub options: JobOptions,
+    /// Entries and metadata that this side accepts.
+    pub policy: SinkPolicy,
     /// Maximum number of lanes; `None` to choose by the round-trip time.
     pub lanes: Option<u32>,
     /// Maximum number of bytes of objects in flight.
@@ -102,6 +105,8 @@ pub struct Offer {
     pub may_read: bool,
     /// True if the peer may send files.
     pub may_write: bool,
+    /// True if a peer that sends files may learn which names exist, as a job that deletes requires.
+    pub may_list: bool,
     /// Maximum number of lanes.
     pub lanes: u32,
     /// Maximum number of bytes of objects in flight.
@@ -110,6 +115,8 @@ pub struct Offer {
     pub quota: Option<u64>,
     /// Metadata that a job may preserve. Without [`Keep::SETUID`] no program gains rights by it.
     pub keep: Keep,
+    /// Entries and metadata that this side accepts if the peer sends.
+    pub policy: SinkPolicy,
     /// Location of the logs from which interrupted uploads resume.
     pub logs: Logs,
 }
@@ -140,7 +147,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
     let window = window(job.buffers);
     let (accept, first) = connect(dial, &request, window)?;
     space::check(job, options.budget, accept.options.budget, run_context)?;
-    let settings = source_settings(accept.options.clone(), window.least(accept.window), accept.resumes);
+    let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
     let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
     Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, run_context)))
@@ -160,6 +167,11 @@ pub fn fetch(
     }
     let run_context = &begin_receipt(run_context, &job.options, || job.into.clone(), true)?;
     let wanted = RequestedPaths::new(&job.paths)?;
+    // The peer applies the rules too, but this side does not rely on that.
+    // With parts, only requested parts are accepted anyway.
+    let rules = if job.parts.is_some() { &[][..] } else { &job.rules };
+    let filter = Filter::new(rules)
+        .map_err(|error| TransferError::Denied(Reason::new(Why::Unsupported, &error.to_string())))?;
     let number = session_number(&random_token()?);
     let opened = || {
         let destination = match Destination::open(&job.into, b"", Missing::Fail, number, None) {
@@ -169,8 +181,12 @@ pub fn fetch(
             }
             opened => opened,
         };
-        destination
-            .map(|destination| destination.restrict_to_paths(&job.paths).restrict_to_parts(job.parts.clone()))
+        destination.map(|destination| {
+            destination
+                .restrict_to_paths(&job.paths, filter.clone())
+                .restrict_to_parts(job.parts.clone())
+                .accepting(job.policy)
+        })
     };
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
     let (mut destination, mut log, mut name) = (None, None, [0; 16]);
@@ -222,7 +238,7 @@ pub fn fetch(
         Some(destination) => destination,
         None => opened().map_err(|error| here("open", job.into.as_bytes(), error))?,
     };
-    let settings = sink_settings(accept.options.clone(), window.least(accept.window));
+    let settings = sink_settings(&accept, window.least(accept.window));
     let destination = (destination, log);
     let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
     Ok(beside(dial, &accept, lanes, |more| {
@@ -261,7 +277,7 @@ pub fn answer(
                 let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
                 super::reason::reason(&doing, &error)
             })?;
-            Ok((accept, Part::Sink(Box::new(destination), into)))
+            Ok((accept, Part::Sink(Box::new(destination.accepting(offer.policy)), into)))
         }
         Role::Sink => {
             let root = wanted::root(offer)?;
@@ -319,7 +335,7 @@ pub fn answer(
     let terms = joining::Terms { token, lanes: accept.lanes };
     match part {
         Part::Sink(destination, _) => {
-            let settings = sink_settings(accept.options, window);
+            let settings = sink_settings(&accept, window);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
                 sink::run(settings, vec![first], Some(more), (*destination, log), run_context)
             };
@@ -331,7 +347,7 @@ pub fn answer(
                 operands = wanted::receive_operands(&root, &mut first.frames, &mut first.outbox)?;
                 first.frames.within(None);
             }
-            let settings = source_settings(accept.options, window, request.resumes);
+            let settings = source_settings(&accept, window, request.resumes);
             let tree = Tree::new(operands, filter, false);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
                 source::run(settings, vec![first], Some(more), tree, run_context)
@@ -482,16 +498,20 @@ pub(super) fn read(frames: &mut Frames) -> Result<Message, TransferError> {
 }
 
 fn source_settings(
-    options: JobOptions,
+    accept: &Accept,
     window: Window,
     awaits_answers: bool,
-) -> haul_proto::source::Settings {
-    let (timing, retries) = (Timing::default(), limits::RETRIES_MAX);
-    haul_proto::source::Settings { options, window, timing, retries, awaits_answers }
+) -> (haul_proto::source::Settings, DigestKey) {
+    let (options, timing, retries) = (accept.options.clone(), Timing::default(), limits::RETRIES_MAX);
+    (
+        haul_proto::source::Settings { options, window, timing, retries, awaits_answers },
+        DigestKey::derive(&accept.token),
+    )
 }
 
-fn sink_settings(options: JobOptions, window: Window) -> haul_proto::sink::Settings {
-    haul_proto::sink::Settings { options, window, timing: Timing::default(), retries: limits::RETRIES_MAX }
+fn sink_settings(accept: &Accept, window: Window) -> (haul_proto::sink::Settings, DigestKey) {
+    let (options, timing, retries) = (accept.options.clone(), Timing::default(), limits::RETRIES_MAX);
+    (haul_proto::sink::Settings { options, window, timing, retries }, DigestKey::derive(&accept.token))
 }
 
 /// Returns the window: as many files as the descriptor limit allows, and `buffers` bytes.

@@ -41,7 +41,7 @@ pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, RunContext, Tally};
 pub use resume::Resume;
 pub use simple::SimpleObserver;
-pub use sink::forget;
+pub use sink::{SinkPolicy, forget};
 pub use source::{Filter, FilterError, Rule};
 pub use space::CheckSpace;
 pub use time_stats::{TimeBreakdown, Traffic, TransferTimeBreakdown};

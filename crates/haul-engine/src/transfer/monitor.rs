@@ -29,7 +29,7 @@ pub(super) enum WaitKey {
     Ends,
     /// Data to be read again.
     Checks,
-    /// The sink's comparisons: a request for digests of the file.
+    /// The sink's comparisons: a digest of the source for the file.
     Digests(FileNumber),
     /// The sink's listing of directories: permission to send another list.
     Lists,
@@ -75,7 +75,7 @@ impl Machine for Sink {
             WaitKey::Lane(lane) => self.has_next(lane),
             WaitKey::Close => false,
             _ if Sink::is_over(self) => true,
-            WaitKey::Digests(file) => self.digests_wanted(file) > 0 || !self.is_open(file),
+            WaitKey::Digests(file) => self.has_stated(file) || !self.compares(file),
             WaitKey::Lists => self.may_list(),
             WaitKey::Capacity(_) | WaitKey::Ends | WaitKey::Checks => false,
         };

@@ -3,7 +3,7 @@
 use super::parts::Parts;
 use super::report::{Failure, Report, RunContext, Tally};
 use super::source::Filter;
-use super::{CheckSpace, FetchJob, Logs, Offer, SendJob};
+use super::{CheckSpace, FetchJob, Logs, Offer, SendJob, SinkPolicy};
 use haul_model::ObjectSize;
 use haul_proto::{JobOptions, Keep};
 use std::ffi::OsString;
@@ -57,6 +57,7 @@ impl FetchJob {
             rules: Vec::new(),
             parts: None,
             options,
+            policy: SinkPolicy::default(),
             lanes: None,
             buffers: BUFFERS,
             resume: None,
@@ -99,10 +100,12 @@ impl Offer {
             root,
             may_read: false,
             may_write: false,
+            may_list: false,
             lanes: LANES,
             buffers: BUFFERS,
             quota: None,
             keep: PRESERVED,
+            policy: SinkPolicy::default(),
             logs: Logs::None,
         }
     }

@@ -7,6 +7,10 @@ use haul_proto::{
     Why, Window,
 };
 
+/// Reason for refusing to delete for a source that may not read. It would be asked about every
+/// name.
+const CANNOT_DELETE: &str = "cannot delete here: this ticket may not read, and a list of names would be needed; use a ticket that may also fetch";
+
 /// Returns the terms of the session.
 ///
 /// # Errors
@@ -23,6 +27,9 @@ pub(super) fn agree(
         }
         Role::Sink if !offer.may_read => {
             return Err(Reason::new(Why::Denied, "fetching files from this host"));
+        }
+        Role::Source if asked.options.delete && !offer.may_list => {
+            return Err(Reason::new(Why::Denied, CANNOT_DELETE));
         }
         Role::Source | Role::Sink => {}
     }

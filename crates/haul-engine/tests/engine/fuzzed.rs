@@ -112,7 +112,7 @@ fn valid_wire_input_contains_every_message_kind() {
     let drawn: std::collections::BTreeSet<&str> =
         drawn.filter(|name| !name.contains(char::is_lowercase)).collect();
     assert_eq!(kinds, drawn);
-    assert_eq!(kinds.len(), 20);
+    assert_eq!(kinds.len(), 21);
 }
 
 fn in_repository(path: &str) -> std::path::PathBuf {
@@ -124,7 +124,7 @@ fn in_repository(path: &str) -> std::path::PathBuf {
 const DECODERS: [(&str, &str); 22] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
-    ("haul-proto/src/names.rs: judge_name", "judge_name("),
+    ("haul-proto/src/names.rs: check_name", "check_name("),
     ("haul-net/src/address.rs: parse", "Host::parse("),
     ("haul-net/src/address.rs: from_str", ".parse::<Address>()"),
     ("haul-net/src/hello.rs: describe", "hello::describe("),

@@ -50,12 +50,12 @@ fn escaping_paths_are_refused_with_a_reason() {
     ] {
         let facts = "mode=0644 mtime=0.000000000";
         let text = said(&format!("file path={path} size=1 {facts}"));
-        assert_eq!(text, format!("the path is refused: {reason}"), "{path}");
+        assert_eq!(text, format!("invalid path: {reason}"), "{path}");
         let text = said(&format!("same path=a first={path} {facts}"));
-        assert_eq!(text, format!("the first is refused: {reason}"), "{path}");
+        assert_eq!(text, format!("invalid first: {reason}"), "{path}");
     }
     let long = format!("dir path={} mode=0755 mtime=0.000000000", "x".repeat(2000));
-    assert!(said(&long).contains("longer than"));
+    assert!(said(&long).contains("exceeds"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Messages about an object: NEW_BLOCK, BLOCK_DIGEST, BLOCK_SYNC, BLOCK_REJECT, and OBJECT_DIGESTS
-//! before them.
+//! and COMPARED before them.
 
 use super::FileNumber;
 use super::options::one_of;
@@ -7,7 +7,7 @@ use crate::fields::{Body, Fields};
 use crate::limits::{DIGESTS_PER_MESSAGE, PACKED_BYTES_MAX};
 use crate::runs::Runs;
 use crate::{Flaw, Reason};
-use haul_digest::Digest;
+use haul_digest::{Digest, KeyedDigest};
 use haul_model::{ByteRange, Level, ObjectIndex};
 
 /// NEW_BLOCK: bytes of an object. An object is sent as one or more blocks, in order, on one lane,
@@ -40,13 +40,9 @@ pub enum Encoding {
     Zeros,
     /// A hole, without payload: it reads as zeros and occupies no space.
     Hole,
-    /// The bytes of the sink's own copy, without payload. Their digests are equal
-    /// ([`super::Answer::Differing`]).
-    Same,
 }
 
-const ENCODINGS: [Encoding; 5] =
-    [Encoding::Raw, Encoding::Zstd, Encoding::Zeros, Encoding::Hole, Encoding::Same];
+const ENCODINGS: [Encoding; 4] = [Encoding::Raw, Encoding::Zstd, Encoding::Zeros, Encoding::Hole];
 
 /// BLOCK_DIGEST: the end of an object, or the digest of an object that ended earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,16 +96,35 @@ pub struct BlockReject {
     pub reason: Reason,
 }
 
-/// OBJECT_DIGESTS: digests of the objects in the sink's own copy.
+/// OBJECT_DIGESTS: digests of the source's bytes, which only the two sides of the session can
+/// compute.
+///
+/// The sink compares them with its own and reveals none of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectDigests {
     /// Number of the file.
     pub number: FileNumber,
-    /// Object of the first digest.
-    pub first: ObjectIndex,
-    /// One digest for each object, all of one algorithm. `None` for an object that the sink lacks
-    /// or has only in part.
-    pub digests: Vec<Option<Digest>>,
+    /// Attempt to send the file.
+    pub attempt: u16,
+    /// Object of the first digest; `None` if the only digest is that of the complete file.
+    pub first: Option<ObjectIndex>,
+    /// One digest for each object that the sink compares, ascending: objects that it has
+    /// ([`super::Answer::Differing`]) and holes have none.
+    pub digests: Vec<KeyedDigest>,
+}
+
+/// COMPARED: the sink compared objects with the digests of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compared {
+    /// Number of the file.
+    pub number: FileNumber,
+    /// Attempt to send the file.
+    pub attempt: u16,
+    /// One past the last compared object.
+    pub end: u64,
+    /// Objects, of those compared since the previous COMPARED, that the source must send. The
+    /// others are the same.
+    pub wanted: Runs,
 }
 
 impl NewBlock {
@@ -135,7 +150,7 @@ impl NewBlock {
             Encoding::Raw => len == u64::from(payload),
             // The source sends data that does not shrink as raw data.
             Encoding::Zstd => len <= u64::from(PACKED_BYTES_MAX) && payload > 0 && u64::from(payload) <= len,
-            Encoding::Zeros | Encoding::Hole | Encoding::Same => payload == 0,
+            Encoding::Zeros | Encoding::Hole => payload == 0,
         };
         if !fits {
             return Err(Flaw::Payload(3));
@@ -210,39 +225,45 @@ impl BlockReject {
 
 impl ObjectDigests {
     pub(super) fn encode(&self, body: &mut Body<'_>) {
-        let algorithm = self.digests.iter().flatten().next().map(Digest::algorithm);
         body.u64(self.number.0);
-        body.u64(self.first.0);
+        body.u16(self.attempt);
+        body.u64(self.first.map_or(u64::MAX, |object| object.0));
         body.count(self.digests.len());
-        match algorithm {
-            None => body.u16(0),
-            Some(algorithm) => {
-                body.algorithm(algorithm);
-                for digest in &self.digests {
-                    body.u8(u8::from(digest.is_some()));
-                    if let Some(digest) = digest {
-                        body.id(digest.as_bytes());
-                    }
-                }
-            }
+        for digest in &self.digests {
+            body.id(digest.as_bytes());
         }
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<ObjectDigests, Flaw> {
         let number = FileNumber(fields.u64("file number")?);
-        let first = ObjectIndex(fields.u64("object")?);
+        let attempt = fields.u16("attempt")?;
+        let first = fields.u64("object")?;
+        let first = (first != u64::MAX).then_some(ObjectIndex(first));
         let count = fields.count(DIGESTS_PER_MESSAGE, "digests")?;
-        let Some(algorithm) = fields.algorithm_if_any("digest algorithm")? else {
-            return Ok(ObjectDigests { number, first, digests: vec![None; count] });
-        };
-        let mut digests = Vec::with_capacity(count);
-        for _ in 0..count {
-            digests.push(match fields.u8("digest")? {
-                0 => None,
-                1 => Some(fields.digest_by(algorithm, "digest")?),
-                _ => return Err(Flaw::Value("digest")),
-            });
+        if first.is_none() && count != 1 {
+            return Err(Flaw::Value("digests"));
         }
-        Ok(ObjectDigests { number, first, digests })
+        let digests = (0..count).map(|_| fields.id("digest").map(KeyedDigest::from_bytes));
+        Ok(ObjectDigests { number, attempt, first, digests: digests.collect::<Result<_, _>>()? })
+    }
+}
+
+impl Compared {
+    pub(super) fn encode(&self, body: &mut Body<'_>) {
+        body.u64(self.number.0);
+        body.u16(self.attempt);
+        body.u64(self.end);
+        body.runs(&self.wanted);
+    }
+
+    pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Compared, Flaw> {
+        let number = FileNumber(fields.u64("file number")?);
+        let attempt = fields.u16("attempt")?;
+        let end = fields.u64("object")?;
+        let wanted = fields.runs("objects")?;
+        if wanted.end() > end {
+            return Err(Flaw::Value("objects"));
+        }
+        Ok(Compared { number, attempt, end, wanted })
     }
 }

@@ -68,9 +68,6 @@ const VERSION_OF_FILE: u16 = 1;
 /// Optional field of NEW_FILE: [`NewFile::principals`].
 const PRINCIPALS: u16 = 2;
 
-/// Optional field of FILE_ID: the objects of [`Answer::Differing`] that the sink has.
-const HAVE: u16 = 1;
-
 /// Kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileKind {
@@ -143,14 +140,17 @@ pub enum Answer {
         /// Objects that an earlier run, or an earlier lane, left at the sink.
         have: Runs,
     },
-    /// The objects whose digests differ from those of the sink, which follow in OBJECT_DIGESTS.
+    /// The objects that differ from those of the sink. The source states digests of its objects in
+    /// OBJECT_DIGESTS, and the sink answers by COMPARED.
     Differing {
-        /// Objects that the sink has and that need no comparison. A source that does not know this
-        /// field sends them.
+        /// Objects that the sink has and that need no comparison.
         have: Runs,
+        /// Index from which on the sink has nothing to compare: the source sends these objects.
+        end: u64,
     },
-    /// Everything, unless the source computes this digest for the complete file.
-    UnlessDigest(Digest),
+    /// Everything, unless the complete file is the same. The source states its digest in
+    /// OBJECT_DIGESTS. The sink answers by FILE_DONE, or by another FILE_ID.
+    UnlessDigest,
 }
 
 /// FILE_CLOSE: the source has finished a file.
@@ -176,8 +176,6 @@ pub enum Close {
         /// Digest of the complete file, if the source knows it.
         root: Option<Digest>,
     },
-    /// The digest of the file is the one in [`Answer::UnlessDigest`].
-    Same,
     /// The source cannot provide the file: it is unreadable, has vanished, or changed during the
     /// read.
     Failed(Reason),
@@ -438,35 +436,24 @@ impl FileId {
                 body.u8(0);
                 body.runs(have);
             }
-            Answer::Differing { have } => {
+            Answer::Differing { have, end } => {
                 body.u8(1);
-                if !have.is_empty() {
-                    body.optional(HAVE, |body| body.runs(have));
-                }
+                body.runs(have);
+                body.u64(*end);
             }
-            Answer::UnlessDigest(digest) => {
-                body.u8(2);
-                body.digest(digest);
-            }
+            Answer::UnlessDigest => body.u8(2),
         }
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<FileId, Flaw> {
         let number = FileNumber(fields.u64("file number")?);
         let attempt = fields.u16("attempt")?;
-        let mut answer = match fields.u8("answer")? {
+        let answer = match fields.u8("answer")? {
             0 => Answer::Take { have: fields.runs("objects")? },
-            1 => Answer::Differing { have: Runs::default() },
-            2 => Answer::UnlessDigest(fields.digest("digest")?),
+            1 => Answer::Differing { have: fields.runs("objects")?, end: fields.u64("object")? },
+            2 => Answer::UnlessDigest,
             _ => return Err(Flaw::Value("answer")),
         };
-        fields.tail(|tag, field| match &mut answer {
-            Answer::Differing { have } if tag == HAVE => {
-                *have = field.runs("objects")?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        })?;
         Ok(FileId { number, attempt, answer })
     }
 }
@@ -482,7 +469,6 @@ impl FileClose {
                 body.moment(*mtime);
                 body.digest_if_any(root.as_ref());
             }
-            Close::Same => body.u8(1),
             Close::Failed(reason) => {
                 body.u8(2);
                 reason.encode(body);
@@ -499,7 +485,6 @@ impl FileClose {
                 mtime: fields.moment("mtime")?,
                 root: fields.digest_if_any("root digest")?,
             },
-            1 => Close::Same,
             2 => Close::Failed(Reason::decode(fields)?),
             _ => return Err(Flaw::Value("outcome")),
         };

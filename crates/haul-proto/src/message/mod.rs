@@ -11,7 +11,7 @@ mod rule;
 mod session;
 mod times;
 
-pub use block::{BlockDigest, BlockReject, BlockSync, Encoding, NewBlock, ObjectDigests, Stated};
+pub use block::{BlockDigest, BlockReject, BlockSync, Compared, Encoding, NewBlock, ObjectDigests, Stated};
 pub use connect::{Accept, Connect, Features, Join, Role, SESSION_TOKEN_BYTES, Window};
 pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Principal, Xattr};
 pub use log_request::LogRequest;
@@ -62,7 +62,7 @@ pub enum Message {
     BlockDigest(Box<BlockDigest>),
     /// Sink: an object, or a complete file, arrived damaged and must be sent again.
     BlockReject(BlockReject),
-    /// Sink: digests of its own copy, so that the source sends only objects that differ.
+    /// Source: digests of its bytes, so that the sink requests only what differs.
     ObjectDigests(Box<ObjectDigests>),
     /// Source: every file was sent and answered.
     WalkEnd(WalkEnd),
@@ -78,6 +78,8 @@ pub enum Message {
     Unread(Box<Unread>),
     /// A sink that started the job: the paths that it wants, if a CONNECT cannot hold them.
     Operands(Box<Operands>),
+    /// Sink: objects that it compared, and those of them that it wants.
+    Compared(Box<Compared>),
 }
 
 impl Message {
@@ -104,12 +106,13 @@ impl Message {
             Message::FileDone(_) => 17,
             Message::Unread(_) => 18,
             Message::Operands(_) => 19,
+            Message::Compared(_) => 20,
         }
     }
 
     /// Returns the name of the message as in `docs/formats/wire.md`.
     pub fn name(&self) -> &'static str {
-        const NAMES: [&str; 20] = [
+        const NAMES: [&str; 21] = [
             "CONNECT",
             "NEW_FILE",
             "FILE_ID",
@@ -130,6 +133,7 @@ impl Message {
             "FILE_DONE",
             "UNREAD",
             "OPERANDS",
+            "COMPARED",
         ];
         NAMES[usize::from(self.kind())]
     }
@@ -182,6 +186,7 @@ impl Message {
             Message::FileDone(done) => done.encode(&mut body),
             Message::Unread(unread) => unread.encode(&mut body),
             Message::Operands(operands) => operands.encode(&mut body),
+            Message::Compared(compared) => compared.encode(&mut body),
         }
     }
 
@@ -209,6 +214,7 @@ impl Message {
             17 => Message::FileDone(Box::new(FileDone::decode(from)?)),
             18 => Message::Unread(Box::new(Unread::decode(from)?)),
             19 => Message::Operands(Box::new(Operands::decode(from)?)),
+            20 => Message::Compared(Box::new(Compared::decode(from)?)),
             unknown => return Err(Flaw::UnknownKind(unknown)),
         };
         fields.end()?;

@@ -3,8 +3,7 @@
 use super::file::{Stage, Writing};
 use super::{Command, Receiving, Sink, Violation};
 use crate::{
-    BlockDigest, BlockReject, Encoding, FileNumber, LaneId, Message, NewBlock, Reason, Runs, Stated, Unit,
-    Verify, Why,
+    BlockDigest, BlockReject, FileNumber, LaneId, Message, NewBlock, Reason, Runs, Stated, Unit, Verify, Why,
 };
 use haul_digest::Digest;
 use haul_model::ObjectIndex;
@@ -76,8 +75,8 @@ impl Sink {
         if object.range.start != block.range.start {
             return Err("an object that does not start at its first byte");
         }
-        if block.encoding == Encoding::Same && file.digests_sent <= block.object.0 {
-            return Err("an object reported as unchanged whose digest was not sent");
+        if file.is_undecided(block.object.0) {
+            return Err("an object before it was compared");
         }
         match file.stage {
             // The block arrived on a lane that the source has closed and this side has not.
@@ -94,7 +93,7 @@ impl Sink {
             writing.again = true;
             return Ok(unwanted);
         }
-        if block.encoding != Encoding::Same && file.samples.contains(index) {
+        if file.samples.contains(index) {
             self.restart(block.number, Reason::new(Why::Differs, "data of an earlier run"), out);
             return Ok(unwanted);
         }
@@ -104,16 +103,14 @@ impl Sink {
             self.restart(block.number, Reason::new(Why::LanesLost, "its objects arrived out of order"), out);
             return Ok(unwanted);
         }
-        if block.encoding != Encoding::Same {
-            let transferred = file.transferred.saturating_add(object.range.len()).min(file.may_transfer);
-            let more = transferred.saturating_sub(file.charged);
-            if self.quota.is_some_and(|quota| self.charged.saturating_add(more) > quota) {
-                self.fail(block.number, Why::Quota.into(), out);
-                return Ok(unwanted);
-            }
-            self.charged = self.charged.saturating_add(more);
-            (file.charged, file.transferred) = (file.charged + more, transferred);
+        let transferred = file.transferred.saturating_add(object.range.len()).min(file.may_transfer);
+        let more = transferred.saturating_sub(file.charged);
+        if self.quota.is_some_and(|quota| self.charged.saturating_add(more) > quota) {
+            self.fail(block.number, Why::Quota.into(), out);
+            return Ok(unwanted);
         }
+        self.charged = self.charged.saturating_add(more);
+        (file.charged, file.transferred) = (file.charged + more, transferred);
         file.writing.insert(index, Writing { again: false });
         Ok(Receiving { is_wanted: true, ..unwanted })
     }
@@ -201,7 +198,7 @@ impl Sink {
     }
 
     /// Handles an object that equals what the source sent, as far as the job compares objects.
-    fn object_verified(
+    pub(super) fn object_verified(
         &mut self,
         number: FileNumber,
         object: ObjectIndex,
@@ -244,7 +241,13 @@ impl Sink {
     }
 
     /// Requests an object again.
-    fn reject(&mut self, number: FileNumber, object: ObjectIndex, reason: Reason, out: &mut Vec<Command>) {
+    pub(super) fn reject(
+        &mut self,
+        number: FileNumber,
+        object: ObjectIndex,
+        reason: Reason,
+        out: &mut Vec<Command>,
+    ) {
         let retries_max = self.settings.retries;
         let Some(file) = self.files.get_mut(&number) else { return };
         file.pairs.remove(&object.0);
@@ -255,6 +258,9 @@ impl Sink {
         }
         self.summary.again += 1;
         let (lane, attempt) = (file.home, file.attempt);
+        // An object that is the same is known to the source only from COMPARED.
+        let compared = file.next_compared(number);
+        compared.into_iter().for_each(|compared| self.post(lane, compared));
         self.post(lane, Message::BlockReject(BlockReject { number, attempt, object: Some(object), reason }));
     }
 

@@ -4,7 +4,7 @@ use crate::{
     BlockDigest, Close, Encoding, End, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome, Reason,
     Runs, Timing, Unread, Window,
 };
-use haul_digest::Digest;
+use haul_digest::{Digest, KeyedDigest};
 use haul_model::{ByteRange, Level, Object, ObjectIndex, RelPath};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,13 +68,26 @@ pub enum Event {
         /// ([`crate::Verify::Hybrid`]). Ignored for all other jobs.
         rereads: bool,
     },
-    /// Digests of the sink's own copy, in order from the first object, for [`Verdict::Differing`].
-    /// `None` for an object that is not completely present.
-    OwnDigests {
+    /// Digest of the sink's own file, for [`Verdict::UnlessDigest`]. It can arrive before
+    /// [`Event::Opened`].
+    OwnDigest {
         /// File.
         file: FileNumber,
-        /// At most [`crate::limits::DIGESTS_PER_MESSAGE`] digests.
-        digests: Vec<Option<Digest>>,
+        /// `None` if the file cannot be read, and is requested.
+        digest: Option<KeyedDigest>,
+    },
+    /// An object that [`super::Sink::next_stated`] returned was compared. If it is the same, its
+    /// bytes are in the file that the engine writes.
+    Compared {
+        /// File.
+        file: FileNumber,
+        /// Attempt to send the file.
+        attempt: u16,
+        /// Object.
+        object: ObjectIndex,
+        /// `None` if the object is missing or differs. Otherwise the digest of its bytes by the
+        /// algorithm of the job, if the job compares objects.
+        same: Option<Option<Digest>>,
     },
     /// [`Command::Settle`] is done for these objects: they reached the level. A level below the
     /// requested one is the highest that this storage provides, and then becomes the level of the
@@ -153,17 +166,22 @@ pub enum Verdict {
         /// Those objects.
         have: Runs,
     },
-    /// Request the objects that differ. A background worker sends [`Event::OwnDigests`].
+    /// Request the objects that differ. A background worker takes digests of the source by
+    /// [`super::Sink::next_stated`] and answers each by [`Event::Compared`].
     Differing {
         /// Objects that are present, durable and of exactly this version of the file. They are not
-        /// compared; their digests are sent as `None`.
+        /// compared.
         have: Runs,
+        /// Index from which on no object is present, so that all are requested without a
+        /// comparison.
+        end: u64,
         /// Objects that would belong to `have`, but are compared to check if `have` is trustworthy.
         /// If one of them differs, the file starts again from the beginning.
         samples: Runs,
     },
-    /// Request the file unless this is its digest.
-    UnlessDigest(Digest),
+    /// Request the file unless the digest of the source is that of the sink's own file. A
+    /// background worker sends [`Event::OwnDigest`].
+    UnlessDigest,
     /// The file is the same by the rule of the job. At most its metadata needs an update, which the
     /// engine has done.
     Same,
@@ -278,8 +296,9 @@ pub enum Command {
     Finish {
         /// The file.
         file: FileNumber,
-        /// Contents of FILE_CLOSE; [`Close::Same`] if only metadata must be set.
-        close: Close,
+        /// Contents of FILE_CLOSE; `None` if the sink's own file is the same and only metadata must
+        /// be set.
+        close: Option<Close>,
         /// Level that the file must have before it is reported.
         settle: Level,
     },

@@ -1,6 +1,7 @@
 //! State of one file in progress at the sink.
 
 use super::Verdict;
+use super::comparing::{Comparison, WholePair};
 use crate::limits::RUNS_HELD_MAX;
 use crate::{Close, FileKind, LaneId, NewFile, Runs};
 use haul_digest::Digest;
@@ -44,7 +45,7 @@ impl Pair {
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) geometry: Geometry,
-    holes: Runs,
+    pub(super) holes: Runs,
     pub(super) is_regular: bool,
     pub(super) facts_len: u64,
     pub(super) stage: Stage,
@@ -73,8 +74,10 @@ pub(super) struct File {
     pub(super) close: Option<Close>,
     /// Objects to report to the source, by level.
     pub(super) syncs: BTreeMap<Level, Runs>,
-    /// Number of digests of the sink's own copy that were sent.
-    pub(super) digests_sent: u64,
+    /// Comparison of its objects with digests of the source.
+    pub(super) comparison: Option<Comparison>,
+    /// Comparison of the complete file, while the verdict is [`Verdict::UnlessDigest`].
+    pub(super) whole_compared: WholePair,
     pub(super) verdict: Option<Verdict>,
     /// Objects that must be equal; otherwise the file starts again from the beginning.
     pub(super) samples: Runs,
@@ -112,13 +115,19 @@ impl File {
             retries: BTreeMap::new(),
             close: None,
             syncs: BTreeMap::new(),
-            digests_sent: 0,
+            comparison: None,
+            whole_compared: WholePair::default(),
             verdict: None,
             samples: Runs::default(),
             may_transfer: 0,
             charged: 0,
             transferred: 0,
         }
+    }
+
+    /// Returns true if there is something to report to the source.
+    pub(super) fn has_report(&self) -> bool {
+        !self.syncs.is_empty() || self.comparison.as_ref().is_some_and(Comparison::has_report)
     }
 
     /// Returns true if no object is done except for the holes.
@@ -175,6 +184,7 @@ impl File {
         self.close = None;
         self.syncs.clear();
         self.samples = Runs::default();
+        self.comparison = None;
         self.stage = Stage::Open;
     }
 }

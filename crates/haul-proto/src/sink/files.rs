@@ -1,13 +1,12 @@
 //! Start and end of files at the sink.
 
+use super::comparing::Comparison;
 use super::file::{File, Stage};
 use super::{Command, Phase, Sink, Unfinished, Verdict, Violation};
-use crate::limits::DIGESTS_PER_MESSAGE;
 use crate::{
     Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, LaneId, Message,
-    NewFile, ObjectDigests, Outcome, Reason, Runs, Verify, Why, Window, check_name,
+    NewFile, Outcome, Reason, Runs, Verify, Why, Window, check_received,
 };
-use haul_digest::Digest;
 use haul_model::{Level, ObjectIndex};
 use std::sync::Arc;
 
@@ -63,10 +62,10 @@ impl Sink {
     /// Passes a new file to the engine, if its names are valid.
     fn open(&mut self, facts: NewFile, out: &mut Vec<Command>) {
         let first = match &facts.kind {
-            FileKind::HardLink { first } => Some(check_name(first)).transpose(),
+            FileKind::HardLink { first } => Some(check_received(first)).transpose(),
             _ => Ok(None),
         };
-        match check_name(&facts.path).and_then(|path| Ok((path, first?))) {
+        match check_received(&facts.path).and_then(|path| Ok((path, first?))) {
             Err(fault) => {
                 let reason = Reason::new(Why::Name, &fault.to_string());
                 self.finish(facts.number, Outcome::Failed(reason.clone()));
@@ -122,12 +121,22 @@ impl Sink {
         out: &mut Vec<Command>,
     ) {
         let is_hybrid = self.settings.options.verify == Verify::Hybrid;
+        let in_order = self.hashes_in_order();
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Opening) else {
             // The file ended while the engine was opening it.
             out.push(Command::Abandon { file: number });
             return;
         };
         let count = file.geometry.count();
+        let verdict = match verdict {
+            // The source does not wait for an answer.
+            Verdict::UnlessDigest if file.whole || file.whole_compared.cannot_be_same() => {
+                Verdict::Take { have: Runs::default() }
+            }
+            // Objects that are the same would not be hashed in order.
+            Verdict::Differing { have, .. } if file.whole || in_order => Verdict::Take { have },
+            verdict => verdict,
+        };
         match verdict {
             Verdict::Same => return self.finish(number, Outcome::Same),
             Verdict::Refused(reason) => return self.finish(number, Outcome::Failed(reason)),
@@ -139,7 +148,7 @@ impl Sink {
                 file.done.unite(have);
                 file.settled.unite(have);
             }
-            Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::UnlessDigest(_) => {}
+            Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::UnlessDigest => {}
         }
         file.may_transfer = file.bytes_missing();
         // For a compared file, the arrival of its objects shows which bytes it transfers.
@@ -163,18 +172,27 @@ impl Sink {
         self.advance(number, out);
     }
 
-    fn send_file_id(&mut self, number: FileNumber) {
+    pub(super) fn send_file_id(&mut self, number: FileNumber) {
         let Some(file) = self.files.get_mut(&number) else { return };
         let answer = match &file.verdict {
             // Sent once: after the loss of a lane the remaining objects are sent in full.
-            Some(Verdict::Differing { have, .. }) => {
-                let mut have = have.clone();
+            Some(Verdict::Differing { have, end, .. }) => {
+                let (mut have, end) = (have.clone(), (*end).min(file.geometry.count()));
                 have.truncate(crate::limits::RUNS_MAX);
+                let mut skipped = have.clone();
+                skipped.unite(&file.holes);
                 file.verdict = None;
-                Answer::Differing { have }
+                file.comparison = Some(Comparison::new(skipped, end));
+                Answer::Differing { have, end }
             }
-            Some(Verdict::UnlessDigest(digest)) if file.has_no_transfer() => Answer::UnlessDigest(*digest),
+            // The source waits for the result of the comparison.
+            Some(Verdict::UnlessDigest) if file.whole_compared.is_stated() => return,
+            Some(Verdict::UnlessDigest) => {
+                file.whole_compared.is_asked = true;
+                Answer::UnlessDigest
+            }
             _ => {
+                file.comparison = None;
                 let mut have = file.done.clone();
                 have.truncate(crate::limits::RUNS_MAX);
                 Answer::Take { have }
@@ -182,24 +200,6 @@ impl Sink {
         };
         let (lane, attempt) = (file.home, file.attempt);
         self.post(lane, Message::FileId(Box::new(FileId { number, attempt, answer })));
-    }
-
-    /// Returns the number of additional digests of the sink's own copy that the source can take for
-    /// this file. The engine reads no further ahead.
-    pub fn digests_wanted(&self, number: FileNumber) -> u64 {
-        let Some(file) = self.files.get(&number) else { return 0 };
-        let ahead = file.digests_sent.saturating_sub(file.done.first_gap(0));
-        (DIGESTS_PER_MESSAGE as u64).saturating_sub(ahead).min(file.geometry.count() - file.digests_sent)
-    }
-
-    pub(super) fn own_digests(&mut self, number: FileNumber, digests: Vec<Option<Digest>>) {
-        let wanted = self.digests_wanted(number);
-        let Some(file) = self.files.get_mut(&number) else { return };
-        assert!(digests.len() as u64 <= wanted, "the engine sends the requested number of digests");
-        let first = ObjectIndex(file.digests_sent);
-        file.digests_sent += digests.len() as u64;
-        let lane = file.home;
-        self.post(lane, Message::ObjectDigests(Box::new(ObjectDigests { number, first, digests })));
     }
 
     pub(super) fn file_close(&mut self, close: FileClose, out: &mut Vec<Command>) -> Result<(), Violation> {
@@ -213,24 +213,22 @@ impl Sink {
         if !file.is_regular {
             return Err("the end of a file that has no bytes");
         }
-        match close.close {
+        match &close.close {
             Close::Failed(reason) => {
-                self.fail_from(true, number, reason, out);
+                self.fail_from(true, number, reason.clone(), out);
                 return Ok(());
             }
-            Close::Read { size, .. } if size != file.geometry.len() => {
+            Close::Read { size, .. } if *size != file.geometry.len() => {
                 let reason = Reason::new(Why::Changed, "its size differs from the announced one");
                 self.fail(number, reason, out);
                 return Ok(());
             }
-            Close::Same if !matches!(file.verdict, Some(Verdict::UnlessDigest(_))) => {
-                return Err("a file reported as unchanged without a request to compare");
+            Close::Read { .. } if file.verdict == Some(Verdict::UnlessDigest) => {
+                return Err("the end of a file before it was compared");
             }
-            close => {
-                if let Close::Read { root, .. } = &close {
-                    file.whole_pair.stated = *root;
-                }
-                file.close = Some(close);
+            Close::Read { root, .. } => {
+                file.whole_pair.stated = *root;
+                file.close = Some(close.close);
             }
         }
         self.advance(number, out);
@@ -242,11 +240,6 @@ impl Sink {
         let (rehashes, settles_above) = (self.rehashes_files(), self.settles_above());
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Open) else { return };
         let settle = file.settle;
-        if file.close == Some(Close::Same) {
-            file.stage = Stage::Finishing;
-            out.push(Command::Finish { file: number, close: Close::Same, settle });
-            return;
-        }
         if !file.covers(&file.done) || (file.settles_objects(settles_above) && !file.covers(&file.settled)) {
             return;
         }
@@ -269,7 +262,7 @@ impl Sink {
             }
         }
         file.stage = Stage::Finishing;
-        out.push(Command::Finish { file: number, close, settle });
+        out.push(Command::Finish { file: number, close: Some(close), settle });
     }
 
     /// Requests the complete file again.
@@ -294,8 +287,9 @@ impl Sink {
     ) {
         let Some(file) = self.files.get(&number) else { return };
         let may = file.stage == Stage::Finishing || !file.is_regular;
-        assert!(may, "the engine finishes only requested files");
         match result {
+            // The peer made the file start again while the engine finished it.
+            _ if !may => self.fail(number, Why::Protocol.into(), out),
             Ok(outcome) => self.finish(number, outcome),
             Err(Unfinished::Failed(reason)) => self.fail(number, reason, out),
             Err(Unfinished::Differs) => self.restart(number, Why::Differs.into(), out),

@@ -2,7 +2,7 @@
 //! ```text
 //!  lane --frames--> worker of the lane --handle--> [Sink] --commands--> the same worker: open, write, drop, finish
 //!                        ^                           |
-//!                        +------- next(lane) --------+  FILE_ID, BLOCK_SYNC, BLOCK_REJECT, FILE_DONE
+//!                        +------- next(lane) --------+  FILE_ID, COMPARED, BLOCK_SYNC, BLOCK_REJECT, FILE_DONE
 //! ```
 //!
 //! The engine keeps one [`Sink`] behind a lock. Each lane has a worker that reads frames and passes
@@ -12,6 +12,7 @@
 //! of one file ends that file.
 
 mod blocks;
+mod comparing;
 mod events;
 mod file;
 mod files;
@@ -134,9 +135,9 @@ impl Sink {
             return Outgoing::Done;
         }
         let due = state.sent + keep_alive;
-        if let Some(sync) = self.next_sync(lane) {
+        if let Some(report) = self.next_report(lane) {
             self.sent_on(lane, now);
-            return Outgoing::Send(Message::BlockSync(Box::new(sync)));
+            return Outgoing::Send(report);
         }
         if due <= now {
             self.sent_on(lane, now);
@@ -149,7 +150,7 @@ impl Sink {
     /// engine uses this to select the threads to wake.
     pub fn has_next(&mut self, lane: LaneId) -> bool {
         let Some(state) = self.lanes.get(&lane) else { return true };
-        !state.outbox.is_empty() || self.phase == Phase::Over || self.first_sync(lane).is_some()
+        !state.outbox.is_empty() || self.phase == Phase::Over || self.first_report(lane).is_some()
     }
 
     /// Returns the totals so far.
@@ -209,21 +210,26 @@ impl Sink {
         options.in_order && options.unit == Unit::File && options.verify == Verify::Stream
     }
 
-    /// Returns the next report about objects on this lane: one file, one level.
-    fn next_sync(&mut self, lane: LaneId) -> Option<BlockSync> {
-        let number = self.first_sync(lane)?;
+    /// Returns the next report about objects on this lane: one file, one level. The source knows
+    /// from COMPARED which objects BLOCK_SYNC can name without having been sent.
+    fn next_report(&mut self, lane: LaneId) -> Option<Message> {
+        let number = self.first_report(lane)?;
         let file = self.files.get_mut(&number)?;
+        let attempt = file.attempt;
+        if let Some(compared) = file.next_compared(number) {
+            return Some(compared);
+        }
         let (level, mut objects) = file.syncs.pop_first()?;
         objects.truncate(crate::limits::RUNS_MAX);
-        Some(BlockSync { number, attempt: file.attempt, level, objects })
+        Some(Message::BlockSync(Box::new(BlockSync { number, attempt, level, objects })))
     }
 
     /// Returns the first file with objects to report on this lane.
-    fn first_sync(&mut self, lane: LaneId) -> Option<FileNumber> {
+    fn first_report(&mut self, lane: LaneId) -> Option<FileNumber> {
         loop {
             let first = (lane, FileNumber(0));
             let (_, number) = self.syncs.range(first..).next().copied().filter(|(on, _)| *on == lane)?;
-            if self.files.get(&number).is_some_and(|file| !file.syncs.is_empty()) {
+            if self.files.get(&number).is_some_and(File::has_report) {
                 return Some(number);
             }
             self.syncs.remove(&(lane, number));

@@ -30,7 +30,10 @@ impl Sink {
             }
             Event::WriteFailed { file, reason } => self.fail(file, reason, out),
             Event::Opened { file, verdict, rereads } => self.opened(file, verdict, rereads, out),
-            Event::OwnDigests { file, digests } => self.own_digests(file, digests),
+            Event::OwnDigest { file, digest } => self.own_digest(file, digest, out),
+            Event::Compared { file, attempt, object, same } => {
+                self.compared(file, attempt, object, same, out);
+            }
             Event::Settled { file, attempt, level, objects } => {
                 self.settled(file, attempt, level, &objects, out);
             }
@@ -93,6 +96,7 @@ impl Sink {
             Message::KeepAlive => Ok(()),
             Message::NewFile(facts) => self.new_file(lane, *facts, out),
             Message::NewBlock(block) => self.new_block(lane, &block, out),
+            Message::ObjectDigests(digests) => self.object_digests(lane, *digests, out),
             Message::FileClose(close) => self.file_close(*close, out),
             Message::WalkEnd(end) => self.walk_end(end, out),
             Message::Delete(delete) => self.delete(*delete, out),

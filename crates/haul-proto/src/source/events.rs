@@ -3,7 +3,7 @@
 use crate::{
     Close, End, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome, Reason, Runs, Timing, Window,
 };
-use haul_digest::Digest;
+use haul_digest::{Digest, KeyedDigest};
 use haul_model::{Level, Object, ObjectIndex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,9 +84,10 @@ pub enum Event {
         lane: LaneId,
         /// File.
         file: FileNumber,
-        /// True if the digest of the file equals that of the sink, or the reason why no digest
-        /// could be computed.
-        same: Result<bool, Reason>,
+        /// Attempt to send the file, as in the work.
+        attempt: u16,
+        /// One digest for each object, or that of the complete file.
+        digests: Result<Vec<KeyedDigest>, Reason>,
     },
     /// [`Work::Close`] is done: the final check of the file is complete. The machine sends the
     /// FILE_CLOSE.
@@ -150,6 +151,13 @@ pub enum Command {
         /// Objects.
         objects: Runs,
     },
+    /// The sink has the same bytes in these objects. They are not sent.
+    Same {
+        /// File.
+        file: FileNumber,
+        /// Objects.
+        objects: Runs,
+    },
     /// A file is finished, and nothing else refers to it. Workers that still have it open can close
     /// it.
     FileDone {
@@ -203,18 +211,18 @@ pub enum Work {
         attempt: u16,
         /// The object.
         object: Object,
-        /// Digest of the sink's own copy. If the digest of the object is equal, one block
-        /// [`crate::Encoding::Same`] is sent for it.
-        sink_digest: Option<Digest>,
         /// True if the object was sent before. The file must still be the announced one.
         again: bool,
     },
-    /// Hash the file and compare the digest with that of the sink. Then report [`Event::Compared`].
+    /// Hash objects, or the complete file, so that the sink can compare them. Then report
+    /// [`Event::Compared`].
     Compare {
         /// The file.
         facts: Arc<NewFile>,
-        /// Digest of the sink.
-        sink_digest: Digest,
+        /// Attempt to send the file.
+        attempt: u16,
+        /// The objects; `None` for the complete file.
+        objects: Option<Vec<Object>>,
     },
     /// Check for the last time if the file has changed. Then report [`Event::Closed`].
     Close {

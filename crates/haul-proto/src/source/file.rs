@@ -1,9 +1,10 @@
 //! State of one file in progress at the source.
 
+use super::comparing::Comparison;
 use crate::{Close, FileNumber, LaneId, NewFile, Reason, Runs};
 use haul_digest::Digest;
 use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Progress of a file.
@@ -13,12 +14,13 @@ pub(super) enum Stage {
     Linked,
     /// Not announced, or announced on a lane that was lost.
     Fresh,
-    /// Announced, and waiting for FILE_ID. The lane is the home of the file.
+    /// Announced, or hashed for the sink, and waiting for FILE_ID. The lane is the home of the
+    /// file.
     Announced,
-    /// Waiting to have its digest compared with that of the sink.
-    Comparing(Digest),
-    /// Being compared by the worker of that lane.
-    ComparedBy(LaneId, Digest),
+    /// Waiting to be hashed, so that the sink can compare it.
+    Comparing,
+    /// Being hashed by the worker of that lane.
+    ComparedBy(LaneId),
     /// Its objects may be sent.
     Sending,
 }
@@ -65,11 +67,10 @@ pub(super) struct File {
     /// Number of times that each object was requested again. An arrival does not reset it: the
     /// object may still read back wrong.
     pub(super) retries: BTreeMap<u64, u8>,
-    /// True if the sink sends digests of its copy. `sink_digests` holds the unused ones, starting at
-    /// object `sink_digests_start`.
-    pub(super) differing: bool,
-    pub(super) sink_digests_start: u64,
-    pub(super) sink_digests: VecDeque<Option<Digest>>,
+    /// Comparison of its objects by the sink, once the sink has requested it.
+    pub(super) comparison: Option<Comparison>,
+    /// True if the digest of the complete file was sent since the last announcement.
+    pub(super) has_told: bool,
     pub(super) closing: Closing,
     /// Digest of the second read.
     pub(super) root: Option<Digest>,
@@ -92,9 +93,8 @@ impl File {
             flight: BTreeMap::new(),
             settled,
             retries: BTreeMap::new(),
-            differing: false,
-            sink_digests_start: 0,
-            sink_digests: VecDeque::new(),
+            comparison: None,
+            has_told: false,
             closing: Closing::Open,
             root: None,
             failure: None,
@@ -111,19 +111,9 @@ impl File {
         self.geometry.object(ObjectIndex(index))
     }
 
-    /// Returns true if the sink's digest of the object is known, or not needed.
+    /// Returns true if the sink has decided that it needs the object.
     pub(super) fn may_send(&self, index: u64) -> bool {
-        !self.differing || index < self.sink_digests_start + self.sink_digests.len() as u64
-    }
-
-    /// Takes the sink's digest of the object. Skips the digests of earlier objects.
-    pub(super) fn take_sink_digest(&mut self, index: u64) -> Option<Digest> {
-        while self.sink_digests_start < index && self.sink_digests.pop_front().is_some() {
-            self.sink_digests_start += 1;
-        }
-        let taken = if self.sink_digests_start == index { self.sink_digests.pop_front() } else { None };
-        self.sink_digests_start += u64::from(taken.is_some());
-        taken.flatten()
+        self.comparison.as_ref().is_none_or(|comparison| comparison.is_decided(index))
     }
 
     /// Returns an object to be given out again.
@@ -194,8 +184,7 @@ impl File {
         self.settled = holes_of(&self.facts);
         self.closing = Closing::Open;
         self.root = None;
-        self.differing = false;
-        self.sink_digests.clear();
+        self.comparison = None;
         bytes_landed
     }
 
@@ -210,8 +199,11 @@ impl File {
             self.again.insert(index);
         }
         match self.stage {
-            Stage::ComparedBy(by, digest) if by == lane => self.stage = Stage::Comparing(digest),
+            Stage::ComparedBy(by) if by == lane => self.stage = Stage::Comparing,
             _ => {}
+        }
+        if let Some(comparison) = &mut self.comparison {
+            comparison.lose(lane);
         }
         if self.closing == Closing::Taken(lane) {
             self.closing = Closing::Open;
@@ -224,8 +216,8 @@ impl File {
     pub(super) fn lose_home(&mut self) {
         self.home = None;
         self.stage = Stage::Fresh;
-        self.differing = false;
-        self.sink_digests.clear();
+        self.comparison = None;
+        self.has_told = false;
         if let Closing::Sent(close) = &self.closing {
             self.closing = Closing::Ready(close.clone());
         }

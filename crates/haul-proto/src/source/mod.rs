@@ -11,6 +11,7 @@
 //! also has a reader that passes on the messages of the sink. After each call, waiting threads may
 //! have new work.
 
+mod comparing;
 mod events;
 mod file;
 mod pick;
@@ -61,8 +62,8 @@ struct Queues {
     fresh: VecDeque<FileNumber>,
     /// With objects to be sent again.
     again: BTreeSet<FileNumber>,
-    /// To be compared.
-    compare: VecDeque<FileNumber>,
+    /// To be hashed, so that the sink can compare them.
+    compare: BTreeSet<FileNumber>,
     /// Sending objects now, in turn.
     active: VecDeque<FileNumber>,
     /// Ready to send objects once a lane is free.
@@ -366,6 +367,9 @@ impl Source {
         let Some(file) = self.files.get_mut(&number) else { return };
         if file.next_again().is_some() {
             self.queues.again.insert(number);
+        }
+        if file.next_hashed().is_some() {
+            self.queues.compare.insert(number);
         }
         if !file.is_all_sent() {
             return;

@@ -1,12 +1,11 @@
 //! Selection of the next work for the worker of a lane.
 //!
 //! The order is: queued messages; objects to send again, which occupy the window; closing of files;
-//! new files; comparisons with a digest of the sink; objects of open files, in turn.
+//! new files; digests for comparisons of the sink; objects of open files, in turn.
 
 use super::file::{Closing, Flight, Stage};
 use super::{Availability, Check, Phase, Source, Work};
 use crate::{FileClose, FileNumber, LaneId, Message, Verify, Window};
-use haul_digest::Digest;
 use haul_model::Object;
 use std::time::Duration;
 
@@ -18,8 +17,8 @@ enum Found {
     Close(FileNumber),
     /// Starts the file that has waited longest.
     Fresh(FileNumber),
-    /// Compares the file that has waited longest with the digest of the sink.
-    Compare(FileNumber, Digest),
+    /// Hashes objects of a file, or the complete file.
+    Compare(FileNumber, Option<Vec<Object>>),
     /// Sends an object for the first time, of the file at index `turn` of the active files.
     New { turn: usize, number: FileNumber, object: Object },
 }
@@ -155,11 +154,11 @@ impl Source {
     }
 
     fn find_compare(&mut self) -> Option<Found> {
-        while let Some(&number) = self.queues.compare.front() {
-            if let Some(Stage::Comparing(sink_digest)) = self.files.get(&number).map(|file| file.stage) {
-                return Some(Found::Compare(number, sink_digest));
+        while let Some(&number) = self.queues.compare.first() {
+            if let Some(objects) = self.files.get(&number).and_then(|file| file.next_hashed()) {
+                return Some(Found::Compare(number, objects));
             }
-            self.queues.compare.pop_front();
+            self.queues.compare.pop_first();
         }
         None
     }
@@ -195,11 +194,11 @@ impl Source {
             Found::Again(number, object) => Some(self.give(number, lane, object, true)),
             Found::Close(number) => self.take_close(number, lane),
             Found::Fresh(number) => self.take_fresh(number, lane),
-            Found::Compare(number, sink_digest) => {
-                self.queues.compare.pop_front();
+            Found::Compare(number, objects) => {
+                self.queues.compare.remove(&number);
                 let file = self.files.get_mut(&number)?;
-                file.stage = Stage::ComparedBy(lane, sink_digest);
-                Some(Work::Compare { facts: file.facts.clone(), sink_digest })
+                file.hashed_by(lane);
+                Some(Work::Compare { facts: file.facts.clone(), attempt: file.attempt, objects })
             }
             Found::New { turn, number, object } => {
                 // Files behind this one have priority at the next call.
@@ -248,14 +247,12 @@ impl Source {
         let index = object.index.0;
         self.bytes_in_flight += object.range.len();
         file.flight.insert(index, Flight { lane, sent: false });
-        let sink_digest = if again {
+        if again {
             file.again.remove(index);
-            None
         } else {
             file.cursor = index + 1;
-            file.take_sink_digest(index)
-        };
-        Work::Object { facts: file.facts.clone(), attempt: file.attempt, object, sink_digest, again }
+        }
+        Work::Object { facts: file.facts.clone(), attempt: file.attempt, object, again }
     }
 
     /// Returns true if the object fits into the window. One object always fits, regardless of its

@@ -1,11 +1,12 @@
 //! Reactions of the source to events.
 
+use super::comparing::Comparison;
 use super::file::{Closing, Stage, holes_of};
 use super::{Check, Command, Event, Lane, Phase, Source};
-use crate::limits::{DIGESTS_PER_MESSAGE, LISTS_AHEAD};
+use crate::limits::LISTS_AHEAD;
 use crate::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Delete, End, FileId, FileNumber,
-    LaneId, List, Message, NewFile, ObjectDigests, Outcome, Reason, Runs, Stated, Why,
+    LaneId, List, Message, NewFile, Outcome, Reason, Runs, Stated, Why,
 };
 use haul_digest::Digest;
 use haul_model::{Object, ObjectIndex};
@@ -13,7 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Description of a protocol violation by the sink.
-type Violation = &'static str;
+pub(super) type Violation = &'static str;
 
 impl Source {
     /// Processes an event at the moment `now`, and appends commands for the engine to `out`.
@@ -39,7 +40,7 @@ impl Source {
                     self.fail(file, reason);
                 }
             }
-            Event::Compared { lane, file, same } => self.compared(lane, file, same),
+            Event::Compared { lane, file, attempt, digests } => self.hashed(lane, file, attempt, digests),
             Event::Closed { lane, file, attempt, close } => self.closed(lane, file, attempt, close),
             Event::Checked { check, digest } => self.checked(&check, digest),
             Event::MissingFound { batch, gone } => {
@@ -81,8 +82,6 @@ impl Source {
             if file.home == Some(lane) {
                 file.lose_home();
                 self.queues.fresh.push_front(number);
-            } else if let Stage::Comparing(_) = file.stage {
-                self.queues.compare.push_back(number);
             }
             self.requeue(number);
         }
@@ -133,23 +132,6 @@ impl Source {
         };
         self.bytes_in_flight -= file.remove_in_flight(object.0);
         true
-    }
-
-    fn compared(&mut self, lane: LaneId, number: FileNumber, same: Result<bool, Reason>) {
-        let Some(file) = self.files.get_mut(&number) else { return };
-        match file.stage {
-            Stage::ComparedBy(by, _) if by == lane => file.stage = Stage::Sending,
-            _ => return,
-        }
-        match same {
-            Ok(true) => {
-                file.cursor = file.geometry.count();
-                file.closing = Closing::Ready(Close::Same);
-            }
-            Ok(false) => self.queues.ready.push_back(number),
-            Err(reason) => return self.fail(number, reason),
-        }
-        self.requeue(number);
     }
 
     fn closed(&mut self, lane: LaneId, number: FileNumber, attempt: u16, close: Close) {
@@ -206,7 +188,7 @@ impl Source {
             Message::FileId(id) => self.file_id(*id, out),
             Message::BlockSync(sync) => self.block_sync(*sync, out),
             Message::BlockReject(reject) => self.block_reject(reject),
-            Message::ObjectDigests(digests) => self.object_digests(*digests),
+            Message::Compared(compared) => self.compared(*compared, out),
             Message::FileDone(done) => self.file_done(done.number, done.outcome, out),
             Message::List(list) => self.list(*list, out),
             Message::Bye(bye) => self.bye(*bye, out),
@@ -217,14 +199,15 @@ impl Source {
         }
     }
 
-    fn is_known(&self, number: FileNumber) -> Result<(), Violation> {
+    pub(super) fn is_known(&self, number: FileNumber) -> Result<(), Violation> {
         if number.0 < self.next_number { Ok(()) } else { Err("a file that was never announced") }
     }
 
     fn file_id(&mut self, id: FileId, out: &mut Vec<Command>) -> Result<(), Violation> {
         self.is_known(id.number)?;
         let number = id.number;
-        let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Announced) else {
+        let waits = |stage| matches!(stage, Stage::Announced | Stage::Comparing | Stage::ComparedBy(_));
+        let Some(file) = self.files.get_mut(&number).filter(|file| waits(file.stage)) else {
             return Ok(());
         };
         if id.attempt < file.attempt {
@@ -233,32 +216,26 @@ impl Source {
         if id.attempt > file.attempt {
             self.bytes_in_flight -= file.restart(id.attempt);
         }
-        match id.answer {
-            Answer::Take { have } => {
-                if have.end() > file.geometry.count() {
-                    return Err("objects past the end of a file");
-                }
-                file.stage = Stage::Sending;
-                file.have(&have);
-                self.queues.ready.push_back(number);
-                out.extend(already_present(number, &file.facts, have));
-            }
-            Answer::Differing { have } => {
-                if have.end() > file.geometry.count() {
-                    return Err("objects past the end of a file");
-                }
-                file.stage = Stage::Sending;
-                file.differing = true;
-                file.sink_digests_start = 0;
-                file.have(&have);
-                self.queues.ready.push_back(number);
-                out.extend(already_present(number, &file.facts, have));
-            }
-            Answer::UnlessDigest(digest) => {
-                file.stage = Stage::Comparing(digest);
-                self.queues.compare.push_back(number);
-            }
+        if !matches!(id.answer, Answer::Take { .. }) && (file.stage != Stage::Announced || file.has_told) {
+            return Err("a comparison after another one");
         }
+        let (have, end) = match id.answer {
+            Answer::Take { have } => (have, 0),
+            Answer::Differing { have, end } => (have, end),
+            Answer::UnlessDigest => {
+                file.stage = Stage::Comparing;
+                self.requeue(number);
+                return Ok(());
+            }
+        };
+        if have.end().max(end) > file.geometry.count() {
+            return Err("objects past the end of a file");
+        }
+        file.stage = Stage::Sending;
+        file.have(&have);
+        file.comparison = (end > 0).then(|| Comparison::new(file.settled.clone(), end));
+        self.queues.ready.push_back(number);
+        out.extend(already_present(number, &file.facts, have));
         self.requeue(number);
         Ok(())
     }
@@ -308,8 +285,13 @@ impl Source {
             self.requeue(number);
             return Ok(());
         };
-        if index >= file.cursor {
-            return Err("an object that was never sent");
+        if index >= file.geometry.count() {
+            return Err("an object past the end of a file");
+        }
+        if index >= file.cursor && !file.settled.contains(index) {
+            // The object was the same, read back wrong, and was rejected on a lost lane. It is sent
+            // like any object that the sink lacks.
+            return Ok(());
         }
         let retries = file.retries.entry(index).or_insert(0);
         *retries += 1;
@@ -319,25 +301,13 @@ impl Source {
         if is_hopeless {
             self.fail(number, Reason { why: Why::Differs, text: reject.reason.text });
         } else if file.failure.is_none() {
-            file.again.insert(index);
+            if index < file.cursor {
+                file.again.insert(index);
+            } else {
+                self.queues.ready.push_back(number);
+            }
             self.requeue(number);
         }
-        Ok(())
-    }
-
-    fn object_digests(&mut self, digests: ObjectDigests) -> Result<(), Violation> {
-        self.is_known(digests.number)?;
-        let Some(file) = self.files.get_mut(&digests.number).filter(|file| file.differing) else {
-            return Ok(());
-        };
-        if digests.first.0 != file.sink_digests_start + file.sink_digests.len() as u64 {
-            return Err("digests out of order");
-        }
-        if file.sink_digests.len() + digests.digests.len() > 2 * DIGESTS_PER_MESSAGE {
-            return Err("more digests than requested");
-        }
-        file.sink_digests.extend(digests.digests);
-        self.queues.ready.push_back(digests.number);
         Ok(())
     }
 

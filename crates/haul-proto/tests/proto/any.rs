@@ -1,16 +1,16 @@
 //! Strategies for arbitrary messages, for the property tests.
 
-use haul_digest::{Algorithm, Digest};
+use haul_digest::{Algorithm, Digest, KeyedDigest};
 use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
 use haul_proto::limits::{
     DIGESTS_PER_MESSAGE, NAMES_PER_LIST, PACKED_BYTES_MAX, PAYLOAD_BYTES_MAX, PRINCIPALS_MAX, XATTRS_MAX,
 };
 use haul_proto::{
-    Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compression, Connect, Delete, Encoding,
-    Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId, LaneTimes,
-    List, LogRequest, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText,
-    Principal, Reason, Role, Runs, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Why,
-    Window, Xattr,
+    Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Compression, Connect, Delete,
+    Encoding, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId,
+    LaneTimes, List, LogRequest, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome,
+    PeerText, Principal, Reason, Role, Runs, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd,
+    Why, Window, Xattr,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -183,13 +183,8 @@ fn new_file() -> impl Strategy<Value = NewFile> {
 }
 
 fn new_block() -> impl Strategy<Value = NewBlock> {
-    let encoding = prop_oneof![
-        Just(Encoding::Raw),
-        Just(Encoding::Zstd),
-        Just(Encoding::Zeros),
-        Just(Encoding::Hole),
-        Just(Encoding::Same)
-    ];
+    let encoding =
+        prop_oneof![Just(Encoding::Raw), Just(Encoding::Zstd), Just(Encoding::Zeros), Just(Encoding::Hole)];
     (number(), any::<u16>(), object(), 0u64..1 << 62, 1..=PAYLOAD_BYTES_MAX, 1..=PAYLOAD_BYTES_MAX, encoding)
         .prop_map(|(number, attempt, object, start, len, less, encoding)| {
             let payload = match encoding {
@@ -204,12 +199,25 @@ fn new_block() -> impl Strategy<Value = NewBlock> {
 }
 
 fn object_digests() -> impl Strategy<Value = ObjectDigests> {
-    let digests =
-        algorithm().prop_flat_map(|by| vec(option::of(digest_by(by)), 0..DIGESTS_PER_MESSAGE.min(9)));
-    (number(), object(), digests).prop_map(|(number, first, digests)| ObjectDigests {
+    let digest = || any::<[u8; 32]>().prop_map(KeyedDigest::from_bytes);
+    let digests = prop_oneof![
+        digest().prop_map(|whole| (None, vec![whole])),
+        (object(), vec(digest(), 1..DIGESTS_PER_MESSAGE.min(9))).prop_map(|(first, all)| (Some(first), all))
+    ];
+    (number(), any::<u16>(), digests).prop_map(|(number, attempt, (first, digests))| ObjectDigests {
         number,
+        attempt,
         first,
         digests,
+    })
+}
+
+fn compared() -> impl Strategy<Value = Compared> {
+    (number(), any::<u16>(), any::<u64>(), runs()).prop_map(|(number, attempt, end, wanted)| Compared {
+        number,
+        attempt,
+        end: end.max(wanted.end()),
+        wanted,
     })
 }
 
@@ -299,8 +307,8 @@ fn session() -> impl Strategy<Value = Message> {
 fn of_a_file() -> impl Strategy<Value = Message> {
     let answer = prop_oneof![
         runs().prop_map(|have| Answer::Take { have }),
-        runs().prop_map(|have| Answer::Differing { have }),
-        digest().prop_map(Answer::UnlessDigest)
+        (runs(), any::<u64>()).prop_map(|(have, end)| Answer::Differing { have, end }),
+        Just(Answer::UnlessDigest)
     ];
     let close = prop_oneof![
         (any::<u64>(), moment(), option::of(digest())).prop_map(|(size, mtime, root)| Close::Read {
@@ -308,7 +316,6 @@ fn of_a_file() -> impl Strategy<Value = Message> {
             mtime,
             root
         }),
-        Just(Close::Same),
         reason().prop_map(Close::Failed)
     ];
     let outcome = prop_oneof![
@@ -351,6 +358,7 @@ fn of_an_object() -> impl Strategy<Value = Message> {
             }
         ),
         object_digests().prop_map(|digests| Message::ObjectDigests(Box::new(digests))),
+        compared().prop_map(|compared| Message::Compared(Box::new(compared))),
     ]
 }
 

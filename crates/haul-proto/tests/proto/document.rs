@@ -293,23 +293,16 @@ fn body(message: &Message) -> Page {
             page.u64(id.number.0).u16(id.attempt);
             match &id.answer {
                 Answer::Take { have } => page.u8(0).runs(have),
-                Answer::Differing { have } if have.is_empty() => page.u8(1),
-                Answer::Differing { have } => page.u8(1).tagged(1, Page::default().runs(have)),
-                Answer::UnlessDigest(digest) => page.u8(2).digest(digest),
+                Answer::Differing { have, end } => page.u8(1).runs(have).u64(*end),
+                Answer::UnlessDigest => page.u8(2),
             }
         }
         Message::ObjectDigests(told) => {
-            page.u64(told.number.0).u64(told.first.0).count(told.digests.len());
-            let Some(algorithm) = told.digests.iter().flatten().next().map(Digest::algorithm) else {
-                page.u8(0).u8(0);
-                return page;
-            };
-            page.algorithm(algorithm);
-            told.digests.iter().fold(&mut page, |page, digest| match digest {
-                Some(digest) => page.u8(1).raw(digest.as_bytes()),
-                None => page.u8(0),
-            })
+            page.u64(told.number.0).u16(told.attempt);
+            page.u64(told.first.map_or(u64::MAX, |object| object.0)).count(told.digests.len());
+            told.digests.iter().fold(&mut page, |page, digest| page.raw(digest.as_bytes()))
         }
+        Message::Compared(told) => page.u64(told.number.0).u16(told.attempt).u64(told.end).runs(&told.wanted),
         Message::NewBlock(block) => {
             page.u64(block.number.0).u64(block.object.0).u64(block.range.start.0).u64(block.range.len());
             page.u16(block.attempt).u8(match block.encoding {
@@ -317,7 +310,6 @@ fn body(message: &Message) -> Page {
                 Encoding::Zstd => 1,
                 Encoding::Zeros => 2,
                 Encoding::Hole => 3,
-                Encoding::Same => 4,
             })
         }
         Message::BlockDigest(digest) => {
@@ -347,7 +339,6 @@ fn body(message: &Message) -> Page {
                         None => page.u8(0).u8(0),
                     }
                 }
-                Close::Same => page.u8(1),
                 Close::Failed(reason) => page.u8(2).reason(reason),
             }
         }

@@ -2,14 +2,14 @@
 //! request bytes outside a file, and respect their windows.
 
 use crate::world::dice::Dice;
-use haul_digest::{Algorithm, Digest};
+use haul_digest::{Algorithm, Digest, KeyedDigest};
 use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
 use haul_proto::sink::{self, Unfinished, Verdict};
 use haul_proto::source::{self, Work};
 use haul_proto::{
-    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Delete, Encoding, FileClose, FileDone, FileId,
-    FileKind, FileNumber, JobOptions, LaneId, List, Message, NewBlock, NewFile, ObjectDigests, Outcome, Runs,
-    Sink, Source, Stated, Summary, Timing, Unit, Unread, Update, Verify, WalkEnd, Why, Window,
+    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Delete, Encoding, FileClose, FileDone,
+    FileId, FileKind, FileNumber, JobOptions, LaneId, List, Message, NewBlock, NewFile, ObjectDigests,
+    Outcome, Runs, Sink, Source, Stated, Summary, Timing, Unit, Unread, Update, Verify, WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn options(dice: &mut Dice) -> JobOptions {
         unit: dice.pick(&[Unit::Object, Unit::Object, Unit::File]),
         verify: dice.pick(&[Verify::Stream, Verify::None, Verify::Sequential, Verify::BlockPipeline]),
         settle: dice.pick(&[Level::Received, Level::Verified, Level::Durable]),
-        update: dice.pick(&[Update::Always, Update::Object]),
+        update: dice.pick(&[Update::Always, Update::Object, Update::Digest]),
         in_order: dice.once_in(3),
         delete: dice.once_in(2),
         ..JobOptions::default()
@@ -33,6 +33,17 @@ const WINDOW: Window = Window { files: 12, facts: 1 << 20, bytes: 3 * OBJECT };
 
 fn digest(dice: &mut Dice) -> Digest {
     Digest::from_bytes(Algorithm::Blake3, &[dice.below(2) as u8; 32]).unwrap()
+}
+
+fn keyed(dice: &mut Dice) -> KeyedDigest {
+    KeyedDigest::from_bytes([dice.below(2) as u8; 32])
+}
+
+/// Returns OBJECT_DIGESTS with any contents.
+fn digests(dice: &mut Dice, number: FileNumber, attempt: u16, first: Option<ObjectIndex>) -> Message {
+    let count = if first.is_none() { 1 } else { dice.pick(&[1, 1, 2, 4, 1024]) };
+    let digests = (0..count).map(|_| keyed(dice)).collect();
+    Message::ObjectDigests(Box::new(ObjectDigests { number, attempt, first, digests }))
 }
 
 fn number(dice: &mut Dice) -> FileNumber {
@@ -87,8 +98,16 @@ fn of_a_source(dice: &mut Dice, said: &mut Said) -> Message {
         return Message::NewBlock(next);
     }
     let number = FileNumber(said.files.saturating_sub(1 + dice.below(3)));
-    match dice.below(6) {
-        0 | 1 => {
+    if let Some((number, first)) = said.asked.take() {
+        return digests(dice, number, attempt, first);
+    }
+    match dice.below(60) {
+        0 => digests(dice, number, attempt, None),
+        1 => {
+            let first = Some(ObjectIndex(dice.below(4)));
+            digests(dice, number, attempt, first)
+        }
+        2..=22 => {
             let mut file = new_file(dice);
             file.number = FileNumber(said.files);
             said.files += 1;
@@ -99,7 +118,7 @@ fn of_a_source(dice: &mut Dice, said: &mut Said) -> Message {
             }
             Message::NewFile(Box::new(file))
         }
-        2..=4 => {
+        23..=50 => {
             let object = ObjectIndex(dice.below(4));
             let start = object.0 * OBJECT;
             let range = ByteRange::between(start, (start + 5).min(said.size.max(start + 1)));
@@ -121,10 +140,12 @@ struct Said {
     files: u64,
     size: u64,
     object: Option<NewBlock>,
+    /// Digests that the sink waits for.
+    asked: Option<(FileNumber, Option<ObjectIndex>)>,
 }
 
 fn nonsense(dice: &mut Dice, attempt: u16) -> Message {
-    match dice.below(20) {
+    match dice.below(22) {
         0..=3 => Message::NewFile(Box::new(new_file(dice))),
         4..=9 => {
             let object = object(dice);
@@ -135,7 +156,7 @@ fn nonsense(dice: &mut Dice, attempt: u16) -> Message {
             };
             let start = start.min(1 << 62);
             let len = dice.pick(&[5, OBJECT / 2, OBJECT, OBJECT, 1 << 40]);
-            let encoding = dice.pick(&[Encoding::Raw, Encoding::Zeros, Encoding::Same, Encoding::Hole]);
+            let encoding = dice.pick(&[Encoding::Raw, Encoding::Zeros, Encoding::Hole]);
             let payload = if encoding == Encoding::Raw { len.min(OBJECT) as u32 } else { 0 };
             let range = ByteRange::between(start, start + len);
             Message::NewBlock(NewBlock { number: number(dice), attempt, object, range, encoding, payload })
@@ -157,7 +178,6 @@ fn nonsense(dice: &mut Dice, attempt: u16) -> Message {
         14..=16 => {
             let size = dice.pick(&[0, 1, OBJECT, 3 * OBJECT + 5]);
             let close = match dice.below(4) {
-                0 => Close::Same,
                 1 => Close::Failed(Why::Io.into()),
                 _ => Close::Read { size, mtime: Moment::default(), root: Some(digest(dice)) },
             };
@@ -170,6 +190,10 @@ fn nonsense(dice: &mut Dice, attempt: u16) -> Message {
             batch: dice.below(2) as u32,
             gone: vec![true; dice.below(3) as usize],
         })),
+        20 => {
+            let (number, first) = (number(dice), if dice.once_in(3) { None } else { Some(object(dice)) });
+            digests(dice, number, attempt, first)
+        }
         19 => {
             Message::Unread(Box::new(Unread { path: b"../../x".as_slice().into(), reason: Why::Io.into() }))
         }
@@ -182,16 +206,26 @@ struct Obedient {
     sink: Sink,
     open: BTreeMap<FileNumber, (u64, u16)>,
     later: Vec<sink::Event>,
+    /// Files whose objects are compared.
+    compared: Vec<FileNumber>,
     is_over: bool,
 }
 
 impl Obedient {
     fn handle(&mut self, event: sink::Event, dice: &mut Dice) {
+        use sink::Event;
         let mut out = Vec::new();
         self.sink.handle(event, Duration::ZERO, &mut out);
         assert!(self.sink.open_files() <= 2 * WINDOW.files as usize);
         for command in out {
             self.obey(command, dice);
+        }
+        for file in self.compared.clone() {
+            while let Some((attempt, object, _)) = self.sink.next_stated(file) {
+                assert!(object.range.end.0 <= self.open[&file].0);
+                let same = dice.once_in(2).then(|| Some(digest(dice)));
+                self.later.push(Event::Compared { file, attempt, object: object.index, same });
+            }
         }
     }
 
@@ -205,8 +239,15 @@ impl Obedient {
                 let verdict = match dice.below(8) {
                     0 => Verdict::Same,
                     1 => Verdict::Refused(Why::NoSpace.into()),
-                    2 => Verdict::Differing { have: runs(dice), samples: runs(dice) },
-                    3 => Verdict::UnlessDigest(digest(dice)),
+                    2 => {
+                        self.compared.push(file);
+                        Verdict::Differing { have: runs(dice), end: dice.below(6), samples: runs(dice) }
+                    }
+                    3 => {
+                        let digest = if dice.once_in(4) { None } else { Some(keyed(dice)) };
+                        self.later.push(Event::OwnDigest { file, digest });
+                        Verdict::UnlessDigest
+                    }
                     _ => Verdict::Take { have: Runs::default() },
                 };
                 let rereads = dice.once_in(2);
@@ -271,8 +312,13 @@ fn sink_sends_only_valid_messages_to_a_hostile_source() {
             timing: Timing::default(),
             retries: 3,
         };
-        let mut engine =
-            Obedient { sink: Sink::new(settings), open: BTreeMap::new(), later: Vec::new(), is_over: false };
+        let mut engine = Obedient {
+            sink: Sink::new(settings),
+            open: BTreeMap::new(),
+            later: Vec::new(),
+            compared: Vec::new(),
+            is_over: false,
+        };
         for lane in 0..2 {
             engine.handle(sink::Event::LaneUp(LaneId(lane)), &mut dice);
         }
@@ -295,6 +341,15 @@ fn sink_sends_only_valid_messages_to_a_hostile_source() {
             while let sink::Outgoing::Send(message) = engine.sink.next(lane, Duration::ZERO) {
                 assert_eq!(message.check(), Ok(()));
                 written += 1;
+                if let Message::FileId(id) = &message {
+                    said[lane.0 as usize].asked = match &id.answer {
+                        Answer::Take { .. } => None,
+                        Answer::UnlessDigest => Some((id.number, None)),
+                        Answer::Differing { have, .. } => {
+                            Some((id.number, Some(ObjectIndex(have.first_gap(0)))))
+                        }
+                    };
+                }
             }
             if engine.is_over {
                 break;
@@ -311,8 +366,11 @@ fn of_a_sink(dice: &mut Dice) -> Message {
     match dice.below(16) {
         0..=3 => {
             let answer = match dice.below(4) {
-                0 => Answer::Differing { have: if dice.once_in(3) { runs(dice) } else { Runs::default() } },
-                1 => Answer::UnlessDigest(digest(dice)),
+                0 => Answer::Differing {
+                    have: if dice.once_in(3) { runs(dice) } else { Runs::default() },
+                    end: dice.below(5),
+                },
+                1 => Answer::UnlessDigest,
                 _ => Answer::Take { have: if dice.once_in(3) { runs(dice) } else { Runs::default() } },
             };
             Message::FileId(Box::new(FileId { number, attempt, answer }))
@@ -326,8 +384,9 @@ fn of_a_sink(dice: &mut Dice) -> Message {
             Message::BlockReject(BlockReject { number, attempt, object, reason: Why::Differs.into() })
         }
         10 | 11 => {
-            let digests = (0..dice.below(5)).map(|_| Some(digest(dice))).collect();
-            Message::ObjectDigests(Box::new(ObjectDigests { number, first: object(dice), digests }))
+            let (wanted, end) = (runs(dice), dice.below(5));
+            let end = end.max(wanted.end());
+            Message::Compared(Box::new(Compared { number, attempt, end, wanted }))
         }
         12 | 13 => {
             let outcome = match dice.below(4) {
@@ -415,8 +474,14 @@ fn worked(
                 source::Event::ObjectSent { lane, file, attempt, object }
             }
         }
-        Work::Compare { facts, .. } => {
-            source::Event::Compared { lane, file: facts.number, same: Ok(dice.once_in(2)) }
+        Work::Compare { facts, attempt, objects } => {
+            let count = objects.map_or(1, |objects| objects.len());
+            let digests = if dice.once_in(9) {
+                Err(Why::Io.into())
+            } else {
+                Ok((0..count).map(|_| keyed(dice)).collect())
+            };
+            source::Event::Compared { lane, file: facts.number, attempt, digests }
         }
         Work::Close { facts, attempt, .. } => {
             source::Event::Closed { lane, file: facts.number, attempt, close: read(&facts) }

@@ -3,6 +3,7 @@
 
 mod any;
 mod codec;
+mod comparing;
 mod document;
 mod hostile;
 mod mutations;

@@ -298,6 +298,10 @@ fn as_a_source(message: Message, announced: &mut u64) -> Option<Message> {
             (end.attempt, end.object.0) = (0, end.object.0 % 3);
             Message::BlockDigest(end)
         }
+        Message::ObjectDigests(mut digests) => {
+            (digests.number, digests.attempt) = (known(digests.number), 0);
+            Message::ObjectDigests(digests)
+        }
         Message::FileClose(mut close) => {
             (close.number, close.attempt) = (known(close.number), 0);
             Message::FileClose(close)
@@ -329,9 +333,11 @@ fn as_a_sink(message: Message) -> Option<Message> {
             reject.object = reject.object.map(|object| haul_model::ObjectIndex(object.0 % 3));
             Message::BlockReject(reject)
         }
-        Message::ObjectDigests(mut digests) => {
-            digests.number = known(digests.number);
-            Message::ObjectDigests(digests)
+        Message::Compared(mut compared) => {
+            (compared.number, compared.attempt) = (known(compared.number), compared.attempt % 2);
+            compared.end %= 4;
+            compared.wanted = Runs::of(compared.end / 2, compared.end);
+            Message::Compared(compared)
         }
         Message::FileDone(mut done) => {
             done.number = known(done.number);

@@ -1,13 +1,13 @@
 //! Tests of the limits of the state machines: retries of an object, and the quota.
 
-use haul_digest::{Algorithm, Digest, digest};
+use haul_digest::{Algorithm, Digest, DigestKey, digest};
 use haul_model::{ByteRange, Level, Moment, ObjectIndex};
 use haul_proto::sink::Verdict;
 use haul_proto::source::{Event, Work};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, CONTROL, Close, Encoding, FileClose, FileId, FileKind,
-    FileNumber, JobOptions, Message, NewBlock, NewFile, Runs, Sink, Source, Stated, Timing, Unit, Update,
-    Verify, Why, Window, sink, source,
+    FileNumber, JobOptions, Message, NewBlock, NewFile, ObjectDigests, Runs, Sink, Source, Stated, Timing,
+    Unit, Update, Verify, Why, Window, sink, source,
 };
 use std::time::Duration;
 
@@ -167,14 +167,20 @@ fn quota_counts_only_transferred_bytes() {
         assert!(may_come(&mut sink, same, Verdict::Same));
     }
     for compared in 10..20 {
-        assert!(may_come(&mut sink, compared, Verdict::UnlessDigest(right())));
+        assert!(may_come(&mut sink, compared, Verdict::UnlessDigest));
     }
     assert!(may_come(&mut sink, 20, Verdict::Take { have: Runs::of(0, 1) }), "all of it is there");
     assert!(may_come(&mut sink, 21, take()) && may_come(&mut sink, 22, take()));
     assert!(!may_come(&mut sink, 23, take()), "3,000 bytes are too many");
     // If the bytes of a compared file arrive after all, they count.
+    differs(&mut sink, FileNumber(10));
     let comes = bytes_come(&mut sink, FileNumber(10));
     assert!(matches!(&comes, sink::Command::Failed { reason, .. } if reason.why == Why::Quota), "{comes:?}");
+}
+
+/// Ends the comparison of a file, which the sink then requests.
+fn differs(sink: &mut Sink, file: FileNumber) {
+    sink.handle(sink::Event::OwnDigest { file, digest: None }, NOW, &mut Vec::new());
 }
 
 /// Returns the first command after the first bytes of a file of [`may_come`] arrived.
@@ -196,8 +202,9 @@ fn bytes_come(sink: &mut Sink, number: FileNumber) -> sink::Command {
 fn compared_files_that_arrive_are_charged_to_the_quota() {
     let mut sink = quota_sink(2500);
     for number in 0..3 {
-        assert!(may_come(&mut sink, number, Verdict::UnlessDigest(right())));
+        assert!(may_come(&mut sink, number, Verdict::UnlessDigest));
     }
+    (0..3).for_each(|number| differs(&mut sink, FileNumber(number)));
     for number in 0..2 {
         let comes = bytes_come(&mut sink, FileNumber(number));
         assert!(matches!(comes, sink::Command::Write { .. }), "{number}: {comes:?}");
@@ -237,19 +244,26 @@ fn compared_file_without_data_is_read_back_only_if_different() {
             tell(&mut sink, sink::Event::LaneUp(CONTROL));
             let facts = NewFile::new(&b"f"[..], FileKind::File { size, holes: holes.clone() });
             tell(&mut sink, sink::Event::Message(CONTROL, Message::NewFile(Box::new(facts))));
-            let verdict = Verdict::UnlessDigest(right());
+            let verdict = Verdict::UnlessDigest;
             let (opened, _) = tell(&mut sink, sink::Event::Opened { file: NUMBER, verdict, rereads: false });
             assert_eq!(opened, [], "{size} bytes");
-            let close = if is_same {
-                Close::Same
+            let keyed = |bytes: &[u8]| DigestKey::derive(b"token").digest(bytes);
+            let told =
+                ObjectDigests { number: NUMBER, attempt: 0, first: None, digests: vec![keyed(b"own")] };
+            tell(&mut sink, sink::Event::Message(CONTROL, Message::ObjectDigests(Box::new(told))));
+            let digest = Some(keyed(if is_same { b"own" } else { b"old" }));
+            let (mut out, said) = tell(&mut sink, sink::Event::OwnDigest { file: NUMBER, digest });
+            let is_asked_for = matches!(said[..], [Message::FileId(_)]);
+            assert_eq!(is_asked_for, !is_same, "{size} bytes: {said:?}");
+            if is_same {
+                assert!(matches!(out[..], [sink::Command::Finish { close: None, .. }]), "{out:?}");
             } else {
-                Close::Read { size, mtime: Moment { sec: 0, nsec: 0 }, root: Some(right()) }
-            };
-            let close = FileClose { number: NUMBER, attempt: 0, close };
-            let (closed, _) =
-                tell(&mut sink, sink::Event::Message(CONTROL, Message::FileClose(Box::new(close))));
-            let rehashes = closed.iter().any(|command| matches!(command, sink::Command::Rehash { .. }));
-            assert_eq!(rehashes, !is_same, "{size} bytes: {closed:?}");
+                let close = Close::Read { size, mtime: Moment { sec: 0, nsec: 0 }, root: Some(right()) };
+                let close = FileClose { number: NUMBER, attempt: 0, close };
+                out = tell(&mut sink, sink::Event::Message(CONTROL, Message::FileClose(Box::new(close)))).0;
+            }
+            let rehashes = out.iter().any(|command| matches!(command, sink::Command::Rehash { .. }));
+            assert_eq!(rehashes, !is_same, "{size} bytes: {out:?}");
         }
     }
 }

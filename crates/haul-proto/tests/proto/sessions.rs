@@ -59,6 +59,13 @@ fn false_engine_results_are_detected() {
     }
 }
 
+/// Regression: with these seeds, an object that was the same was rejected, or reported, before the
+/// source knew from COMPARED that it was the same, or after the lane of COMPARED was lost.
+#[test]
+fn an_object_that_is_the_same_may_be_rejected_at_any_time() {
+    [1135, 2051, 5190, 14758, 23630, 37866].into_iter().for_each(|seed| drop(play(seed, Lies::default())));
+}
+
 /// Regression: with this seed, an object was written again while its second read was running, so
 /// the read proved bytes that were gone.
 #[test]

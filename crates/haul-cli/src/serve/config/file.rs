@@ -53,6 +53,12 @@ pub(crate) struct ShareConfig {
     pub(crate) keep_owner: bool,
     #[serde(default)]
     pub(crate) keep_setuid: bool,
+    #[serde(default)]
+    pub(crate) specials: bool,
+    #[serde(default)]
+    pub(crate) outside_links: bool,
+    #[serde(default)]
+    pub(crate) system_xattrs: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]

@@ -1,20 +1,23 @@
-//! Comparison tasks: hash an existing file of the sink, so that the source sends only the
-//! differences.
+//! Comparison tasks: hash an existing file of the sink, and compare it with digests of the source,
+//! so that the source sends only the differences.
 //!
-//! The worker waits for the source, which limits the number of digests in flight. No other task
-//! runs on its thread.
+//! The worker waits for the source, which states the digests. No other task runs on its thread.
 
 use super::SinkContext;
-use super::incoming::IncomingFile;
+use super::incoming::{Base, IncomingFile};
 use super::tasks::Compare;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::monitor::{Reply, WaitKey};
-use haul_model::{ByteLen, Geometry, ObjectIndex};
+use haul_digest::{Digest, Hasher, KeyedDigest};
+use haul_model::{ByteLen, ByteRange, Geometry, Object};
 use haul_proto::sink::{Event, Verdict};
-use haul_proto::{FileNumber, Runs, limits};
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError};
+use haul_proto::{FileNumber, Reason};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Size in bytes of a piece that is copied from an existing file.
+const BLOCK_BYTES: usize = 256 << 10;
 
 impl SinkContext<'_> {
     /// Runs comparison tasks until the session ends.
@@ -23,62 +26,135 @@ impl SinkContext<'_> {
         while let Some(task) = self.tasks.comparing.next() {
             match task {
                 Compare::Whole { file } => self.hash_existing(file, &mut file_hasher),
-                Compare::Objects { file } => self.hash_objects(file, &mut file_hasher),
+                Compare::Objects { file } => self.compare_objects(file, &mut file_hasher),
             }
         }
     }
 
     fn hash_existing(&self, file: FileNumber, file_hasher: &mut FileHasher<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
-        let found =
-            existing(self, &incoming).and_then(|(existing, size)| file_hasher.whole(&existing, size).ok());
-        *incoming.existing_digest.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        let size = incoming.facts.size();
+        let mut waybill = self.hash_plan.whole_for_waybill();
+        let existing = incoming.existing(&self.destination.dirs).ok().flatten();
+        let digest = existing.filter(|(_, facts)| facts.size == size).and_then(|(existing, _)| {
+            let update = |bytes: &[u8]| waybill.iter_mut().for_each(|hasher| hasher.update(bytes));
+            file_hasher.keyed(&existing, ByteRange::between(0, size), update).ok()
+        });
+        *incoming.existing_digest.lock().unwrap_or_else(PoisonError::into_inner) =
+            waybill.map(Hasher::finish);
         // A file that cannot be read is sent again.
-        let verdict = found.map_or(Verdict::Take { have: Runs::default() }, Verdict::UnlessDigest);
-        self.handle(self.opened(file, verdict, incoming.facts.size()));
+        self.handle(Event::OwnDigest { file, digest });
     }
 
-    fn hash_objects(&self, file: FileNumber, file_hasher: &mut FileHasher<'_>) {
+    fn compare_objects(&self, file: FileNumber, file_hasher: &mut FileHasher<'_>) {
         let Some(incoming) = self.incoming(file) else { return };
         let (have, samples) = incoming.comparison();
+        let size = incoming.facts.size();
+        let geometry = Geometry::new(ByteLen(size), self.options.object);
         let (existing, sampled) = (incoming.compared(&self.destination.dirs), incoming.sampled());
-        if existing.is_none() && sampled.is_none() {
-            let take = Verdict::Take { have };
-            return self.handle(self.opened(file, take, incoming.facts.size()));
+        let present = |file: Option<u64>| file.map_or(0, |len| objects_in(len, geometry));
+        let existing = present(existing.map(|(_, len)| len));
+        let sampled = sampled.map(|(_, len)| present(Some(len)));
+        let end = existing.max(sampled.unwrap_or(0));
+        if end == 0 {
+            return self.handle(self.opened(file, Verdict::Take { have }, size));
         }
-        let total = incoming.facts.size();
-        let differing = Verdict::Differing { have: have.clone(), samples: samples.clone() };
-        self.handle(self.opened(file, differing, total));
-        let geometry = Geometry::new(ByteLen(total), self.options.object);
-        let mut next = 0;
-        while next < geometry.count() {
-            let wanted = self.session.monitor.ask(|machine, now| match machine.digests_wanted(file) {
-                _ if machine.is_over() => Reply::Ready(0),
-                0 if !machine.is_open(file) => Reply::Ready(0),
-                0 => Reply::Wait(WaitKey::Digests(file), now + Duration::from_secs(1)),
-                wanted => Reply::Ready(wanted),
+        let differing = Verdict::Differing { have, end, samples: samples.clone() };
+        self.handle(self.opened(file, differing, size));
+        let mut block = vec![0; BLOCK_BYTES];
+        loop {
+            let next = self.session.monitor.ask(|machine, now| match machine.next_stated(file) {
+                Some(next) => Reply::Ready(Some(next)),
+                None if machine.is_over() || !machine.compares(file) => Reply::Ready(None),
+                None => Reply::Wait(WaitKey::Digests(file), now + Duration::from_secs(1)),
             });
-            if wanted == 0 {
-                return;
-            }
-            let count = wanted.min(geometry.count() - next).min(limits::DIGESTS_PER_MESSAGE as u64).min(64);
-            let digests = (next..next + count).map(|index| {
-                let object = geometry.object(ObjectIndex(index))?;
-                let sampled = sampled.as_ref().filter(|_| samples.contains(index));
-                let (found, size) = sampled.or(existing.as_ref())?;
-                let is_there = object.range.end.0 <= *size && !have.contains(index);
-                is_there
-                    .then(|| file_hasher.object(found, object, total).ok().map(|(digest, _)| digest))
-                    .flatten()
+            let Some((attempt, object, stated)) = next else { return };
+            let index = object.index.0;
+            let end = sampled.filter(|_| samples.contains(index)).unwrap_or(existing);
+            let same = match incoming.base_at(object.range.start).filter(|_| index < end) {
+                Some(base) => {
+                    self.same(&incoming, &base, (attempt, object), stated, (file_hasher, &mut block))
+                }
+                None => Ok(None),
+            };
+            self.handle(match same {
+                Ok(same) => Event::Compared { file, attempt, object: object.index, same },
+                Err(reason) => {
+                    incoming.record_failure(&reason);
+                    Event::WriteFailed { file, reason }
+                }
             });
-            let digests = digests.collect();
-            self.handle(Event::OwnDigests { file, digests });
-            next += count;
         }
+    }
+
+    /// Takes over an object from the local file `base` if its digest is the one that the source
+    /// stated. Returns its digest by the algorithm of the job, if the job compares objects, or
+    /// `None` if it differs or cannot be read.
+    fn same(
+        &self,
+        incoming: &IncomingFile,
+        base: &Base,
+        (attempt, object): (u16, Object),
+        stated: KeyedDigest,
+        (file_hasher, block): (&mut FileHasher<'_>, &mut [u8]),
+    ) -> Result<Option<Option<Digest>>, Reason> {
+        // Copy no bytes that the source sends again.
+        if !base.is_arriving && file_hasher.keyed(&base.file, object.range, |_| ()) != Ok(stated) {
+            return Ok(None);
+        }
+        let partial_file = incoming.partial_file_for(&self.destination.dirs, attempt)?;
+        let mut hash = self.hash_plan.object(object, incoming.facts.size());
+        // The bytes may have changed since they were read first.
+        let mut found = self.hash_plan.key().hasher();
+        let stays = self.session.spent.storage.time(|| {
+            incoming.take_equal_range(base, &partial_file, object.range, block, |bytes| {
+                found.update(bytes);
+                hash.update(bytes);
+            })
+        })?;
+        let Some(stays) = stays.filter(|_| found.finish() == stated) else { return Ok(None) };
+        let (digest, passed) = hash.finish();
+        incoming.root.lock().unwrap_or_else(PoisonError::into_inner).add(attempt, object, passed);
+        if stays && self.goes_on() {
+            self.session.spared.fetch_add(object.range.len(), Ordering::Relaxed);
+        }
+        Ok(Some(digest.filter(|_| self.hash_plan.states_objects())))
     }
 }
 
-/// Opens the existing file with the name of an incoming file. Returns it with its size.
-fn existing(context: &SinkContext<'_>, incoming: &IncomingFile) -> Option<(Arc<OwnedFd>, u64)> {
-    incoming.existing(&context.destination.dirs).ok().flatten().map(|(file, facts)| (file, facts.size))
+/// Returns the number of objects, from the first, that a local file of `len` bytes has in their
+/// full length.
+///
+/// The last object counts only if the local file ends with it. Otherwise a source could announce a
+/// longer and longer beginning of a file, and guess it byte by byte.
+fn objects_in(len: u64, geometry: Geometry) -> u64 {
+    let whole = geometry.len();
+    if len == whole { geometry.count() } else { len.min(whole) / geometry.object_size().bytes() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_model::ObjectSize;
+
+    #[test]
+    fn the_last_object_is_compared_only_if_both_files_end_with_it() {
+        let object = ObjectSize::new(64 << 10).unwrap();
+        let geometry = |len: u64| Geometry::new(ByteLen(len), object);
+        for (announced, own, objects) in [
+            (1, 8, 0),
+            (8, 8, 1),
+            (8, 1, 0),
+            (65_536, 65_537, 1),
+            (65_537, 65_538, 1),
+            (65_537, 65_537, 2),
+            (131_072, 131_071, 1),
+            (131_073, 200_000, 2),
+            (0, 0, 0),
+            (0, 5, 0),
+            (5, 0, 0),
+        ] {
+            assert_eq!(objects_in(own, geometry(announced)), objects, "{announced} of {own} bytes");
+        }
+    }
 }

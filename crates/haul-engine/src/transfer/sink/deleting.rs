@@ -55,8 +55,8 @@ impl SinkContext<'_> {
         }
     }
 
-    /// Lists every directory, each after its subdirectories. Of the root, lists only the requested
-    /// names: the source must not learn or judge any other.
+    /// Lists every directory, each after its subdirectories. Lists only requested names that the
+    /// filter includes: the source must not learn or judge any other.
     fn sweep(&self) {
         let Some(root) = self.enter(Vec::new()) else { return };
         let mut levels = vec![root];
@@ -94,9 +94,8 @@ impl SinkContext<'_> {
             let mut names: Vec<Box<[u8]>> = Vec::new();
             for entry in entries {
                 let name = entry.name.as_bytes();
-                if level.path.is_empty()
-                    && (!self.destination.expected.has(name) || is_session_lock(&entry.name))
-                {
+                let is_here = || self.destination.expected.may_have(&join(&level.path, name));
+                if (level.path.is_empty() && is_session_lock(&entry.name)) || !is_here() {
                     continue;
                 }
                 let kind = entry.kind_hint.or_else(|| {

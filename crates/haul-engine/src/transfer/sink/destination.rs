@@ -2,7 +2,9 @@
 
 use super::dirs::{Missing, SinkDirs};
 use super::expected::Expected;
+use super::policy::SinkPolicy;
 use crate::transfer::parts::Parts;
+use crate::transfer::source::Filter;
 use haul_model::RelPath;
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, filesystem};
@@ -15,6 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub(in crate::transfer) struct Destination {
     pub(super) dirs: SinkDirs,
+    /// Number of levels that the directory is below the root of the offer.
+    pub(super) depth: usize,
+    /// Entries and metadata that this side accepts.
+    pub(super) policy: SinkPolicy,
     pub(super) session: u64,
     /// Maximum number of bytes that may be written; `None` for no limit.
     pub(super) quota: Option<u64>,
@@ -63,9 +69,11 @@ impl Destination {
     pub(in crate::transfer) fn absent(session: u64, quota: Option<u64>) -> Destination {
         Destination {
             dirs: SinkDirs::absent(),
+            depth: 0,
+            policy: SinkPolicy::default(),
             session,
             quota,
-            expected: Expected::Anything,
+            expected: Expected::anything(),
             parts: None,
             compared: Mutex::default(),
         }
@@ -85,16 +93,20 @@ impl Destination {
         quota: Option<u64>,
     ) -> io::Result<Destination> {
         let root = SinkDirs::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?);
-        let root = match RelPath::clean(into) {
-            Ok(path) => SinkDirs::new(root.open(path.as_bytes(), missing)?.try_clone()?),
-            Err(haul_model::PathError::Empty) => root,
+        let (root, depth) = match RelPath::clean(into) {
+            Ok(path) => {
+                (SinkDirs::new(root.open(path.as_bytes(), missing)?.try_clone()?), path.parts().count())
+            }
+            Err(haul_model::PathError::Empty) => (root, 0),
             Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
         };
         Ok(Destination {
             dirs: root,
+            depth,
+            policy: SinkPolicy::default(),
             session,
             quota,
-            expected: Expected::Anything,
+            expected: Expected::anything(),
             parts: None,
             compared: Mutex::default(),
         })
@@ -107,9 +119,15 @@ impl Destination {
         [free, self.quota].into_iter().flatten().min()
     }
 
-    /// Restricts the store to the names that these requested paths create.
-    pub(in crate::transfer) fn restrict_to_paths(self, paths: &[Vec<u8>]) -> Destination {
-        Destination { expected: Expected::of(paths), ..self }
+    /// Restricts the store to the names that these requested paths create, as far as `filter`
+    /// includes them.
+    pub(in crate::transfer) fn restrict_to_paths(self, paths: &[Vec<u8>], filter: Filter) -> Destination {
+        Destination { expected: Expected::of(paths, filter), ..self }
+    }
+
+    /// Sets the policy of this side.
+    pub(in crate::transfer) fn accepting(self, policy: SinkPolicy) -> Destination {
+        Destination { policy, ..self }
     }
 
     /// Restricts the store to these parts.

@@ -46,7 +46,7 @@ pub(super) struct IncomingFile {
     pub(super) is_claimed: bool,
     /// Digests of the whole file, over the bytes received so far.
     pub(super) root: Mutex<RootHash>,
-    /// Digest of the existing file, if the source was asked to compare it.
+    /// Digest of the existing file for the waybill, if the complete file is compared.
     pub(super) existing_digest: Mutex<Option<Digest>>,
 }
 
@@ -62,10 +62,10 @@ struct Attempts {
 
 /// A local file that holds bytes of the source.
 #[derive(Clone, Debug)]
-struct Base {
-    file: Arc<OwnedFd>,
+pub(super) struct Base {
+    pub(super) file: Arc<OwnedFd>,
     /// True if the base is the file that is written: equal bytes stay in place.
-    is_partial_file: bool,
+    pub(super) is_partial_file: bool,
 }
 
 impl IncomingFile {
@@ -343,30 +343,28 @@ impl IncomingFile {
         Ok(())
     }
 
-    /// Takes over a range whose bytes a local file holds already. Returns true if they stay where
-    /// they are.
+    /// Takes over a range from the local file that holds its bytes. Returns true if they stay where
+    /// they are, and `None` if they cannot be read.
     ///
     /// # Errors
-    /// Returns [`Why::Changed`] if the local file ends too soon, [`Why::Protocol`] if there is no
-    /// such file, and otherwise the error of the system call.
+    /// Returns the error of the system call that writes.
     pub(super) fn take_equal_range(
         &self,
+        base: &Base,
         partial_file: &PartialFile,
         range: ByteRange,
         block: &mut [u8],
         mut see: impl FnMut(&[u8]),
-    ) -> Result<bool, Reason> {
-        let base = self.base_at(range.start).ok_or_else(|| Reason::from(Why::Protocol))?;
+    ) -> Result<Option<bool>, Reason> {
         let Base { file: base, is_partial_file } = base;
         let identity = |file: BorrowedFd<'_>| stat::stat_fd(file).map(|stat| stat.identity()).ok();
         // If the file has got a second name since it was opened, it is not written in place.
-        let is_partial_file = is_partial_file && identity(base.as_fd()) == identity(partial_file.fd());
+        let is_partial_file = *is_partial_file && identity(base.as_fd()) == identity(partial_file.fd());
         let mut at = range.start.0;
         while at < range.end.0 {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
-            let got = transfer::read_at(&base, at, &mut block[..len]);
-            if got.map_err(|error| reason("cannot read the existing file", &error))? < len {
-                return Err(Why::Changed.into());
+            if transfer::read_at(base, at, &mut block[..len]).ok() != Some(len) {
+                return Ok(None);
             }
             see(&block[..len]);
             if !is_partial_file {
@@ -374,11 +372,11 @@ impl IncomingFile {
             }
             at += len as u64;
         }
-        Ok(is_partial_file)
+        Ok(Some(is_partial_file))
     }
 
     /// Returns the local file that holds the object at this offset.
-    fn base_at(&self, at: ByteOffset) -> Option<Base> {
+    pub(super) fn base_at(&self, at: ByteOffset) -> Option<Base> {
         let index = at.0 / lock(&self.root).geometry().object_size().bytes();
         let sample_file = lock(&self.sample_file).clone().filter(|_| lock(&self.compared).1.contains(index));
         match sample_file {
@@ -403,8 +401,8 @@ impl IncomingFile {
     }
 
     /// Returns true if objects that count for the digests were not transferred.
-    pub(super) fn is_incomplete(&self, close: &Close) -> bool {
-        matches!(close, Close::Read { .. }) && self.missing(0).is_some()
+    pub(super) fn is_incomplete(&self, close: Option<&Close>) -> bool {
+        matches!(close, Some(Close::Read { .. })) && self.missing(0).is_some()
     }
 
     /// Returns the next object, from index `from` on, that was not transferred.
@@ -435,7 +433,7 @@ impl IncomingFile {
         &self,
         dirs: &SinkDirs,
         metadata_writer: &MetadataWriter,
-        close: &Close,
+        close: Option<&Close>,
         settle: Level,
     ) -> Result<Outcome, Unfinished> {
         let Some(partial_file) = self.prepare(dirs, metadata_writer, close)? else {
@@ -454,17 +452,17 @@ impl IncomingFile {
         &self,
         dirs: &SinkDirs,
         metadata_writer: &MetadataWriter,
-        close: &Close,
+        close: Option<&Close>,
     ) -> Result<Option<Arc<PartialFile>>, Unfinished> {
         let (size, stated) = match close {
-            Close::Read { size, root, .. } => (*size, *root),
-            Close::Same => {
+            Some(Close::Read { size, root, .. }) => (*size, *root),
+            None => {
                 let found = self.existing(dirs).map_err(failed("cannot open"))?;
                 let (file, _) = found.ok_or_else(|| Unfinished::Failed(Why::NotFound.into()))?;
                 metadata_writer.apply(Place::file(&file), &self.facts, None).map_err(Unfinished::Failed)?;
                 return Ok(None);
             }
-            Close::Failed(reason) => return Err(Unfinished::Failed(reason.clone())),
+            Some(Close::Failed(reason)) => return Err(Unfinished::Failed(reason.clone())),
         };
         if size != self.facts.size() {
             return Err(Unfinished::Failed(Why::Changed.into()));

@@ -162,7 +162,6 @@ impl<'a> LaneReceiver<'a> {
         let written = match encoding {
             Encoding::Raw => self.raw(range)?,
             Encoding::Zeros | Encoding::Hole => self.zeros(range),
-            Encoding::Same => self.same(range),
             Encoding::Zstd => self.packed(range, payload as usize)?,
         };
         Ok(written.err().map(|reason| {
@@ -278,29 +277,6 @@ impl<'a> LaneReceiver<'a> {
             let made = partial_file.clear(range).and_then(|()| partial_file.grow_to(file.facts.size()));
             made.map_err(|error| reason("cannot punch a hole", &error))
         })
-    }
-
-    fn same(&mut self, range: ByteRange) -> Result<(), Reason> {
-        let context = self.context;
-        let Some(CurrentObject { hash, file: Some(file), attempt, .. }) = &mut self.current else {
-            return Ok(());
-        };
-        let partial_file = file.partial_file_for(&context.destination.dirs, *attempt)?;
-        let root = &file.root;
-        let (begin, mut hashing) = (Instant::now(), Duration::ZERO);
-        let stays = file.take_equal_range(&partial_file, range, &mut self.block, |bytes| {
-            let begin = Instant::now();
-            hash.update(bytes);
-            root.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
-            hashing += begin.elapsed();
-        });
-        context.session.spent.hashing.add(hashing);
-        context.session.spent.storage.add(begin.elapsed().saturating_sub(hashing));
-        let stays = stays?;
-        if stays && context.counts_as_received() {
-            context.session.reused_bytes.fetch_add(range.len(), Ordering::Relaxed);
-        }
-        Ok(())
     }
 
     /// Returns the digest of the received object, if it is the object that ends.

@@ -1,5 +1,6 @@
 //! Metadata that a file gets from its source: owner, attributes, permissions, and finally times.
 
+use super::policy::SinkPolicy;
 use crate::transfer::acl;
 use crate::transfer::reason::reason;
 use haul_proto::{FileKind, Keep, NewFile, Reason};
@@ -28,6 +29,7 @@ const NAMES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct MetadataWriter {
     keep: Keep,
+    policy: SinkPolicy,
     umask: u32,
     is_root: bool,
     users: Mutex<HashMap<Box<[u8]>, Option<u32>>>,
@@ -35,10 +37,11 @@ pub(super) struct MetadataWriter {
 }
 
 impl MetadataWriter {
-    /// Creates a keeper for the metadata in `keep`.
-    pub(super) fn new(keep: Keep) -> MetadataWriter {
+    /// Creates a keeper for the metadata in `keep`, as far as `policy` accepts it.
+    pub(super) fn new(keep: Keep, policy: SinkPolicy) -> MetadataWriter {
         MetadataWriter {
             keep,
+            policy,
             umask: process::umask(),
             is_root: process::effective_user() == 0,
             users: Mutex::default(),
@@ -111,7 +114,7 @@ impl MetadataWriter {
             let is_wanted = match &*xattr.name {
                 _ if is_acl => self.keep.has(Keep::ACLS),
                 CAPABILITIES => self.keep.has(Keep::XATTRS) && self.keep.has(Keep::SETUID),
-                _ => self.keep.has(Keep::XATTRS),
+                name => self.keep.has(Keep::XATTRS) && self.policy.accepts_attribute(name),
             };
             let Ok(name) = CString::new(&*xattr.name) else { continue };
             if !is_wanted || !(is_acl || crate::copy::is_attribute_copied(&name)) {
@@ -163,8 +166,8 @@ impl MetadataWriter {
     fn permissions(&self, place: Place<'_>, facts: &NewFile, has_owner: bool) -> Result<(), Reason> {
         let is_directory = facts.kind == FileKind::Directory;
         let mode = if self.keep.has(Keep::MODE) {
-            let withheld =
-                if self.keep.has(Keep::SETUID) && has_owner || is_directory { 0 } else { SET_ID_BITS };
+            let is_kept = self.keep.has(Keep::SETUID) && (has_owner || is_directory);
+            let withheld = if is_kept { 0 } else { SET_ID_BITS };
             facts.mode & 0o7777 & !withheld
         } else {
             (if is_directory { 0o777 } else { facts.mode & 0o777 }) & !self.umask

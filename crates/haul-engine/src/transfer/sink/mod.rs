@@ -14,6 +14,7 @@ mod name_folding;
 mod names;
 mod object_log;
 mod partial_file;
+mod policy;
 mod resumed;
 mod session_lock;
 mod settling;
@@ -30,6 +31,7 @@ use super::{Joined, More, Outcome};
 use crate::hybrid::HybridThreshold;
 pub(super) use destination::Destination;
 pub(super) use dirs::Missing;
+use haul_digest::DigestKey;
 use haul_model::{ByteLen, Geometry, Level, RelPath};
 use haul_net::LaneError;
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
@@ -44,6 +46,7 @@ pub use leftovers::forget;
 use metadata::MetadataWriter;
 pub(super) use object_log::{SinkLog, SinkLogConfig};
 use partial_file::{Tag, stat_existing};
+pub use policy::SinkPolicy;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -74,7 +77,7 @@ pub(super) struct SinkContext<'a> {
 
 /// Receives all data of these lanes into `destination`. Returns the outcome.
 pub(super) fn run(
-    settings: Settings,
+    (settings, key): (Settings, DigestKey),
     joined: Vec<Joined>,
     more: More<'_>,
     (destination, log): (Destination, Option<SinkLog>),
@@ -83,11 +86,11 @@ pub(super) fn run(
     let options = settings.options.clone();
     let context = SinkContext {
         session: Session::new(Sink::new(settings).with_quota(destination.quota), run_context),
+        metadata_writer: MetadataWriter::new(options.keep, destination.policy),
         destination,
-        metadata_writer: MetadataWriter::new(options.keep),
         files: Mutex::default(),
         tasks: Tasks::default(),
-        hash_plan: HashPlan::of(&options, run_context.receipt.is_some()),
+        hash_plan: HashPlan::of(&options, key, run_context.receipt.is_some()),
         hybrid: HybridThreshold::default(),
         cache_warning_printed: AtomicBool::new(false),
         log,
@@ -218,7 +221,9 @@ impl SinkContext<'_> {
                     self.failed(&incoming.facts.path, !by_source, &reason);
                 }
             }
-            Command::Open { facts, path } if !self.destination.expected.has(path.as_bytes()) => {
+            Command::Open { facts, path }
+                if !self.destination.expected.has(path.as_bytes(), haul_sys::FileKind::Regular) =>
+            {
                 return Some(self.refused(&facts, not_requested()));
             }
             Command::Open { facts, path } => return self.open(facts, path),
@@ -244,9 +249,9 @@ impl SinkContext<'_> {
             Command::Finish { file, close, settle } => {
                 // If data must be read or synced, do not block the lane.
                 let takes_long = settle >= Level::Durable
-                    || self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(&close));
+                    || self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(close.as_ref()));
                 if !takes_long {
-                    return Some(self.finish(file, &close, settle));
+                    return Some(self.finish(file, close.as_ref(), settle));
                 }
                 self.tasks.settling.push(Settle::Finish { file, close, settle });
             }
@@ -268,7 +273,7 @@ impl SinkContext<'_> {
     }
 
     /// Finishes a file.
-    fn finish(&self, file: FileNumber, close: &Close, settle: Level) -> Event {
+    fn finish(&self, file: FileNumber, close: Option<&Close>, settle: Level) -> Event {
         let storage = &self.session.spent.storage;
         let result = match self.incoming(file) {
             Some(incoming) => {
@@ -315,7 +320,7 @@ impl SinkContext<'_> {
             (None, rule) => match incoming.stat_existing(&self.destination.dirs) {
                 Err(error) => Some(Verdict::Refused(reason("cannot stat the existing file", &error))),
                 Ok(None) => take(),
-                Ok(Some(existing)) => match decide(rule, &incoming.facts, &existing) {
+                Ok(Some(existing)) => match decide(rule, self.options.in_order, &incoming.facts, &existing) {
                     Decision::CompareWhole | Decision::CompareObjects
                         if !self.destination.may_compare(&existing) =>
                     {
@@ -325,7 +330,7 @@ impl SinkContext<'_> {
                     Decision::Keep => Some(Verdict::Same),
                     Decision::CompareWhole => {
                         self.tasks.comparing.push(Compare::Whole { file: number });
-                        None
+                        Some(Verdict::Unless)
                     }
                     Decision::CompareObjects => {
                         self.resume_from_existing(&incoming);
@@ -379,7 +384,8 @@ impl SinkContext<'_> {
             self.session.report.ended(path.as_bytes(), &Ended::Same);
             return Ok(Ended::Same);
         }
-        if self.options.dry_run {
+        let accepted = self.destination.policy.check(facts, path, self.destination.depth);
+        if self.options.dry_run && accepted.is_ok() {
             return Ok(Ended::DryRun);
         }
         if self.destination.parts.is_some() {
@@ -396,11 +402,12 @@ impl SinkContext<'_> {
         let log = self.log.as_ref().filter(|log| !is_directory && log.claim(path));
         let tag = Tag { session: self.destination.session, number: facts.number.0 };
         let tag = log.map_or(tag, |log| log.tag(path));
-        let is_expected = |path: &RelPath| self.destination.expected.has(path.as_bytes());
+        let kind = if is_directory { haul_sys::FileKind::Directory } else { haul_sys::FileKind::Regular };
+        let is_expected = |path: &RelPath| self.destination.expected.has(path.as_bytes(), kind);
         let made = match is_expected(path) && first.is_none_or(is_expected) {
             false => Err(not_requested()),
             true if self.is_receipt(path) => Err(would_replace_waybill()),
-            true => Ok(()),
+            true => accepted,
         };
         let storage = &self.session.spent.storage;
         let make = || names::make(&self.destination.dirs, &self.metadata_writer, &tag, facts, path, first);
@@ -425,7 +432,8 @@ impl SinkContext<'_> {
     /// data.
     fn keeps_existing(&self, facts: &NewFile, path: &RelPath) -> bool {
         let existing = self.stat_entry(path);
-        existing.is_some_and(|existing| decide(self.options.update, facts, &existing) == Decision::Keep)
+        existing
+            .is_some_and(|existing| decide(self.options.update, false, facts, &existing) == Decision::Keep)
     }
 
     fn finished(&self, number: FileNumber, result: &Result<Ended, Unfinished>) {

@@ -7,7 +7,7 @@ use haul_log::objects::FileKey;
 use haul_model::ByteRange;
 use haul_sys::dir::open_dir_at;
 use haul_sys::metadata::{set_mode_fd, set_owner_fd};
-use haul_sys::open::{create_new_at, open_existing_at, unlink_at};
+use haul_sys::open::{create_new_at, open_regular_at, unlink_at};
 use haul_sys::sparse::{self, Support};
 use haul_sys::{FileKind, Follow, Stat, cache, filesystem, process, stat, transfer};
 use std::ffi::{CStr, CString};
@@ -109,15 +109,15 @@ impl PartialFile {
         name_folding: &Arc<NameFolding>,
     ) -> io::Result<Option<(PartialFile, Stat)>> {
         let temporary = tag.name();
-        let file = match open_existing_at(&place, temporary.as_c_str(), false, Follow::No) {
+        let file = match open_regular_at(&place, temporary.as_c_str()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
-        let found = stat::stat_fd(&file)?;
-        if found.kind != FileKind::Regular || found.nlink != 1 {
+        let found = file.as_ref().map(stat::stat_fd).transpose()?;
+        let (Some(file), Some(found)) = (file, found.filter(|found| found.nlink == 1)) else {
             unlink_at(&place, temporary.as_c_str())?;
             return Ok(None);
-        }
+        };
         if found.size > len {
             sparse::set_len(&file, len)?;
         }
@@ -171,7 +171,10 @@ impl PartialFile {
         if stat::stat_at(&place, name.as_c_str(), Follow::No).is_ok_and(|found| !may_be_opened(&found)) {
             return Ok(None);
         }
-        let file = name_folding.create_name(&name, || create_in_place(&place, &name, name_folding))?;
+        let Some(file) = name_folding.create_name(&name, || create_in_place(&place, &name, name_folding))?
+        else {
+            return Ok(None);
+        };
         let now = stat::stat_fd(&file)?;
         if !may_be_opened(&now) {
             return Ok(None);
@@ -321,19 +324,20 @@ impl PartialFile {
     }
 }
 
-/// Opens `name` in `place` for overwriting, or creates it.
-fn create_in_place(place: &OwnedFd, name: &CStr, name_folding: &NameFolding) -> io::Result<OwnedFd> {
+/// Opens `name` in `place` for overwriting, or creates it. Returns `None` if an entry of another kind
+/// has taken the name meanwhile.
+fn create_in_place(place: &OwnedFd, name: &CStr, name_folding: &NameFolding) -> io::Result<Option<OwnedFd>> {
     match create_new_at(place, name, TEMPORARY_MODE) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             name_folding.check_no_clash(place, name)?;
-            open_existing_at(place, name, false, Follow::No)
+            open_regular_at(place, name)
         }
         Ok(made) => {
             check_trailing_dots(place, name).inspect_err(|_| {
                 // Ignore an error: the caller reports that the name is not kept.
                 let _ = unlink_at(place, name);
             })?;
-            Ok(made)
+            Ok(Some(made))
         }
         Err(error) => Err(error),
     }

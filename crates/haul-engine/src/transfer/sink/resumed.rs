@@ -44,7 +44,7 @@ impl SinkContext<'_> {
             Some(true) => self.accept_finished(incoming, &file, log),
             Some(false) => {
                 self.tasks.comparing.push(Compare::Whole { file: facts.number });
-                None
+                Some(Verdict::Unless)
             }
             None => self.take(incoming),
         }

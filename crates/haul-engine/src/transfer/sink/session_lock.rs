@@ -13,8 +13,8 @@ use crate::transfer::logged::LogLocation;
 use crate::transfer::source::moment;
 use haul_log::objects::{Identity, Job};
 use haul_model::Moment;
-use haul_sys::open::{create_new_at, open_existing_at, unlink_at};
-use haul_sys::{FileKind, Follow, stat};
+use haul_sys::open::{create_new_at, open_regular_at, unlink_at};
+use haul_sys::{Follow, stat};
 use std::ffi::{CStr, CString};
 use std::fs::{File, TryLockError};
 use std::io;
@@ -85,16 +85,9 @@ impl SessionLock {
 /// Removes the lock file of a killed run.
 fn remove_stale(dir: &OwnedFd, name: &CString) -> io::Result<()> {
     let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    let found = match stat::stat_at(dir, name.as_c_str(), Follow::No) {
+    let stale = match open_regular_at(dir, name.as_c_str()) {
         Err(error) if is_gone(&error) => return Ok(()),
-        found => found?,
-    };
-    if found.kind != FileKind::Regular {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    let stale = match open_existing_at(dir, name.as_c_str(), false, Follow::No) {
-        Err(error) if is_gone(&error) => return Ok(()),
-        stale => File::from(stale?),
+        stale => File::from(stale?.ok_or(io::ErrorKind::AlreadyExists)?),
     };
     if !try_lock(&stale) {
         return Err(io::ErrorKind::ResourceBusy.into());

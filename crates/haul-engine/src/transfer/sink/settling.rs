@@ -49,7 +49,7 @@ pub(super) struct PendingSync {
 #[derive(Debug)]
 pub(super) struct PendingRename {
     pub(super) file: FileNumber,
-    pub(super) close: Close,
+    pub(super) close: Option<Close>,
     pub(super) settle: Level,
 }
 
@@ -178,11 +178,12 @@ impl SinkContext<'_> {
         for PendingRename { file, close, settle } in renames {
             let prepared = match self.incoming(file) {
                 Some(incoming) => self
-                    .complete(&incoming, &close, file_hasher)
+                    .complete(&incoming, close.as_ref(), file_hasher)
                     .map_err(Unfinished::Failed)
                     .and_then(|()| {
-                        storage
-                            .time(|| incoming.prepare(&self.destination.dirs, &self.metadata_writer, &close))
+                        storage.time(|| {
+                            incoming.prepare(&self.destination.dirs, &self.metadata_writer, close.as_ref())
+                        })
                     })
                     .map(|partial_file| partial_file.map(|partial_file| (incoming, partial_file))),
                 None => Err(Unfinished::Failed(Why::Stopped.into())),

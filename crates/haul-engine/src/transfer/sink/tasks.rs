@@ -6,7 +6,7 @@
 //! | class | does | waits for |
 //! |---|---|---|
 //! | [`Settle`] | syncs objects, reads them back, brings files to their ends | storage |
-//! | [`Compare`] | hashes existing files | the source, which takes a bounded number of digests |
+//! | [`Compare`] | hashes existing files | the source, which states its digests |
 //! | sweeping | lists the directories of the sink | removals, and the source, which judges names |
 //! | [`Remove`] | deletes names | storage |
 //!
@@ -40,7 +40,7 @@ pub(super) enum Settle {
     /// Read an object, or the whole file, and hash it.
     Rehash { file: FileNumber, attempt: u16, object: Option<Object> },
     /// Finish a file, and hash the objects that were not transferred.
-    Finish { file: FileNumber, close: Close, settle: Level },
+    Finish { file: FileNumber, close: Option<Close>, settle: Level },
 }
 
 /// A task that hashes the existing file with the name of an incoming one.
@@ -48,7 +48,7 @@ pub(super) enum Settle {
 pub(super) enum Compare {
     /// Hash the whole file.
     Whole { file: FileNumber },
-    /// Hash each object.
+    /// Hash each object, and take over those that are the same.
     Objects { file: FileNumber },
 }
 
@@ -221,7 +221,7 @@ impl SinkContext<'_> {
     pub(super) fn complete(
         &self,
         incoming: &IncomingFile,
-        close: &Close,
+        close: Option<&Close>,
         file_hasher: &mut FileHasher<'_>,
     ) -> Result<(), Reason> {
         if !incoming.is_incomplete(close) {

@@ -20,8 +20,8 @@ pub(super) enum Decision {
 /// exists under its name.
 ///
 /// Times and names mean the same for all kinds. Sizes and digests are compared between regular
-/// files only.
-pub(super) fn decide(rule: Update, facts: &NewFile, existing: &Stat) -> Decision {
+/// files only. If the bytes of a file must arrive `in_order`, it is compared as a whole.
+pub(super) fn decide(rule: Update, in_order: bool, facts: &NewFile, existing: &Stat) -> Decision {
     let ours = (existing.mtime.sec, existing.mtime.nsec);
     let theirs = (facts.mtime.sec, facts.mtime.nsec);
     let are_files = facts.is_regular() && existing.kind == FileKind::Regular;
@@ -31,7 +31,8 @@ pub(super) fn decide(rule: Update, facts: &NewFile, existing: &Stat) -> Decision
         Update::Newer if ours >= theirs => Decision::Keep,
         Update::SizeTime if is_as_long && ours == theirs => Decision::Keep,
         Update::Digest if is_as_long => Decision::CompareWhole,
-        Update::Object if are_files => Decision::CompareObjects,
+        Update::Object if is_as_long && in_order => Decision::CompareWhole,
+        Update::Object if are_files && !in_order => Decision::CompareObjects,
         _ => Decision::Replace,
     }
 }

@@ -113,10 +113,10 @@ impl ReadAhead {
     }
 }
 
-/// Returns the object, if it is sent for the first time and not compared before.
+/// Returns the object, if it is sent for the first time.
 fn new_object(work: &Work) -> Option<(&NewFile, Object)> {
     match work {
-        Work::Object { facts, object, sink_digest: None, again: false, .. } => Some((facts, *object)),
+        Work::Object { facts, object, again: false, .. } => Some((facts, *object)),
         _ => None,
     }
 }

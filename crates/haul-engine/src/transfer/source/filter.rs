@@ -82,6 +82,11 @@ impl Filter {
         Ok(Filter(Some(builder.build().map_err(failed)?)))
     }
 
+    /// Returns true if the filter has no rules.
+    pub(in crate::transfer) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Returns true if a name, as a file or as a directory, would be excluded, either directly or
     /// by a directory above it.
     pub(super) fn may_leave_out(&self, path: &[u8]) -> bool {

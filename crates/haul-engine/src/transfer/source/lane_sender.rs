@@ -11,7 +11,7 @@ use crate::transfer::hashing::ObjectHash;
 use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::packing::Packer;
 use crate::transfer::reason::reason;
-use haul_digest::Digest;
+use haul_digest::{Digest, Hasher};
 use haul_model::{ByteRange, Object};
 use haul_net::LaneError;
 use haul_proto::source::{Event, Work};
@@ -108,11 +108,11 @@ impl<'a> LaneSender<'a> {
                         self.outbox.push(&message)?;
                     }
                     Work::Whole { facts, object } => self.whole(&facts, object)?,
-                    Work::Object { facts, attempt, object, sink_digest, again } => {
+                    Work::Object { facts, attempt, object, again } => {
                         let buffered = ahead.buffered(facts.number, object).filter(|_| !again);
-                        self.object(&facts, attempt, object, sink_digest, again, buffered)?;
+                        self.object(&facts, attempt, object, again, buffered)?;
                     }
-                    Work::Compare { facts, sink_digest } => self.compare(&facts, &sink_digest),
+                    Work::Compare { facts, attempt, objects } => self.compare(&facts, attempt, objects)?,
                     Work::Close { facts, attempt, root } => self.close(&facts, attempt, root)?,
                     Work::Wait { .. } => {}
                     Work::Done => return self.outbox.finish(),
@@ -195,7 +195,6 @@ impl<'a> LaneSender<'a> {
         facts: &Arc<NewFile>,
         attempt: u16,
         object: Object,
-        sink_digest: Option<Digest>,
         again: bool,
         buffered: Option<(&[u8], Digest)>,
     ) -> Result<(), LaneError> {
@@ -216,37 +215,6 @@ impl<'a> LaneSender<'a> {
             return Ok(());
         }
         source_file.read_ahead(&file, object);
-        if let Some(sink_digest) = sink_digest {
-            match self.file_hasher.object(&file, object, facts.size()) {
-                Err(reason) => {
-                    failed(reason);
-                    return Ok(());
-                }
-                Ok((ours, passed)) if ours == sink_digest => {
-                    let mut root = source_file.root.lock().unwrap_or_else(PoisonError::into_inner);
-                    root.set_attempt(attempt);
-                    root.add(attempt, object, passed);
-                    drop(root);
-                    let target = Target { number, attempt, object };
-                    self.outbox.push(&target.block(object.range, Encoding::Same, 0))?;
-                    // If both sides hash after the transfer, the sink waits for the digest of the
-                    // second read.
-                    let stated =
-                        if context.sends_digests_later { Stated::Later } else { Stated::Digest(ours) };
-                    let end = BlockDigest { number, attempt, object: object.index, stated };
-                    self.outbox.push(&Message::BlockDigest(Box::new(end)))?;
-                    context.count_reused(object.range.len());
-                    self.pending_events.push(Event::ObjectSent {
-                        lane,
-                        file: number,
-                        attempt,
-                        object: object.index,
-                    });
-                    return Ok(());
-                }
-                Ok(_) => {}
-            }
-        }
         match self.send_object(&source_file, &file, facts, attempt, (object, buffered))? {
             SendResult::Whole => {
                 self.pending_events.push(Event::ObjectSent {
@@ -431,14 +399,53 @@ impl<'a> LaneSender<'a> {
         }
     }
 
-    fn compare(&mut self, facts: &Arc<NewFile>, sink_digest: &Digest) {
-        let (context, number) = (self.context, facts.number);
-        let same = context.open(facts).and_then(|(source_file, file)| {
-            let ours = self.file_hasher.whole(&file, facts.size())?;
-            *source_file.same.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
-            Ok(ours == *sink_digest)
+    /// Hashes objects, or the whole file, for the comparison of the sink. Keep-alive messages are
+    /// sent meanwhile.
+    fn compare(
+        &mut self,
+        facts: &Arc<NewFile>,
+        attempt: u16,
+        objects: Option<Vec<Object>>,
+    ) -> Result<(), LaneError> {
+        if compared_bytes(facts, objects.as_deref()) >= BATCH_WEIGHT {
+            self.outbox.flush()?;
+        }
+        let LaneSender { context, outbox, file_hasher, .. } = self;
+        let (mut pending_events, mut alive) = (Instant::now(), Ok(()));
+        let mut tick = || {
+            if alive.is_ok() && last_keep_alive.elapsed() >= KEEP_ALIVE_INTERVAL {
+                last_keep_alive = Instant::now();
+                alive = outbox.push(&Message::KeepAlive).and_then(|()| outbox.flush());
+            }
+        };
+        let digests = context.open(facts).and_then(|(source_file, file)| match objects {
+            None => {
+                let mut waybill = context.hash_plan.whole_for_waybill();
+                let digest = file_hasher.keyed(&file, ByteRange::between(0, facts.size()), |bytes| {
+                    waybill.iter_mut().for_each(|hasher| hasher.update(bytes));
+                    tick();
+                })?;
+                *source_file.same.lock().unwrap_or_else(PoisonError::into_inner) =
+                    waybill.map(Hasher::finish);
+                // Thousands of files may wait for the sink.
+                source_file.close();
+                Ok(vec![digest])
+            }
+            Some(objects) => {
+                let hash = |object: Object| {
+                    let digest = file_hasher.keyed(&file, object.range, |_| tick())?;
+                    source_file
+                        .root
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .tell(object.index, &digest);
+                    Ok(digest)
+                };
+                objects.into_iter().map(hash).collect()
+            }
         });
-        context.handle(Event::Compared { lane: self.lane, file: number, same });
+        self.pending_events.push(Event::Compared { lane: self.lane, file: facts.number, attempt, digests });
+        alive
     }
 
     fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) -> Result<(), LaneError> {
@@ -489,10 +496,16 @@ fn weight_of(work: &Work) -> u64 {
     let bytes = match work {
         Work::Whole { object, .. } => object.map_or(0, |object| object.range.len()),
         Work::Object { object, .. } => object.range.len(),
-        Work::Compare { .. } | Work::Close { .. } | Work::Done => BATCH_WEIGHT,
+        Work::Compare { facts, objects, .. } => compared_bytes(facts, objects.as_deref()),
+        Work::Close { .. } | Work::Done => BATCH_WEIGHT,
         Work::Send(_) | Work::Wait { .. } => 0,
     };
     bytes.max(WEIGHT_MIN)
+}
+
+/// Returns the number of bytes of these objects, or of the complete file.
+fn compared_bytes(facts: &NewFile, objects: Option<&[Object]>) -> u64 {
+    objects.map_or(facts.size(), |objects| objects.iter().map(|object| object.range.len()).sum())
 }
 
 /// Returns the first piece of `rest`: data, or a hole (`true`). Searches for holes only if the file

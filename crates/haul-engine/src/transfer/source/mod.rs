@@ -23,6 +23,7 @@ use super::report::{Failure, RunContext};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::copy::quote;
+use haul_digest::DigestKey;
 use haul_model::RelPath;
 use haul_net::LaneError;
 use haul_proto::source::{Command, Event, Settings};
@@ -66,7 +67,7 @@ pub(super) struct SourceContext<'a> {
 
 /// Sends everything in `tree` over these lanes. Returns the outcome.
 pub(super) fn run(
-    settings: Settings,
+    (settings, key): (Settings, DigestKey),
     joined: Vec<Joined>,
     more: More<'_>,
     tree: Tree,
@@ -79,7 +80,7 @@ pub(super) fn run(
         session: Session::new(Source::new(settings), run_context),
         files: Mutex::default(),
         directories: Mutex::default(),
-        hash_plan: HashPlan::of(&options, run_context.receipt.is_some()),
+        hash_plan: HashPlan::of(&options, key, run_context.receipt.is_some()),
         sends_digests_later: options.verify == haul_proto::Verify::BlockPipeline,
         options,
         roots,
@@ -177,6 +178,11 @@ impl SourceContext<'_> {
                 }
             }
             Command::AlreadyPresent { file, objects } => self.count_present(file, &objects),
+            Command::Same { file, objects } => {
+                if let Some(source_file) = self.source_file(file) {
+                    self.count_reused(self.bytes_of(&source_file, &objects));
+                }
+            }
             Command::FileDone { file, outcome, here } => self.file_done(file, &outcome, here),
             Command::FindMissing { batch, directory, names } => {
                 let gone = names.iter().map(|name| self.is_gone(&directory, name)).collect();
@@ -343,15 +349,25 @@ impl SourceContext<'_> {
         if root.is_serial() {
             return Ok(file_hasher.whole(file, size).map(|digest| Some(digest) == root.finish(size)));
         }
-        let mut again = SentDigests::default();
+        let (mut sent, mut told) = (SentDigests::default(), SentDigests::default());
         for object in root.geometry().objects() {
-            match file_hasher.object(file, object, size) {
-                Ok((digest, _)) => again.add(object.index, Some(digest)),
-                Err(reason) => return Ok(Err(reason)),
+            if root.sent().has(object.index) {
+                match file_hasher.object(file, object, size) {
+                    Ok((digest, _)) => sent.add(object.index, Some(digest.as_bytes())),
+                    Err(reason) => return Ok(Err(reason)),
+                }
+            } else if !root.told().has(object.index) {
+                return Ok(Ok(false));
+            }
+            if root.told().has(object.index) {
+                match file_hasher.keyed(file, object.range, |_| ()) {
+                    Ok(digest) => told.add(object.index, Some(digest.as_bytes())),
+                    Err(reason) => return Ok(Err(reason)),
+                }
             }
             alive()?;
         }
-        Ok(Ok(root.sent().is_same(&again, root.geometry())))
+        Ok(Ok(root.sent().is_same(&sent) && root.told().is_same(&told)))
     }
 
     /// Reads and hashes data again after sending, for the verification modes that do so.

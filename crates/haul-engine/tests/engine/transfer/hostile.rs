@@ -2,11 +2,14 @@
 //! links, or never requested are refused. The user of this side sees the reason, and the session
 //! continues.
 
+mod policy;
+
 use super::pair::{Pair, offer};
 use super::small_objects;
 use haul_digest::{Algorithm, PartHasher, PartPlace, digest};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Outcome, Parts, Report, RunContext, Tally, TransferError, answer, fetch,
+    BoxError, Failure, FetchJob, Offer, Outcome, Parts, Report, RunContext, Tally, TransferError, answer,
+    fetch,
 };
 use haul_lab::misbehaving_peer::{
     MisbehavingPeer, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
@@ -41,8 +44,8 @@ impl Report for Ears {
 }
 
 /// Result of a session with a hostile peer.
-struct Told {
-    ended: Result<Outcome, TransferError>,
+pub(super) struct Told {
+    pub(super) ended: Result<Outcome, TransferError>,
     failed: Vec<String>,
     lost: Vec<String>,
 }
@@ -58,7 +61,7 @@ impl Told {
 
     /// Checks that the job ended and that `count` names failed.
     #[track_caller]
-    fn assert_failures(&self, count: u64) {
+    pub(super) fn assert_failures(&self, count: u64) {
         let outcome = self.ended.as_ref().expect("a session");
         assert!(outcome.broken.is_none(), "{outcome:?}");
         assert_eq!(outcome.summary.failed, count, "{:#?}", self.failed);
@@ -67,11 +70,16 @@ impl Told {
 }
 
 /// Lets a hostile source send to the sink of `pair`.
-fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
+pub(super) fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
+    sent_to(&offer(&pair.sink()), options, lies)
+}
+
+/// Lets a hostile source send to a sink with this offer.
+fn sent_to(offer: &Offer, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
     let (ours, theirs) = Lane::pair().unwrap();
-    let (ears, offer) = (Ears::default(), offer(&pair.sink()));
+    let ears = Ears::default();
     let ended = std::thread::scope(|scope| {
-        let (ears, offer) = (&ears, &offer);
+        let ears = &ears;
         let answering = scope.spawn(move || {
             let (stop, tally) = (AtomicBool::new(false), Tally::default());
             let run_context = RunContext { stop: &stop, tally: &tally, report: ears, receipt: None };
@@ -88,7 +96,7 @@ fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPee
 }
 
 /// Fetches `paths` from a hostile source into the sink of `pair`.
-fn fetched(
+pub(super) fn fetched(
     pair: &Pair,
     options: &JobOptions,
     paths: &[&str],

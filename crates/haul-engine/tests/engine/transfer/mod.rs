@@ -13,6 +13,7 @@ mod packed;
 mod pair;
 mod panics;
 mod resumed;
+mod secrets;
 mod sink_requests;
 mod slow;
 mod updates;

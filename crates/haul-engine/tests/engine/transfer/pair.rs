@@ -3,7 +3,7 @@
 use haul_engine::log::{ResumeCheck, Settings, SyncPolicy};
 use haul_engine::transfer::{
     BoxError, CheckSpace, Dial, Failure, FetchJob, Filter, Logs, Offer, Outcome, Receipt, Report, Resume,
-    Rule, RunContext, SendJob, Tally, Traffic, TransferError, answer, fetch, send,
+    Rule, RunContext, SendJob, SinkPolicy, Tally, Traffic, TransferError, answer, fetch, send,
 };
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
@@ -41,11 +41,13 @@ pub(super) fn offer(root: &Path) -> Offer {
     Offer {
         root: root.into(),
         may_read: true,
+        may_list: true,
         may_write: true,
         lanes: 8,
         buffers: 64 << 20,
         quota: None,
         keep: keep_all(),
+        policy: SinkPolicy::ALL,
         logs: Logs::None,
     }
 }
@@ -356,6 +358,7 @@ impl Pair {
             rules: Vec::new(),
             parts: None,
             options: options.clone(),
+            policy: SinkPolicy::ALL,
             lanes: Some(lanes),
             buffers: 64 << 20,
             resume: self.resume(),

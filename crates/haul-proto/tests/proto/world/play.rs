@@ -191,6 +191,7 @@ impl World {
             (6, !self.source_dead && self.source.may_walk()),
             (7, !self.sink_dead && self.sink.has_later()),
             (11, !self.sink_dead && self.sink.has_proved()),
+            (12, !self.sink_dead && self.sink.may_compare()),
             (8, !self.source_dead && !self.source.checks.is_empty()),
             (9, !self.source_dead && !self.source.judging.is_empty()),
             (10, !self.sink_dead && self.sink.sweep.is_some() && self.sink.machine.may_list()),
@@ -267,6 +268,10 @@ impl World {
                 self.see(|world| world.source.handle(SourceEvent::MissingFound { batch, gone }, world.now));
             }
             11 => self.sink.log_group(),
+            12 => {
+                let dropped = self.sink.compare(self.now);
+                self.drop_at_sink(dropped);
+            }
             _ => {
                 let dropped = self.sink.list(self.now);
                 self.drop_at_sink(dropped);

@@ -1,8 +1,8 @@
 //! Engine around the sink's state machine, with storage that loses unsynced data.
 
 use super::dice::Dice;
-use super::tree::{Partial, SinkFile, cells, digest_of};
-use haul_digest::Digest;
+use super::tree::{Partial, SinkFile, cells, digest_of, keyed};
+use haul_digest::{Digest, KeyedDigest};
 use haul_model::{ByteLen, ByteRange, Geometry, Level, Object};
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
@@ -31,8 +31,8 @@ struct Open {
     attempt: u16,
     /// Objects reported as present; they are not sent during this attempt of the file.
     had: Runs,
-    /// True if the reported digests are of the data that an earlier session left, and not of the
-    /// file under the final name.
+    /// True if the data that an earlier session left is compared, and not the file under the final
+    /// name.
     compares_partial: bool,
     /// True if the file is read back. Nothing else detects damage on the way to the device.
     rereads: bool,
@@ -48,6 +48,9 @@ pub(crate) struct SinkSide {
     open: BTreeMap<FileNumber, Open>,
     /// Events of the lane's worker before it reads on, and of work that runs elsewhere.
     later: VecDeque<Event>,
+    /// Files whose objects are compared, and the object that is compared now.
+    compared: Vec<FileNumber>,
+    comparing: Option<(FileNumber, u16, Object, KeyedDigest)>,
     /// Objects that may be logged once they are durable.
     proved: Vec<(FileNumber, u16, Object)>,
     /// True if this is a later session of a job, so that a file equal by size and time comes from
@@ -75,6 +78,8 @@ impl SinkSide {
             partials: BTreeMap::new(),
             open: BTreeMap::new(),
             later: VecDeque::new(),
+            compared: Vec::new(),
+            comparing: None,
             proved: Vec::new(),
             resumes: false,
             end: None,
@@ -108,17 +113,22 @@ impl SinkSide {
                 let file = facts.number;
                 let verdict = self.decide(&facts, path.as_bytes());
                 let is_wanted = !matches!(verdict, Verdict::Same | Verdict::Refused(_));
-                let differing = matches!(verdict, Verdict::Differing { .. });
+                match verdict {
+                    Verdict::Differing { .. } => self.compared.push(file),
+                    Verdict::UnlessDigest => {
+                        let here = &self.tree[path.as_bytes()];
+                        let digest = Some(keyed(here.digest(ByteRange::between(0, here.size))));
+                        let digest = digest.filter(|_| !self.dice.once_in(20));
+                        self.later.push_back(Event::OwnDigest { file, digest });
+                    }
+                    _ => {}
+                }
                 // The memory of the simulated sink is full half of the time.
                 let rereads = self.dice.once_in(2);
                 if is_wanted {
                     self.begin(&facts, path.as_bytes(), &verdict, rereads);
                 }
-                let mut dropped = self.handle(Event::Opened { file, verdict, rereads }, &[], now);
-                if differing {
-                    dropped.extend(self.tell_digests(file, now));
-                }
-                return dropped;
+                return self.handle(Event::Opened { file, verdict, rereads }, &[], now);
             }
             Command::Make { facts, path, first } => {
                 let result = self.make(&facts, path.as_bytes(), first.as_ref().map(|first| first.as_bytes()));
@@ -157,7 +167,7 @@ impl SinkSide {
                 open.had = Runs::default();
             }
             Command::Finish { file, close, settle } => {
-                let result = self.finish(file, &close, settle);
+                let result = self.finish(file, close.as_ref(), settle);
                 self.later.push_back(Event::Finished { file, result });
             }
             Command::Abandon { file } => {
@@ -206,10 +216,11 @@ impl SinkSide {
             (Update::Missing, Some(_)) => return Verdict::Same,
             (Update::Newer, Some(here)) if here.mtime >= facts.mtime.sec => return Verdict::Same,
             (Update::Digest, Some(here)) if here.size == facts.size() => {
-                return Verdict::UnlessDigest(here.digest(ByteRange::between(0, here.size)));
+                return Verdict::UnlessDigest;
             }
-            (Update::Object, Some(_)) => {
-                return Verdict::Differing { have: Runs::default(), samples: Runs::default() };
+            (Update::Object, Some(here)) => {
+                let end = here.size.div_ceil(self.settings.options.object.bytes());
+                return Verdict::Differing { have: Runs::default(), end, samples: Runs::default() };
             }
             (Update::Always, _) if is_same && self.resumes && facts.is_regular() => return Verdict::Same,
             _ => {}
@@ -223,14 +234,16 @@ impl SinkSide {
         let compares = resumes && earlier.is_some() && self.settings.options.verify != Verify::BlockPipeline;
         match self.dice.below(3) {
             // The log was lost.
-            0 if compares => Verdict::Differing { have: Runs::default(), samples: Runs::default() },
+            0 if compares => {
+                Verdict::Differing { have: Runs::default(), end: u64::MAX, samples: Runs::default() }
+            }
             1 if compares => {
                 let (mut trusted, mut samples) = (have.clone(), Runs::default());
                 for object in have.numbers().filter(|_| self.dice.once_in(3)) {
                     trusted.remove(object);
                     samples.insert(object);
                 }
-                Verdict::Differing { have: trusted, samples }
+                Verdict::Differing { have: trusted, end: u64::MAX, samples }
             }
             _ => Verdict::Take { have: if resumes { have } else { Runs::default() } },
         }
@@ -261,20 +274,40 @@ impl SinkSide {
         assert!(self.open.insert(number, open).is_none(), "a file is opened once");
     }
 
-    fn tell_digests(&mut self, file: FileNumber, now: Duration) -> Vec<LaneId> {
-        let wanted = self.machine.digests_wanted(file);
-        let Some(open) = self.open.get(&file).filter(|_| wanted > 0) else { return Vec::new() };
-        let geometry = Geometry::new(ByteLen(open.facts.size()), self.settings.options.object);
-        // All digests are reported at once: files of the world are small.
-        let digests = geometry.objects().take(wanted as usize).map(|object| {
-            match self.tree.get(&open.path).filter(|_| !open.compares_partial) {
-                _ if open.had.contains(object.index.0) => None,
-                Some(own) => (object.range.end.0 <= own.size).then(|| own.digest(object.range)),
-                None => open.partial.has(object.range).then(|| open.partial.digest(object.range)),
+    /// Returns true if an object can be compared.
+    pub(crate) fn may_compare(&self) -> bool {
+        self.comparing.is_some() || self.compared.iter().any(|file| self.machine.has_stated(*file))
+    }
+
+    /// Takes the next object to compare, or ends the comparison of the last one.
+    pub(crate) fn compare(&mut self, now: Duration) -> Vec<LaneId> {
+        let Some((file, attempt, object, stated)) = self.comparing.take() else {
+            let file = self.compared.iter().copied().find(|file| self.machine.has_stated(*file));
+            let file = file.expect("the caller asked");
+            let taken = self.machine.next_stated(file);
+            self.comparing = taken.map(|(attempt, object, stated)| (file, attempt, object, stated));
+            return Vec::new();
+        };
+        let Some(open) = self.open.get_mut(&file).filter(|open| open.attempt == attempt) else {
+            return self.handle(
+                Event::Compared { file, attempt, object: object.index, same: None },
+                &[],
+                now,
+            );
+        };
+        let own = self.tree.get(&open.path).filter(|_| !open.compares_partial);
+        let found = match own {
+            Some(own) => (object.range.end.0 <= own.size).then(|| own.digest(object.range)),
+            None => open.partial.has(object.range).then(|| open.partial.digest(object.range)),
+        };
+        let same = found.filter(|found| keyed(*found) == stated);
+        if let (Some(own), Some(_)) = (own, same) {
+            for cell in cells(object.range) {
+                open.partial.cells.insert(cell, own.cells[cell as usize]);
+                open.partial.device.remove(&cell);
             }
-        });
-        let digests: Vec<Option<Digest>> = digests.collect();
-        self.handle(Event::OwnDigests { file, digests }, &[], now)
+        }
+        self.handle(Event::Compared { file, attempt, object: object.index, same: same.map(Some) }, &[], now)
     }
 
     fn write(
@@ -298,9 +331,6 @@ impl SinkSide {
         for (place, cell) in cells(range).enumerate() {
             let value = match encoding {
                 Encoding::Raw => payload[place],
-                // The object stays in place, durable or not.
-                Encoding::Same if open.compares_partial => continue,
-                Encoding::Same => self.tree[&open.path].cells[cell as usize],
                 _ => 0,
             };
             open.partial.cells.insert(cell, value);
@@ -353,10 +383,15 @@ impl SinkSide {
         Some(Event::Settled { file, attempt, level: to, objects })
     }
 
-    fn finish(&mut self, file: FileNumber, close: &Close, settle: Level) -> Result<Outcome, Unfinished> {
+    fn finish(
+        &mut self,
+        file: FileNumber,
+        close: Option<&Close>,
+        settle: Level,
+    ) -> Result<Outcome, Unfinished> {
         let size = self.open[&file].facts.size();
         let all = ByteRange::between(0, size);
-        let Close::Read { root, .. } = close else {
+        let Some(Close::Read { root, .. }) = close else {
             let open = self.open.remove(&file).expect("it was there above");
             let here = self.tree.get_mut(&open.path).expect("a file that is the same is there");
             here.mtime = open.facts.mtime.sec;

@@ -1,7 +1,7 @@
 //! Engine around the source's state machine, with one worker per lane.
 
 use super::dice::Dice;
-use super::tree::{Ill, SourceFile, cells, file_of};
+use super::tree::{Ill, SourceFile, cells, file_of, keyed};
 use haul_model::{ByteRange, Object};
 use haul_proto::source::{Availability, Check, Command, Event, Settings, Work};
 use haul_proto::{
@@ -75,7 +75,7 @@ impl SourceSide {
             Command::Synced { file, level, objects } => {
                 Some(Seen::Synced { file: self.numbers[&file], level, objects })
             }
-            Command::AlreadyPresent { .. } => None,
+            Command::AlreadyPresent { .. } | Command::Same { .. } => None,
             Command::FileDone { file, outcome, .. } => {
                 let at = self.numbers[&file];
                 let before = self.outcomes.insert(at, outcome.clone());
@@ -160,16 +160,21 @@ impl SourceSide {
                 let steps = match work {
                     Work::Send(message) => vec![Step::Frame(message, Vec::new())],
                     Work::Whole { facts, object } => self.whole(lane, &facts, object, dice),
-                    Work::Object { facts, attempt, object, sink_digest, again } => {
-                        self.object(lane, &facts, attempt, object, sink_digest, again, dice)
+                    Work::Object { facts, attempt, object, again } => {
+                        self.object(lane, &facts, attempt, object, again, dice)
                     }
-                    Work::Compare { facts, sink_digest } => {
+                    Work::Compare { facts, attempt, objects } => {
                         let file = self.file(facts.number);
-                        let same = match file.ill {
+                        let all = ByteRange::between(0, file.size());
+                        let ranges = objects.map_or_else(
+                            || vec![all],
+                            |objects| objects.iter().map(|object| object.range).collect(),
+                        );
+                        let digests = match file.ill {
                             Ill::CannotOpen => Err(Why::Permission.into()),
-                            _ => Ok(file.digest(ByteRange::between(0, file.size())) == sink_digest),
+                            _ => Ok(ranges.into_iter().map(|range| keyed(file.digest(range))).collect()),
                         };
-                        vec![Step::Report(Event::Compared { lane, file: facts.number, same })]
+                        vec![Step::Report(Event::Compared { lane, file: facts.number, attempt, digests })]
                     }
                     Work::Close { facts, attempt, root } => {
                         let close = self.close(&facts, root);
@@ -232,9 +237,9 @@ impl SourceSide {
         if let Some(object) = object {
             if file.ill == Ill::CannotRead(0) {
                 close = Close::Failed(Why::Io.into());
-                steps.extend(self.blocks(facts, 0, object, None, true, dice));
+                steps.extend(self.blocks(facts, 0, object, true, dice));
             } else {
-                steps.extend(self.blocks(facts, 0, object, None, false, dice));
+                steps.extend(self.blocks(facts, 0, object, false, dice));
             }
         }
         if facts.is_regular() {
@@ -245,14 +250,12 @@ impl SourceSide {
         steps
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the fields of one work")]
     fn object(
         &self,
         lane: LaneId,
         facts: &Arc<NewFile>,
         attempt: u16,
         object: Object,
-        sink_digest: Option<haul_digest::Digest>,
         again: bool,
         dice: &mut Dice,
     ) -> Vec<Step> {
@@ -264,13 +267,13 @@ impl SourceSide {
             Ill::CannotOpen => return vec![Step::Report(failed(Why::Permission.into()))],
             Ill::Changes if again => return vec![Step::Report(failed(Why::Changed.into()))],
             Ill::CannotRead(from) if index.0 >= from => {
-                let mut steps = self.blocks(facts, attempt, object, None, true, dice);
+                let mut steps = self.blocks(facts, attempt, object, true, dice);
                 steps.push(Step::Report(failed(Why::Io.into())));
                 return steps;
             }
             _ => {}
         }
-        let mut steps = self.blocks(facts, attempt, object, sink_digest, false, dice);
+        let mut steps = self.blocks(facts, attempt, object, false, dice);
         steps.push(Step::Report(Event::ObjectSent { lane, file: number, attempt, object: index }));
         steps
     }
@@ -281,7 +284,6 @@ impl SourceSide {
         facts: &NewFile,
         attempt: u16,
         object: Object,
-        sink_digest: Option<haul_digest::Digest>,
         is_abandoned: bool,
         dice: &mut Dice,
     ) -> Vec<Step> {
@@ -292,25 +294,21 @@ impl SourceSide {
         let block = |range: ByteRange, encoding, payload| {
             Message::NewBlock(NewBlock { number, attempt, object: object.index, range, encoding, payload })
         };
-        if sink_digest == Some(digest) {
-            steps.push(Step::Frame(block(object.range, Encoding::Same, 0), Vec::new()));
-        } else {
-            let (mut at, end) = (object.range.start.0, object.range.end.0);
-            while at < end {
-                let next = (at + super::tree::CELL * (1 + dice.below(4))).min(end);
-                let range = ByteRange::between(at, next);
-                let values: Vec<u64> = cells(range).map(|cell| file.cell(cell)).collect();
-                if is_abandoned && dice.once_in(2) {
-                    break;
-                }
-                steps.push(if values.iter().all(|value| *value == 0) {
-                    let encoding = dice.pick(&[Encoding::Zeros, Encoding::Hole]);
-                    Step::Frame(block(range, encoding, 0), Vec::new())
-                } else {
-                    Step::Frame(block(range, Encoding::Raw, u32::try_from(range.len()).unwrap()), values)
-                });
-                at = next;
+        let (mut at, end) = (object.range.start.0, object.range.end.0);
+        while at < end {
+            let next = (at + super::tree::CELL * (1 + dice.below(4))).min(end);
+            let range = ByteRange::between(at, next);
+            let values: Vec<u64> = cells(range).map(|cell| file.cell(cell)).collect();
+            if is_abandoned && dice.once_in(2) {
+                break;
             }
+            steps.push(if values.iter().all(|value| *value == 0) {
+                let encoding = dice.pick(&[Encoding::Zeros, Encoding::Hole]);
+                Step::Frame(block(range, encoding, 0), Vec::new())
+            } else {
+                Step::Frame(block(range, Encoding::Raw, u32::try_from(range.len()).unwrap()), values)
+            });
+            at = next;
         }
         if is_abandoned && steps.is_empty() {
             return steps;

@@ -2,7 +2,7 @@
 //! many megabytes is cheap; 0 is a cell of zeros.
 
 use super::dice::{Dice, mix};
-use haul_digest::{Algorithm, Digest};
+use haul_digest::{Algorithm, Digest, KeyedDigest};
 use haul_model::{ByteRange, Moment};
 use haul_proto::{FileKind, NewFile, Runs};
 use std::collections::BTreeMap;
@@ -64,6 +64,11 @@ pub(crate) fn digest_of(cells: impl Iterator<Item = u64>) -> Digest {
     let value = cells.fold(1, |sum, cell| mix(sum ^ mix(cell.wrapping_add(3))));
     let bytes: Vec<u8> = (0..4).flat_map(|part| mix(value ^ part).to_le_bytes()).collect();
     Digest::from_bytes(Algorithm::Blake3, &bytes).unwrap()
+}
+
+/// Returns a digest as one under the key of the session.
+pub(crate) fn keyed(digest: Digest) -> KeyedDigest {
+    KeyedDigest::from_bytes(*digest.as_bytes().first_chunk().unwrap())
 }
 
 /// A file at the sink under its final name.

@@ -1,0 +1,171 @@
+//! The sink's own policy: special files, links out of the root, system attributes, reserved names
+//! and filtered names are refused whatever the source announces.
+
+use super::*;
+use haul_engine::transfer::{Rule, SinkPolicy};
+use haul_proto::Xattr;
+use haul_sys::metadata::{Place, list_xattrs};
+
+/// Options that ask for everything, as a hostile source does.
+fn everything() -> JobOptions {
+    JobOptions { keep: Keep(u32::MAX), ..small_objects() }
+}
+
+/// Runs `lies` against a sink with the default policy, once by a source that sends and once by a
+/// source that answers a fetch of any names. Passes the sink's directory and the results to `check`.
+fn strict(lies: impl Fn(&mut MisbehavingPeer) + Sync, check: impl Fn(&Path, Told)) {
+    let pair = Pair::new();
+    let strict = Offer { policy: SinkPolicy::default(), ..offer(&pair.sink()) };
+    check(&pair.sink(), sent_to(&strict, &everything(), &lies));
+    let pair = Pair::new();
+    check(&pair.sink(), fetched(&pair, &everything(), &[""], &lies));
+}
+
+fn special_kinds() -> [FileKind; 4] {
+    let (major, minor) = (8, 0);
+    let devices = [FileKind::CharDevice { major, minor }, FileKind::BlockDevice { major, minor }];
+    let [char_device, block_device] = devices;
+    [FileKind::Fifo, FileKind::Socket, char_device, block_device]
+}
+
+/// A device `b 8 0` with mode 0666, sent to a server that ran as root, once was created.
+#[test]
+fn special_files_are_refused_unless_the_receiver_accepts_them() {
+    let lies = |liar: &mut MisbehavingPeer| {
+        for (number, kind) in (0..).zip(special_kinds()) {
+            assert_eq!(refused(liar, number, b"special", kind), Why::Denied);
+        }
+        liar.part(4);
+    };
+    strict(lies, |sink, told| {
+        told.assert_failures(4);
+        assert!(told.failed.iter().all(|line| line.contains("--specials")), "{:?}", told.failed);
+        assert!(names_in(sink).is_empty());
+    });
+    let pair = Pair::new();
+    let accepting = SinkPolicy { specials: true, ..SinkPolicy::default() };
+    let told = sent_to(&Offer { policy: accepting, ..offer(&pair.sink()) }, &everything(), |liar| {
+        assert_eq!(offered(liar, 0, b"pipe", FileKind::Fifo), Ended::Done(Level::Verified));
+        liar.part(1);
+    });
+    told.assert_failures(0);
+    assert_eq!(names_in(&pair.sink()), ["pipe"]);
+}
+
+#[test]
+fn links_to_targets_outside_the_root_are_refused() {
+    let lies = |liar: &mut MisbehavingPeer| {
+        let outside: [(&[u8], &str); 5] =
+            [(b"a", "/etc"), (b"b", ".."), (b"d/c", "../../x"), (b"e", "d/../../x"), (b"f", "d/..")];
+        let mut number = 0;
+        for (path, target) in outside {
+            assert_eq!(refused(liar, number, path, link(Path::new(target))), Why::Denied, "{target}");
+            number += 1;
+        }
+        for (path, target) in [(&b"g"[..], "d/x"), (b"d/h", "../g"), (b"i", "missing")] {
+            let ended = offered(liar, number, path, link(Path::new(target)));
+            assert_eq!(ended, Ended::Done(Level::Verified), "{target}");
+            number += 1;
+        }
+        liar.part(number);
+    };
+    strict(lies, |sink, told| {
+        told.assert_failures(5);
+        assert_eq!(names_in(sink), ["d", "g", "i"]);
+    });
+}
+
+#[test]
+fn names_of_own_files_are_refused() {
+    let lies = |liar: &mut MisbehavingPeer| {
+        for (number, path) in (0..).zip([&b".haul-0-1"[..], b"d/.HAUL-begun", b".haul-d/x"]) {
+            assert_eq!(refused(liar, number, path, plain(3)), Why::Name);
+        }
+        assert_eq!(refused(liar, 3, b"x", hard_link(b".haul-0-1")), Why::Name);
+        liar.part(4);
+    };
+    strict(lies, |sink, told| {
+        told.assert_failures(4);
+        assert!(names_in(sink).is_empty());
+    });
+}
+
+#[test]
+fn system_attributes_and_set_id_bits_are_left_out() {
+    let xattr = |name: &str| Xattr { name: name.as_bytes().into(), value: b"value".as_slice().into() };
+    let lies = |liar: &mut MisbehavingPeer| {
+        let xattrs = vec![xattr("user.note"), xattr("trusted.note"), xattr("security.note")];
+        for (number, path) in (0..).zip([&b"d"[..], b"f"]) {
+            let kind = if number == 0 { FileKind::Directory } else { plain(3) };
+            let facts =
+                NewFile { mode: 0o6755, xattrs: xattrs.clone(), ..new_file(number, path, kind.clone()) };
+            let mut frames = if number == 0 { Vec::new() } else { file(number, path, b"abc") };
+            frames.truncate(4);
+            let announced = (Message::NewFile(Box::new(facts)), Vec::new());
+            match frames.first_mut() {
+                Some(first) => *first = announced,
+                None => frames.push(announced),
+            }
+            frames.iter().for_each(|(message, payload)| liar.say(message, payload));
+            assert_eq!(end_of(liar, number), Ended::Done(Level::Verified));
+        }
+        liar.part(2);
+    };
+    let pair = Pair::new();
+    let keep = Keep(!Keep::SETUID.0);
+    let strict = Offer { policy: SinkPolicy::default(), keep, ..offer(&pair.sink()) };
+    sent_to(&strict, &everything(), lies).assert_failures(0);
+    for name in ["d", "f"] {
+        let path = pair.sink().join(name);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755, "{name}");
+        let open = fs::File::open(&path).unwrap();
+        let found = list_xattrs(Place::file(&open)).unwrap();
+        let is_known = |name: &std::ffi::CString| name.to_bytes() != b"security.selinux";
+        let found: Vec<_> = found.into_iter().filter(is_known).collect();
+        assert!(found.iter().all(|name| name.to_bytes() == b"user.note"), "{found:?}");
+    }
+}
+
+/// A server could once send files that the fetch had excluded, and have them deleted
+/// (CVE-2022-29154 is the same defect of rsync).
+#[test]
+fn a_fetch_refuses_names_that_its_own_filter_excludes() {
+    let pair = Pair::new();
+    fs::create_dir_all(pair.sink().join("kept")).unwrap();
+    for name in ["own.key", "kept/own.key", "extra"] {
+        fs::write(pair.sink().join(name), name).unwrap();
+    }
+    let options = JobOptions { delete: true, ..small_objects() };
+    let rules = vec![Rule::Exclude("*.key".into()), Rule::Exclude("/private".into())];
+    let job = FetchJob { options, rules, ..FetchJob::new(vec![b"".to_vec()], pair.sink().into()) };
+    let told = fetched_by(job, |liar| {
+        for (number, path) in (0..).zip([&b"x.key"[..], b"d/x.key", b"private/x", b"own.key"]) {
+            assert_eq!(refused(liar, number, path, plain(3)), Why::Denied);
+        }
+        assert_eq!(refused(liar, 4, b"private", FileKind::Directory), Why::Denied);
+        assert_eq!(wrote(liar, 5, b"d/x", b"abc"), Ended::Done(Level::Verified));
+        liar.say(&walked(6, true), &[]);
+        let mut listed = Vec::new();
+        loop {
+            match liar.hear() {
+                Message::List(list) => {
+                    listed.extend(list.names.iter().map(|name| String::from_utf8_lossy(name).into_owned()));
+                    let gone = vec![true; list.names.len()];
+                    liar.say(&Message::Delete(Box::new(Delete { batch: list.batch, gone })), &[]);
+                }
+                Message::Bye(_) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        listed.sort();
+        assert_eq!(listed, ["d", "extra", "kept", "x"], "the source learns no filtered name");
+        liar.say(&bye(), &[]);
+        liar.writer.finish().expect("the other end listens");
+    });
+    let outcome = told.ended.as_ref().expect("a session");
+    assert_eq!(outcome.summary.failed, 5, "{:?}", told.failed);
+    for name in ["own.key", "kept/own.key"] {
+        assert_eq!(fs::read_to_string(pair.sink().join(name)).unwrap(), name, "it stays as it was");
+    }
+    assert!(!pair.sink().join("extra").exists());
+}
