@@ -101,7 +101,7 @@ const STARTS: [&str; 9] = ["What", "Whether", "How", "Why", "Where", "Who", "Who
 /// The findings that each part has at most: flagged phrases and starts together, and comment lines above [`COLUMNS_MAX`].
 /// Parts that are not listed have none.
 pub const LIMITS: [(&str, usize, usize); 21] = [
-    (".", 85, 0),
+    (".", 0, 0),
     ("crates", 6, 5),
     ("crates/haul-cli/src", 80, 3),
     ("crates/haul-cli/tests", 225, 27),
@@ -120,7 +120,7 @@ pub const LIMITS: [(&str, usize, usize); 21] = [
     ("crates/haul-proto/tests", 5, 0),
     ("crates/haul-sys/src", 2, 3),
     ("crates/haul-sys/tests", 3, 0),
-    ("docs", 37, 0),
+    ("docs", 5, 0),
     ("fuzz", 1, 0),
 ];
 
