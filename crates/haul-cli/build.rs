@@ -1,7 +1,8 @@
 //! What a start of the binary takes is decided when it is linked.
 //!
-//! The unwinder is put into it. A shared one, libgcc_s, is found, mapped and relocated at each start and asks the processor for its kind, which
-//! takes a virtual machine's exit each time: an eighth of what a call for a small file takes. And what every start runs lies side by side
+//! The unwinder is put into it. A shared one, libgcc_s, is found, mapped and relocated at each
+//! start and asks the processor for its kind, which takes a virtual machine's exit each time: an
+//! eighth of what a call for a small file takes. And what every start runs lies side by side
 //! (`start-order`), or it would map a window of the program for nearly each function: a tenth.
 
 use std::env;
@@ -38,7 +39,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the compiler that links finds a library. One that can't say so is left with what Rust asks for.
+/// Whether the compiler that links finds a library. One that can't say so is left with what Rust
+/// asks for.
 fn linker_has(library: &str) -> bool {
     let linker = env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
     let answer = Command::new(linker).arg(format!("-print-file-name={library}")).output();
@@ -49,7 +51,8 @@ fn linker_has(library: &str) -> bool {
     })
 }
 
-/// Whether nobody chose a linker. Those that come without being chosen, GNU's and LLVM's, take scripts; others refuse to link with one.
+/// Whether nobody chose a linker. Those that come without being chosen, GNU's and LLVM's, take
+/// scripts; others refuse to link with one.
 fn is_usual_linker() -> bool {
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     env::var_os("RUSTC_LINKER").is_none()
@@ -63,8 +66,8 @@ fn linker_script(order: &str) -> String {
     format!("SECTIONS {{ .text.start : {{\n{sections}}} }}\nINSERT BEFORE .text;\n")
 }
 
-/// A function's sections, as either of Rust's manglings or C has its name; both put an identifier's length before it. What is held to run seldom
-/// is in a section of another prefix.
+/// A function's sections, as either of Rust's manglings or C has its name; both put an identifier's
+/// length before it. What is held to run seldom is in a section of another prefix.
 fn sections_of(path: &str) -> String {
     if !path.contains("::") {
         return format!(".text*.{path}");

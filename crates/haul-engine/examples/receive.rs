@@ -1,4 +1,5 @@
-//! Takes what one sender sends into a directory, over loopback: `receive DIR` prints a ticket, `send PATH... < TICKET` uses it.
+//! Takes what one sender sends into a directory, over loopback: `receive DIR` prints a ticket,
+//! `send PATH... < TICKET` uses it.
 
 use haul_engine::transfer::{BoxError, Offer, Outcome, SimpleObserver, answer};
 use haul_net::{Grant, Listener, Role, Uses};

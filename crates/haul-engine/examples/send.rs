@@ -1,4 +1,5 @@
-//! Sends files and trees to who printed a ticket: `send PATH... < TICKET`. Every object is compared where it arrives.
+//! Sends files and trees to who printed a ticket: `send PATH... < TICKET`. Every object is compared
+//! where it arrives.
 
 use haul_engine::transfer::{BoxError, Outcome, SendJob, SimpleObserver};
 use haul_net::{DialSettings, Dialer, Ticket};

@@ -1,5 +1,5 @@
-//! Applies the repository rules to this repository. The tests in `src/repo_rules` show that each rule
-//! can fail.
+//! Applies the repository rules to this repository. The tests in `src/repo_rules` show that each
+//! rule can fail.
 
 use haul_lab::repo_rules::{layers, licences, order, prose, purity, text};
 use serde_json::Value;

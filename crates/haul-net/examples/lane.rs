@@ -1,4 +1,5 @@
-//! Measures one lane over the loopback interface beside the bare parts it is made of, in turn, one thread a side:
+//! Measures one lane over the loopback interface beside the bare parts it is made of, in turn, one
+//! thread a side:
 //! `cargo run --release -p haul-net --example lane [MIB [ROUNDS]]`.
 
 use haul_net::{

@@ -150,8 +150,9 @@ pub fn residency(fd: impl AsFd, range: ByteRange) -> io::Result<Option<Residency
     let asked = CachestatRange { off: range.start.0, len: range.len() };
     let mut found = Residency::default();
     let mut raw = Cachestat::default();
-    // SAFETY: cachestat(fd, *const range, *mut stat, flags) reads one `struct cachestat_range` and writes
-    // one `struct cachestat`; both types below have those layouts (linux/mman.h) and outlive the call.
+    // SAFETY: cachestat(fd, *const range, *mut stat, flags) reads one `struct cachestat_range` and
+    // writes one `struct cachestat`; both types below have those layouts (linux/mman.h) and outlive
+    // the call.
     let result = unsafe {
         libc::syscall(SYS_CACHESTAT, fd.as_fd().as_raw_fd(), &raw const asked, &raw mut raw, 0_u32)
     };

@@ -86,8 +86,8 @@ pub fn set_mode_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<()> 
     let name = name.into_c_str()?;
     let flags = AtFlags::SYMLINK_NOFOLLOW.bits();
     let done = retry_on_intr(|| {
-        // SAFETY: fchmodat2(dirfd, path, mode, flags) reads the NUL-terminated `name`, which outlives the
-        // call, and writes nothing.
+        // SAFETY: fchmodat2(dirfd, path, mode, flags) reads the NUL-terminated `name`, which
+        // outlives the call, and writes nothing.
         let result = unsafe {
             let dir = dir.as_fd().as_raw_fd();
             libc::syscall(SYS_FCHMODAT2, dir, name.as_ptr(), mode & 0o7777, flags)

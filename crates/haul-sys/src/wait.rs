@@ -1,8 +1,8 @@
 //! Waits for pipes, terminals and similar files that end when a stop is requested.
 //!
 //! A signal whose handler sets a flag does not end a blocking read(2) or open(2): the kernel or the
-//! library restarts the call. Here no call blocks for longer than [`POLL_INTERVAL`]. Between two calls
-//! the caller's `stopping` is called, and `true` from it ends the wait.
+//! library restarts the call. Here no call blocks for longer than [`POLL_INTERVAL`]. Between two
+//! calls the caller's `stopping` is called, and `true` from it ends the wait.
 
 use crate::open::no_follow;
 use crate::stat::Follow;

@@ -13,8 +13,8 @@ pub(super) struct Args {
     /// Check these lists, manifests of bags, or directories of bags.
     #[arg(value_name = "LIST")]
     pub(super) lists: Vec<OsString>,
-    /// Check only digests of the algorithms NAMES, separated by commas. Digests without a tag count as
-    /// digests of these algorithms.
+    /// Check only digests of the algorithms NAMES, separated by commas. Digests without a tag count
+    /// as digests of these algorithms.
     #[arg(short, long, value_name = "NAMES", action = ArgAction::Append)]
     pub(super) algorithm: Vec<String>,
     /// Find the files in DIR [default: the working directory, or the bag].

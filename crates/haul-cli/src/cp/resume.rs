@@ -175,8 +175,9 @@ impl ResumeArgs {
     }
 }
 
-/// Returns the operands of a job whose target was missing when it began: the target was to become the copy, and exists by now. `first` is the source
-/// as it was typed, because slashes are stripped only for a copy into a directory.
+/// Returns the operands of a job whose target was missing when it began: the target was to become
+/// the copy, and exists by now. `first` is the source as it was typed, because slashes are stripped
+/// only for a copy into a directory.
 fn as_begun(operands: &Operands, first: Option<OsString>) -> Option<Operands> {
     let Operands::IntoDirectory { sources, directory, parents: false } = operands else { return None };
     let source = first.filter(|_| sources.len() == 1)?;

@@ -23,9 +23,9 @@ const BUFFERS_MIN: u64 = 8 << 20;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct JobArgs {
     /// Set how received data is verified: stream (both sides hash the data during the transfer),
-    /// reread (the receiver also reads it back from the device), hybrid (read back only files larger
-    /// than the free memory of the receiver), none. For benchmarks: sequential, file-pipeline,
-    /// block-pipeline; these are slower and read everything twice.
+    /// reread (the receiver also reads it back from the device), hybrid (read back only files
+    /// larger than the free memory of the receiver), none. For benchmarks: sequential,
+    /// file-pipeline, block-pipeline; these are slower and read everything twice.
     #[arg(long, value_name = "HOW", default_value = "stream", help_heading = "Verification")]
     verify: String,
     /// Set the unit that is compared and resent: object, or file.
@@ -44,9 +44,9 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Verification")]
     object_size: Option<String>,
 
-    /// Skip files that the receiver already has, by RULE: size-time (same size and time; the default
-    /// RULE), newer (skip unless the sender's file is newer), missing (skip every existing name),
-    /// digest (same digest of the file), object (send only objects that differ).
+    /// Skip files that the receiver already has, by RULE: size-time (same size and time; the
+    /// default RULE), newer (skip unless the sender's file is newer), missing (skip every existing
+    /// name), digest (same digest of the file), object (send only objects that differ).
     #[arg(long, value_name = "RULE", num_args = 0..=1, require_equals = true, default_missing_value = "size-time",
           help_heading = "File selection")]
     update: Option<String>,
@@ -101,7 +101,8 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           allow_hyphen_values = true, help_heading = "Network options")]
     compress: Option<String>,
-    /// Set the congestion control of the connections, for example bbr or cubic, if the kernel has it.
+    /// Set the congestion control of the connections, for example bbr or cubic, if the kernel has
+    /// it.
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
     /// Use several network paths concurrently with Multipath TCP, if both hosts support it.

@@ -47,7 +47,8 @@ pub(super) struct Args {
     /// Allow the holder only to send.
     #[arg(long, help_heading = "Ticket options")]
     write_only: bool,
-    /// Open no session after TIME, such as 2h or 7d, or on and after DATE, such as 2026-12-31 (UTC).
+    /// Open no session after TIME, such as 2h or 7d, or on and after DATE, such as 2026-12-31
+    /// (UTC).
     #[arg(long, value_name = "TIME|DATE", help_heading = "Ticket options")]
     expires: Option<String>,
     /// Limit the data that one session may send to SIZE, for example 10G.
@@ -76,7 +77,8 @@ pub(super) struct Args {
     /// Limit the total rate to all clients to RATE bytes per second, for example 50M or 1GB.
     #[arg(long, value_name = "RATE", help_heading = "Network options")]
     rate: Option<String>,
-    /// Set the congestion control of the connections, for example bbr or cubic, if the kernel has it.
+    /// Set the congestion control of the connections, for example bbr or cubic, if the kernel has
+    /// it.
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
     /// Allow clients to use several paths concurrently with Multipath TCP.

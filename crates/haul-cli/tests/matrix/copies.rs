@@ -26,8 +26,8 @@ const fn ours(words: &'static str) -> Spelling {
     (words, "")
 }
 
-/// Operands: `A` is the folder of the sources, `B` that of the sink. With `|` they are lines of standard input, and for the system's tool a command
-/// each.
+/// Operands: `A` is the folder of the sources, `B` that of the sink. With `|` they are lines of
+/// standard input, and for the system's tool a command each.
 const CP_OPERANDS: [&str; 17] = [
     "A/f B/new",
     "A/f B/old",
@@ -203,12 +203,14 @@ impl Language {
 
     fn may(&self, row: &[Option<usize>]) -> bool {
         let words = self.words(row);
-        // `--parents` needs a directory, and the system's tool refuses the second operand because of the directories that it made for the first.
+        // `--parents` needs a directory, and the system's tool refuses the second operand because
+        // of the directories that it made for the first.
         let has_no_parents = row[0].is_some_and(|at| {
             let operands = self.operands[at];
             !(operands.starts_with("A/") && operands.split(' ').count() == 2 && operands.ends_with("B/dir"))
         });
-        // If the system's tool has moved another name of the file, it replaces a newer file by a link.
+        // If the system's tool has moved another name of the file, it replaces a newer file by a
+        // link.
         let is_replaced = self.tool == "mv" && words.contains("-u ") && words.contains("A/tree A/g");
         // A clone is made within one file system that shares extents, or not at all.
         let kinds = [row[1], row[2]].map(|at| at.map(|at| KINDS[at]));
@@ -274,7 +276,8 @@ impl Row<'_> {
         let mut wrong = Vec::new();
         let mut gnu = None;
         for run in ["first", "second"] {
-            // A resumed job knows its own target; the system's tool would copy the tree into the first copy.
+            // A resumed job knows its own target; the system's tool would copy the tree into the
+            // first copy.
             let is_new = self.language.operands[self.values[0]].ends_with("B/new");
             let is_finished_job = run == "second" && is_new && self.line().contains("--resume");
             if !is_finished_job {
@@ -298,7 +301,8 @@ impl Row<'_> {
                 [|folders: &Folders| folders.sink.clone(), |folders: &Folders| folders.source.clone()]
             {
                 let [gnu, ours] = folders.each_ref().map(|folders| Snapshot::take(&place(folders)).unwrap());
-                // `g` is replaced by a link, or written to if it is the first name that a worker meets.
+                // `g` is replaced by a link, or written to if it is the first name that a worker
+                // meets.
                 let may_be_either = |what: &String| {
                     what.starts_with("\"dir\": mtime") && self.line().ends_with("A/tree A/g B/dir")
                 };
@@ -457,7 +461,8 @@ fn each_row(language: &Language, test: u64) {
     assert_none(&wrong, rows.len());
 }
 
-/// Refused before anything is done. `mv` is left out: as the system's tool, it tries a rename first.
+/// Refused before anything is done. `mv` is left out: as the system's tool, it tries a rename
+/// first.
 #[test]
 fn conflicting_option_pairs_are_refused_and_change_nothing() {
     let Some(room) = shared_dir(FsKind::Tmpfs) else { return };

@@ -1,4 +1,5 @@
-//! Covering arrays of strength two: few rows in which every pair of values of different factors occurs.
+//! Covering arrays of strength two: few rows in which every pair of values of different factors
+//! occurs.
 
 use haul_lab::random::Random;
 use std::collections::BTreeSet;
@@ -9,8 +10,9 @@ const CANDIDATES: usize = 8;
 /// A value of a factor, and one of a factor behind it: factor, value, factor, value.
 type Pair = (usize, usize, usize, usize);
 
-/// Rows of one value of each factor, in an order of the seed's own, in which every pair occurs that `may` permits in some row. `sizes` are the
-/// numbers of values; `may` is asked about rows in which only some factors have a value, and must permit each part of a row that it permits.
+/// Rows of one value of each factor, in an order of the seed's own, in which every pair occurs that
+/// `may` permits in some row. `sizes` are the numbers of values; `may` is asked about rows in which
+/// only some factors have a value, and must permit each part of a row that it permits.
 pub(crate) fn rows(
     random: &mut Random,
     sizes: &[usize],
@@ -54,7 +56,8 @@ fn has(row: &[usize], &(one, a, other, b): &Pair) -> bool {
     row[one] == a && row[other] == b
 }
 
-/// A row with this pair, in which each further factor takes the value that adds most of the missing pairs; `None` where a factor has none left.
+/// A row with this pair, in which each further factor takes the value that adds most of the missing
+/// pairs; `None` where a factor has none left.
 fn row(
     random: &mut Random,
     sizes: &[usize],

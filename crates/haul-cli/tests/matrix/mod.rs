@@ -1,7 +1,9 @@
-//! Combinations of options: every pair of values occurs in one of the rows of a [covering array](cover).
+//! Combinations of options: every pair of values occurs in one of the rows of a [covering
+//! array](cover).
 //!
-//! The result of a copy or a move is compared with that of the system's tool. A receipt must verify afterwards, and no temporary file may stay. A
-//! pair that the program refuses must fail with a message and change nothing.
+//! The result of a copy or a move is compared with that of the system's tool. A receipt must verify
+//! afterwards, and no temporary file may stay. A pair that the program refuses must fail with a
+//! message and change nothing.
 
 pub(crate) mod copies;
 pub(crate) mod cover;
@@ -14,7 +16,8 @@ use std::sync::OnceLock;
 
 const SEED: u64 = 20_261_125;
 
-/// Slices of the rows that a soak run takes: its system calls come late, and each run has rows of another seed.
+/// Slices of the rows that a soak run takes: its system calls come late, and each run has rows of
+/// another seed.
 const SOAK_SLICES: usize = 3;
 
 /// The rows of a run: `take` of them, more in a soak run.

@@ -13,7 +13,8 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// The sources: files `f`, `g` (also in the tree), `e`, `s`, the link `lf` and the directory `tree`.
+/// The sources: files `f`, `g` (also in the tree), `e`, `s`, the link `lf` and the directory
+/// `tree`.
 pub(crate) fn sources(dir: &Path) {
     fs::create_dir_all(dir.join("tree/sub/deep")).unwrap();
     fs::create_dir(dir.join("tree/none")).unwrap();
@@ -49,7 +50,8 @@ pub(crate) fn sources(dir: &Path) {
     set_times(dir);
 }
 
-/// The sink: the files `old` and `newer`, the link `dl` to the directory `dir`, with an older `f`, a newer `g` and a `tree`.
+/// The sink: the files `old` and `newer`, the link `dl` to the directory `dir`, with an older `f`,
+/// a newer `g` and a `tree`.
 pub(crate) fn sink(dir: &Path) {
     fs::create_dir_all(dir.join("dir/tree/sub")).unwrap();
     for (name, len) in [

@@ -1,4 +1,5 @@
-//! `haul sum`, `verify` and `repair` one after the other: the waybill verifies, damage is found, and a replica repairs it.
+//! `haul sum`, `verify` and `repair` one after the other: the waybill verifies, damage is found,
+//! and a replica repairs it.
 
 use super::copies::{RunResult, ended, haul};
 use super::{assert_none, cover, generator, plant, slice};

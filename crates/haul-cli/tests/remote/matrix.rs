@@ -1,4 +1,5 @@
-//! Pairs of options of transfers ([covering arrays](crate::matrix)), compared with the system's `cp -a`.
+//! Pairs of options of transfers ([covering arrays](crate::matrix)), compared with the system's `cp
+//! -a`.
 
 use super::ends::{DIRECTIONS, Direction, transfer};
 use super::{Fixture, RunResult};
@@ -247,7 +248,8 @@ impl Row {
         }
     }
 
-    /// Returns the differences between the sink and the expected one, but for the directory itself, which is not sent.
+    /// Returns the differences between the sink and the expected one, but for the directory itself,
+    /// which is not sent.
     fn differences(&self, expected: &Path, sink: &Path) -> Vec<String> {
         let (Some(expected), Some(sink)) = (look(expected), look(sink)) else {
             return vec!["there is no sink".to_owned()];

@@ -54,8 +54,8 @@ impl Fixture {
         fixture
     }
 
-    /// Does the same as [`Fixture::new`], for jobs that are interrupted. Returns `None` (the test is
-    /// skipped) if no tool can stop a job at a sync.
+    /// Does the same as [`Fixture::new`], for jobs that are interrupted. Returns `None` (the test
+    /// is skipped) if no tool can stop a job at a sync.
     fn to_cut_off(seed: u64) -> Option<Fixture> {
         met_or_skip(&[traced::NEED]).then(|| Fixture::new(seed))
     }

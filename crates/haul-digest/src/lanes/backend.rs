@@ -21,7 +21,8 @@ pub enum Backend {
     Avx512,
     /// AVX2: 8 lanes of 32 bits (MD5 also 16), 4 of 64 bits.
     Avx2,
-    /// The SHA instructions of x86, two or four streams interleaved: SHA-1, SHA-224 and SHA-256 only.
+    /// The SHA instructions of x86, two or four streams interleaved: SHA-1, SHA-224 and SHA-256
+    /// only.
     ShaNi,
     /// SSE2, which every x86-64 has: 4 lanes of 32 bits, 2 of 64 bits.
     Sse2,

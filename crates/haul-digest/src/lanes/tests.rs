@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Test messages of RFC 1321 (appendix A.5) and of NIST's examples to FIPS 180-4, with their digests.
+/// Test messages of RFC 1321 (appendix A.5) and of NIST's examples to FIPS 180-4, with their
+/// digests.
 #[rustfmt::skip]
 const PUBLISHED: &[(LaneAlgorithm, &str, &str)] = &[
     (LaneAlgorithm::Md5, "", "d41d8cd98f00b204e9800998ecf8427e"),

@@ -2,11 +2,12 @@
 //!
 //! A [`Reader`] takes the lines of one list in order, and remembers earlier information (a header
 //! with columns, comments of a certain kind). Each line is recognized by itself, so a list may mix
-//! formats. A digest without a stated algorithm yields every [`Interpretation`] that fits; only the hash
-//! of the file determines which one matches.
+//! formats. A digest without a stated algorithm yields every [`Interpretation`] that fits; only the
+//! hash of the file determines which one matches.
 //!
 //! ```text
-//! bytes of a list -> lines -> Reader -> Claim { name, dialect, stated: [ Stated { meanings: [ Meaning ] } ] }
+//! bytes of a list -> lines -> Reader -> Claim { name, dialect, stated: [ Stated { meanings: [
+//! Meaning ] } ] }
 //!                                         all of `stated` must hold; of its meanings one
 //! ```
 

@@ -18,7 +18,8 @@ pub trait CopyObserver: Sync {
     fn made(&self, line: &OsStr);
     /// Reports the digest of a file.
     fn hashed(&self, line: &HashLine<'_>);
-    /// Returns true if [`CopyObserver::finished`] is to be called. Its names cost memory for each file.
+    /// Returns true if [`CopyObserver::finished`] is to be called. Its names cost memory for each
+    /// file.
     fn wants_figures(&self) -> bool;
     /// Reports a finished file.
     fn finished(&self, figures: &FileFigures<'_>);

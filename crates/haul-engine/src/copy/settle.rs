@@ -115,7 +115,8 @@ pub(crate) fn sync(job: &Job<'_>, sink: BorrowedFd<'_>, path: impl Fn() -> OsStr
     }
 }
 
-/// Returns true if the source's size or modification time changed since it was opened. Pipes and devices have no state to compare.
+/// Returns true if the source's size or modification time changed since it was opened. Pipes and
+/// devices have no state to compare.
 pub(crate) fn source_was_replaced(file: &FileMove) -> bool {
     let was = &file.source_stat;
     let may_be_same = |now: Stat| now.contents_since(was) != Contents::Changed;

@@ -1,5 +1,5 @@
-//! The directories from an operand down to the one being read: as deep as they go, in few descriptors and with one path
-//! for all of them.
+//! The directories from an operand down to the one being read: as deep as they go, in few
+//! descriptors and with one path for all of them.
 
 mod sorted_dir;
 
@@ -12,11 +12,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
-/// Levels that stay open at most. More gain nothing: each comes back in one step from the level beneath.
+/// Levels that stay open at most. More gain nothing: each comes back in one step from the level
+/// beneath.
 const OPEN_LEVELS_MOST: u64 = 64;
 
-/// The directories under way, outermost first. The first and the last few are open; those between are opened once more
-/// on the way back, by `..` from beneath or by their names from the first, and only if they are still the ones they were.
+/// The directories under way, outermost first. The first and the last few are open; those between
+/// are opened once more on the way back, by `..` from beneath or by their names from the first, and
+/// only if they are still the ones they were.
 #[derive(Debug)]
 pub(crate) struct Descent {
     levels: Vec<Level>,
@@ -41,7 +43,8 @@ struct Level {
 pub(crate) enum Step {
     /// What is no directory: its directory, its name there, its path, and its kind.
     Entry(Arc<OwnedFd>, CString, OsString, FileKind),
-    /// A directory, which the next steps go through: itself and its path, with a slash at its end. [`Descent::skip`] leaves it.
+    /// A directory, which the next steps go through: itself and its path, with a slash at its end.
+    /// [`Descent::skip`] leaves it.
     Entered(Arc<OwnedFd>, OsString),
     /// Back out of a directory: its path, as it was entered.
     Left(OsString),
@@ -54,7 +57,8 @@ pub(crate) enum Step {
 impl Descent {
     /// In no directory yet.
     pub(crate) fn new() -> Descent {
-        // Three quarters are left for files, and for directories that files yet to be opened lie in.
+        // Three quarters are left for files, and for directories that files yet to be opened lie
+        // in.
         let most_open = (process::open_file_limit() / 4).clamp(2, OPEN_LEVELS_MOST);
         Descent::with_open(most_open as usize)
     }
@@ -203,7 +207,8 @@ impl Descent {
         Ok(())
     }
 
-    /// Closes the outermost of the open levels where there are too many. The first stays: the way down begins there.
+    /// Closes the outermost of the open levels where there are too many. The first stays: the way
+    /// down begins there.
     fn close_coldest(&mut self) {
         if self.levels.len() - self.open_from > self.most_open {
             if self.open_from > 0 {
@@ -285,7 +290,8 @@ mod tests {
         }
     }
 
-    /// Five levels with a file that sorts last in each; the walk has come to the bottom, where the one above is closed.
+    /// Five levels with a file that sorts last in each; the walk has come to the bottom, where the
+    /// one above is closed.
     fn at_the_bottom(home: &Path) -> Descent {
         let bottom = home.join("a/b/c/d");
         fs::create_dir_all(&bottom).unwrap();
@@ -301,7 +307,8 @@ mod tests {
     fn walk_continues_by_name_after_a_directory_moved() {
         let home = tempfile::tempdir().unwrap();
         let mut descent = at_the_bottom(home.path());
-        // `..` of the last directory leads elsewhere now; by their names the others are still found.
+        // `..` of the last directory leads elsewhere now; by their names the others are still
+        // found.
         fs::create_dir(home.path().join("elsewhere")).unwrap();
         fs::write(home.path().join("elsewhere/z"), "").unwrap();
         fs::rename(home.path().join("a/b/c/d"), home.path().join("elsewhere/d")).unwrap();

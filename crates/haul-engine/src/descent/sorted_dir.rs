@@ -1,7 +1,7 @@
 //! A directory in the order of its names, in memory that doesn't grow with the number of names.
 //!
-//! The directory is read several times if it is large: each pass keeps the smallest names behind those already
-//! handed out, as many as fit the budget.
+//! The directory is read several times if it is large: each pass keeps the smallest names behind
+//! those already handed out, as many as fit the budget.
 
 use haul_sys::dir::{DirReader, is_same_file, rewind};
 use haul_sys::{FileKind, Stat};
@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Bytes of names one pass keeps at least, and at most twice of it while it reads. About 300,000 names of the
-/// usual length; a larger directory is read once more for each of that many.
+/// Bytes of names one pass keeps at least, and at most twice of it while it reads. About 300,000
+/// names of the usual length; a larger directory is read once more for each of that many.
 const NAMES_BYTES: usize = 8 << 20;
 
 /// A call on a descriptor that is not open.
@@ -65,7 +65,8 @@ impl SortedDir {
         &self.facts
     }
 
-    /// Closes the directory; its names stay. Files that are still to be opened in it hold it open by themselves.
+    /// Closes the directory; its names stay. Files that are still to be opened in it hold it open
+    /// by themselves.
     pub(super) fn close(&mut self) {
         self.fd = None;
     }

@@ -1,8 +1,9 @@
 //! Deferred registration of short jobs.
 //!
 //! A record that survives a power failure takes several syncs. A job that usually takes a moment
-//! therefore gets its directory, lock and record only after [`REGISTER_AFTER`]. Until then its resume
-//! state stays in memory. If an earlier run left a resume state, the job is registered immediately.
+//! therefore gets its directory, lock and record only after [`REGISTER_AFTER`]. Until then its
+//! resume state stays in memory. If an earlier run left a resume state, the job is registered
+//! immediately.
 
 use super::{CommandLine, LockedJob, LogError, RecordWriter, identity, locked_job, prune};
 use haul_log::objects::Identity;
@@ -102,8 +103,8 @@ impl DeferredRecord {
         matches!(&*self.lock(), RecordState::Failed(_))
     }
 
-    /// Runs the job and registers it after [`REGISTER_AFTER`]. From then on records the progress and
-    /// calls `tick` every two seconds.
+    /// Runs the job and registers it after [`REGISTER_AFTER`]. From then on records the progress
+    /// and calls `tick` every two seconds.
     pub fn during<T>(
         &self,
         progress: impl Fn() -> Progress + Sync,

@@ -75,8 +75,9 @@ struct Facts {
 impl LogWriter {
     /// Locks the job and reads its object log.
     ///
-    /// Damaged entries are dropped and listed in [`LogContents::flaws`]. The valid entries are rewritten
-    /// in the layout that `settings` asks for; the rewrite also checks that the log is writable.
+    /// Damaged entries are dropped and listed in [`LogContents::flaws`]. The valid entries are
+    /// rewritten in the layout that `settings` asks for; the rewrite also checks that the log is
+    /// writable.
     ///
     /// # Errors
     /// Returns [`LogError::Held`] if another process holds the job, and [`LogError::Newer`] if a
@@ -106,8 +107,8 @@ impl LogWriter {
     /// Same as [`LogWriter::open`], for a job that this process holds already.
     ///
     /// # Errors
-    /// Same as [`LogWriter::open`]. The job is released. If a newer version of haul wrote its log, the
-    /// lock file is restored; otherwise the next run treats the job as interrupted.
+    /// Same as [`LogWriter::open`]. The job is released. If a newer version of haul wrote its log,
+    /// the lock file is restored; otherwise the next run treats the job as interrupted.
     pub fn on(
         locked_job: LockedJob,
         job: Job,

@@ -6,9 +6,9 @@ use std::str::FromStr;
 /// Inverse sampling rate: [`ResumeCheck::Sample`] checks one object in this many.
 pub const SAMPLE_ONE_IN: u64 = 16;
 
-/// Maximum number of objects per file for [`ResumeCheck::Sample`] if it compares whole objects, because
-/// only their digests travel. If one object in twenty is lost anywhere in a file, all samples miss
-/// the loss once in 26 times (0.95 to the 64th).
+/// Maximum number of objects per file for [`ResumeCheck::Sample`] if it compares whole objects,
+/// because only their digests travel. If one object in twenty is lost anywhere in a file, all
+/// samples miss the loss once in 26 times (0.95 to the 64th).
 pub const SAMPLE_OBJECTS_MAX: u64 = 64;
 
 /// Part of the logged objects that is compared with the source again.

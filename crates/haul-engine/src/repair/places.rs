@@ -123,8 +123,8 @@ pub(super) fn is_unchanged(now: &Stat, then: &Stat) -> bool {
         && (now.size, now.mtime, now.ctime, now.nlink) == (then.size, then.mtime, then.ctime, then.nlink)
 }
 
-/// Same as [`NameAt::of`], but creates the missing parent directories, with the modes that they have
-/// in a replica (0700 if no replica has them). Adds the created directories to `made`.
+/// Same as [`NameAt::of`], but creates the missing parent directories, with the modes that they
+/// have in a replica (0700 if no replica has them). Adds the created directories to `made`.
 pub(super) fn name_at_with_parents(
     root: &OwnedFd,
     path: &RelPath,
@@ -155,7 +155,8 @@ pub(super) fn name_at_with_parents(
     NameAt::of(root, path).map_err(LeftReason::place)
 }
 
-/// Returns an error if [`name_at_with_parents`] does, as far as can be seen without making anything.
+/// Returns an error if [`name_at_with_parents`] does, as far as can be seen without making
+/// anything.
 ///
 /// # Errors
 /// [`LeftReason::Place`].

@@ -58,7 +58,8 @@ impl Repair<'_> {
         identity(self.root, path).is_some_and(|file| self.shared.contains_key(&file))
     }
 
-    /// Links the further names of an entry to its repaired file, which replaced the file `old` under the first name alone.
+    /// Links the further names of an entry to its repaired file, which replaced the file `old`
+    /// under the first name alone.
     ///
     /// # Errors
     /// [`LeftReason::Io`]: names before the one that failed are linked.
@@ -79,8 +80,8 @@ impl Repair<'_> {
     /// overwritten in place.
     ///
     /// # Errors
-    /// Returns [`LeftReason::OneName`] if both entries are the same name, so that it must not be replaced
-    /// either.
+    /// Returns [`LeftReason::OneName`] if both entries are the same name, so that it must not be
+    /// replaced either.
     pub(super) fn is_another(
         &self,
         entry: &Entry,

@@ -70,10 +70,12 @@ pub fn run<O: Orders>(
 /// Open files of a process from which on their number limits nothing.
 const OPEN_FILES_ENOUGH: u64 = 1024;
 
-/// Descriptors of one file: its own and its directory's, while it is hashed, and while one more waits for it.
+/// Descriptors of one file: its own and its directory's, while it is hashed, and while one more
+/// waits for it.
 const DESCRIPTORS_OF_A_FILE: u64 = 8;
 
-/// Returns the number of workers, at most `asked`, and the number of files that each may have at once, for what the process may open.
+/// Returns the number of workers, at most `asked`, and the number of files that each may have at
+/// once, for what the process may open.
 fn within_open_files(asked: usize) -> (usize, usize) {
     if process::open_file_limit() >= OPEN_FILES_ENOUGH {
         return (asked, usize::MAX);

@@ -42,7 +42,8 @@ pub(super) trait Machine {
     /// Returns true if the session is over.
     fn is_over(&self) -> bool;
 
-    /// Reports if the condition `key` holds. With [`Availability::Shared`] one of its threads is enough.
+    /// Reports if the condition `key` holds. With [`Availability::Shared`] one of its threads is
+    /// enough.
     fn readiness(&mut self, key: WaitKey) -> Availability;
 }
 
@@ -213,8 +214,8 @@ fn unlock_and_wake<M>(
 }
 
 impl<M: Machine> MonitorState<M> {
-    /// Returns the threads to wake: those for whose condition and machine report `predicate` returns
-    /// true.
+    /// Returns the threads to wake: those for whose condition and machine report `predicate`
+    /// returns true.
     fn threads_to_wake(&mut self, predicate: impl Fn(WaitKey, Availability) -> bool) -> Vec<Thread> {
         let mut has_unparked_worker = self.has_unparked_worker();
         let MonitorState { machine, waiters, .. } = self;
@@ -401,8 +402,8 @@ mod tests {
                 })
             });
             until(|| waiters(&monitor) == 1);
-            // Change the machine without `update`, which wakes threads, and without `update_quietly`, whose
-            // caller does.
+            // Change the machine without `update`, which wakes threads, and without
+            // `update_quietly`, whose caller does.
             monitor.lock().machine.own[0] = 1;
             assert!(waiting.join().is_err());
         });

@@ -136,8 +136,8 @@ impl VerifyProgress {
         text + &format!("blake3={sum}\n")
     }
 
-    /// Decodes the output of [`encode`](VerifyProgress::encode) for the same job, or returns the reason for
-    /// the refusal.
+    /// Decodes the output of [`encode`](VerifyProgress::encode) for the same job, or returns the
+    /// reason for the refusal.
     fn decode(text: &str, bound: &str) -> Result<VerifyProgress, &'static str> {
         const TORN: &str = "damaged or truncated";
         let (body, sum) = text.rfind("blake3=").map(|at| text.split_at(at)).ok_or(TORN)?;

@@ -108,9 +108,9 @@ impl WaybillWriter {
         WaybillWriter::write(path, job, (file, is_new), &facts, None)
     }
 
-    /// Same as [`begin`](WaybillWriter::begin), for a job that repeats or checks all work of an earlier run
-    /// of the same command. If that run was interrupted in the waybill's last section, the section
-    /// is rewritten, because it is not a complete receipt.
+    /// Same as [`begin`](WaybillWriter::begin), for a job that repeats or checks all work of an
+    /// earlier run of the same command. If that run was interrupted in the waybill's last section,
+    /// the section is rewritten, because it is not a complete receipt.
     ///
     /// # Errors
     /// Same as [`begin`](WaybillWriter::begin).
@@ -120,13 +120,13 @@ impl WaybillWriter {
         WaybillWriter::write(path, job, (file, is_new), &facts, None)
     }
 
-    /// Same as [`begin`](WaybillWriter::begin), for a resumable job. If an earlier run of the job started
-    /// the waybill's last section, that section is rewritten, and its contents are returned as
-    /// [`EarlierDigests`].
+    /// Same as [`begin`](WaybillWriter::begin), for a resumable job. If an earlier run of the job
+    /// started the waybill's last section, that section is rewritten, and its contents are returned
+    /// as [`EarlierDigests`].
     ///
     /// # Errors
-    /// Same as [`begin`](WaybillWriter::begin). Also returns [`WaybillError::File`] if the contents of the
-    /// earlier section cannot be read.
+    /// Same as [`begin`](WaybillWriter::begin). Also returns [`WaybillError::File`] if the contents
+    /// of the earlier section cannot be read.
     pub fn begin_or_resume(
         path: &OsStr,
         job: &Job,
@@ -217,8 +217,8 @@ impl WaybillWriter {
         self.with(|writer| put(writer, entry, objects, leaves));
     }
 
-    /// Same as [`WaybillWriter::add`], for a file with the metadata `facts` in a resumable job. A later run
-    /// finds the entry by this metadata.
+    /// Same as [`WaybillWriter::add`], for a file with the metadata `facts` in a resumable job. A
+    /// later run finds the entry by this metadata.
     pub fn add_read(
         &self,
         entry: &Entry,
@@ -264,8 +264,8 @@ impl WaybillWriter {
     /// Deletes the resume state after the end of the job.
     ///
     /// # Errors
-    /// Returns [`WaybillError::File`] if the state remains; a later run of the same command would then
-    /// resume the finished job.
+    /// Returns [`WaybillError::File`] if the state remains; a later run of the same command would
+    /// then resume the finished job.
     pub fn forget(&self) -> Result<(), WaybillError> {
         let folder = self
             .resumable_section
@@ -277,8 +277,8 @@ impl WaybillWriter {
         removed.map_err(|source| WaybillError::File { action: "remove the saved digests of", path, source })
     }
 
-    /// Same as [`WaybillWriter::add`], for a file with ranges that reached a higher level than the whole
-    /// file. The ranges are sorted.
+    /// Same as [`WaybillWriter::add`], for a file with ranges that reached a higher level than the
+    /// whole file. The ranges are sorted.
     pub(crate) fn add_proven(
         &self,
         entry: &Entry,
@@ -333,8 +333,8 @@ impl WaybillWriter {
     /// Closes the section and syncs the waybill.
     ///
     /// # Errors
-    /// Returns a [`WaybillError`] if a write or the sync failed. The section is then incomplete, and
-    /// readers report this.
+    /// Returns a [`WaybillError`] if a write or the sync failed. The section is then incomplete,
+    /// and readers report this.
     ///
     /// # Panics
     /// Panics if the section is already closed: a programming error.

@@ -69,8 +69,8 @@ pub enum BoundError {
 /// Reads a whole file, with its objects in parallel. Returns the number of bytes.
 ///
 /// # Errors
-/// Returns [`BoundError`] if a read fails, if the file shrinks, or if `config` asks for direct I/O and
-/// the file system has none.
+/// Returns [`BoundError`] if a read fails, if the file shrinks, or if `config` asks for direct I/O
+/// and the file system has none.
 pub fn read(source: &Path, config: &BoundConfig) -> Result<u64, BoundError> {
     let end = End::open(source, config)?;
     let cut = ObjectQueue::of(&end, config)?;

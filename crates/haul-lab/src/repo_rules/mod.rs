@@ -1,5 +1,5 @@
-//! Rules of this repository, as checks that list violations. `tests/repo_rules.rs` applies them to the
-//! repository; the tests here show that each check can fail.
+//! Rules of this repository, as checks that list violations. `tests/repo_rules.rs` applies them to
+//! the repository; the tests here show that each check can fail.
 
 pub mod layers;
 pub mod licences;

@@ -1,13 +1,15 @@
-//! Rules for the tables in `docs/options` and for the list of their tests. Every option of a command
-//! has a row with its effect and the difference to the well-known tool, and a test that exists.
+//! Rules for the tables in `docs/options` and for the list of their tests. Every option of a
+//! command has a row with its effect and the difference to the well-known tool, and a test that
+//! exists.
 //!
 //! A row has the columns of its table's head: the option in all its spellings in backticks, and its
-//! effect in one line. If there is a tool to compare with, the last column gives the difference with
-//! its reason, or `none`.
+//! effect in one line. If there is a tool to compare with, the last column gives the difference
+//! with its reason, or `none`.
 //!
-//! [`TESTS`] names the tests of each option. A line has three columns, separated by tabs: the command
-//! (the name of the document, or a heading in a document about several tools), options, and tests.
-//! A test is `FILE::NAME`; FILE alone stands for all of its tests. FILE is relative to `crates/`.
+//! [`TESTS`] names the tests of each option. A line has three columns, separated by tabs: the
+//! command (the name of the document, or a heading in a document about several tools), options, and
+//! tests. A test is `FILE::NAME`; FILE alone stands for all of its tests. FILE is relative to
+//! `crates/`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,9 +19,9 @@ use std::path::{Path, PathBuf};
 /// List of the tests of each option, relative to the root of the repository.
 pub const TESTS: &str = "crates/haul-cli/tests/options.tsv";
 
-/// Returns the errors of a document and of the lines of [`TESTS`] about it. The document is given by
-/// its path from the root of the repository. `options` are the options of its tool, each with its
-/// dashes.
+/// Returns the errors of a document and of the lines of [`TESTS`] about it. The document is given
+/// by its path from the root of the repository. `options` are the options of its tool, each with
+/// its dashes.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read.
@@ -120,8 +122,8 @@ fn check_list(list: &str, is_there: impl Fn(&str) -> bool) -> Vec<String> {
     found
 }
 
-/// Returns the errors of the lines about one tool: an option that the tool does not have, a test that
-/// does not exist, and each option without a named test.
+/// Returns the errors of the lines about one tool: an option that the tool does not have, a test
+/// that does not exist, and each option without a named test.
 fn check_tests(
     lines: &[Line<'_>],
     options: &BTreeSet<String>,

@@ -2,14 +2,18 @@
 //! file, with one checksum.
 //!
 //! ```text
-//!  char     3 17 255 #89abcdef\n                     digits and blanks; the checksum in hexadecimal digits
+//! char     3 17 255 #89abcdef\n                     digits and blanks; the checksum in hexadecimal
+//!  digits
 //!
 //!           +---+--------+--------+-----+-----+
-//!  int      | n | number | number | ... | CRC |      n: 2 bytes, how many numbers; a number: 8 bytes
+//! int      | n | number | number | ... | CRC |      n: 2 bytes, how many numbers; a number: 8
+//!  bytes
 //!  binary   | n | number | number | ... | CRC |      a number: 4 bytes
 //!           +---+--------+--------+-----+-----+
-//!  enc      | b | number | number | ... | CRC |      b: 2 bytes, how many bytes of numbers; a number: 1 byte for each
-//!           +---+--------+--------+-----+-----+         7 bits, low ones first, the high bit set where one more follows
+//! enc      | b | number | number | ... | CRC |      b: 2 bytes, how many bytes of numbers; a
+//!  number: 1 byte for each +---+--------+--------+-----+-----+         7 bits, low ones first, the
+//!  high bit set where one
+//!           more follows
 //! ```
 
 use super::seal::{ChecksumContext, SUM_BYTES, number};

@@ -67,8 +67,8 @@ pub(super) struct ActiveFile {
 }
 
 impl Log {
-    /// Returns an empty log. `log_id` is a log ID that no earlier log of this job had, for example a
-    /// random number.
+    /// Returns an empty log. `log_id` is a log ID that no earlier log of this job had, for example
+    /// a random number.
     pub fn new(job: Job, style: Style, log_id: u64) -> Log {
         Log {
             job,

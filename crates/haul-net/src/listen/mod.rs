@@ -217,8 +217,9 @@ pub enum ListenError {
 }
 
 impl Listener {
-    /// Listens at `addresses` for holders of the tickets in `tickets`. The connections are encrypted
-    /// under `identity`, or not encrypted if it is `None`. Several threads call `on_event`.
+    /// Listens at `addresses` for holders of the tickets in `tickets`. The connections are
+    /// encrypted under `identity`, or not encrypted if it is `None`. Several threads call
+    /// `on_event`.
     ///
     /// # Errors
     /// Returns a [`ListenError`] if the identity is unusable, if an address cannot be used, or if a

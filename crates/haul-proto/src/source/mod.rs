@@ -6,10 +6,10 @@
 //! ```
 //!
 //! The engine keeps one [`Source`] behind a lock. The code that walks the tree
-//! [`offers`](Source::offer) files while there is [`capacity`](Source::room). Each lane has a worker
-//! that requests work by [`Source::next`], does it, and reports by [`Source::handle`]. Each lane
-//! also has a reader that passes on the messages of the sink. After each call, waiting threads may
-//! have new work.
+//! [`offers`](Source::offer) files while there is [`capacity`](Source::room). Each lane has a
+//! worker that requests work by [`Source::next`], does it, and reports by [`Source::handle`]. Each
+//! lane also has a reader that passes on the messages of the sink. After each call, waiting threads
+//! may have new work.
 
 mod comparing;
 mod events;

@@ -7,8 +7,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Damages the tree once. Returns the change, for messages; `None` if the drawn one finds nothing to change. `pristine` is a perfect copy outside of
-/// the tree, as links of the tree's root reach it.
+/// Damages the tree once. Returns the change, for messages; `None` if the drawn one finds nothing
+/// to change. `pristine` is a perfect copy outside of the tree, as links of the tree's root reach
+/// it.
 pub(super) fn hurt(random: &mut Random, tree: &Path, pristine: &Path) -> Option<String> {
     let all = names(tree);
     let files: Vec<&PathBuf> = all.iter().filter(|path| facts(&tree.join(path)).is_file()).collect();

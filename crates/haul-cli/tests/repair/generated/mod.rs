@@ -1,8 +1,10 @@
-//! Random trees, damage and half-broken replicas: output and effects of `haul verify` and `haul repair`, compared with a model.
+//! Random trees, damage and half-broken replicas: output and effects of `haul verify` and `haul
+//! repair`, compared with a model.
 //!
-//! The model has the pristine tree, reads the files itself and computes which entries of the waybill are damaged, in which ranges, and which of
-//! them the replicas can prove. Each case also checks that a repair writes neither to an entry that verifies, nor to a replica, nor to a name that
-//! the waybill lacks.
+//! The model has the pristine tree, reads the files itself and computes which entries of the
+//! waybill are damaged, in which ranges, and which of them the replicas can prove. Each case also
+//! checks that a repair writes neither to an entry that verifies, nor to a replica, nor to a name
+//! that the waybill lacks.
 
 mod damage;
 mod model;
@@ -53,7 +55,8 @@ fn random_damage_is_detected_and_repaired_as_in_the_model() {
     assert!(wrong.is_empty(), "{} of {cases} cases of seed {seed} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The directory `root` with the damaged tree `data`, the pristine tree `src` beside it, the waybill `w` and the replicas `r0`, `r1`, ...
+/// The directory `root` with the damaged tree `data`, the pristine tree `src` beside it, the
+/// waybill `w` and the replicas `r0`, `r1`, ...
 struct Case<'a> {
     home: &'a Path,
     random: &'a mut Random,
@@ -116,7 +119,8 @@ impl<'a> Case<'a> {
         case
     }
 
-    /// Changes some files and appends a section about them to the waybill. In a waybill of `haul cp` they may have further names.
+    /// Changes some files and appends a section about them to the waybill. In a waybill of `haul
+    /// cp` they may have further names.
     fn append(&mut self, by_copy: bool) {
         let trees = ["src", "root/data"].map(|tree| self.home.join(tree));
         let is_changed = |random: &mut Random, claim: &&Claim| {
@@ -312,7 +316,8 @@ impl<'a> Case<'a> {
         verdicts
     }
 
-    /// Returns the reported outcome of each entry that was not intact, by the entry's number. Compares it with the fates.
+    /// Returns the reported outcome of each entry that was not intact, by the entry's number.
+    /// Compares it with the fates.
     fn results(
         &mut self,
         out: &str,
@@ -388,7 +393,8 @@ impl<'a> Case<'a> {
             // An earlier repair can give a name a file of its own, which is then written in place.
             let told = entries.map(|mut event| {
                 let fields = event.as_object_mut().unwrap();
-                // And a reason names the first obstacle, which may be a directory that the repair makes.
+                // And a reason names the first obstacle, which may be a directory that the repair
+                // makes.
                 fields.retain(|field, _| field != "in_place" && field != "reason");
                 (path_of(&event), event)
             });

@@ -47,7 +47,8 @@ impl std::fmt::Debug for Content {
     }
 }
 
-/// The entries of a waybill that names a tree `data`, in its order, with the bytes of the `pristine` tree.
+/// The entries of a waybill that names a tree `data`, in its order, with the bytes of the
+/// `pristine` tree.
 pub(super) fn claims(waybill: &Path, pristine: &Path) -> Vec<Claim> {
     let sections = twin::read(&fs::read(waybill).unwrap()).unwrap();
     let path = |entry: &twin::Entry, key| PathBuf::from(OsString::from_vec(entry.fields.bytes(key)));

@@ -59,8 +59,8 @@ enum LinkState {
 pub(crate) enum Linked {
     /// The sink is complete.
     Whole,
-    /// The sink is not complete yet: [`LinkTable::settled`] or [`LinkTable::forget`] returns this name
-    /// later.
+    /// The sink is not complete yet: [`LinkTable::settled`] or [`LinkTable::forget`] returns this
+    /// name later.
     UnderWay,
     /// The sink did not become complete, so the link is useless.
     Void,

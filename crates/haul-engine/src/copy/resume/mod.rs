@@ -9,7 +9,8 @@
 //! - Finished: size and modification time equal the source's, and the change time (ctime) is in a
 //!   range that the record lists as durable. The file is left unchanged.
 //! - In progress, in the log: its logged objects are left unchanged, and the others are copied.
-//! - Existing, but unknown: the log was lost, the job ended within its last group, or another process
+//! - Existing, but unknown: the log was lost, the job ended within its last group, or another
+//!   process
 //!   created the file. Its objects are compared with the source's, and only those that differ are
 //!   written.
 //! - Missing: it is copied.

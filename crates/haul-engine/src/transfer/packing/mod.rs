@@ -98,9 +98,9 @@ impl Packer {
         }
     }
 
-    /// Records that a block of `plain` bytes was sent as `sent_bytes` bytes. `own` is the time to read
-    /// and hash it, and `lane` the time that the lane blocked the worker. Returns the time spent on
-    /// compression.
+    /// Records that a block of `plain` bytes was sent as `sent_bytes` bytes. `own` is the time to
+    /// read and hash it, and `lane` the time that the lane blocked the worker. Returns the time
+    /// spent on compression.
     pub(super) fn sent(
         &mut self,
         plain: usize,

@@ -93,8 +93,8 @@ impl<'a> LaneReceiver<'a> {
         Ok(())
     }
 
-    /// Passes an event to the machine. Other threads are woken by [`LaneReceiver::notify_waiters`], at the latest
-    /// when this worker waits for the lane.
+    /// Passes an event to the machine. Other threads are woken by [`LaneReceiver::notify_waiters`],
+    /// at the latest when this worker waits for the lane.
     fn dispatch(&mut self, event: Event) -> Vec<Command> {
         self.unnotified_since.get_or_insert_with(Instant::now);
         let mut commands = Vec::new();

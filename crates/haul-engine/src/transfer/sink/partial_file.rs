@@ -324,8 +324,8 @@ impl PartialFile {
     }
 }
 
-/// Opens `name` in `place` for overwriting, or creates it. Returns `None` if an entry of another kind
-/// has taken the name meanwhile.
+/// Opens `name` in `place` for overwriting, or creates it. Returns `None` if an entry of another
+/// kind has taken the name meanwhile.
 fn create_in_place(place: &OwnedFd, name: &CStr, name_folding: &NameFolding) -> io::Result<Option<OwnedFd>> {
     match create_new_at(place, name, TEMPORARY_MODE) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

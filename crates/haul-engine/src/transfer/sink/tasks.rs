@@ -10,8 +10,8 @@
 //! | sweeping | lists the directories of the sink | removals, and the source, which judges names |
 //! | [`Remove`] | deletes names | storage |
 //!
-//! The queues are bounded: [`SETTLE_QUEUE_MAX`] makes lanes wait before they bring more, the window of
-//! the session bounds comparisons, and [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds
+//! The queues are bounded: [`SETTLE_QUEUE_MAX`] makes lanes wait before they bring more, the window
+//! of the session bounds comparisons, and [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds
 //! removals. A worker never waits for space in a queue.
 
 use super::SinkContext;

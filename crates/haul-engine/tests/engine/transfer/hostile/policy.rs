@@ -12,7 +12,8 @@ fn everything() -> JobOptions {
 }
 
 /// Runs `lies` against a sink with the default policy, once by a source that sends and once by a
-/// source that answers a fetch of any names. Passes the sink's directory and the results to `check`.
+/// source that answers a fetch of any names. Passes the sink's directory and the results to
+/// `check`.
 fn strict(lies: impl Fn(&mut MisbehavingPeer) + Sync, check: impl Fn(&Path, Told)) {
     let pair = Pair::new();
     let strict = Offer { policy: SinkPolicy::default(), ..offer(&pair.sink()) };
