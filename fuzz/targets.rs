@@ -16,7 +16,8 @@ use haul_net::{Address, Host, Ticket};
 use haul_proto::source::Work;
 use haul_proto::{
     CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NewFile, OperandList,
-    Outcome, Runs, Sink, Source, Timing, Update, Window, check_list, check_name, sink, source,
+    Outcome, Runs, Sink, Source, Timing, Update, Window, check_list, check_name, check_received, sink,
+    source,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -281,6 +282,8 @@ pub fn names(data: &[u8]) {
     if let Ok(path) = check_name(data) {
         let parts = path.as_bytes().split(|byte| *byte == b'/');
         assert!(parts.into_iter().all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0)));
+        let is_reserved = data.split(|byte| *byte == b'/').any(|part| part.starts_with(b".haul-"));
+        assert!(!is_reserved || check_received(data).is_err());
     }
 }
 

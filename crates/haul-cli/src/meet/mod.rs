@@ -99,7 +99,8 @@ fn start(accept: PolicyArgs) -> Result<bool, String> {
         lanes: request.lanes,
         buffers: request.buffers,
         quota: None,
-        keep: accept.limit(KEEP_ALL),
+        // The options are for the receiver, which is this side only for `haul send`.
+        keep: if request.way == Direction::Send { accept.limit(KEEP_ALL) } else { KEEP_ALL },
         policy: accept.policy(),
         // If this user has no home directory, interrupted jobs start from the beginning.
         logs: crate::jobs::log_args::state_of(None).map_or(Logs::None, Logs::Own),
