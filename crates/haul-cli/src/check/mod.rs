@@ -1,8 +1,9 @@
 //! `haul check`: checks lists of checksums in any known format in parallel, and reports in order.
 //!
 //! ```text
-//! lists -> strand (lines) -> haul_digest::list (claims) -> feed (one order a file) -> engine ->
-//! report ^ guess: which of a digest's meanings to compute
+//! lists -> list_reader (lines) -> haul_digest::list (claims) -> feed (one order a file) -> engine
+//!                                                                ^                          |
+//!            guess: which of a digest's meanings to compute -----+               report <---+
 //! ```
 
 mod args;

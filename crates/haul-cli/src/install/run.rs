@@ -235,7 +235,7 @@ impl Job<'_> {
         stands
     }
 
-    /// Copies one file; returns false after a reported failure.
+    /// Copies one file; returns false after a reported failure or an interruption.
     fn copy(&self, source: &OsStr, sink: &Sink<'_>, size: u64) -> bool {
         let resolved = self.resolved;
         let mut moving = resolved.moving.clone();

@@ -70,8 +70,9 @@ impl WaybillRequest {
         Ok(WaybillRequest { path, root, shown, algorithms, object, leaf, comes_again })
     }
 
-    /// Returns the job that writes the waybill. It is resumable under haul's own name. (Under
-    /// another tool's name, a signal ends the process without a message.)
+    /// Returns the job that writes the waybill. It is resumable under haul's own name, unless the
+    /// list of files comes from standard input. (Under another tool's name, a signal ends the
+    /// process without a message.)
     pub(super) fn job(&self, tool: Personality) -> OwnJob {
         if tool.family == Family::Haul && self.comes_again {
             OwnJob::open(tool.name, "sum", &StateArgs::default())

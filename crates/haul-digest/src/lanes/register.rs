@@ -84,9 +84,9 @@ pub(super) trait Register: Copy {
     fn splat(self, word: Self::Word) -> Self;
     /// Adds with wrap-around.
     fn add(self, other: Self) -> Self;
-    /// Returns `a ^ b`.
+    /// Returns `self ^ other`.
     fn xor(self, other: Self) -> Self;
-    /// Returns `a ^ b ^ c`.
+    /// Returns `self ^ b ^ c`.
     fn xor3(self, b: Self, c: Self) -> Self;
     /// Selects bits: `yes` where `self` is set, `no` elsewhere.
     fn choose(self, yes: Self, no: Self) -> Self;

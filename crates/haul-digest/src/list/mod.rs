@@ -6,9 +6,10 @@
 //! hash of the file determines which one matches.
 //!
 //! ```text
-//! bytes of a list -> lines -> Reader -> Claim { name, dialect, stated: [ Stated { meanings: [
-//! Meaning ] } ] }
-//!                                         all of `stated` must hold; of its meanings one
+//! bytes of a list -> lines -> Reader -> Claim { name, dialect, stated: [Stated, ...] }
+//!                                         all of `stated` must hold
+//!                                       Stated { meanings: [Interpretation, ...] }
+//!                                         one of its meanings must hold
 //! ```
 
 mod bag;

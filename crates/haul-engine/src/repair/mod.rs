@@ -80,7 +80,7 @@ pub struct RepairSettings {
     pub in_place: bool,
     /// Directory that keeps the replaced bytes.
     pub keep: Option<OsString>,
-    /// True if nothing is written.
+    /// True if nothing is repaired. Only the state of [`RepairSettings::resume`] is written.
     pub dry_run: bool,
     /// State file with the progress of the repair; an interrupted run resumes from it. Intact files
     /// that did not change since are not read again. Damaged files are checked again like in a
@@ -121,7 +121,8 @@ pub enum Done {
     Made,
     /// A second check found every byte intact.
     Right,
-    /// The name stayed unchanged, for this reason.
+    /// The name was not repaired, for this reason. It is unchanged, except after
+    /// [`LeftReason::HalfDone`].
     Left(LeftReason),
 }
 
@@ -162,7 +163,7 @@ pub struct RepairTally {
     pub repaired: u64,
     /// Missing names that were created.
     pub made: u64,
-    /// Names that stayed unchanged and do not match the waybill.
+    /// Names that were not repaired: they do not match the waybill, or cannot be checked.
     pub left: u64,
     /// Bytes taken from replicas.
     pub bytes: u64,

@@ -369,8 +369,8 @@ fn is_by_certificate(text: &[u8]) -> bool {
     bytes.windows(CERTIFICATE.len()).any(|window| window == CERTIFICATE)
 }
 
-/// Returns the key that made a signature, in the format of `ssh-keygen -l`. Checks neither the
-/// owner of the key nor the signature.
+/// Returns the type and fingerprint of the key that made a signature; the fingerprint is in the
+/// format of `ssh-keygen -l`. Checks neither the owner of the key nor the signature.
 ///
 /// # Errors
 /// Returns the reason why the text is not a signature.
@@ -396,7 +396,7 @@ fn read(path: &OsStr, what: &'static str, limit: u64) -> Result<Vec<u8>, Signatu
     Ok(bytes)
 }
 
-/// Returns the type and fingerprint of a key, in the format of `ssh-keygen -l`.
+/// Returns the type and fingerprint of a key; the fingerprint is in the format of `ssh-keygen -l`.
 fn named(key: &ssh_key::public::KeyData) -> String {
     format!("{} {}", key.algorithm(), key.fingerprint(HashAlg::Sha256))
 }

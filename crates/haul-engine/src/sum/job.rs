@@ -106,7 +106,7 @@ const READS_MAX: u32 = 4;
 /// Work for a worker besides open files. There is one for each batch, and one for the right to take
 /// orders from the feed. The right exists once in the job, and is parked while the window is full.
 ///
-/// A worker that takes a hand processes the oldest batch, or uses the right if there is no batch.
+/// A worker that takes a token processes the oldest batch, or uses the right if there is no batch.
 /// So younger orders do not overtake an older one for long. Otherwise the results, and the memory
 /// for them, would have to wait for the older order.
 struct QueueToken;

@@ -1,8 +1,8 @@
 //! Relay: several workers read one file whose digests need their input in order.
 //!
 //! Each worker reads a block into its own buffer and waits until the previous blocks are hashed. It
-//! then hashes the block while its cache still holds it, and passes the hasher state (the baton)
-//! on. Workers read in parallel and hash in turn, and no block moves between threads.
+//! then hashes the block while its cache still holds it, and passes the hasher state on. Workers
+//! read in parallel and hash in turn, and no block moves between threads.
 
 use super::counters::Counters;
 use super::order::{SumError, Sums};
@@ -18,8 +18,8 @@ mod tests;
 /// Minimum number of blocks: a shorter file is finished before a helper wakes up.
 const BLOCKS_MIN: u64 = 4;
 
-/// Minimum block size, in bytes: shorter blocks are hashed faster than the baton passes between
-/// threads.
+/// Minimum block size, in bytes: shorter blocks are hashed faster than the hasher state passes
+/// between threads.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
 
 /// Maximum number of workers on one file. The digests take one block at a time. Reading a block
@@ -57,8 +57,9 @@ struct HasherState {
     over: bool,
 }
 
-/// Turn of one worker on one block, until the worker passes the baton on. If the leg is dropped
-/// before that, for example by a panic, the relay ends: the later blocks can no longer have a turn.
+/// Turn of one worker on one block, until the worker passes the hasher state on. If the turn is
+/// dropped before that, for example by a panic, the relay ends: the later blocks can no longer have
+/// a turn.
 struct BlockTurn<'a> {
     relay: &'a Relay,
     block: u64,
@@ -70,7 +71,7 @@ pub(super) trait RelayJob {
     /// Returns true if this worker should take another block.
     fn stays(&self) -> bool;
 
-    /// Called while the worker has the baton.
+    /// Called while the worker holds the hasher state.
     fn holds_hasher_state(&self);
 
     /// Returns true if the job was stopped.
@@ -188,8 +189,8 @@ impl Relay {
     }
 
     fn lock(&self) -> MutexGuard<'_, HasherState> {
-        // The baton is consistent between any two statements, so it is usable after a panic of a
-        // worker.
+        // The hasher state is consistent between any two statements, so it is usable after a panic
+        // of a worker.
         self.hasher_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -206,7 +207,7 @@ impl BlockTurn<'_> {
         if hasher_state.over { None } else { hasher_state.running_digests.take() }
     }
 
-    /// Passes the baton to the next block.
+    /// Passes the hasher state to the next block.
     fn pass(mut self, running_digests: RunningDigests) {
         self.passed = true;
         let mut hasher_state = self.relay.lock();

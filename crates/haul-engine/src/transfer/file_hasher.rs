@@ -27,7 +27,7 @@ pub(super) struct FileHasher<'a> {
 }
 
 impl<'a> FileHasher<'a> {
-    /// Creates the rereader of a worker. Its time is added to `spent`, and `cancelled` cancels it.
+    /// Creates the hasher of a worker. Its time is added to `spent`, and `cancelled` cancels it.
     pub(super) fn new(hash_plan: HashPlan, spent: &'a Clocks, cancelled: &'a AtomicBool) -> FileHasher<'a> {
         FileHasher { hash_plan, spent, cancelled, block: Vec::new() }
     }

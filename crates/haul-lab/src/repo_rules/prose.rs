@@ -100,18 +100,19 @@ const STARTS: [&str; 9] = ["What", "Whether", "How", "Why", "Where", "Who", "Who
 
 /// The findings that each part has at most: flagged phrases and starts together, and comment lines above [`COLUMNS_MAX`].
 /// Parts that are not listed have none.
-pub const LIMITS: [(&str, usize, usize); 14] = [
+pub const LIMITS: [(&str, usize, usize); 15] = [
     ("crates", 6, 0),
     ("crates/haul-cli/src", 11, 0),
     ("crates/haul-cli/tests", 84, 0),
     ("crates/haul-digest/src", 0, 1),
-    ("crates/haul-engine/src", 26, 1),
+    ("crates/haul-engine/src", 26, 3),
     ("crates/haul-engine/tests", 10, 0),
     ("crates/haul-lab/src", 2, 0),
-    ("crates/haul-log/src", 6, 7),
+    ("crates/haul-log/src", 7, 18),
     ("crates/haul-log/tests", 1, 0),
     ("crates/haul-net/examples", 1, 0),
-    ("crates/haul-proto/src", 1, 0),
+    ("crates/haul-net/src", 0, 2),
+    ("crates/haul-proto/src", 1, 2),
     ("crates/haul-proto/tests", 3, 0),
     ("docs", 5, 0),
     ("fuzz", 1, 0),

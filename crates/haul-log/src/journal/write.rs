@@ -11,15 +11,11 @@ use std::io::{self, Write};
 /// Writes a journal: first the head, then chunks in file order, and a closing record.
 ///
 /// ```text
-/// 0        8     10  12     16      24      36     44         52      64      76          88    
-///   92     94     96
+///   0        8     10  12     16      24      36     44         52      64      76          88     92     94     96
 ///   +--------+-----+---+------+-------+-------+------+----------+-------+-------+-----------+------+------+------+------+------+-----+
-/// |haulmend| ver | 0 | len  | inode | birth | size | new size | atime | mtime | new mtime | mode |
-///    c   |  n   | caps | name | CRC |
+///   |haulmend| ver | 0 | len  | inode | birth | size | new size | atime | mtime | new mtime | mode |  c   |  n   | caps | name | CRC |
 ///   +--------+-----+---+------+-------+-------+------+----------+-------+-------+-----------+------+------+------+------+------+-----+
-///   8       2    2    4       8      12      8        8         12      12       12        4     
-///   2
-///           2      c      n      4
+///       8       2    2    4       8      12      8        8         12      12       12        4      2      2      c      n      4
 ///
 ///   +---+-----+-----+----+-----------+------------------+-----+    +---+---+--------+--------+
 ///   | 1 | old | new | at | old bytes | CRC of each 512  | CRC |    | 2 | 0 | chunks | BLAKE3 |

@@ -2,18 +2,15 @@
 //! file, with one checksum.
 //!
 //! ```text
-//! char     3 17 255 #89abcdef\n                     digits and blanks; the checksum in hexadecimal
-//!  digits
+//! char    3 17 255 #89abcdef\n                      digits and blanks; the checksum in hexadecimal
 //!
-//!           +---+--------+--------+-----+-----+
-//! int      | n | number | number | ... | CRC |      n: 2 bytes, how many numbers; a number: 8
-//!  bytes
-//!  binary   | n | number | number | ... | CRC |      a number: 4 bytes
-//!           +---+--------+--------+-----+-----+
-//! enc      | b | number | number | ... | CRC |      b: 2 bytes, how many bytes of numbers; a
-//!  number: 1 byte for each +---+--------+--------+-----+-----+         7 bits, low ones first, the
-//!  high bit set where one
-//!           more follows
+//!         +---+--------+--------+-----+-----+
+//! int     | n | number | number | ... | CRC |      n: 2 bytes, count of numbers; number: 8 bytes
+//! binary  | n | number | number | ... | CRC |      number: 4 bytes
+//!         +---+--------+--------+-----+-----+
+//! enc     | b | number | number | ... | CRC |      b: 2 bytes, length of the numbers in bytes;
+//!         +---+--------+--------+-----+-----+      number: 7 bits a byte, low ones first, the
+//!                                                  high bit set if another byte follows
 //! ```
 
 use super::seal::{ChecksumContext, SUM_BYTES, number};

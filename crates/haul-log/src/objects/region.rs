@@ -17,7 +17,8 @@ const FIRST_BYTES_MAX: u64 = 512;
 /// Maximum number of times that the region size of a file doubles.
 const DOUBLINGS_MAX: u32 = 7;
 
-/// Number of groups for which a region has space, in addition to the numbers of all objects.
+/// Number of groups (without their numbers) for which a region has space, in addition to the
+/// numbers of all objects. The maximum size of the region takes precedence.
 const SPARE_GROUPS: u64 = 4;
 
 /// Format of the objects of a file.

@@ -27,12 +27,10 @@ const OBJECT_BYTES: usize = 32;
 ///
 /// ```text
 ///   0        8   9      10      11     12      16     24     32
-/// +--------+---+------+-------+------+-------+------+------+-----------------+------------------+-------+
-/// |haulsums|ver|object|digests|  0   | nsec  | sec  | size | digests         | objects          |
-///   CRC   |
 ///   +--------+---+------+-------+------+-------+------+------+-----------------+------------------+-------+
-///   8      1    1       1      1       4       8      8    (1 + n + 1 + d)    32 bytes each      
-///   4
+///   |haulsums|ver|object|digests|  0   | nsec  | sec  | size | digests         | objects          | CRC   |
+///   +--------+---+------+-------+------+-------+------+------+-----------------+------------------+-------+
+///       8      1    1       1      1       4       8      8    (1 + n + 1 + d)    32 bytes each       4
 /// ```
 /// Numbers are little-endian. `object` is the binary logarithm of the object size, or 0 if there
 /// are no object digests. A digest consists of the length of its algorithm's name, the name, the

@@ -4,18 +4,13 @@
 //! without this program.
 //!
 //! ```text
-//! surehaul-waybill version=1 section=1 at=... program=... run=... root=...  CRC   a section: one
-//!  job
+//!  surehaul-waybill version=1 section=1 at=... program=... run=... root=...  CRC   a section: one job
 //!    file path=... size=... mode=... mtime=... object=... of=... blake3=...  CRC     a file
-//! 0 BASE64                                                              CRC       its objects, in
-//!      order
-//! 0.0 BASE64 ...                                                        CRC         an object's
-//!      leaves, if kept range START-END LEVEL                                                 CRC  
-//!          ranges proven
-//!      further
+//!      0 BASE64                                                              CRC       its objects, in order
+//!      0.0 BASE64 ...                                                        CRC         an object's leaves, if kept
+//!      range START-END LEVEL                                                 CRC       ranges proven further
 //!    dir path=... mode=... mtime=...                                         CRC     other entries
-//! end section=1 entries=... files=... bytes=... lines=... blake3=...        CRC   all of it once
-//!  more
+//!  end section=1 entries=... files=... bytes=... lines=... blake3=...        CRC   all of it once more
 //! ```
 //!
 //! (The waybill itself has no indentation.) The CRC of a line continues that of the previous line.

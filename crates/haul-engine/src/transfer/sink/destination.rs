@@ -65,7 +65,7 @@ impl Destination {
         existing.nlink < 2 || compared.insert(existing.identity())
     }
 
-    /// Returns the store of a directory that does not exist and is not created: it is empty.
+    /// Returns the destination for a directory that does not exist and is not created: it is empty.
     pub(in crate::transfer) fn absent(session: u64, quota: Option<u64>) -> Destination {
         Destination {
             dirs: SinkDirs::absent(),
@@ -119,7 +119,7 @@ impl Destination {
         [free, self.quota].into_iter().flatten().min()
     }
 
-    /// Restricts the store to the names that these requested paths create, as far as `filter`
+    /// Restricts the destination to the names that these requested paths create, as far as `filter`
     /// includes them.
     pub(in crate::transfer) fn restrict_to_paths(self, paths: &[Vec<u8>], filter: Filter) -> Destination {
         Destination { expected: Expected::of(paths, filter), ..self }
@@ -130,7 +130,7 @@ impl Destination {
         Destination { policy, ..self }
     }
 
-    /// Restricts the store to these parts.
+    /// Restricts the destination to these parts.
     pub(in crate::transfer) fn restrict_to_parts(self, parts: Option<Arc<Parts>>) -> Destination {
         Destination { parts, ..self }
     }

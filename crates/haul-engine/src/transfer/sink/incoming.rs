@@ -44,7 +44,7 @@ pub(super) struct IncomingFile {
     /// True if its temporary name is derived from the job and the path, so that a later run finds
     /// it.
     pub(super) is_claimed: bool,
-    /// Digests of the whole file, over the bytes received so far.
+    /// Digests of the whole file, over the objects received or hashed locally so far.
     pub(super) root: Mutex<RootHash>,
     /// Digest of the existing file for the waybill, if the complete file is compared.
     pub(super) existing_digest: Mutex<Option<Digest>>,
@@ -424,11 +424,12 @@ impl IncomingFile {
         lock(&self.base).as_ref().and_then(|base| stat::stat_fd(&base.file).ok())
     }
 
-    /// Sets the metadata of the file and renames it to its final name. Does not sync.
+    /// Sets the metadata of the file and renames it to its final name. Without `close`, only sets
+    /// the metadata of the existing file. Does not sync.
     ///
     /// # Errors
-    /// Returns [`Unfinished::Differs`] if the digest differs, and [`Unfinished::Failed`] if a
-    /// system call fails.
+    /// Returns [`Unfinished::Differs`] if the digest differs. Returns [`Unfinished::Failed`] if the
+    /// file failed at the source, has another size or no digest, or if a system call fails.
     pub(super) fn finish(
         &self,
         dirs: &SinkDirs,

@@ -37,7 +37,7 @@ pub(super) struct MetadataWriter {
 }
 
 impl MetadataWriter {
-    /// Creates a keeper for the metadata in `keep`, as far as `policy` accepts it.
+    /// Creates a writer for the metadata in `keep`, as far as `policy` accepts it.
     pub(super) fn new(keep: Keep, policy: SinkPolicy) -> MetadataWriter {
         MetadataWriter {
             keep,

@@ -241,7 +241,8 @@ impl SinkLog {
         lock(&self.in_progress).insert(path.clone())
     }
 
-    /// Releases a claimed path. No temporary file of the path is left, except one that is kept.
+    /// Releases a claimed path. The caller has renamed or removed the path's temporary file before,
+    /// unless it is kept.
     pub(super) fn release(&self, path: &RelPath) {
         lock(&self.in_progress).remove(path);
     }
