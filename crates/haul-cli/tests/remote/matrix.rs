@@ -196,7 +196,10 @@ impl Row {
         let words = words.split(' ').filter(|word| !word.is_empty());
         let mut args: Vec<String> = words.map(|word| word.replace("=W", "=w")).collect();
         args.extend(sources);
-        args.extend(["--setuid", "--outside-links", "--system-xattrs"].map(String::from));
+        args.extend(["--outside-links", "--system-xattrs"].map(String::from));
+        if direction == Direction::Send {
+            args.push("--setuid".to_owned());
+        }
         if !self.has("--no-specials") {
             args.push("--specials".to_owned());
         }
