@@ -39,19 +39,19 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the compiler that links finds a library. One that can't say so is left with what Rust
-/// asks for.
+/// Returns true if the compiler that links finds a library. For a compiler that cannot answer, the
+/// default of Rust stays.
 fn linker_has(library: &str) -> bool {
     let linker = env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
     let answer = Command::new(linker).arg(format!("-print-file-name={library}")).output();
-    // What is not found comes back as it was asked for.
+    // The compiler prints the name of an unknown library unchanged.
     answer.is_ok_and(|answer| {
         let found = String::from_utf8_lossy(&answer.stdout);
         answer.status.success() && Path::new(found.trim()).is_absolute()
     })
 }
 
-/// Whether nobody chose a linker. Those that come without being chosen, GNU's and LLVM's, take
+/// Returns true if the user has chosen no linker. The default linkers, GNU's and LLVM's, accept
 /// scripts; others refuse to link with one.
 fn is_usual_linker() -> bool {
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();

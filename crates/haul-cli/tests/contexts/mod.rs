@@ -180,8 +180,8 @@ fn mv_z_labels_a_renamed_link_and_not_its_target() {
     assert_eq!(label_after(library, "mv -Z a d; mv -Z la web", "web/la"), "u:r:web_t:s0");
     assert_eq!(label_after(library, "mv -Z a web; mv -Z la d", "web/a"), "u:r:web_t:s0:c1,c2");
     let run = ours(library, "mkdir broken web/bare; mv -Z n web; mv -Z b web/bare; mv -Z c broken");
-    let told = "mv: failed to set the security context of 'broken/c': Input/output error";
-    assert_eq!((run.status, run.err.as_str()), (Some(0), told));
+    let reported = "mv: failed to set the security context of 'broken/c': Input/output error";
+    assert_eq!((run.status, run.err.as_str()), (Some(0), reported));
 }
 
 /// The next file gets no part of this context; with GNU it gets the context of the previous file.
@@ -243,19 +243,19 @@ fn without_selinux_mv_and_install_treat_contexts_as_attributes() {
 #[test]
 fn the_context_is_set_before_a_file_is_created() {
     let Some(library) = stand_in() else { return };
-    let told = |script: &str| {
+    let reported = |script: &str| {
         let run = ours(library, &format!("export STAND_IN_LOG=$PWD/log; {script}; cat log; rm log"));
         assert_eq!(run.status, Some(0), "{script}: {}", run.err);
         run.out
     };
-    assert_eq!(told("cp --preserve=context a z"), "u:r:a_t:s0:c1,c2\n-\n");
-    assert_eq!(told("mkdir z2; cp --threads=1 -a a b z2"), "u:r:a_t:s0:c1,c2\nu:r:old_t:s0\n-\n");
-    assert_eq!(told("cp -Z a web/z"), "user_u:object_r:web_t:s0\n-\n");
-    assert_eq!(told("cp --context=u:r:said_t:s0 a z"), "u:r:said_t:s0\n");
-    assert_eq!(told("install --context=u:r:said_t:s0 a z"), "u:r:said_t:s0\n");
+    assert_eq!(reported("cp --preserve=context a z"), "u:r:a_t:s0:c1,c2\n-\n");
+    assert_eq!(reported("mkdir z2; cp --threads=1 -a a b z2"), "u:r:a_t:s0:c1,c2\nu:r:old_t:s0\n-\n");
+    assert_eq!(reported("cp -Z a web/z"), "user_u:object_r:web_t:s0\n-\n");
+    assert_eq!(reported("cp --context=u:r:said_t:s0 a z"), "u:r:said_t:s0\n");
+    assert_eq!(reported("install --context=u:r:said_t:s0 a z"), "u:r:said_t:s0\n");
     // The context is set for an existing name as well, because haul has not checked yet if the name
     // exists.
-    assert_eq!(told("install -dZ web/p"), "user_u:object_r:web_t:s0\nuser_u:object_r:web_t:s0\n");
+    assert_eq!(reported("install -dZ web/p"), "user_u:object_r:web_t:s0\nuser_u:object_r:web_t:s0\n");
     // A file without a context does not get that of the previous file.
-    assert_eq!(told("cp --threads=1 -a a n d"), "u:r:a_t:s0:c1,c2\n-\n-\n");
+    assert_eq!(reported("cp --threads=1 -a a n d"), "u:r:a_t:s0:c1,c2\n-\n-\n");
 }

@@ -66,8 +66,8 @@ fn the_decision_for_the_first_range_applies_to_all_ranges() {
     let same = ours("printf 'a ./a 0-2,3-5\\n' | mcp --read-stdin; s=$?; cat a; exit $s");
     assert_eq!((same.status, same.out.as_str()), (Some(1), "alpha"));
     assert_eq!(same.err, "mcp: 'a' and './a' are the same file");
-    let told = ours("printf 'a z 0-2,3-5\\n' | mcp -v --read-stdin");
-    assert_eq!(told.out, "'a' -> 'z'\n");
+    let reported = ours("printf 'a z 0-2,3-5\\n' | mcp -v --read-stdin");
+    assert_eq!(reported.out, "'a' -> 'z'\n");
 }
 
 #[test]

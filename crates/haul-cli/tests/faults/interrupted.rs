@@ -403,9 +403,9 @@ fn a_shell_gets_the_exit_status_of_an_interrupted_job() {
     let running = Running::new(Command::new("sh").args(["-c", &line]));
     fixture.held();
     // The job may reach this point before the shell has written the process ID.
-    let told = || fs::read_to_string(fixture.path("pid")).unwrap_or_default();
-    wait_until("the number of the job", || told().ends_with('\n'));
-    let pid: i32 = told().trim().parse().unwrap();
+    let reported = || fs::read_to_string(fixture.path("pid")).unwrap_or_default();
+    wait_until("the number of the job", || reported().ends_with('\n'));
+    let pid: i32 = reported().trim().parse().unwrap();
     deliver(Pid::from_raw(pid).unwrap(), Signal::TERM);
     fixture.release();
     let ended = running.end();

@@ -190,7 +190,14 @@ fn leaves_of_long_files_take_little_memory() {
     let open = File::options().write(true).open(&damaged).unwrap();
     open.write_all_at(b"x", (2 << 30) + 5).unwrap();
     open.set_modified(mtime).unwrap();
-    let told = haul([word("verify"), word("--locate"), word("--cached"), &copied, &sink]);
-    assert_eq!((told.code, told.stdout.as_str()), (Some(1), "'file': rotted: bytes 2147483648-2147484672\n"));
-    assert!(told.peak_kib > 0 && told.peak_kib < 64 * MIB_IN_KIB, "verify took {} KiB", told.peak_kib);
+    let reported = haul([word("verify"), word("--locate"), word("--cached"), &copied, &sink]);
+    assert_eq!(
+        (reported.code, reported.stdout.as_str()),
+        (Some(1), "'file': rotted: bytes 2147483648-2147484672\n")
+    );
+    assert!(
+        reported.peak_kib > 0 && reported.peak_kib < 64 * MIB_IN_KIB,
+        "verify took {} KiB",
+        reported.peak_kib
+    );
 }

@@ -220,7 +220,7 @@ fn unwritable_help_and_version_output_fails_without_panic() {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let output = Command::new(HAUL).args([command, "--help"]).stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{command}");
-        let told = format!("haul {command}: write error: No space left on device\n");
-        assert_eq!(String::from_utf8_lossy(&output.stderr), told);
+        let reported = format!("haul {command}: write error: No space left on device\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), reported);
     }
 }

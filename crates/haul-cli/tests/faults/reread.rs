@@ -304,10 +304,10 @@ fn reread_reads_every_byte_from_the_disk_with_all_options() {
         // A new sink, and an existing one.
         for _ in 0..2 {
             let ended = copy(&options, &source, &sink);
-            let told = summary(ended.is_fine());
-            assert_eq!(told["bytes_reread"], bytes, "{way:?}: {told}");
+            let reported = summary(ended.is_fine());
+            assert_eq!(reported["bytes_reread"], bytes, "{way:?}: {reported}");
             assert_eq!(
-                (&told["bytes_read_back"], &told["objects_mended"]),
+                (&reported["bytes_read_back"], &reported["objects_mended"]),
                 (&0.into(), &0.into()),
                 "{way:?}"
             );
@@ -340,8 +340,12 @@ fn reread_without_a_device_compares_and_warns_once() {
         ended.stderr.contains("was not read back from the device: the file system is in memory"),
         "{ended:?}"
     );
-    let told = summary(&ended);
-    assert_eq!((&told["bytes_reread"], &told["bytes_read_back"]), (&0.into(), &bytes.into()), "{told}");
+    let reported = summary(&ended);
+    assert_eq!(
+        (&reported["bytes_reread"], &reported["bytes_read_back"]),
+        (&0.into(), &bytes.into()),
+        "{reported}"
+    );
     assert!(!ended.stdout.contains("re-read"), "{ended:?}");
     assert_same_tree(&source, &sink);
 }
@@ -376,11 +380,11 @@ fn pages_pinned_by_another_process_do_not_count_as_reread() {
             assert!(taken.unwrap() > 0);
         }
         let ended = copy(&part, &source, &sink);
-        let told = summary(&ended);
-        let bytes = |name: &str| told[name].as_u64().unwrap();
+        let reported = summary(&ended);
+        let bytes = |name: &str| reported[name].as_u64().unwrap();
         let (fresh, kept) = (bytes("bytes_reread"), bytes("bytes_read_back"));
         // The held pages keep their neighbours in memory, as far as the kernel groups them.
-        assert!(fresh + kept == 4 * MIB && fresh > 0 && (kept > 0) == held, "{told}");
+        assert!(fresh + kept == 4 * MIB && fresh > 0 && (kept > 0) == held, "{reported}");
         let file = ended.stdout.lines().find(|line| line.contains("\"file\"")).unwrap();
         assert_eq!(file.contains("\"proof\":\"re-read\""), !held, "{file}");
         assert_eq!((ended.code, ended.complaints()), (Some(0), usize::from(held)), "{ended:?}");

@@ -134,9 +134,9 @@ fn a_replaced_source_is_reported_if_its_path_is_recorded() {
         };
         let ended = changed_half_way(&fixture, &name, (&words, &[sink.to_str().unwrap()]), replace);
         assert_eq!(ended.code, Some(0), "{ended:?}");
-        let told = format!("{name}' was replaced or removed during the copy");
+        let reported = format!("{name}' was replaced or removed during the copy");
         assert_eq!(
-            (ended.stderr.contains(&told), ended.complaints()),
+            (ended.stderr.contains(&reported), ended.complaints()),
             (*is_told, usize::from(*is_told)),
             "{ended:?}"
         );

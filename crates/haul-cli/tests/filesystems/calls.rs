@@ -107,8 +107,9 @@ impl Stage {
         let mut lines: Vec<String> =
             String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned).collect();
         lines.sort_unstable();
-        let told = fs::read_to_string(&log).unwrap();
-        let injected = told.lines().filter(|line| line.contains("(INJECTED)")).map(str::to_owned).collect();
+        let reported = fs::read_to_string(&log).unwrap();
+        let injected =
+            reported.lines().filter(|line| line.contains("(INJECTED)")).map(str::to_owned).collect();
         (RunResult { status: output.status.code(), err: lines.join("\n") }, injected)
     }
 

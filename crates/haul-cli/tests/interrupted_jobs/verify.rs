@@ -26,7 +26,7 @@ fn fixture(seed: u64) -> Fixture {
 #[track_caller]
 fn ended(fixture: &Fixture, signal: Signal, at_least: u64) -> u64 {
     let is_there = || fixture.state("done").is_some_and(|done| done >= at_least);
-    assert!(fixture.ended(&SLOWLY, signal, is_there), "it came to its end");
+    assert!(fixture.ended(&SLOWLY, signal, is_there), "the job finished before the signal");
     fixture.state("done").unwrap()
 }
 

@@ -431,11 +431,11 @@ pub(crate) fn differences(gnu: &Snapshot, ours: &Snapshot) -> impl Iterator<Item
     const LATELY: i64 = 1_600_000_000;
     let is_lately = |tree: &Snapshot, path: &Path| tree.get(path).is_some_and(|entry| entry.mtime.0 > LATELY);
     let all = gnu.diff(ours, Facets::ARCHIVE, 20).into_iter();
-    let told = all.filter(|difference| {
+    let reported = all.filter(|difference| {
         let path = &difference.path;
         !(difference.what.starts_with("mtime") && is_lately(gnu, path) && is_lately(ours, path))
     });
-    told.map(|difference| difference.to_string()).collect::<Vec<_>>().into_iter()
+    reported.map(|difference| difference.to_string()).collect::<Vec<_>>().into_iter()
 }
 
 #[test]

@@ -34,9 +34,9 @@ fn a_transfer_resumes_after_a_remount_of_the_sink() {
         seen.close().unwrap();
         small.mount_again().unwrap();
         let seen = Mounted::bind_at(&small.path(), scenario.sink().parent().unwrap()).unwrap();
-        let (summary, told) = scenario.finish(&[]);
+        let (summary, reported) = scenario.finish(&[]);
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
-        assert!(spared >= finished + logged, "{what}: {finished} and {logged}, {spared}: {told}");
+        assert!(spared >= finished + logged, "{what}: {finished} and {logged}, {spared}: {reported}");
         scenario.wait_for_remote_exit();
         scenario.assert_whole(&what);
         seen.close().unwrap();
@@ -75,8 +75,8 @@ fn data_durable_before_the_sink_was_full_is_not_resent() {
         let (finished, logged) = scenario.durable();
         assert!(logged > 0, "{what}: nothing is claimed of files that found no room: {ended:#?}");
         small.free_space().unwrap();
-        let (summary, told) = scenario.finish(&[]);
-        scenario.assert_skipped(&summary, (finished, logged), &format!("{what}: {told}"));
+        let (summary, reported) = scenario.finish(&[]);
+        scenario.assert_skipped(&summary, (finished, logged), &format!("{what}: {reported}"));
         scenario.wait_for_remote_exit();
         scenario.assert_whole(&what);
         seen.close().unwrap();

@@ -292,12 +292,12 @@ fn miscounts(ended: &RunResult, total: Option<u64>) -> Vec<&'static str> {
     let Some(summary) = events.last().filter(|last| last["event"] == "summary") else {
         return vec!["no summary"];
     };
-    let told = |word: &str| events.iter().filter(|event| event["result"] == word).count() as u64;
+    let reported = |word: &str| events.iter().filter(|event| event["result"] == word).count() as u64;
     let checks = [
-        (summary["sent"] == told("sent"), "sent"),
-        (summary["same"] == told("the same"), "same"),
-        (summary["failed"] == told("failed"), "failed"),
-        (summary["deleted"] == told("deleted") || told("deleted") == 0, "deleted"),
+        (summary["sent"] == reported("sent"), "sent"),
+        (summary["same"] == reported("the same"), "same"),
+        (summary["failed"] == reported("failed"), "failed"),
+        (summary["deleted"] == reported("deleted") || reported("deleted") == 0, "deleted"),
         (total.is_none_or(|total| summary["bytes"] == total), "bytes"),
     ];
     checks.into_iter().filter(|(is_right, _)| !is_right).map(|(_, what)| what).collect()

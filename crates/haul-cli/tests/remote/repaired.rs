@@ -344,7 +344,7 @@ fn served_replicas_use_one_ticket_each_or_a_common_ticket() {
     assert_whole(&fixture);
     drop((one, other));
     let ticket = fs::read_to_string(fixture.path("ticket")).unwrap();
-    for (words, told) in [
+    for (words, reported) in [
         (&["--from", ":replica"][..], "use HOST:PATH, or --ticket-file FILE"),
         (&["--from", "a", "--ticket-file", "ticket"], "--ticket-file"),
         (&["--from", ":", "--ticket-file", "ticket", "--ticket-file", "ticket1"], "one for each"),
@@ -354,7 +354,7 @@ fn served_replicas_use_one_ticket_each_or_a_common_ticket() {
     ] {
         let ended = fixture.run(&[&["repair", "w", "."], words].concat());
         assert_ended(&ended, 2);
-        assert!(ended.err.contains(told) && !ended.err.contains(ticket.trim()), "{told}: {ended:#?}");
+        assert!(ended.err.contains(reported) && !ended.err.contains(ticket.trim()), "{reported}: {ended:#?}");
     }
 }
 
@@ -558,9 +558,9 @@ fn interrupted_fetch_is_cleaned_up_and_concurrent_repairs_are_separate() {
     fs::remove_file(fixture.path("data/huge")).unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let ended = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(130), "{told}");
-    assert!(told.contains("interrupted: the remaining files were not repaired"), "{told}");
+    let reported = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{reported}");
+    assert!(reported.contains("interrupted: the remaining files were not repaired"), "{reported}");
     assert!(!fixture.path("data/huge").exists());
     assert_no_strays(fixture.home.path());
     let there = fixture.path("there").canonicalize().unwrap();

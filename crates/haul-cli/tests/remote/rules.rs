@@ -48,9 +48,12 @@ fn unreadable_entries_fail_the_job_and_prevent_deletion() {
     let args =
         ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--delete", "data", "localhost:in"];
     let ended = fixture.haul(&args).uid(65_534).gid(65_534).stdin(Stdio::null()).output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains("sub") && told.contains("one") && told.contains("deletions skipped"), "{told}");
+    let reported = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{reported}");
+    assert!(
+        reported.contains("sub") && reported.contains("one") && reported.contains("deletions skipped"),
+        "{reported}"
+    );
     assert!(fixture.path("there/in/data/extra").exists());
     assert_eq!(
         fs::read(fixture.path("there/in/data/big")).unwrap(),

@@ -214,31 +214,31 @@ fn json_reports_the_time_breakdown_with_all_parts() {
             PROCESSORS.iter().any(|culprit| summary(ended)["held_back"]["by"] == *culprit)
         });
         let summary = summary(&ended);
-        let told = format!("{:?} {:?}: {summary:#}", job.rules, job.options);
+        let reported = format!("{:?} {:?}: {summary:#}", job.rules, job.options);
         let by = summary["held_back"]["by"].as_str().unwrap();
-        assert!(job.culprits.contains(&by), "{told}");
+        assert!(job.culprits.contains(&by), "{reported}");
         let percent = summary["held_back"]["percent"].as_u64().unwrap();
-        assert!((1..=100).contains(&percent), "{told}");
+        assert!((1..=100).contains(&percent), "{reported}");
         let took = summary["seconds"].as_f64().unwrap();
         let split = &summary["split"];
         let mut explained = 0.0;
         for side in ["source", "sink"] {
             let parts = split[side].as_object().unwrap();
-            assert_eq!(parts.len(), 7, "{told}");
+            assert_eq!(parts.len(), 7, "{reported}");
             let of = |part: &str| parts[part].as_f64().unwrap();
-            assert!(parts.values().all(|part| part.as_f64().unwrap() >= 0.0), "{told}");
+            assert!(parts.values().all(|part| part.as_f64().unwrap() >= 0.0), "{reported}");
             let work = of("storage") + of("hashing") + of("compression") + of("crypto") + of("processor");
             // The lane has two workers. The walk, background tasks and second reads add threads. No
             // part takes more time than its threads have.
-            assert!(work + of("sending") + of("receiving") <= 8.0 * took, "{told}");
+            assert!(work + of("sending") + of("receiving") <= 8.0 * took, "{reported}");
             explained += work;
         }
         let network = split["network"].as_f64().unwrap();
         let [sending, receiving] = [&split["source"]["sending"], &split["sink"]["receiving"]];
-        assert!(network <= sending.as_f64().unwrap().min(receiving.as_f64().unwrap()), "{told}");
-        assert_eq!(summary["spent"], split["sink"], "who fetches is the sink: {told}");
+        assert!(network <= sending.as_f64().unwrap().min(receiving.as_f64().unwrap()), "{reported}");
+        assert_eq!(summary["spent"], split["sink"], "who fetches is the sink: {reported}");
         // The slow component takes most of the time of the job, including start and end.
-        assert!(explained + network >= 0.5 * took, "{told}");
+        assert!(explained + network >= 0.5 * took, "{reported}");
     });
 }
 

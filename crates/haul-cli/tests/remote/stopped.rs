@@ -52,13 +52,13 @@ fn interrupted(way: &[&str]) {
     let child = slow(&fixture, way);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let ended = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(130), "{told}");
-    assert!(told.contains("stopped") || told.contains("incomplete"), "{told}");
+    let reported = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{reported}");
+    assert!(reported.contains("stopped") || reported.contains("incomplete"), "{reported}");
     let there = fixture.path("there").canonicalize().unwrap();
     wait_until("the exit of the remote haul", || remote_processes(&there).is_empty());
     assert!(!fixture.path("there/in/data/big").exists());
-    let (_, advice) = told.split_once("to resume: ").expect(&told);
+    let (_, advice) = reported.split_once("to resume: ").expect(&reported);
     // A higher rate limit makes the resumed job faster.
     assert!(advice.starts_with("haul send ") && advice.contains(" '--rate=500K' "), "{advice}");
     pasted(fixture.path(""), &advice.replace("--rate=500K", "--rate=500M"));

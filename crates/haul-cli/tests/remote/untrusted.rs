@@ -98,9 +98,9 @@ fn a_file_with_final_mode_and_temporary_name_is_compared() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
     }
     each(&scenario.jobs()[0].join("log"), Vec::clear);
-    let (summary, told) = scenario.finish(&[]);
+    let (summary, reported) = scenario.finish(&[]);
     let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
-    assert!(spared >= finished + logged, "of {finished} and {logged} bytes {spared} were spared: {told}");
+    assert!(spared >= finished + logged, "of {finished} and {logged} bytes {spared} were spared: {reported}");
     scenario.assert_whole("mode");
 }
 
@@ -123,11 +123,11 @@ fn damaged_logs_are_reported_and_not_trusted() {
         let scenario = cut_in_the_middle(Direction::Fetch, &[]);
         let (finished, logged) = scenario.durable();
         spoil(&scenario.jobs()[0].join("log"));
-        let (summary, told) = scenario.finish(&[]);
-        assert!(told.contains(words), "{what}: {told}");
+        let (summary, reported) = scenario.finish(&[]);
+        assert!(reported.contains(words), "{what}: {reported}");
         // The next run trusts the remaining entries of a truncated log and receives the rest.
         let logged = if what == "cut" { 0 } else { logged };
-        scenario.assert_skipped(&summary, (finished, logged), &format!("{what}: {told}"));
+        scenario.assert_skipped(&summary, (finished, logged), &format!("{what}: {reported}"));
         scenario.assert_whole(what);
     }
 }
@@ -146,9 +146,9 @@ fn entries_lost_from_a_log_are_compared_after_a_clean_end() {
         *bytes.last_mut().unwrap() ^= 4;
         fs::write(&path, bytes).unwrap();
     }
-    let (summary, told) = scenario.finish(&[]);
-    assert!(told.contains("its objects will be compared again"), "{told}");
-    scenario.assert_skipped(&summary, (finished, logged), &told);
+    let (summary, reported) = scenario.finish(&[]);
+    assert!(reported.contains("its objects will be compared again"), "{reported}");
+    scenario.assert_skipped(&summary, (finished, logged), &reported);
     scenario.assert_whole("damaged");
 }
 
@@ -166,10 +166,10 @@ fn without_a_state_directory_partial_files_are_compared() {
         );
         let (_, logged) = scenario.durable();
         fs::remove_dir_all(scenario.fixture.path("state")).unwrap();
-        let (summary, told) = scenario.finish(&[]);
+        let (summary, reported) = scenario.finish(&[]);
         let wire = summary["wire"][if direction == Direction::Send { "out" } else { "in" }].as_u64().unwrap();
         let most = finished_bytes(&scenario.source()) - logged + WIRE_BESIDE;
-        assert!(wire <= most, "{direction:?}: {wire} bytes travelled where {most} would do: {told}");
+        assert!(wire <= most, "{direction:?}: {wire} bytes travelled where {most} would do: {reported}");
         scenario.assert_whole(&format!("{direction:?}"));
     }
 }
@@ -201,12 +201,15 @@ fn without_a_run_history_existing_files_are_compared() {
         let (finished, logged) = scenario.durable();
         spoil(&scenario.jobs()[0].join("begun"));
         change_what_is_left(&scenario);
-        let (summary, told) = scenario.finish(&["--verify-resume=none"]);
-        assert!(logged > 0 && told.contains("all logged objects will be compared again"), "{what}: {told}");
+        let (summary, reported) = scenario.finish(&["--verify-resume=none"]);
+        assert!(
+            logged > 0 && reported.contains("all logged objects will be compared again"),
+            "{what}: {reported}"
+        );
         let spared = summary["bytes_of_earlier_runs"].as_u64().unwrap();
         assert!(
             finished > 0 && spared >= finished,
-            "{what}: of {finished} bytes of complete files {spared} were not resent: {told}"
+            "{what}: of {finished} bytes of complete files {spared} were not resent: {reported}"
         );
         scenario.assert_whole(what);
     }

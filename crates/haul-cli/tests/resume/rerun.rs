@@ -336,8 +336,8 @@ fn a_copy_to_a_new_name_resumes_at_that_name() {
     // Without `--json`, which prints the counts.
     let words: Vec<&str> = words.into_iter().filter(|word| *word != "--json").collect();
     let complete = fixture.haul(&words).output().unwrap();
-    let told = String::from_utf8(complete.stderr).unwrap();
-    assert!(complete.status.success() && told.contains("haul cp: already complete: "), "{told}");
+    let reported = String::from_utf8(complete.stderr).unwrap();
+    assert!(complete.status.success() && reported.contains("haul cp: already complete: "), "{reported}");
     assert!(!fixture.path("sink/source").exists());
     // After `--restart` the target is a directory to copy into, as with cp.
     let restarted = fixture.haul(&[&words[..], &["--restart"]].concat()).output().unwrap();

@@ -104,8 +104,8 @@ fn msum_reads_files_and_ranges_from_standard_input() {
     assert_eq!(out, format!("{whole}#mutil#2-5#289dff07669d7a23de0ef88d2f7129e7  a b\n{whole}"));
     let complaint = "not of the form FILE START-END,...";
     let own = "a list on standard input cannot name standard input";
-    let told = format!("msum: -:3: {complaint}\nmsum: -:4: {complaint}\nmsum: -:5: {own}\n");
-    assert_eq!((status, err), (Some(1), told));
+    let reported = format!("msum: -:3: {complaint}\nmsum: -:4: {complaint}\nmsum: -:5: {own}\n");
+    assert_eq!((status, err), (Some(1), reported));
 }
 
 #[test]

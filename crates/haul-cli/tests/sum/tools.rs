@@ -251,10 +251,10 @@ fn the_last_of_quiet_status_and_warn_wins_for_msum() {
     let dir = tempfile::tempdir().unwrap();
     files(dir.path());
     fs::write(dir.path().join("list"), "junk\nd41d8cd98f00b204e9800998ecf8427e  e\n").unwrap();
-    let told = "msum: WARNING: 1 line is improperly formatted\n";
-    let named = format!("msum: list: 1: improperly formatted MD5 checksum line\n{told}");
+    let reported = "msum: WARNING: 1 line is improperly formatted\n";
+    let named = format!("msum: list: 1: improperly formatted MD5 checksum line\n{reported}");
     for (options, out, err) in [
-        (["--status", "--quiet"], "", told),
+        (["--status", "--quiet"], "", reported),
         (["--quiet", "--warn"], "e: OK\n", named.as_str()),
         (["--warn", "--status"], "", ""),
     ] {

@@ -118,9 +118,9 @@ fn a_flipped_bit_in_a_waybill_is_reported_by_line() {
         let ran = run(dir.path(), &["verify", "-q", "w", "."]);
         assert_eq!((ran.status, &*ran.out), (Some(2), ""), "byte {at}: {}", ran.err);
         // Some bytes of the first line identify the file as a waybill.
-        let told = ran.err.contains(&format!("line {line}: "))
+        let reported = ran.err.contains(&format!("line {line}: "))
             || (line == 1 && ran.err.contains("nothing was verified"));
-        assert!(told, "byte {at} of line {line}: {}", ran.err);
+        assert!(reported, "byte {at} of line {line}: {}", ran.err);
         line += usize::from(whole[at] == b'\n');
     }
 }
@@ -132,7 +132,7 @@ fn a_waybill_truncated_at_any_length_is_reported() {
         fs::write(dir.path().join("w"), &whole[..len]).unwrap();
         let ran = run(dir.path(), &["verify", "-q", "w", "."]);
         assert_eq!((ran.status, &*ran.out), (Some(2), ""), "{len} bytes: {}", ran.err);
-        let told = ran.err.contains("truncated") || ran.err.contains("nothing was verified");
-        assert!(told, "{len} bytes: {}", ran.err);
+        let reported = ran.err.contains("truncated") || ran.err.contains("nothing was verified");
+        assert!(reported, "{len} bytes: {}", ran.err);
     }
 }

@@ -69,13 +69,13 @@ fn unlistable_directories_are_reported_and_the_others_searched() {
     }
     fixture.rules("dir list .. errno EIO\ndeep/er list .. errno EIO");
     let ran = run(&home(&fixture), &["verify", "--extra", "w", "view"]);
-    let told = [
+    let reported = [
         "'before/stray': extra",
         "'deep/er': unreadable: Input/output error",
         "'dir': unreadable: Input/output error",
         "'last/stray': extra",
     ];
-    assert_eq!((ran.status, sorted(&ran.out)), (Some(2), told.to_vec()), "{}", ran.err);
+    assert_eq!((ran.status, sorted(&ran.out)), (Some(2), reported.to_vec()), "{}", ran.err);
     assert!(ran.err.starts_with("haul verify: 5 intact, 2 extra, 2 unproven; "), "{}", ran.err);
     // If the root cannot be listed, nothing is known about extraneous files.
     fixture.rules("* list .. errno EIO");
@@ -115,9 +115,9 @@ fn unreadable_files_are_omitted_from_the_waybill() {
         let waybill = format!("w{number}");
         let ran = run(&home(&fixture), &["sum", "-r", "-a", algorithm, "--waybill", &waybill, "view"]);
         assert_eq!(ran.status, Some(1), "{algorithm}: {ran:?}");
-        let told = ["closed", "hurt", "lost", "shut"]
+        let reported = ["closed", "hurt", "lost", "shut"]
             .map(|name| format!("haul sum: view/{name}: Input/output error"));
-        assert_eq!(sorted(&ran.err), told, "{algorithm}");
+        assert_eq!(sorted(&ran.err), reported, "{algorithm}");
         let summed: Vec<&str> = ran.out.lines().collect();
         let times = algorithm.split(',').count();
         for name in ["view/dir/x", "view/fine"] {
@@ -145,14 +145,14 @@ fn unreadable_listed_files_are_reported_and_the_rest_checked() {
     for args in [&["check", "-C", "view", "list"][..], &["check", "-C", "view", "-a", "md5", "list"]] {
         let ran = run(&home(&fixture), args);
         assert_eq!(ran.status, Some(1), "{ran:?}");
-        let told = [
+        let reported = [
             "./closed: FAILED open or read",
             "./dir/x: OK",
             "./fine: OK",
             "./hurt: FAILED open or read",
             "./lost: FAILED open or read",
         ];
-        assert_eq!(sorted(&ran.out), told);
+        assert_eq!(sorted(&ran.out), reported);
         assert!(ran.err.contains("WARNING: 3 listed files could not be read\n"), "{ran:?}");
     }
 }
@@ -175,16 +175,17 @@ fn an_unreadable_replica_is_reported_and_others_are_used() {
     }
     fixture.rules(FAULTS);
     let left = "not repaired: no replica has the correct bytes";
-    let told = format!(
+    let reported = format!(
         "'closed': {left} 2048-3072; cannot read the file in 'view': Input/output error\n\
          'fine': repaired: bytes 149504-150528 from 'view'\n\
          'hurt': {left} 199680-200704; cannot read the file in 'view': Input/output error"
     );
-    assert_eq!(repaired_from_view(&dir, &[]), (Some(1), told));
+    assert_eq!(repaired_from_view(&dir, &[]), (Some(1), reported));
     // If another replica has the bytes, haul does not report the failing one.
     good(&dir, &["cp", "-aT", "store", "b"]);
-    let told = "'closed': repaired: bytes 2048-3072 from 'b'\n'hurt': repaired: bytes 199680-200704 from 'b'";
-    assert_eq!(repaired_from_view(&dir, &["--from", "b"]), (Some(0), told.to_owned()));
+    let reported =
+        "'closed': repaired: bytes 2048-3072 from 'b'\n'hurt': repaired: bytes 199680-200704 from 'b'";
+    assert_eq!(repaired_from_view(&dir, &["--from", "b"]), (Some(0), reported.to_owned()));
     good(&dir, &["verify", "-q", "w", "a"]);
 }
 
@@ -194,12 +195,12 @@ fn unreadable_data_is_repaired_if_the_file_can_be_opened() {
     fixture.rules(FAULTS);
     let ran = run(&home(&fixture), &["repair", "-q", "w", "view", "--from", "a"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    let told = [
+    let reported = [
         "'closed': not repaired: cannot open the file: Input/output error",
         "'hurt': repaired: bytes 199680-200704 from 'a'",
         "'lost': not repaired: cannot open the file: Input/output error",
     ];
-    assert_eq!(sorted(&ran.out), told);
+    assert_eq!(sorted(&ran.out), reported);
     fixture.rules("");
     good(&home(&fixture), &["verify", "-q", "w", "store"]);
 }

@@ -78,8 +78,8 @@ fn no_name_in_a_waybill_opens_a_path_outside_the_root() {
         for command in commands {
             let ran = run(dir, command);
             assert_eq!(ran.status, Some(2), "{path}: {command:?}: {ran:?}");
-            let told = format!("line 2: invalid path: {reason}");
-            assert!(format!("{}{}", ran.err, ran.out).contains(&told), "{path}: {command:?}: {ran:?}");
+            let reported = format!("line 2: invalid path: {reason}");
+            assert!(format!("{}{}", ran.err, ran.out).contains(&reported), "{path}: {command:?}: {ran:?}");
             assert!(!ran.out.contains("outside"), "{path}: {command:?}: {ran:?}");
         }
         assert_eq!(watch.seen(), 0, "{path}");
@@ -148,8 +148,8 @@ fn a_newer_version_is_refused_by_every_command_and_not_appended_to() {
     for (command, status) in commands {
         let ran = run(dir, command);
         assert_eq!((ran.status, &*ran.out), (Some(status), ""), "{command:?}: {ran:?}");
-        let told = "line 1: unsupported waybill version 2 (this program supports up to 1)";
-        assert!(ran.err.contains(told), "{command:?}: {ran:?}");
+        let reported = "line 1: unsupported waybill version 2 (this program supports up to 1)";
+        assert!(ran.err.contains(reported), "{command:?}: {ran:?}");
         assert_eq!(fs::read_to_string(dir.join("w")).unwrap(), newer, "{command:?}");
     }
     assert!(!dir.join("copy").exists());

@@ -163,8 +163,8 @@ fn damage_to_the_waybill_does_not_hide_damage_to_the_data() {
     let expected = "'data/big': rotted: bytes 65536-131072, 299008-300032 \
                     (some whole objects: the leaves in the waybill do not match the digest of the object)\n";
     assert_eq!((ran.status, ran.out.as_str()), (Some(2), expected), "{}", ran.err);
-    let told = format!("the waybill: line {}: checksum mismatch: the line is damaged", line + 1);
-    assert!(ran.err.contains(&told), "{}", ran.err);
+    let reported = format!("the waybill: line {}: checksum mismatch: the line is damaged", line + 1);
+    assert!(ran.err.contains(&reported), "{}", ran.err);
     assert_eq!(run(dir.path(), &["waybill", "check", "w"]).status, Some(2));
 }
 

@@ -31,8 +31,8 @@ fn fixture() -> tempfile::TempDir {
 /// Verifies slowly with the state `s`, and sends `signal` when the state records a verified file.
 /// Returns the output until then. If a run finishes before, the next one is slower.
 fn ended(dir: &Path, signal: rustix::process::Signal) -> String {
-    let told = ["300K", "100K", "30K"].into_iter().find_map(|rate| ended_at(dir, signal, rate));
-    told.expect("it ends before a state is kept")
+    let reported = ["300K", "100K", "30K"].into_iter().find_map(|rate| ended_at(dir, signal, rate));
+    reported.expect("it ends before a state is kept")
 }
 
 /// Returns the number of verified files in the state `s`. The first state may record none.
@@ -172,8 +172,8 @@ fn a_file_that_is_not_a_state_is_not_modified() {
     for name in ["u.new", "u.stamps"] {
         fs::write(dir.path().join(name), "my thesis").unwrap();
         let ran = run(dir.path(), &["verify", "--resume=u", "w"]);
-        let told = format!("the file with {} appended to this name is not the state", &name[1..]);
-        assert!(ran.status == Some(2) && ran.err.contains(&told), "{ran:?}");
+        let reported = format!("the file with {} appended to this name is not the state", &name[1..]);
+        assert!(ran.status == Some(2) && ran.err.contains(&reported), "{ran:?}");
         assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"my thesis");
         assert!(!dir.path().join("u").exists());
         fs::remove_file(dir.path().join(name)).unwrap();

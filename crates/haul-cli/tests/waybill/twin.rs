@@ -47,7 +47,7 @@ pub(crate) fn read(waybill: &[u8]) -> Result<Vec<Section>, Wrong> {
     let (mut crc, mut lines) = (0, 0);
     for line in waybill.split_inclusive(|&byte| byte == b'\n') {
         lines += 1;
-        let told = |what: String| (lines, what);
+        let reported = |what: String| (lines, what);
         if line.len() > 262_144 || line.len() < 9 || line.last() != Some(&b'\n') {
             return Err((lines, "it is too long, too short or truncated".to_owned()));
         }
@@ -60,16 +60,16 @@ pub(crate) fn read(waybill: &[u8]) -> Result<Vec<Section>, Wrong> {
             return Err((lines, "its checksum differs".to_owned()));
         }
         let text = std::str::from_utf8(body).ok().and_then(|text| text.strip_suffix(' '));
-        let text = text.ok_or_else(|| told("it is no text".to_owned()))?;
+        let text = text.ok_or_else(|| reported("it is no text".to_owned()))?;
         match open.take() {
-            None => open = Some(begin(text, sections.last()).map_err(told)?),
+            None => open = Some(begin(text, sections.last()).map_err(reported)?),
             Some(mut section) if text.starts_with("end ") => {
-                close(&mut section, text).map_err(told)?;
+                close(&mut section, text).map_err(reported)?;
                 sections.push(section);
                 continue;
             }
             Some(mut section) => {
-                take(&mut section, text).map_err(told)?;
+                take(&mut section, text).map_err(reported)?;
                 open = Some(section);
             }
         }

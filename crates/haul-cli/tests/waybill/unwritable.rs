@@ -92,8 +92,8 @@ fn a_full_disk_leaves_no_waybill_that_looks_complete() {
         );
         for (ended, name) in [(&summed, "summed"), (&copied, "copied")] {
             assert_eq!(ended.code, Some(1), "{name} {more:?}: {ended:?}");
-            let told = [&*format!("{name}{number}"), "waybill", "No space left on device"];
-            ended.failed_with(&told);
+            let reported = [&*format!("{name}{number}"), "waybill", "No space left on device"];
+            ended.failed_with(&reported);
         }
         fs::remove_file(small.path().join("ballast")).unwrap();
         is_not_whole(&at("summed"), home.path());

@@ -142,9 +142,9 @@ fn two_sources_for_hard_linked_sinks_are_refused_if_verified() {
         fs::hard_link(dir.join(&sink).join("x"), dir.join(&sink).join("y")).unwrap();
         let sources = ["x", "y"].map(|name| format!("{source}/{name}"));
         let ran = run(dir, &["cp", "--threads=1", option, &sources[0], &sources[1], &sink]);
-        let told =
+        let reported =
             format!("cannot copy '{source}/y' to '{sink}/y': the destination is the same file as '{sink}/x'");
-        assert!(ran.status == Some(1) && ran.err.contains(&told), "{option}: {ran:?}");
+        assert!(ran.status == Some(1) && ran.err.contains(&reported), "{option}: {ran:?}");
         assert_eq!(fs::read(dir.join(&sink).join("x")).unwrap(), b"bytes of x", "{option}");
         if option == "--waybill=w" {
             good(dir, &["verify", "-q", "w", &sink]);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const OPEN_LEVELS_MOST: u64 = 64;
 
 /// The directories under way, outermost first. The first and the last few are open; those between
-/// are opened once more on the way back, by `..` from beneath or by their names from the first, and
+/// are opened again on the way back, by `..` from beneath or by their names from the first, and
 /// only if they are still the ones they were.
 #[derive(Debug)]
 pub(crate) struct Descent {

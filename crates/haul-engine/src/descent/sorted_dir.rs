@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Bytes of names one pass keeps at least, and at most twice of it while it reads. About 300,000
-/// names of the usual length; a larger directory is read once more for each of that many.
+/// names of the usual length; a larger directory is read again for each of that many.
 const NAMES_BYTES: usize = 8 << 20;
 
 /// A call on a descriptor that is not open.

@@ -8,7 +8,7 @@
 //!
 //! [`TESTS`] names the tests of each option. A line has three columns, separated by tabs: the
 //! command (the name of the document, or a heading in a document about several tools), options, and
-//! tests. A test is `FILE::NAME`; FILE alone stands for all of its tests. FILE is relative to
+//! tests. A test is `FILE::NAME`; FILE alone means all of its tests. FILE is relative to
 //! `crates/`.
 
 use std::collections::BTreeSet;

@@ -67,16 +67,7 @@ impl Destination {
 
     /// Returns the destination for a directory that does not exist and is not created: it is empty.
     pub(in crate::transfer) fn absent(session: u64, quota: Option<u64>) -> Destination {
-        Destination {
-            dirs: SinkDirs::absent(),
-            depth: 0,
-            policy: SinkPolicy::default(),
-            session,
-            quota,
-            expected: Expected::anything(),
-            parts: None,
-            compared: Mutex::default(),
-        }
+        Destination::of(SinkDirs::absent(), 0, session, quota)
     }
 
     /// Opens the directory `into` beneath the root `root`; `missing` selects the action for a
@@ -100,8 +91,12 @@ impl Destination {
             Err(haul_model::PathError::Empty) => (root, 0),
             Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
         };
-        Ok(Destination {
-            dirs: root,
+        Ok(Destination::of(root, depth, session, quota))
+    }
+
+    fn of(dirs: SinkDirs, depth: usize, session: u64, quota: Option<u64>) -> Destination {
+        Destination {
+            dirs,
             depth,
             policy: SinkPolicy::default(),
             session,
@@ -109,7 +104,7 @@ impl Destination {
             expected: Expected::anything(),
             parts: None,
             compared: Mutex::default(),
-        })
+        }
     }
 
     /// Returns the free space, or what the quota leaves of it, in bytes. Returns `None` if neither
