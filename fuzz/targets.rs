@@ -226,23 +226,14 @@ pub fn source_machine(data: &[u8]) {
 /// Returns NEW_FILE of a regular file.
 pub fn regular(number: usize, size: u64) -> NewFile {
     let kind = FileKind::File { size, holes: Runs::default() };
-    let none = || Box::default();
     NewFile {
         number: FileNumber(0),
-        whole: false,
-        again: false,
-        path: format!("f{number}").into_bytes().into(),
-        kind,
         mode: 0o644,
         mtime: Moment { sec: 5, nsec: 6 },
         atime: Moment { sec: 7, nsec: 8 },
         uid: 1,
         gid: 1,
-        user: none(),
-        group: none(),
-        xattrs: Vec::new(),
-        version: None,
-        principals: Vec::new(),
+        ..NewFile::new(format!("f{number}").into_bytes(), kind)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 /// Maximum size in bytes of a host name (RFC 1035 section 2.3.4).
@@ -79,6 +79,15 @@ pub(crate) fn peer_group(ip: IpAddr) -> IpAddr {
     match plain(ip) {
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() >> 64 << 64)),
         four @ IpAddr::V4(_) => four,
+    }
+}
+
+/// Returns the network that identifies a site: a 24-bit IPv4 network or a 48-bit IPv6 network, the
+/// usual allocation of one customer.
+pub(crate) fn peer_network(ip: IpAddr) -> IpAddr {
+    match plain(ip) {
+        IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() >> 80 << 80)),
+        IpAddr::V4(four) => IpAddr::V4(Ipv4Addr::from_bits(four.to_bits() >> 8 << 8)),
     }
 }
 
@@ -162,5 +171,9 @@ mod tests {
         assert_eq!(group("::ffff:10.0.0.7"), "10.0.0.7");
         assert_eq!(group("10.0.0.7"), "10.0.0.7");
         assert_eq!(group("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        let network = |text: &str| peer_network(text.parse().expect(text)).to_string();
+        assert_eq!(network("::ffff:10.0.0.7"), "10.0.0.0");
+        assert_eq!(network("10.1.2.3"), "10.1.2.0");
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1::");
     }
 }

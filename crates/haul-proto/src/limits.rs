@@ -53,6 +53,18 @@ pub const RUNS_MAX: usize = 4096;
 /// source received, which [`RUNS_MAX`] bounds.
 pub const RUNS_HELD_MAX: usize = 4 * RUNS_MAX;
 
+/// Maximum number of entries in the sink's sets of all files in progress, without the announced
+/// holes, which the window bounds. An entry takes less than 256 bytes. A file that exceeds a
+/// quarter of the limit, or with which all files exceed it, fails.
+///
+/// A correct source stays far below it: each object in flight has a few entries, and the window
+/// bounds those objects.
+pub const STATE_ENTRIES_MAX: usize = 1 << 18;
+
+/// Number of bytes that a name counts against a quota, besides its data and metadata: about the
+/// size of an inode and a directory entry.
+pub const ENTRY_CHARGE: u64 = 512;
+
 /// Maximum number of names in one LIST.
 pub const NAMES_PER_LIST: usize = 512;
 

@@ -98,6 +98,7 @@ fn start(accept: PolicyArgs) -> Result<bool, String> {
         may_list: true,
         lanes: request.lanes,
         buffers: request.buffers,
+        sessions: 1,
         quota: None,
         // The options are for the receiver, which is this side only for `haul send`.
         keep: if request.way == Direction::Send { accept.limit(KEEP_ALL) } else { KEEP_ALL },

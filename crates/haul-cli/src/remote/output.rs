@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,30 +27,51 @@ impl Report for LocalNotesReporter<'_> {
     }
 }
 
-/// Server log of one session: failures, and jobs that cannot be resumed.
+/// Maximum number of lines that one session writes to the log of a server. A client can cause any
+/// number of failures.
+const SESSION_LINES_MAX: u64 = 1000;
+
+/// Server log of one session: failures, and jobs that cannot be resumed. After
+/// [`SESSION_LINES_MAX`] lines it only counts them.
 pub(crate) struct SessionReporter<'a> {
-    pub(crate) tool: &'a str,
-    pub(crate) session: &'a str,
-    pub(crate) quiet: bool,
+    tool: &'a str,
+    session: &'a str,
+    quiet: bool,
+    lines: AtomicU64,
 }
 
-impl Report for SessionReporter<'_> {
-    fn failed(&self, failure: &Failure) {
-        if !self.quiet {
-            say(self.tool, &format_args!("session {}: {failure}", self.session));
-        }
+impl<'a> SessionReporter<'a> {
+    /// Creates the log of a session. It prints nothing if `quiet` is set.
+    pub(crate) fn new(tool: &'a str, session: &'a str, quiet: bool) -> SessionReporter<'a> {
+        SessionReporter { tool, session, quiet, lines: AtomicU64::new(0) }
     }
 
-    fn note(&self, text: &str) {
-        if !self.quiet {
+    fn line(&self, text: &dyn std::fmt::Display) {
+        if !self.quiet && self.lines.fetch_add(1, Ordering::Relaxed) < SESSION_LINES_MAX {
             say(self.tool, &format_args!("session {}: {text}", self.session));
         }
     }
 
-    fn lane_lost(&self, lane: u32, why: &str) {
-        if !self.quiet {
-            say(self.tool, &format_args!("session {}: lost connection {lane}: {why}", self.session));
+    /// Reports the number of lines that were left out, if any.
+    pub(crate) fn end(&self) {
+        let left_out = self.lines.load(Ordering::Relaxed).saturating_sub(SESSION_LINES_MAX);
+        if !self.quiet && left_out > 0 {
+            say(self.tool, &format_args!("session {}: {left_out} more lines left out", self.session));
         }
+    }
+}
+
+impl Report for SessionReporter<'_> {
+    fn failed(&self, failure: &Failure) {
+        self.line(failure);
+    }
+
+    fn note(&self, text: &str) {
+        self.line(&text);
+    }
+
+    fn lane_lost(&self, lane: u32, why: &str) {
+        self.line(&format_args!("lost connection {lane}: {why}"));
     }
 }
 

@@ -80,6 +80,7 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         tickets,
         buffers: resolved.buffers,
         lanes: u32::from(resolved.limits.lanes),
+        sessions: if resolved.once { 1 } else { resolved.limits.sessions },
         quiet,
         waybills: resolved.waybills,
         log_store,

@@ -39,6 +39,8 @@ pub(super) struct SessionServer {
     pub(super) buffers: u64,
     /// Maximum number of lanes of a session.
     pub(super) lanes: u32,
+    /// Maximum number of concurrent sessions.
+    pub(super) sessions: usize,
     pub(super) quiet: bool,
     /// Directory of the sessions' waybills.
     pub(super) waybills: Option<PathBuf>,
@@ -191,17 +193,19 @@ impl SessionServer {
             may_list: share.role.may_read() && session.role().may_read(),
             lanes: self.lanes,
             buffers: self.buffers,
+            sessions: self.sessions,
             quota: share.quota,
             keep: share.keep,
             policy: share.policy,
             logs: self.logs_of(served),
         };
         let (tally, begun) = (Tally::default(), Instant::now());
-        let report = SessionReporter { tool: NAME, session: &name, quiet: self.quiet };
+        let report = SessionReporter::new(NAME, &name, self.quiet);
         let more = &mut || session.try_next_lane().map(|(_, lane): (u16, Lane)| lane);
         let receipt = self.waybills.as_ref().map(|dir| receipt_in(dir, share, &name));
         let run_context = RunContext { stop, tally: &tally, report: &report, receipt: receipt.as_ref() };
         let ended = transfer::answer(first, more, &offer, &run_context);
+        report.end();
         let mut written = Ok(());
         if let Some(Err(error)) = receipt.map(|receipt| receipt.close()) {
             // Printed even with --quiet, because the user relies on the waybill.

@@ -1,8 +1,10 @@
 //! Unauthenticated peers of `haul serve`: the server logs each of them with a reason, and they
 //! affect neither its sessions nor its memory.
 
+use super::stopped::wait_until;
 use super::{Fixture, Server, TEST_TIMEOUT, assert_alike, assert_ended, own_port};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -134,4 +136,42 @@ fn a_connection_flood_does_not_lock_out_other_peers() {
     assert!(grown < 32 << 10, "{grown} KiB more than before");
     drop(flood);
     assert_ended(&fixture.run(&["send", "--ticket-file=ticket", "data", ":after"]), 0);
+}
+
+/// Earlier versions refused all peers while the addresses of one network used all slots.
+#[test]
+fn a_flood_from_one_network_leaves_slots_to_others() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let (server, address) = server(&fixture, &[]);
+    let networks = (1..=5).map(|host| Ipv4Addr::new(127, 0, 9, host));
+    let flood: Vec<OwnedFd> =
+        networks.flat_map(|own| (0..OF_ONE_PEER).map(move |_| from(own, address))).collect();
+    assert_logs_all(&server, &["too many unauthenticated connections"]);
+    assert_ended(&fixture.run(&["send", "--ticket-file=ticket", "data", ":meanwhile"]), 0);
+    assert_alike(&fixture.path("data"), &fixture.path("there/meanwhile/data"));
+    assert_logs_all(&server, &["ended in favour of another network, because all slots are in use"]);
+    drop(flood);
+}
+
+/// Earlier versions could not accept a connection while silent peers held all descriptors.
+#[test]
+fn a_server_without_descriptors_closes_new_connections_and_recovers() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let (server, address) = server(&fixture, &[]);
+    let limit = Rlimit { current: Some(40), maximum: Some(4096) };
+    prlimit(Pid::from_raw(server.child.id() as i32), Resource::Nofile, limit).unwrap();
+    let silent: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(address).unwrap()).collect();
+    assert_logs_all(
+        &server,
+        &["connections without an answer, the last from 127.0.0.1: no file descriptor is left"],
+    );
+    // The last one is closed without an answer.
+    let _ = (&silent[59]).read(&mut [0]);
+    drop(silent);
+    wait_until("a free descriptor", || {
+        fixture.run(&["send", "--ticket-file=ticket", "--streams=1", "data", ":after"]).status == Some(0)
+    });
+    assert_alike(&fixture.path("data"), &fixture.path("there/after/data"));
 }

@@ -70,6 +70,9 @@ pub enum TransferError {
         /// Free space of the sink, or what the quota leaves, in bytes.
         room: u64,
     },
+    /// The sessions of this process have reserved its file descriptors.
+    #[error("cannot start a session: too few file descriptors are left; raise the limit of open files")]
+    NoDescriptors,
     /// No random bytes for the session token are available.
     #[error("cannot read random bytes from the system")]
     NoRandomness,

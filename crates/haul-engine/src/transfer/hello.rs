@@ -1,5 +1,6 @@
 //! Start of a session: CONNECT, its answer, and the lanes that join.
 
+use super::descriptors::DescriptorGrant;
 use super::error::TransferError;
 use super::frames::{FrameError, Frames};
 use super::logged::{self, LogLocation, Logs, open_log};
@@ -111,6 +112,8 @@ pub struct Offer {
     pub lanes: u32,
     /// Maximum number of bytes of objects in flight.
     pub buffers: u64,
+    /// Maximum number of concurrent sessions of this process, which share its file descriptors.
+    pub sessions: usize,
     /// Maximum number of bytes that the peer may send; `None` for no limit.
     pub quota: Option<u64>,
     /// Metadata that a job may preserve. Without [`Keep::SETUID`] no program gains rights by it.
@@ -144,7 +147,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
         log: resume.map(|resume| resume.log_request(run_context.receipt.is_some())),
         resumes: false,
     };
-    let window = window(job.buffers);
+    let (window, _descriptors) = window(job.buffers, 1).ok_or(TransferError::NoDescriptors)?;
     let (accept, first) = connect(dial, &request, window)?;
     space::check(job, options.budget, accept.options.budget, run_context)?;
     let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
@@ -218,7 +221,7 @@ pub fn fetch(
         log: None,
         resumes,
     };
-    let window = window(job.buffers);
+    let (window, _descriptors) = window(job.buffers, 1).ok_or(TransferError::NoDescriptors)?;
     let connected = connect(dial, &request, window);
     let (accept, first) = match connected {
         Ok(connected) => connected,
@@ -265,7 +268,12 @@ pub fn answer(
     };
     first.frames.within(None);
     let token = random_token()?;
-    let window = window(offer.buffers);
+    let Some((window, _descriptors)) = window(offer.buffers, offer.sessions) else {
+        let reason = Reason::new(Why::Busy, "the server has too few file descriptors for another session");
+        // Ignore an error: the job is refused in any case.
+        let _ = first.outbox.push(&Message::Refuse(reason)).and_then(|()| first.outbox.finish());
+        return Err(TransferError::NoDescriptors);
+    };
     let agreed = agree(&request, offer, window, token);
     let prepared = agreed.and_then(|accept| match request.role {
         Role::Source => {
@@ -277,7 +285,13 @@ pub fn answer(
                 let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
                 super::reason::reason(&doing, &error)
             })?;
-            Ok((accept, Part::Sink(Box::new(destination.accepting(offer.policy)), into)))
+            Ok((
+                accept,
+                Part::Sink(
+                    Box::new(destination.accepting(offer.policy).with_open_dirs_max(window.files)),
+                    into,
+                ),
+            ))
         }
         Role::Sink => {
             let root = wanted::root(offer)?;
@@ -514,13 +528,13 @@ fn sink_settings(accept: &Accept, window: Window) -> (haul_proto::sink::Settings
     (haul_proto::sink::Settings { options, window, timing, retries }, DigestKey::derive(&accept.token))
 }
 
-/// Returns the window: as many files as the descriptor limit allows, and `buffers` bytes.
-fn window(buffers: u64) -> Window {
-    // If the limit cannot be raised, use the current one.
-    let limit = process::raise_open_file_limit().unwrap_or_else(|_| process::open_file_limit());
-    let most = u32::try_from(limit / 3).unwrap_or(u32::MAX);
+/// Returns the window of a session: as many files as its descriptors allow, and `buffers` bytes.
+/// The descriptors are reserved until the grant is dropped. Returns `None` if too few are left for
+/// one of `sessions` sessions.
+fn window(buffers: u64, sessions: usize) -> Option<(Window, DescriptorGrant)> {
     let usual = Window::default();
-    Window { files: usual.files.min(most).max(1), facts: usual.facts, bytes: buffers.max(1) }
+    let grant = DescriptorGrant::reserve(usual.files, sessions)?;
+    Some((Window { files: grant.files, facts: usual.facts, bytes: buffers.max(1) }, grant))
 }
 
 fn random_token() -> Result<[u8; SESSION_TOKEN_BYTES], TransferError> {

@@ -7,6 +7,7 @@
 
 mod acl;
 mod cpu_wait;
+mod descriptors;
 mod dialing;
 mod error;
 mod file_hasher;

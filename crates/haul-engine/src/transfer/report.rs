@@ -62,13 +62,13 @@ pub struct Tally {
 impl Tally {
     pub(super) fn found(&self, bytes: u64) {
         self.files_found.fetch_add(1, Ordering::Relaxed);
-        self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
+        add(&self.bytes_found, bytes);
     }
 
     /// Adds bytes to the files found: a name that was announced as a link is sent as a file.
     pub(super) fn grew(&self, bytes: u64) {
         if bytes > 0 {
-            self.bytes_found.fetch_add(bytes, Ordering::Relaxed);
+            add(&self.bytes_found, bytes);
         }
     }
 
@@ -77,7 +77,15 @@ impl Tally {
     }
 
     pub(super) fn settled(&self, bytes: u64) {
-        self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
+        add(&self.bytes_done, bytes);
+    }
+}
+
+/// Adds to a counter without wrapping: a peer can announce two files of 2^63 - 1 bytes.
+fn add(counter: &AtomicU64, bytes: u64) {
+    let sum = counter.fetch_add(bytes, Ordering::Relaxed).checked_add(bytes);
+    if sum.is_none() {
+        counter.store(u64::MAX, Ordering::Relaxed);
     }
 }
 

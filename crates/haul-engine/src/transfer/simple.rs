@@ -103,6 +103,7 @@ impl Offer {
             may_list: false,
             lanes: LANES,
             buffers: BUFFERS,
+            sessions: 1,
             quota: None,
             keep: PRESERVED,
             policy: SinkPolicy::default(),

@@ -1,6 +1,6 @@
 //! Admission of one unauthenticated connection, up to its lane or its refusal.
 
-use super::admission::Admission;
+use super::admission::{Admission, AdmissionSlot};
 use super::registry::{Admitted, Refusal, SessionRegistry};
 use super::{AdmissionLimit, ListenSettings, ListenerEvent};
 use crate::Encryption;
@@ -39,6 +39,8 @@ enum Rejection {
     Greeting(#[from] GreetingError),
     #[error("invalid hello: {0}")]
     Hello(BadHello),
+    #[error("ended in favour of another network, because all slots are in use")]
+    Shed,
     #[error("TLS without the protocol of haul")]
     NotHaul,
     #[error("{0}")]
@@ -48,13 +50,20 @@ enum Rejection {
 impl Acceptor {
     /// Handles one unauthenticated connection: it becomes a lane of a session, or an event with the
     /// reason.
-    pub(super) fn receive(&self, stream: TcpStream, peer: SocketAddr) {
+    pub(super) fn receive(&self, stream: TcpStream, peer: SocketAddr, slot: AdmissionSlot) {
         let deadline = Instant::now() + self.settings.limits.handshake;
-        match self.admit(stream, peer, deadline) {
-            Ok(()) => {}
-            Err(Rejection::Refused(verdict)) => self.report(&ListenerEvent::Refused { peer, verdict }),
-            Err(why) => self.report(&ListenerEvent::Failed { peer, why: why.to_string() }),
+        let event = match self.admit(stream, peer, &slot, deadline) {
+            Ok(()) => return,
+            Err(_) if slot.was_shed() => ListenerEvent::Failed { peer, why: Rejection::Shed.to_string() },
+            Err(Rejection::Refused(verdict)) => ListenerEvent::Refused { peer, verdict },
+            Err(why) => ListenerEvent::Failed { peer, why: why.to_string() },
+        };
+        // Any number of peers can cause failures.
+        let Some(count) = self.admission.count_failure(Instant::now()) else { return };
+        if count > 0 {
+            self.report(&ListenerEvent::LeftOut { count });
         }
+        self.report(&event);
     }
 
     pub(super) fn report(&self, event: &ListenerEvent) {
@@ -68,7 +77,13 @@ impl Acceptor {
         }
     }
 
-    fn admit(&self, stream: TcpStream, peer: SocketAddr, deadline: Instant) -> Result<(), Rejection> {
+    fn admit(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        slot: &AdmissionSlot,
+        deadline: Instant,
+    ) -> Result<(), Rejection> {
         let (mut lane, binding) = self.begin(stream, peer, deadline)?;
         let mut bytes = [0; HELLO_BYTES];
         lane.read_exact(&mut bytes)?;
@@ -82,6 +97,7 @@ impl Acceptor {
             return Err(refuse(lane, Verdict::OtherEncryption, &bytes));
         }
         match self.registry.check_hello(&hello, &bytes, &binding, peer.ip(), SystemTime::now()) {
+            Ok(_) if !slot.leave() => Err(Rejection::Shed),
             Ok(admitted) => self.welcome(lane, &hello, &bytes, &binding, peer, admitted),
             Err(Refusal { verdict, secret: Some(secret) }) => {
                 let lanes_max = self.registry.lanes_max();

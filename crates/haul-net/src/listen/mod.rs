@@ -138,6 +138,11 @@ pub enum ListenerEvent {
         /// Reason for the failure.
         why: String,
     },
+    /// Further connections were refused or ended, of which no event tells.
+    LeftOut {
+        /// Number of connections.
+        count: u64,
+    },
     /// Connections were closed without a handshake. Reported at most once a second.
     LimitReached {
         /// Peer of the last connection.
@@ -165,6 +170,8 @@ pub enum AdmissionLimit {
     WrongProofs,
     /// No thread could be started.
     NoThread,
+    /// The process or the system has no file descriptor left.
+    NoDescriptor,
 }
 
 impl fmt::Display for ListenerEvent {
@@ -175,6 +182,7 @@ impl fmt::Display for ListenerEvent {
             }
             Self::Refused { peer, verdict } => write!(f, "refused {peer}: {verdict}"),
             Self::Failed { peer, why } => write!(f, "cannot open a session with {peer}: {why}"),
+            Self::LeftOut { count } => write!(f, "cannot open a session with {count} more peers"),
             Self::LimitReached { peer, count, why } => {
                 write!(f, "closed {count} connections without an answer, the last from {peer}: {why}")
             }
@@ -190,6 +198,7 @@ impl fmt::Display for AdmissionLimit {
             Self::UnauthenticatedOfPeer => "too many unauthenticated connections from this address",
             Self::WrongProofs => "too many failed authentications from this address",
             Self::NoThread => "cannot start a thread",
+            Self::NoDescriptor => "no file descriptor is left; raise the limit of open files",
         })
     }
 }
@@ -308,8 +317,31 @@ impl fmt::Debug for Listener {
     }
 }
 
+/// A descriptor that is kept for refusing connections when no other is left. Without it, they would
+/// wait until their peers lose patience, and `accept` would fail again and again.
+struct SpareDescriptor(Option<OwnedFd>);
+
+impl SpareDescriptor {
+    fn new() -> SpareDescriptor {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        SpareDescriptor(eventfd(0, flags).ok())
+    }
+
+    /// Accepts a connection in place of the spare descriptor and closes it. Returns the address of
+    /// its peer.
+    fn refuse(&mut self, socket: &TcpListener) -> Option<SocketAddr> {
+        drop(self.0.take());
+        let refused = socket.accept();
+        let peer = refused.as_ref().ok().map(|(_, peer)| *peer);
+        drop(refused);
+        *self = SpareDescriptor::new();
+        peer
+    }
+}
+
 /// Accepts connections until `stop` is readable.
 fn accept(acceptor: &Arc<Acceptor>, sockets: &[TcpListener], stop: &OwnedFd) {
+    let mut spare = SpareDescriptor::new();
     loop {
         let mut fds: Vec<PollFd<'_>> =
             sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
@@ -328,19 +360,25 @@ fn accept(acceptor: &Arc<Acceptor>, sockets: &[TcpListener], stop: &OwnedFd) {
         }
         for (socket, fd) in sockets.iter().zip(&fds) {
             if !fd.revents().is_empty() {
-                accept_one(acceptor, socket);
+                accept_one(acceptor, socket, &mut spare);
             }
         }
     }
 }
 
-fn accept_one(acceptor: &Arc<Acceptor>, socket: &TcpListener) {
+fn accept_one(acceptor: &Arc<Acceptor>, socket: &TcpListener, spare: &mut SpareDescriptor) {
     match socket.accept() {
         Ok((stream, peer)) => receive(acceptor, stream, peer),
         Err(error) => match error.kind() {
             // The peer disconnected before it was accepted.
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
             _ => {
+                let errno = Errno::from_io_error(&error);
+                if matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+                    && let Some(peer) = spare.refuse(socket)
+                {
+                    return acceptor.limit_reached(peer, AdmissionLimit::NoDescriptor, Instant::now());
+                }
                 acceptor.report(&ListenerEvent::AcceptFailed { source: error });
                 thread::sleep(ACCEPT_RETRY_DELAY);
             }
@@ -352,15 +390,17 @@ fn accept_one(acceptor: &Arc<Acceptor>, socket: &TcpListener) {
 /// connection.
 fn receive(acceptor: &Arc<Acceptor>, stream: TcpStream, peer: SocketAddr) {
     let now = Instant::now();
-    let slot = match acceptor.admission.reserve(peer.ip(), now) {
+    // Without a second descriptor the connection is not ended in favour of others.
+    let second = stream.try_clone().ok();
+    let has_sessions = acceptor.registry.has_session_of(peer.ip());
+    let slot = match acceptor.admission.reserve(peer.ip(), second, has_sessions, now) {
         Ok(slot) => slot,
         Err(why) => return acceptor.limit_reached(peer, why, now),
     };
     let inside = acceptor.clone();
     let spawned =
         thread::Builder::new().name("haul-door".into()).stack_size(HANDSHAKE_STACK_BYTES).spawn(move || {
-            inside.receive(stream, peer);
-            drop(slot);
+            inside.receive(stream, peer, slot);
         });
     if spawned.is_err() {
         acceptor.limit_reached(peer, AdmissionLimit::NoThread, now);

@@ -106,6 +106,12 @@ impl SessionRegistry {
         }
     }
 
+    /// Returns true if a session of this peer is running.
+    pub(super) fn has_session_of(&self, peer: IpAddr) -> bool {
+        let group = peer_group(peer);
+        self.lock().sessions.values().any(|entry| entry.group == group)
+    }
+
     fn reserve_slot(
         self: &Arc<Self>,
         hello: &Hello,

@@ -124,21 +124,24 @@ fn with_another_secret(ticket: &Ticket) -> Ticket {
 }
 
 #[test]
-fn wrong_proofs_block_a_peer_but_not_its_sessions() {
+fn wrong_proofs_block_a_peer_without_sessions() {
     let limits = Limits { failures: 2, wrong_delay: Duration::from_millis(1), ..limits() };
     let world = World::with(Encryption::Tls, limits);
     let ticket = world.ticket(Uses::Lasting);
-    let (_dialer, _session, mut near, mut far) = world.meet(&ticket);
+    let (dialer, session, mut near, mut far) = world.meet(&ticket);
     let strange = world.strange_ticket(Uses::Lasting, None);
     for _ in 0..2 {
         assert_refused(&refusal(&strange), Verdict::Unproven);
         world.said("refused");
     }
+    near.write_all(b"x").expect("writes");
+    far.read_exact(&mut [0]).expect("reads");
+    // Earlier versions refused further lanes of the session.
+    let lanes = (dialer.lane(1).expect("a lane"), session.next_lane(LONG).expect("the same"));
+    drop((lanes, near, far, session));
     let error = refusal(&ticket);
     assert!(matches!(error, DialError::Handshake(_)), "{error:?}");
     world.said("too many failed authentications");
-    near.write_all(b"x").expect("writes");
-    far.read_exact(&mut [0]).expect("reads");
 }
 
 #[test]

@@ -23,6 +23,9 @@ pub struct NewFile {
     pub whole: bool,
     /// True if the file was announced before, on a lane that was lost.
     pub again: bool,
+    /// True if other names of this file may follow as [`FileKind::HardLink`]. A sink links only to
+    /// files with this flag.
+    pub is_linked: bool,
     /// Path beneath the root of the job.
     pub path: Box<[u8]>,
     /// Kind of the entry.
@@ -210,6 +213,7 @@ impl NewFile {
             number: FileNumber::default(),
             whole: false,
             again: false,
+            is_linked: false,
             path: path.into(),
             kind,
             mode: 0,
@@ -272,7 +276,7 @@ impl NewFile {
 
     pub(super) fn encode(&self, body: &mut Body<'_>) {
         body.u64(self.number.0);
-        body.u8(u8::from(self.whole) | u8::from(self.again) << 1);
+        body.u8(u8::from(self.whole) | u8::from(self.again) << 1 | u8::from(self.is_linked) << 2);
         body.u8(self.kind.code());
         body.u32(self.mode);
         body.moment(self.mtime);
@@ -320,7 +324,7 @@ impl NewFile {
             });
         }
         at_most("extended attributes' bytes", xattr_bytes(&xattrs), XATTRS_BYTES_MAX)?;
-        let (whole, again) = (flags & 1 != 0, flags & 2 != 0);
+        let (whole, again, is_linked) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
         let (mut version, mut principals) = (None, Vec::new());
         fields.tail(|tag, field| {
             match tag {
@@ -334,6 +338,7 @@ impl NewFile {
             number,
             whole,
             again,
+            is_linked,
             path,
             kind,
             mode,

@@ -103,6 +103,11 @@ impl Sink {
             self.restart(block.number, Reason::new(Why::LanesLost, "its objects arrived out of order"), out);
             return Ok(unwanted);
         }
+        if !self.charge_entry(block.number) {
+            self.fail(block.number, Why::Quota.into(), out);
+            return Ok(unwanted);
+        }
+        let Some(file) = self.files.get_mut(&block.number) else { return Ok(unwanted) };
         let transferred = file.transferred.saturating_add(object.range.len()).min(file.may_transfer);
         let more = transferred.saturating_sub(file.charged);
         if self.quota.is_some_and(|quota| self.charged.saturating_add(more) > quota) {

@@ -112,6 +112,11 @@ impl Comparison {
         }
     }
 
+    /// Returns the number of entries in its sets.
+    pub(super) fn entries(&self) -> usize {
+        self.stated.len() + self.wanted.pieces() + self.skipped.pieces()
+    }
+
     /// Returns true if COMPARED has something to report.
     pub(super) fn has_report(&self) -> bool {
         self.unreported > 0

@@ -157,6 +157,23 @@ pub enum Event {
     Tick,
 }
 
+impl Event {
+    /// Returns the file whose sets the event can enlarge.
+    pub(super) fn changed_file(&self) -> Option<FileNumber> {
+        match self {
+            Event::ObjectEnd { end, .. } => Some(end.number),
+            Event::Message(_, Message::NewFile(facts)) => Some(facts.number),
+            Event::Message(_, Message::ObjectDigests(digests)) => Some(digests.number),
+            Event::Opened { file, .. }
+            | Event::Compared { file, .. }
+            | Event::Settled { file, .. }
+            | Event::SettleFailed { file, .. }
+            | Event::Rehashed { file, .. } => Some(*file),
+            _ => None,
+        }
+    }
+}
+
 /// Decision of the engine about a file that the source announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -48,6 +48,8 @@ pub(super) struct File {
     pub(super) holes: Runs,
     pub(super) is_regular: bool,
     pub(super) facts_len: u64,
+    /// Number of its entries in the count of the machine.
+    pub(super) counted_entries: usize,
     pub(super) stage: Stage,
     /// Lane on which the source expects answers.
     pub(super) home: LaneId,
@@ -83,7 +85,9 @@ pub(super) struct File {
     pub(super) samples: Runs,
     /// Size in bytes of the objects that were neither present nor holes when the file was opened.
     pub(super) may_transfer: u64,
-    /// Bytes that the file is charged against the quota.
+    /// Bytes that its name and metadata are charged against the quota.
+    pub(super) entry_charge: u64,
+    /// Bytes that the file is charged against the quota for its data.
     pub(super) charged: u64,
     /// Bytes of its objects that were transferred, at most `charged` and `may_transfer`. Repeated
     /// transfers add nothing beyond that limit.
@@ -100,6 +104,7 @@ impl File {
             geometry: Geometry::new(ByteLen(facts.size()), object),
             is_regular: facts.is_regular(),
             facts_len: facts.facts_len(),
+            counted_entries: 0,
             stage: Stage::Opening,
             home,
             whole: facts.whole,
@@ -120,9 +125,19 @@ impl File {
             verdict: None,
             samples: Runs::default(),
             may_transfer: 0,
+            entry_charge: 0,
             charged: 0,
             transferred: 0,
         }
+    }
+
+    /// Returns the number of entries in its sets, without the announced holes.
+    pub(super) fn entries(&self) -> usize {
+        let reported: usize = self.syncs.values().map(Runs::pieces).sum();
+        let runs = self.done.pieces() + self.settled.pieces() + self.samples.pieces() + reported;
+        let compared = self.comparison.as_ref().map_or(0, Comparison::entries);
+        let objects = self.writing.len() + self.pairs.len() + self.retries.len() + compared;
+        runs.saturating_sub(2 * self.holes.pieces()) + objects
     }
 
     /// Returns true if there is something to report to the source.

@@ -3,6 +3,7 @@
 use super::comparing::Comparison;
 use super::file::{File, Stage};
 use super::{Command, Phase, Sink, Unfinished, Verdict, Violation};
+use crate::limits::ENTRY_CHARGE;
 use crate::{
     Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, LaneId, Message,
     NewFile, Outcome, Reason, Runs, Verify, Why, Window, check_received,
@@ -73,13 +74,32 @@ impl Sink {
             }
             Ok((path, first)) => {
                 let facts = Arc::new(facts);
-                out.push(if facts.is_regular() {
-                    Command::Open { facts, path }
+                if facts.is_regular() {
+                    out.push(Command::Open { facts, path });
+                } else if self.charge_entry(facts.number) {
+                    out.push(Command::Make { facts, path, first });
                 } else {
-                    Command::Make { facts, path, first }
-                });
+                    self.finish(facts.number, Outcome::Failed(Why::Quota.into()));
+                    out.push(Command::Refused { path: facts.path.clone(), reason: Why::Quota.into() });
+                }
             }
         }
+    }
+
+    /// Charges a file once for its name and metadata. Returns false if they exceed the quota.
+    pub(super) fn charge_entry(&mut self, number: FileNumber) -> bool {
+        let Some(quota) = self.quota else { return true };
+        let Some(file) = self.files.get_mut(&number) else { return true };
+        if file.entry_charge > 0 {
+            return true;
+        }
+        let charge = ENTRY_CHARGE + file.facts_len;
+        if self.charged.saturating_add(charge) > quota {
+            return false;
+        }
+        file.entry_charge = charge;
+        self.charged += charge;
+        true
     }
 
     /// Handles a file that is announced again because the source lost the lane of its answers.
@@ -151,6 +171,13 @@ impl Sink {
             Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::UnlessDigest => {}
         }
         file.may_transfer = file.bytes_missing();
+        // For a compared file, the arrival of its bytes shows if it is replaced.
+        let is_replaced =
+            matches!(&verdict, Verdict::Take { have } if have.is_empty() || file.may_transfer > 0);
+        if is_replaced && !self.charge_entry(number) {
+            return self.fail(number, Why::Quota.into(), out);
+        }
+        let Some(file) = self.files.get_mut(&number) else { return };
         // For a compared file, the arrival of its objects shows which bytes it transfers.
         let charge = if matches!(verdict, Verdict::Take { .. }) { file.may_transfer } else { 0 };
         if self.quota.is_some_and(|quota| self.charged.saturating_add(charge) > quota) {

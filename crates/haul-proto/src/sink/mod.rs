@@ -21,10 +21,10 @@ mod sweep;
 
 pub use events::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 
-use crate::limits::RUNS_HELD_MAX;
+use crate::limits::{RUNS_HELD_MAX, STATE_ENTRIES_MAX};
 use crate::{
     BlockSync, Bye, CONTROL, End, FileDone, FileNumber, LaneId, Message, Outcome, Reason, Runs, Summary,
-    Unit, Verify,
+    Unit, Verify, Why,
 };
 use file::File;
 use haul_model::{Level, ObjectIndex};
@@ -42,6 +42,8 @@ pub struct Sink {
     files: BTreeMap<FileNumber, File>,
     /// Size in bytes of the metadata of `files`.
     facts: u64,
+    /// Number of entries in the sets of `files`: at most [`STATE_ENTRIES_MAX`].
+    entries: usize,
     /// One past the highest announced number.
     announced: u64,
     /// Most recent results of files, for a source that lost the lane on which it would have
@@ -53,9 +55,10 @@ pub struct Sink {
     /// Files with objects to report, by the lane of the report.
     syncs: BTreeSet<(LaneId, FileNumber)>,
     sweep: sweep::Sweeping,
-    /// Limit on the bytes that files may transfer; `None` for no limit.
+    /// Limit on `charged`; `None` for no limit.
     quota: Option<u64>,
-    /// Bytes that were transferred, or that files in progress may still transfer.
+    /// Bytes that were transferred, or that files in progress may still transfer, with the charges
+    /// for their entries.
     charged: u64,
     phase: Phase,
     summary: Summary,
@@ -101,6 +104,7 @@ impl Sink {
             lanes: BTreeMap::new(),
             files: BTreeMap::new(),
             facts: 0,
+            entries: 0,
             announced: 0,
             ends: VecDeque::new(),
             ended: Runs::default(),
@@ -113,7 +117,8 @@ impl Sink {
         }
     }
 
-    /// Limits the number of bytes that files may transfer.
+    /// Limits the number of bytes that files may transfer. Each entry that is created or replaced
+    /// also counts [`ENTRY_CHARGE`](crate::limits::ENTRY_CHARGE) bytes and its metadata.
     ///
     /// Once the engine has decided about a file, the file is charged for the bytes that it may
     /// transfer. At its end the file returns the charge for bytes that did not arrive. A file that
@@ -162,6 +167,13 @@ impl Sink {
     /// the window, because some files may have arrived late on lanes that the source has closed.
     pub fn open_files(&self) -> usize {
         self.files.len()
+    }
+
+    /// Returns the number of entries in the sets of the files in progress, which determine the
+    /// memory of the machine besides [`Sink::open_files`]. It is at most
+    /// [`STATE_ENTRIES_MAX`](crate::limits::STATE_ENTRIES_MAX).
+    pub fn state_entries(&self) -> usize {
+        self.entries
     }
 
     /// Returns true if a file is in progress.
@@ -216,12 +228,13 @@ impl Sink {
         let number = self.first_report(lane)?;
         let file = self.files.get_mut(&number)?;
         let attempt = file.attempt;
-        if let Some(compared) = file.next_compared(number) {
-            return Some(compared);
-        }
-        let (level, mut objects) = file.syncs.pop_first()?;
-        objects.truncate(crate::limits::RUNS_MAX);
-        Some(Message::BlockSync(Box::new(BlockSync { number, attempt, level, objects })))
+        let report = file.next_compared(number).or_else(|| {
+            let (level, mut objects) = file.syncs.pop_first()?;
+            objects.truncate(crate::limits::RUNS_MAX);
+            Some(Message::BlockSync(Box::new(BlockSync { number, attempt, level, objects })))
+        });
+        self.count_entries(number);
+        report
     }
 
     /// Returns the first file with objects to report on this lane.
@@ -247,7 +260,11 @@ impl Sink {
     fn finish(&mut self, number: FileNumber, outcome: Outcome) {
         let Some(file) = self.files.remove(&number) else { return };
         self.facts -= file.facts_len;
+        self.entries -= file.counted_entries;
         self.charged -= file.charged.saturating_sub(file.transferred);
+        if !matches!(outcome, Outcome::Done(_)) {
+            self.charged -= file.entry_charge;
+        }
         match &outcome {
             Outcome::Done(_) => {
                 self.summary.done += 1;
@@ -314,12 +331,32 @@ impl Sink {
         out.push(Command::Ended(End::Broken { reason, summary: self.summary }));
     }
 
+    fn clear_files(&mut self) {
+        self.files.clear();
+        (self.facts, self.entries) = (0, 0);
+        self.syncs.clear();
+    }
+
+    /// Counts the entries of a file. Returns their number.
+    fn count_entries(&mut self, number: FileNumber) -> usize {
+        let Some(file) = self.files.get_mut(&number) else { return 0 };
+        let entries = file.entries();
+        self.entries = self.entries - file.counted_entries + entries;
+        file.counted_entries = entries;
+        entries
+    }
+
+    /// Fails the file of an event if it, or all files together, have too many entries.
+    fn bound_entries(&mut self, number: FileNumber, out: &mut Vec<Command>) {
+        if self.count_entries(number) > STATE_ENTRIES_MAX / 4 || self.entries > STATE_ENTRIES_MAX {
+            self.fail(number, Reason::new(Why::Protocol, "too many of its objects are incomplete"), out);
+        }
+    }
+
     fn over(&mut self) {
         self.phase = Phase::Over;
-        self.files.clear();
-        self.facts = 0;
+        self.clear_files();
         self.ends.clear();
-        self.syncs.clear();
         for lane in self.lanes.values_mut() {
             lane.outbox.clear();
             lane.receiving = None;

@@ -9,6 +9,7 @@ use std::time::Duration;
 impl Sink {
     /// Processes an event at the moment `now`, and appends commands for the engine to `out`.
     pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Command>) {
+        let changed = event.changed_file();
         match event {
             Event::LaneUp(lane) => {
                 let state = Lane { last_received: now, sent: now, outbox: VecDeque::new(), receiving: None };
@@ -49,6 +50,9 @@ impl Sink {
             Event::Swept => self.swept(),
             Event::Stop(reason) => self.end_early(reason, true, out),
             Event::Tick => self.tick(now, out),
+        }
+        if let Some(number) = changed {
+            self.bound_entries(number, out);
         }
         self.bound_outboxes(out);
     }
@@ -136,7 +140,7 @@ impl Sink {
     /// fill memory.
     fn bound_outboxes(&mut self, out: &mut Vec<Command>) {
         let most = 4 * self.settings.window.files as usize + RUNS_HELD_MAX;
-        if self.lanes.values().any(|lane| lane.outbox.len() > most) {
+        if self.lanes.values().map(|lane| lane.outbox.len()).sum::<usize>() > most {
             self.end_early(Reason::new(Why::Protocol, "the peer ignores messages"), false, out);
         }
     }

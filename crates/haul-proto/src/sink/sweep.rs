@@ -41,9 +41,7 @@ impl Sink {
         // on a lane that the source had closed.
         let late: Vec<FileNumber> = self.files.keys().copied().collect();
         out.extend(late.into_iter().map(|file| Command::Abandon { file }));
-        self.files.clear();
-        self.facts = 0;
-        self.syncs.clear();
+        self.clear_files();
         self.summary.unread = end.unread;
         let asks = self.settings.options.delete;
         // The sink checks the errors that the source reports itself, too.

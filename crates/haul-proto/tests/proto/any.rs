@@ -152,10 +152,10 @@ fn new_file() -> impl Strategy<Value = NewFile> {
     });
     let late = (option::of(any::<[u8; 16]>()), vec(principal, 0..PRINCIPALS_MAX.min(4)));
     let names = (bytes(80), bytes(9), bytes(9), vec(xattr, 0..XATTRS_MAX.min(6)), late);
-    (number(), any::<(bool, bool)>(), kind(), any::<[u32; 3]>(), (moment(), moment()), names).prop_map(
+    (number(), any::<[bool; 3]>(), kind(), any::<[u32; 3]>(), (moment(), moment()), names).prop_map(
         |(
             number,
-            (whole, again),
+            [whole, again, is_linked],
             kind,
             [mode, uid, gid],
             (mtime, atime),
@@ -165,6 +165,7 @@ fn new_file() -> impl Strategy<Value = NewFile> {
                 number,
                 whole,
                 again,
+                is_linked,
                 path,
                 kind,
                 mode,

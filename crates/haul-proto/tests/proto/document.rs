@@ -198,7 +198,10 @@ impl Page {
             FileKind::CharDevice { .. } => 6,
             FileKind::BlockDevice { .. } => 7,
         };
-        self.u64(file.number.0).u8(u8::from(file.whole) | u8::from(file.again) << 1).u8(code).u32(file.mode);
+        self.u64(file.number.0)
+            .u8(u8::from(file.whole) | u8::from(file.again) << 1 | u8::from(file.is_linked) << 2)
+            .u8(code)
+            .u32(file.mode);
         self.moment(file.mtime).moment(file.atime).u32(file.uid).u32(file.gid);
         match &file.kind {
             FileKind::File { size, holes } => self.u64(*size).runs(holes),

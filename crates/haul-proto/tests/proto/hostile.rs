@@ -217,6 +217,7 @@ impl Obedient {
         let mut out = Vec::new();
         self.sink.handle(event, Duration::ZERO, &mut out);
         assert!(self.sink.open_files() <= 2 * WINDOW.files as usize);
+        assert!(self.sink.open_files() > 0 || self.sink.state_entries() == 0);
         for command in out {
             self.obey(command, dice);
         }

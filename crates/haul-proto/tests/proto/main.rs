@@ -2,6 +2,7 @@
 //! codec, and whole sessions in a simulated world whose failures all come from a seed.
 
 mod any;
+mod bounds;
 mod codec;
 mod comparing;
 mod document;

@@ -2,12 +2,13 @@
 
 use haul_digest::{Algorithm, Digest, DigestKey, digest};
 use haul_model::{ByteRange, Level, Moment, ObjectIndex};
+use haul_proto::limits::ENTRY_CHARGE;
 use haul_proto::sink::Verdict;
 use haul_proto::source::{Event, Work};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, CONTROL, Close, Encoding, FileClose, FileId, FileKind,
-    FileNumber, JobOptions, Message, NewBlock, NewFile, ObjectDigests, Runs, Sink, Source, Stated, Timing,
-    Unit, Update, Verify, Why, Window, sink, source,
+    FileNumber, JobOptions, Message, NewBlock, NewFile, ObjectDigests, Outcome, Runs, Sink, Source, Stated,
+    Timing, Unit, Update, Verify, Why, Window, sink, source,
 };
 use std::time::Duration;
 
@@ -135,7 +136,9 @@ fn at_the_source() {
     assert!(matches!(&close.close, Close::Failed(reason) if reason.why == Why::Differs), "{close:?}");
 }
 
-fn quota_sink(quota: u64) -> Sink {
+/// Returns a sink with a quota of this many bytes and entries of [`may_come`].
+fn quota_sink(bytes: u64, entries: u64) -> Sink {
+    let quota = bytes + entries * (ENTRY_CHARGE + 67);
     let (options, window, timing) = (JobOptions::default(), Window::default(), Timing::default());
     let settings = sink::Settings { options, window, timing, retries: TRIES };
     let mut sink = Sink::new(settings).with_quota(Some(quota));
@@ -162,7 +165,7 @@ fn may_come(sink: &mut Sink, number: u64, verdict: Verdict) -> bool {
 #[test]
 fn quota_counts_only_transferred_bytes() {
     let take = || Verdict::Take { have: Runs::default() };
-    let mut sink = quota_sink(2500);
+    let mut sink = quota_sink(2500, 2);
     for same in 0..10 {
         assert!(may_come(&mut sink, same, Verdict::Same));
     }
@@ -200,7 +203,7 @@ fn bytes_come(sink: &mut Sink, number: FileNumber) -> sink::Command {
 /// third.
 #[test]
 fn compared_files_that_arrive_are_charged_to_the_quota() {
-    let mut sink = quota_sink(2500);
+    let mut sink = quota_sink(2500, 2);
     for number in 0..3 {
         assert!(may_come(&mut sink, number, Verdict::UnlessDigest));
     }
@@ -218,12 +221,38 @@ fn compared_files_that_arrive_are_charged_to_the_quota() {
 #[test]
 fn failed_file_returns_its_quota() {
     let take = || Verdict::Take { have: Runs::default() };
-    let mut sink = quota_sink(1500);
+    let mut sink = quota_sink(1500, 1);
     assert!(may_come(&mut sink, 0, take()));
     assert!(!may_come(&mut sink, 1, take()), "the first has the room");
     let failed = sink::Event::WriteFailed { file: NUMBER, reason: Why::Io.into() };
     sink.handle(failed, NOW, &mut Vec::new());
     assert!(may_come(&mut sink, 2, take()));
+}
+
+/// Earlier versions counted only bytes: a source could create any number of names.
+#[test]
+fn quota_counts_names_and_metadata() {
+    let mut sink = quota_sink(0, 10);
+    let mut make = |number: u64, target: usize, outcome: Outcome| {
+        let kind = FileKind::Symlink { target: vec![b'x'; target].into() };
+        let facts = NewFile { number: FileNumber(number), ..NewFile::new(*b"l", kind) };
+        let mut out = Vec::new();
+        let file = facts.number;
+        sink.handle(sink::Event::Message(CONTROL, Message::NewFile(Box::new(facts))), NOW, &mut out);
+        let is_made = matches!(out[..], [sink::Command::Make { .. }]);
+        if is_made {
+            let result = Ok(outcome);
+            sink.handle(sink::Event::Finished { file, result }, NOW, &mut Vec::new());
+        } else {
+            assert!(matches!(&out[..], [sink::Command::Refused { reason, .. }] if reason.why == Why::Quota));
+        }
+        is_made
+    };
+    assert!((0..100).all(|number| make(number, 0, Outcome::Same)), "an unchanged name does not count");
+    assert!((100..109).all(|number| make(number, 0, Outcome::Done(Level::Verified))));
+    assert!(!make(109, 2000, Outcome::Done(Level::Verified)), "a long target counts");
+    assert!(make(110, 0, Outcome::Done(Level::Verified)));
+    assert!(!make(111, 0, Outcome::Done(Level::Verified)));
 }
 
 /// Regression: the sink read a file of holes back as soon as it was opened, because no object was

@@ -63,6 +63,7 @@ impl SinkContext<'_> {
         self.handle(self.opened(file, differing, size));
         let mut block = vec![0; BLOCK_BYTES];
         loop {
+            self.wait_for_settling();
             let next = self.session.monitor.ask(|machine, now| match machine.next_stated(file) {
                 Some(next) => Reply::Ready(Some(next)),
                 None if machine.is_over() || !machine.compares(file) => Reply::Ready(None),
@@ -85,6 +86,12 @@ impl SinkContext<'_> {
                 }
             });
         }
+    }
+
+    /// Waits while too many objects wait to be settled. The settling worker waits only for storage.
+    fn wait_for_settling(&self) {
+        let is_over = || self.session.over.load(Ordering::Relaxed);
+        while !is_over() && !self.tasks.settling.wait_for_capacity(Duration::from_secs(1)) {}
     }
 
     /// Takes over an object from the local file `base` if its digest is the one that the source

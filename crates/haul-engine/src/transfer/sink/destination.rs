@@ -30,7 +30,13 @@ pub(in crate::transfer) struct Destination {
     /// Existing files with several names that an incoming file was compared with, by device and
     /// inode.
     compared: Mutex<HashSet<(u64, u64)>>,
+    /// Files of this session to which a hard link may lead, by device and inode.
+    linkable: Mutex<HashSet<(u64, u64)>>,
 }
+
+/// Maximum number of files with several names that a session remembers: 2,097,152, for which the
+/// sets take at most 100 MB.
+const LINKED_FILES_MAX: usize = 1 << 21;
 
 impl Destination {
     /// Opens the directory `into` beneath the root `root`. Creates it if it is missing, except in a
@@ -62,7 +68,20 @@ impl Destination {
     /// get the metadata of the last one.
     pub(super) fn may_compare(&self, existing: &Stat) -> bool {
         let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
-        existing.nlink < 2 || compared.insert(existing.identity())
+        existing.nlink < 2 || (compared.len() < LINKED_FILES_MAX && compared.insert(existing.identity()))
+    }
+
+    /// Allows hard links to a file that this session has written or found to be the same.
+    pub(super) fn allow_links_to(&self, file: &Stat) {
+        let mut linkable = self.linkable.lock().unwrap_or_else(PoisonError::into_inner);
+        if linkable.len() < LINKED_FILES_MAX {
+            linkable.insert(file.identity());
+        }
+    }
+
+    /// Returns true if a hard link may lead to this file.
+    pub(super) fn may_link_to(&self, file: &Stat) -> bool {
+        self.linkable.lock().unwrap_or_else(PoisonError::into_inner).contains(&file.identity())
     }
 
     /// Returns the destination for a directory that does not exist and is not created: it is empty.
@@ -104,6 +123,7 @@ impl Destination {
             expected: Expected::anything(),
             parts: None,
             compared: Mutex::default(),
+            linkable: Mutex::default(),
         }
     }
 
@@ -123,6 +143,11 @@ impl Destination {
     /// Sets the policy of this side.
     pub(in crate::transfer) fn accepting(self, policy: SinkPolicy) -> Destination {
         Destination { policy, ..self }
+    }
+
+    /// Keeps at most `count` directories open.
+    pub(in crate::transfer) fn with_open_dirs_max(self, count: u32) -> Destination {
+        Destination { dirs: self.dirs.with_open_max(count as usize), ..self }
     }
 
     /// Restricts the destination to these parts.

@@ -11,8 +11,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Maximum number of directories that stay open. A depth-first transfer needs one for each lane and
-/// level in progress.
+/// Maximum number of directories that stay open, unless a session has fewer descriptors. A
+/// depth-first transfer needs one for each lane and level in progress.
 const OPEN_DIRS_MAX: usize = 128;
 
 /// Mode of a directory that is created because an entry beneath it came first. Its own metadata is
@@ -25,6 +25,8 @@ pub(super) struct SinkDirs {
     /// `None` in a dry run if the directory does not exist.
     root: Option<Arc<OwnedFd>>,
     open: Mutex<OpenDirs>,
+    /// Maximum number of directories in `open`, at least 2.
+    open_max: usize,
     name_folding: Arc<NameFolding>,
 }
 
@@ -53,13 +55,19 @@ pub(in crate::transfer) enum Missing {
 impl SinkDirs {
     /// Returns the directories beneath `root`.
     pub(super) fn new(root: OwnedFd) -> SinkDirs {
-        SinkDirs { root: Some(Arc::new(root)), open: Mutex::default(), name_folding: Arc::default() }
+        SinkDirs { root: Some(Arc::new(root)), ..SinkDirs::absent() }
     }
 
     /// Returns the directories beneath a root that does not exist and is not created: each is
     /// `NotFound`.
     pub(super) fn absent() -> SinkDirs {
-        SinkDirs { root: None, open: Mutex::default(), name_folding: Arc::default() }
+        let name_folding = Arc::default();
+        SinkDirs { root: None, open: Mutex::default(), open_max: OPEN_DIRS_MAX, name_folding }
+    }
+
+    /// Keeps at most `count` directories open.
+    pub(super) fn with_open_max(self, count: usize) -> SinkDirs {
+        SinkDirs { open_max: count.clamp(2, OPEN_DIRS_MAX), ..self }
     }
 
     /// Returns the rules for comparing names at this sink.
@@ -135,10 +143,10 @@ impl SinkDirs {
 
     fn cache(&self, path: &[u8], dir: &Arc<OwnedFd>) {
         let mut open = self.state();
-        if open.by_path.len() >= OPEN_DIRS_MAX {
+        if open.by_path.len() >= self.open_max {
             // Close half of them, so that one scan serves many calls.
             let mut ages: Vec<u64> = open.by_path.values().map(|place| place.used).collect();
-            let (_, &mut middle, _) = ages.select_nth_unstable(OPEN_DIRS_MAX / 2);
+            let (_, &mut middle, _) = ages.select_nth_unstable(self.open_max / 2);
             open.by_path.retain(|_, place| place.used > middle);
         }
         open.clock += 1;

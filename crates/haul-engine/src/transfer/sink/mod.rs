@@ -327,7 +327,12 @@ impl SinkContext<'_> {
                         take()
                     }
                     Decision::Replace => take(),
-                    Decision::Keep => Some(Verdict::Same),
+                    Decision::Keep => {
+                        if rule == Update::SizeTime && incoming.facts.is_linked {
+                            self.destination.allow_links_to(&existing);
+                        }
+                        Some(Verdict::Same)
+                    }
                     Decision::CompareWhole => {
                         self.tasks.comparing.push(Compare::Whole { file: number });
                         Some(Verdict::UnlessDigest)
@@ -410,11 +415,14 @@ impl SinkContext<'_> {
             true => accepted,
         };
         let storage = &self.session.spent.storage;
-        let make = || names::make(&self.destination.dirs, &self.metadata_writer, &tag, facts, path, first);
+        let make = || names::make(&self.destination, &self.metadata_writer, &tag, facts, path, first);
         let made = made.and_then(|()| storage.time(make));
         log.iter().for_each(|log| log.release(path));
         match made {
             Ok(()) => {
+                if facts.is_linked {
+                    self.stat_entry(path).iter().for_each(|entry| self.destination.allow_links_to(entry));
+                }
                 self.record_name_in_waybill(facts, path, first);
                 // Entries without data are not synced.
                 let done = Ended::Done(self.options.settle.min(Level::Verified));
@@ -445,6 +453,9 @@ impl SinkContext<'_> {
         let path = &incoming.facts.path;
         match result {
             Ok(outcome) => {
+                if incoming.facts.is_linked {
+                    incoming.stat().iter().for_each(|file| self.destination.allow_links_to(file));
+                }
                 self.arrived(&incoming, outcome);
                 self.session.tally.settled(incoming.count(u64::MAX));
                 self.record_in_waybill(&incoming, outcome);

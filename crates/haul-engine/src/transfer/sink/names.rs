@@ -2,7 +2,8 @@
 //! until it is complete. Directories are an exception: they are created when the first entry in
 //! them arrives.
 
-use super::dirs::{Missing, SinkDirs};
+use super::destination::Destination;
+use super::dirs::Missing;
 use super::metadata::MetadataWriter;
 use super::partial_file::{Tag, name_at};
 use crate::transfer::reason::reason;
@@ -21,13 +22,14 @@ use std::os::unix::ffi::OsStrExt;
 /// Returns [`Why::InTheWay`] if a directory has its name, and otherwise the reason of the failed
 /// system call.
 pub(super) fn make(
-    dirs: &SinkDirs,
+    destination: &Destination,
     metadata_writer: &MetadataWriter,
     tag: &Tag,
     facts: &NewFile,
     path: &RelPath,
     first: Option<&RelPath>,
 ) -> Result<(), Reason> {
+    let dirs = &destination.dirs;
     if facts.kind == Kind::Directory {
         let place =
             dirs.open(path.as_bytes(), Missing::Create).map_err(|error| reason("cannot create", &error))?;
@@ -42,7 +44,7 @@ pub(super) fn make(
     let temporary = tag.name();
     // A killed session with the same tag may have left this name.
     let _ = unlink_at(&place, temporary.as_c_str());
-    let made = make_under(dirs, &place, &temporary, facts, first).and_then(|()| {
+    let made = make_under(destination, &place, &temporary, facts, first).and_then(|()| {
         if first.is_none() {
             metadata_writer.apply(Place::name(&place, &temporary), facts, None)?;
         }
@@ -60,7 +62,7 @@ pub(super) fn make(
 }
 
 fn make_under(
-    dirs: &SinkDirs,
+    destination: &Destination,
     place: &OwnedFd,
     name: &CString,
     facts: &NewFile,
@@ -73,8 +75,17 @@ fn make_under(
         Kind::HardLink { .. } => {
             let first =
                 first.ok_or_else(|| Reason::new(Why::Protocol, "a hard link without a first name"))?;
-            name_at(dirs, first.as_bytes(), Missing::Fail)
-                .and_then(|(dir, old)| link_at(&dir, old.as_c_str(), place, name.as_c_str(), Follow::No))
+            let linked =
+                name_at(&destination.dirs, first.as_bytes(), Missing::Fail).and_then(|(dir, old)| {
+                    link_at(&dir, old.as_c_str(), place, name.as_c_str(), Follow::No)?;
+                    stat::stat_at(place, name.as_c_str(), Follow::No)
+                });
+            // The link is checked, not the first name, which may be replaced meanwhile. The caller
+            // removes the link.
+            if linked.as_ref().is_ok_and(|linked| !destination.may_link_to(linked)) {
+                return Err(Reason::new(Why::Denied, "the file of this hard link is not from this session"));
+            }
+            linked.map(drop)
         }
         Kind::Fifo => node(FileKind::Fifo, 0),
         Kind::Socket => node(FileKind::Socket, 0),

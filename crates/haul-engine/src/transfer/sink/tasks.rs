@@ -6,13 +6,14 @@
 //! | class | does | waits for |
 //! |---|---|---|
 //! | [`Settle`] | syncs objects, reads them back, brings files to their ends | storage |
-//! | [`Compare`] | hashes existing files | the source, which states its digests |
+//! | [`Compare`] | hashes existing files | the source, which states its digests; storage |
 //! | sweeping | lists the directories of the sink | removals, and the source, which judges names |
 //! | [`Remove`] | deletes names | storage |
 //!
-//! The queues are bounded: [`SETTLE_QUEUE_MAX`] makes lanes wait before they bring more, the window
-//! of the session bounds comparisons, and [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds
-//! removals. A worker never waits for space in a queue.
+//! The queues are bounded: [`SETTLE_QUEUE_MAX`] makes lanes and comparisons wait before they bring
+//! more, the window of the session bounds comparisons, and
+//! [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds removals. No other worker waits for
+//! space in a queue.
 
 use super::SinkContext;
 use super::incoming::IncomingFile;

@@ -2,6 +2,7 @@
 //! metadata.
 
 use super::tree::Item;
+use super::walk::has_several_names;
 use crate::transfer::acl;
 use haul_log::objects::Identity;
 use haul_model::{ByteRange, Moment, ObjectSize};
@@ -52,6 +53,7 @@ impl FileInfoBuilder {
             group: if by_name { name(&mut self.groups, stat.gid, users::group_name) } else { Box::default() },
             xattrs,
             version: version(item, options),
+            is_linked: first.is_none() && has_several_names(item) && keep.has(Keep::HARD_LINKS),
             principals,
             ..NewFile::new(item.path.as_slice(), kind)
         })

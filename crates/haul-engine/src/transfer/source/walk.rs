@@ -414,7 +414,7 @@ impl<'a> Walker<'a> {
 }
 
 /// Returns true if the walk may find additional names of the item.
-fn has_several_names(item: &Item) -> bool {
+pub(super) fn has_several_names(item: &Item) -> bool {
     item.facts.nlink > 1 && item.facts.kind != FileKind::Directory
 }
 

@@ -45,6 +45,7 @@ pub(super) fn offer(root: &Path) -> Offer {
         may_write: true,
         lanes: 8,
         buffers: 64 << 20,
+        sessions: 1,
         quota: None,
         keep: keep_all(),
         policy: SinkPolicy::ALL,

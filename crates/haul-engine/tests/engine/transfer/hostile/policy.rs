@@ -170,3 +170,44 @@ fn a_fetch_refuses_names_that_its_own_filter_excludes() {
     }
     assert!(!pair.sink().join("extra").exists());
 }
+
+/// Once, a source could link any file beneath the root to a second name.
+#[test]
+fn hard_links_lead_only_to_files_of_the_session() {
+    let pair = Pair::new();
+    fs::write(pair.sink().join("secret"), "secret").unwrap();
+    let told = sent(&pair, &small_objects(), |liar| {
+        let done = Ended::Done(Level::Verified);
+        assert_eq!(refused(liar, 0, b"own", hard_link(b"secret")), Why::Denied);
+        // A file without the announcement that other names follow.
+        assert_eq!(wrote(liar, 1, b"plain", b"bytes"), done);
+        assert_eq!(refused(liar, 2, b"own", hard_link(b"plain")), Why::Denied);
+        let facts = NewFile { is_linked: true, ..new_file(3, b"first", plain(5)) };
+        liar.say(&Message::NewFile(Box::new(facts)), &[]);
+        file(3, b"first", b"bytes")[1..].iter().for_each(|(message, payload)| liar.say(message, payload));
+        assert_eq!(end_of(liar, 3), done);
+        assert_eq!(offered(liar, 4, b"second", hard_link(b"first")), done);
+        liar.part(5);
+    });
+    told.assert_failures(2);
+    assert_eq!(names_in(&pair.sink()), ["first", "plain", "second", "secret"]);
+    let links = |name: &str| fs::metadata(pair.sink().join(name)).unwrap().nlink();
+    assert_eq!([links("secret"), links("plain"), links("first")], [1, 1, 2]);
+}
+
+/// An existing file that the update rule keeps, whatever its contents, is not of this session.
+#[test]
+fn hard_links_to_kept_files_are_refused() {
+    let pair = Pair::new();
+    fs::write(pair.sink().join("secret"), "secret").unwrap();
+    let options = JobOptions { update: Update::Missing, ..small_objects() };
+    let told = sent(&pair, &options, |liar| {
+        let facts = NewFile { is_linked: true, ..new_file(0, b"secret", plain(5)) };
+        liar.say(&Message::NewFile(Box::new(facts)), &[]);
+        assert_eq!(end_of(liar, 0), Ended::Same);
+        assert_eq!(refused(liar, 1, b"own", hard_link(b"secret")), Why::Denied);
+        liar.part(2);
+    });
+    told.assert_failures(1);
+    assert_eq!(names_in(&pair.sink()), ["secret"]);
+}

@@ -1,0 +1,128 @@
+//! Budget of file descriptors: one for the process, which all of its sessions share.
+
+use haul_sys::process;
+use std::sync::{Mutex, PoisonError};
+
+/// Maximum number of descriptors that sessions leave for connections, logs and the process itself.
+/// If the limit of the process is low, they leave a quarter of it.
+const RESERVE_MAX: u64 = 1024;
+
+/// Number of descriptors of a session besides those of its files: lanes, locks, log and waybill.
+const PER_SESSION: u64 = 64;
+
+/// Number of descriptors for each file of the window: the file, a second one that arrived late, the
+/// existing file that it is compared with, and its directory.
+const PER_FILE: u64 = 4;
+
+/// Minimum number of files in the window of a session, for which descriptors are left to sessions
+/// that may start later.
+const FILES_MIN: u32 = 16;
+
+/// Number of descriptors of a session with the smallest window.
+const SESSION_MIN: u64 = PER_SESSION + PER_FILE * FILES_MIN as u64;
+
+/// Grants of all sessions of this process.
+static GRANTED: Mutex<Granted> = Mutex::new(Granted { sessions: 0, descriptors: 0 });
+
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    sessions: u64,
+    descriptors: u64,
+}
+
+/// Descriptors of one session, returned on drop.
+#[derive(Debug)]
+pub(super) struct DescriptorGrant {
+    descriptors: u64,
+    /// Maximum number of files in the session's window.
+    pub(super) files: u32,
+}
+
+impl DescriptorGrant {
+    /// Reserves descriptors for up to `files` files of a session, in a process that has at most
+    /// `sessions` of them. The session gets at most half of what is left, apart from the minimum of
+    /// those that may follow. Returns `None` if too few are left. The first session always gets a
+    /// window.
+    pub(super) fn reserve(files: u32, sessions: usize) -> Option<DescriptorGrant> {
+        // If the limit cannot be raised, use the current one.
+        let limit = process::raise_open_file_limit().unwrap_or_else(|_| process::open_file_limit());
+        let mut granted = GRANTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let grant = share(limit, *granted, files, sessions)?;
+        granted.sessions += 1;
+        granted.descriptors += grant.descriptors;
+        Some(grant)
+    }
+}
+
+impl Drop for DescriptorGrant {
+    fn drop(&mut self) {
+        let mut granted = GRANTED.lock().unwrap_or_else(PoisonError::into_inner);
+        granted.sessions -= 1;
+        granted.descriptors -= self.descriptors;
+    }
+}
+
+/// Returns the share of the next session if `limit` descriptors exist.
+fn share(limit: u64, granted: Granted, files: u32, sessions: usize) -> Option<DescriptorGrant> {
+    let left = limit.saturating_sub(RESERVE_MAX.min(limit / 4)).saturating_sub(granted.descriptors);
+    let later = (sessions as u64).saturating_sub(granted.sessions + 1);
+    let share = match later {
+        0 if granted.sessions == 0 => left,
+        _ => (left - later.saturating_mul(SESSION_MIN).min(left)) / 2,
+    };
+    let share = share.max(SESSION_MIN.min(left));
+    if share < SESSION_MIN && granted.sessions > 0 {
+        return None;
+    }
+    let most = share.saturating_sub(PER_SESSION.min(share / 4)) / PER_FILE;
+    let files = files.min(u32::try_from(most).unwrap_or(u32::MAX)).max(1);
+    let descriptors = (PER_SESSION + PER_FILE * u64::from(files)).min(share);
+    Some(DescriptorGrant { descriptors, files })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the files of sessions that start one after another, up to the first that is refused,
+    /// and the number of their descriptors.
+    fn windows(limit: u64, sessions: usize) -> (Vec<u32>, u64) {
+        let (mut files, mut granted) = (Vec::new(), Granted { sessions: 0, descriptors: 0 });
+        while files.len() < sessions
+            && let Some(grant) = share(limit, granted, 4096, sessions)
+        {
+            granted.sessions += 1;
+            granted.descriptors += grant.descriptors;
+            files.push(grant.files);
+            std::mem::forget(grant);
+        }
+        (files, granted.descriptors)
+    }
+
+    #[test]
+    fn sessions_never_get_more_descriptors_than_the_process_has() {
+        for limit in [0, 1, 64, 256, 1024, 4096, 65_536, 524_288, u64::MAX] {
+            for sessions in [1, 2, 64, 1000] {
+                let (files, granted) = windows(limit, sessions);
+                let reserve = RESERVE_MAX.min(limit / 4);
+                assert!(granted <= limit - reserve, "{granted} of {limit}");
+                assert!(!files.is_empty(), "the first session starts: {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_sessions_start_if_the_limit_permits() {
+        let (files, _) = windows(1 << 20, 64);
+        assert!(files.len() == 64 && files[..60].iter().all(|&files| files == 4096), "{files:?}");
+        let (files, _) = windows(20_000, 64);
+        assert!(files.len() == 64 && files[0] > 1000 && files[63] >= FILES_MIN, "{files:?}");
+    }
+
+    #[test]
+    fn low_limit_gives_few_sessions_a_small_window() {
+        assert_eq!(windows(1024, 1).0, [176]);
+        assert_eq!(windows(1024, 64).0, [24, 24, 24, 24, 24, 24]);
+        assert_eq!(windows(256, 64).0, [24]);
+    }
+}
