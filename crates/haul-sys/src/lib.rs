@@ -21,6 +21,7 @@ pub mod open;
 pub mod place;
 pub mod process;
 pub mod program;
+pub mod sandbox;
 pub mod selinux;
 pub mod signals;
 pub mod socket;

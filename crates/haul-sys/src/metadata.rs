@@ -1,7 +1,8 @@
 //! Owner, mode, times, extended attributes and access control lists.
 //!
-//! Calls ending in `_fd` act on an open file, and calls ending in `_at` on a name. No call follows
-//! a symbolic link in the last component.
+//! Calls ending in `_fd` act on an open file, also one opened with `O_PATH`, such as a symbolic link
+//! or a device. Calls ending in `_at` act on a name, which another process can replace meanwhile. No
+//! call follows a symbolic link in the last component.
 
 mod acl;
 mod xattr;
@@ -11,12 +12,13 @@ pub use xattr::{
     Place, XattrFailure, XattrSide, copy_xattrs, get_xattr, list_xattrs, remove_xattr, set_xattr,
 };
 
-use crate::open::proc_path;
+use crate::open::{hold_at, proc_path};
 use crate::stat::{Stat, Timespec};
-use rustix::fd::{AsFd, AsRawFd};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timestamps, UTIME_OMIT, Uid};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::{AtFlags, Gid, Mode, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::Arg;
+use std::ffi::CStr;
 use std::io;
 
 /// Times to set on a file; `None` leaves a time unchanged.
@@ -51,7 +53,10 @@ impl Times {
 ///
 /// Returns the errors of fchown(2); `EPERM` without privilege.
 pub fn set_owner_fd(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
-    Ok(retry_on_intr(|| rustix::fs::fchown(&fd, user(uid), group(gid)))?)
+    match retry_on_intr(|| rustix::fs::fchown(&fd, user(uid), group(gid))) {
+        Err(Errno::BADF) => set_owner_held(fd, uid, gid),
+        other => Ok(other?),
+    }
 }
 
 /// Same as [`set_owner_fd`] for a name; for a symbolic link, sets the owner of the link itself.
@@ -71,8 +76,10 @@ pub fn set_owner_at(dir: impl AsFd, name: impl Arg, uid: Option<u32>, gid: Optio
 ///
 /// Returns the errors of fchmod(2).
 pub fn set_mode_fd(fd: impl AsFd, mode: u32) -> io::Result<()> {
-    let mode = Mode::from_raw_mode(mode & 0o7777);
-    Ok(retry_on_intr(|| rustix::fs::fchmod(&fd, mode))?)
+    match retry_on_intr(|| rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode & 0o7777))) {
+        Err(Errno::BADF) => set_mode_held(fd, mode),
+        other => Ok(other?),
+    }
 }
 
 /// Same as [`set_mode_fd`] for a name. A symbolic link has no mode of its own and fails with
@@ -84,26 +91,27 @@ pub fn set_mode_fd(fd: impl AsFd, mode: u32) -> io::Result<()> {
 /// lacks that call.
 pub fn set_mode_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Result<()> {
     let name = name.into_c_str()?;
-    let flags = AtFlags::SYMLINK_NOFOLLOW.bits();
-    let done = retry_on_intr(|| {
+    match fchmodat2(dir.as_fd(), &name, mode, AtFlags::SYMLINK_NOFOLLOW) {
+        // Sandboxes return EPERM for system calls that they do not know. The fallback returns a
+        // genuine EPERM again.
+        Err(Errno::NOSYS | Errno::PERM) => set_mode_by_handle(dir, &name, mode),
+        other => Ok(other?),
+    }
+}
+
+fn fchmodat2(dir: BorrowedFd<'_>, name: &CStr, mode: u32, flags: AtFlags) -> Result<(), Errno> {
+    retry_on_intr(|| {
         // SAFETY: fchmodat2(dirfd, path, mode, flags) reads the NUL-terminated `name`, which
         // outlives the call, and writes nothing.
         let result = unsafe {
-            let dir = dir.as_fd().as_raw_fd();
-            libc::syscall(SYS_FCHMODAT2, dir, name.as_ptr(), mode & 0o7777, flags)
+            libc::syscall(SYS_FCHMODAT2, dir.as_raw_fd(), name.as_ptr(), mode & 0o7777, flags.bits())
         };
         if result == 0 {
             Ok(())
         } else {
             Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
         }
-    });
-    match done {
-        // Sandboxes return EPERM for system calls that they do not know. The fallback returns a
-        // genuine EPERM again.
-        Err(Errno::NOSYS | Errno::PERM) => set_mode_by_handle(dir, &name, mode),
-        other => Ok(other?),
-    }
+    })
 }
 
 /// Same as [`set_owner_fd`] for a file opened with `O_PATH`.
@@ -116,12 +124,17 @@ pub fn set_owner_held(held: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io
 }
 
 /// Same as [`set_mode_fd`] for a file opened with `O_PATH` that is not a symbolic link. Needs
-/// /proc.
+/// /proc on kernels before 6.6.
 ///
 /// # Errors
 ///
-/// Returns the errors of chmod(2); `ENOENT` without /proc.
+/// Returns the errors of fchmodat2(2) and chmod(2); `ENOENT` without /proc.
 pub fn set_mode_held(held: impl AsFd, mode: u32) -> io::Result<()> {
+    match fchmodat2(held.as_fd(), c"", mode, AtFlags::EMPTY_PATH) {
+        // As in `set_mode_at`.
+        Err(Errno::NOSYS | Errno::PERM) => {}
+        other => return Ok(other?),
+    }
     let path = proc_path(held.as_fd());
     let mode = Mode::from_raw_mode(mode & 0o7777);
     Ok(retry_on_intr(|| rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty()))?)
@@ -129,9 +142,8 @@ pub fn set_mode_held(held: impl AsFd, mode: u32) -> io::Result<()> {
 
 /// Opens the name with `O_PATH`, checks that it is not a symbolic link, and sets the mode through
 /// that descriptor.
-fn set_mode_by_handle(dir: impl AsFd, name: &std::ffi::CStr, mode: u32) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let held = retry_on_intr(|| rustix::fs::openat(&dir, name, flags, Mode::empty()))?;
+fn set_mode_by_handle(dir: impl AsFd, name: &CStr, mode: u32) -> io::Result<()> {
+    let held = hold_at(dir, name)?;
     if crate::stat::stat_fd(&held)?.kind == crate::stat::FileKind::Symlink {
         return Err(Errno::OPNOTSUPP.into());
     }
@@ -145,7 +157,19 @@ fn set_mode_by_handle(dir: impl AsFd, name: &std::ffi::CStr, mode: u32) -> io::R
 /// Returns the errors of futimens(3).
 pub fn set_times_fd(fd: impl AsFd, times: Times) -> io::Result<()> {
     let times = times.to_rustix();
-    Ok(retry_on_intr(|| rustix::fs::futimens(&fd, &times))?)
+    let empty = AtFlags::EMPTY_PATH;
+    match retry_on_intr(|| rustix::fs::futimens(&fd, &times)) {
+        Err(Errno::BADF) => match retry_on_intr(|| rustix::fs::utimensat(&fd, c"", &times, empty)) {
+            // Kernels before 5.8 lack the flag.
+            Err(Errno::INVAL) => {
+                let path = proc_path(fd.as_fd());
+                let none = AtFlags::empty();
+                Ok(retry_on_intr(|| rustix::fs::utimensat(rustix::fs::CWD, &path, &times, none))?)
+            }
+            other => Ok(other?),
+        },
+        other => Ok(other?),
+    }
 }
 
 /// Same as [`set_times_fd`] for a name; for a symbolic link, sets the times of the link itself.
@@ -189,6 +213,41 @@ mod tests {
         let error = set_mode_by_handle(&dir, c"link", 0o777).expect_err("a link has no mode");
         assert_eq!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP));
         assert_eq!(crate::stat::stat_fd(&file).expect("found").mode, 0o644);
+    }
+
+    /// The times and attributes of a symbolic link are its own; the target stays as it was.
+    #[test]
+    fn metadata_is_set_through_path_descriptors_of_every_kind() {
+        let place = tempfile::tempdir().expect("a temporary folder");
+        let dir = std::fs::File::open(place.path()).expect("opens");
+        crate::open::create_new_at(&dir, c"file", 0o600).expect("made");
+        crate::open::symlink_at("file", &dir, c"link").expect("made");
+        crate::open::mkdir_at(&dir, c"dir", 0o300).expect("made");
+        crate::open::mknod_at(&dir, c"pipe", crate::FileKind::Fifo, 0o600, 0).expect("made");
+        let time = |sec| Some(Timespec { sec, nsec: 5 });
+        for (at, name) in (1_000_000..).zip([c"link", c"dir", c"pipe", c"file"]) {
+            let held = crate::open::hold_at(&dir, name).expect("held");
+            let found = crate::stat::stat_fd(&held).expect("found");
+            set_owner_fd(&held, Some(found.uid), Some(found.gid)).expect("its own owner may be set");
+            if found.kind == crate::FileKind::Symlink {
+                assert!(set_mode_fd(&held, 0o711).is_err(), "a link has no mode");
+            } else {
+                set_mode_fd(&held, 0o711).expect("set");
+            }
+            if matches!(found.kind, crate::FileKind::Directory | crate::FileKind::Regular) {
+                let place = Place::file(&held);
+                set_xattr(place, c"user.note", b"value").expect("set");
+                assert_eq!(get_xattr(place, c"user.note").expect("read").as_deref(), Some(&b"value"[..]));
+                assert!(list_xattrs(place).expect("listed").iter().any(|one| one.as_c_str() == c"user.note"));
+                assert!(remove_xattr(place, c"user.note").expect("removed"));
+            }
+            set_times_fd(&held, Times { atime: time(at), mtime: time(at) }).expect("set");
+        }
+        for (at, name) in (1_000_000..).zip([c"link", c"dir", c"pipe", c"file"]) {
+            let found = stat_at(&dir, name, Follow::No).expect("found");
+            assert_eq!((found.mtime.sec, found.mtime.nsec), (at, 5), "{name:?}");
+            assert!(found.kind == crate::FileKind::Symlink || found.mode == 0o711, "{name:?}");
+        }
     }
 
     #[test]

@@ -73,6 +73,18 @@ pub fn open_entry_at(dir: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
 }
 
+/// Opens an entry of any kind with `O_PATH`, without following a symbolic link: the descriptor refers
+/// to the same entry when its name changes. It gives no access to the data.
+///
+/// # Errors
+///
+/// Returns the errors of openat(2).
+pub fn hold_at(dir: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = name.into_c_str()?;
+    Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
+}
+
 /// Opens a file to read it as a stream, and blocks if the file requires it: a named pipe until it
 /// has a writer.
 ///

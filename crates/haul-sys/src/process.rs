@@ -1,11 +1,14 @@
 //! The process and its limits.
 
 mod memory;
+mod privileges;
 mod thread;
 
 pub use memory::{Memory, memory};
+pub use privileges::{become_user, hide_memory};
 pub use thread::Thread;
 
+use crate::sandbox;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::UnshareFlags;
@@ -19,7 +22,8 @@ use std::sync::OnceLock;
 pub fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {
-        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        let status = sandbox::outside(|| std::fs::read_to_string("/proc/thread-self/status"));
+        let status = status.and_then(|read| read).unwrap_or_default();
         umask_in_status(&status).unwrap_or_else(|| {
             // Deny all bits during the read: a file created at that moment gets no permissions
             // rather than all.
@@ -106,7 +110,8 @@ pub fn host_name() -> String {
 
 /// Returns the ID of the current boot, or an empty string if the kernel does not provide it.
 pub fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+    sandbox::outside(|| std::fs::read_to_string("/proc/sys/kernel/random/boot_id"))
+        .and_then(|read| read)
         .map(|text| text.trim().to_owned())
         .unwrap_or_default()
 }

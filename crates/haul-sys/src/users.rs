@@ -1,5 +1,9 @@
 //! Lookup of users and groups by name and by ID, in all name services of the system.
+//!
+//! The services open files and sockets of their own, so lookups of confined threads run outside
+//! their sandbox.
 
+use crate::sandbox;
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,6 +21,32 @@ const MOST_BYTES: usize = 16 << 20;
 ///
 /// Returns the errors of getpwnam_r(3).
 pub fn user(name: &OsStr) -> io::Result<Option<u32>> {
+    Ok(account(name)?.map(|account| account.user))
+}
+
+/// A user, as the name services of the system describe it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// ID of the user.
+    pub user: u32,
+    /// ID of the user's primary group.
+    pub group: u32,
+    /// Home directory; empty if there is none.
+    pub home: OsString,
+}
+
+/// Returns the user with this name, or `None` if there is no such user.
+///
+/// # Errors
+///
+/// Returns the errors of getpwnam_r(3).
+pub fn account(name: &OsStr) -> io::Result<Option<Account>> {
+    let name = name.to_owned();
+    sandbox::outside(move || account_here(&name))?
+}
+
+fn account_here(name: &OsStr) -> io::Result<Option<Account>> {
+    let mut home = OsString::new();
     // SAFETY: all fields of `struct passwd` are integers and pointers, for which zeros are valid.
     let mut found: libc::passwd = unsafe { std::mem::zeroed() };
     let is_found = ask(name, |name, buffer| {
@@ -26,9 +56,12 @@ pub fn user(name: &OsStr) -> io::Result<Option<u32>> {
         let status = unsafe {
             libc::getpwnam_r(name, &raw mut found, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut result)
         };
+        if status == 0 && !result.is_null() {
+            home = text_of(found.pw_dir);
+        }
         (status, !result.is_null())
     })?;
-    Ok(is_found.then_some(found.pw_uid))
+    Ok(is_found.then_some(Account { user: found.pw_uid, group: found.pw_gid, home }))
 }
 
 /// Returns the ID of the group with this name, or `None` if there is no such group.
@@ -37,11 +70,16 @@ pub fn user(name: &OsStr) -> io::Result<Option<u32>> {
 ///
 /// Returns the errors of getgrnam_r(3).
 pub fn group(name: &OsStr) -> io::Result<Option<u32>> {
+    let name = name.to_owned();
+    sandbox::outside(move || group_here(&name))?
+}
+
+fn group_here(name: &OsStr) -> io::Result<Option<u32>> {
     // SAFETY: all fields of `struct group` are integers and pointers, for which zeros are valid.
     let mut found: libc::group = unsafe { std::mem::zeroed() };
     let is_found = ask(name, |name, buffer| {
         let mut result = std::ptr::null_mut();
-        // SAFETY: as in `user`, with a `struct group`.
+        // SAFETY: as in `account_here`, with a `struct group`.
         let status = unsafe {
             libc::getgrnam_r(name, &raw mut found, buffer.as_mut_ptr().cast(), buffer.len(), &raw mut result)
         };
@@ -56,6 +94,10 @@ pub fn group(name: &OsStr) -> io::Result<Option<u32>> {
 ///
 /// Returns the errors of getpwuid_r(3).
 pub fn user_name(user: u32) -> io::Result<Option<OsString>> {
+    sandbox::outside(move || user_name_here(user))?
+}
+
+fn user_name_here(user: u32) -> io::Result<Option<OsString>> {
     // SAFETY: all fields of `struct passwd` are integers and pointers, for which zeros are valid.
     let mut found: libc::passwd = unsafe { std::mem::zeroed() };
     let mut name = OsString::new();
@@ -80,6 +122,10 @@ pub fn user_name(user: u32) -> io::Result<Option<OsString>> {
 ///
 /// Returns the errors of getgrgid_r(3).
 pub fn group_name(group: u32) -> io::Result<Option<OsString>> {
+    sandbox::outside(move || group_name_here(group))?
+}
+
+fn group_name_here(group: u32) -> io::Result<Option<OsString>> {
     // SAFETY: all fields of `struct group` are integers and pointers, for which zeros are valid.
     let mut found: libc::group = unsafe { std::mem::zeroed() };
     let mut name = OsString::new();
@@ -97,12 +143,12 @@ pub fn group_name(group: u32) -> io::Result<Option<OsString>> {
     Ok(is_found.then_some(name))
 }
 
-/// Copies a name out of a result. The buffer that holds the name must still exist.
+/// Copies a string out of a result. The buffer that holds the string must still exist.
 fn text_of(name: *const c_char) -> OsString {
     if name.is_null() {
         return OsString::new();
     }
-    // SAFETY: the name in a successful result is a NUL-terminated string in the buffer that was
+    // SAFETY: the string in a successful result is a NUL-terminated string in the buffer that was
     // passed to the call, and the caller still holds the buffer.
     let text = unsafe { CStr::from_ptr(name) };
     OsString::from_vec(text.to_bytes().to_vec())

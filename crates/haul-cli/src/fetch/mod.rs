@@ -150,7 +150,7 @@ fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
         buffers: job.buffers,
         resume,
     };
-    Ok(run.go(other, output, |dial, watch| transfer::fetch(dial, &fetch, watch)))
+    Ok(run.go(other, output, |dial, watch| transfer::fetch_confined(dial, &fetch, watch)))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use haul_net::{
     TicketTable, Uses,
 };
 use haul_proto::Keep;
+use haul_sys::process;
 use root::Root;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -72,6 +73,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(accept: PolicyArgs) -> Result<bool, String> {
+    process::hide_memory().map_err(|error| format!("cannot protect the ticket in memory: {error}"))?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let stop = interrupt.flag();
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
@@ -108,6 +110,8 @@ fn start(accept: PolicyArgs) -> Result<bool, String> {
     };
     let listener = opened.ok().map(|(listener, _)| listener);
     let receipt = receipt_of(&request)?;
+    // This process serves only one session.
+    offer.sandbox().enter().map_err(|error| format!("cannot confine the session: {error}"))?;
     let served = serve(&offer, &request, listener, stdin, (receipt.as_ref(), stop));
     // The waybill holds what arrived, however the session ended.
     let closed = receipt.map_or(Ok(None), |receipt| receipt.close());

@@ -204,6 +204,8 @@ impl Ssh {
         resolved: &ResolvedJobArgs,
         stop: &AtomicBool,
     ) -> Result<SshPeer, MeetError> {
+        // The reply contains a ticket. Without this protection the job still works.
+        let _ = haul_sys::process::hide_memory();
         // Only the sender keeps the rate.
         let rate = resolved.rate.filter(|_| request.0.way == words::Direction::Send);
         let mut child = self.start(login)?;

@@ -3,6 +3,7 @@
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_net::Ticket;
+use haul_sys::process;
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Read, Write};
@@ -19,6 +20,8 @@ pub(crate) const SECRET_MODE: u32 = 0o600;
 /// Reads the ticket in `file`; `-` is standard input. The error is a message that repeats no part
 /// of the ticket.
 pub(crate) fn read(file: &OsStr) -> Result<Ticket, String> {
+    process::hide_memory()
+        .map_err(|error| format!("cannot protect the ticket in memory: {}", reason(&error)))?;
     let mut text = Zeroizing::new(String::new());
     if file == OsStr::new("-") {
         if io::stdin().is_terminal() {

@@ -2,6 +2,8 @@
 
 use super::config::Config;
 use super::resolved::{Issue, ResolvedArgs, Share};
+use super::sandboxing::Sandboxing;
+use super::user::SessionUser;
 use super::{addresses, resolved};
 use crate::remote::args::buffers;
 use crate::remote::values;
@@ -35,7 +37,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "state_dir", "log_quota", "log_jobs", "log_age"])]
+          "mptcp", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -131,6 +133,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", help_heading = "Resume options")]
     log_age: Option<String>,
 
+    /// Change to user NAME, with that user's groups, after reading certificate and tickets and
+    /// binding the port; needs root.
+    #[arg(long, value_name = "NAME", help_heading = "Limits")]
+    user: Option<OsString>,
+    /// Let the kernel confine each session to the served directory (Landlock): auto if it can, require
+    /// to refuse to start otherwise, or off.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Sandboxing::Auto, hide_possible_values = true, help_heading = "Limits")]
+    sandbox: Sandboxing,
+
     /// Write a waybill of each session to DIR, named by its time and its number in the log; DIR
     /// must be outside the served directory.
     #[arg(long, value_name = "DIR")]
@@ -170,6 +181,8 @@ impl Args {
         };
         let shares = vec![share];
         Ok(ResolvedArgs {
+            user: self.user.as_deref().map(SessionUser::named).transpose()?,
+            sandbox: self.sandbox,
             waybills: resolved::waybills(self.waybills.as_deref(), &shares)?,
             shares,
             listen: self.listen.clone(),

@@ -6,13 +6,16 @@ pub(super) use file::Config;
 
 use super::addresses;
 use super::resolved::{self, Issue, ResolvedArgs, Share};
+use super::sandboxing::Sandboxing;
+use super::user::SessionUser;
 use crate::remote::args::buffers;
 use crate::remote::values;
-use file::{Access, ShareConfig};
+use file::{Access, SandboxWhen, ShareConfig};
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_engine::transfer::SinkPolicy;
 use haul_net::{Limits, Role, Uses};
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -49,6 +52,12 @@ impl Config {
         }
         let waybills = resolved::waybills(self.waybills.as_deref(), &shares)?;
         Ok(ResolvedArgs {
+            user: self.user.as_deref().map(OsStr::new).map(SessionUser::named).transpose()?,
+            sandbox: self.sandbox.map_or(Sandboxing::Auto, |when| match when {
+                SandboxWhen::Auto => Sandboxing::Auto,
+                SandboxWhen::Require => Sandboxing::Require,
+                SandboxWhen::Off => Sandboxing::Off,
+            }),
             waybills,
             shares,
             listen: self.listen,

@@ -5,7 +5,7 @@ use super::resolved::{ResolvedArgs, Share};
 use crate::console::say;
 use crate::jobs::log_args::state_of;
 use haul_engine::copy::quote;
-use haul_engine::log::{LogError, LogStore};
+use haul_engine::log::{LogError, LogStore, state_dir};
 use haul_engine::transfer::forget;
 use haul_log::objects::Identity;
 use haul_net::Uses;
@@ -49,7 +49,14 @@ pub(super) fn is_resumable(share: &Share) -> bool {
 
 /// Returns a state directory that no client reads or writes. The error is a message.
 fn place(resolved: &ResolvedArgs) -> Result<PathBuf, String> {
-    let state = state_of(resolved.logs.state.clone()).map_err(|error| error.to_string())?;
+    let of_user = || match &resolved.user {
+        // The variable HOME is still that of root.
+        Some(user) => state_dir(None, std::env::var_os("XDG_STATE_HOME").as_deref(), Some(user.home())),
+        None => state_of(None),
+    };
+    let asked = resolved.logs.state.clone();
+    let state =
+        asked.map_or_else(of_user, |asked| state_of(Some(asked))).map_err(|error| error.to_string())?;
     // A missing directory will be created below an existing one.
     let whole = state.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or_default();
     let is_in =
@@ -91,7 +98,7 @@ pub(super) fn part(log_store: &LogStore, client: &[u8]) {
 fn forget_all(log_store: &LogStore, jobs: &[Identity]) -> Result<usize, LogError> {
     let mut gone = 0;
     for job in jobs {
-        gone += usize::from(forget(log_store, *job)?);
+        gone += usize::from(forget(log_store.state(), *job)?);
     }
     log_store.recount().map(|()| gone)
 }

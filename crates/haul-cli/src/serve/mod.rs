@@ -6,7 +6,9 @@ mod config;
 mod identity;
 mod logs;
 mod resolved;
+mod sandboxing;
 mod server;
+mod user;
 
 use crate::console::say;
 use crate::interrupt::Interrupt;
@@ -20,11 +22,13 @@ use haul_net::{
     Address, Grant, Identity, ListenError, ListenSettings, Listener, ListenerEvent, Pacer, Ticket,
     TicketTable,
 };
+use haul_sys::{process, stat};
 use resolved::{Issue, ResolvedArgs, Share};
 use server::{SessionServer, TicketedShare};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -39,16 +43,22 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
+    process::hide_memory().map_err(|error| format!("cannot protect the secrets in memory: {error}"))?;
+    if resolved.shares.iter().any(|share| share.issue == Issue::Print) && is_journal(io::stdout()) {
+        return Err("cannot print the ticket: standard output is the system journal, which keeps the secret; use --ticket-file or --config"
+            .to_owned());
+    }
+    let confines = resolved.sandbox.check()?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let identity = match (&resolved.identity, resolved.plain) {
         (_, true) => None,
         (Some(file), false) => Some(identity::load(file)?),
         (None, false) => Some(Identity::generate().map_err(|error| error.to_string())?),
     };
-    let log_store = logs::open(&resolved)?;
-    if let Some(log_store) = &log_store {
-        logs::clear(log_store, quiet);
-    }
+    // The state directory belongs to the user of the sessions.
+    let open_logs =
+        || logs::open(&resolved).inspect(|store| store.iter().for_each(|store| logs::clear(store, quiet)));
+    let early = if resolved.user.is_none() { open_logs()? } else { None };
     let tickets = Arc::new(TicketTable::default());
     // Done before the server listens, because holders of earlier tickets may already retry.
     let kept =
@@ -72,13 +82,23 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         };
         served.push(TicketedShare { share: share.clone(), id: ticket.id(), expires: ticket.grant().expires });
     }
+    let log_store = match &resolved.user {
+        None => early,
+        Some(user) => {
+            user.enter()?;
+            user.check(&resolved.shares, resolved.waybills.as_deref())?;
+            open_logs()?
+        }
+    };
     if !quiet {
+        say(NAME, &confines);
         tell(&resolved, listener.local_addresses());
     }
     let server = SessionServer {
         served,
         tickets,
         buffers: resolved.buffers,
+        sandbox: resolved.sandbox,
         lanes: u32::from(resolved.limits.lanes),
         sessions: if resolved.once { 1 } else { resolved.limits.sessions },
         quiet,
@@ -139,6 +159,16 @@ fn issue(
 ) -> Result<(), String> {
     tickets.insert(ticket.clone());
     hand_out(ticket)
+}
+
+/// Returns true if `stream` leads to the journal of systemd, as systemd tells services (variable
+/// `JOURNAL_STREAM` of systemd.exec(5)).
+fn is_journal(stream: impl AsFd) -> bool {
+    let told = std::env::var("JOURNAL_STREAM").ok();
+    let told = told.as_deref().and_then(|told| told.split_once(':'));
+    let number = |text: &str| text.parse::<u64>().ok();
+    let told = told.and_then(|(device, inode)| Some((number(device)?, number(inode)?)));
+    told.is_some_and(|told| stat::stat_fd(stream).is_ok_and(|facts| facts.identity() == told))
 }
 
 /// Prints the ticket or writes it to its file. The error is a message.

@@ -1,5 +1,7 @@
 //! Resolved settings of the server, from arguments or a configuration file.
 
+use super::sandboxing::Sandboxing;
+use super::user::SessionUser;
 use crate::remote::values;
 use haul_engine::copy::quote;
 use haul_engine::log::LogStoreLimits;
@@ -33,6 +35,10 @@ pub(super) struct ResolvedArgs {
     pub(super) logs: Logs,
     /// Directory of the sessions' waybills.
     pub(super) waybills: Option<PathBuf>,
+    /// When sessions are confined to their directories.
+    pub(super) sandbox: Sandboxing,
+    /// User that sessions run as; `None` for the user that starts the server.
+    pub(super) user: Option<SessionUser>,
     /// True if the process ends with the first session.
     pub(super) once: bool,
 }

@@ -1,6 +1,7 @@
 //! Sessions of a server, each in its own threads.
 
 use super::resolved::{Issue, Share};
+use super::sandboxing::Sandboxing;
 use super::{NAME, logs};
 use crate::console::say;
 use crate::interrupt::Interrupt;
@@ -37,6 +38,8 @@ pub(super) struct SessionServer {
     pub(super) tickets: Arc<TicketTable>,
     /// Bytes in flight of each session.
     pub(super) buffers: u64,
+    /// When sessions are confined to their directories.
+    pub(super) sandbox: Sandboxing,
     /// Maximum number of lanes of a session.
     pub(super) lanes: u32,
     /// Maximum number of concurrent sessions.
@@ -199,6 +202,10 @@ impl SessionServer {
             policy: share.policy,
             logs: self.logs_of(served),
         };
+        if let Err(why) = self.sandbox.enter(&offer) {
+            self.log(&format_args!("session {name}: {why}"));
+            return Err(why);
+        }
         let (tally, begun) = (Tally::default(), Instant::now());
         let report = SessionReporter::new(NAME, &name, self.quiet);
         let more = &mut || session.try_next_lane().map(|(_, lane): (u16, Lane)| lane);

@@ -27,8 +27,13 @@ const LONGEST: u64 = (1 << 63) - 1;
 
 /// Connects a misbehaving source with the ticket of `fixture` and sends CONNECT, which the server
 /// accepts.
-fn come(fixture: &Fixture, options: &JobOptions) -> MisbehavingPeer {
+pub(super) fn come(fixture: &Fixture, options: &JobOptions) -> MisbehavingPeer {
     let ticket = Ticket::parse(fs::read_to_string(fixture.path("ticket")).unwrap().trim()).unwrap();
+    come_with(ticket, options)
+}
+
+/// Connects a misbehaving source with a ticket and sends CONNECT, which the receiver accepts.
+pub(super) fn come_with(ticket: Ticket, options: &JobOptions) -> MisbehavingPeer {
     let mut peer =
         MisbehavingPeer::at(Dialer::new(ticket, DialSettings::default()).unwrap().lane(0).unwrap());
     let window = Window { files: u32::MAX, facts: u64::MAX, bytes: u64::MAX };

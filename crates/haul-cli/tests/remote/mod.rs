@@ -4,6 +4,7 @@
 mod accounting;
 mod claims;
 mod compressed;
+mod confined;
 mod connection_faults;
 mod cut;
 mod disk;

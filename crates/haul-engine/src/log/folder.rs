@@ -249,7 +249,7 @@ fn count(lengths: &mut BTreeMap<String, u64>, order: &Order) {
 
 /// Creates a directory with mode 0700. An existing directory must belong to this user, and no other
 /// user may have write access.
-pub(super) fn make(path: &Path) -> Result<(), LogError> {
+pub(crate) fn make(path: &Path) -> Result<(), LogError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

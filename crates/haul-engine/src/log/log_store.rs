@@ -5,6 +5,7 @@ use super::fair_share::{Answer, JobUsage, SpaceRequest, answer};
 use super::locked_job::jobs_folder;
 use super::{LogError, Target, list};
 use haul_log::objects::Identity;
+use haul_sys::sandbox;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -66,9 +67,9 @@ impl fmt::Display for LogStoreLimit {
     }
 }
 
-/// Function that deletes a job, including its files at the sink, which this module does not know.
-/// Returns true if the job is deleted, and false if a process holds it.
-pub type Forget = fn(&LogStore, Identity) -> Result<bool, LogError>;
+/// Function that deletes a job below a state directory, including its files at the sink, which this
+/// module does not know. Returns true if the job is deleted, and false if a process holds it.
+pub type Forget = fn(&Path, Identity) -> Result<bool, LogError>;
 
 /// Shared log store of a server: a state directory for the jobs of untrusted clients.
 #[derive(Debug)]
@@ -195,7 +196,10 @@ impl LogStore {
                     // waits for it. A session that takes the freed space meanwhile is entitled to
                     // it.
                     drop(jobs);
-                    if (self.forget)(self, other).unwrap_or(false) {
+                    // The files of the other job can be beneath another root than this session's.
+                    let (forget, state) = (self.forget, self.state.clone());
+                    let forgotten = sandbox::outside(move || forget(&state, other).unwrap_or(false));
+                    if forgotten.unwrap_or(false) {
                         self.forgotten(other);
                     } else {
                         // A process holds the job, or it cannot be deleted: evict another one.

@@ -43,6 +43,7 @@ mod target;
 pub(crate) use deferred_record::STATE;
 pub use deferred_record::{DeferredRecord, REGISTER_AFTER};
 pub use error::LogError;
+pub(crate) use folder::make as create_directory;
 pub use group_timer::SyncPolicy;
 pub(crate) use group_timer::{GROUP_BYTES, GROUP_TIME, GroupTimer};
 pub use job_lock::Holder;

@@ -5,8 +5,9 @@ use super::repair_target::RepairTarget;
 use super::{Done, LeftReason, Repair};
 use crate::verify::Change;
 use haul_log::waybill::{Kind, Moment, RelPath};
+use haul_sys::dir::open_place_at;
 use haul_sys::metadata::{self, Times};
-use haul_sys::open::{link_at, mkdir_at, symlink_at};
+use haul_sys::open::{hold_at, link_at, mkdir_at, symlink_at};
 use haul_sys::stat::stat_at;
 use haul_sys::{FileKind, Follow, Timespec};
 use std::ffi::OsStr;
@@ -33,13 +34,16 @@ impl Repair<'_> {
                 if !was_made {
                     mkdir_at(place, name, 0o700).map_err(LeftReason::io("create the directory"))?;
                 }
-                metadata::set_mode_at(place, name, entry.mode).map_err(LeftReason::io("set the mode"))?;
-                metadata::set_times_at(place, name, times).map_err(LeftReason::io("set the times"))?;
+                // Another process could replace the name.
+                let held = open_place_at(place, name, Follow::No).map_err(LeftReason::io("open"))?;
+                metadata::set_mode_fd(&held, entry.mode).map_err(LeftReason::io("set the mode"))?;
+                metadata::set_times_fd(&held, times).map_err(LeftReason::io("set the times"))?;
             }
             Kind::Link { target } => {
                 symlink_at(OsStr::from_bytes(target), place, name)
                     .map_err(LeftReason::io("create the link"))?;
-                metadata::set_times_at(place, name, times).map_err(LeftReason::io("set the times"))?;
+                let held = hold_at(place, name).map_err(LeftReason::io("open"))?;
+                metadata::set_times_fd(&held, times).map_err(LeftReason::io("set the times"))?;
             }
             Kind::Same { first } => {
                 let first = self.first_name(first)?;

@@ -3,6 +3,7 @@
 use super::LeftReason;
 use haul_log::waybill::RelPath;
 use haul_sys::beneath::{open_place_beneath, open_root};
+use haul_sys::dir::open_place_at;
 use haul_sys::open::{mkdir_at, open_entry_at, unlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Stat, cache, dir, metadata};
@@ -143,7 +144,9 @@ pub(super) fn name_at_with_parents(
             Ok(()) => {
                 let mode = replicas.iter().flatten().find_map(|replica| replica.dir_mode(dir.as_bytes()));
                 let mode = mode.unwrap_or(0o700) & 0o777 | 0o700;
-                let set = metadata::set_mode_at(&name_at.place, name_at.name.as_c_str(), mode);
+                // Another process could replace the name.
+                let held = open_place_at(&name_at.place, name_at.name.as_c_str(), Follow::No);
+                let set = held.and_then(|held| metadata::set_mode_fd(held, mode));
                 set.map_err(LeftReason::io("set the mode of a directory"))?;
                 name_at.sync()?;
                 made.insert(dir.as_bytes().to_vec());

@@ -5,8 +5,9 @@ use super::places::{NameAt, split};
 use super::{Done, Outcome, Repair, RepairError, RepairObserver};
 use haul_log::waybill::{Kind, Record};
 use haul_sys::metadata::{self, Times};
-use haul_sys::stat::stat_at;
-use haul_sys::{FileKind, Follow, Timespec};
+use haul_sys::open::hold_at;
+use haul_sys::stat::stat_fd;
+use haul_sys::{FileKind, Timespec};
 
 impl Repair<'_> {
     /// Records the directory of a name that the repair created or replaced. In a dry run, records a
@@ -40,8 +41,9 @@ impl Repair<'_> {
             let set = NameAt::of(self.root, &entry.path).and_then(|name_at| {
                 let (place, name) = (&name_at.place, name_at.name.as_c_str());
                 // A link in the place of a directory is not what the waybill means.
-                match stat_at(place, name, Follow::No)?.kind {
-                    FileKind::Directory => metadata::set_times_at(place, name, times),
+                let held = hold_at(place, name)?;
+                match stat_fd(&held)?.kind {
+                    FileKind::Directory => metadata::set_times_fd(&held, times),
                     _ => Ok(()),
                 }
             });

@@ -551,7 +551,7 @@ fn session_number(token: &[u8; SESSION_TOKEN_BYTES]) -> u64 {
     u64::from_le_bytes(number)
 }
 
-fn create_if_missing(path: &OsStr) -> io::Result<()> {
+pub(super) fn create_if_missing(path: &OsStr) -> io::Result<()> {
     match mkdir_at(CWD, path, 0o777) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,

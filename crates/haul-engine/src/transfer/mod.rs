@@ -6,6 +6,7 @@
 //! `haul-proto` drives each side: it decides, and the threads here only read, write and hash.
 
 mod acl;
+mod confining;
 mod cpu_wait;
 mod descriptors;
 mod dialing;
@@ -32,6 +33,7 @@ mod terms;
 mod time_stats;
 mod wanted;
 
+pub use confining::fetch_confined;
 pub use dialing::{BoxError, Dial};
 pub use error::TransferError;
 pub use hello::{DEFAULT_LANES_MAX, DEFAULT_LANES_MIN, FetchJob, Offer, SendJob, answer, fetch, send};

@@ -7,7 +7,7 @@ use haul_digest::Digest;
 use haul_log::waybill::{CopyMethod, End, Entry, Job, Kind, Proven, RelPath};
 use haul_model::{ByteRange, Geometry, Level};
 use haul_proto::Runs;
-use haul_sys::Stat;
+use haul_sys::{Stat, sandbox};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -52,8 +52,15 @@ impl Receipt {
             return Err(ReceiptError::WouldBeDeleted { path: self.path.clone() });
         }
         let job = Job { root: root.as_bytes().to_vec(), ..self.job.clone() };
-        // Replace the section of an interrupted run: its files are sent or compared again.
-        let waybill_writer = WaybillWriter::begin_again(&self.path, &job)?;
+        // Replace the section of an interrupted run: its files are sent or compared again. The file
+        // is outside the directories of a session.
+        let path = self.path.clone();
+        let begun = sandbox::outside(move || WaybillWriter::begin_again(&path, &job));
+        let waybill_writer = begun.map_err(|source| WaybillError::File {
+            action: "open",
+            path: self.path.clone(),
+            source,
+        })??;
         // Ignore a second session with the same waybill: the lock on the file has already reported
         // this error of the caller.
         let _ = self.waybill_writer.set(waybill_writer);

@@ -1,5 +1,6 @@
 //! Extended attributes of open files and of names.
 
+use crate::open::proc_path;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, XattrFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -15,13 +16,12 @@ const FIRST_BYTES: usize = 1024;
 
 /// Owner of the attributes.
 ///
-/// Descriptors opened with O_PATH give no access to attributes; symbolic links and special files
-/// are reached by name. Except for lists, a name is looked up through /proc, because the kernel
-/// (before 6.13) has no call for a name in a directory. A link in the last component is not
-/// followed.
+/// A descriptor opened with `O_PATH`, as of a symbolic link or a special file, is reached through
+/// /proc. Except for lists, so is a name, because the kernel (before 6.13) has no call for a name in
+/// a directory. A link in the last component is not followed.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// An open file.
+    /// An open file, also one opened with `O_PATH`.
     File(BorrowedFd<'a>),
     /// A name in an open directory; with [`CWD`], a path.
     Name(BorrowedFd<'a>, &'a CStr),
@@ -56,7 +56,10 @@ pub enum XattrSide {
 /// Returns the errors of listxattr(2) except `EOPNOTSUPP`.
 pub fn list_xattrs(place: Place<'_>) -> io::Result<Vec<CString>> {
     let found = match place {
-        Place::File(fd) => grow(|buffer| rustix::fs::flistxattr(fd, buffer)),
+        Place::File(fd) => match grow(|buffer| rustix::fs::flistxattr(fd, buffer)) {
+            Err(Errno::BADF) => grow(|buffer| rustix::fs::listxattr(proc_path(fd), buffer)),
+            other => other,
+        },
         Place::Name(dir, name) => match grow(|buffer| list_at(dir, name, buffer)) {
             // Sandboxes return EPERM for system calls that they do not know. The fallback returns a
             // genuine EPERM again.
@@ -86,7 +89,10 @@ pub fn get_xattr(place: Place<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
     let path = place.path();
     let found = grow(|buffer| match (&place, &path) {
         (Place::Name(..), Some(path)) => rustix::fs::lgetxattr(path.as_path(), name, buffer),
-        (Place::File(fd) | Place::Name(fd, _), _) => rustix::fs::fgetxattr(fd, name, buffer),
+        (Place::File(fd) | Place::Name(fd, _), _) => match rustix::fs::fgetxattr(fd, name, &mut *buffer) {
+            Err(Errno::BADF) => rustix::fs::getxattr(proc_path(*fd), name, buffer),
+            other => other,
+        },
     });
     match found {
         Ok(value) => Ok(Some(value)),
@@ -105,7 +111,10 @@ pub fn set_xattr(place: Place<'_>, name: &CStr, value: &[u8]) -> io::Result<()> 
     let flags = XattrFlags::empty();
     Ok(retry_on_intr(|| match (&place, &path) {
         (Place::Name(..), Some(path)) => rustix::fs::lsetxattr(path.as_path(), name, value, flags),
-        (Place::File(fd) | Place::Name(fd, _), _) => rustix::fs::fsetxattr(fd, name, value, flags),
+        (Place::File(fd) | Place::Name(fd, _), _) => match rustix::fs::fsetxattr(fd, name, value, flags) {
+            Err(Errno::BADF) => rustix::fs::setxattr(proc_path(*fd), name, value, flags),
+            other => other,
+        },
     })?)
 }
 
@@ -118,7 +127,10 @@ pub fn remove_xattr(place: Place<'_>, name: &CStr) -> io::Result<bool> {
     let path = place.path();
     let removed = retry_on_intr(|| match (&place, &path) {
         (Place::Name(..), Some(path)) => rustix::fs::lremovexattr(path.as_path(), name),
-        (Place::File(fd) | Place::Name(fd, _), _) => rustix::fs::fremovexattr(fd, name),
+        (Place::File(fd) | Place::Name(fd, _), _) => match rustix::fs::fremovexattr(fd, name) {
+            Err(Errno::BADF) => rustix::fs::removexattr(proc_path(*fd), name),
+            other => other,
+        },
     });
     match removed {
         Ok(()) => Ok(true),
@@ -178,7 +190,7 @@ impl<'a> Place<'a> {
             return Some(name.to_owned());
         }
         // An absolute name replaces the path before it, as in openat(2).
-        Some(Path::new(&crate::open::proc_path(*dir)).join(name))
+        Some(Path::new(&proc_path(*dir)).join(name))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Available memory: that of the machine, limited by the control groups of the process.
 
+use crate::sandbox;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ pub struct Memory {
 /// Returns an error if /proc/meminfo cannot be read or lacks the figures. A control group that
 /// cannot be read counts as no limit.
 pub fn memory() -> io::Result<Memory> {
-    memory_beneath(Path::new("/"))
+    sandbox::outside(|| memory_beneath(Path::new("/")))?
 }
 
 /// Same as [`memory`], with every path relative to `root`.

@@ -1,5 +1,6 @@
 //! Scheduler statistics of a thread.
 
+use crate::sandbox;
 use rustix::process::Pid;
 use rustix::thread::gettid;
 use std::fs;
@@ -21,7 +22,7 @@ impl Thread {
     /// Returns `None` if the kernel does not count it, or if the thread has ended.
     pub fn run_delay(self) -> Option<Duration> {
         let path = format!("/proc/self/task/{}/schedstat", self.0.as_raw_nonzero());
-        run_delay_in(&fs::read_to_string(path).ok()?)
+        run_delay_in(&sandbox::outside(move || fs::read_to_string(path)).ok()?.ok()?)
     }
 }
 

@@ -26,6 +26,10 @@ pub(crate) struct Config {
     pub(crate) sessions_per_peer: Option<usize>,
     pub(crate) streams: Option<u16>,
     pub(crate) buffers: Option<String>,
+    /// User that sessions run as.
+    pub(crate) user: Option<String>,
+    /// When sessions are confined to their directories.
+    pub(crate) sandbox: Option<SandboxWhen>,
     /// Directory for the waybill of each session.
     pub(crate) waybills: Option<PathBuf>,
     /// State directory for the logs of interrupted jobs.
@@ -59,6 +63,14 @@ pub(crate) struct ShareConfig {
     pub(crate) outside_links: bool,
     #[serde(default)]
     pub(crate) system_xattrs: bool,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SandboxWhen {
+    Auto,
+    Require,
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]

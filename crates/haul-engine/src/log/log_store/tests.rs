@@ -18,8 +18,8 @@ fn open(home: &tempfile::TempDir, limits: LogStoreLimits) -> Arc<LogStore> {
     Arc::new(LogStore::open(home.path().to_path_buf(), limits, forget).unwrap())
 }
 
-fn forget(log_store: &LogStore, job: Identity) -> Result<bool, LogError> {
-    match LockedJob::take(log_store.state(), job, false) {
+fn forget(state: &Path, job: Identity) -> Result<bool, LogError> {
+    match LockedJob::take(state, job, false) {
         Err(LogError::Held { .. }) => Ok(false),
         usage => usage?.forget().map(|()| true),
     }

@@ -1,9 +1,9 @@
 //! Directories of the sink. Each received path is resolved from the root, name by name, and no link
 //! is followed. The most recently used directories stay open.
 
+use super::created::{open_created_directory, open_directory};
 use super::name_folding::{NameFolding, check_trailing_dots};
 use haul_sys::Follow;
-use haul_sys::dir::{open_dir_at, open_place_at};
 use haul_sys::open::{mkdir_at, rmdir_at};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -28,6 +28,9 @@ pub(super) struct SinkDirs {
     /// Maximum number of directories in `open`, at least 2.
     open_max: usize,
     name_folding: Arc<NameFolding>,
+    /// True in a test that breaks the check of links, to show that the kernel confines the session.
+    #[cfg(test)]
+    follows_links: bool,
 }
 
 #[derive(Debug, Default)]
@@ -61,8 +64,14 @@ impl SinkDirs {
     /// Returns the directories beneath a root that does not exist and is not created: each is
     /// `NotFound`.
     pub(super) fn absent() -> SinkDirs {
-        let name_folding = Arc::default();
-        SinkDirs { root: None, open: Mutex::default(), open_max: OPEN_DIRS_MAX, name_folding }
+        SinkDirs {
+            root: None,
+            open: Mutex::default(),
+            open_max: OPEN_DIRS_MAX,
+            name_folding: Arc::default(),
+            #[cfg(test)]
+            follows_links: false,
+        }
     }
 
     /// Keeps at most `count` directories open.
@@ -116,13 +125,23 @@ impl SinkDirs {
         while from < path.len() {
             let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |at| from + at);
             let name = CString::new(&path[from..end])?;
+            let how = (missing, self.links());
             dir = Arc::new(
-                self.name_folding.create_name(&name, || step(&dir, &name, missing, &self.name_folding))?,
+                self.name_folding.create_name(&name, || step(&dir, &name, how, &self.name_folding))?,
             );
             self.cache(&path[..end], &dir);
             from = end + 1;
         }
         Ok(dir)
+    }
+
+    /// Returns whether links in paths are followed: never, except in a test.
+    fn links(&self) -> Follow {
+        #[cfg(test)]
+        if self.follows_links {
+            return Follow::Yes;
+        }
+        Follow::No
     }
 
     /// Closes the directories at a path and beneath it, before the path is removed or replaced.
@@ -159,13 +178,18 @@ impl SinkDirs {
     }
 }
 
-fn step(dir: &OwnedFd, name: &CString, missing: Missing, name_folding: &NameFolding) -> io::Result<OwnedFd> {
-    let found = match open_one(dir, name) {
+fn step(
+    dir: &OwnedFd,
+    name: &CString,
+    (missing, follow): (Missing, Follow),
+    name_folding: &NameFolding,
+) -> io::Result<OwnedFd> {
+    let found = match open_directory(dir, name, follow) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && missing == Missing::Create => {
             match mkdir_at(dir, name.as_c_str(), TEMPORARY_MODE) {
                 Ok(()) => {
                     return match check_trailing_dots(dir, name) {
-                        Ok(()) => open_one(dir, name),
+                        Ok(()) => open_created_directory(dir, name),
                         Err(error) => {
                             // Ignore an error: the caller reports that the name is not kept.
                             let _ = rmdir_at(dir, name.as_c_str());
@@ -174,7 +198,9 @@ fn step(dir: &OwnedFd, name: &CString, missing: Missing, name_folding: &NameFold
                     };
                 }
                 // Another worker may have created it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_one(dir, name)?,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    open_directory(dir, name, follow)?
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -187,22 +213,14 @@ fn step(dir: &OwnedFd, name: &CString, missing: Missing, name_folding: &NameFold
     Ok(found)
 }
 
-/// Opens a directory. One without read permission is opened with `O_PATH`: it can resolve names.
-fn open_one(dir: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
-    match open_dir_at(dir, name.as_c_str(), Follow::No) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            open_place_at(dir, name.as_c_str(), Follow::No)
-        }
-        other => other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use haul_lab::faults::FaultFs;
-    use haul_lab::needs::{Need, met_or_skip};
+    use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
+    use haul_sys::dir::open_dir_at;
     use haul_sys::open::create_new_at;
+    use haul_sys::sandbox::{self, Sandbox};
     use haul_sys::{CWD, stat};
     use std::os::unix::fs::{MetadataExt, symlink};
     use std::sync::Barrier;
@@ -239,6 +257,42 @@ mod tests {
             assert!(dirs.open(path.as_bytes(), Missing::Create).is_err(), "{path}");
         }
         assert!(!dir.path().join("real/x").exists());
+    }
+
+    /// The check of links is broken on purpose: the write would succeed, and the kernel refuses it.
+    #[test]
+    fn with_a_broken_path_check_the_kernel_refuses_to_leave_the_root() {
+        use super::super::partial_file::{PartialFile, Tag, name_at};
+        if !shown_or_skip(sandbox::version().is_some(), "a kernel with Landlock") {
+            return;
+        }
+        let [root, outside] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        symlink(outside.path(), root.path().join("out")).expect("made");
+        let receive = |path: &str| -> io::Result<()> {
+            let broken = SinkDirs { follows_links: true, ..dirs(&root) };
+            let place = name_at(&broken, path.as_bytes(), Missing::Create)?;
+            let tag = Tag { session: 1, number: 1 };
+            let file = PartialFile::create_temporary(place, &tag, 0, broken.name_folding())?;
+            file.write(0, b"data")?;
+            file.rename_to_final()
+        };
+        let confined = |path| {
+            std::thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    assert!(Sandbox::new().writable(root.path()).enter().expect("confined"));
+                    receive(path)
+                });
+                thread.join().expect("no panic")
+            })
+        };
+        for path in ["out/file", "out/dir/file"] {
+            let error = confined(path).expect_err("outside the root");
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{path}: {error}");
+        }
+        assert_eq!(std::fs::read_dir(outside.path()).expect("there").count(), 0);
+        confined("in/file").expect("inside the root");
+        receive("out/file").expect("nothing but the kernel refused it");
+        assert_eq!(std::fs::read(outside.path().join("file")).expect("written"), b"data");
     }
 
     /// Removing a directory whose dots were left out once also removed the directory of that

@@ -9,7 +9,6 @@ use haul_digest::Digest;
 use haul_log::objects::FileKey;
 use haul_model::{ByteOffset, ByteRange, Level, Object, RelPath};
 use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Runs, Why, sink::Unfinished};
-use haul_sys::metadata::Place;
 use haul_sys::{Stat, open, stat, transfer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -460,7 +459,7 @@ impl IncomingFile {
             None => {
                 let found = self.existing(dirs).map_err(failed("cannot open"))?;
                 let (file, _) = found.ok_or_else(|| Unfinished::Failed(Why::NotFound.into()))?;
-                metadata_writer.apply(Place::file(&file), &self.facts, None).map_err(Unfinished::Failed)?;
+                metadata_writer.apply(file.as_fd(), &self.facts, None).map_err(Unfinished::Failed)?;
                 return Ok(None);
             }
             Some(Close::Failed(reason)) => return Err(Unfinished::Failed(reason.clone())),
@@ -473,13 +472,11 @@ impl IncomingFile {
         let done = partial_file.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
             if self.part.is_some() {
                 // Only this user reads the file.
-                metadata_writer.give_owner(Place::File(partial_file.fd()), &self.facts);
+                metadata_writer.give_owner(partial_file.fd(), &self.facts);
                 return Ok(());
             }
             let new = Some(&now).filter(|_| partial_file.is_new);
-            metadata_writer
-                .apply(Place::File(partial_file.fd()), &self.facts, new)
-                .map_err(Unfinished::Failed)
+            metadata_writer.apply(partial_file.fd(), &self.facts, new).map_err(Unfinished::Failed)
         });
         done.map(|()| Some(partial_file))
     }

@@ -4,7 +4,7 @@
 use super::Destination;
 use super::dirs::Missing;
 use super::partial_file::{Tag, name_at};
-use crate::log::{LockedJob, LogError, LogStore, Target, logged_paths};
+use crate::log::{LockedJob, LogError, Target, logged_paths};
 use haul_log::objects::Identity;
 use haul_model::RelPath;
 use haul_sys::Follow;
@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 /// Length of the prefix that all temporary names of a job share, in bytes.
 const TAG_OF_JOB: usize = ".haul-0123456789abcdef-".len();
@@ -44,13 +45,13 @@ pub(super) fn sweep(place: &OwnedFd, job: Identity, stay: &HashSet<CString>) -> 
     found.iter().try_for_each(|entry| unlink_at(place, entry.name.as_c_str()))
 }
 
-/// Deletes a client's job: first its temporary files in directories that its log lists, and then
+/// Deletes a client's job below a state directory: first its temporary files in directories that its log lists, and then
 /// the log. Returns false, without a change, if a process holds the job.
 ///
 /// # Errors
 /// Returns a [`LogError`] if part of the log is left.
-pub fn forget(log_store: &LogStore, job: Identity) -> Result<bool, LogError> {
-    let locked_job = match LockedJob::take(log_store.state(), job, false) {
+pub fn forget(state: &Path, job: Identity) -> Result<bool, LogError> {
+    let locked_job = match LockedJob::take(state, job, false) {
         Err(LogError::Held { .. }) => return Ok(false),
         taken => taken?,
     };

@@ -5,14 +5,15 @@ use crate::transfer::acl;
 use crate::transfer::reason::reason;
 use haul_proto::{FileKind, Keep, NewFile, Reason};
 use haul_sys::metadata::{
-    ACL_ACCESS, ACL_DEFAULT, Place, Times, drop_acl, drop_default_acl, set_mode_at, set_mode_fd,
-    set_owner_at, set_owner_fd, set_times_at, set_times_fd, set_xattr,
+    ACL_ACCESS, ACL_DEFAULT, Place, Times, drop_acl, drop_default_acl, set_mode_fd, set_owner_fd,
+    set_times_fd, set_xattr,
 };
 use haul_sys::{Stat, Timespec, process, users};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
@@ -49,41 +50,43 @@ impl MetadataWriter {
         }
     }
 
-    /// Sets the metadata of `facts` that the job preserves on the entry at `place`. `new` is the
+    /// Sets the metadata of `facts` that the job preserves on the open entry `entry`; `O_PATH` is
+    /// sufficient. A name is never used, because another process could have replaced it. `new` is the
     /// current metadata of an entry that this job created and no other process changed; an owner
     /// that is already right is not set again.
     ///
     /// # Errors
     /// Returns the first failure to set something that this user could expect to be preserved. A
     /// file system without attributes, and a user who may not change owners, cause no error.
-    pub(super) fn apply(&self, place: Place<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<(), Reason> {
+    pub(super) fn apply(
+        &self,
+        entry: BorrowedFd<'_>,
+        facts: &NewFile,
+        new: Option<&Stat>,
+    ) -> Result<(), Reason> {
         let is_link = matches!(facts.kind, FileKind::Symlink { .. });
-        let has_owner = self.owner(place, facts, new)?;
-        self.attributes(place, facts)?;
+        let has_owner = self.owner(entry, facts, new)?;
+        self.attributes(Place::File(entry), facts)?;
         if !is_link {
-            self.permissions(place, facts, has_owner)?;
+            self.permissions(entry, facts, has_owner)?;
         }
         if self.keep.has(Keep::TIMES) {
             let time = |moment: haul_model::Moment| Some(Timespec { sec: moment.sec, nsec: moment.nsec });
             let times = Times { atime: time(facts.atime), mtime: time(facts.mtime) };
-            let set = match place {
-                Place::File(fd) => set_times_fd(fd, times),
-                Place::Name(dir, name) => set_times_at(dir, name, times),
-            };
-            set.map_err(|error| reason("cannot set the times", &error))?;
+            set_times_fd(entry, times).map_err(|error| reason("cannot set the times", &error))?;
         }
         Ok(())
     }
 
-    /// Sets only the owner of the source on the entry at `place`, if the job preserves owners and
-    /// the user may set it.
-    pub(super) fn give_owner(&self, place: Place<'_>, facts: &NewFile) {
+    /// Sets only the owner of the source on an open entry, if the job preserves owners and the user
+    /// may set it.
+    pub(super) fn give_owner(&self, entry: BorrowedFd<'_>, facts: &NewFile) {
         // Ignore an error: the code that needs the owner checks it.
-        let _ = self.owner(place, facts, None);
+        let _ = self.owner(entry, facts, None);
     }
 
     /// Returns true if the entry has the owner of its source now.
-    fn owner(&self, place: Place<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<bool, Reason> {
+    fn owner(&self, entry: BorrowedFd<'_>, facts: &NewFile, new: Option<&Stat>) -> Result<bool, Reason> {
         if !self.keep.has(Keep::OWNER) {
             return Ok(false);
         }
@@ -92,10 +95,7 @@ impl MetadataWriter {
         if new.is_some_and(|new| (new.uid, new.gid) == (uid, gid)) {
             return Ok(true);
         }
-        let set = |uid, gid| match place {
-            Place::File(fd) => set_owner_fd(fd, uid, gid),
-            Place::Name(dir, name) => set_owner_at(dir, name, uid, gid),
-        };
+        let set = |uid, gid| set_owner_fd(entry, uid, gid);
         match set(Some(uid), Some(gid)) {
             Ok(()) => Ok(true),
             Err(error) if self.is_root => Err(reason("cannot set the owner", &error)),
@@ -163,7 +163,7 @@ impl MetadataWriter {
         }))
     }
 
-    fn permissions(&self, place: Place<'_>, facts: &NewFile, has_owner: bool) -> Result<(), Reason> {
+    fn permissions(&self, entry: BorrowedFd<'_>, facts: &NewFile, has_owner: bool) -> Result<(), Reason> {
         let is_directory = facts.kind == FileKind::Directory;
         let mode = if self.keep.has(Keep::MODE) {
             let is_kept = self.keep.has(Keep::SETUID) && (has_owner || is_directory);
@@ -172,11 +172,7 @@ impl MetadataWriter {
         } else {
             (if is_directory { 0o777 } else { facts.mode & 0o777 }) & !self.umask
         };
-        let set = match place {
-            Place::File(fd) => set_mode_fd(fd, mode),
-            Place::Name(dir, name) => set_mode_at(dir, name, mode),
-        };
-        set.map_err(|error| reason("cannot set the permissions", &error))
+        set_mode_fd(entry, mode).map_err(|error| reason("cannot set the permissions", &error))
     }
 }
 

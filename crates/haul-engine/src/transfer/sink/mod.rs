@@ -2,6 +2,7 @@
 //! decides about it.
 
 mod comparing;
+mod created;
 mod deleting;
 mod destination;
 mod dirs;

@@ -2,6 +2,7 @@
 //! until it is complete. Directories are an exception: they are created when the first entry in
 //! them arrives.
 
+use super::created;
 use super::destination::Destination;
 use super::dirs::Missing;
 use super::metadata::MetadataWriter;
@@ -9,7 +10,6 @@ use super::partial_file::{Tag, name_at};
 use crate::transfer::reason::reason;
 use haul_model::RelPath;
 use haul_proto::{FileKind as Kind, NewFile, Reason, Why};
-use haul_sys::metadata::Place;
 use haul_sys::open::{link_at, mknod_at, symlink_at, unlink_at};
 use haul_sys::{FileKind, Follow, stat};
 use std::ffi::{CString, OsStr};
@@ -33,7 +33,7 @@ pub(super) fn make(
     if facts.kind == Kind::Directory {
         let place =
             dirs.open(path.as_bytes(), Missing::Create).map_err(|error| reason("cannot create", &error))?;
-        return metadata_writer.apply(Place::file(&place), facts, None);
+        return metadata_writer.apply(place.as_fd(), facts, None);
     }
     let (place, name) =
         name_at(dirs, path.as_bytes(), Missing::Create).map_err(|error| reason("cannot create", &error))?;
@@ -46,7 +46,9 @@ pub(super) fn make(
     let _ = unlink_at(&place, temporary.as_c_str());
     let made = make_under(destination, &place, &temporary, facts, first).and_then(|()| {
         if first.is_none() {
-            metadata_writer.apply(Place::name(&place, &temporary), facts, None)?;
+            let held =
+                created::hold(&place, &temporary, facts).map_err(|error| reason("cannot create", &error))?;
+            metadata_writer.apply(held.as_fd(), facts, None)?;
         }
         let (from, to) = (temporary.as_c_str(), name.as_c_str());
         dirs.name_folding()

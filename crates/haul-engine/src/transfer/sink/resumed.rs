@@ -12,10 +12,9 @@ use haul_log::objects::ObjectSet;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath, format_size};
 use haul_proto::sink::Verdict;
 use haul_proto::{FileNumber, Outcome, Runs, Update};
-use haul_sys::metadata::Place;
 use haul_sys::{Stat, Timespec, stat};
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,7 +52,7 @@ impl SinkContext<'_> {
     /// Handles a file that an earlier run completed: sets the current metadata of its source.
     fn accept_finished(&self, incoming: &IncomingFile, file: &OwnedFd, log: &SinkLog) -> Option<Verdict> {
         log.mark_seen(&incoming.path);
-        Some(match self.metadata_writer.apply(Place::file(file), &incoming.facts, None) {
+        Some(match self.metadata_writer.apply(file.as_fd(), &incoming.facts, None) {
             Ok(()) => {
                 self.session.reused_bytes.fetch_add(incoming.facts.size(), Ordering::Relaxed);
                 Verdict::Same
