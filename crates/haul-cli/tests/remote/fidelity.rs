@@ -3,9 +3,12 @@
 use super::{Fixture, assert_ended, assert_no_strays, inside};
 use crate::filesystems::everything::{self, Holds};
 use haul_lab::emulated_link::{self, EmulatedLink, End};
+use haul_lab::faults::{FaultFs, Rules};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random_tree::RandomTree;
 use haul_lab::snapshot::{Facets, Snapshot};
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -202,4 +205,39 @@ fn options_disable_preservation_of_metadata() {
     assert_eq!(std::fs::metadata(fixture.path("plain/small")).unwrap().mode() & 0o7777, 0o711);
     assert_ended(&fixture.over_ssh("fetch", &["--setuid", "localhost:all/data/small", "trusting"]), 0);
     assert_eq!(std::fs::metadata(fixture.path("trusting/small")).unwrap().mode() & 0o7777, 0o4711);
+}
+
+/// Access control lists of NFSv4 arrive if both file systems have them. Their order of arrival
+/// matters: a later change of the mode would change them.
+#[test]
+fn nfs4_access_control_lists_arrive_where_the_file_system_has_them() {
+    const NAME: &str = "system.nfs4_acl";
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    fixture.file("data/d/f", 100);
+    let views = [("data", "source"), ("there", "view")].map(|(store, view)| {
+        fs::create_dir(fixture.path(view)).unwrap();
+        FaultFs::mount(&fixture.path(store), &fixture.path(view), Rules::default()).unwrap()
+    });
+    let list = |name: &str| [b"list of ", name.as_bytes()].concat();
+    for name in ["d", "d/f"] {
+        lsetxattr(fixture.path("source").join(name), NAME, &list(name), XattrFlags::empty()).unwrap();
+    }
+    let target = |name: &str| format!("localhost:{}", fixture.path(name).display());
+    assert_ended(&fixture.over_ssh("send", &["source/d", &target("view")]), 0);
+    let found = |name: &str| {
+        let mut value = [0; 100];
+        let len = lgetxattr(fixture.path("view").join(name), NAME, &mut value[..]);
+        len.ok().map(|len| value[..len].to_vec())
+    };
+    assert_eq!(found("d"), Some(list("d")));
+    assert_eq!(found("d/f"), Some(list("d/f")));
+    // Other file systems and jobs without lists leave them out.
+    assert_ended(&fixture.over_ssh("send", &["--no-acls", "source/d", &target("view/plain")]), 0);
+    assert_eq!(found("plain/d"), None);
+    fs::create_dir(fixture.path("local")).unwrap();
+    assert_ended(&fixture.over_ssh("send", &["source/d", &target("local")]), 0);
+    views.into_iter().for_each(FaultFs::close);
 }

@@ -19,9 +19,19 @@ const NUMBER: usize = 4;
 const USER: [u8; 2] = [2, 0];
 const GROUP: [u8; 2] = [8, 0];
 
-/// Returns true if an attribute with this name is an access control list.
+/// Name of the attribute with an access control list of NFSv4 (RFC 8881, section 6). On a mounted
+/// file system of NFS it names users and groups by text.
+const NFS4_ACL: &[u8] = b"system.nfs4_acl";
+
+/// Returns true if an attribute with this name is an access control list of Linux.
 pub(super) fn is_acl(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
+}
+
+/// Returns true if an attribute with this name is an access control list of NFSv4. A later change
+/// of the mode would change it.
+pub(super) fn is_nfs4_acl(name: &[u8]) -> bool {
+    name == NFS4_ACL
 }
 
 /// Returns the users and groups in a list: true for a group, and the number. Returns none if the

@@ -50,6 +50,16 @@ fn answer_entry(result: Result<FileAttr, Errno>, reply: ReplyEntry) {
 }
 
 /// Replies with an extended attribute. The kernel asks for the length first, with a size of 0.
+/// Access control list of NFSv4, which no local file system stores, and the attribute that stores
+/// it.
+const NFS4_ACL: &str = "system.nfs4_acl";
+const STORED_NFS4_ACL: &str = "user.haul-lab.nfs4_acl";
+
+/// Returns the name under which the underlying file system stores an attribute.
+fn stored_name(name: &OsStr) -> &OsStr {
+    if name == NFS4_ACL { OsStr::new(STORED_NFS4_ACL) } else { name }
+}
+
 fn answer_xattr(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
     let value = ok_or_answer!(result, reply);
     let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
@@ -350,13 +360,13 @@ impl Filesystem for Pass {
         reply: ReplyEmpty,
     ) {
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
-        answer(self.xattr(ino, |real| sys::lsetxattr(real, name, value, flags)), reply);
+        answer(self.xattr(ino, |real| sys::lsetxattr(real, stored_name(name), value, flags)), reply);
     }
 
     fn getxattr(&mut self, _: &Request<'_>, ino: u64, name: &OsStr, size: u32, reply: ReplyXattr) {
         let value = self.xattr(ino, |real| {
             let mut value = vec![0; 64 * 1024];
-            let len = sys::lgetxattr(real, name, &mut value[..])?;
+            let len = sys::lgetxattr(real, stored_name(name), &mut value[..])?;
             value.truncate(len);
             Ok(value)
         });
@@ -368,13 +378,17 @@ impl Filesystem for Pass {
             let mut names = vec![0; 64 * 1024];
             let len = sys::llistxattr(real, &mut names[..])?;
             names.truncate(len);
-            Ok(names)
+            let shown = |name: &[u8]| match name == STORED_NFS4_ACL.as_bytes() {
+                true => [NFS4_ACL.as_bytes(), b"\0"].concat(),
+                false => [name, b"\0"].concat(),
+            };
+            Ok(names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).flat_map(shown).collect())
         });
         answer_xattr(names, size, reply);
     }
 
     fn removexattr(&mut self, _: &Request<'_>, ino: u64, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.xattr(ino, |real| sys::lremovexattr(real, name)), reply);
+        answer(self.xattr(ino, |real| sys::lremovexattr(real, stored_name(name))), reply);
     }
 
     fn fallocate(

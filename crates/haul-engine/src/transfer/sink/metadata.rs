@@ -70,6 +70,12 @@ impl MetadataWriter {
         if !is_link {
             self.permissions(entry, facts, has_owner)?;
         }
+        if self.keep.has(Keep::ACLS) {
+            let lists = facts.xattrs.iter().filter(|xattr| acl::is_nfs4_acl(&xattr.name));
+            lists
+                .into_iter()
+                .try_for_each(|list| self.attribute(Place::File(entry), &list.name, &list.value))?;
+        }
         if self.keep.has(Keep::TIMES) {
             let time = |moment: haul_model::Moment| Some(Timespec { sec: moment.sec, nsec: moment.nsec });
             let times = Times { atime: time(facts.atime), mtime: time(facts.mtime) };
@@ -124,14 +130,7 @@ impl MetadataWriter {
             has_default |= name.as_c_str() == ACL_DEFAULT;
             let value =
                 if is_acl { self.with_local_ids(&xattr.value, facts) } else { Cow::Borrowed(&*xattr.value) };
-            if let Err(error) = set_xattr(place, &name, &value) {
-                let expected = error.kind() == io::ErrorKind::Unsupported
-                    || (error.kind() == io::ErrorKind::PermissionDenied && !self.is_root);
-                if !expected {
-                    let doing = format!("cannot set the attribute {}", haul_model::Percent(&xattr.name));
-                    return Err(reason(&doing, &error));
-                }
-            }
+            self.attribute(place, &xattr.name, &value)?;
         }
         let failed = |error: io::Error| reason("cannot remove an inherited access control list", &error);
         if self.keep.has(Keep::ACLS) && !matches!(facts.kind, FileKind::Symlink { .. }) {
@@ -145,6 +144,17 @@ impl MetadataWriter {
             }
         }
         Ok(())
+    }
+
+    /// Sets one attribute, if the file system has such attributes and this user may set it.
+    fn attribute(&self, place: Place<'_>, name: &[u8], value: &[u8]) -> Result<(), Reason> {
+        let set = CString::new(name).map_err(io::Error::from).and_then(|name| set_xattr(place, &name, value));
+        set.or_else(|error| {
+            let expected = error.kind() == io::ErrorKind::Unsupported
+                || (error.kind() == io::ErrorKind::PermissionDenied && !self.is_root);
+            let doing = || format!("cannot set the attribute {}", haul_model::Percent(name));
+            if expected { Ok(()) } else { Err(reason(&doing(), &error)) }
+        })
     }
 
     /// Returns an access control list with the local user and group numbers of its named users and

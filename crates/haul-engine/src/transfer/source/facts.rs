@@ -167,7 +167,7 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
     let mut found = Vec::new();
     for name in list_xattrs(place)? {
         let bytes = name.to_bytes();
-        let wanted = if acl::is_acl(bytes) {
+        let wanted = if acl::is_acl(bytes) || acl::is_nfs4_acl(bytes) {
             keep.has(Keep::ACLS)
         } else {
             keep.has(Keep::XATTRS) && crate::copy::is_attribute_copied(&name)
