@@ -1,8 +1,8 @@
 //! Owner, mode, times, extended attributes and access control lists.
 //!
-//! Calls ending in `_fd` act on an open file, also one opened with `O_PATH`, such as a symbolic link
-//! or a device. Calls ending in `_at` act on a name, which another process can replace meanwhile. No
-//! call follows a symbolic link in the last component.
+//! Calls ending in `_fd` act on an open file, also one opened with `O_PATH`, such as a symbolic
+//! link or a device. Calls ending in `_at` act on a name, which another process can replace
+//! meanwhile. No call follows a symbolic link in the last component.
 
 mod acl;
 mod xattr;

@@ -73,8 +73,8 @@ pub fn open_entry_at(dir: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
 }
 
-/// Opens an entry of any kind with `O_PATH`, without following a symbolic link: the descriptor refers
-/// to the same entry when its name changes. It gives no access to the data.
+/// Opens an entry of any kind with `O_PATH`, without following a symbolic link: the descriptor
+/// refers to the same entry when its name changes. It gives no access to the data.
 ///
 /// # Errors
 ///

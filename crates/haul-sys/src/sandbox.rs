@@ -1,9 +1,9 @@
 //! Confinement of the threads of a session with Landlock and capabilities.
 //!
-//! A confined thread, and each thread that it starts, opens, creates, renames and removes files only
-//! beneath the paths of its [`Sandbox`]. Files that are already open stay usable. This is a second
-//! barrier: it also holds if a check of a path in this program is wrong. Landlock does not restrict
-//! calls that change the metadata of a file by name.
+//! A confined thread, and each thread that it starts, opens, creates, renames and removes files
+//! only beneath the paths of its [`Sandbox`]. Files that are already open stay usable. This is a
+//! second barrier: it also holds if a check of a path in this program is wrong. Landlock does not
+//! restrict calls that change the metadata of a file by name.
 //!
 //! Confinement cannot be undone. [`outside`] does work that a confined thread may not do.
 
@@ -26,6 +26,9 @@ const NEWEST: ABI = ABI::V9;
 
 /// Oldest usable version: version 1 permits no rename and no link from one directory to another.
 const OLDEST: u32 = 2;
+
+/// List of the CPUs. The allocator of the C library reads it once, to choose its number of arenas.
+const CPUS: &str = "/sys/devices/system/cpu/online";
 
 /// Capabilities that reading and writing files with their metadata can need.
 const OF_FILES: CapabilitySet = CapabilitySet::CHOWN
@@ -125,8 +128,10 @@ impl Sandbox {
         let mut created = ruleset.and_then(Ruleset::create).map_err(io::Error::other)?;
         let reads = AccessFs::ReadFile | AccessFs::ReadDir;
         let all = reads | changes(self.specials);
-        let readable = self.readable.iter().filter(|_| !self.reads_all).map(|path| (path, reads));
-        for (path, access) in readable.chain(self.writable.iter().map(|path| (path, all))) {
+        let cpus = Path::new(CPUS);
+        let readable = self.readable.iter().map(PathBuf::as_path).chain(cpus.exists().then_some(cpus));
+        let readable = readable.filter(|_| !self.reads_all).map(|path| (path, reads));
+        for (path, access) in readable.chain(self.writable.iter().map(|path| (path.as_path(), all))) {
             let access = if self.reads_all { access & changes(true) } else { access };
             created = created.add_rule(rule(path, access)?).map_err(io::Error::other)?;
         }
@@ -181,7 +186,8 @@ pub fn version() -> Option<u32> {
     static VERSION: OnceLock<Option<u32>> = OnceLock::new();
     *VERSION.get_or_init(|| {
         let (none, size) = (std::ptr::null::<libc::c_void>(), 0_usize);
-        // SAFETY: with this flag, a null pointer and the size 0, the call reads and writes no memory.
+        // SAFETY: with this flag, a null pointer and the size 0, the call reads and writes no
+        // memory.
         let answer = unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, none, size, LANDLOCK_CREATE_RULESET_VERSION)
         };

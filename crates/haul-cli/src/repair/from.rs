@@ -114,7 +114,8 @@ impl Remotes for HostConnector<'_> {
         let job = FetchJob { lanes, ..FetchJob::of_parts(path, into, asked.object, parts) };
         let heard = NoteCollector::default();
         let run_context = RunContext { stop: self.stop, tally: asked.tally, report: &heard, receipt: None };
-        let ended = transfer::fetch(&LaneDialer { way: other.way(), stop: self.stop }, &job, &run_context);
+        let ended =
+            transfer::fetch_confined(&LaneDialer { way: other.way(), stop: self.stop }, &job, &run_context);
         if let Peer::SshPeer(met) = other {
             // The exit of the remote haul does not affect the received data.
             met.part();

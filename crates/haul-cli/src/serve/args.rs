@@ -137,8 +137,8 @@ pub(super) struct Args {
     /// binding the port; needs root.
     #[arg(long, value_name = "NAME", help_heading = "Limits")]
     user: Option<OsString>,
-    /// Let the kernel confine each session to the served directory (Landlock): auto if it can, require
-    /// to refuse to start otherwise, or off.
+    /// Let the kernel confine each session to the served directory (Landlock): auto if it can,
+    /// require to refuse to start otherwise, or off.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Sandboxing::Auto, hide_possible_values = true, help_heading = "Limits")]
     sandbox: Sandboxing,
 

@@ -7,7 +7,7 @@ use haul_lab::misbehaving_peer::{MisbehavingPeer, block, block_digest, file_clos
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use haul_net::Ticket;
 use haul_proto::{FileKind, FileNumber, JobOptions, Message, Outcome, Stated};
-use haul_sys::sandbox;
+use haul_sys::{sandbox, users};
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -17,6 +17,10 @@ use std::process::{Child, Stdio};
 
 /// User and group without rights.
 const NOBODY: u32 = 65534;
+
+fn name_of_nobody() -> String {
+    users::user_name(NOBODY).unwrap().unwrap().into_string().unwrap()
+}
 
 fn has_landlock() -> bool {
     shown_or_skip(sandbox::version().is_some(), "a kernel with Landlock")
@@ -39,9 +43,9 @@ fn outcome(peer: &mut MisbehavingPeer, number: u64) -> Outcome {
     }
 }
 
-/// Sends a file into a directory that the receiver keeps open, moves that directory out of the root,
-/// and sends another file. No check of a path notices the move. Returns the outcome of the second
-/// file.
+/// Sends a file into a directory that the receiver keeps open, moves that directory out of the
+/// root, and sends another file. No check of a path notices the move. Returns the outcome of the
+/// second file.
 fn sent_into_moved_directory(fixture: &Fixture, peer: &mut MisbehavingPeer) -> Outcome {
     peer.say(&Message::NewFile(Box::new(new_file(0, b"d", FileKind::Directory))), &[]);
     assert!(matches!(outcome(peer, 0), Outcome::Done(_)));
@@ -203,8 +207,11 @@ fn a_server_started_by_root_changes_to_its_user() {
     fs::create_dir(fixture.path("lib")).unwrap();
     fs::create_dir(fixture.path("state")).unwrap();
     chown(fixture.path("state"), Some(NOBODY), Some(NOBODY)).unwrap();
-    let config = "listen = ['127.0.0.1:0']\nuser = 'nobody'\nsandbox = 'auto'\nidentity = 'lib/identity.pem'\nstate-dir = 'state'\n\
-                  [[share]]\nroot = 'there'\nticket = 'lib/ticket'\n";
+    let user = name_of_nobody();
+    let config = format!(
+        "listen = ['127.0.0.1:0']\nuser = '{user}'\nsandbox = 'auto'\nidentity = 'lib/identity.pem'\nstate-dir = 'state'\n\
+                  [[share]]\nroot = 'there'\nticket = 'lib/ticket'\n"
+    );
     fs::write(fixture.path("serve.toml"), config).unwrap();
     let server = fixture.serve_config("serve.toml");
     server.wait_for_log("listening on");
@@ -229,18 +236,19 @@ fn users_that_a_server_cannot_change_to_are_reported() {
     }
     let fixture = Fixture::new();
     let serve = ["serve", "--listen", "127.0.0.1:0", "--ticket-file", "ticket"];
+    let user = name_of_nobody();
     let ended = |args: &[&str]| fixture.run(&[&serve[..], args].concat());
     let unknown = ended(&["--root", "there", "--user", "no-such-user"]);
     assert_ended(&unknown, 2);
     assert!(unknown.err.contains("there is no such user"), "{unknown:#?}");
     // The test directory belongs to root alone.
-    let closed = ended(&["--root", "there", "--user", "nobody"]);
+    let closed = ended(&["--root", "there", "--user", &user]);
     assert_ended(&closed, 2);
-    assert!(closed.err.contains("cannot serve 'there' as user 'nobody'"), "{closed:#?}");
+    assert!(closed.err.contains("cannot serve 'there' as user"), "{closed:#?}");
     open_to_all(&fixture);
     fs::create_dir(fixture.path("own")).unwrap();
     fs::set_permissions(fixture.path("own"), Permissions::from_mode(0o700)).unwrap();
-    let state = ended(&["--root", "there", "--user", "nobody", "--state-dir", "own"]);
+    let state = ended(&["--root", "there", "--user", &user, "--state-dir", "own"]);
     assert_ended(&state, 2);
     assert!(state.err.contains("own/serve"), "{state:#?}");
     let mut other = fixture.haul(&[&serve[..], &["--root", "there", "--user", "root"]].concat());

@@ -2,7 +2,10 @@
 //! of the client that is above its share.
 
 use super::assert_no_strays;
+use super::resumed::{files_beneath, is_temporary};
 use super::ticketed::{ServerFixture, whole};
+use std::fs;
+use std::os::unix::fs::symlink;
 
 #[test]
 fn a_ticket_above_its_share_loses_a_job_to_another_ticket() {
@@ -31,4 +34,31 @@ fn a_ticket_above_its_share_loses_a_job_to_another_ticket() {
         desk.finish(&desk.sending(ticket, &format!(":{to}"), &[]), durable, "out");
         desk.assert_whole(to, left);
     }
+}
+
+/// The evicted job has incomplete files beneath another root than the session that needs its space,
+/// and the kernel confines that session to its own root.
+#[test]
+fn an_evicted_job_loses_its_incomplete_files_beneath_another_root() {
+    let desk = ServerFixture::new("log-jobs = 2");
+    let config = desk.fixture.path("serve.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let shared = "root = 'in'\nticket = 'other.ticket'";
+    assert!(text.contains(shared), "{text}");
+    fs::write(config, text.replace(shared, "root = 'in/other'\nticket = 'other.ticket'")).unwrap();
+    fs::create_dir(desk.fixture.path("in/other")).unwrap();
+    // The fixture looks for the files in `in`.
+    symlink("other/z", desk.fixture.path("in/z")).unwrap();
+    let server = desk.serve();
+    for (ticket, to) in [("one.ticket", ":x"), ("one.ticket", ":y"), ("other.ticket", ":z")] {
+        desk.cut_off(ticket, to);
+        // Waits until the session has released its slot.
+        server.wait_for_log("incomplete");
+    }
+    let partial = |dir: &str| {
+        let files = files_beneath(&desk.fixture.path(dir));
+        files.iter().filter(|path| is_temporary(path)).count()
+    };
+    assert_eq!(partial("in/x"), 0, "the evicted job");
+    assert!(partial("in/y") > 0 && partial("in/other/z") > 0, "the other jobs");
 }

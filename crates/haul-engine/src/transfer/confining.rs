@@ -1,7 +1,7 @@
 //! Sandboxes of sessions: the paths that a session opens by name.
 //!
-//! What a session needs beside them is done outside its sandbox: lookups of users, the opening of
-//! its waybill, the eviction of another job's log, figures from /proc.
+//! Outside its sandbox a session looks up users, opens its waybill, evicts the log of another job
+//! and reads figures from /proc.
 
 use super::{Dial, FetchJob, Logs, Offer, Outcome, RunContext, TransferError, hello};
 use crate::log;

@@ -17,8 +17,8 @@ const FIRST_BYTES: usize = 1024;
 /// Owner of the attributes.
 ///
 /// A descriptor opened with `O_PATH`, as of a symbolic link or a special file, is reached through
-/// /proc. Except for lists, so is a name, because the kernel (before 6.13) has no call for a name in
-/// a directory. A link in the last component is not followed.
+/// /proc. Except for lists, so is a name, because the kernel (before 6.13) has no call for a name
+/// in a directory. A link in the last component is not followed.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// An open file, also one opened with `O_PATH`.

@@ -14,8 +14,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Opens the entry `name` that was just created for `facts`, with `O_PATH`. Returns it if it is that
-/// entry, so that its metadata can be set.
+/// Opens the entry `name` that was just created for `facts`, with `O_PATH`. Returns it if it is
+/// that entry, so that its metadata can be set.
 ///
 /// # Errors
 /// Returns the error of the failed system call, or an error if the entry was replaced.
@@ -61,7 +61,7 @@ pub(super) fn open_created_directory(place: &OwnedFd, name: &CStr) -> io::Result
 /// process: no other user can create an entry that belongs to this one.
 ///
 /// Some file systems give every new entry another owner, for example a server that maps root to
-/// nobody. A new file then shows that owner.
+/// a user without rights. A new file then shows that owner.
 fn is_own(place: &OwnedFd, found: &Stat) -> io::Result<bool> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     if found.uid == process::effective_user() {
@@ -107,7 +107,8 @@ mod tests {
     }
 
     /// Metadata was set by the temporary name: another user who could write to the directory
-    /// replaced the name by a link to, or a hard link of, a file whose owner and times then changed.
+    /// replaced the name by a link to, or a hard link of, a file whose owner and times then
+    /// changed.
     #[test]
     fn an_entry_that_replaces_a_held_one_keeps_its_metadata() {
         let (_home, place) = folder();

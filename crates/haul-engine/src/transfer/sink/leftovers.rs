@@ -45,8 +45,8 @@ pub(super) fn sweep(place: &OwnedFd, job: Identity, stay: &HashSet<CString>) -> 
     found.iter().try_for_each(|entry| unlink_at(place, entry.name.as_c_str()))
 }
 
-/// Deletes a client's job below a state directory: first its temporary files in directories that its log lists, and then
-/// the log. Returns false, without a change, if a process holds the job.
+/// Deletes a client's job below a state directory: first its temporary files in directories that
+/// its log lists, and then the log. Returns false, without a change, if a process holds the job.
 ///
 /// # Errors
 /// Returns a [`LogError`] if part of the log is left.

@@ -51,9 +51,9 @@ impl MetadataWriter {
     }
 
     /// Sets the metadata of `facts` that the job preserves on the open entry `entry`; `O_PATH` is
-    /// sufficient. A name is never used, because another process could have replaced it. `new` is the
-    /// current metadata of an entry that this job created and no other process changed; an owner
-    /// that is already right is not set again.
+    /// sufficient. A name is never used, because another process could have replaced it. `new` is
+    /// the current metadata of an entry that this job created and no other process changed; an
+    /// owner that is already right is not set again.
     ///
     /// # Errors
     /// Returns the first failure to set something that this user could expect to be preserved. A

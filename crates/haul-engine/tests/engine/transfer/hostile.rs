@@ -2,14 +2,15 @@
 //! links, or never requested are refused. The user of this side sees the reason, and the session
 //! continues.
 
+mod confined;
 mod policy;
 
 use super::pair::{Pair, offer};
 use super::small_objects;
 use haul_digest::{Algorithm, PartHasher, PartPlace, digest};
 use haul_engine::transfer::{
-    BoxError, Failure, FetchJob, Offer, Outcome, Parts, Report, RunContext, Tally, TransferError, answer,
-    fetch,
+    BoxError, Dial, Failure, FetchJob, Offer, Outcome, Parts, Report, RunContext, Tally, TransferError,
+    answer, fetch,
 };
 use haul_lab::misbehaving_peer::{
     MisbehavingPeer, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
@@ -108,6 +109,12 @@ pub(super) fn fetched(
 }
 
 fn fetched_by(job: FetchJob, lies: impl FnOnce(&mut MisbehavingPeer) + Send) -> Told {
+    fetched_with(fetch, job, lies)
+}
+
+type Fetching = fn(&dyn Dial, &FetchJob, &RunContext<'_>) -> Result<Outcome, TransferError>;
+
+fn fetched_with(fetching: Fetching, job: FetchJob, lies: impl FnOnce(&mut MisbehavingPeer) + Send) -> Told {
     let (ours, theirs) = Lane::pair().unwrap();
     let ours = Mutex::new(Some(ours));
     let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
@@ -121,7 +128,7 @@ fn fetched_by(job: FetchJob, lies: impl FnOnce(&mut MisbehavingPeer) + Send) -> 
             lies(&mut peer);
         });
         let ended =
-            fetch(&dial, &job, &RunContext { stop: &stop, tally: &tally, report: &ears, receipt: None });
+            fetching(&dial, &job, &RunContext { stop: &stop, tally: &tally, report: &ears, receipt: None });
         lying.join().unwrap();
         ended
     });
