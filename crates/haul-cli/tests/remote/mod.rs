@@ -18,6 +18,7 @@ mod owners;
 mod power;
 mod reads;
 mod repaired;
+mod replica;
 mod reported;
 mod resumed;
 mod rules;

@@ -8,6 +8,7 @@ pub(crate) mod refused;
 mod repaired;
 mod root;
 mod shared;
+pub(crate) mod untrusted;
 
 use crate::waybill::rot;
 use haul_lab::random::Random;

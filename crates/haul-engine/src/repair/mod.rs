@@ -78,6 +78,8 @@ pub struct RepairSettings {
     /// names is always repaired in place. A file that is also another entry, with different
     /// contents, never is.
     pub in_place: bool,
+    /// True if bytes of a replica are accepted although their only digests are not cryptographic.
+    pub trust_replica: bool,
     /// Directory that keeps the replaced bytes.
     pub keep: Option<OsString>,
     /// True if nothing is repaired. Only the state of [`RepairSettings::resume`] is written.
@@ -453,8 +455,7 @@ impl Repair<'_> {
         if self.settings.dry_run {
             may_be_made(self.root, &repair_target.entry.path)?;
         } else {
-            let name_at =
-                name_at_with_parents(self.root, &repair_target.entry.path, &self.replicas, &mut self.made)?;
+            let name_at = name_at_with_parents(self.root, &repair_target.entry.path, &mut self.made)?;
             self.rebuild(repair_target, &name_at, None, &found, &sources)?;
         }
         Ok(Done::Made)
@@ -473,6 +474,9 @@ impl Repair<'_> {
             return Err(LeftReason::NoDigest);
         }
         let found = survey(repair_target, old, suspect, sources, self.stop)?;
+        if let Some(algorithm) = found.unproven.filter(|_| !self.settings.trust_replica) {
+            return Err(LeftReason::Unproven(algorithm));
+        }
         let asks = |at: &ReplicaAt| matches!(at, ReplicaAt::There(_));
         match found.lost.is_empty() {
             true => Ok(found),

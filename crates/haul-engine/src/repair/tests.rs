@@ -74,6 +74,7 @@ fn settings(dir: &Path) -> RepairSettings {
         reading: Settings::new(),
         modified: false,
         in_place: false,
+        trust_replica: false,
         keep: None,
         dry_run: false,
         resume: None,

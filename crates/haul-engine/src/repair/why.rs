@@ -3,6 +3,7 @@
 use crate::copy::quote;
 use crate::sum::reason;
 use crate::verify::{Change, VerifyError};
+use haul_digest::Algorithm;
 use haul_log::journal::JournalFlaw;
 use haul_log::waybill::{ReadError, RelPath};
 use haul_model::{ByteRange, format_size};
@@ -32,6 +33,12 @@ pub enum LeftReason {
     /// The waybill has no digest that this program can compute.
     #[error("the waybill has no digest of the file")]
     NoDigest,
+    /// The waybill has no cryptographic digest of the damaged bytes, only one of this algorithm.
+    #[error(
+        "cannot prove the bytes of a replica: {0}, the strongest digest in the waybill, can be forged; use \
+         --trust-replica if you trust every replica"
+    )]
+    Unproven(Algorithm),
     /// Several names refer to a modified file; the change may be intended under another name.
     #[error("the file has {0} names and would change under all of them; use --in-place to repair it")]
     Names(u64),
