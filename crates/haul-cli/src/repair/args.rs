@@ -100,6 +100,7 @@ impl Args {
             modified: self.modified,
             in_place: self.in_place,
             trust_replica: self.trust_replica,
+            state: self.place.resolve().ok(),
             keep: self.keep_damaged.clone(),
             dry_run: self.dry_run,
             resume: None,

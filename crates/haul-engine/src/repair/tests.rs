@@ -75,6 +75,7 @@ fn settings(dir: &Path) -> RepairSettings {
         modified: false,
         in_place: false,
         trust_replica: false,
+        state: None,
         keep: None,
         dry_run: false,
         resume: None,
