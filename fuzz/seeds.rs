@@ -2,7 +2,7 @@
 //! mutations.
 
 use super::newer;
-use super::targets::{log_job, regular};
+use super::targets::{journal_key, log_job, regular};
 use haul_digest::{Algorithm, KEYED_DIGEST_BYTES, KeyedDigest, digest};
 use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
 use haul_log::record::{JobRecord, Progress, Status, SyncedRange};
@@ -338,7 +338,7 @@ fn a_journal() -> Vec<u8> {
         before: shape(1100),
         after: shape(1500),
     };
-    let mut writer = journal::Writer::new(Vec::new(), &head).expect("memory takes it");
+    let mut writer = journal::Writer::new(Vec::new(), &head, &journal_key()).expect("memory takes it");
     for at in (0..1500_usize).step_by(512) {
         let len = |size: usize| size.saturating_sub(at).min(512);
         let chunk = journal::Chunk::new(at as u64, vec![9; len(1100)], &vec![5; len(1500)]);

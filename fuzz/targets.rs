@@ -405,9 +405,14 @@ pub fn log_job() -> objects::Job {
     objects::Job { id: Identity::of(b"fuzzed"), object: ObjectSize::new(64 << 10).expect("a power of two") }
 }
 
+/// Returns the key of the journals of [`read_journal`].
+pub fn journal_key() -> haul_digest::DigestKey {
+    haul_digest::DigestKey::of_journals(&[7; 32])
+}
+
 /// Decodes the journal of an in-place repair.
 pub fn read_journal(data: &[u8]) {
-    let Ok(reader) = journal::Reader::new(data) else { return };
+    let Ok(reader) = journal::Reader::new(data, &journal_key()) else { return };
     let mut end = 0;
     for chunk in reader {
         let Ok(chunk) = chunk else { return };

@@ -5,6 +5,9 @@ use std::fmt;
 /// Context of the key: the program, the date and the purpose.
 const CONTEXT: &str = "haul 2026-11-26 digests of one session that decide what is the same";
 
+/// Context of the key of journals.
+const JOURNAL_CONTEXT: &str = "haul 2026-11-26 journals that only this user can write";
+
 /// Key of the digests by which the two sides of a session decide that bytes are the same.
 ///
 /// A peer of another session can neither prepare different bytes of the same digest nor recognize
@@ -16,6 +19,11 @@ impl DigestKey {
     /// Derives the key from the secret of the session.
     pub fn derive(secret: &[u8]) -> DigestKey {
         DigestKey(blake3::derive_key(CONTEXT, secret))
+    }
+
+    /// Derives the key that authenticates journals from the secret of a user.
+    pub fn of_journals(secret: &[u8; KEYED_DIGEST_BYTES]) -> DigestKey {
+        DigestKey(blake3::derive_key(JOURNAL_CONTEXT, secret))
     }
 
     /// Returns a hasher without input.

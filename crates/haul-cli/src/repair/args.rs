@@ -18,7 +18,7 @@ use std::ffi::OsString;
 /// is repaired in place with a journal. If such a repair is interrupted, the next repair finishes
 /// or undoes it. To resume an interrupted repair, run the same command again; 'haul jobs' lists it.
 /// A replica may be on another host: haul fetches only damaged bytes, and compares all received
-/// bytes with the waybill.
+/// bytes with the waybill. No owner, mode, time or attribute comes from a replica.
 /// Exit status: 0 all files intact or repaired, 1 some files not repaired, 2 errors, or some files
 /// not repaired because a host could not be reached.
 #[derive(Debug, Parser)]
@@ -41,6 +41,9 @@ pub(super) struct Args {
     /// space only for a journal of the damaged bytes next to each file.
     #[arg(long)]
     in_place: bool,
+    /// Accept bytes from replicas that only a checksum verifies which can be forged, such as a CRC.
+    #[arg(long)]
+    trust_replica: bool,
     /// Keep replaced bytes in DIR, as PATH.START-END; existing files in DIR are not overwritten.
     #[arg(long, value_name = "DIR")]
     keep_damaged: Option<OsString>,
@@ -96,6 +99,8 @@ impl Args {
             reading,
             modified: self.modified,
             in_place: self.in_place,
+            trust_replica: self.trust_replica,
+            state: self.place.resolve().ok(),
             keep: self.keep_damaged.clone(),
             dry_run: self.dry_run,
             resume: None,

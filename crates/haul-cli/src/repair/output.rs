@@ -5,7 +5,9 @@ use crate::tool::without_controls;
 use crate::verify::resume_message;
 use base64::Engine;
 use haul_engine::copy::quote;
-use haul_engine::repair::{Done, LeftReason, Outcome, Recovered, RepairObserver, RepairTally};
+use haul_engine::repair::{
+    Done, JournalWarning, LeftReason, Outcome, Recovered, RepairObserver, RepairTally,
+};
 use haul_engine::sum::reason;
 use haul_engine::verify::Resumption;
 use haul_log::waybill::{ReadError, RelPath};
@@ -194,6 +196,17 @@ impl RepairObserver for Output<'_> {
             "cannot remove data received from other hosts: {}; the next repair removes it",
             reason(why)
         );
+        say(self.name, &message);
+        if self.json {
+            self.line(&json!({ "event": "warning", "message": message }).to_string());
+        }
+    }
+
+    fn journal_warning(&mut self, path: Option<&RelPath>, warning: &JournalWarning) {
+        let message = match path {
+            Some(path) => format!("{}: {warning}", quoted(path)),
+            None => warning.to_string(),
+        };
         say(self.name, &message);
         if self.json {
             self.line(&json!({ "event": "warning", "message": message }).to_string());

@@ -19,6 +19,7 @@ mod owners;
 mod power;
 mod reads;
 mod repaired;
+mod replica;
 mod reported;
 mod resumed;
 mod rules;

@@ -1,7 +1,7 @@
 //! In-place repair: the same file under all its names, either complete or unchanged. A journal
 //! exists while it is neither.
 
-use super::{BIG, assert_whole, bytes, fixture, killed_at_each, rot, run};
+use super::{BIG, assert_whole, bytes, fixture, killed_at_each, rot, run, with_state};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_lab::traced;
@@ -169,6 +169,7 @@ fn in_place_repair_killed_at_any_call_is_completed_or_undone() {
     }
     let home = fixture();
     let dir = home.path();
+    with_state(dir);
     let path = dir.join("data/big");
     let right = fs::read(&path).unwrap();
     let damage = || rot(&path, |bytes| bytes[..400_000].fill(7));

@@ -4,10 +4,12 @@ mod bad;
 mod generated;
 mod in_place;
 mod interrupted;
+mod journals;
 pub(crate) mod refused;
 mod repaired;
 mod root;
 mod shared;
+pub(crate) mod untrusted;
 
 use crate::waybill::rot;
 use haul_lab::random::Random;
@@ -22,9 +24,18 @@ fn haul(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
     command.current_dir(dir).env("LC_ALL", "C.UTF-8").args(args);
     // There is no place for a list of jobs, because the duration of a command depends on the
-    // machine.
+    // machine. An interrupted in-place repair needs a place for its key.
     command.env_remove("XDG_STATE_HOME").env("HOME", "");
+    if dir.join("state").is_dir() {
+        command.env("XDG_STATE_HOME", dir.join("state"));
+    }
     command
+}
+
+/// Creates the state directory for the commands that [`haul`] returns from now on: it holds the key
+/// of journals.
+fn with_state(dir: &Path) {
+    fs::create_dir(dir.join("state")).unwrap();
 }
 
 /// Returns status, standard output and standard error of a run in `dir`.

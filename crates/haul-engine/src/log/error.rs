@@ -29,6 +29,14 @@ pub enum LogError {
         /// Path of the directory.
         path: PathBuf,
     },
+    /// The key in the state directory is not a key that only this user can access.
+    #[error(
+        "refusing to use the key {path}: not 32 bytes that only this user can access; remove the file to get a new key"
+    )]
+    ExposedKey {
+        /// Path of the key.
+        path: PathBuf,
+    },
     /// A newer version of haul wrote the log.
     #[error("cannot read log {folder}: {flaw}")]
     Newer {

@@ -5,6 +5,7 @@
 //! directory below the state directory:
 //!
 //! ```text
+//!  STATE/key               secret of the user, which authenticates journals of repairs
 //!  STATE/jobs/ID/lock      locked while the job runs; holder of the job
 //!  STATE/jobs/ID/begun     copies and transfers: run history
 //!  STATE/jobs/ID/target    transfers of a client: owner and destination
@@ -39,6 +40,7 @@ mod run_history;
 mod stamps;
 mod state;
 mod target;
+mod user_key;
 
 pub(crate) use deferred_record::STATE;
 pub use deferred_record::{DeferredRecord, REGISTER_AFTER};
@@ -61,3 +63,5 @@ pub use run_history::RunHistory;
 pub(crate) use stamps::{EarlierStamps, Stamp, StampFile, Stamped};
 pub use state::state_dir;
 pub(crate) use target::{Target, logged_paths};
+pub(crate) use user_key::passing_key;
+pub use user_key::{journal_key, new_journal_key};

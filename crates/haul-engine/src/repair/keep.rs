@@ -47,7 +47,7 @@ impl DamageArchive {
         file: &OwnedFd,
         ranges: &[ByteRange],
     ) -> Result<(), LeftReason> {
-        let name_at = name_at_with_parents(&self.root, path, &[], &mut HashSet::new())?;
+        let name_at = name_at_with_parents(&self.root, path, &mut HashSet::new())?;
         for range in ranges.iter().filter(|range| !range.is_empty()) {
             let kept = create(&name_at, path, *range).and_then(|kept| {
                 copy(file, &kept, *range)?;

@@ -1,9 +1,9 @@
 //! Leftovers of interrupted in-place repairs: they are found, and recovered before anything else.
 
-use super::inplace::{self, Disk, Recovered};
+use super::inplace::{self, Disk, Recovered, Recovery};
 use super::places::{NameAt, split};
 use super::repair_target::RepairTarget;
-use super::{Done, LeftReason, Repair, RepairObserver};
+use super::{Done, JournalWarning, LeftReason, Repair, RepairObserver};
 use crate::verify::{Change, Verdict, VerdictKind};
 use haul_log::waybill::{Kind, Moment, RelPath};
 use haul_sys::beneath::open_root;
@@ -72,9 +72,22 @@ impl Repair<'_> {
             return Err(LeftReason::CutOff);
         }
         let (file, _) = name_at.open().map_err(LeftReason::io("open the file"))?;
-        let became = inplace::recover(&Disk::hold(&name_at, &file, repair_target, self.stop)?)?;
-        let Some(became) = became else { return as_before() };
-        report.recovered(path, became);
+        let disk = Disk::hold(&name_at, &file, repair_target, self.keys.known(report), self.stop)?;
+        let became = match inplace::recover(&disk)? {
+            Recovery::None => return as_before(),
+            // Every byte is checked against the waybill, as in a file without a journal.
+            Recovery::Distrusted { why, aside } => {
+                report.journal_warning(Some(path), &JournalWarning::Distrusted { why, aside });
+                return as_before();
+            }
+            Recovery::Done { became, has_lost_capability } => {
+                report.recovered(path, became);
+                if has_lost_capability {
+                    report.journal_warning(Some(path), &JournalWarning::LostCapability);
+                }
+                became
+            }
+        };
         if became == Recovered::Finished {
             return Ok(RecoveredState::Done(Done::Finished));
         }

@@ -14,6 +14,7 @@
 
 mod inplace;
 mod keep;
+mod keys;
 mod leftovers;
 mod names;
 mod places;
@@ -28,21 +29,23 @@ mod tests;
 mod times;
 mod why;
 
-pub use inplace::Recovered;
+pub use inplace::{JournalDistrust, Recovered};
 pub use leftovers::was_cut_off;
 pub use rounds::{Remotes, ReplicaAt, ReplicaRequest, ReplicaResponse};
-pub use why::{LeftReason, RepairError};
+pub use why::{JournalWarning, LeftReason, RepairError};
 
 use crate::sum::{Counters, Settings};
 use crate::verify::{
     Change, Resumption, StateFile, Verdict, VerdictKind, VerifyObserver, VerifySettings, verify_and_keep,
 };
+use haul_digest::DigestKey;
 use haul_log::waybill::{Kind, ReadError, Reader, RelPath};
 use haul_model::ByteRange;
 use haul_sys::Stat;
 use haul_sys::beneath::open_root;
 use inplace::{Disk, Replicas};
 use keep::DamageArchive;
+use keys::JournalKeys;
 use leftovers::{Leftovers, RecoveredState};
 use places::{NameAt, Replica, may_be_made, name_at_with_parents};
 use rebuild::Rebuild;
@@ -55,6 +58,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use survey::{Sources, survey};
 
@@ -78,10 +82,14 @@ pub struct RepairSettings {
     /// names is always repaired in place. A file that is also another entry, with different
     /// contents, never is.
     pub in_place: bool,
+    /// True if bytes of a replica are accepted although their only digests are not cryptographic.
+    pub trust_replica: bool,
     /// Directory that keeps the replaced bytes.
     pub keep: Option<OsString>,
     /// True if nothing is repaired. Only the state of [`RepairSettings::resume`] is written.
     pub dry_run: bool,
+    /// State directory with the key of this user's journals; `None` if no state directory is known.
+    pub state: Option<PathBuf>,
     /// State file with the progress of the repair; an interrupted run resumes from it. Intact files
     /// that did not change since are not read again. Damaged files are checked again like in a
     /// first run.
@@ -137,6 +145,8 @@ pub trait RepairObserver: Send {
     /// Receives the result of recovering an interrupted in-place repair. If the name is not intact,
     /// [`RepairObserver::settled`] follows.
     fn recovered(&mut self, _path: &RelPath, _became: Recovered) {}
+    /// Receives a warning about the journal of a file, or about all journals.
+    fn journal_warning(&mut self, _path: Option<&RelPath>, _warning: &JournalWarning) {}
     /// Receives the size of a request to a replica on another host, as the number of files and
     /// bytes.
     fn asks(&mut self, _replica: usize, _files: usize, _bytes: u64) {}
@@ -232,6 +242,7 @@ pub fn repair(
             is_final: false,
             written: HashSet::new(),
             damage_archive: damage_archive_of(settings)?,
+            keys: JournalKeys::new(settings.state.clone()),
             made: HashSet::new(),
             changed: HashSet::new(),
             shared: shared::find(settings.reader().map_err(refused)?, &root, &wanted).map_err(refused)?,
@@ -323,6 +334,7 @@ struct Repair<'a> {
     /// Files that were written into, or would be in a dry run.
     written: HashSet<(u64, u64)>,
     damage_archive: Option<DamageArchive>,
+    keys: JournalKeys,
     /// Directories that were created as parents of missing names. In a dry run, names that would be
     /// created.
     made: HashSet<Vec<u8>>,
@@ -368,7 +380,7 @@ impl Repair<'_> {
             Ok(RecoveredState::Done(done)) => Ok(done),
             Ok(RecoveredState::Anew(anew)) => {
                 verdict = anew;
-                self.mend(repair_target, &verdict, &mut mended)
+                self.mend(repair_target, &verdict, &mut mended, report)
             }
             Err(why) => Err(why),
         };
@@ -384,6 +396,7 @@ impl Repair<'_> {
         repair_target: &RepairTarget,
         verdict: &Verdict,
         mended: &mut Vec<RepairedRange>,
+        report: &mut dyn RepairObserver,
     ) -> Result<Done, LeftReason> {
         let is_file = matches!(repair_target.entry.kind, Kind::File(_));
         match &verdict.kind {
@@ -431,7 +444,8 @@ impl Repair<'_> {
             damage_archive.keep(&repair_target.entry.path, file, &ranges)?;
         }
         if in_place {
-            self.write_into(repair_target, &name_at, &old, &found, &sources)?;
+            let key = self.keys.create(report)?;
+            self.write_into((repair_target, key), &name_at, &old, &found, &sources)?;
         } else {
             self.rebuild(repair_target, &name_at, Some(&old), &found, &sources)?;
             if is_another {
@@ -453,8 +467,7 @@ impl Repair<'_> {
         if self.settings.dry_run {
             may_be_made(self.root, &repair_target.entry.path)?;
         } else {
-            let name_at =
-                name_at_with_parents(self.root, &repair_target.entry.path, &self.replicas, &mut self.made)?;
+            let name_at = name_at_with_parents(self.root, &repair_target.entry.path, &mut self.made)?;
             self.rebuild(repair_target, &name_at, None, &found, &sources)?;
         }
         Ok(Done::Made)
@@ -473,6 +486,9 @@ impl Repair<'_> {
             return Err(LeftReason::NoDigest);
         }
         let found = survey(repair_target, old, suspect, sources, self.stop)?;
+        if let Some(algorithm) = found.unproven.filter(|_| !self.settings.trust_replica) {
+            return Err(LeftReason::Unproven(algorithm));
+        }
         let asks = |at: &ReplicaAt| matches!(at, ReplicaAt::There(_));
         match found.lost.is_empty() {
             true => Ok(found),
@@ -494,14 +510,14 @@ impl Repair<'_> {
 
     fn write_into(
         &self,
-        repair_target: &RepairTarget,
+        (repair_target, key): (&RepairTarget, DigestKey),
         name_at: &NameAt,
         (file, then): &(OwnedFd, Stat),
         survey: &survey::Survey,
         sources: &Sources,
     ) -> Result<(), LeftReason> {
         self.count(survey);
-        let disk = Disk::hold(name_at, file, repair_target, self.stop)?;
+        let disk = Disk::hold(name_at, file, repair_target, Some(key), self.stop)?;
         let head = disk.head(then)?;
         inplace::mend(&disk, &head, &Replicas { survey, sources, counters: self.counters, stop: self.stop })
     }

@@ -25,7 +25,7 @@ impl Repair<'_> {
             return self.would_make(repair_target);
         }
         let was_made = self.made.contains(entry.path.as_bytes());
-        let name_at = name_at_with_parents(self.root, &entry.path, &self.replicas, &mut self.made)?;
+        let name_at = name_at_with_parents(self.root, &entry.path, &mut self.made)?;
         let (place, name) = (&name_at.place, name_at.name.as_c_str());
         let Moment { sec, nsec } = entry.mtime;
         let times = Times { atime: None, mtime: Some(Timespec { sec, nsec }) };

@@ -3,10 +3,9 @@
 use super::LeftReason;
 use haul_log::waybill::RelPath;
 use haul_sys::beneath::{open_place_beneath, open_root};
-use haul_sys::dir::open_place_at;
 use haul_sys::open::{mkdir_at, open_entry_at, unlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, Stat, cache, dir, metadata};
+use haul_sys::{FileKind, Follow, Stat, cache, dir};
 use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -60,18 +59,6 @@ impl Replica {
                 .and_then(|name_at| unlink_at(&name_at.place, name_at.name.as_c_str()));
         }
     }
-
-    /// Returns the mode of the directory at a path; `None` if the path is not a directory or the
-    /// replica was fetched.
-    fn dir_mode(&self, path: &[u8]) -> Option<u32> {
-        if self.is_fetched {
-            return None;
-        }
-        let path = RelPath::new(path).ok()?;
-        let name_at = NameAt::of(&self.root, &path).ok()?;
-        let facts = stat_at(&name_at.place, name_at.name.as_c_str(), Follow::No).ok()?;
-        (facts.kind == FileKind::Directory).then_some(facts.mode)
-    }
 }
 
 impl NameAt {
@@ -124,12 +111,12 @@ pub(super) fn is_unchanged(now: &Stat, then: &Stat) -> bool {
         && (now.size, now.mtime, now.ctime, now.nlink) == (then.size, then.mtime, then.ctime, then.nlink)
 }
 
-/// Same as [`NameAt::of`], but creates the missing parent directories, with the modes that they
-/// have in a replica (0700 if no replica has them). Adds the created directories to `made`.
+/// Same as [`NameAt::of`], but creates the missing parent directories with mode 0700: their entries
+/// in the waybill follow, and the modes in a replica are not trusted. Adds the created directories
+/// to `made`.
 pub(super) fn name_at_with_parents(
     root: &OwnedFd,
     path: &RelPath,
-    replicas: &[Option<Replica>],
     made: &mut HashSet<Vec<u8>>,
 ) -> Result<NameAt, LeftReason> {
     match NameAt::of(root, path) {
@@ -142,12 +129,6 @@ pub(super) fn name_at_with_parents(
         let name_at = NameAt::of(root, &dir).map_err(LeftReason::place)?;
         match mkdir_at(&name_at.place, name_at.name.as_c_str(), 0o700) {
             Ok(()) => {
-                let mode = replicas.iter().flatten().find_map(|replica| replica.dir_mode(dir.as_bytes()));
-                let mode = mode.unwrap_or(0o700) & 0o777 | 0o700;
-                // Another process could replace the name.
-                let held = open_place_at(&name_at.place, name_at.name.as_c_str(), Follow::No);
-                let set = held.and_then(|held| metadata::set_mode_fd(held, mode));
-                set.map_err(LeftReason::io("set the mode of a directory"))?;
                 name_at.sync()?;
                 made.insert(dir.as_bytes().to_vec());
             }

@@ -120,7 +120,7 @@ impl Rebuild<'_> {
     }
 
     /// Sets the owner, attributes, access control list, mode and times: those of the old file, or
-    /// those in the waybill if the file was missing.
+    /// the mode and time in the waybill if the file was missing. Takes nothing from a replica.
     fn apply_metadata(&self, new: &File) -> Result<(), LeftReason> {
         let Moment { sec, nsec } = self.repair_target.entry.mtime;
         let mtime = Some(Timespec { sec, nsec });
@@ -140,26 +140,14 @@ impl Rebuild<'_> {
                 Times { atime: Some(facts.atime), mtime }
             }
             None => {
-                let mode = self.repair_target.entry.mode;
-                // Without the original owner, a setuid program must not run as the user who
+                // The waybill has no owner, and a setuid program must not run as the user who
                 // repaired it.
-                let mode = if self.has_replicas_owner(new) { mode } else { mode & 0o1777 };
+                let mode = self.repair_target.entry.mode & 0o1777;
                 metadata::set_mode_fd(new, mode).map_err(LeftReason::io("set the mode of the new file"))?;
                 Times { atime: None, mtime }
             }
         };
         metadata::set_times_fd(new, times).map_err(LeftReason::io("set the times of the repaired file"))
-    }
-
-    /// Gives a file that was missing the owner of the file in the replica, if this user may.
-    /// Returns true if the setuid bits are safe with that owner; an owner that another host
-    /// reported is not trusted.
-    fn has_replicas_owner(&self, new: &File) -> bool {
-        let Some((_, replica)) = self.survey.mended.first() else { return false };
-        let facts = self.sources.file(*replica).and_then(|file| stat_fd(file).ok());
-        let is_given =
-            facts.is_some_and(|facts| metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid)).is_ok());
-        is_given && !self.sources.is_fetched(*replica)
     }
 
     /// Renames the file if the name still refers to the file that was examined.

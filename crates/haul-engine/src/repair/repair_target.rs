@@ -42,17 +42,26 @@ pub(super) enum PieceHasher {
 impl RepairTarget {
     /// Returns one piece for each object, covering the file in order. If objects have no digests of
     /// their own, returns the whole file as one piece; without any digest, returns no pieces.
+    ///
+    /// Also returns the whole file as one piece if only its digest is cryptographic: a digest of an
+    /// object that is not would accept forged bytes.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         let Kind::File(content) = &self.entry.kind else { return Vec::new() };
+        let range = ByteRange::between(0, content.size);
+        let whole = best(&content.digests).map(|digest| Piece { range, digest, whole: true });
         if let (Some(geometry), false) = (content.geometry(), self.objects.is_empty()) {
             let piece = |found: &ObjectDigests| {
                 let digest = best(&found.digests)?;
                 Some(Piece { range: geometry.object(found.index)?.range, digest, whole: false })
             };
-            return self.objects.iter().filter_map(piece).collect();
+            let objects: Vec<Piece> = self.objects.iter().filter_map(piece).collect();
+            let needs_whole = objects.iter().any(|piece| !piece.proves_bytes());
+            return match whole.filter(|whole| needs_whole && whole.proves_bytes()) {
+                Some(whole) => vec![whole],
+                None => objects,
+            };
         }
-        let range = ByteRange::between(0, content.size);
-        best(&content.digests).map(|digest| Piece { range, digest, whole: true }).into_iter().collect()
+        whole.into_iter().collect()
     }
 
     /// Returns the leaves of a piece if the waybill contains them, else the piece itself.
@@ -69,7 +78,8 @@ impl RepairTarget {
         };
         let leaves: Vec<Piece> = numbered.filter_map(leaf).collect();
         let covered: u64 = leaves.iter().map(|leaf| leaf.range.len()).sum();
-        if covered == piece.range.len() && leaves.len() > 1 { leaves } else { vec![piece] }
+        let is_weaker = piece.proves_bytes() && leaves.iter().any(|leaf| !leaf.proves_bytes());
+        if covered == piece.range.len() && leaves.len() > 1 && !is_weaker { leaves } else { vec![piece] }
     }
 
     /// Returns true if more leaves fit. Beyond the limit, whole objects are replaced.
@@ -105,6 +115,17 @@ impl Piece {
         }
     }
 
+    /// Returns the algorithm of the digest.
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.digest.algorithm()
+    }
+
+    /// Returns true if no other bytes with this digest can be made: bytes of an untrusted replica
+    /// are correct if they match.
+    pub(super) fn proves_bytes(&self) -> bool {
+        self.range.is_empty() || self.algorithm().is_cryptographic()
+    }
+
     /// Returns true if the bytes that the hasher received match the digest of this piece.
     pub(super) fn is_proven_by(&self, hasher: PieceHasher) -> bool {
         self.digest
@@ -124,11 +145,11 @@ impl PieceHasher {
     }
 }
 
-/// Returns the strongest digest: BLAKE3, else the longest.
+/// Returns the strongest digest: BLAKE3, else the longest cryptographic one, else the longest.
 fn best(digests: &[Digest]) -> Option<Digest> {
     let rank = |digest: &&Digest| {
         let algorithm = digest.algorithm();
-        (algorithm == Algorithm::Blake3, algorithm.digest_len())
+        (algorithm == Algorithm::Blake3, algorithm.is_cryptographic(), algorithm.digest_len())
     };
     digests.iter().max_by_key(rank).copied()
 }

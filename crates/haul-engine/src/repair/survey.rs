@@ -3,6 +3,7 @@
 use super::places::Replica;
 use super::repair_target::{Piece, RepairTarget};
 use super::{LeftReason, RepairedRange};
+use haul_digest::Algorithm;
 use haul_model::ByteRange;
 use haul_sys::{Stat, cache, transfer};
 use std::io;
@@ -21,6 +22,8 @@ pub(super) struct Survey {
     pub(super) mended: Vec<(Piece, usize)>,
     /// Ranges that no replica has.
     pub(super) lost: Vec<ByteRange>,
+    /// Algorithm of a damaged piece whose digest does not prove the bytes of a replica.
+    pub(super) unproven: Option<Algorithm>,
 }
 
 /// Files of the replicas at one path, each opened once.
@@ -28,8 +31,6 @@ pub(super) struct Sources {
     files: Vec<Option<(OwnedFd, Stat)>>,
     /// First read error of each replica.
     unread: Vec<Option<io::Error>>,
-    /// True for replicas that another host sent.
-    fetched: Vec<bool>,
     /// Replica that provided the last piece; it is likely to have the next one.
     last: usize,
 }
@@ -43,9 +44,8 @@ impl Sources {
                 Some(Err(error)) => (None, Some(error)),
                 None => (None, None),
             };
-        let fetched = replicas.iter().map(|replica| replica.as_ref().is_some_and(|it| it.is_fetched));
         let (files, unread) = replicas.iter().map(open).unzip();
-        Sources { files, unread, fetched: fetched.collect(), last: 0 }
+        Sources { files, unread, last: 0 }
     }
 
     /// Returns the numbers and errors of the unreadable replicas, each once.
@@ -74,11 +74,6 @@ impl Sources {
             }
         }
         None
-    }
-
-    /// Returns true if another host sent the file of a replica.
-    pub(super) fn is_fetched(&self, replica: usize) -> bool {
-        self.fetched.get(replica).copied().unwrap_or_default()
     }
 
     /// Returns the file of one replica.
@@ -118,7 +113,12 @@ pub(super) fn survey(
             };
             if old.is_some_and(is_right) {
                 join(&mut survey.kept, piece.range);
-            } else if let Some(replica) = sources.find(piece, &mut buffer) {
+                continue;
+            }
+            if !piece.proves_bytes() {
+                survey.unproven = Some(piece.algorithm());
+            }
+            if let Some(replica) = sources.find(piece, &mut buffer) {
                 survey.mended.push((piece, replica));
             } else {
                 join(&mut survey.lost, piece.range);

@@ -74,6 +74,8 @@ fn settings(dir: &Path) -> RepairSettings {
         reading: Settings::new(),
         modified: false,
         in_place: false,
+        trust_replica: false,
+        state: None,
         keep: None,
         dry_run: false,
         resume: None,

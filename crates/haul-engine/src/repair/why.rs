@@ -1,8 +1,11 @@
 //! Errors of a repair.
 
+use super::inplace::JournalDistrust;
 use crate::copy::quote;
+use crate::log::LogError;
 use crate::sum::reason;
 use crate::verify::{Change, VerifyError};
+use haul_digest::Algorithm;
 use haul_log::journal::JournalFlaw;
 use haul_log::waybill::{ReadError, RelPath};
 use haul_model::{ByteRange, format_size};
@@ -32,6 +35,12 @@ pub enum LeftReason {
     /// The waybill has no digest that this program can compute.
     #[error("the waybill has no digest of the file")]
     NoDigest,
+    /// The waybill has no cryptographic digest of the damaged bytes, only one of this algorithm.
+    #[error(
+        "cannot prove the bytes of a replica: {0}, the strongest digest in the waybill, can be forged; use \
+         --trust-replica if you trust every replica"
+    )]
+    Unproven(Algorithm),
     /// Several names refer to a modified file; the change may be intended under another name.
     #[error("the file has {0} names and would change under all of them; use --in-place to repair it")]
     Names(u64),
@@ -60,12 +69,6 @@ pub enum LeftReason {
     /// The journal of an in-place repair cannot be used.
     #[error("cannot read the journal of an interrupted in-place repair: {0}")]
     Journal(#[source] JournalFlaw),
-    /// The journal belongs to a file that had this name before.
-    #[error(
-        "the journal of an interrupted in-place repair belongs to another file that had this name; remove \
-         the journal if that file is no longer needed"
-    )]
-    OthersJournal,
     /// The damaged ranges contain bytes that no repair wrote.
     #[error(
         "cannot finish or undo an interrupted in-place repair: the file was modified since; \
@@ -107,6 +110,31 @@ pub enum LeftReason {
     /// A signal stopped the repair.
     #[error("interrupted")]
     Stopped,
+}
+
+/// Problem with the journals of in-place repairs that does not stop the repair.
+#[derive(Debug, Error)]
+pub enum JournalWarning {
+    /// A journal is not trusted. The file is repaired like a file without a journal.
+    #[error("ignored the journal of an interrupted in-place repair: {why}; {}", aside_step(.aside))]
+    Distrusted {
+        /// Reason of the distrust.
+        why: JournalDistrust,
+        /// Name that the journal has now, in the directory of the file, or the reason why it was
+        /// not renamed.
+        aside: io::Result<String>,
+    },
+    /// An interrupted repair removed the capabilities of the file. Only its journal has them, and
+    /// a journal grants nothing.
+    #[error(
+        "an interrupted in-place repair removed the capabilities of the file; set them again with setcap"
+    )]
+    LostCapability,
+    /// The state directory has no key that a later run can use.
+    #[error(
+        "cannot authenticate journals of in-place repairs: {0}; an interrupted in-place repair cannot be undone"
+    )]
+    NoKey(#[source] LogError),
 }
 
 /// Reason why nothing was repaired.
@@ -176,6 +204,13 @@ fn hint(change: Change) -> &'static str {
             "; the change may be intended; use --modified to repair the file anyway"
         }
         _ => "",
+    }
+}
+
+fn aside_step(aside: &io::Result<String>) -> String {
+    match aside {
+        Ok(name) => format!("renamed it to {name}; remove it if you do not need the old bytes in it"),
+        Err(error) => format!("cannot rename it: {}; remove it", reason(error)),
     }
 }
 

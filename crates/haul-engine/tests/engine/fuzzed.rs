@@ -74,7 +74,8 @@ fn valid_input_is_accepted() {
     haul_log::stored::Stored::decode(&stored[0]).expect("a stored value");
     let [waybill, journal] = ["waybill", "journal"].map(inputs_of);
     assert!(haul_log::waybill::Reader::new(waybill[0].as_slice()).all(|record| record.is_ok()));
-    let chunks = haul_log::journal::Reader::new(journal[0].as_slice()).expect("a journal");
+    let chunks =
+        haul_log::journal::Reader::new(journal[0].as_slice(), &targets::journal_key()).expect("a journal");
     assert_eq!(chunks.collect::<Result<Vec<_>, _>>().expect("whole").len(), 3);
     haul_net::hello::describe(&inputs_of("hello")[0]).expect("a hello");
     for bytes in inputs_of("packed") {

@@ -2,7 +2,8 @@
 //! them, so that they can be restored.
 //!
 //! A [`Head`] identifies the file and holds its metadata. A [`Chunk`] holds old bytes and the
-//! checksums of the bytes that replace them. The closing record covers the complete journal.
+//! checksums of the bytes that replace them. Each record ends with a MAC that also covers all
+//! records before it: only a holder of the key can write, change or extend a journal.
 //! `docs/formats/journal.md` specifies the bytes.
 
 mod read;
@@ -12,11 +13,11 @@ pub use read::{JournalFlaw, Reader};
 pub use write::Writer;
 
 use crate::waybill::Moment;
-use haul_digest::{Algorithm, digest};
+use haul_digest::{Algorithm, DigestKey, digest};
 use haul_model::ByteRange;
 
-/// Version that is written, and the highest version that is read.
-pub const VERSION: u16 = 1;
+/// Version that is written, and the only version that is read. Version 1 was not authenticated.
+pub const VERSION: u16 = 2;
 
 /// Maximum length of the range of a chunk, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 64 << 10;
@@ -33,11 +34,14 @@ const MAGIC: [u8; 8] = *b"haulmend";
 /// Size of a head before its texts, in bytes.
 const HEAD_BYTES: usize = 96;
 
-/// Size of a CRC in bytes.
+/// Size of the CRC of a sector in bytes.
 const CRC_BYTES: usize = 4;
 
-/// Size of the record that closes a journal, in bytes.
-const CLOSING_BYTES: usize = 48;
+/// Size of the MAC of a record in bytes.
+const MAC_BYTES: usize = 16;
+
+/// Size of a closing record before its MAC, in bytes.
+const CLOSING_BYTES: usize = 16;
 
 /// Nanoseconds value that represents an unknown birth time.
 const NO_BIRTH: u32 = u32::MAX;
@@ -158,6 +162,35 @@ impl Chunk {
             (false, true) => ChunkState::New,
             (false, false) => ChunkState::Mixed,
         }
+    }
+}
+
+/// MACs of the records of a journal, in order. Each MAC also covers the MAC before it, and
+/// therefore all earlier records: a record counts only at its place in its journal.
+#[derive(Debug)]
+struct MacChain {
+    key: DigestKey,
+    last: [u8; MAC_BYTES],
+}
+
+impl MacChain {
+    fn new(key: &DigestKey) -> MacChain {
+        MacChain { key: *key, last: [0; MAC_BYTES] }
+    }
+
+    /// Returns the MAC of the next record: the first half of the keyed BLAKE3 of the previous MAC
+    /// and of the record.
+    fn next(&mut self, record: &[u8]) -> [u8; MAC_BYTES] {
+        let mut hasher = self.key.hasher();
+        hasher.update(&self.last);
+        hasher.update(record);
+        self.last.copy_from_slice(&hasher.finish().as_bytes()[..MAC_BYTES]);
+        self.last
+    }
+
+    /// Returns true if the next record ends with its MAC.
+    fn accepts(&mut self, record: &[u8]) -> bool {
+        record.split_last_chunk::<MAC_BYTES>().is_some_and(|(body, stated)| self.next(body) == *stated)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Decoder of the journal.
 
 use super::{
-    CHUNK, CHUNK_BYTES_MAX, CLOSING, CLOSING_BYTES, CRC_BYTES, Chunk, HEAD_BYTES, Head, MAGIC, NO_BIRTH,
-    SECTOR_BYTES, Shape, TEXT_BYTES_MAX, VERSION, sum,
+    CHUNK, CHUNK_BYTES_MAX, CLOSING, CLOSING_BYTES, CRC_BYTES, Chunk, HEAD_BYTES, Head, MAC_BYTES, MAGIC,
+    MacChain, NO_BIRTH, SECTOR_BYTES, Shape, TEXT_BYTES_MAX, VERSION,
 };
 use crate::waybill::Moment;
-use haul_digest::{Algorithm, Hasher};
+use haul_digest::DigestKey;
 use std::io::{self, Read};
 use thiserror::Error;
 
@@ -21,10 +21,13 @@ pub enum JournalFlaw {
     /// A newer version of the format.
     #[error("unsupported version {0} (this program supports {VERSION}); use a newer haul")]
     Newer(u16),
-    /// A checksum differs, or the end is missing.
-    #[error("damaged at byte {0}")]
+    /// A version that is not authenticated.
+    #[error("version {0} is not authenticated (this program supports {VERSION})")]
+    Older(u16),
+    /// A MAC differs, or the end is missing.
+    #[error("damaged at byte {0}, or not written with the key of this user")]
     Damaged(u64),
-    /// The checksums are correct, but the fields are inconsistent.
+    /// The MACs are correct, but the fields are inconsistent.
     #[error("inconsistent: {0}")]
     Contradictory(&'static str),
 }
@@ -34,7 +37,7 @@ pub enum JournalFlaw {
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    hasher: Hasher,
+    macs: MacChain,
     head: Head,
     /// Number of bytes read.
     at: u64,
@@ -45,13 +48,13 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the head.
+    /// Reads the head of a journal that was written with `key`.
     ///
     /// # Errors
     ///
-    /// Returns a [`JournalFlaw`] if the input cannot be read, is not a journal, has a newer
-    /// version, or has a damaged or inconsistent head.
-    pub fn new(mut input: R) -> Result<Reader<R>, JournalFlaw> {
+    /// Returns a [`JournalFlaw`] if the input cannot be read, is not a journal, has another
+    /// version, or has a damaged, forged or inconsistent head.
+    pub fn new(mut input: R, key: &DigestKey) -> Result<Reader<R>, JournalFlaw> {
         let mut bytes = vec![0; HEAD_BYTES];
         let got = fill(&mut input, &mut bytes)?;
         let known = got.min(MAGIC.len());
@@ -65,19 +68,21 @@ impl<R: Read> Reader<R> {
         if version > VERSION {
             return Err(JournalFlaw::Newer(version));
         }
+        if version < VERSION {
+            return Err(JournalFlaw::Older(version));
+        }
         let [caps, name] = [92, 94].map(|at| number(&bytes[at..at + 2]) as usize);
-        let len = HEAD_BYTES + caps + name + CRC_BYTES;
+        let len = HEAD_BYTES + caps + name + MAC_BYTES;
         if caps.max(name) > TEXT_BYTES_MAX || number(&bytes[12..16]) != len as u64 {
             return Err(JournalFlaw::Damaged(0));
         }
         bytes.resize(len, 0);
-        if fill(&mut input, &mut bytes[HEAD_BYTES..])? < len - HEAD_BYTES || !is_sound(&bytes) {
+        let mut macs = MacChain::new(key);
+        if fill(&mut input, &mut bytes[HEAD_BYTES..])? < len - HEAD_BYTES || !macs.accepts(&bytes) {
             return Err(JournalFlaw::Damaged(0));
         }
-        let mut hasher = Hasher::new(Algorithm::Blake3);
-        hasher.update(&bytes);
         let head = decode(&bytes, caps, name)?;
-        Ok(Reader { input, hasher, head, at: len as u64, chunks: 0, end: 0, closed: false })
+        Ok(Reader { input, macs, head, at: len as u64, chunks: 0, end: 0, closed: false })
     }
 
     /// Returns the head.
@@ -88,26 +93,25 @@ impl<R: Read> Reader<R> {
     fn record(&mut self) -> Result<Option<Chunk>, JournalFlaw> {
         let damaged = JournalFlaw::Damaged(self.at);
         // Length that both kinds of records exceed.
-        let mut bytes = vec![0; 16];
+        let mut bytes = vec![0; CLOSING_BYTES];
         if fill(&mut self.input, &mut bytes)? < bytes.len() {
             return Err(damaged);
         }
         let words = [0, 4, 8].map(|at| number(&bytes[at..at + 4]) as u32);
         let [kind, old, new] = words;
         if kind == CLOSING {
-            return self.closing(&bytes).map(|()| None);
+            return self.closing(bytes).map(|()| None);
         }
         let [old, new] = [old, new].map(|len| len as usize);
         if kind != CHUNK || old.max(new) > CHUNK_BYTES_MAX {
             return Err(damaged);
         }
         let sums = new.div_ceil(SECTOR_BYTES) * CRC_BYTES;
-        bytes.resize(20 + old + sums + CRC_BYTES, 0);
-        let rest = bytes.len() - 16;
-        if fill(&mut self.input, &mut bytes[16..])? < rest || !is_sound(&bytes) {
+        bytes.resize(20 + old + sums + MAC_BYTES, 0);
+        let rest = bytes.len() - CLOSING_BYTES;
+        if fill(&mut self.input, &mut bytes[CLOSING_BYTES..])? < rest || !self.macs.accepts(&bytes) {
             return Err(damaged);
         }
-        self.hasher.update(&bytes);
         self.at += bytes.len() as u64;
         self.chunks += 1;
         let (body, sums) = bytes[20..20 + old + sums].split_at(old);
@@ -132,17 +136,14 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    fn closing(&mut self, begun: &[u8]) -> Result<(), JournalFlaw> {
+    fn closing(&mut self, mut bytes: Vec<u8>) -> Result<(), JournalFlaw> {
         self.closed = true;
-        let damaged = JournalFlaw::Damaged(self.at);
-        self.hasher.update(begun);
-        let ours = std::mem::replace(&mut self.hasher, Hasher::new(Algorithm::Blake3)).finish();
-        let mut rest = [0; CLOSING_BYTES - 16 + 1];
+        let is_counted = number(&bytes[8..16]) == self.chunks && number(&bytes[4..8]) == 0;
         // One byte more than the record may have.
-        let got = fill(&mut self.input, &mut rest)?;
-        let is_whole = got == rest.len() - 1 && ours.as_bytes() == &rest[..got];
-        let is_counted = number(&begun[8..16]) == self.chunks && number(&begun[4..8]) == 0;
-        if is_whole && is_counted { Ok(()) } else { Err(damaged) }
+        bytes.resize(CLOSING_BYTES + MAC_BYTES + 1, 0);
+        let got = fill(&mut self.input, &mut bytes[CLOSING_BYTES..])?;
+        let is_whole = got == MAC_BYTES && self.macs.accepts(&bytes[..CLOSING_BYTES + MAC_BYTES]);
+        if is_whole && is_counted { Ok(()) } else { Err(JournalFlaw::Damaged(self.at)) }
     }
 }
 
@@ -178,12 +179,6 @@ fn decode(bytes: &[u8], caps: usize, name: usize) -> Result<Head, JournalFlaw> {
         before: Shape { size: long(36), mtime, atime },
         after: Shape { size: long(44), mtime: new_mtime, atime },
     })
-}
-
-/// Returns true if the CRC at the end matches the bytes before it.
-fn is_sound(bytes: &[u8]) -> bool {
-    let (covered, stated) = bytes.split_at(bytes.len() - CRC_BYTES);
-    number(stated) == u64::from(sum(covered))
 }
 
 fn moment(bytes: &[u8]) -> Moment {

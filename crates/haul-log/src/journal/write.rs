@@ -1,11 +1,11 @@
 //! Encoder of the journal.
 
 use super::{
-    CHUNK, CHUNK_BYTES_MAX, CLOSING, CRC_BYTES, Chunk, HEAD_BYTES, Head, MAGIC, NO_BIRTH, TEXT_BYTES_MAX,
-    VERSION, sum,
+    CHUNK, CHUNK_BYTES_MAX, CLOSING, CLOSING_BYTES, Chunk, HEAD_BYTES, Head, MAC_BYTES, MAGIC, MacChain,
+    NO_BIRTH, TEXT_BYTES_MAX, VERSION,
 };
 use crate::waybill::Moment;
-use haul_digest::{Algorithm, Hasher};
+use haul_digest::DigestKey;
 use std::io::{self, Write};
 
 /// Writes a journal: first the head, then chunks in file order, and a closing record.
@@ -13,40 +13,41 @@ use std::io::{self, Write};
 /// ```text
 ///   0        8     10  12     16      24      36     44         52      64      76          88     92     94     96
 ///   +--------+-----+---+------+-------+-------+------+----------+-------+-------+-----------+------+------+------+------+------+-----+
-///   |haulmend| ver | 0 | len  | inode | birth | size | new size | atime | mtime | new mtime | mode |  c   |  n   | caps | name | CRC |
+///   |haulmend| ver | 0 | len  | inode | birth | size | new size | atime | mtime | new mtime | mode |  c   |  n   | caps | name | MAC |
 ///   +--------+-----+---+------+-------+-------+------+----------+-------+-------+-----------+------+------+------+------+------+-----+
-///       8       2    2    4       8      12      8        8         12      12       12        4      2      2      c      n      4
+///       8       2    2    4       8      12      8        8         12      12       12        4      2      2      c      n     16
 ///
-///   +---+-----+-----+----+-----------+------------------+-----+    +---+---+--------+--------+
-///   | 1 | old | new | at | old bytes | CRC of each 512  | CRC |    | 2 | 0 | chunks | BLAKE3 |
-///   +---+-----+-----+----+-----------+------------------+-----+    +---+---+--------+--------+
-///     4    4     4     8      old       4 x new / 512      4         4   4     8        32
+///   +---+-----+-----+----+-----------+------------------+-----+    +---+---+--------+-----+
+///   | 1 | old | new | at | old bytes | CRC of each 512  | MAC |    | 2 | 0 | chunks | MAC |
+///   +---+-----+-----+----+-----------+------------------+-----+    +---+---+--------+-----+
+///     4    4     4     8      old       4 x new / 512     16         4   4     8      16
 /// ```
 /// Numbers are little-endian. A time is seconds (8 bytes) and nanoseconds (4 bytes). `len` is the
-/// length of the head, including its CRC. Every CRC is the CRC-32C of the preceding bytes of its
-/// record. BLAKE3 covers all bytes before it, including those of its own record.
+/// length of the head, including its MAC. Every CRC is CRC-32C. A MAC is the first half of the
+/// keyed BLAKE3 of the MAC of the previous record (16 zeros before the head) and of the preceding
+/// bytes of its record.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
-    hasher: Hasher,
+    macs: MacChain,
     chunks: u64,
     /// Exclusive end of the last chunk in the file.
     end: u64,
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a journal.
+    /// Starts a journal that only holders of `key` can read.
     ///
     /// # Errors
     ///
     /// Returns the errors of the output; `InvalidInput` if a text is longer than
     /// [`TEXT_BYTES_MAX`].
-    pub fn new(out: W, head: &Head) -> io::Result<Writer<W>> {
+    pub fn new(out: W, head: &Head, key: &DigestKey) -> io::Result<Writer<W>> {
         if head.name.len().max(head.capability.len()) > TEXT_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "File name too long"));
         }
-        let mut writer = Writer { out, hasher: Hasher::new(Algorithm::Blake3), chunks: 0, end: 0 };
-        writer.put(&encode(head))?;
+        let mut writer = Writer { out, macs: MacChain::new(key), chunks: 0, end: 0 };
+        writer.put(encode(head))?;
         Ok(writer)
     }
 
@@ -65,15 +66,14 @@ impl<W: Write> Writer<W> {
         assert!(range.start.0 >= self.end, "chunks come in order");
         self.end = range.end.0;
         self.chunks += 1;
-        let mut bytes = Vec::with_capacity(32 + chunk.old.len() + 4 * chunk.sums.len());
+        let mut bytes = Vec::with_capacity(20 + chunk.old.len() + 4 * chunk.sums.len() + MAC_BYTES);
         bytes.extend(CHUNK.to_le_bytes());
         bytes.extend((chunk.old.len() as u32).to_le_bytes());
         bytes.extend(chunk.new_len.to_le_bytes());
         bytes.extend(chunk.at.to_le_bytes());
         bytes.extend(&chunk.old);
         chunk.sums.iter().for_each(|sum| bytes.extend(sum.to_le_bytes()));
-        bytes.extend(sum(&bytes).to_le_bytes());
-        self.put(&bytes)
+        self.put(bytes)
     }
 
     /// Returns the number of chunks written.
@@ -87,24 +87,24 @@ impl<W: Write> Writer<W> {
     ///
     /// Returns the errors of the output.
     pub fn close(mut self) -> io::Result<W> {
-        let mut bytes = Vec::with_capacity(48);
+        let mut bytes = Vec::with_capacity(CLOSING_BYTES + MAC_BYTES);
         bytes.extend(CLOSING.to_le_bytes());
         bytes.extend(0_u32.to_le_bytes());
         bytes.extend(self.chunks.to_le_bytes());
-        self.put(&bytes)?;
-        self.out.write_all(self.hasher.finish().as_bytes())?;
+        self.put(bytes)?;
         self.out.flush()?;
         Ok(self.out)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hasher.update(bytes);
-        self.out.write_all(bytes)
+    /// Writes a record and its MAC.
+    fn put(&mut self, mut record: Vec<u8>) -> io::Result<()> {
+        record.extend(self.macs.next(&record));
+        self.out.write_all(&record)
     }
 }
 
 fn encode(head: &Head) -> Vec<u8> {
-    let len = HEAD_BYTES + head.capability.len() + head.name.len() + CRC_BYTES;
+    let len = HEAD_BYTES + head.capability.len() + head.name.len() + MAC_BYTES;
     let mut bytes = Vec::with_capacity(len);
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
@@ -123,7 +123,6 @@ fn encode(head: &Head) -> Vec<u8> {
     }
     bytes.extend(&head.capability);
     bytes.extend(&head.name);
-    bytes.extend(sum(&bytes).to_le_bytes());
     bytes
 }
 

@@ -1,10 +1,15 @@
 //! Tests of the journal of a repair: written data is read back, and a damaged journal is reported.
 
+use haul_digest::DigestKey;
 use haul_log::journal::{
     CHUNK_BYTES_MAX, Chunk, ChunkState, Head, JournalFlaw, Reader, SECTOR_BYTES, Shape, VERSION, Writer,
 };
 use haul_log::waybill::Moment;
 use proptest::prelude::*;
+
+fn key(number: u8) -> DigestKey {
+    DigestKey::of_journals(&[number; 32])
+}
 
 fn shape(size: u64, sec: i64) -> Shape {
     Shape { size, mtime: Moment { sec, nsec: 5 }, atime: Moment { sec: -1, nsec: 999_999_999 } }
@@ -24,7 +29,7 @@ fn head(size: u64, new_size: u64) -> Head {
 
 /// Returns a journal of the differences between two files, in chunks of `len` bytes.
 fn journal(head: &Head, old: &[u8], new: &[u8], len: usize) -> (Vec<u8>, Vec<Chunk>) {
-    let mut writer = Writer::new(Vec::new(), head).unwrap();
+    let mut writer = Writer::new(Vec::new(), head, &key(1)).unwrap();
     let mut chunks = Vec::new();
     for at in (0..old.len().max(new.len())).step_by(len) {
         let part = |bytes: &[u8]| bytes[at.min(bytes.len())..(at + len).min(bytes.len())].to_vec();
@@ -38,6 +43,13 @@ fn journal(head: &Head, old: &[u8], new: &[u8], len: usize) -> (Vec<u8>, Vec<Chu
     (writer.close().unwrap(), chunks)
 }
 
+/// Length of the head of [`small`] in bytes: the fields, four bytes of capabilities, the name, and
+/// the MAC.
+const HEAD_LEN: usize = 96 + 4 + 8 + 16;
+
+/// Length of a chunk with a sector of old bytes in bytes.
+const CHUNK_LEN: usize = 20 + 512 + 4 + 16;
+
 /// Returns a small journal of a growing file.
 fn small() -> Vec<u8> {
     let new: Vec<u8> = (0..1500_u32).map(|at| at as u8).collect();
@@ -45,7 +57,7 @@ fn small() -> Vec<u8> {
 }
 
 fn read(bytes: &[u8]) -> Result<(Head, Vec<Chunk>), JournalFlaw> {
-    let reader = Reader::new(bytes)?;
+    let reader = Reader::new(bytes, &key(1))?;
     let head = reader.head().clone();
     Ok((head, reader.collect::<Result<_, _>>()?))
 }
@@ -73,15 +85,45 @@ fn foreign_and_newer_journals_are_distinguished_from_damage() {
     let mut newer = small();
     newer[8..10].copy_from_slice(&(VERSION + 1).to_le_bytes());
     assert!(matches!(read(&newer), Err(JournalFlaw::Newer(version)) if version == VERSION + 1));
+    newer[8..10].copy_from_slice(&1_u16.to_le_bytes());
+    assert!(matches!(read(&newer), Err(JournalFlaw::Older(1))));
     let name = vec![b'n'; 1025];
-    assert!(Writer::new(Vec::new(), &Head { name, ..head(0, 0) }).is_err());
+    assert!(Writer::new(Vec::new(), &Head { name, ..head(0, 0) }, &key(1)).is_err());
+}
+
+/// Every user who may write to the directory of a file can put any bytes there as its journal.
+#[test]
+fn forged_and_spliced_records_are_refused() {
+    let whole = small();
+    let other = |key: &DigestKey| Reader::new(&whole[..], key).err();
+    assert!(other(&key(1)).is_none());
+    assert!(matches!(other(&key(2)), Some(JournalFlaw::Damaged(0))));
+    // Two journals of one user that differ in the name of the file only.
+    let renamed = Head { name: b"b \xff name".to_vec(), ..head(1100, 1500) };
+    let new: Vec<u8> = (0..1500_u32).map(|at| at as u8).collect();
+    let second = journal(&renamed, &[9; 1100], &new, 512).0;
+    assert_eq!((read(&second).unwrap().1, second.len()), (read(&whole).unwrap().1, whole.len()));
+    let ends = [HEAD_LEN, HEAD_LEN + CHUNK_LEN, HEAD_LEN + 2 * CHUNK_LEN];
+    for end in ends {
+        let spliced = [&whole[..end], &second[end..]].concat();
+        let flaw = read(&spliced).unwrap_err();
+        assert!(matches!(flaw, JournalFlaw::Damaged(at) if at == end as u64), "{end}: {flaw}");
+    }
+    // Records that are left out, repeated or exchanged.
+    let [one, two] = [&whole[ends[0]..ends[1]], &whole[ends[1]..ends[2]]];
+    let (head, rest) = (&whole[..ends[0]], &whole[ends[2]..]);
+    for parts in
+        [&[head, one, rest][..], &[head, two, rest], &[head, two, one, rest], &[head, one, one, two, rest]]
+    {
+        assert!(matches!(read(&parts.concat()), Err(JournalFlaw::Damaged(_))));
+    }
 }
 
 #[test]
 fn chunks_that_contradict_the_file_are_refused() {
     let chunk = |at, old: usize, new: &[u8]| Chunk::new(at, vec![1; old], new);
     let refused = |head: &Head, chunks: &[Chunk]| {
-        let mut writer = Writer::new(Vec::new(), head).unwrap();
+        let mut writer = Writer::new(Vec::new(), head, &key(1)).unwrap();
         chunks.iter().for_each(|chunk| writer.chunk(chunk).unwrap());
         matches!(read(&writer.close().unwrap()), Err(JournalFlaw::Contradictory(_)))
     };

@@ -1,10 +1,11 @@
 //! In-place repair of a file in a real file system, with its journal.
 
-use super::RepairIo;
+use super::{JournalFile, Privileges, RepairIo};
 use crate::repair::LeftReason;
 use crate::repair::places::{NameAt, is_unchanged};
 use crate::repair::rebuild::prove;
 use crate::repair::repair_target::RepairTarget;
+use haul_digest::DigestKey;
 use haul_log::journal::{Head, Shape};
 use haul_log::waybill::Moment;
 use haul_model::ByteRange;
@@ -14,12 +15,18 @@ use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Stat, Timespec, cache, process, sparse, transfer};
 use std::ffi::CStr;
 use std::fs::{File, TryLockError};
-use std::io::{self, BufReader, BufWriter, Read};
+use std::io::{self, BufReader, BufWriter};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 
 /// Extended attribute of a program that every write removes.
 const CAPABILITY: &CStr = c"security.capability";
+
+/// Bits that a write by a user other than root clears.
+const SET_ID: u32 = 0o6000;
+
+/// Maximum number of journals of one name that are set aside.
+const SET_ASIDE_MAX: u32 = 100;
 
 /// Buffer size for journals, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -32,6 +39,8 @@ pub(in crate::repair) struct Disk<'a> {
     journal: String,
     draft: String,
     repair_target: &'a RepairTarget,
+    /// `None` if this user has no key yet.
+    key: Option<DigestKey>,
     stop: &'a AtomicBool,
 }
 
@@ -57,6 +66,7 @@ impl<'a> Disk<'a> {
         name_at: &'a NameAt,
         open: &OwnedFd,
         repair_target: &'a RepairTarget,
+        key: Option<DigestKey>,
         stop: &'a AtomicBool,
     ) -> Result<Disk<'a>, LeftReason> {
         let failed = || LeftReason::io("open the file for writing");
@@ -67,7 +77,7 @@ impl<'a> Disk<'a> {
         })?;
         let facts = stat_fd(&file).map_err(failed())?;
         let [journal, draft] = journal_names(&name_at.name);
-        Ok(Disk { name_at, file, facts, journal, draft, repair_target, stop })
+        Ok(Disk { name_at, file, facts, journal, draft, repair_target, key, stop })
     }
 
     /// Returns the journal's head for this file, if the file is unchanged since `then`.
@@ -76,7 +86,7 @@ impl<'a> Disk<'a> {
         if !is_unchanged(now, then) {
             return Err(LeftReason::ChangedMeanwhile);
         }
-        let capability = metadata::get_xattr(Place::file(&self.file), CAPABILITY);
+        let capability = self.capability();
         let before = Shape { size: now.size, mtime: moment(now.mtime), atime: moment(then.atime) };
         Ok(Head {
             inode: now.ino,
@@ -89,6 +99,10 @@ impl<'a> Disk<'a> {
             before,
             after: Shape { size: self.repair_target.size(), mtime: self.repair_target.entry.mtime, ..before },
         })
+    }
+
+    fn capability(&self) -> io::Result<Option<Vec<u8>>> {
+        metadata::get_xattr(Place::file(&self.file), CAPABILITY)
     }
 
     fn remove(&self, name: &str) -> io::Result<bool> {
@@ -131,17 +145,23 @@ impl RepairIo for Disk<'_> {
         sparse::set_len(&self.file, len)
     }
 
-    fn set_facts(&self, head: &Head, shape: &Shape) -> io::Result<()> {
-        if stat_fd(&self.file)?.mode != head.mode {
-            metadata::set_mode_fd(&self.file, head.mode)?;
+    fn set_facts(&self, privileges: &Privileges, shape: &Shape) -> io::Result<()> {
+        if stat_fd(&self.file)?.mode != privileges.mode {
+            metadata::set_mode_fd(&self.file, privileges.mode)?;
         }
-        let place = || Place::file(&self.file);
-        let capability = &head.capability;
-        if !capability.is_empty() && metadata::get_xattr(place(), CAPABILITY)?.as_ref() != Some(capability) {
-            metadata::set_xattr(place(), CAPABILITY, capability)?;
+        let capability = &privileges.capability;
+        if !capability.is_empty() && self.capability()?.as_ref() != Some(capability) {
+            metadata::set_xattr(Place::file(&self.file), CAPABILITY, capability)?;
         }
         let time = |Moment { sec, nsec }| Some(Timespec { sec, nsec });
         metadata::set_times_fd(&self.file, Times { atime: time(shape.atime), mtime: time(shape.mtime) })
+    }
+
+    fn privileges_after(&self, head: &Head) -> io::Result<Privileges> {
+        let both = head.mode & self.repair_target.entry.mode & SET_ID;
+        let has_lost_capability = !head.capability.is_empty() && self.capability()?.is_none();
+        let mode = stat_fd(&self.file)?.mode | both;
+        Ok(Privileges { mode, capability: Vec::new(), has_lost_capability })
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -170,23 +190,60 @@ impl RepairIo for Disk<'_> {
         self.name_at.sync_names()
     }
 
-    fn journal(&self) -> io::Result<Option<Box<dyn Read + '_>>> {
-        let fd = match open_entry_at(&self.name_at.place, self.journal.as_str()) {
-            Ok(fd) => fd,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+    fn key(&self) -> Option<&DigestKey> {
+        self.key.as_ref()
+    }
+
+    fn journal(&self) -> io::Result<JournalFile<'_>> {
+        let (place, name) = (&self.name_at.place, self.journal.as_str());
+        let found = match stat_at(place, name, Follow::No) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(JournalFile::Missing),
             Err(error) => return Err(error),
         };
-        let facts = stat_fd(&fd)?;
         // Bytes that other users could write here must not get into a file that those users cannot
         // write.
-        if facts.kind != FileKind::Regular
-            || facts.uid != process::effective_user()
-            || facts.mode & 0o022 != 0
-        {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "created by another user"));
+        let is_own = |facts: &Stat| {
+            let is_private = facts.uid == process::effective_user() && facts.mode & 0o022 == 0;
+            facts.kind == FileKind::Regular && is_private
+        };
+        if !is_own(&found) {
+            return Ok(JournalFile::Foreign);
+        }
+        let fd = open_entry_at(place, name)?;
+        let facts = stat_fd(&fd)?;
+        if !is_own(&facts) {
+            return Ok(JournalFile::Foreign);
         }
         cache::drop_range(&fd, ByteRange::between(0, facts.size))?;
-        Ok(Some(Box::new(BufReader::with_capacity(BUFFER_BYTES, File::from(fd)))))
+        Ok(JournalFile::Own(Box::new(BufReader::with_capacity(BUFFER_BYTES, File::from(fd)))))
+    }
+
+    fn set_aside(&self) -> io::Result<String> {
+        let place = &self.name_at.place;
+        for number in 0..SET_ASIDE_MAX {
+            let name = match number {
+                0 => format!("{}.untrusted", self.journal),
+                _ => format!("{}.untrusted.{number}", self.journal),
+            };
+            let rename = |mode| rename_at(place, self.journal.as_str(), place, name.as_str(), mode);
+            let renamed = match rename(RenameMode::NoReplace) {
+                // The file system does not support this flag.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    match stat_at(place, name.as_str(), Follow::No) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => rename(RenameMode::Replace),
+                        _ => continue,
+                    }
+                }
+                renamed => renamed,
+            };
+            match renamed {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(()) => return self.name_at.sync_names().map(|()| name),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 
     fn remove_journal(&self) -> io::Result<()> {

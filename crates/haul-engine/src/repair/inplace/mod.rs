@@ -16,12 +16,14 @@ mod recover;
 mod tests;
 
 pub(super) use disk::{Disk, was_cut_off};
+pub use recover::JournalDistrust;
 pub use recover::Recovered;
-pub(super) use recover::recover;
+pub(super) use recover::{Recovery, recover};
 
 use super::LeftReason;
 use super::survey::{Sources, Survey, holds, join};
 use crate::sum::Counters;
+use haul_digest::DigestKey;
 use haul_log::journal::{
     CHUNK_BYTES_MAX, Chunk, ChunkState, Head, JournalFlaw, Reader, SECTOR_BYTES, Shape, Writer,
 };
@@ -49,7 +51,10 @@ pub(super) trait RepairIo {
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Sets the mode and capabilities of the file, which a write may clear, and the times in
     /// `shape`.
-    fn set_facts(&self, head: &Head, shape: &Shape) -> io::Result<()>;
+    fn set_facts(&self, privileges: &Privileges, shape: &Shape) -> io::Result<()>;
+    /// Returns the privileges of the file after a recovery: those that it has, and the setuid and
+    /// setgid bits that both the waybill and the journal have. A journal adds nothing by itself.
+    fn privileges_after(&self, head: &Head) -> io::Result<Privileges>;
     /// Syncs the data and metadata of the file.
     fn sync(&self) -> io::Result<()>;
     /// Drops the file from the page cache, so that the next reads come from the device.
@@ -61,10 +66,41 @@ pub(super) trait RepairIo {
     fn draft(&self) -> io::Result<Self::Draft>;
     /// Syncs a draft and renames it to the journal, durably.
     fn seal(&self, draft: Self::Draft) -> io::Result<()>;
+    /// Returns the key of this user's journals.
+    fn key(&self) -> Option<&DigestKey>;
     /// Opens the journal for reading from the device.
-    fn journal(&self) -> io::Result<Option<Box<dyn Read + '_>>>;
+    fn journal(&self) -> io::Result<JournalFile<'_>>;
+    /// Renames a journal that is not trusted, so that no run reads it again. Returns the new name.
+    fn set_aside(&self) -> io::Result<String>;
     /// Removes the journal and a draft, durably.
     fn remove_journal(&self) -> io::Result<()>;
+}
+
+/// The name of a journal.
+pub(super) enum JournalFile<'a> {
+    /// There is nothing of this name.
+    Missing,
+    /// A file of this user that no other user can write.
+    Own(Box<dyn Read + 'a>),
+    /// Something else.
+    Foreign,
+}
+
+/// Mode and capabilities of a file, which a write may clear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Privileges {
+    pub(super) mode: u32,
+    /// Value of `security.capability`; if it is empty, the attribute is left as it is.
+    pub(super) capability: Vec<u8>,
+    /// True if a write removed capabilities that only the journal knows.
+    pub(super) has_lost_capability: bool,
+}
+
+impl Privileges {
+    /// Returns the privileges that a head in memory states.
+    fn of(head: &Head) -> Privileges {
+        Privileges { mode: head.mode, capability: head.capability.clone(), has_lost_capability: false }
+    }
 }
 
 /// Callback that receives bytes and their offset.
@@ -96,9 +132,10 @@ pub(super) fn mend<G: RepairIo>(
     head: &Head,
     replacements: &impl ReplacementSource,
 ) -> Result<(), LeftReason> {
+    let privileges = &Privileges::of(head);
     // Set the final metadata once now, before anything is at risk: a user without the permission
     // fails here.
-    repair_io.set_facts(head, &head.before).map_err(LeftReason::io("restore the times of the file"))?;
+    repair_io.set_facts(privileges, &head.before).map_err(LeftReason::io("restore the times of the file"))?;
     let ranges = match write_down(repair_io, head, replacements) {
         Ok(ranges) => ranges,
         Err(why) => {
@@ -112,7 +149,7 @@ pub(super) fn mend<G: RepairIo>(
         Ok(()) => {
             repair_io.remove_journal().map_err(LeftReason::io("remove the journal of the finished repair"))
         }
-        Err(why) => Err(match roll_back(repair_io, head) {
+        Err(why) => Err(match roll_back(repair_io, head, privileges) {
             Ok(()) => why,
             Err(trouble) => LeftReason::HalfDone(Box::new(why), Box::new(trouble)),
         }),
@@ -128,7 +165,8 @@ fn write_down<G: RepairIo>(
 ) -> Result<Vec<ByteRange>, LeftReason> {
     let failed = || LeftReason::io("write the journal of the replaced bytes");
     let draft = repair_io.draft().map_err(failed())?;
-    let mut writer = Writer::new(draft, head).map_err(failed())?;
+    let key = repair_io.key().ok_or_else(|| failed()(io::ErrorKind::NotFound.into()))?;
+    let mut writer = Writer::new(draft, head, key).map_err(failed())?;
     let mut ranges = Vec::new();
     let mut keep = |at: u64, new: &[u8], len: usize| {
         let mut old = vec![0; len];
@@ -193,23 +231,23 @@ fn write_over<G: RepairIo>(
         }
         repair_io.write(chunk.at, new).map_err(failed())
     })?;
-    finish(repair_io, head)
+    finish(repair_io, head, &Privileges::of(head))
 }
 
 /// Completes a repair after all new bytes are in the file.
-fn finish<G: RepairIo>(repair_io: &G, head: &Head) -> Result<(), LeftReason> {
+fn finish<G: RepairIo>(repair_io: &G, head: &Head, privileges: &Privileges) -> Result<(), LeftReason> {
     let failed = || LeftReason::io("write to the file");
     if repair_io.size().map_err(failed())? != head.after.size {
         repair_io.set_len(head.after.size).map_err(failed())?;
     }
     repair_io.sync().map_err(failed())?;
     repair_io.prove()?;
-    repair_io.set_facts(head, &head.after).map_err(LeftReason::io("set mode and times of the file"))?;
+    repair_io.set_facts(privileges, &head.after).map_err(LeftReason::io("set mode and times of the file"))?;
     repair_io.sync().map_err(failed())
 }
 
 /// Restores the bytes of the journal, checks them, and removes the journal.
-fn roll_back<G: RepairIo>(repair_io: &G, head: &Head) -> Result<(), LeftReason> {
+fn roll_back<G: RepairIo>(repair_io: &G, head: &Head, privileges: &Privileges) -> Result<(), LeftReason> {
     let failed = || LeftReason::io("write to the file");
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
     each_chunk(repair_io, head, |chunk| {
@@ -231,7 +269,9 @@ fn roll_back<G: RepairIo>(repair_io: &G, head: &Head) -> Result<(), LeftReason> 
         let now = current_bytes(repair_io, &chunk, &mut buffer)?;
         if now == chunk.old { Ok(()) } else { Err(LeftReason::NotPutBack(chunk.range())) }
     })?;
-    repair_io.set_facts(head, &head.before).map_err(LeftReason::io("set mode and times of the file"))?;
+    repair_io
+        .set_facts(privileges, &head.before)
+        .map_err(LeftReason::io("set mode and times of the file"))?;
     repair_io.sync().map_err(failed())?;
     repair_io.remove_journal().map_err(LeftReason::io("remove the journal of the undone repair"))
 }
@@ -254,8 +294,10 @@ fn each_chunk<G: RepairIo>(
     mut visit: impl FnMut(Chunk) -> Result<(), LeftReason>,
 ) -> Result<(), LeftReason> {
     let input = repair_io.journal().map_err(|error| LeftReason::Journal(error.into()))?;
-    let input = input.ok_or_else(|| LeftReason::Journal(io::Error::from(io::ErrorKind::NotFound).into()))?;
-    let reader = Reader::new(input).map_err(LeftReason::Journal)?;
+    let (JournalFile::Own(input), Some(key)) = (input, repair_io.key()) else {
+        return Err(LeftReason::Journal(JournalFlaw::NotOurs));
+    };
+    let reader = Reader::new(input, key).map_err(LeftReason::Journal)?;
     if reader.head() != head {
         return Err(LeftReason::Journal(JournalFlaw::NotOurs));
     }

@@ -1,8 +1,10 @@
 //! Recovery of an interrupted in-place repair: the repair is finished or undone.
 
-use super::{RepairIo, current_bytes, finish, roll_back};
+use super::{JournalFile, Privileges, RepairIo, current_bytes, finish, roll_back};
 use crate::repair::LeftReason;
-use haul_log::journal::{CHUNK_BYTES_MAX, Chunk, ChunkState, Head, Reader};
+use haul_log::journal::{CHUNK_BYTES_MAX, Chunk, ChunkState, Head, JournalFlaw, Reader};
+use std::io;
+use thiserror::Error;
 
 /// Result of the recovery of an interrupted repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,57 +15,118 @@ pub enum Recovered {
     Undone,
 }
 
-/// Finishes or undoes the repair that the journal next to a file describes. Returns `None` if there
-/// is no journal. Removes a draft, because the file is unchanged while there is only a draft.
+/// Reason why a journal is not used. Anyone who may write to the directory of a file can put a
+/// journal there.
+#[derive(Debug, Error)]
+pub enum JournalDistrust {
+    /// Not a regular file of this user, or other users can write to it.
+    #[error("not a file that only this user can write")]
+    Foreign,
+    /// The state directory has no key, so that this user wrote no journal, or lost the key.
+    #[error("the state directory has no key to authenticate it")]
+    NoKey,
+    /// The bytes are not a journal of this user.
+    #[error("{0}")]
+    Flaw(JournalFlaw),
+    /// The journal belongs to another file that had this name, or was moved from elsewhere.
+    #[error("the journal belongs to another file")]
+    OtherFile,
+}
+
+/// Result of the search for a journal.
+#[derive(Debug)]
+pub(in crate::repair) enum Recovery {
+    /// There is no journal.
+    None,
+    /// The journal was used.
+    Done {
+        became: Recovered,
+        /// True if the file lost capabilities, which a journal never restores.
+        has_lost_capability: bool,
+    },
+    /// The journal is not trusted. The file is as it was.
+    Distrusted {
+        why: JournalDistrust,
+        /// Name that the journal has now, or the reason why it was not renamed.
+        aside: io::Result<String>,
+    },
+}
+
+/// Finishes or undoes the repair that the journal next to a file describes. Removes a draft,
+/// because the file is unchanged while there is only a draft. Renames a journal that is not
+/// trusted, and leaves the file unchanged then.
 ///
 /// # Errors
 /// Returns a [`LeftReason`]. The journal stays, with everything that the next call needs.
-pub(in crate::repair) fn recover<G: RepairIo>(repair_io: &G) -> Result<Option<Recovered>, LeftReason> {
-    let Some(input) = repair_io.journal().map_err(|error| LeftReason::Journal(error.into()))? else {
-        repair_io.remove_journal().map_err(LeftReason::io("remove an incomplete journal"))?;
-        return Ok(None);
+pub(in crate::repair) fn recover<G: RepairIo>(repair_io: &G) -> Result<Recovery, LeftReason> {
+    let distrusted = |why| Ok(Recovery::Distrusted { why, aside: repair_io.set_aside() });
+    let input = match repair_io.journal().map_err(|error| LeftReason::Journal(error.into()))? {
+        JournalFile::Missing => {
+            repair_io.remove_journal().map_err(LeftReason::io("remove an incomplete journal"))?;
+            return Ok(Recovery::None);
+        }
+        JournalFile::Foreign => return distrusted(JournalDistrust::Foreign),
+        JournalFile::Own(input) => input,
     };
-    let reader = Reader::new(input).map_err(LeftReason::Journal)?;
+    let Some(key) = repair_io.key() else { return distrusted(JournalDistrust::NoKey) };
+    let reader = match Reader::new(input, key) {
+        Err(JournalFlaw::Io(error)) => return Err(LeftReason::Journal(error.into())),
+        Err(flaw) => return distrusted(JournalDistrust::Flaw(flaw)),
+        Ok(reader) => reader,
+    };
     let head = reader.head().clone();
     if !repair_io.is_for(&head) {
-        return Err(LeftReason::OthersJournal);
+        return distrusted(JournalDistrust::OtherFile);
     }
     let size = repair_io.size().map_err(LeftReason::io("check the file"))?;
     let (before, after) = (head.before.size, head.after.size);
-    if size < before.min(after) || size > before.max(after) {
-        return Err(LeftReason::Foreign);
-    }
-    let is_done = all_new(repair_io, reader)? && finish_what_is_done(repair_io, &head)?;
-    if is_done {
+    let is_size_known = (before.min(after)..=before.max(after)).contains(&size);
+    let privileges = repair_io.privileges_after(&head).map_err(LeftReason::io("check the file"))?;
+    let has_lost_capability = privileges.has_lost_capability;
+    let done = |became| Ok(Recovery::Done { became, has_lost_capability });
+    let is_new = match all_new(repair_io, reader)? {
+        Err(flaw) => return distrusted(JournalDistrust::Flaw(flaw)),
+        Ok(_) if !is_size_known => return Err(LeftReason::Foreign),
+        Ok(is_new) => is_new,
+    };
+    if is_new && finish_what_is_done(repair_io, &head, &privileges)? {
         repair_io.remove_journal().map_err(LeftReason::io("remove the journal of the finished repair"))?;
-        return Ok(Some(Recovered::Finished));
+        return done(Recovered::Finished);
     }
-    roll_back(repair_io, &head)?;
-    Ok(Some(Recovered::Undone))
+    roll_back(repair_io, &head, &privileges)?;
+    done(Recovered::Undone)
 }
 
-/// Returns true if the file has all new bytes. Reads the whole journal before the caller acts on
-/// it.
+/// Returns true if the file has all new bytes, or the flaw of a journal that is not authentic.
+/// Reads the whole journal before the caller acts on it.
 fn all_new<G: RepairIo>(
     repair_io: &G,
-    chunks: impl Iterator<Item = Result<Chunk, haul_log::journal::JournalFlaw>>,
-) -> Result<bool, LeftReason> {
+    chunks: impl Iterator<Item = Result<Chunk, JournalFlaw>>,
+) -> Result<Result<bool, JournalFlaw>, LeftReason> {
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
     let (mut is_new, mut is_foreign) = (true, false);
     for chunk in chunks {
-        let chunk = chunk.map_err(LeftReason::Journal)?;
+        let chunk = match chunk {
+            Err(JournalFlaw::Io(error)) => return Err(LeftReason::Journal(error.into())),
+            Err(flaw) => return Ok(Err(flaw)),
+            Ok(chunk) => chunk,
+        };
         match chunk.state(current_bytes(repair_io, &chunk, &mut buffer)?) {
             ChunkState::New => {}
             ChunkState::Old | ChunkState::Mixed => is_new = false,
             ChunkState::Foreign => is_foreign = true,
         }
     }
-    if is_foreign { Err(LeftReason::Foreign) } else { Ok(is_new) }
+    if is_foreign { Err(LeftReason::Foreign) } else { Ok(Ok(is_new)) }
 }
 
 /// Syncs and verifies the written bytes; returns false if that fails.
-fn finish_what_is_done<G: RepairIo>(repair_io: &G, head: &Head) -> Result<bool, LeftReason> {
-    match finish(repair_io, head) {
+fn finish_what_is_done<G: RepairIo>(
+    repair_io: &G,
+    head: &Head,
+    privileges: &Privileges,
+) -> Result<bool, LeftReason> {
+    match finish(repair_io, head, privileges) {
         Ok(()) => Ok(true),
         Err(LeftReason::Stopped) => Err(LeftReason::Stopped),
         // The device returns other bytes than the read before, or another part of the file is

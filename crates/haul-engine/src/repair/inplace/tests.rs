@@ -1,15 +1,17 @@
 //! Tests on a simulated machine that loses power or the process at any step, chosen by a seed.
 //! After the next run the file is unchanged or complete.
 
-use super::{Recovered, RepairIo, ReplacementSource, Take, mend, recover};
+use super::recover::recover as search;
+use super::{JournalFile, Privileges, Recovered, Recovery, RepairIo, ReplacementSource, Take, mend};
 use crate::repair::LeftReason;
+use haul_digest::DigestKey;
 use haul_lab::random::Random;
 use haul_log::journal::{CHUNK_BYTES_MAX, Head, SECTOR_BYTES, Shape};
 use haul_log::waybill::Moment;
 use haul_model::ByteRange;
 use proptest::prelude::*;
 use std::cell::RefCell;
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Cursor, Write};
 use std::rc::Rc;
 
 /// State of a file that can be lost.
@@ -50,11 +52,21 @@ struct World {
     writes: usize,
     /// Offset of a byte of which each write flips a bit.
     lies_at: Option<usize>,
+    /// Number of journals that were set aside.
+    set_aside: usize,
 }
 
-/// World with shared mutable access.
+/// World with shared mutable access, and its key.
 #[derive(Clone)]
-struct Sim(Rc<RefCell<World>>);
+struct Sim(Rc<RefCell<World>>, DigestKey);
+
+fn recover(sim: &Sim) -> Result<Option<Recovered>, LeftReason> {
+    match search(sim)? {
+        Recovery::None => Ok(None),
+        Recovery::Done { became, .. } => Ok(Some(became)),
+        Recovery::Distrusted { why, .. } => panic!("an own journal is trusted: {why}"),
+    }
+}
 
 impl World {
     fn step(&mut self) -> io::Result<()> {
@@ -183,10 +195,14 @@ impl RepairIo for Sim {
         Ok(())
     }
 
-    fn set_facts(&self, head: &Head, shape: &Shape) -> io::Result<()> {
+    fn privileges_after(&self, head: &Head) -> io::Result<Privileges> {
+        Ok(Privileges { mode: head.mode, capability: Vec::new(), has_lost_capability: false })
+    }
+
+    fn set_facts(&self, privileges: &Privileges, shape: &Shape) -> io::Result<()> {
         let mut world = self.0.borrow_mut();
         world.step()?;
-        world.file.mode = head.mode;
+        world.file.mode = privileges.mode;
         world.step()?;
         world.file.mtime = shape.mtime.sec;
         Ok(())
@@ -230,9 +246,26 @@ impl RepairIo for Sim {
         Ok(())
     }
 
-    fn journal(&self) -> io::Result<Option<Box<dyn Read + '_>>> {
+    fn key(&self) -> Option<&DigestKey> {
+        Some(&self.1)
+    }
+
+    fn journal(&self) -> io::Result<JournalFile<'_>> {
         let world = self.0.borrow();
-        Ok(world.names.1.then(|| Box::new(Cursor::new(world.log.0.clone())) as Box<dyn Read>))
+        if !world.names.1 {
+            return Ok(JournalFile::Missing);
+        }
+        Ok(JournalFile::Own(Box::new(Cursor::new(world.log.0.clone()))))
+    }
+
+    fn set_aside(&self) -> io::Result<String> {
+        let mut world = self.0.borrow_mut();
+        world.step()?;
+        let draft = world.names.0;
+        world.rename((draft, false));
+        world.sync_names();
+        world.set_aside += 1;
+        Ok("aside".to_owned())
     }
 
     fn remove_journal(&self) -> io::Result<()> {
@@ -288,7 +321,7 @@ impl Case {
 
     fn world(&self, seed: u64) -> Sim {
         let [old, _] = self.files();
-        Sim(Rc::new(RefCell::new(World {
+        let world = Rc::new(RefCell::new(World {
             random: Random::from_seed(seed),
             fuel: usize::MAX,
             steps: 0,
@@ -301,7 +334,9 @@ impl Case {
             full_at: None,
             writes: 0,
             lies_at: None,
-        })))
+            set_aside: 0,
+        }));
+        Sim(world, DigestKey::of_journals(&[1; 32]))
     }
 
     fn run(&self, sim: &Sim) -> Result<(), LeftReason> {
@@ -429,6 +464,38 @@ fn foreign_changes_since_the_interruption_are_kept() {
         sim.0.borrow_mut().file.bytes = before;
     }
     assert_eq!(sim.0.borrow().steps, steps, "nothing was done to the file");
+    assert_eq!(recover(&sim).unwrap(), Some(Recovered::Undone));
+}
+
+/// Every flipped bit, every truncation and another key, after a repair that was interrupted: the
+/// recovery does not touch the file, and does not stop.
+#[test]
+fn untrusted_journals_are_set_aside_and_change_nothing() {
+    let case = Case::rotten();
+    let sim = case.world(1);
+    sim.0.borrow_mut().fuel = 15;
+    case.run(&sim).unwrap_err();
+    sim.0.borrow_mut().restart(End::Kill);
+    let (file, journal) = (sim.0.borrow().file.clone(), sim.0.borrow().log.0.clone());
+    let mut expected = 0;
+    let mut refused = |sim: &Sim, bytes: Vec<u8>| {
+        expected += 1;
+        sim.0.borrow_mut().log.0 = bytes;
+        sim.0.borrow_mut().names = (false, true);
+        let found = search(sim).unwrap();
+        assert!(matches!(&found, Recovery::Distrusted { aside: Ok(_), .. }), "{found:?}");
+        let world = sim.0.borrow();
+        assert!(world.file == file && world.set_aside == expected && world.names == (false, false));
+    };
+    for at in (0..journal.len()).step_by(97).chain([journal.len() - 1]) {
+        let mut hurt = journal.clone();
+        hurt[at] ^= 1 << (at % 8);
+        refused(&sim, hurt);
+        refused(&sim, journal[..at].to_vec());
+    }
+    refused(&Sim(sim.0.clone(), DigestKey::of_journals(&[2; 32])), journal.clone());
+    sim.0.borrow_mut().names = (false, true);
+    sim.0.borrow_mut().log.0 = journal;
     assert_eq!(recover(&sim).unwrap(), Some(Recovered::Undone));
 }
 
