@@ -8,6 +8,7 @@ use crate::remote::output::LocalNotesReporter;
 use crate::remote::policy::PolicyArgs;
 use crate::remote::way::STALL_TIMEOUT;
 use crate::remote::words::{self, DONE, Direction, EncodedPaths, INSIDE, MARK, OUTSIDE, Reply, Request};
+use haul_engine::sum::reason;
 use haul_engine::transfer::{self, Logs, Offer, Receipt, RunContext, Tally};
 use haul_net::{
     Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings, Ticket,
@@ -73,7 +74,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(accept: PolicyArgs) -> Result<bool, String> {
-    process::hide_memory().map_err(|error| format!("cannot protect the ticket in memory: {error}"))?;
+    process::hide_memory()
+        .map_err(|error| format!("cannot protect the ticket in memory: {}", reason(&error)))?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let stop = interrupt.flag();
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
@@ -111,7 +113,7 @@ fn start(accept: PolicyArgs) -> Result<bool, String> {
     let listener = opened.ok().map(|(listener, _)| listener);
     let receipt = receipt_of(&request)?;
     // This process serves only one session.
-    offer.sandbox().enter().map_err(|error| format!("cannot confine the session: {error}"))?;
+    offer.sandbox().enter().map_err(|error| format!("cannot confine the session: {}", reason(&error)))?;
     let served = serve(&offer, &request, listener, stdin, (receipt.as_ref(), stop));
     // The waybill holds what arrived, however the session ended.
     let closed = receipt.map_or(Ok(None), |receipt| receipt.close());

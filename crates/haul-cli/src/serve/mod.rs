@@ -43,7 +43,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
-    process::hide_memory().map_err(|error| format!("cannot protect the secrets in memory: {error}"))?;
+    process::hide_memory()
+        .map_err(|error| format!("cannot protect the secrets in memory: {}", reason(&error)))?;
     if resolved.shares.iter().any(|share| share.issue == Issue::Print) && is_journal(io::stdout()) {
         return Err("cannot print the ticket: standard output is the system journal, which keeps the secret; use --ticket-file or --config"
             .to_owned());
