@@ -55,6 +55,9 @@ impl SinkContext<'_> {
         Some(match self.metadata_writer.apply(file.as_fd(), &incoming.facts, None) {
             Ok(()) => {
                 self.session.reused_bytes.fetch_add(incoming.facts.size(), Ordering::Relaxed);
+                if incoming.facts.is_linked {
+                    stat::stat_fd(file).iter().for_each(|file| self.destination.allow_links_to(file));
+                }
                 Verdict::Same
             }
             Err(reason) => Verdict::Refused(reason),
