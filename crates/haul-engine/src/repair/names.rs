@@ -3,11 +3,12 @@
 use super::places::{NameAt, may_be_made, name_at_with_parents};
 use super::repair_target::RepairTarget;
 use super::{Done, LeftReason, Repair};
+use crate::transfer::created;
 use crate::verify::Change;
 use haul_log::waybill::{Kind, Moment, RelPath};
 use haul_sys::dir::open_place_at;
 use haul_sys::metadata::{self, Times};
-use haul_sys::open::{hold_at, link_at, mkdir_at, symlink_at};
+use haul_sys::open::{link_at, mkdir_at, symlink_at};
 use haul_sys::stat::stat_at;
 use haul_sys::{FileKind, Follow, Timespec};
 use std::ffi::OsStr;
@@ -34,15 +35,19 @@ impl Repair<'_> {
                 if !was_made {
                     mkdir_at(place, name, 0o700).map_err(LeftReason::io("create the directory"))?;
                 }
-                // Another process could replace the name.
-                let held = open_place_at(place, name, Follow::No).map_err(LeftReason::io("open"))?;
+                // Another process could have replaced the name.
+                let held = match was_made {
+                    true => open_place_at(place, name, Follow::No),
+                    false => created::open_created_directory(place, name),
+                };
+                let held = held.map_err(LeftReason::io("open"))?;
                 metadata::set_mode_fd(&held, entry.mode).map_err(LeftReason::io("set the mode"))?;
                 metadata::set_times_fd(&held, times).map_err(LeftReason::io("set the times"))?;
             }
             Kind::Link { target } => {
                 symlink_at(OsStr::from_bytes(target), place, name)
                     .map_err(LeftReason::io("create the link"))?;
-                let held = hold_at(place, name).map_err(LeftReason::io("open"))?;
+                let held = created::hold_link(place, name, target).map_err(LeftReason::io("open"))?;
                 metadata::set_times_fd(&held, times).map_err(LeftReason::io("set the times"))?;
             }
             Kind::Same { first } => {

@@ -18,7 +18,7 @@ use haul_digest::DigestKey;
 use haul_net::{Lane, LaneControl, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogRequest, Message, PeerText,
-    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, limits,
+    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_received, limits,
 };
 use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
@@ -176,6 +176,7 @@ pub fn fetch(
     let filter = Filter::new(rules)
         .map_err(|error| TransferError::Denied(Reason::new(Why::Unsupported, &error.to_string())))?;
     let number = session_number(&random_token()?);
+    let (window, _descriptors) = window(job.buffers, 1).ok_or(TransferError::NoDescriptors)?;
     let opened = || {
         let destination = match Destination::open(&job.into, b"", Missing::Fail, number, None) {
             // A dry run creates nothing, not even the destination directory.
@@ -189,6 +190,7 @@ pub fn fetch(
                 .restrict_to_paths(&job.paths, filter.clone())
                 .restrict_to_parts(job.parts.clone())
                 .accepting(job.policy)
+                .with_open_dirs_max(window.files)
         })
     };
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
@@ -221,7 +223,6 @@ pub fn fetch(
         log: None,
         resumes,
     };
-    let (window, _descriptors) = window(job.buffers, 1).ok_or(TransferError::NoDescriptors)?;
     let connected = connect(dial, &request, window);
     let (accept, first) = match connected {
         Ok(connected) => connected,
@@ -279,6 +280,9 @@ pub fn answer(
         Role::Source => {
             let into = request.operands.first().map_or(&b""[..], |operand| operand);
             let into = relative(into)?;
+            if !into.is_empty() {
+                check_received(&into).map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
+            }
             let (number, dry_run) = (session_number(&token), request.options.dry_run);
             let destination = Destination::open_or_create(&offer.root, &into, dry_run, number, offer.quota);
             let destination = destination.map_err(|error| {
@@ -288,7 +292,12 @@ pub fn answer(
             Ok((
                 accept,
                 Part::Sink(
-                    Box::new(destination.accepting(offer.policy).with_open_dirs_max(window.files)),
+                    Box::new(
+                        destination
+                            .accepting(offer.policy)
+                            .hidden(!offer.may_list)
+                            .with_open_dirs_max(window.files),
+                    ),
                     into,
                 ),
             ))

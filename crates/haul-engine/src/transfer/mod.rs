@@ -44,6 +44,7 @@ pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, RunContext, Tally};
 pub use resume::Resume;
 pub use simple::SimpleObserver;
+pub(crate) use sink::created;
 pub use sink::{SinkPolicy, forget};
 pub use source::{Filter, FilterError, Rule};
 pub use space::CheckSpace;

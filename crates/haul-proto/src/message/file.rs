@@ -238,9 +238,10 @@ impl NewFile {
             FileKind::File { holes, .. } => holes.pieces() * 16,
             _ => 0,
         };
-        let principals: usize = self.principals.iter().map(|principal| principal.name.len() + 8).sum();
+        let principals: usize = self.principals.iter().map(|principal| principal.name.len() + 32).sum();
+        let xattrs = xattr_bytes(&self.xattrs) + self.xattrs.len() * 32;
         let names = self.path.len() + self.user.len() + self.group.len() + link + principals;
-        (names + xattr_bytes(&self.xattrs) + 64) as u64
+        (names + xattrs + 64) as u64
     }
 
     /// Returns the size of a regular file, and 0 for all other kinds.

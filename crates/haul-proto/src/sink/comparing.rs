@@ -114,7 +114,7 @@ impl Comparison {
 
     /// Returns the number of entries in its sets.
     pub(super) fn entries(&self) -> usize {
-        self.stated.len() + self.wanted.pieces() + self.skipped.pieces()
+        self.stated.len() + self.wanted.pieces()
     }
 
     /// Returns true if COMPARED has something to report.

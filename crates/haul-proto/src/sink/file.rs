@@ -85,6 +85,8 @@ pub(super) struct File {
     pub(super) samples: Runs,
     /// Size in bytes of the objects that were neither present nor holes when the file was opened.
     pub(super) may_transfer: u64,
+    /// Number of names that the entry can create: its own, and directories above it.
+    pub(super) new_names: u64,
     /// Bytes that its name and metadata are charged against the quota.
     pub(super) entry_charge: u64,
     /// Bytes that the file is charged against the quota for its data.
@@ -125,6 +127,7 @@ impl File {
             verdict: None,
             samples: Runs::default(),
             may_transfer: 0,
+            new_names: 1,
             entry_charge: 0,
             charged: 0,
             transferred: 0,

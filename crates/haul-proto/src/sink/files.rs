@@ -50,11 +50,17 @@ impl Sink {
             return Err("more files than the window holds");
         }
         let JobOptions { object, settle, .. } = self.settings.options;
-        let file = File::new(&facts, lane, object, settle);
+        let mut file = File::new(&facts, lane, object, settle);
         if file.done.end() > file.geometry.count() {
             return Err("holes past the end of a file");
         }
         self.facts += file.facts_len;
+        if self.quota.is_some()
+            && let Some(state) = self.lanes.get_mut(&lane)
+        {
+            file.new_names = new_names(&state.last_path, &facts.path);
+            state.last_path.clone_from(&facts.path);
+        }
         self.files.insert(number, file);
         self.open(facts, out);
         Ok(())
@@ -93,7 +99,7 @@ impl Sink {
         if file.entry_charge > 0 {
             return true;
         }
-        let charge = ENTRY_CHARGE + file.facts_len;
+        let charge = ENTRY_CHARGE.saturating_mul(file.new_names).saturating_add(file.facts_len);
         if self.charged.saturating_add(charge) > quota {
             return false;
         }
@@ -109,6 +115,10 @@ impl Sink {
         let settles_above = self.settles_above();
         let Some(file) = self.files.get_mut(&number) else { return };
         self.syncs.remove(&(file.home, number));
+        if let Some(lost) = self.lanes.get_mut(&file.home) {
+            // Queue only one of these long messages for each file.
+            lost.outbox.retain(|message| !matches!(message, Message::FileId(id) if id.number == number));
+        }
         file.home = lane;
         file.whole = false;
         let (done, settled) = (file.done.clone(), file.settled.clone());
@@ -181,6 +191,8 @@ impl Sink {
         // For a compared file, the arrival of its objects shows which bytes it transfers.
         let charge = if matches!(verdict, Verdict::Take { .. }) { file.may_transfer } else { 0 };
         if self.quota.is_some_and(|quota| self.charged.saturating_add(charge) > quota) {
+            // Nothing was created.
+            self.charged = self.charged.saturating_sub(std::mem::take(&mut file.entry_charge));
             return self.fail(number, Why::Quota.into(), out);
         }
         file.charged = charge;
@@ -353,4 +365,16 @@ impl Sink {
         self.syncs.insert((lane, number));
         self.advance(number, out);
     }
+}
+
+/// Returns the number of names in `path` that are not directories above `last`, the path before it:
+/// at most so many directories and entries are created for it. A walk visits a directory once.
+fn new_names(last: &[u8], path: &[u8]) -> u64 {
+    let (mut last, path) = (last.split(|byte| *byte == b'/'), path.split(|byte| *byte == b'/'));
+    let mut is_shared = true;
+    let new = path.filter(|part| {
+        is_shared &= last.next() == Some(*part);
+        !is_shared
+    });
+    (new.count() as u64).max(1)
 }

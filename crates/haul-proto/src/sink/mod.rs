@@ -69,6 +69,8 @@ struct Lane {
     last_received: Duration,
     sent: Duration,
     outbox: VecDeque<Message>,
+    /// Path of the last announced entry, if a quota counts directories.
+    last_path: Box<[u8]>,
     receiving: Option<Receiving>,
 }
 
@@ -176,6 +178,12 @@ impl Sink {
         self.entries
     }
 
+    /// Returns the number of bytes that the session has used of its quota, with those that files in
+    /// progress may still use.
+    pub fn charged(&self) -> u64 {
+        self.charged
+    }
+
     /// Returns true if a file is in progress.
     pub fn is_open(&self, number: FileNumber) -> bool {
         self.files.contains_key(&number)
@@ -261,10 +269,11 @@ impl Sink {
         let Some(file) = self.files.remove(&number) else { return };
         self.facts -= file.facts_len;
         self.entries -= file.counted_entries;
-        self.charged -= file.charged.saturating_sub(file.transferred);
-        if !matches!(outcome, Outcome::Done(_)) {
-            self.charged -= file.entry_charge;
-        }
+        let unused = file.charged.saturating_sub(file.transferred);
+        // A failed entry may have left directories.
+        let is_unchanged = matches!(outcome, Outcome::Same | Outcome::DryRun);
+        let unused = unused + if is_unchanged { file.entry_charge } else { 0 };
+        self.charged = self.charged.saturating_sub(unused);
         match &outcome {
             Outcome::Done(_) => {
                 self.summary.done += 1;

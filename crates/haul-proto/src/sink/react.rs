@@ -12,7 +12,13 @@ impl Sink {
         let changed = event.changed_file();
         match event {
             Event::LaneUp(lane) => {
-                let state = Lane { last_received: now, sent: now, outbox: VecDeque::new(), receiving: None };
+                let state = Lane {
+                    last_received: now,
+                    sent: now,
+                    outbox: VecDeque::new(),
+                    last_path: Box::default(),
+                    receiving: None,
+                };
                 self.lanes.insert(lane, state);
             }
             Event::LaneLost(lane) => self.lose(lane, Why::LanesLost.into(), out),

@@ -170,3 +170,22 @@ fn unread_messages_are_limited_over_all_lanes() {
     let limit = 4 * u64::from(Window::default().files) + 16_384;
     assert_eq!(turn, limit + 1);
 }
+
+/// Once, each repeated announcement queued another answer with up to 4,096 ranges.
+#[test]
+fn a_file_announced_again_has_one_pending_answer() {
+    let mut world = World::new(Verify::Stream);
+    world.announce(0, Runs::of(0, 5));
+    for turn in 0..1000 {
+        let kind = FileKind::File { size: (1 << 63) - 1, holes: Runs::of(0, 5) };
+        let facts = NewFile { again: true, ..NewFile::new(*b"f0", kind) };
+        world.handle(Event::Message(LaneId(turn % 4), Message::NewFile(Box::new(facts))));
+    }
+    let mut answers = 0;
+    for lane in 0..4 {
+        while let Outgoing::Send(message) = world.sink.next(LaneId(lane), Duration::ZERO) {
+            answers += u32::from(matches!(message, Message::FileId(_)));
+        }
+    }
+    assert_eq!(answers, 1);
+}

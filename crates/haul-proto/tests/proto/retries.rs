@@ -221,7 +221,8 @@ fn compared_files_that_arrive_are_charged_to_the_quota() {
 #[test]
 fn failed_file_returns_its_quota() {
     let take = || Verdict::Take { have: Runs::default() };
-    let mut sink = quota_sink(1500, 1);
+    // The failed entry keeps the charge for its name: it may have left directories.
+    let mut sink = quota_sink(1500, 2);
     assert!(may_come(&mut sink, 0, take()));
     assert!(!may_come(&mut sink, 1, take()), "the first has the room");
     let failed = sink::Event::WriteFailed { file: NUMBER, reason: Why::Io.into() };
@@ -253,6 +254,24 @@ fn quota_counts_names_and_metadata() {
     assert!(!make(109, 2000, Outcome::Done(Level::Verified)), "a long target counts");
     assert!(make(110, 0, Outcome::Done(Level::Verified)));
     assert!(!make(111, 0, Outcome::Done(Level::Verified)));
+}
+
+/// Earlier versions did not count the directories above an entry, of which one name can need
+/// thousands.
+#[test]
+fn quota_counts_the_directories_above_an_entry_once() {
+    let mut sink = quota_sink(0, 100);
+    let mut out = Vec::new();
+    let mut charge = |number: u64, path: &[u8]| {
+        let before = sink.charged();
+        let facts = NewFile { number: FileNumber(number), ..NewFile::new(path, FileKind::Directory) };
+        let metadata = facts.facts_len();
+        sink.handle(sink::Event::Message(CONTROL, Message::NewFile(Box::new(facts))), NOW, &mut out);
+        (sink.charged() - before - metadata) / ENTRY_CHARGE
+    };
+    let names = [&b"a/b/c/d"[..], b"a/b/c/e", b"a/b/c", b"a/b/f/g", b"h"];
+    let charges: Vec<u64> = (0..).zip(names).map(|(number, path)| charge(number, path)).collect();
+    assert_eq!(charges, [4, 1, 1, 2, 1]);
 }
 
 /// Regression: the sink read a file of holes back as soon as it was opened, because no object was

@@ -9,6 +9,7 @@ use super::tasks::Compare;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::monitor::{Reply, WaitKey};
 use haul_digest::{Digest, Hasher, KeyedDigest};
+use haul_model::limits::OBJECT_BYTES_MIN;
 use haul_model::{ByteLen, ByteRange, Geometry, Object};
 use haul_proto::sink::{Event, Verdict};
 use haul_proto::{FileNumber, Reason};
@@ -52,7 +53,8 @@ impl SinkContext<'_> {
         let size = incoming.facts.size();
         let geometry = Geometry::new(ByteLen(size), self.options.object);
         let (existing, sampled) = (incoming.compared(&self.destination.dirs), incoming.sampled());
-        let present = |file: Option<u64>| file.map_or(0, |len| objects_in(len, geometry));
+        let is_hidden = self.destination.is_hidden;
+        let present = |file: Option<u64>| file.map_or(0, |len| objects_in(len, geometry, is_hidden));
         let existing = present(existing.map(|(_, len)| len));
         let sampled = sampled.map(|(_, len)| present(Some(len)));
         let end = existing.max(sampled.unwrap_or(0));
@@ -133,10 +135,13 @@ impl SinkContext<'_> {
 /// full length.
 ///
 /// The last object counts only if the local file ends with it. Otherwise a source could announce a
-/// longer and longer beginning of a file, and guess it byte by byte.
-fn objects_in(len: u64, geometry: Geometry) -> u64 {
-    let whole = geometry.len();
-    if len == whole { geometry.count() } else { len.min(whole) / geometry.object_size().bytes() }
+/// longer and longer beginning of a file, and guess it byte by byte. If the file is hidden from the
+/// source, a last object that is short enough to be guessed does not count either, unless it is the
+/// only one.
+fn objects_in(len: u64, geometry: Geometry, is_hidden: bool) -> u64 {
+    let (whole, object) = (geometry.len(), geometry.object_size().bytes());
+    let is_guessable = is_hidden && whole > object && whole % object < OBJECT_BYTES_MIN;
+    if len == whole && !is_guessable { geometry.count() } else { len.min(whole) / object }
 }
 
 #[cfg(test)]
@@ -161,7 +166,10 @@ mod tests {
             (0, 5, 0),
             (5, 0, 0),
         ] {
-            assert_eq!(objects_in(own, geometry(announced)), objects, "{announced} of {own} bytes");
+            assert_eq!(objects_in(own, geometry(announced), false), objects, "{announced} of {own} bytes");
+        }
+        for (own, objects) in [(8, 1), (65_536, 1), (65_537, 1), (131_072, 2), (131_073, 2)] {
+            assert_eq!(objects_in(own, geometry(own), true), objects, "hidden, {own} bytes");
         }
     }
 }

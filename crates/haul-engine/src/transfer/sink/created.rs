@@ -36,6 +36,15 @@ pub(super) fn hold(place: &OwnedFd, name: &CStr, facts: &NewFile) -> io::Result<
     if is_same && found.nlink == 1 && is_own(place, &found)? { Ok(held) } else { Err(replaced()) }
 }
 
+/// Opens the symbolic link `name` that was just created, with `O_PATH`. Returns it if it is that
+/// link.
+///
+/// # Errors
+/// Same as [`hold`].
+pub(crate) fn hold_link(place: &OwnedFd, name: &CStr, target: &[u8]) -> io::Result<OwnedFd> {
+    hold(place, name, &NewFile::new(&b""[..], Kind::Symlink { target: target.into() }))
+}
+
 /// Opens the directory `name`. One without read permission is opened with `O_PATH`: it can resolve
 /// names.
 ///
@@ -52,7 +61,7 @@ pub(super) fn open_directory(place: &OwnedFd, name: &CStr, follow: Follow) -> io
 ///
 /// # Errors
 /// Same as [`hold`].
-pub(super) fn open_created_directory(place: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+pub(crate) fn open_created_directory(place: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
     let opened = open_directory(place, name, Follow::No)?;
     if is_own(place, &stat::stat_fd(&opened)?)? { Ok(opened) } else { Err(replaced()) }
 }

@@ -25,18 +25,28 @@ pub(in crate::transfer) struct Destination {
     /// Maximum number of bytes that may be written; `None` for no limit.
     pub(super) quota: Option<u64>,
     pub(super) expected: Expected,
+    /// True if the source may not learn what existing files contain, apart from whole objects of at
+    /// least 64 KiB, and whole smaller files.
+    pub(super) is_hidden: bool,
     /// Accepted parts of the accepted files; `None` to accept everything.
     pub(super) parts: Option<Arc<Parts>>,
     /// Existing files with several names that an incoming file was compared with, by device and
     /// inode.
     compared: Mutex<HashSet<(u64, u64)>>,
-    /// Files of this session to which a hard link may lead, by device and inode.
-    linkable: Mutex<HashSet<(u64, u64)>>,
+    /// Files of this session to which a hard link may lead.
+    linkable: Mutex<HashSet<FileIdentity>>,
 }
 
-/// Maximum number of files with several names that a session remembers: 2,097,152, for which the
-/// sets take at most 100 MB.
-const LINKED_FILES_MAX: usize = 1 << 21;
+/// Maximum number of files with several names that a session remembers: 8,388,608, for which each
+/// set takes less than 500 MB.
+const LINKED_FILES_MAX: usize = 1 << 23;
+
+/// Device, inode and birth time of a file: another file that gets its inode later is born later.
+type FileIdentity = ((u64, u64), Option<(i64, u32)>);
+
+fn identity(file: &Stat) -> FileIdentity {
+    (file.identity(), file.btime.map(|born| (born.sec, born.nsec)))
+}
 
 impl Destination {
     /// Opens the directory `into` beneath the root `root`. Creates it if it is missing, except in a
@@ -75,13 +85,13 @@ impl Destination {
     pub(super) fn allow_links_to(&self, file: &Stat) {
         let mut linkable = self.linkable.lock().unwrap_or_else(PoisonError::into_inner);
         if linkable.len() < LINKED_FILES_MAX {
-            linkable.insert(file.identity());
+            linkable.insert(identity(file));
         }
     }
 
     /// Returns true if a hard link may lead to this file.
     pub(super) fn may_link_to(&self, file: &Stat) -> bool {
-        self.linkable.lock().unwrap_or_else(PoisonError::into_inner).contains(&file.identity())
+        self.linkable.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity(file))
     }
 
     /// Returns the destination for a directory that does not exist and is not created: it is empty.
@@ -121,6 +131,7 @@ impl Destination {
             session,
             quota,
             expected: Expected::anything(),
+            is_hidden: false,
             parts: None,
             compared: Mutex::default(),
             linkable: Mutex::default(),
@@ -138,6 +149,12 @@ impl Destination {
     /// includes them.
     pub(in crate::transfer) fn restrict_to_paths(self, paths: &[Vec<u8>], filter: Filter) -> Destination {
         Destination { expected: Expected::of(paths, filter), ..self }
+    }
+
+    /// Hides the contents of existing files from a source without the right to read, if `is_hidden`
+    /// is set.
+    pub(in crate::transfer) fn hidden(self, is_hidden: bool) -> Destination {
+        Destination { is_hidden, ..self }
     }
 
     /// Sets the policy of this side.

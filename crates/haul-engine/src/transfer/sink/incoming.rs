@@ -24,6 +24,8 @@ pub(super) struct IncomingFile {
     in_place: bool,
     /// Number of bytes to receive, if only a part of the file was requested.
     part: Option<u64>,
+    /// True if the space of the file is reserved before it is written.
+    reserves: bool,
     /// Open file of each attempt. The first is created when the first bytes arrive, or at the end.
     attempts: Mutex<Attempts>,
     /// Local file that holds equal bytes.
@@ -81,6 +83,7 @@ impl IncomingFile {
             tag,
             in_place,
             part: None,
+            reserves: true,
             attempts: Mutex::default(),
             base: Mutex::default(),
             sample_file: Mutex::default(),
@@ -97,6 +100,11 @@ impl IncomingFile {
     /// Sets the number of bytes to receive, if only a part of the file was requested.
     pub(super) fn with_part_bytes(self, part: Option<u64>) -> IncomingFile {
         IncomingFile { part, ..self }
+    }
+
+    /// Sets if the space of the file is reserved.
+    pub(super) fn with_reserve(self, reserves: bool) -> IncomingFile {
+        IncomingFile { reserves, ..self }
     }
 
     /// Returns the number of bytes to receive.
@@ -324,7 +332,7 @@ impl IncomingFile {
         // is requested.
         let has_holes =
             matches!(&self.facts.kind, haul_proto::FileKind::File { holes, .. } if !holes.is_empty());
-        if has_holes || self.part.is_some() { 0 } else { self.facts.size() }
+        if has_holes || self.part.is_some() || !self.reserves { 0 } else { self.facts.size() }
     }
 
     /// Clears the source's holes in an existing file, because no data arrives for holes.

@@ -10,7 +10,7 @@ use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
 use haul_proto::sink::{Command, Event};
-use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Verify, Why};
+use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Stated, Verify, Why};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -287,7 +287,7 @@ impl<'a> LaneReceiver<'a> {
         let current = self.current.take().filter(is_it)?;
         let begin = Instant::now();
         let (digest, passed) = current.hash.finish();
-        if let Some(file) = &current.file {
+        if let Some(file) = current.file.as_ref().filter(|_| end.stated != Stated::Abandoned) {
             let mut root = file.root.lock().unwrap_or_else(PoisonError::into_inner);
             root.add(current.attempt, current.object, passed);
         }

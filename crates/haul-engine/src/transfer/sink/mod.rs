@@ -2,7 +2,7 @@
 //! decides about it.
 
 mod comparing;
-mod created;
+pub(crate) mod created;
 mod deleting;
 mod destination;
 mod dirs;
@@ -258,6 +258,7 @@ impl SinkContext<'_> {
             }
             Command::Abandon { file } => {
                 let incoming = self.files().remove(&file);
+                self.tasks.comparing.remove(file);
                 if let Some(incoming) = incoming {
                     let is_over = || self.session.monitor.ask(|machine, _| Reply::Ready(machine.is_over()));
                     self.end_incomplete(&incoming, incoming.may_complete_later() || is_over());
@@ -308,8 +309,10 @@ impl SinkContext<'_> {
         let tag = (log.map_or(tag, |log| log.tag(&path)), log.is_some());
         let part_bytes = part.as_ref().map(|have| size - bytes_of(have, geometry));
         let root = self.hash_plan.root(size);
-        let incoming =
-            IncomingFile::new(facts, path, tag, self.options.in_place, root).with_part_bytes(part_bytes);
+        let incoming = IncomingFile::new(facts, path, tag, self.options.in_place, root)
+            .with_part_bytes(part_bytes)
+            // A compared file counts against the quota only as its bytes arrive.
+            .with_reserve(self.destination.quota.is_none());
         let incoming = Arc::new(incoming);
         self.session.tally.found(incoming.requested_bytes());
         self.files().insert(number, Arc::clone(&incoming));
@@ -323,7 +326,7 @@ impl SinkContext<'_> {
                 Ok(None) => take(),
                 Ok(Some(existing)) => match decide(rule, self.options.in_order, &incoming.facts, &existing) {
                     Decision::CompareWhole | Decision::CompareObjects
-                        if !self.destination.may_compare(&existing) =>
+                        if !self.destination.may_compare(&existing) || self.hides_partial_objects() =>
                     {
                         take()
                     }
@@ -364,6 +367,12 @@ impl SinkContext<'_> {
         verdict.map(|verdict| self.opened(number, verdict, size))
     }
 
+    /// Returns true if a comparison could show parts of an object to a source without the right to
+    /// read: it can overwrite the other parts in place.
+    fn hides_partial_objects(&self) -> bool {
+        self.destination.is_hidden && self.options.in_place
+    }
+
     /// Refuses a file of which nothing was recorded yet.
     fn refused(&self, facts: &NewFile, reason: Reason) -> Event {
         self.failed(&facts.path, true, &reason);
@@ -386,7 +395,10 @@ impl SinkContext<'_> {
         self.session.tally.found(0);
         self.session.tally.ended();
         let is_directory = facts.kind == FileKind::Directory;
-        if !is_directory && self.keeps_existing(facts, path) {
+        let kind = if is_directory { haul_sys::FileKind::Directory } else { haul_sys::FileKind::Regular };
+        let is_expected = |path: &RelPath| self.destination.expected.has(path.as_bytes(), kind);
+        let is_expected = is_expected(path) && first.is_none_or(is_expected);
+        if !is_directory && is_expected && self.keeps_existing(facts, path) {
             self.session.report.ended(path.as_bytes(), &Ended::Same);
             return Ok(Ended::Same);
         }
@@ -408,9 +420,7 @@ impl SinkContext<'_> {
         let log = self.log.as_ref().filter(|log| !is_directory && log.claim(path));
         let tag = Tag { session: self.destination.session, number: facts.number.0 };
         let tag = log.map_or(tag, |log| log.tag(path));
-        let kind = if is_directory { haul_sys::FileKind::Directory } else { haul_sys::FileKind::Regular };
-        let is_expected = |path: &RelPath| self.destination.expected.has(path.as_bytes(), kind);
-        let made = match is_expected(path) && first.is_none_or(is_expected) {
+        let made = match is_expected {
             false => Err(not_requested()),
             true if self.is_receipt(path) => Err(would_replace_waybill()),
             true => accepted,

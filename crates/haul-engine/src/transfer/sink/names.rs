@@ -10,7 +10,7 @@ use super::partial_file::{Tag, name_at};
 use crate::transfer::reason::reason;
 use haul_model::RelPath;
 use haul_proto::{FileKind as Kind, NewFile, Reason, Why};
-use haul_sys::open::{link_at, mknod_at, symlink_at, unlink_at};
+use haul_sys::open::{hold_at, link_at, mknod_at, read_link_at, symlink_at, unlink_at};
 use haul_sys::{FileKind, Follow, stat};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,7 +44,7 @@ pub(super) fn make(
     let temporary = tag.name();
     // A killed session with the same tag may have left this name.
     let _ = unlink_at(&place, temporary.as_c_str());
-    let made = make_under(destination, &place, &temporary, facts, first).and_then(|()| {
+    let made = make_under(destination, (&place, &temporary), facts, path, first).and_then(|()| {
         if first.is_none() {
             let held =
                 created::hold(&place, &temporary, facts).map_err(|error| reason("cannot create", &error))?;
@@ -65,9 +65,9 @@ pub(super) fn make(
 
 fn make_under(
     destination: &Destination,
-    place: &OwnedFd,
-    name: &CString,
+    (place, name): (&OwnedFd, &CString),
     facts: &NewFile,
+    path: &RelPath,
     first: Option<&RelPath>,
 ) -> Result<(), Reason> {
     let mode = facts.mode & 0o777;
@@ -80,12 +80,22 @@ fn make_under(
             let linked =
                 name_at(&destination.dirs, first.as_bytes(), Missing::Fail).and_then(|(dir, old)| {
                     link_at(&dir, old.as_c_str(), place, name.as_c_str(), Follow::No)?;
-                    stat::stat_at(place, name.as_c_str(), Follow::No)
+                    let held = hold_at(place, name.as_c_str())?;
+                    let found = stat::stat_fd(&held)?;
+                    let is_symlink = found.kind == FileKind::Symlink;
+                    Ok((found, is_symlink.then(|| read_link_at(&held, c"")).transpose()?))
                 });
             // The link is checked, not the first name, which may be replaced meanwhile. The caller
             // removes the link.
-            if linked.as_ref().is_ok_and(|linked| !destination.may_link_to(linked)) {
-                return Err(Reason::new(Why::Denied, "the file of this hard link is not from this session"));
+            if let Ok((found, target)) = &linked {
+                if !destination.may_link_to(found) {
+                    let refusal = "the file of this hard link is not from this session";
+                    return Err(Reason::new(Why::Denied, refusal));
+                }
+                // A target inside the root at the first name can be outside at this one.
+                if let Some(target) = target {
+                    destination.policy.check_target(target.as_bytes(), path, destination.depth)?;
+                }
             }
             linked.map(drop)
         }

@@ -42,13 +42,22 @@ impl SinkPolicy {
             {
                 "special files are accepted only with --specials at the receiver"
             }
-            FileKind::Symlink { target }
-                if !self.outside_links && leaves(target, depth + path.parts().count() - 1) =>
-            {
-                "its target is outside the destination: such links are accepted only with --outside-links at the receiver"
-            }
+            FileKind::Symlink { target } => return self.check_target(target, path, depth),
             _ => return Ok(()),
         };
+        Err(Reason::new(Why::Denied, refusal))
+    }
+
+    /// Checks that a symbolic link to `target` may be created at `path`, as [`SinkPolicy::check`]
+    /// does.
+    ///
+    /// # Errors
+    /// Same as [`SinkPolicy::check`].
+    pub(super) fn check_target(self, target: &[u8], path: &RelPath, depth: usize) -> Result<(), Reason> {
+        if self.outside_links || !leaves(target, depth + path.parts().count() - 1) {
+            return Ok(());
+        }
+        let refusal = "its target is outside the destination: such links are accepted only with --outside-links at the receiver";
         Err(Reason::new(Why::Denied, refusal))
     }
 

@@ -74,7 +74,8 @@ impl SinkContext<'_> {
         }
         if self.options.in_place {
             let is_there = incoming.existing(&self.destination.dirs).is_ok_and(|found| found.is_some());
-            return if log.resumes() && is_there { self.compare(incoming) } else { all() };
+            let may_compare = log.resumes() && is_there && !self.hides_partial_objects();
+            return if may_compare { self.compare(incoming) } else { all() };
         }
         // If the file cannot be opened, it cannot be created either. That attempt then reports the
         // error.

@@ -156,6 +156,16 @@ impl<T> Queue<T> {
     }
 }
 
+impl Queue<Compare> {
+    /// Removes the task of a file that has ended, so that the window bounds the queue.
+    pub(super) fn remove(&self, file: FileNumber) {
+        self.state().tasks.retain(|task| {
+            let (Compare::Whole { file: of } | Compare::Objects { file: of }) = task;
+            *of != file
+        });
+    }
+}
+
 impl Queue<Settle> {
     /// Returns true if lanes must wait.
     pub(super) fn is_full(&self) -> bool {

@@ -211,3 +211,62 @@ fn hard_links_to_kept_files_are_refused() {
     told.assert_failures(1);
     assert_eq!(names_in(&pair.sink()), ["secret"]);
 }
+
+/// A symbolic link deep in the tree may lead up to the root. Once, a hard link to it at the root
+/// led out of the root.
+#[test]
+fn hard_links_move_no_symbolic_link_out_of_the_root() {
+    let lies = |liar: &mut MisbehavingPeer| {
+        let facts = new_file(0, b"d/e/deep", link(Path::new("../../x")));
+        liar.say(&Message::NewFile(Box::new(NewFile { is_linked: true, ..facts })), &[]);
+        assert_eq!(end_of(liar, 0), Ended::Done(Level::Verified));
+        assert_eq!(refused(liar, 1, b"out", hard_link(b"d/e/deep")), Why::Denied);
+        assert_eq!(offered(liar, 2, b"d/f/in", hard_link(b"d/e/deep")), Ended::Done(Level::Verified));
+        liar.part(3);
+    };
+    strict(lies, |sink, told| {
+        told.assert_failures(1);
+        assert_eq!(names_in(sink), ["d"]);
+    });
+}
+
+/// A source can overwrite an existing file in place, all but a few bytes, and guess these: each
+/// comparison tells if the guess is right.
+#[test]
+fn files_in_place_are_not_compared_for_a_ticket_that_may_not_read() {
+    for update in [Update::Object, Update::Digest] {
+        for may_list in [false, true] {
+            let pair = Pair::new();
+            fs::write(pair.sink().join("secret"), [7; 100]).unwrap();
+            let options = JobOptions { in_place: true, update, ..small_objects() };
+            let offer = Offer { may_read: may_list, may_list, ..offer(&pair.sink()) };
+            sent_to(&offer, &options, |liar| {
+                let facts = NewFile { whole: false, ..new_file(0, b"secret", plain(100)) };
+                liar.say(&Message::NewFile(Box::new(facts)), &[]);
+                let Message::FileId(id) = liar.hear() else { panic!("FILE_ID comes") };
+                assert_eq!(matches!(id.answer, Answer::Take { .. }), !may_list, "{update:?}: {id:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_destination_with_a_name_of_own_files_is_refused() {
+    let pair = Pair::new();
+    let (ours, theirs) = Lane::pair().unwrap();
+    let (offer, ears) = (offer(&pair.sink()), Ears::default());
+    let ended = std::thread::scope(|scope| {
+        let ears = &ears;
+        let answering = scope.spawn(move || {
+            let (stop, tally) = (AtomicBool::new(false), Tally::default());
+            let run_context = RunContext { stop: &stop, tally: &tally, report: ears, receipt: None };
+            answer(theirs, &mut || None, &offer, &run_context)
+        });
+        let mut peer = MisbehavingPeer::at(ours);
+        let operands = vec![b"a/.haul-fetched-0"[..].into()];
+        peer.say(&Message::Connect(Box::new(Connect { operands, ..connect(&small_objects()) })), &[]);
+        assert!(matches!(peer.hear(), Message::Refuse(reason) if reason.why == Why::Name));
+        answering.join().unwrap()
+    });
+    assert!(ended.is_err() && names_in(&pair.sink()).is_empty());
+}
