@@ -42,8 +42,8 @@ pub(super) struct DescriptorGrant {
 impl DescriptorGrant {
     /// Reserves descriptors for up to `files` files of a session, in a process that has at most
     /// `sessions` of them. The session gets at most half of what is left, apart from the minimum of
-    /// those that may follow. Returns `None` if too few are left. The first session always gets a
-    /// window.
+    /// those that may follow. Returns `None` if too few are left. The first session, and each in a
+    /// process that expects only one, always gets a window.
     pub(super) fn reserve(files: u32, sessions: usize) -> Option<DescriptorGrant> {
         // If the limit cannot be raised, use the current one.
         let limit = process::raise_open_file_limit().unwrap_or_else(|_| process::open_file_limit());
@@ -66,19 +66,22 @@ impl Drop for DescriptorGrant {
 /// Returns the share of the next session if `limit` descriptors exist.
 fn share(limit: u64, granted: Granted, files: u32, sessions: usize) -> Option<DescriptorGrant> {
     let left = limit.saturating_sub(RESERVE_MAX.min(limit / 4)).saturating_sub(granted.descriptors);
-    let later = (sessions as u64).saturating_sub(granted.sessions + 1);
-    let share = match later {
-        0 if granted.sessions == 0 => left,
-        _ => (left - later.saturating_mul(SESSION_MIN).min(left)) / 2,
-    };
-    let share = share.max(SESSION_MIN.min(left));
-    if share < SESSION_MIN && granted.sessions > 0 {
-        return None;
+    if sessions <= 1 {
+        // A program can have both sides of a session.
+        return Some(grant(left / 4 * 3, files));
     }
+    let later = (sessions as u64).saturating_sub(granted.sessions + 1);
+    let share = left.saturating_sub(later.saturating_mul(SESSION_MIN)) / 2;
+    let share = share.max(SESSION_MIN.min(left));
+    (share >= SESSION_MIN || granted.sessions == 0).then(|| grant(share, files))
+}
+
+/// Returns the grant of at most `share` descriptors and `files` files, at least one.
+fn grant(share: u64, files: u32) -> DescriptorGrant {
     let most = share.saturating_sub(PER_SESSION.min(share / 4)) / PER_FILE;
     let files = files.min(u32::try_from(most).unwrap_or(u32::MAX)).max(1);
     let descriptors = (PER_SESSION + PER_FILE * u64::from(files)).min(share);
-    Some(DescriptorGrant { descriptors, files })
+    DescriptorGrant { descriptors, files }
 }
 
 #[cfg(test)]
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn low_limit_gives_few_sessions_a_small_window() {
-        assert_eq!(windows(1024, 1).0, [88]);
+        assert_eq!(windows(1024, 1).0, [64]);
         assert_eq!(windows(1024, 64).0, [9; 8]);
         assert_eq!(windows(256, 64).0, [9; 2]);
     }
