@@ -10,6 +10,7 @@ mod disk;
 mod endless;
 mod ends;
 mod fidelity;
+mod hostile;
 mod lanes;
 mod log_store;
 mod lookup;
