@@ -113,10 +113,10 @@ impl Sink {
         file.whole = false;
         let (done, settled) = (file.done.clone(), file.settled.clone());
         if !done.is_empty() {
-            file.queue_report(flight_level, &done);
+            file.queue_reports(flight_level, &done);
         }
         if !settled.is_empty() && file.settles_objects(settles_above) {
-            file.queue_report(file.settle, &settled);
+            file.queue_reports(file.settle, &settled);
         }
         self.syncs.insert((lane, number));
         if file.stage != Stage::Open {
@@ -339,7 +339,7 @@ impl Sink {
             // Skip an object that was requested again meanwhile: its bytes are not those that were
             // settled.
             if file.done.contains(index) {
-                file.queue_report(level, &Runs::of(index, index + 1));
+                file.queue_report(level, index);
                 if level >= settle {
                     file.settled.insert(index);
                     file.pairs.remove(&index);
