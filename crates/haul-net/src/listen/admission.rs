@@ -217,8 +217,8 @@ impl State {
 }
 
 impl AdmissionSlot {
-    /// Releases the slot of a connection that is authenticated, so that it is not ended in favour of
-    /// others. Returns false if it was ended already.
+    /// Releases the slot of a connection that is authenticated, so that it is not ended in favour
+    /// of others. Returns false if it was ended already.
     pub(super) fn leave(&self) -> bool {
         self.has_left.set(self.admission.lock().remove(self.serial).is_some());
         self.has_left.get()
