@@ -32,6 +32,7 @@ mod terms;
 mod time_stats;
 mod wanted;
 
+pub(crate) use acl::any_acl;
 pub use dialing::{BoxError, Dial};
 pub use error::TransferError;
 pub use hello::{DEFAULT_LANES_MAX, DEFAULT_LANES_MIN, FetchJob, Offer, SendJob, answer, fetch, send};
@@ -43,6 +44,7 @@ pub use report::{Failure, Report, RunContext, Tally};
 pub use resume::Resume;
 pub use simple::SimpleObserver;
 pub use sink::{SinkPolicy, forget};
+pub(crate) use source::any_rules;
 pub use source::{Filter, FilterError, Rule};
 pub use space::CheckSpace;
 pub use time_stats::{TimeBreakdown, Traffic, TransferTimeBreakdown};

@@ -3,8 +3,9 @@
 //! docs/fuzzing.md.
 
 use haul_lab::newer;
-use haul_lab::random::Random;
+use haul_lab::random::{Random, soak_seed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 #[allow(unreachable_pub, reason = "a fuzzer takes it from beside the workspace")]
 #[path = "../../../../fuzz/targets.rs"]
@@ -34,30 +35,67 @@ fn inputs_of(name: &str) -> Vec<Vec<u8>> {
     found.map(|(_, inputs)| inputs).unwrap_or_default()
 }
 
-#[test]
-fn every_target_survives_mutated_valid_input() {
-    for (name, target) in targets::TARGETS {
-        let inputs = inputs_of(name);
-        assert!(!inputs.is_empty(), "{name} has no valid input to begin with");
-        inputs.iter().for_each(|input| try_one(name, target, input));
-        for seed in 0..cases() {
-            let mut random = Random::from_seed(seed);
-            let input = &inputs[random.index(inputs.len())];
-            try_one(name, target, &random.mutate(input));
-        }
+/// Returns the time for which a target runs beyond its fixed cases: `HAUL_FUZZ_SECONDS`, else a
+/// minute in a soak run.
+fn more_time() -> Duration {
+    let asked = std::env::var("HAUL_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(asked.unwrap_or(if soak_seed().is_some() { 60 } else { 0 }))
+}
+
+/// Runs a target on its valid input, on mutations of it, and on random bytes.
+fn survives(name: &str) {
+    let (_, target) = targets::TARGETS.into_iter().find(|(found, _)| *found == name).expect("a target");
+    let inputs = inputs_of(name);
+    assert!(!inputs.is_empty(), "{name} has no valid input to begin with");
+    inputs.iter().for_each(|input| try_one(name, target, input));
+    let one_case = |seed: u64| {
+        let mut random = Random::from_seed(seed);
+        let input = &inputs[random.index(inputs.len())];
+        try_one(name, target, &random.mutate(input));
+        let mut bytes = vec![0; random.index(CHANCE_BYTES_MAX)];
+        random.fill(&mut bytes);
+        try_one(name, target, &bytes);
+    };
+    // A session of the real receiver takes milliseconds.
+    let count = if name == "receiver" { cases() / 6 } else { cases() };
+    (0..count).for_each(one_case);
+    let begun = Instant::now();
+    let mut seed = soak_seed().unwrap_or(count) << 32;
+    while begun.elapsed() < more_time() {
+        (0..20).for_each(|step| one_case(seed + step));
+        seed += 20;
     }
 }
 
-#[test]
-fn every_target_survives_random_bytes() {
-    for (name, target) in targets::TARGETS {
-        for seed in 0..cases() {
-            let mut random = Random::from_seed(seed);
-            let mut bytes = vec![0; random.index(CHANCE_BYTES_MAX)];
-            random.fill(&mut bytes);
-            try_one(name, target, &bytes);
+macro_rules! targets_survive {
+    ($($name:ident),*) => {
+        /// Each target on valid, mutated and random input.
+        mod target {
+            $(#[test] fn $name() { super::survives(stringify!($name)); })*
         }
-    }
+
+        #[test]
+        fn every_target_has_a_test() {
+            let tested = [$(stringify!($name)),*];
+            assert_eq!(targets::TARGETS.map(|(name, _)| name), tested);
+        }
+    };
+}
+
+targets_survive!(
+    wire, sink, receiver, source, names, hello, answer, address, ticket, waybill, object_log, record,
+    journal, list, stored, signature, packed, rules, acl, history, job_target, holder, resume
+);
+
+/// Mutations reach few states that valid input does not.
+#[test]
+fn valid_input_reaches_every_state_of_the_sink() {
+    use targets::sink_target::{State, states_of};
+    let inputs = inputs_of("sink");
+    let reached: std::collections::BTreeSet<State> =
+        inputs.iter().flat_map(|input| states_of(input)).collect();
+    let missing: Vec<State> = State::ALL.into_iter().filter(|state| !reached.contains(state)).collect();
+    assert!(missing.is_empty(), "no input reaches {missing:?}");
 }
 
 /// A target that rejects even valid input would test nothing.
