@@ -64,18 +64,23 @@ pub const OPERATIONS: u8 = 11;
 /// changes, and within it no special file, no set-ID bit, no link out of it and no temporary file
 /// appears.
 pub fn receiver(data: &[u8]) {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    receive(home.path(), data);
+}
+
+/// Does the same in the empty directory `home`, and leaves what the session made in `root` there.
+pub fn receive(home: &Path, data: &[u8]) {
     let Some((head, operations)) = data.split_first_chunk::<3>() else { return };
     let options = JobOptions { keep: Keep(!Keep::SETUID.0), ..job_options(*head) };
-    let home = tempfile::tempdir().expect("a temporary directory");
-    let root = home.path().join("root");
-    prepare(home.path());
-    let outside = snapshot(&home.path().join("outside"));
+    let root = home.join("root");
+    prepare(home);
+    let outside = snapshot(&home.join("outside"));
     let begun = Instant::now();
     session(&root, &options, head[1] & 128 != 0, operations);
     assert!(begun.elapsed() < TIME_MAX, "the session took {:?}", begun.elapsed());
-    assert_eq!(snapshot(&home.path().join("outside")), outside, "something outside changed");
+    assert_eq!(snapshot(&home.join("outside")), outside, "something outside changed");
     assert!(fs::symlink_metadata(ABSOLUTE).is_err(), "{ABSOLUTE} exists");
-    let mut names: Vec<_> = fs::read_dir(home.path()).expect("it is there").flatten().collect();
+    let mut names: Vec<_> = fs::read_dir(home).expect("it is there").flatten().collect();
     names.retain(|entry| entry.file_name() != "root" && entry.file_name() != "outside");
     assert!(names.is_empty(), "beside the root: {names:?}");
     check(&root, &root);
@@ -458,7 +463,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     // A link, then names below it; a linked file, then its further names; an incomplete file.
     for steps in [
         &[0, 0, 0, 8, 1, 1, 1, 8, 20, 0, 0, 2, 8, 1, 1][..],
-        &[1, 0, 0, 20, 4, 0, 1, 1, 10, 1, 0, 2, 2, 10 + 13 * 3, 1],
+        &[1, 0, 0, 20, 4, 0, 1, 2, 10, 1, 0, 2, 2, 10 + 13 * 3, 1],
         &[0, 0, 0, 11, 0, 2, 0, 1, 5, 3, 0, 1, 4, 2, 0, 0, 5],
     ] {
         inputs.push([&[2, 0, 0][..], steps].concat());

@@ -63,6 +63,17 @@ fn a_receiver_reveals_no_digest_of_its_bytes() {
     }
 }
 
+/// To delete, a source would get a list of names.
+#[test]
+fn a_ticket_that_only_writes_deletes_nothing() {
+    let options = JobOptions { delete: true, ..Job::default().options };
+    let world = World::new(Receiver::Serve, Job { options, ..Job::default() });
+    fs::write(world.root().join("secret"), SECRET).unwrap();
+    assert_eq!(world.refusal().why, Why::Denied);
+    assert_eq!(fs::read(world.root().join("secret")).unwrap(), SECRET);
+    world.assert_unharmed();
+}
+
 #[test]
 fn special_files_are_refused() {
     against_all(4, |_| {}, |liar| scripts::special_files(&mut liar.peer));

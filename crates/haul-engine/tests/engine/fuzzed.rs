@@ -3,9 +3,8 @@
 //! docs/fuzzing.md.
 
 use haul_lab::newer;
-use haul_lab::random::{Random, soak_seed};
+use haul_lab::random::fuzz;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
 
 #[allow(unreachable_pub, reason = "a fuzzer takes it from beside the workspace")]
 #[path = "../../../../fuzz/targets.rs"]
@@ -35,36 +34,21 @@ fn inputs_of(name: &str) -> Vec<Vec<u8>> {
     found.map(|(_, inputs)| inputs).unwrap_or_default()
 }
 
-/// Returns the time for which a target runs beyond its fixed cases: `HAUL_FUZZ_SECONDS`, else a
-/// minute in a soak run.
-fn more_time() -> Duration {
-    let asked = std::env::var("HAUL_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(asked.unwrap_or(if soak_seed().is_some() { 60 } else { 0 }))
-}
-
 /// Runs a target on its valid input, on mutations of it, and on random bytes.
 fn survives(name: &str) {
     let (_, target) = targets::TARGETS.into_iter().find(|(found, _)| *found == name).expect("a target");
     let inputs = inputs_of(name);
     assert!(!inputs.is_empty(), "{name} has no valid input to begin with");
     inputs.iter().for_each(|input| try_one(name, target, input));
-    let one_case = |seed: u64| {
-        let mut random = Random::from_seed(seed);
+    // A session of the real receiver takes milliseconds.
+    let count = if name == "receiver" { cases() / 6 } else { cases() };
+    fuzz(count, |random| {
         let input = &inputs[random.index(inputs.len())];
         try_one(name, target, &random.mutate(input));
         let mut bytes = vec![0; random.index(CHANCE_BYTES_MAX)];
         random.fill(&mut bytes);
         try_one(name, target, &bytes);
-    };
-    // A session of the real receiver takes milliseconds.
-    let count = if name == "receiver" { cases() / 6 } else { cases() };
-    (0..count).for_each(one_case);
-    let begun = Instant::now();
-    let mut seed = soak_seed().unwrap_or(count) << 32;
-    while begun.elapsed() < more_time() {
-        (0..20).for_each(|step| one_case(seed + step));
-        seed += 20;
-    }
+    });
 }
 
 macro_rules! targets_survive {
@@ -125,6 +109,29 @@ fn valid_input_is_accepted() {
     let signature = inputs_of("signature");
     haul_engine::signature::key_fingerprint(&signature[0]).expect("a signature");
     assert_eq!(haul_engine::signature::count_signers(&signature[1]), Ok(2));
+}
+
+/// The receiver creates each kind of entry that it may create, and links.
+#[test]
+fn valid_input_of_the_receiver_leaves_entries() {
+    use std::os::unix::fs::MetadataExt;
+    let (mut names, mut is_linked, mut is_symlink) = (std::collections::BTreeSet::new(), false, false);
+    for input in inputs_of("receiver") {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        targets::receiver_target::receive(home.path(), &input);
+        let root = home.path().join("root");
+        for name in ["a", "d/x", "own", "pipe", "planted"] {
+            let Ok(facts) = std::fs::symlink_metadata(root.join(name)) else { continue };
+            names.insert((name, facts.is_file(), facts.is_dir()));
+            is_linked |= facts.is_file() && facts.nlink() > 1;
+            is_symlink |= facts.is_symlink() && name == "a";
+        }
+    }
+    let expected = [("a", true, false), ("a", false, true), ("d/x", true, false), ("d/x", false, true)];
+    assert!(expected.iter().all(|entry| names.contains(entry)), "{names:?}");
+    // Files of the receiver were replaced.
+    assert!(names.contains(&("pipe", true, false)) && names.contains(&("planted", true, false)), "{names:?}");
+    assert!(is_linked && is_symlink, "hard links: {is_linked}, symbolic links: {is_symlink}");
 }
 
 /// The wire's valid input contains every kind of message, because mutations reach no other kinds.

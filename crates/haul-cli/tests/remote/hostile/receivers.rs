@@ -9,7 +9,7 @@ use haul_net::{
     Address, DialSettings, Dialer, Grant, Host, Identity, Lane, ListenSettings, Listener, Role, Ticket,
     TicketTable, Uses,
 };
-use haul_proto::{JobOptions, Keep, Message, Window};
+use haul_proto::{JobOptions, Keep, Message, Reason, Window};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -177,10 +177,25 @@ impl<'a> World<'a> {
         lies(&mut Liar { peer, window, process });
     }
 
+    fn dialer(&self) -> Dialer {
+        let ticket = Ticket::parse(&fs::read_to_string(self.fixture.path("ticket")).unwrap()).unwrap();
+        Dialer::new(ticket, DialSettings::default()).unwrap()
+    }
+
+    /// Starts a job at the server, which must refuse it, and returns the reason.
+    #[track_caller]
+    pub(super) fn refusal(&self) -> Reason {
+        let mut peer = MisbehavingPeer::at(self.dialer().lane(0).unwrap());
+        peer.say(&Message::Connect(Box::new(connect(&self.job.options))), &[]);
+        match peer.hear() {
+            Message::Refuse(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn to_server(&self, lies: impl FnOnce(&mut Liar)) -> Ended {
         let server = self.server.as_ref().unwrap();
-        let ticket = Ticket::parse(&fs::read_to_string(self.fixture.path("ticket")).unwrap()).unwrap();
-        let dialer = Dialer::new(ticket, DialSettings::default()).unwrap();
+        let dialer = self.dialer();
         let lane = dialer.lane(0).unwrap();
         self.ask(lane, server.child.id(), lies);
         let session = format!("session {}: ", dialer.session());
