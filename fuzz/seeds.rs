@@ -1,8 +1,11 @@
 //! Valid input of every target, written by the encoder of each format: the starting point of
 //! mutations.
 
+#[path = "sink_seeds.rs"]
+mod sink_seeds;
+
 use super::newer;
-use super::targets::{journal_key, log_job, regular};
+use super::targets::{journal_key, log_job, receiver_target, regular};
 use haul_digest::{Algorithm, KEYED_DIGEST_BYTES, KeyedDigest, digest};
 use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
 use haul_log::record::{JobRecord, Progress, Status, SyncedRange};
@@ -23,8 +26,9 @@ use std::num::NonZeroU32;
 pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     vec![
         ("wire", [begins(), source_says(), sink_says(), a_list_says()].map(|all| framed(&all)).into()),
-        ("sink", (0..8).map(|first| cut(first, &source_says())).collect()),
-        ("source", (0..8).map(|first| cut(first, &sink_says())).collect()),
+        ("sink", sink_seeds::all()),
+        ("receiver", receiver_target::seeds()),
+        ("source", (0..8).map(|first| [&[first], &cut(&sink_says())[..]].concat()).collect()),
         (
             "names",
             ["a/b", "..", "a/../b", "/etc", "con", "a\u{7}b", ""].map(|name| name.as_bytes().to_vec()).into(),
@@ -46,7 +50,52 @@ pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ("stored", a_stored()),
         ("signature", vec![SIGNATURE.into(), SIGNERS.into()]),
         ("packed", packed_blocks()),
+        ("rules", rules()),
+        ("acl", acls()),
+        ("history", texts(&["life 10 7 group 700\nother 1 0 none 5\n- 3 999999999 object -4\n"])),
+        (
+            "job_target",
+            texts(&[
+                "65536 4 07070707070707070707070707070707\n/srvin/x",
+                "4194304 1 00000000000000000000000000000000\n/",
+            ]),
+        ),
+        ("holder", texts(&["", "7 host\n", "? \n", "12345 node.example.org"])),
+        ("resume", texts(&[VERIFY_STATE, WAYBILL_STATE])),
     ]
+}
+
+/// A resume state of a verification, and one of a waybill, without the checksum.
+const VERIFY_STATE: &str = "surehaul-verify-state version=2\nbound=fuzzed\nshare=0 next=1234 done=1230 bytes=99 seed=7\nagain=17,801\n";
+const WAYBILL_STATE: &str = "surehaul-sum-state version=1\noffset=4711 head=\
+    af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262\n";
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// Returns a path and the patterns of a job, separated by NUL. The first byte of each pattern is
+/// the kind of its rule.
+fn rules() -> Vec<Vec<u8>> {
+    let patterns =
+        ["*.o", "keep.o", "/build/", "#draft#", "!x", "a/**/b", "{a,b}*", "[!a-c]?", "**", "d/", "\\ "];
+    let all = patterns.iter().enumerate().map(|(index, pattern)| format!("{index}{pattern}"));
+    let all: Vec<String> = all.collect();
+    let with = |path: &str| format!("{path}\0{}", all.join("\0")).into_bytes();
+    ["a.o", "src/deep/keep.o", "build", "a/x/y/b", "d"].map(with).into()
+}
+
+/// Returns access control lists as Linux stores them: a usual one, and a short one.
+fn acls() -> Vec<Vec<u8>> {
+    let entries: [(u16, u16, u32); 6] =
+        [(1, 6, u32::MAX), (2, 4, 1000), (4, 4, u32::MAX), (8, 5, 100), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let mut list = vec![2, 0, 0, 0];
+    for (tag, permissions, number) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(number.to_le_bytes());
+    }
+    vec![list.clone(), list[..11].to_vec()]
 }
 
 fn number() -> FileNumber {
@@ -180,8 +229,8 @@ fn framed(messages: &[Message]) -> Vec<u8> {
 
 /// Returns frames in the form of the state machines' targets: kind, flags, length, payload in KiB,
 /// body.
-fn cut(first: u8, messages: &[Message]) -> Vec<u8> {
-    let mut all = vec![first];
+fn cut(messages: &[Message]) -> Vec<u8> {
+    let mut all = Vec::new();
     for message in messages {
         let mut bytes = Vec::new();
         message.encode(&mut bytes);

@@ -4,20 +4,25 @@
 //! Random bytes do not pass a checksum. Therefore the bytes are also taken as the fields of a frame
 //! whose checksum is then computed.
 
+#[path = "receiver_target.rs"]
+pub mod receiver_target;
+#[path = "sink_target.rs"]
+pub mod sink_target;
+
 use haul_digest::list::{self, Hints, Kind};
 use haul_digest::{Algorithm, Digest, KEYED_DIGEST_BYTES, KeyedDigest};
+use haul_engine::fuzzing;
 use haul_engine::transfer::Unpacker;
 use haul_log::objects::{self, Flaw, Identity, Mechanism, Style};
 use haul_log::record::JobRecord;
 use haul_log::stored::{Stored, eos, xrootd};
 use haul_log::{journal, waybill};
-use haul_model::{ByteRange, Level, Moment, ObjectSize};
+use haul_model::{ByteRange, Moment, ObjectSize};
 use haul_net::{Address, Host, Ticket};
 use haul_proto::source::Work;
 use haul_proto::{
     CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NewFile, OperandList,
-    Outcome, Runs, Sink, Source, Timing, Update, Window, check_list, check_name, check_received, sink,
-    source,
+    Runs, Source, Timing, Update, Window, check_list, check_name, check_received, source,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,9 +31,10 @@ use std::time::Duration;
 pub type Target = fn(&[u8]);
 
 /// All targets with their names.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 23] = [
     ("wire", wire),
-    ("sink", sink_machine),
+    ("sink", sink_target::sink_machine),
+    ("receiver", receiver_target::receiver),
     ("source", source_machine),
     ("names", names),
     ("hello", hello),
@@ -43,6 +49,12 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("stored", stored),
     ("signature", signature),
     ("packed", packed),
+    ("rules", fuzzing::rules),
+    ("acl", fuzzing::acl),
+    ("history", fuzzing::history),
+    ("job_target", fuzzing::job_target),
+    ("holder", fuzzing::holder),
+    ("resume", resume),
 ];
 
 /// Decodes a sequence of frames.
@@ -90,15 +102,17 @@ fn frames(data: &[u8]) -> Vec<Message> {
         let len = usize::from(u16::from_le_bytes([head[2], head[3]])).min(after.len());
         let (body, after) = after.split_at(len);
         rest = after;
-        let bytes = forged(head[0], head[1], u32::from(head[4]) << 10, body);
-        let (header, body) = bytes.split_first_chunk::<HEADER_LEN>().expect("one was made");
-        if let Ok(header) = Header::decode(header)
-            && let Ok(Some(message)) = Message::decode(&header, body)
-        {
-            found.push(message);
-        }
+        found.extend(message_of(head, body));
     }
     found
+}
+
+/// Returns the message of a frame with this kind, flags, length (unused) and payload in KiB, if it
+/// decodes.
+fn message_of(head: &[u8; 5], body: &[u8]) -> Option<Message> {
+    let bytes = forged(head[0], head[1], u32::from(head[4]) << 10, body);
+    let (header, body) = bytes.split_first_chunk::<HEADER_LEN>().expect("one was made");
+    Message::decode(&Header::decode(header).ok()?, body).ok().flatten()
 }
 
 /// Returns a frame with these fields, as docs/formats/wire.md draws it.
@@ -127,66 +141,6 @@ fn options(first: u8) -> JobOptions {
 
 fn window() -> Window {
     Window { files: 64, facts: 1 << 20, bytes: 1 << 24 }
-}
-
-/// Feeds messages to a sink: it answers or ends the session.
-pub fn sink_machine(data: &[u8]) {
-    let Some((&first, data)) = data.split_first() else { return };
-    let settings =
-        sink::Settings { options: options(first), window: window(), timing: Timing::default(), retries: 2 };
-    let mut machine = Sink::new(settings);
-    let (mut now, mut out) = (Duration::ZERO, Vec::new());
-    for lane in [CONTROL, LaneId(1)] {
-        machine.handle(sink::Event::LaneUp(lane), now, &mut out);
-    }
-    for (index, message) in frames(data).into_iter().enumerate() {
-        let lane = LaneId(index as u32 & 1);
-        now += Duration::from_millis(1);
-        let event = match message {
-            Message::BlockDigest(end) => sink::Event::ObjectEnd { lane, end: *end, found: None },
-            message => sink::Event::Message(lane, message),
-        };
-        machine.handle(event, now, &mut out);
-        let mut steps = 0;
-        while let Some(command) = out.pop() {
-            if let Some(event) = obeyed(command, steps) {
-                machine.handle(event, now, &mut out);
-            }
-            steps += 1;
-            assert!(steps < 100_000, "the sink orders without end");
-        }
-        while let sink::Outgoing::Send(message) = machine.next(lane, now) {
-            comes_back(&message);
-        }
-        assert!(machine.open_files() <= 64, "a source that goes beyond the window is let go on");
-    }
-}
-
-/// Returns the answer of an engine without files to a command.
-fn obeyed(command: sink::Command, step: usize) -> Option<sink::Event> {
-    use sink::{Command, Event, Verdict};
-    Some(match command {
-        Command::Open { facts, .. } => {
-            let verdict = match step % 5 {
-                2 => Verdict::Same,
-                3 => Verdict::UnlessDigest,
-                4 => Verdict::Differing { have: Runs::default(), end: 2, samples: Runs::default() },
-                _ => Verdict::Take { have: Runs::default() },
-            };
-            Event::Opened { file: facts.number, verdict, rereads: false }
-        }
-        Command::Make { facts, .. } => {
-            Event::Finished { file: facts.number, result: Ok(Outcome::Done(Level::Durable)) }
-        }
-        Command::Settle { file, attempt, object, to, .. } => {
-            let objects = Runs::of(object.index.0, object.index.0 + 1);
-            Event::Settled { file, attempt, level: to, objects }
-        }
-        Command::Finish { file, settle, .. } => Event::Finished { file, result: Ok(Outcome::Done(settle)) },
-        Command::Sweep => Event::Swept,
-        Command::Remove { batch, .. } => Event::Removed { batch, deleted: 1, failed: 0 },
-        _ => return None,
-    })
 }
 
 /// Feeds messages to a source: it continues or ends the session.
@@ -408,6 +362,12 @@ pub fn log_job() -> objects::Job {
 /// Returns the key of the journals of [`read_journal`].
 pub fn journal_key() -> haul_digest::DigestKey {
     haul_digest::DigestKey::of_journals(&[7; 32])
+}
+
+/// Decodes the resume states of a verification and of a waybill.
+pub fn resume(data: &[u8]) {
+    fuzzing::verify_state(data);
+    fuzzing::waybill_state(data);
 }
 
 /// Decodes the journal of an in-place repair.

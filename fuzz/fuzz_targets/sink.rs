@@ -3,4 +3,4 @@
 use haul_fuzz::targets;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| targets::sink_machine(data));
+fuzz_target!(|data: &[u8]| targets::sink_target::sink_machine(data));

@@ -8,6 +8,8 @@ mod readahead;
 mod uncached;
 
 pub mod copy;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod log;
 pub mod moving;
 pub mod repair;

@@ -1,6 +1,8 @@
 //! Test peer of a session that can break the protocol: it sends exactly the messages of a test and
 //! receives the answers.
 
+pub mod scripts;
+
 use haul_model::{ByteRange, Moment, ObjectIndex};
 use haul_net::{Lane, LaneReader, LaneWriter};
 use haul_proto::{

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
 
 /// Returns the seed of a soak run (`HAUL_SOAK=1`), which runs test matrices in full and draws new
 /// points each time. The seed is `PROPTEST_RNG_SEED`, or a random one of 32 bits. Returns `None` in
@@ -10,6 +11,25 @@ pub fn soak_seed() -> Option<u64> {
     let is_soak = env::var_os("HAUL_SOAK").is_some_and(|value| value == "1");
     let given = || env::var("PROPTEST_RNG_SEED").ok()?.parse().ok();
     is_soak.then(|| given().unwrap_or_else(|| RandomState::new().hash_one(0) >> 32))
+}
+
+/// Returns the time for which a test of a fuzz target continues after its fixed cases:
+/// `HAUL_FUZZ_SECONDS`, else a minute in a soak run and no time in all other runs.
+pub fn fuzz_time() -> Duration {
+    let asked = env::var("HAUL_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(asked.unwrap_or(if soak_seed().is_some() { 60 } else { 0 }))
+}
+
+/// Runs a case for each seed below `fixed`, and then for [`fuzz_time`] with seeds that follow from
+/// that of the soak run.
+pub fn fuzz(fixed: u64, mut case: impl FnMut(&mut Random)) {
+    (0..fixed).for_each(|seed| case(&mut Random::from_seed(seed)));
+    let (begun, time) = (Instant::now(), fuzz_time());
+    let mut seed = soak_seed().unwrap_or(1).wrapping_add(1) << 32;
+    while begun.elapsed() < time {
+        case(&mut Random::from_seed(seed));
+        seed += 1;
+    }
 }
 
 /// A xoshiro256** generator (Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators",

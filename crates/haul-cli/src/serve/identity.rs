@@ -1,25 +1,20 @@
 //! Certificate and key of a server in one file (PEM) that no other user may read.
 
+pub(crate) mod pem;
+
 use crate::remote::ticket::write_secret;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_net::Identity;
+use pem::{parse, to_pem};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-const CERTIFICATE: &str = "CERTIFICATE";
-const KEY: &str = "PRIVATE KEY";
-
 /// Read limit for the file, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
-
-/// Characters per line of PEM (RFC 7468 section 2).
-const LINE: usize = 64;
 
 /// Reads the identity in `file`, or creates the file. The error is a message.
 pub(super) fn load(file: &Path) -> Result<Identity, String> {
@@ -50,40 +45,6 @@ pub(super) fn load(file: &Path) -> Result<Identity, String> {
     }
 }
 
-fn to_pem(identity: &Identity) -> Zeroizing<String> {
-    let mut text = Zeroizing::new(String::with_capacity(4096));
-    for (label, bytes) in [(CERTIFICATE, identity.certificate_der()), (KEY, identity.key_der())] {
-        let body = Zeroizing::new(STANDARD.encode(bytes));
-        text.push_str(&format!("-----BEGIN {label}-----\n"));
-        let mut rest = body.as_str();
-        while !rest.is_empty() {
-            // Base64 is ASCII.
-            let (line, more) = rest.split_at(rest.len().min(LINE));
-            text.push_str(line);
-            text.push('\n');
-            rest = more;
-        }
-        text.push_str(&format!("-----END {label}-----\n"));
-    }
-    text
-}
-
-fn parse(text: &str) -> Result<Identity, String> {
-    let section = |label: &str| {
-        let begin = format!("-----BEGIN {label}-----");
-        let (_, rest) = text.split_once(&begin)?;
-        let (body, _) = rest.split_once(&format!("-----END {label}-----"))?;
-        let bare: Zeroizing<String> = Zeroizing::new(body.chars().filter(|c| !c.is_whitespace()).collect());
-        STANDARD.decode(bare.as_bytes()).ok().map(Zeroizing::new)
-    };
-    let none = |label: &str| {
-        format!("no {label} found; remove the file to create a new identity, and issue new tickets")
-    };
-    let certificate = section(CERTIFICATE).ok_or_else(|| none(CERTIFICATE))?;
-    let key = section(KEY).ok_or_else(|| none(KEY))?;
-    Identity::from_stored(certificate.to_vec(), key).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +73,14 @@ mod tests {
             assert!(load(&file).is_err());
             assert_eq!(std::fs::read_to_string(&file).expect("read"), damaged);
         }
+    }
+
+    /// Same check as the fuzzer's, from mutated files.
+    #[test]
+    fn mutated_identities_are_parsed_or_refused() {
+        let text = to_pem(&Identity::generate().expect("made"));
+        assert!(parse(&text).is_ok());
+        pem::any(text.as_bytes());
+        haul_lab::random::fuzz(2000, |random| pem::any(&random.mutate(text.as_bytes())));
     }
 }

@@ -11,6 +11,7 @@ mod disk;
 mod endless;
 mod ends;
 mod fidelity;
+mod hostile;
 mod lanes;
 mod log_store;
 mod lookup;

@@ -67,6 +67,15 @@ impl fmt::Display for Holder {
     }
 }
 
+/// Checks for any bytes that they are a holder record, or none, and that an accepted record is the
+/// same after it is written and read again.
+pub(crate) fn any(bytes: &[u8]) {
+    if let Some(holder) = Holder::decode(&String::from_utf8_lossy(bytes)) {
+        assert!(!holder.to_string().contains(char::is_control));
+        assert_eq!(Holder::decode(&holder.encode()), Some(holder));
+    }
+}
+
 /// Lock of a job, held until it is released or the process exits.
 #[derive(Debug)]
 pub(super) struct JobLock {

@@ -255,6 +255,22 @@ fn this_boot() -> String {
     if boot.is_empty() || boot.contains(char::is_whitespace) { UNKNOWN.to_owned() } else { boot }
 }
 
+/// Checks for any bytes that they are a run history, or refused, and that an accepted history is
+/// the same after it is written and read again.
+pub(crate) fn any(bytes: &[u8]) {
+    for text in crate::fuzzing::sealed(bytes) {
+        let Some(mut run_history) = RunHistory::decode(&text) else { continue };
+        assert_eq!(RunHistory::decode(&run_history.encode()).as_ref(), Some(&run_history));
+        let at = Moment { sec: 100, nsec: 0 };
+        let covered = run_history.covers(at) || run_history.is_future(at) || run_history.covers_this_boot(at);
+        assert!(run_history.is_some() || !covered && run_history.past() == i64::MIN);
+        if run_history.runs.len() >= RUNS_MAX {
+            run_history.fold();
+            assert!(run_history.is_some());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -113,6 +113,15 @@ pub(crate) fn logged_paths(
     Ok(found.facts.iter().map(|(subject, _)| subject.path.clone()).collect())
 }
 
+/// Checks for any bytes that they are a target, or refused, and that an accepted target is the same
+/// after it is written and read again.
+pub(crate) fn any(bytes: &[u8]) {
+    if let Some(target) = Target::decode(bytes) {
+        assert!(target.root.is_absolute());
+        assert_eq!(Target::decode(&target.encode()), Some(target));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

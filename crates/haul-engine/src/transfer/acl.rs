@@ -58,6 +58,18 @@ fn principal(entry: &[u8]) -> Option<(bool, u32)> {
     (*tag == USER || *tag == GROUP).then(|| (*tag == GROUP, u32::from_le_bytes(*number)))
 }
 
+/// Checks for any bytes that they are a list, or stay as they are, and that other numbers change
+/// nothing else.
+pub(crate) fn any_acl(list: &[u8]) {
+    let found: Vec<(bool, u32)> = named(list).collect();
+    assert!(found.len() <= list.len() / ENTRY);
+    assert_eq!(map_ids(list, |_, number| number), list);
+    let turned = map_ids(list, |_, number| !number);
+    assert_eq!(turned.len(), list.len());
+    assert!(named(&turned).eq(found.iter().map(|&(is_group, number)| (is_group, !number))));
+    assert_eq!(map_ids(&turned, |_, number| !number), list);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,6 +33,7 @@ mod terms;
 mod time_stats;
 mod wanted;
 
+pub(crate) use acl::any_acl;
 pub use confining::fetch_confined;
 pub use dialing::{BoxError, Dial};
 pub use error::TransferError;
@@ -46,6 +47,7 @@ pub use resume::Resume;
 pub use simple::SimpleObserver;
 pub(crate) use sink::created;
 pub use sink::{SinkPolicy, forget};
+pub(crate) use source::any_rules;
 pub use source::{Filter, FilterError, Rule};
 pub use space::CheckSpace;
 pub use time_stats::{TimeBreakdown, Traffic, TransferTimeBreakdown};

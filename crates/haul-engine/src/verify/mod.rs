@@ -27,7 +27,7 @@ mod tests;
 
 pub use judge::{Change, Verdict, VerdictKind};
 pub use locate::{Located, WholeObjectReason};
-pub(crate) use resume::Log;
+pub(crate) use resume::{Log, any_state};
 pub use resume::{Resumption, StateFile};
 pub use root::{RootError, recorded_root, resolve_root};
 pub use stored::{StoredSettings, verify_stored};

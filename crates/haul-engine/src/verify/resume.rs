@@ -167,6 +167,21 @@ impl VerifyProgress {
     }
 }
 
+/// Checks for any bytes that they are the resume state of a verification, or refused with a reason,
+/// and that an accepted state is the same after it is written and read again.
+pub(crate) fn any_state(bytes: &[u8]) {
+    const BOUND: &str = "fuzzed";
+    for text in crate::fuzzing::sealed(bytes) {
+        match VerifyProgress::decode(&text, BOUND) {
+            Ok(progress) => {
+                assert!(!progress.is_done(progress.share, progress.next), "it counts from the next entry");
+                assert_eq!(VerifyProgress::decode(&progress.encode(BOUND), BOUND), Ok(progress));
+            }
+            Err(why) => assert!(!why.is_empty()),
+        }
+    }
+}
+
 /// Entries that an earlier run verified.
 #[derive(Debug)]
 pub(super) struct Earlier {

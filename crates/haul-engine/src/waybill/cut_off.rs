@@ -81,8 +81,7 @@ impl SectionPosition {
 
     /// Writes the state durably.
     pub(super) fn write(&self, files: &Files) -> io::Result<()> {
-        let text = format!("{MAGIC}\noffset={} head={}\n", self.offset, self.head);
-        let text = format!("{text}blake3={}\n", digest(Algorithm::Blake3, text.as_bytes()));
+        let text = self.encode();
         let draft = files.state.with_extension("new");
         let mut file = make(&draft)?;
         file.write_all(text.as_bytes())?;
@@ -100,6 +99,11 @@ impl SectionPosition {
         Ok(SectionPosition::decode(&text))
     }
 
+    fn encode(&self) -> String {
+        let text = format!("{MAGIC}\noffset={} head={}\n", self.offset, self.head);
+        format!("{text}blake3={}\n", digest(Algorithm::Blake3, text.as_bytes()))
+    }
+
     fn decode(text: &str) -> Option<SectionPosition> {
         let (body, sum) = text.rfind("blake3=").map(|at| text.split_at(at))?;
         if sum != format!("blake3={}\n", digest(Algorithm::Blake3, body.as_bytes())) {
@@ -111,6 +115,16 @@ impl SectionPosition {
             offset: offset.parse().ok()?,
             head: Digest::from_hex(Algorithm::Blake3, head).ok()?,
         })
+    }
+}
+
+/// Checks for any bytes that they are the state of a section, or refused, and that an accepted
+/// state is the same after it is written and read again.
+pub(crate) fn any_state(bytes: &[u8]) {
+    for text in crate::fuzzing::sealed(bytes) {
+        if let Some(place) = SectionPosition::decode(&text) {
+            assert_eq!(SectionPosition::decode(&place.encode()), Some(place));
+        }
     }
 }
 

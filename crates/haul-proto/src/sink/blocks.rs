@@ -3,7 +3,7 @@
 use super::file::{Stage, Writing};
 use super::{Command, Receiving, Sink, Violation};
 use crate::{
-    BlockDigest, BlockReject, FileNumber, LaneId, Message, NewBlock, Reason, Runs, Stated, Unit, Verify, Why,
+    BlockDigest, BlockReject, FileNumber, LaneId, Message, NewBlock, Reason, Stated, Unit, Verify, Why,
 };
 use haul_digest::Digest;
 use haul_model::ObjectIndex;
@@ -239,7 +239,7 @@ impl Sink {
 
     fn queue_report(&mut self, number: FileNumber, level: haul_model::Level, index: u64) {
         if let Some(file) = self.files.get_mut(&number) {
-            file.queue_report(level, &Runs::of(index, index + 1));
+            file.queue_report(level, index);
             let lane = file.home;
             self.syncs.insert((lane, number));
         }

@@ -186,8 +186,12 @@ impl File {
         self.done.pieces() > RUNS_HELD_MAX
     }
 
-    pub(super) fn queue_report(&mut self, level: Level, objects: &Runs) {
+    pub(super) fn queue_reports(&mut self, level: Level, objects: &Runs) {
         self.syncs.entry(level).or_default().unite(objects);
+    }
+
+    pub(super) fn queue_report(&mut self, level: Level, index: u64) {
+        self.syncs.entry(level).or_default().insert(index);
     }
 
     /// Starts again from the first byte.

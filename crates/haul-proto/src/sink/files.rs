@@ -123,10 +123,10 @@ impl Sink {
         file.whole = false;
         let (done, settled) = (file.done.clone(), file.settled.clone());
         if !done.is_empty() {
-            file.queue_report(flight_level, &done);
+            file.queue_reports(flight_level, &done);
         }
         if !settled.is_empty() && file.settles_objects(settles_above) {
-            file.queue_report(file.settle, &settled);
+            file.queue_reports(file.settle, &settled);
         }
         self.syncs.insert((lane, number));
         if file.stage != Stage::Open {
@@ -351,7 +351,7 @@ impl Sink {
             // Skip an object that was requested again meanwhile: its bytes are not those that were
             // settled.
             if file.done.contains(index) {
-                file.queue_report(level, &Runs::of(index, index + 1));
+                file.queue_report(level, index);
                 if level >= settle {
                     file.settled.insert(index);
                     file.pairs.remove(&index);
@@ -368,7 +368,7 @@ impl Sink {
 }
 
 /// Returns the number of names in `path` that are not directories above `last`, the path before it:
-/// at most so many directories and entries are created for it. A walk visits a directory once.
+/// the maximum number of entries that are created for it. A walk visits a directory once.
 fn new_names(last: &[u8], path: &[u8]) -> u64 {
     let (mut last, path) = (last.split(|byte| *byte == b'/'), path.split(|byte| *byte == b'/'));
     let mut is_shared = true;

@@ -114,6 +114,36 @@ impl fmt::Debug for Filter {
     }
 }
 
+/// Checks for any bytes that they are rules of a peer, or refused with the pattern, and that the
+/// same rules as local ones decide the same. The bytes are a path and patterns, separated by NUL;
+/// the first byte of a pattern selects the kind of its rule.
+pub(crate) fn any_rules(bytes: &[u8]) {
+    let mut parts = bytes.split(|&byte| byte == 0);
+    let path = parts.next().unwrap_or_default();
+    let told = parts.filter_map(<[u8]>::split_first);
+    let told: Vec<NameRule> = told
+        .map(|(kind, pattern)| NameRule { is_include: kind & 1 != 0, pattern: pattern.into() })
+        .take(haul_proto::limits::RULES_MAX)
+        .collect();
+    let filter = match Filter::from_wire(&told) {
+        Ok(filter) => filter,
+        Err(error) => return assert!(!error.reason.is_empty()),
+    };
+    assert_eq!(filter.is_empty(), told.is_empty());
+    let Ok(path) = haul_proto::check_received(path) else { return };
+    let text = |rule: &NameRule| String::from_utf8_lossy(&rule.pattern).into_owned();
+    let rule =
+        |rule: &NameRule| if rule.is_include { Rule::Include(text(rule)) } else { Rule::Exclude(text(rule)) };
+    let own: Vec<Rule> = told.iter().map(rule).collect();
+    assert!(own.iter().map(Rule::to_wire).eq(told));
+    let own = Filter::new(&own).expect("the same patterns");
+    for kind in [FileKind::Regular, FileKind::Directory] {
+        let leaves_out = filter.leaves_out(path.as_bytes(), kind);
+        assert_eq!(own.leaves_out(path.as_bytes(), kind), leaves_out);
+        assert!(!leaves_out || filter.may_leave_out(path.as_bytes()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ mod source_file;
 mod tree;
 mod walk;
 
+pub(crate) use filter::any_rules;
 pub use filter::{Filter, FilterError, Rule};
 pub(super) use tree::{Operand, Tree, WalkStep, directories};
 

@@ -7,10 +7,14 @@ mod policy;
 
 use super::pair::{Pair, offer};
 use super::small_objects;
-use haul_digest::{Algorithm, PartHasher, PartPlace, digest};
+use haul_digest::{Algorithm, PartHasher, PartPlace};
 use haul_engine::transfer::{
     BoxError, Dial, Failure, FetchJob, Offer, Outcome, Parts, Report, RunContext, Tally, TransferError,
     answer, fetch,
+};
+pub(super) use haul_lab::misbehaving_peer::scripts::accepted;
+use haul_lab::misbehaving_peer::scripts::{
+    end_of, file, file_by, hard_link, link, name, offered, refused, wrote,
 };
 use haul_lab::misbehaving_peer::{
     MisbehavingPeer, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
@@ -18,8 +22,8 @@ use haul_lab::misbehaving_peer::{
 use haul_model::{ByteRange, Level, ObjectIndex, RelPath};
 use haul_net::Lane;
 use haul_proto::{
-    Answer, Close, Connect, Delete, Features, FileKind, FileNumber, JobOptions, Keep, Message, NewBlock,
-    NewFile, Outcome as Ended, PeerText, Stated, Update, Verify, Why, Window,
+    Answer, Close, Delete, FileKind, JobOptions, Keep, Message, NewBlock, NewFile, Outcome as Ended, Stated,
+    Update, Verify, Why,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -133,70 +137,6 @@ fn fetched_with(fetching: Fetching, job: FetchJob, lies: impl FnOnce(&mut Misbeh
         ended
     });
     Told::new(ended, ears)
-}
-
-pub(super) fn accepted(asked: &Connect) -> Message {
-    let accept =
-        asked.answer(Features::default(), Window::default(), 1, [7; 32], PeerText::new("liar")).unwrap();
-    Message::Accept(Box::new(accept))
-}
-
-fn name(number: u64, path: &[u8], kind: FileKind) -> Message {
-    Message::NewFile(Box::new(new_file(number, path, kind)))
-}
-
-fn link(target: &Path) -> FileKind {
-    FileKind::Symlink { target: target.as_os_str().as_encoded_bytes().into() }
-}
-
-fn hard_link(first: &[u8]) -> FileKind {
-    FileKind::HardLink { first: first.into() }
-}
-
-/// Receives the outcome of a name.
-fn end_of(peer: &mut MisbehavingPeer, number: u64) -> Ended {
-    match peer.hear() {
-        Message::FileDone(done) if done.number == FileNumber(number) => done.outcome,
-        other => panic!("{other:?} instead of the end of {number}"),
-    }
-}
-
-/// Announces a name and receives its outcome.
-fn offered(peer: &mut MisbehavingPeer, number: u64, path: &[u8], kind: FileKind) -> Ended {
-    peer.say(&name(number, path, kind), &[]);
-    end_of(peer, number)
-}
-
-/// Returns the reason for which a name was refused.
-#[track_caller]
-fn refused(peer: &mut MisbehavingPeer, number: u64, path: &[u8], kind: FileKind) -> Why {
-    match offered(peer, number, path, kind) {
-        Ended::Failed(reason) => reason.why,
-        other => panic!("{:?} was {other:?}", path.escape_ascii().to_string()),
-    }
-}
-
-/// Returns the frames of a small file.
-fn file(number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
-    file_by(Algorithm::Blake3, number, path, bytes)
-}
-
-/// Returns the frames of a small file in a job with this digest.
-fn file_by(algorithm: Algorithm, number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
-    let len = bytes.len() as u64;
-    let stated = Stated::Digest(digest(algorithm, bytes));
-    vec![
-        (name(number, path, plain(len)), Vec::new()),
-        (Message::NewBlock(block(number, bytes)), bytes.to_vec()),
-        (block_digest(number, 0, stated), Vec::new()),
-        (file_close(number, read(len)), Vec::new()),
-    ]
-}
-
-/// Sends a small file and receives its outcome.
-fn wrote(peer: &mut MisbehavingPeer, number: u64, path: &[u8], bytes: &[u8]) -> Ended {
-    file(number, path, bytes).iter().for_each(|(message, payload)| peer.say(message, payload));
-    end_of(peer, number)
 }
 
 fn names_in(dir: &Path) -> Vec<String> {

@@ -3,7 +3,7 @@
 
 use super::*;
 use haul_engine::transfer::{Rule, SinkPolicy};
-use haul_proto::Xattr;
+use haul_lab::misbehaving_peer::scripts;
 use haul_sys::metadata::{Place, list_xattrs};
 
 /// Options that ask for everything, as a hostile source does.
@@ -22,23 +22,10 @@ fn strict(lies: impl Fn(&mut MisbehavingPeer) + Sync, check: impl Fn(&Path, Told
     check(&pair.sink(), fetched(&pair, &everything(), &[""], &lies));
 }
 
-fn special_kinds() -> [FileKind; 4] {
-    let (major, minor) = (8, 0);
-    let devices = [FileKind::CharDevice { major, minor }, FileKind::BlockDevice { major, minor }];
-    let [char_device, block_device] = devices;
-    [FileKind::Fifo, FileKind::Socket, char_device, block_device]
-}
-
 /// A device `b 8 0` with mode 0666, sent to a server that ran as root, once was created.
 #[test]
 fn special_files_are_refused_unless_the_receiver_accepts_them() {
-    let lies = |liar: &mut MisbehavingPeer| {
-        for (number, kind) in (0..).zip(special_kinds()) {
-            assert_eq!(refused(liar, number, b"special", kind), Why::Denied);
-        }
-        liar.part(4);
-    };
-    strict(lies, |sink, told| {
+    strict(scripts::special_files, |sink, told| {
         told.assert_failures(4);
         assert!(told.failed.iter().all(|line| line.contains("--specials")), "{:?}", told.failed);
         assert!(names_in(sink).is_empty());
@@ -55,22 +42,7 @@ fn special_files_are_refused_unless_the_receiver_accepts_them() {
 
 #[test]
 fn links_to_targets_outside_the_root_are_refused() {
-    let lies = |liar: &mut MisbehavingPeer| {
-        let outside: [(&[u8], &str); 5] =
-            [(b"a", "/etc"), (b"b", ".."), (b"d/c", "../../x"), (b"e", "d/../../x"), (b"f", "d/..")];
-        let mut number = 0;
-        for (path, target) in outside {
-            assert_eq!(refused(liar, number, path, link(Path::new(target))), Why::Denied, "{target}");
-            number += 1;
-        }
-        for (path, target) in [(&b"g"[..], "d/x"), (b"d/h", "../g"), (b"i", "missing")] {
-            let ended = offered(liar, number, path, link(Path::new(target)));
-            assert_eq!(ended, Ended::Done(Level::Verified), "{target}");
-            number += 1;
-        }
-        liar.part(number);
-    };
-    strict(lies, |sink, told| {
+    strict(scripts::outside_links, |sink, told| {
         told.assert_failures(5);
         assert_eq!(names_in(sink), ["d", "g", "i"]);
     });
@@ -78,14 +50,7 @@ fn links_to_targets_outside_the_root_are_refused() {
 
 #[test]
 fn names_of_own_files_are_refused() {
-    let lies = |liar: &mut MisbehavingPeer| {
-        for (number, path) in (0..).zip([&b".haul-0-1"[..], b"d/.HAUL-begun", b".haul-d/x"]) {
-            assert_eq!(refused(liar, number, path, plain(3)), Why::Name);
-        }
-        assert_eq!(refused(liar, 3, b"x", hard_link(b".haul-0-1")), Why::Name);
-        liar.part(4);
-    };
-    strict(lies, |sink, told| {
+    strict(scripts::own_names, |sink, told| {
         told.assert_failures(4);
         assert!(names_in(sink).is_empty());
     });
@@ -93,29 +58,10 @@ fn names_of_own_files_are_refused() {
 
 #[test]
 fn system_attributes_and_set_id_bits_are_left_out() {
-    let xattr = |name: &str| Xattr { name: name.as_bytes().into(), value: b"value".as_slice().into() };
-    let lies = |liar: &mut MisbehavingPeer| {
-        let xattrs = vec![xattr("user.note"), xattr("trusted.note"), xattr("security.note")];
-        for (number, path) in (0..).zip([&b"d"[..], b"f"]) {
-            let kind = if number == 0 { FileKind::Directory } else { plain(3) };
-            let facts =
-                NewFile { mode: 0o6755, xattrs: xattrs.clone(), ..new_file(number, path, kind.clone()) };
-            let mut frames = if number == 0 { Vec::new() } else { file(number, path, b"abc") };
-            frames.truncate(4);
-            let announced = (Message::NewFile(Box::new(facts)), Vec::new());
-            match frames.first_mut() {
-                Some(first) => *first = announced,
-                None => frames.push(announced),
-            }
-            frames.iter().for_each(|(message, payload)| liar.say(message, payload));
-            assert_eq!(end_of(liar, number), Ended::Done(Level::Verified));
-        }
-        liar.part(2);
-    };
     let pair = Pair::new();
     let keep = Keep(!Keep::SETUID.0);
     let strict = Offer { policy: SinkPolicy::default(), keep, ..offer(&pair.sink()) };
-    sent_to(&strict, &everything(), lies).assert_failures(0);
+    sent_to(&strict, &everything(), scripts::system_attributes).assert_failures(0);
     for name in ["d", "f"] {
         let path = pair.sink().join(name);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755, "{name}");
@@ -176,19 +122,7 @@ fn a_fetch_refuses_names_that_its_own_filter_excludes() {
 fn hard_links_lead_only_to_files_of_the_session() {
     let pair = Pair::new();
     fs::write(pair.sink().join("secret"), "secret").unwrap();
-    let told = sent(&pair, &small_objects(), |liar| {
-        let done = Ended::Done(Level::Verified);
-        assert_eq!(refused(liar, 0, b"own", hard_link(b"secret")), Why::Denied);
-        // A file without the announcement that other names follow.
-        assert_eq!(wrote(liar, 1, b"plain", b"bytes"), done);
-        assert_eq!(refused(liar, 2, b"own", hard_link(b"plain")), Why::Denied);
-        let facts = NewFile { is_linked: true, ..new_file(3, b"first", plain(5)) };
-        liar.say(&Message::NewFile(Box::new(facts)), &[]);
-        file(3, b"first", b"bytes")[1..].iter().for_each(|(message, payload)| liar.say(message, payload));
-        assert_eq!(end_of(liar, 3), done);
-        assert_eq!(offered(liar, 4, b"second", hard_link(b"first")), done);
-        liar.part(5);
-    });
+    let told = sent(&pair, &small_objects(), scripts::hard_links);
     told.assert_failures(2);
     assert_eq!(names_in(&pair.sink()), ["first", "plain", "second", "secret"]);
     let links = |name: &str| fs::metadata(pair.sink().join(name)).unwrap().nlink();
