@@ -4,6 +4,7 @@
 use super::*;
 use haul_engine::transfer::{Rule, SinkPolicy};
 use haul_lab::misbehaving_peer::scripts;
+use haul_proto::Connect;
 use haul_sys::metadata::{Place, list_xattrs};
 
 /// Options that ask for everything, as a hostile source does.
