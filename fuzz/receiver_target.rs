@@ -12,9 +12,8 @@ use haul_engine::transfer::{Logs, Offer, SimpleObserver, SinkPolicy, answer};
 use haul_model::{ByteRange, Moment, ObjectIndex};
 use haul_net::Lane;
 use haul_proto::{
-    BlockDigest, Bye, Close, Connect, Delete, Encoding, Features, FileClose, FileKind, FileNumber,
-    JobOptions, Keep, Message, NewBlock, NewFile, ObjectDigests, PeerText, Role, Runs, Stated, Summary,
-    VERSION, WalkEnd, Why, Window, Xattr,
+    BlockDigest, Bye, Close, Connect, Delete, Encoding, FileClose, FileKind, FileNumber, JobOptions, Keep,
+    Message, NewBlock, NewFile, ObjectDigests, PeerText, Role, Runs, Stated, Summary, WalkEnd, Why, Xattr,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -229,20 +228,7 @@ fn session(root: &Path, options: &JobOptions, has_quota: bool, operations: &[u8]
 }
 
 fn connect(options: &JobOptions) -> Connect {
-    Connect {
-        versions: (VERSION, VERSION),
-        offers: Features::default(),
-        needs: Features::default(),
-        role: Role::Source,
-        job: [0; 16],
-        options: options.clone(),
-        window: Window::default(),
-        operands: vec![b""[..].into()],
-        agent: PeerText::new("fuzzed"),
-        log: None,
-        resumes: false,
-        rules: Vec::new(),
-    }
+    Connect::new(Role::Source, options.clone(), PeerText::new("fuzzed"))
 }
 
 /// Messages of the source, read from the input.

@@ -6,9 +6,8 @@ pub mod scripts;
 use haul_model::{ByteRange, Moment, ObjectIndex};
 use haul_net::{Lane, LaneReader, LaneWriter};
 use haul_proto::{
-    BlockDigest, Bye, Close, Connect, Encoding, Features, FileClose, FileKind, FileNumber, HEADER_LEN,
-    Header, JobOptions, Message, NewBlock, NewFile, PeerText, Role, Runs, Stated, Summary, VERSION, WalkEnd,
-    Window,
+    BlockDigest, Bye, Close, Connect, Encoding, FileClose, FileKind, FileNumber, HEADER_LEN, Header,
+    JobOptions, Message, NewBlock, NewFile, PeerText, Role, Runs, Stated, Summary, WalkEnd,
 };
 use std::time::Duration;
 
@@ -84,20 +83,7 @@ pub fn frame(message: &Message) -> Vec<u8> {
 
 /// Returns CONNECT of a source with ordinary values.
 pub fn connect(options: &JobOptions) -> Connect {
-    Connect {
-        versions: (VERSION, VERSION),
-        offers: Features::default(),
-        needs: Features::default(),
-        role: Role::Source,
-        job: [0; 16],
-        options: options.clone(),
-        window: Window::default(),
-        operands: vec![b""[..].into()],
-        agent: PeerText::new("liar"),
-        log: None,
-        resumes: false,
-        rules: Vec::new(),
-    }
+    Connect::new(Role::Source, options.clone(), PeerText::new("liar"))
 }
 
 /// Returns NEW_FILE of a name without an owner. The whole content of a regular file is to follow.

@@ -289,18 +289,9 @@ pub fn answer(
                 let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
                 super::reason::reason(&doing, &error)
             })?;
-            Ok((
-                accept,
-                Part::Sink(
-                    Box::new(
-                        destination
-                            .accepting(offer.policy)
-                            .hidden(!offer.may_list)
-                            .with_open_dirs_max(window.files),
-                    ),
-                    into,
-                ),
-            ))
+            let destination =
+                destination.accepting(offer.policy).hidden(!offer.may_list).with_open_dirs_max(window.files);
+            Ok((accept, Part::Sink(Box::new(destination), into)))
         }
         Role::Sink => {
             let root = wanted::root(offer)?;

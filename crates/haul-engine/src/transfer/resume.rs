@@ -4,7 +4,7 @@
 use crate::log::{ResumeCheck, Settings, SyncPolicy};
 use haul_log::objects::{Encoding, Identity, Mechanism, Style};
 use haul_proto::{
-    Compression, Connect, Features, JobOptions, LogRequest, Message, PeerText, Role, Unit, Verify, Window,
+    Compression, Connect, JobOptions, LogRequest, Message, PeerText, Role, Unit, Verify, Window,
 };
 use haul_sys::process;
 use std::ffi::OsString;
@@ -41,17 +41,9 @@ impl Resume {
         };
         let connect = Message::Connect(Box::new(Connect {
             versions: (0, 0),
-            offers: Features::default(),
-            needs: Features::default(),
-            role,
-            job: [0; 16],
-            options,
             window: Window { files: 0, facts: 0, bytes: 0 },
             operands: Vec::new(),
-            agent: PeerText::new(""),
-            log: None,
-            resumes: false,
-            rules: Vec::new(),
+            ..Connect::new(role, options, PeerText::new(""))
         }));
         let mut bytes = Vec::new();
         connect.encode(&mut bytes);

@@ -10,7 +10,7 @@
 //!      0.0 BASE64 ...                                                        CRC         an object's leaves, if kept
 //!      range START-END LEVEL                                                 CRC       ranges proven further
 //!    dir path=... mode=... mtime=...                                         CRC     other entries
-//!  end section=1 entries=... files=... bytes=... lines=... blake3=...        CRC   all of it once more
+//!  end section=1 entries=... files=... bytes=... lines=... blake3=...        CRC   all of it
 //! ```
 //!
 //! (The waybill itself has no indentation.) The CRC of a line continues that of the previous line.

@@ -159,6 +159,25 @@ pub struct Join {
 }
 
 impl Connect {
+    /// Creates the request of a job for the root directory, with the usual window and without
+    /// features, rules and log.
+    pub fn new(role: Role, options: JobOptions, agent: PeerText) -> Connect {
+        Connect {
+            versions: (limits::VERSION, limits::VERSION),
+            offers: Features::default(),
+            needs: Features::default(),
+            role,
+            job: [0; 16],
+            options,
+            window: Window::default(),
+            operands: vec![Box::default()],
+            agent,
+            log: None,
+            resumes: false,
+            rules: Vec::new(),
+        }
+    }
+
     /// Builds the answer of the answering side: the version, the features and the options. The
     /// caller decides if the peer is allowed to do what it requests.
     ///

@@ -6,6 +6,7 @@ use super::policy::SinkPolicy;
 use crate::transfer::parts::Parts;
 use crate::transfer::source::Filter;
 use haul_model::RelPath;
+use haul_proto::NewFile;
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, filesystem};
 use std::collections::HashSet;
@@ -81,11 +82,13 @@ impl Destination {
         existing.nlink < 2 || (compared.len() < LINKED_FILES_MAX && compared.insert(existing.identity()))
     }
 
-    /// Allows hard links to a file that this session has written or found to be the same.
-    pub(super) fn allow_links_to(&self, file: &Stat) {
+    /// Allows hard links to the file of `facts`, which this session has written or found to be the
+    /// same, if the source announced further names. `file` returns its metadata.
+    pub(super) fn allow_links_to(&self, facts: &NewFile, file: impl FnOnce() -> Option<Stat>) {
+        let Some(file) = Some(facts).filter(|facts| facts.is_linked).and_then(|_| file()) else { return };
         let mut linkable = self.linkable.lock().unwrap_or_else(PoisonError::into_inner);
         if linkable.len() < LINKED_FILES_MAX {
-            linkable.insert(identity(file));
+            linkable.insert(identity(&file));
         }
     }
 

@@ -332,8 +332,8 @@ impl SinkContext<'_> {
                     }
                     Decision::Replace => take(),
                     Decision::Keep => {
-                        if rule == Update::SizeTime && incoming.facts.is_linked {
-                            self.destination.allow_links_to(&existing);
+                        if rule == Update::SizeTime {
+                            self.destination.allow_links_to(&incoming.facts, || Some(existing));
                         }
                         Some(Verdict::Same)
                     }
@@ -431,9 +431,7 @@ impl SinkContext<'_> {
         log.iter().for_each(|log| log.release(path));
         match made {
             Ok(()) => {
-                if facts.is_linked {
-                    self.stat_entry(path).iter().for_each(|entry| self.destination.allow_links_to(entry));
-                }
+                self.destination.allow_links_to(facts, || self.stat_entry(path));
                 self.record_name_in_waybill(facts, path, first);
                 // Entries without data are not synced.
                 let done = Ended::Done(self.options.settle.min(Level::Verified));
@@ -464,9 +462,7 @@ impl SinkContext<'_> {
         let path = &incoming.facts.path;
         match result {
             Ok(outcome) => {
-                if incoming.facts.is_linked {
-                    incoming.stat().iter().for_each(|file| self.destination.allow_links_to(file));
-                }
+                self.destination.allow_links_to(&incoming.facts, || incoming.stat());
                 self.arrived(&incoming, outcome);
                 self.session.tally.settled(incoming.count(u64::MAX));
                 self.record_in_waybill(&incoming, outcome);

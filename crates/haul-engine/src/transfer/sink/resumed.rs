@@ -55,9 +55,7 @@ impl SinkContext<'_> {
         Some(match self.metadata_writer.apply(file.as_fd(), &incoming.facts, None) {
             Ok(()) => {
                 self.session.reused_bytes.fetch_add(incoming.facts.size(), Ordering::Relaxed);
-                if incoming.facts.is_linked {
-                    stat::stat_fd(file).iter().for_each(|file| self.destination.allow_links_to(file));
-                }
+                self.destination.allow_links_to(&incoming.facts, || stat::stat_fd(file).ok());
                 Verdict::Same
             }
             Err(reason) => Verdict::Refused(reason),
