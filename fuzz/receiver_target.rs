@@ -10,7 +10,7 @@ use super::sink_target::job_options;
 use haul_digest::{Algorithm, KEYED_DIGEST_BYTES, KeyedDigest, digest};
 use haul_engine::transfer::{Logs, Offer, SimpleObserver, SinkPolicy, answer};
 use haul_model::{ByteRange, Moment, ObjectIndex};
-use haul_net::Lane;
+use haul_net::StreamLane;
 use haul_proto::{
     BlockDigest, Bye, Close, Connect, Delete, Encoding, FileClose, FileKind, FileNumber, JobOptions, Keep,
     Message, NewBlock, NewFile, ObjectDigests, PeerText, Role, Runs, Stated, Summary, WalkEnd, Why, Xattr,
@@ -185,7 +185,7 @@ fn stays_beneath(link: &Path, target: &Path) -> bool {
 
 /// Sends the operations to the receiver, and reads all that it answers.
 fn session(root: &Path, options: &JobOptions, has_quota: bool, operations: &[u8]) {
-    let (ours, theirs) = Lane::pair().expect("a lane");
+    let (ours, theirs) = StreamLane::pair();
     let offer = Offer {
         root: root.into(),
         may_read: true,
@@ -203,7 +203,7 @@ fn session(root: &Path, options: &JobOptions, has_quota: bool, operations: &[u8]
         let answering = scope.spawn(|| {
             let observer = SimpleObserver::default();
             // A source that breaks the rules ends the session with an error, or without one.
-            let _ = answer(theirs, &mut || None, &offer, &observer.run_context());
+            let _ = answer(theirs.into(), &mut || None, &offer, &observer.run_context());
         });
         let (mut reader, mut writer) = ours.split();
         let reading =

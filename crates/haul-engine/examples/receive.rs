@@ -13,8 +13,8 @@ pub(crate) fn receive(into: OsString, tell: impl FnOnce(&str)) -> Result<Outcome
     tell(&ticket.to_line());
     let session = listener.next_session().ok_or("the listener was stopped")?;
     let (_, first) = session.next_lane(Duration::from_secs(10)).ok_or("the sender is gone")?;
-    let mut more = || session.try_next_lane().map(|(_, lane)| lane);
-    Ok(answer(first, &mut more, &Offer::writable(into), &SimpleObserver::default().run_context())?)
+    let mut more = || session.try_next_lane().map(|(_, lane)| lane.into());
+    Ok(answer(first.into(), &mut more, &Offer::writable(into), &SimpleObserver::default().run_context())?)
 }
 
 fn main() -> Result<(), BoxError> {

@@ -4,7 +4,7 @@
 pub mod scripts;
 
 use haul_model::{ByteRange, Moment, ObjectIndex};
-use haul_net::{Lane, LaneReader, LaneWriter};
+use haul_net::{StreamLane, StreamReader, StreamWriter};
 use haul_proto::{
     BlockDigest, Bye, Close, Connect, Encoding, FileClose, FileKind, FileNumber, HEADER_LEN, Header,
     JobOptions, Message, NewBlock, NewFile, PeerText, Role, Runs, Stated, Summary, WalkEnd,
@@ -18,14 +18,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct MisbehavingPeer {
     /// Reader of the other end's bytes.
-    pub reader: LaneReader,
+    pub reader: StreamReader,
     /// Writer to the other end.
-    pub writer: LaneWriter,
+    pub writer: StreamWriter,
 }
 
 impl MisbehavingPeer {
     /// Takes this end of a lane.
-    pub fn at(lane: Lane) -> MisbehavingPeer {
+    pub fn at(lane: StreamLane) -> MisbehavingPeer {
         let (mut reader, writer) = lane.split();
         reader.set_stall(Some(ANSWER_TIMEOUT));
         MisbehavingPeer { reader, writer }

@@ -3,7 +3,7 @@
 //! `cargo run --release -p haul-net --example lane [MIB [ROUNDS]]`.
 
 use haul_net::{
-    DialSettings, Dialer, Encryption, Grant, Identity, Lane, ListenSettings, Listener, Role, Ticket,
+    DialSettings, Dialer, Encryption, Grant, Identity, ListenSettings, Listener, Role, StreamLane, Ticket,
     TicketTable, Uses,
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -182,7 +182,7 @@ fn lane(bytes: usize, encryption: Encryption) -> Result<PartTime, Failure> {
     both(|| send_by_lane(&mut near, bytes), || receive_by_lane(far, bytes))
 }
 
-fn send_by_lane(lane: &mut Lane, mut bytes: usize) -> Result<(), Failure> {
+fn send_by_lane(lane: &mut StreamLane, mut bytes: usize) -> Result<(), Failure> {
     let block = vec![7; WRITE_BYTES];
     while bytes > 0 {
         let piece = bytes.min(block.len());
@@ -192,7 +192,7 @@ fn send_by_lane(lane: &mut Lane, mut bytes: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn receive_by_lane(lane: Lane, mut bytes: usize) -> Result<(), Failure> {
+fn receive_by_lane(lane: StreamLane, mut bytes: usize) -> Result<(), Failure> {
     let (mut reader, _writer) = lane.split();
     let mut block = vec![0; READ_BYTES];
     while bytes > 0 {

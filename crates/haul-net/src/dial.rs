@@ -5,7 +5,7 @@ mod attempts;
 use crate::Encryption;
 use crate::address::{Address, Host};
 use crate::hello::{ANSWER_BYTES, BadAnswer, GreetingError, Hello, Verdict, decode_answer, exchange_nonces};
-use crate::lane::{Lane, LaneError, WaitTimeout, Wire};
+use crate::lane::{LaneError, SocketWire, StreamLane, WaitTimeout};
 use crate::pace::Pacer;
 use crate::secret::{Binding, NoRandomness, SessionId};
 use crate::socket::{self, Buffers, SocketError, SocketFacts, SocketSettings};
@@ -125,7 +125,7 @@ impl Dialer {
     /// # Errors
     /// Returns a [`DialError`] if the lane cannot be opened. After [`DialError::Unreachable`]
     /// another transport can work; all other errors say why a retry is useless.
-    pub fn lane(&self, index: u16) -> Result<Lane, DialError> {
+    pub fn lane(&self, index: u16) -> Result<StreamLane, DialError> {
         let opened = self.open(index);
         // After cancellation, treat other errors as its result, and discard a lane that was just
         // opened.
@@ -138,10 +138,10 @@ impl Dialer {
         self.attempts.give_up();
     }
 
-    fn open(&self, index: u16) -> Result<Lane, DialError> {
+    fn open(&self, index: u16) -> Result<StreamLane, DialError> {
         let Connected { socket, facts, peer, attempt: _under_way } = self.reach()?;
         let deadline = Instant::now() + self.settings.handshake;
-        let (mut lane, binding) = self.begin(Wire::socket(socket), facts, peer, deadline)?;
+        let (mut lane, binding) = self.begin(SocketWire::new(socket), facts, peer, deadline)?;
         let hello = Hello {
             encryption: self.settings.encryption,
             lane: index,
@@ -167,13 +167,13 @@ impl Dialer {
     /// Establishes the connection up to the hello. Returns the lane and the binding of its proof.
     fn begin(
         &self,
-        wire: Wire,
+        wire: SocketWire,
         facts: SocketFacts,
         peer: SocketAddr,
         deadline: Instant,
-    ) -> Result<(Lane, Binding), DialError> {
+    ) -> Result<(StreamLane, Binding), DialError> {
         let Some(config) = &self.tls else {
-            let mut lane = Lane::unauthenticated(wire, None, peer, facts, deadline);
+            let mut lane = StreamLane::unauthenticated(Box::new(wire), None, peer, facts, deadline);
             let binding = exchange_nonces(&mut lane, true)?;
             return Ok((lane, binding));
         };
@@ -186,7 +186,10 @@ impl Dialer {
             return Err(DialError::NotHaul { peer });
         }
         let binding = channel.binding().map_err(DialError::Handshake)?;
-        Ok((Lane::unauthenticated(wire, Some((channel, inlet)), peer, facts, deadline), binding))
+        Ok((
+            StreamLane::unauthenticated(Box::new(wire), Some((channel, inlet)), peer, facts, deadline),
+            binding,
+        ))
     }
 
     /// Connects to the first address that accepts. The address of the last success is tried first.

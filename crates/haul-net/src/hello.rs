@@ -24,7 +24,7 @@
 //! A refusal before the client's proof was verified carries zeros in place of the server's proof.
 
 use crate::Encryption;
-use crate::lane::{Lane, LaneError};
+use crate::lane::{LaneError, StreamLane};
 use crate::secret::{
     BINDING_BYTES, Binding, NoRandomness, PROOF_BYTES, Prover, Secret, SessionId, TicketId, random,
 };
@@ -259,7 +259,7 @@ pub enum BadAnswer {
 
 /// Exchanges nonces on an unencrypted lane, and returns the binding of the two. The client sends
 /// first, so that a server that expects TLS detects the mismatch immediately.
-pub(crate) fn exchange_nonces(lane: &mut Lane, as_client: bool) -> Result<Binding, GreetingError> {
+pub(crate) fn exchange_nonces(lane: &mut StreamLane, as_client: bool) -> Result<Binding, GreetingError> {
     let mine: [u8; NONCE_BYTES] = random()?;
     let mut greeting = [0; GREETING_BYTES];
     greeting[..PLAIN_MAGIC.len()].copy_from_slice(&PLAIN_MAGIC);
@@ -278,7 +278,7 @@ pub(crate) fn exchange_nonces(lane: &mut Lane, as_client: bool) -> Result<Bindin
 
 /// Reads the magic by itself first: a peer that speaks TLS may send less than a complete greeting,
 /// and then wait.
-fn read_greeting(lane: &mut Lane, greeting: &mut [u8; GREETING_BYTES]) -> Result<(), GreetingError> {
+fn read_greeting(lane: &mut StreamLane, greeting: &mut [u8; GREETING_BYTES]) -> Result<(), GreetingError> {
     let (magic, nonce) = greeting.split_at_mut(PLAIN_MAGIC.len());
     lane.read_exact(magic)?;
     if *magic != PLAIN_MAGIC {
@@ -345,7 +345,7 @@ mod tests {
     /// Sends `bytes` to a server as the start of a client without encryption, followed by the end
     /// of the lane.
     fn greeted(bytes: &[u8]) -> Result<Binding, GreetingError> {
-        let (mut server, mut client) = Lane::pair().expect("a pair");
+        let (mut server, mut client) = StreamLane::pair();
         client.write_all(bytes).expect("it fits the socket's buffer");
         client.finish().expect("nothing waits");
         exchange_nonces(&mut server, false)

@@ -1,15 +1,16 @@
 //! Layer 3: lanes to another host, session setup between two hosts, and admission control.
 //!
-//! A [`Lane`] is one authenticated connection that a worker owns. The worker moves bytes over it by
-//! blocking calls. A lane runs over TCP with TLS 1.3, over plain TCP if both ends request that, or
-//! inside two pipes (of a remote shell). Two threads can use its halves concurrently.
+//! A [`Lane`] is one authenticated connection that a worker owns. The worker moves frames over it
+//! by blocking calls. A lane runs over TCP with TLS 1.3, over plain TCP if both ends request that,
+//! inside two pipes (of a remote shell), or within the process. Two threads can use its halves
+//! concurrently.
 //!
 //! A server creates an [`Identity`] and a [`Ticket`], opens a [`Listener`] and accepts the
 //! [`Session`]s that arrive. A client parses the ticket and opens the lanes of a session by a
 //! [`Dialer`]. Only a small decoder of fixed lengths reads the input of an unauthenticated peer,
 //! under a deadline and a limit on connections.
 //!
-//! Lanes move bytes; other crates define the meaning of the bytes.
+//! Lanes move frames; `haul-proto` defines them, and other crates act on them.
 
 pub mod address;
 pub mod dial;
@@ -26,7 +27,10 @@ pub mod tls;
 pub use address::{Address, Host};
 pub use dial::{DialError, DialSettings, Dialer};
 pub use hello::Verdict;
-pub use lane::{Kind, Lane, LaneControl, LaneError, LaneReader, LaneStats, LaneWriter};
+pub use lane::{
+    FrameError, FrameReader, FrameWriter, Kind, Lane, LaneControl, LaneError, LaneStats, StreamControl,
+    StreamLane, StreamReader, StreamWriter,
+};
 pub use listen::{Limits, ListenError, ListenSettings, Listener, ListenerEvent, Session, TicketedError};
 pub use pace::Pacer;
 pub use secret::{Secret, SessionId, TicketId};

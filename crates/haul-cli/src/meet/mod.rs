@@ -11,8 +11,8 @@ use crate::remote::words::{self, DONE, Direction, EncodedPaths, INSIDE, MARK, OU
 use haul_engine::sum::reason;
 use haul_engine::transfer::{self, Logs, Offer, Receipt, RunContext, Tally};
 use haul_net::{
-    Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings, Ticket,
-    TicketTable, Uses,
+    Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings,
+    StreamLane, Ticket, TicketTable, Uses,
 };
 use haul_proto::Keep;
 use haul_sys::process;
@@ -255,8 +255,8 @@ fn serve(
         FirstLane::Inside => {
             drop(listener);
             let output = io::stdout().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-            let mut lane =
-                Lane::over_pipes(input, output, Some(STALL_TIMEOUT)).map_err(|error| error.to_string())?;
+            let mut lane = StreamLane::over_pipes(input, output, Some(STALL_TIMEOUT))
+                .map_err(|error| error.to_string())?;
             lane.set_pacer(request.rate.map(|rate| Arc::new(Pacer::new(rate))));
             answer(lane, &mut || None, offer, (receipt, stop))
         }
@@ -266,7 +266,7 @@ fn serve(
             let over = &AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let watching = scope.spawn(move || watch_pipe(&heard, stop, over));
-                let more = &mut || session.try_next_lane().map(|(_, lane)| lane);
+                let more = &mut || session.try_next_lane().map(|(_, lane)| lane.into());
                 let outcome = answer(lane, more, offer, (receipt, stop));
                 over.store(true, Ordering::Relaxed);
                 // The thread polls `over` and does nothing that can fail.
@@ -279,7 +279,7 @@ fn serve(
 
 enum FirstLane {
     Inside,
-    Outside(Box<(Lane, Session)>),
+    Outside(Box<(StreamLane, Session)>),
 }
 
 /// Returns the first lane of the session, or the choice of the lane inside ssh.
@@ -313,14 +313,14 @@ fn first_lane(
 }
 
 fn answer(
-    first: Lane,
-    more: &mut dyn FnMut() -> Option<Lane>,
+    first: StreamLane,
+    more: &mut dyn FnMut() -> Option<Box<dyn Lane>>,
     offer: &Offer,
     (receipt, stop): (Option<&Receipt>, &AtomicBool),
 ) -> Result<transfer::Outcome, String> {
     let tally = Tally::default();
     let run_context = RunContext { stop, tally: &tally, report: &LocalNotesReporter { tool: NAME }, receipt };
-    transfer::answer(first, more, offer, &run_context).map_err(|error| error.to_string())
+    transfer::answer(first.into(), more, offer, &run_context).map_err(|error| error.to_string())
 }
 
 /// Forwards the commands of the pipe, up to the command after which the pipe belongs to a lane.

@@ -138,13 +138,13 @@ struct ReportingDialer<'a> {
 }
 
 impl Dial for ReportingDialer<'_> {
-    fn lane(&self, number: u32) -> Result<Lane, BoxError> {
+    fn lane(&self, number: u32) -> Result<Box<dyn Lane>, BoxError> {
         let lane = self.way.lane(number, self.stop)?;
         let control = lane.control();
         for note in control.facts().notes.iter().filter(|_| number == 0) {
             self.output.note(&format!("connections: {note}"));
         }
-        Ok(lane)
+        Ok(lane.into())
     }
 
     fn give_up(&self) {

@@ -10,7 +10,7 @@ use clap::Args;
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_net::address::Host;
-use haul_net::{Address, DialError, Lane, Pacer, Ticket};
+use haul_net::{Address, DialError, Pacer, StreamLane, Ticket};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -291,7 +291,7 @@ impl Ssh {
             note = note.map(|note| format!("{note}; ssh encrypts the data"));
         }
         say(&mut line, INSIDE).map_err(failed)?;
-        let mut lane = Lane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL_TIMEOUT))
+        let mut lane = StreamLane::over_pipes(OwnedFd::from(from), OwnedFd::from(line), Some(STALL_TIMEOUT))
             .map_err(failed)?;
         lane.set_pacer(rate.map(|rate| Arc::new(Pacer::new(rate))));
         Ok((Connector::inside(lane), None, paths, note.filter(|_| !self.inside)))

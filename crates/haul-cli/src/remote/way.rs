@@ -3,7 +3,7 @@
 
 use super::args::ConnectionSettings;
 use haul_engine::transfer::DEFAULT_LANES_MIN;
-use haul_net::{DialError, DialSettings, Dialer, Encryption, Lane, Pacer, Ticket};
+use haul_net::{DialError, DialSettings, Dialer, Encryption, Pacer, StreamLane, Ticket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,7 @@ pub(crate) enum Connector {
 }
 
 /// An open lane until it is taken.
-type PendingLane = Mutex<Option<Box<Lane>>>;
+type PendingLane = Mutex<Option<Box<StreamLane>>>;
 
 /// Error of opening a lane.
 #[derive(Debug, Error)]
@@ -80,7 +80,7 @@ pub(crate) fn dialer(
 ///
 /// # Errors
 /// Returns [`DialError`] if the lane cannot be opened.
-pub(crate) fn first_lane(dialer: &Dialer, stop: &AtomicBool) -> Result<Lane, DialError> {
+pub(crate) fn first_lane(dialer: &Dialer, stop: &AtomicBool) -> Result<StreamLane, DialError> {
     let (stands, awaited) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -99,12 +99,12 @@ pub(crate) fn first_lane(dialer: &Dialer, stop: &AtomicBool) -> Result<Lane, Dia
 impl Connector {
     /// Returns the connector for lanes outside ssh or to a server; the first lane may be open
     /// already.
-    pub(crate) fn outside(dialer: Dialer, first: Option<Lane>) -> Connector {
+    pub(crate) fn outside(dialer: Dialer, first: Option<StreamLane>) -> Connector {
         Connector::Outside { dialer: Box::new(dialer), first: Mutex::new(first.map(Box::new)) }
     }
 
     /// Returns the connector for the lane inside ssh.
-    pub(crate) fn inside(lane: Lane) -> Connector {
+    pub(crate) fn inside(lane: StreamLane) -> Connector {
         Connector::Inside(Mutex::new(Some(Box::new(lane))))
     }
 
@@ -113,7 +113,7 @@ impl Connector {
     ///
     /// # Errors
     /// Returns [`ConnectError`] if the lane cannot be opened.
-    pub(crate) fn lane(&self, number: u32, stop: &AtomicBool) -> Result<Lane, ConnectError> {
+    pub(crate) fn lane(&self, number: u32, stop: &AtomicBool) -> Result<StreamLane, ConnectError> {
         match self {
             Connector::Outside { dialer, first } => {
                 if number == 0 {
@@ -142,6 +142,6 @@ impl Connector {
     }
 }
 
-fn taken(ready: &PendingLane) -> Option<Lane> {
+fn taken(ready: &PendingLane) -> Option<StreamLane> {
     ready.lock().unwrap_or_else(PoisonError::into_inner).take().map(|lane| *lane)
 }

@@ -167,8 +167,8 @@ struct LaneDialer<'a> {
 }
 
 impl Dial for LaneDialer<'_> {
-    fn lane(&self, number: u32) -> Result<Lane, BoxError> {
-        Ok(self.way.lane(number, self.stop)?)
+    fn lane(&self, number: u32) -> Result<Box<dyn Lane>, BoxError> {
+        Ok(self.way.lane(number, self.stop)?.into())
     }
 
     fn give_up(&self) {

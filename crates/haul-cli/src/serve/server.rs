@@ -11,7 +11,7 @@ use crate::remote::output::{SessionReporter, Side, sentence};
 use haul_engine::log::LogStore;
 use haul_engine::transfer::{self, Logs, Offer, Outcome, Receipt, RunContext, Tally};
 use haul_engine::waybill::Root;
-use haul_net::{Lane, Listener, Session, TicketId, TicketTable};
+use haul_net::{Listener, Session, TicketId, TicketTable};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -208,10 +208,10 @@ impl SessionServer {
         }
         let (tally, begun) = (Tally::default(), Instant::now());
         let report = SessionReporter::new(NAME, &name, self.quiet);
-        let more = &mut || session.try_next_lane().map(|(_, lane): (u16, Lane)| lane);
+        let more = &mut || session.try_next_lane().map(|(_, lane)| lane.into());
         let receipt = self.waybills.as_ref().map(|dir| receipt_in(dir, share, &name));
         let run_context = RunContext { stop, tally: &tally, report: &report, receipt: receipt.as_ref() };
-        let ended = transfer::answer(first, more, &offer, &run_context);
+        let ended = transfer::answer(first.into(), more, &offer, &run_context);
         report.end();
         let mut written = Ok(());
         if let Some(Err(error)) = receipt.map(|receipt| receipt.close()) {

@@ -2,7 +2,6 @@
 
 use super::descriptors::DescriptorGrant;
 use super::error::TransferError;
-use super::frames::{FrameError, Frames};
 use super::logged::{self, LogLocation, Logs, open_log};
 use super::parts::Parts;
 use super::report::RunContext;
@@ -15,7 +14,7 @@ use super::wanted::{self, RequestedPaths, relative};
 use super::{BoxError, Dial, Joined, Outcome, joining};
 use crate::copy::quote;
 use haul_digest::DigestKey;
-use haul_net::{Lane, LaneControl, LaneError};
+use haul_net::{FrameError, FrameReader, Lane, LaneControl, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogRequest, Message, PeerText,
     Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_received, limits,
@@ -152,7 +151,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
     space::check(job, options.budget, accept.options.budget, run_context)?;
     let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
-    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
+    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&*first.control));
     Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, run_context)))
 }
 
@@ -244,7 +243,7 @@ pub fn fetch(
     };
     let settings = sink_settings(&accept, window.least(accept.window));
     let destination = (destination, log);
-    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&first.control));
+    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&*first.control));
     Ok(beside(dial, &accept, lanes, |more| {
         sink::run(settings, vec![first], Some(more), destination, run_context)
     }))
@@ -256,18 +255,18 @@ pub fn fetch(
 /// # Errors
 /// Same as [`send`]. A refusal was also sent to the peer.
 pub fn answer(
-    first: Lane,
-    more: &mut dyn FnMut() -> Option<Lane>,
+    first: Box<dyn Lane>,
+    more: &mut dyn FnMut() -> Option<Box<dyn Lane>>,
     offer: &Offer,
     run_context: &RunContext<'_>,
 ) -> Result<Outcome, TransferError> {
     let mut first = Joined::new(CONTROL, first);
-    first.frames.within(Some(HANDSHAKE_TIMEOUT));
-    let request = match read(&mut first.frames)? {
+    first.frames.set_stall(Some(HANDSHAKE_TIMEOUT));
+    let request = match read(&mut *first.frames)? {
         Message::Connect(connect) => *connect,
         other => return Err(TransferError::NotUnderstood(format!("{} as the first message", other.name()))),
     };
-    first.frames.within(None);
+    first.frames.set_stall(None);
     let token = random_token()?;
     let Some((window, _descriptors)) = window(offer.buffers, offer.sessions) else {
         let reason = Reason::new(Why::Busy, "the server has too few file descriptors for another session");
@@ -357,9 +356,9 @@ pub fn answer(
         }
         Part::Source(mut operands, filter, later) => {
             if let Some(root) = later {
-                first.frames.within(Some(HANDSHAKE_TIMEOUT));
-                operands = wanted::receive_operands(&root, &mut first.frames, &mut first.outbox)?;
-                first.frames.within(None);
+                first.frames.set_stall(Some(HANDSHAKE_TIMEOUT));
+                operands = wanted::receive_operands(&root, &mut *first.frames, &mut *first.outbox)?;
+                first.frames.set_stall(None);
             }
             let settings = source_settings(&accept, window, request.resumes);
             let tree = Tree::new(operands, filter, false);
@@ -437,8 +436,8 @@ fn connect(
     connect.check().map_err(|flaw| TransferError::Denied(Reason::new(Why::TooLarge, &flaw.to_string())))?;
     first.outbox.push(&connect)?;
     first.outbox.flush()?;
-    first.frames.within(Some(HANDSHAKE_TIMEOUT));
-    let accept = match read(&mut first.frames)? {
+    first.frames.set_stall(Some(HANDSHAKE_TIMEOUT));
+    let accept = match read(&mut *first.frames)? {
         Message::Accept(accept) => *accept,
         Message::Refuse(reason) if reason.why == Why::Feature && request.wanted.is_long() => {
             return Err(TransferError::TooMany { requested: request.wanted.count() });
@@ -446,18 +445,18 @@ fn connect(
         Message::Refuse(reason) => return Err(TransferError::Refused(reason)),
         other => return Err(TransferError::NotUnderstood(format!("{} instead of an answer", other.name()))),
     };
-    first.frames.within(None);
+    first.frames.set_stall(None);
     hold(request.options, &accept.options).map_err(TransferError::Changed)?;
     if !accept.features.has(needs) {
         return Err(TransferError::TooMany { requested: request.wanted.count() });
     }
-    request.wanted.send(&mut first.outbox)?;
+    request.wanted.send(&mut *first.outbox)?;
     Ok((accept, first))
 }
 
 /// Returns the number of lanes for the round-trip time of the first lane.
-fn lanes_for(first: &LaneControl) -> u32 {
-    lanes_of_round_trip(first.tcp().map_or(Duration::ZERO, |tcp| tcp.shortest_round_trip))
+fn lanes_for(first: &dyn LaneControl) -> u32 {
+    lanes_of_round_trip(first.round_trip().unwrap_or_default())
 }
 
 fn lanes_of_round_trip(round_trip: Duration) -> u32 {
@@ -502,7 +501,7 @@ fn beside<T>(
 }
 
 /// Returns the next message of a lane during the handshake.
-pub(super) fn read(frames: &mut Frames) -> Result<Message, TransferError> {
+pub(super) fn read(frames: &mut dyn FrameReader) -> Result<Message, TransferError> {
     match frames.next() {
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err(TransferError::Lane(LaneError::Ended)),

@@ -6,7 +6,7 @@ use haul_net::{Lane, LaneControl};
 use haul_proto::{CONTROL, Message, SESSION_TOKEN_BYTES};
 use std::collections::HashMap;
 use std::sync::mpsc::channel;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,13 +25,13 @@ pub(super) struct Terms {
 /// Runs the work of a session, which requests additional lanes and gets those of `more` that have
 /// joined. Lanes that have not joined when the work is done are aborted.
 pub(super) fn beside<T>(
-    more: &mut dyn FnMut() -> Option<Lane>,
+    more: &mut dyn FnMut() -> Option<Box<dyn Lane>>,
     terms: Terms,
     work: impl FnOnce(&mut dyn FnMut() -> Option<Joined>) -> T,
 ) -> T {
     let (give, take) = channel();
     // Lanes that have not sent their JOIN, by a running number.
-    let silent: Mutex<HashMap<u64, LaneControl>> = Mutex::default();
+    let silent: Mutex<HashMap<u64, Arc<dyn LaneControl>>> = Mutex::default();
     let silent = &silent;
     let mut turn = 0_u64;
     thread::scope(|scope| {
@@ -63,17 +63,17 @@ pub(super) fn beside<T>(
             }
             take.try_recv().ok()
         });
-        silent.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(LaneControl::abort);
+        silent.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|lane| lane.abort());
         done
     })
 }
 
 /// Returns the lane if its first message is a JOIN of this session. Otherwise drops it.
-fn join(lane: Lane, terms: &Terms) -> Option<Joined> {
+fn join(lane: Box<dyn Lane>, terms: &Terms) -> Option<Joined> {
     let mut joined = Joined::new(CONTROL, lane);
-    joined.frames.until(Instant::now() + JOIN_TIMEOUT);
+    joined.frames.set_deadline(Instant::now() + JOIN_TIMEOUT);
     let message = joined.frames.next().ok()??;
-    joined.frames.within(None);
+    joined.frames.set_stall(None);
     let Message::Join(join) = message else { return None };
     let is_ours = aws_lc_rs::constant_time::verify_slices_are_equal(&join.token, &terms.token).is_ok();
     joined.id = join.lane;

@@ -12,7 +12,6 @@ mod descriptors;
 mod dialing;
 mod error;
 mod file_hasher;
-mod frames;
 mod hashing;
 mod hello;
 mod joining;
@@ -52,9 +51,9 @@ pub use source::{Filter, FilterError, Rule};
 pub use space::CheckSpace;
 pub use time_stats::{TimeBreakdown, Traffic, TransferTimeBreakdown};
 
-use frames::{Frames, Outbox};
-use haul_net::{Lane, LaneControl};
+use haul_net::{FrameReader, FrameWriter, Lane, LaneControl};
 use haul_proto::{End, LaneId, Reason, Role, Summary, Why};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Result of a session.
@@ -105,16 +104,16 @@ impl Outcome {
 /// A lane that both sides agreed on.
 struct Joined {
     id: LaneId,
-    frames: Frames,
-    outbox: Outbox,
-    control: LaneControl,
+    frames: Box<dyn FrameReader>,
+    outbox: Box<dyn FrameWriter>,
+    control: Arc<dyn LaneControl>,
 }
 
 impl Joined {
-    fn new(id: LaneId, lane: Lane) -> Joined {
+    fn new(id: LaneId, lane: Box<dyn Lane>) -> Joined {
         let control = lane.control();
-        let (reader, writer) = lane.split();
-        Joined { id, frames: Frames::new(reader), outbox: Outbox::new(writer), control }
+        let (frames, outbox) = lane.split();
+        Joined { id, frames, outbox, control }
     }
 }
 

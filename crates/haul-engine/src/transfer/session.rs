@@ -1,17 +1,16 @@
 //! Parts of a session that both sides share: lanes, clock and shutdown.
 
-use super::frames::{FrameError, Frames, Outbox};
 use super::monitor::{Machine, Monitor, Reply, WaitKey};
 use super::receipt::Receipt;
 use super::report::{Report, RunContext, Tally};
 use super::time_stats::{Clocks, TimeBreakdown, Traffic, TransferTimeBreakdown};
 use super::{Joined, More};
-use haul_net::{LaneControl, LaneError, LaneStats};
+use haul_net::{FrameError, FrameReader, FrameWriter, LaneControl, LaneError, LaneStats};
 use haul_proto::{End, LaneId, Message, Reason, Role, Times, Why};
 use std::collections::HashMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -44,13 +43,13 @@ pub(super) trait Serve: Sync {
     ///
     /// # Errors
     /// Returns the error of the lane.
-    fn write(&self, lane: LaneId, outbox: Outbox) -> Result<(), LaneError>;
+    fn write(&self, lane: LaneId, outbox: Box<dyn FrameWriter>) -> Result<(), LaneError>;
 
     /// Processes received messages until the end of the lane.
     ///
     /// # Errors
     /// Returns the error of the lane, or an error if received data is invalid.
-    fn read(&self, lane: LaneId, frames: Frames) -> Result<(), FrameError>;
+    fn read(&self, lane: LaneId, frames: Box<dyn FrameReader>) -> Result<(), FrameError>;
 }
 
 /// Starts the two workers of a lane: one writes, one reads.
@@ -106,7 +105,7 @@ struct Lost {
 pub(super) struct Session<'a, M> {
     pub(super) monitor: Monitor<M>,
     /// Controls for aborting the lanes.
-    lanes: Mutex<HashMap<LaneId, LaneControl>>,
+    lanes: Mutex<HashMap<LaneId, Arc<dyn LaneControl>>>,
     end: Mutex<Option<End>>,
     /// True once the session is over. Threads that read or hash for long check it.
     pub(super) over: AtomicBool,
@@ -174,7 +173,7 @@ impl<'a, M: Machine> Session<'a, M> {
     fn fail(&self, reason: Reason) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.over.store(true, Ordering::Relaxed);
-        self.lanes().values().for_each(LaneControl::abort);
+        self.lanes().values().for_each(|lane| lane.abort());
         self.monitor.notify_all();
     }
 
@@ -273,7 +272,7 @@ impl<'a, M: Machine> Session<'a, M> {
         self.report_lost_at_end();
         // The peer closes its ends as well. If it does not, abort the lanes.
         if !self.wait(CLOSE_TIMEOUT, &|| self.workers.load(Ordering::Relaxed) == 0) {
-            self.lanes().values().for_each(LaneControl::abort);
+            self.lanes().values().for_each(|lane| lane.abort());
         }
     }
 
@@ -341,7 +340,7 @@ impl<'a, M: Machine> Session<'a, M> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lanes(&self) -> MutexGuard<'_, HashMap<LaneId, LaneControl>> {
+    fn lanes(&self) -> MutexGuard<'_, HashMap<LaneId, Arc<dyn LaneControl>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

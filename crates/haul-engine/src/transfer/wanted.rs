@@ -2,11 +2,10 @@
 //! has no space for them.
 
 use super::error::TransferError;
-use super::frames::{Frames, Outbox};
 use super::hello::{Offer, read};
 use super::source::Operand;
 use haul_model::{PathError, RelPath};
-use haul_net::LaneError;
+use haul_net::{FrameReader, FrameWriter, LaneError};
 use haul_proto::{Bye, Message, OperandList, Operands, Reason, Summary, Why, check_list};
 use haul_sys::Follow;
 use haul_sys::dir::{CWD, open_place_at};
@@ -59,7 +58,7 @@ impl RequestedPaths {
     ///
     /// # Errors
     /// Returns the error of the lane.
-    pub(super) fn send(&self, outbox: &mut Outbox) -> Result<(), LaneError> {
+    pub(super) fn send(&self, outbox: &mut dyn FrameWriter) -> Result<(), LaneError> {
         if !self.is_long {
             return Ok(());
         }
@@ -99,8 +98,8 @@ pub(super) fn named(root: &Arc<OwnedFd>, paths: &[Box<[u8]>]) -> Result<Vec<Oper
 /// Returns an error if the received list is invalid. The reason was sent to the peer.
 pub(super) fn receive_operands(
     root: &Arc<OwnedFd>,
-    frames: &mut Frames,
-    outbox: &mut Outbox,
+    frames: &mut dyn FrameReader,
+    outbox: &mut dyn FrameWriter,
 ) -> Result<Vec<Operand>, TransferError> {
     let mut list = OperandList::default();
     let refused = loop {

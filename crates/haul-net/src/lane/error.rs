@@ -1,5 +1,6 @@
 //! Errors of a lane.
 
+use haul_proto::Flaw;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -47,6 +48,17 @@ pub enum LaneError {
         /// Error of the system.
         source: io::Error,
     },
+}
+
+/// Error that ends the reading of a lane.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The lane failed.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
+    /// The received data is not a valid frame.
+    #[error("invalid message received: {0}")]
+    Flaw(#[from] Flaw),
 }
 
 /// Direction of a transfer.

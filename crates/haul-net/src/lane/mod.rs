@@ -1,39 +1,134 @@
-//! Lane: one authenticated connection to the peer that a worker owns.
+//! Lanes: the connections of a session.
+//!
+//! A [`Lane`] carries frames. Code above a lane uses this trait only, so it works the same over
+//! every transport. [`StreamLane`] implements it over a byte stream: a wire (a TCP connection, two
+//! pipes, or memory), with TLS on it if the ends encrypt.
 
 mod error;
+mod frames;
 mod meter;
-mod reader;
 mod slices;
+mod stream;
+mod stream_reader;
+mod stream_writer;
 mod wire;
-mod writer;
 
-pub use error::{LaneError, Operation};
+pub use error::{FrameError, LaneError, Operation};
 pub use meter::LaneStats;
-pub use reader::LaneReader;
-pub use writer::LaneWriter;
+pub use stream::{StreamControl, StreamLane};
+pub use stream_reader::StreamReader;
+pub use stream_writer::StreamWriter;
 
 pub(crate) use meter::{Meter, Part};
 pub(crate) use slices::Slices;
-pub(crate) use wire::{WaitTimeout, Wire};
+pub(crate) use stream::{Halves, Resource, Shared};
+pub(crate) use wire::{SocketWire, WaitTimeout, Wire};
 
-use crate::pace::Pacer;
-use crate::socket::{self, SocketFacts, SocketSettings};
-use crate::tls::{Channel, Inlet};
-use haul_sys::socket::{TcpFacts, tcp_facts, unacknowledged_bytes};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use haul_proto::Message;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A blocking, bidirectional connection to the peer. Dropping a lane disconnects it, which the peer
-/// detects as an error. To end a lane cleanly, call [`close`](Self::close).
-#[derive(Debug)]
-pub struct Lane {
-    reader: LaneReader,
-    writer: LaneWriter,
+/// One connection of a session: frames in, frames out, shutdown and facts. Dropping both halves
+/// disconnects the lane, which the peer detects as an error.
+pub trait Lane: Send {
+    /// Returns the two halves, for two threads. They never wait for each other.
+    fn split(self: Box<Self>) -> (Box<dyn FrameReader>, Box<dyn FrameWriter>);
+
+    /// Returns a handle that aborts the lane and reports its state from any thread.
+    fn control(&self) -> Arc<dyn LaneControl>;
+}
+
+/// Reading half of a lane. After any error, the lane is unusable.
+pub trait FrameReader: Send {
+    /// Returns the next message, or `None` if the peer finished the lane. The payload of a
+    /// NEW_BLOCK must be taken next.
+    ///
+    /// # Errors
+    /// Returns a [`FrameError`] if the lane fails, or if the received data is not a frame.
+    fn next(&mut self) -> Result<Option<Message>, FrameError>;
+
+    /// Returns true if [`next`](Self::next) would not wait for the peer. Ignores the payload of the
+    /// next message.
+    fn has_next(&self) -> bool;
+
+    /// Takes payload.
+    ///
+    /// # Errors
+    /// Same as [`next`](Self::next).
+    fn payload(&mut self, into: &mut [u8]) -> Result<(), FrameError>;
+
+    /// Returns true if `len` bytes of payload can be taken without waiting for the peer.
+    fn has_payload(&self, len: usize) -> bool;
+
+    /// Discards `len` bytes of payload.
+    ///
+    /// # Errors
+    /// Same as [`next`](Self::next).
+    fn skip(&mut self, len: u64) -> Result<(), FrameError>;
+
+    /// Sets the maximum time without received data; `None` for no limit. Removes a deadline.
+    fn set_stall(&mut self, stall: Option<Duration>);
+
+    /// Sets a deadline for all waits together, even if data arrives.
+    fn set_deadline(&mut self, deadline: Instant);
+}
+
+/// Writing half of a lane. Small frames are gathered until [`flush`](Self::flush) or until a larger
+/// one is sent.
+pub trait FrameWriter: Send {
+    /// Adds a message.
+    ///
+    /// # Errors
+    /// Returns a [`LaneError`] if the lane fails; it is unusable then.
+    fn push(&mut self, message: &Message) -> Result<(), LaneError>;
+
+    /// Adds payload. Large payload is sent immediately.
+    ///
+    /// # Errors
+    /// Same as [`push`](Self::push).
+    fn payload(&mut self, bytes: &[u8]) -> Result<(), LaneError>;
+
+    /// Sends the gathered frames.
+    ///
+    /// # Errors
+    /// Same as [`push`](Self::push).
+    fn flush(&mut self) -> Result<(), LaneError>;
+
+    /// Returns true if no frame is gathered.
+    fn is_empty(&self) -> bool;
+
+    /// Returns the total time that writes to the lane took, including encryption and rate limit.
+    fn waited(&self) -> Duration;
+
+    /// Sends the gathered frames and finishes this direction of the lane.
+    ///
+    /// # Errors
+    /// Same as [`push`](Self::push).
+    fn finish(self: Box<Self>) -> Result<(), LaneError>;
+}
+
+/// Handle that aborts a lane and reports its state from any thread.
+pub trait LaneControl: Send + Sync + fmt::Debug {
+    /// Aborts the lane: both halves fail with [`LaneError::Aborted`], immediately if they wait. The
+    /// peer detects a disconnected connection.
+    fn abort(&self);
+
+    /// Returns the statistics of the lane so far.
+    fn stats(&self) -> LaneStats;
+
+    /// Returns the transport of the lane.
+    fn kind(&self) -> Kind;
+
+    /// Returns the address of the peer, or `None` if it has none.
+    fn peer(&self) -> Option<SocketAddr>;
+
+    /// Returns the name of the cipher, or `none`.
+    fn cipher(&self) -> &'static str;
+
+    /// Returns the shortest round trip that was measured, if the transport measures it.
+    fn round_trip(&self) -> Option<Duration>;
 }
 
 /// Transport of a lane.
@@ -48,270 +143,4 @@ pub enum Kind {
     Pipes,
     /// Another lane of this process.
     Local,
-}
-
-/// Handle that aborts a lane and reports its state from any thread.
-#[derive(Clone)]
-pub struct LaneControl(Arc<Shared>);
-
-/// State shared by both halves of a lane.
-pub(crate) struct Shared {
-    pub(crate) wire: Wire,
-    pub(crate) channel: Option<Channel>,
-    pub(crate) meter: Meter,
-    kind: Kind,
-    peer: Option<SocketAddr>,
-    facts: SocketFacts,
-}
-
-/// Resource that a lane holds on behalf of its owner, released when both halves are dropped.
-pub(crate) type Resource = Box<dyn std::any::Any + Send + Sync>;
-
-/// Owned by the two halves. When both are dropped the connection ends, even if a [`LaneControl`]
-/// still exists.
-pub(crate) struct Halves {
-    pub(crate) shared: Arc<Shared>,
-    resource: OnceLock<Resource>,
-}
-
-impl Drop for Halves {
-    fn drop(&mut self) {
-        // A closed lane has ended already; other lanes are disconnected, which the peer detects.
-        let _ = self.shared.wire.finish();
-        self.shared.wire.abort();
-    }
-}
-
-impl Lane {
-    /// Creates a lane over two pipes, such as the standard input and output of a remote shell.
-    ///
-    /// The process at the other ends of the pipes encrypts and authenticates; nothing is added
-    /// here. One such lane uses all of the throughput of one ssh, so there is only one lane in a
-    /// pair of pipes.
-    ///
-    /// Writing to a pipe without a reader raises SIGPIPE. A program that wants an error instead
-    /// must ignore that signal, as Rust programs do by default.
-    ///
-    /// # Errors
-    /// Returns the error of eventfd(2).
-    pub fn over_pipes(input: OwnedFd, output: OwnedFd, stall: Option<Duration>) -> io::Result<Self> {
-        let shared = Shared {
-            wire: Wire::pipes(input, output)?,
-            channel: None,
-            meter: Meter::default(),
-            kind: Kind::Pipes,
-            peer: None,
-            facts: SocketFacts::default(),
-        };
-        Ok(Self::new(shared, None).authenticated(stall, None, None))
-    }
-
-    /// Creates both ends of a lane within this process, for programs that send to themselves, and
-    /// for tests.
-    ///
-    /// # Errors
-    /// Returns the error of socketpair(2).
-    pub fn pair() -> io::Result<(Self, Self)> {
-        let flags = SocketFlags::CLOEXEC;
-        let (one, two) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let lane = |end: OwnedFd| {
-            let shared = Shared {
-                wire: Wire::socket(end),
-                channel: None,
-                meter: Meter::default(),
-                kind: Kind::Local,
-                peer: None,
-                facts: SocketFacts::default(),
-            };
-            Self::new(shared, None).authenticated(None, None, None)
-        };
-        Ok((lane(one), lane(two)))
-    }
-
-    /// Creates a lane over TCP whose peer is not authenticated yet. With `tls`, the TLS handshake
-    /// is done.
-    pub(crate) fn unauthenticated(
-        wire: Wire,
-        tls: Option<(Channel, Inlet)>,
-        peer: SocketAddr,
-        facts: SocketFacts,
-        deadline: Instant,
-    ) -> Self {
-        let kind = if tls.is_some() { Kind::Tls } else { Kind::Plain };
-        let (channel, inlet) = tls.unzip();
-        let meter = Meter::default();
-        let shared = Shared { wire, channel, meter, kind, peer: Some(peer), facts };
-        let mut lane = Self::new(shared, inlet);
-        lane.reader.set_deadline(deadline);
-        lane.writer.set_deadline(deadline);
-        lane
-    }
-
-    /// Requests socket options for the path, which the handshake has measured.
-    pub(crate) fn tune_for_path(&self, settings: &SocketSettings) {
-        let control = self.control();
-        if let (Some(socket), Some(tcp)) = (control.0.wire.as_socket(), control.tcp()) {
-            socket::tune_for_path(socket, settings, tcp.shortest_round_trip);
-        }
-    }
-
-    /// Returns the same lane, prepared for work after the peer is authenticated.
-    pub(crate) fn authenticated(
-        mut self,
-        stall: Option<Duration>,
-        pacer: Option<Arc<Pacer>>,
-        resource: Option<Resource>,
-    ) -> Self {
-        if let Some(resource) = resource {
-            self.reader.keep(resource);
-        }
-        self.reader.begin();
-        self.writer.set_pacer(pacer);
-        self.set_stall(stall);
-        self
-    }
-
-    fn new(shared: Shared, inlet: Option<Inlet>) -> Self {
-        let halves = Arc::new(Halves { shared: Arc::new(shared), resource: OnceLock::new() });
-        Self { reader: LaneReader::new(halves.clone(), inlet), writer: LaneWriter::new(halves) }
-    }
-
-    /// Returns the two halves, for two threads. They never wait for each other.
-    pub fn split(self) -> (LaneReader, LaneWriter) {
-        (self.reader, self.writer)
-    }
-
-    /// Same as [`LaneReader::read_exact`].
-    ///
-    /// # Errors
-    /// Same as [`LaneReader::read_exact`].
-    pub fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), LaneError> {
-        self.reader.read_exact(buffer)
-    }
-
-    /// Same as [`LaneReader::read_exact_or_end`].
-    ///
-    /// # Errors
-    /// Same as [`LaneReader::read_exact_or_end`].
-    pub fn read_exact_or_end(&mut self, buffer: &mut [u8]) -> Result<bool, LaneError> {
-        self.reader.read_exact_or_end(buffer)
-    }
-
-    /// Same as [`LaneWriter::write_all`].
-    ///
-    /// # Errors
-    /// Same as [`LaneWriter::write_all`].
-    pub fn write_all(&mut self, bytes: &[u8]) -> Result<(), LaneError> {
-        self.writer.write_all(bytes)
-    }
-
-    /// Same as [`LaneWriter::write_all_vectored`].
-    ///
-    /// # Errors
-    /// Same as [`LaneWriter::write_all_vectored`].
-    pub fn write_all_vectored(&mut self, parts: &[&[u8]]) -> Result<(), LaneError> {
-        self.writer.write_all_vectored(parts)
-    }
-
-    /// Same as [`LaneWriter::finish`]; the other direction stays open.
-    ///
-    /// # Errors
-    /// Same as [`LaneWriter::finish`].
-    pub fn finish(&mut self) -> Result<(), LaneError> {
-        self.writer.finish()
-    }
-
-    /// Limits the rate of all later writes of this end to that of `pacer`; `None` removes the
-    /// limit.
-    pub fn set_pacer(&mut self, pacer: Option<Arc<Pacer>>) {
-        self.writer.set_pacer(pacer);
-    }
-
-    /// Sets the time that either half waits for a byte before [`LaneError::Stalled`]; `None` waits
-    /// indefinitely.
-    pub fn set_stall(&mut self, stall: Option<Duration>) {
-        self.reader.set_stall(stall);
-        self.writer.set_stall(stall);
-    }
-
-    /// Finishes this direction, and waits at most `within` until the peer has finished too. Only
-    /// then it is certain that the last bytes were not lost: closing a socket with unread bytes
-    /// resets the connection.
-    ///
-    /// # Errors
-    /// Returns [`LaneError::Unexpected`] if the peer sends more bytes. Otherwise fails like
-    /// [`LaneWriter::finish`], or like [`LaneReader::read_some`] during the wait.
-    pub fn close(mut self, within: Duration) -> Result<LaneStats, LaneError> {
-        let deadline = Instant::now() + within;
-        self.writer.set_deadline(deadline);
-        self.reader.set_deadline(deadline);
-        self.writer.finish()?;
-        self.reader.expect_end()?;
-        Ok(self.control().stats())
-    }
-
-    /// Returns a handle that aborts the lane and reports its state from any thread.
-    pub fn control(&self) -> LaneControl {
-        self.reader.control()
-    }
-
-    /// Returns the transport of the lane.
-    pub fn kind(&self) -> Kind {
-        self.control().kind()
-    }
-}
-
-impl LaneControl {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self(shared)
-    }
-
-    /// Aborts the lane: both halves fail with [`LaneError::Aborted`], immediately if they wait. The
-    /// peer detects a disconnected connection.
-    pub fn abort(&self) {
-        self.0.wire.abort();
-    }
-
-    /// Returns the statistics of the lane so far.
-    pub fn stats(&self) -> LaneStats {
-        self.0.meter.stats()
-    }
-
-    /// Returns the transport of the lane.
-    pub fn kind(&self) -> Kind {
-        self.0.kind
-    }
-
-    /// Returns the address of the peer, or `None` if it has none.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.0.peer
-    }
-
-    /// Returns the options that the socket received.
-    pub fn facts(&self) -> &SocketFacts {
-        &self.0.facts
-    }
-
-    /// Returns the name of the cipher, or `none`.
-    pub fn cipher(&self) -> &'static str {
-        self.0.channel.as_ref().map_or("none", Channel::cipher)
-    }
-
-    /// Returns the number of bytes that the kernel of the peer has not acknowledged. A slow peer
-    /// acknowledges some from time to time; a dead one does not. `None` if the lane is not a
-    /// socket.
-    pub fn unacknowledged(&self) -> Option<u32> {
-        self.0.wire.as_socket().and_then(|fd| unacknowledged_bytes(fd).ok())
-    }
-
-    /// Returns the state of the connection in the kernel, if it is TCP.
-    pub fn tcp(&self) -> Option<TcpFacts> {
-        self.0.wire.as_socket().and_then(|fd| tcp_facts(fd).ok())
-    }
-}
-
-impl fmt::Debug for LaneControl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("kind", &self.0.kind).field("peer", &self.0.peer).finish()
-    }
 }

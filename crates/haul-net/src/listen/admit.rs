@@ -5,7 +5,7 @@ use super::registry::{Admitted, Refusal, SessionRegistry};
 use super::{AdmissionLimit, ListenSettings, ListenerEvent};
 use crate::Encryption;
 use crate::hello::{BadHello, GreetingError, HELLO_BYTES, Hello, Verdict, encode_answer, exchange_nonces};
-use crate::lane::{Lane, LaneError, WaitTimeout, Wire};
+use crate::lane::{LaneError, SocketWire, StreamLane, WaitTimeout};
 use crate::secret::Binding;
 use crate::socket::accepted_facts;
 use crate::tls;
@@ -123,11 +123,11 @@ impl Acceptor {
         stream: TcpStream,
         peer: SocketAddr,
         deadline: Instant,
-    ) -> Result<(Lane, Binding), Rejection> {
+    ) -> Result<(StreamLane, Binding), Rejection> {
         let facts = accepted_facts(stream.as_fd(), &self.settings.socket);
-        let wire = Wire::socket(stream.into());
+        let wire = SocketWire::new(stream.into());
         let Some(config) = &self.tls else {
-            let mut lane = Lane::unauthenticated(wire, None, peer, facts, deadline);
+            let mut lane = StreamLane::unauthenticated(Box::new(wire), None, peer, facts, deadline);
             return match exchange_nonces(&mut lane, false) {
                 Ok(binding) => Ok((lane, binding)),
                 Err(error @ GreetingError::NotPlain) => {
@@ -143,12 +143,15 @@ impl Acceptor {
             return Err(Rejection::NotHaul);
         }
         let binding = channel.binding()?;
-        Ok((Lane::unauthenticated(wire, Some((channel, inlet)), peer, facts, deadline), binding))
+        Ok((
+            StreamLane::unauthenticated(Box::new(wire), Some((channel, inlet)), peer, facts, deadline),
+            binding,
+        ))
     }
 
     fn welcome(
         &self,
-        mut lane: Lane,
+        mut lane: StreamLane,
         hello: &Hello,
         bytes: &[u8; HELLO_BYTES],
         binding: &Binding,
@@ -169,7 +172,7 @@ impl Acceptor {
 }
 
 /// Sends the reason for the refusal to an unauthenticated peer.
-fn refuse(mut lane: Lane, verdict: Verdict, hello: &[u8; HELLO_BYTES]) -> Rejection {
+fn refuse(mut lane: StreamLane, verdict: Verdict, hello: &[u8; HELLO_BYTES]) -> Rejection {
     // The peer may have disconnected already; it is refused anyway.
     if lane.write_all(&encode_answer(verdict, 0, hello, None)).is_ok() {
         linger(lane);
@@ -178,7 +181,7 @@ fn refuse(mut lane: Lane, verdict: Verdict, hello: &[u8; HELLO_BYTES]) -> Reject
 }
 
 /// Closes a lane so that its last bytes arrive.
-fn linger(lane: Lane) {
+fn linger(lane: StreamLane) {
     let (mut reader, mut writer) = lane.split();
     let deadline = Instant::now() + LINGER;
     reader.set_deadline(deadline);

@@ -3,7 +3,7 @@
 use super::Limits;
 use crate::address::peer_group;
 use crate::hello::{HELLO_BYTES, Hello, Verdict};
-use crate::lane::Lane;
+use crate::lane::StreamLane;
 use crate::secret::{Binding, Secret, SessionId, TicketId};
 use crate::ticket::Role;
 use crate::tickets::TicketTable;
@@ -22,7 +22,7 @@ pub struct Session {
     ticket: TicketId,
     role: Role,
     peer: SocketAddr,
-    lanes: Receiver<(u16, Lane)>,
+    lanes: Receiver<(u16, StreamLane)>,
 }
 
 /// ID of a session, with a serial number. The number distinguishes sessions whose client uses the
@@ -56,9 +56,9 @@ struct Entry {
     group: IpAddr,
     /// Lanes that are admitted and still open.
     lanes: usize,
-    sender: Sender<(u16, Lane)>,
+    sender: Sender<(u16, StreamLane)>,
     /// Kept until the first lane is admitted: the session is then reported.
-    waiting: Option<Receiver<(u16, Lane)>>,
+    waiting: Option<Receiver<(u16, StreamLane)>>,
 }
 
 /// Result of a valid proof.
@@ -154,7 +154,7 @@ impl SessionRegistry {
         self: &Arc<Self>,
         key: LaneSlotKey,
         index: u16,
-        lane: Lane,
+        lane: StreamLane,
         role: Role,
         peer: SocketAddr,
     ) -> bool {
@@ -258,12 +258,12 @@ impl Session {
     /// Returns the next lane with the number that the client gave it, and waits at most `timeout`.
     /// Lanes can arrive at any time, for example in place of a lost lane, and in any order. Two
     /// lanes can have the same number.
-    pub fn next_lane(&self, timeout: Duration) -> Option<(u16, Lane)> {
+    pub fn next_lane(&self, timeout: Duration) -> Option<(u16, StreamLane)> {
         self.lanes.recv_timeout(timeout).ok()
     }
 
     /// Returns the next lane if one is queued.
-    pub fn try_next_lane(&self) -> Option<(u16, Lane)> {
+    pub fn try_next_lane(&self) -> Option<(u16, StreamLane)> {
         self.lanes.try_recv().ok()
     }
 }

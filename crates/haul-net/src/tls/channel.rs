@@ -49,7 +49,7 @@ enum Step {
 /// Performs the handshake until the deadline of `timeout`.
 pub(crate) fn handshake(
     mut connection: Connection,
-    wire: &Wire,
+    wire: &dyn Wire,
     timeout: WaitTimeout,
 ) -> Result<(Channel, Inlet), LaneError> {
     let mut inlet =
@@ -97,7 +97,7 @@ impl Channel {
     pub(crate) fn read(
         &self,
         inlet: &mut Inlet,
-        wire: &Wire,
+        wire: &dyn Wire,
         buffer: &mut [u8],
         timeout: WaitTimeout,
         meter: &Meter,
@@ -115,7 +115,7 @@ impl Channel {
     }
 
     /// Decrypts into `buffer` until it is full or nothing is left to decrypt.
-    fn decrypt(&self, inlet: &mut Inlet, wire: &Wire, buffer: &mut [u8]) -> Result<Step, LaneError> {
+    fn decrypt(&self, inlet: &mut Inlet, wire: &dyn Wire, buffer: &mut [u8]) -> Result<Step, LaneError> {
         let mut connection = self.lock();
         let mut done = 0;
         loop {
@@ -140,7 +140,7 @@ impl Channel {
     /// Encrypts and writes at most `limit` bytes of `slices`. Returns their number.
     pub(crate) fn write(
         &self,
-        wire: &Wire,
+        wire: &dyn Wire,
         slices: &mut Slices<'_>,
         limit: usize,
         timeout: WaitTimeout,
@@ -161,7 +161,7 @@ impl Channel {
     }
 
     /// Signals to the peer, under encryption, that no more bytes follow.
-    pub(crate) fn finish(&self, wire: &Wire, timeout: WaitTimeout) -> Result<(), LaneError> {
+    pub(crate) fn finish(&self, wire: &dyn Wire, timeout: WaitTimeout) -> Result<(), LaneError> {
         let mut connection = self.lock();
         connection.send_close_notify();
         self.flush(connection, wire, timeout)
@@ -171,7 +171,7 @@ impl Channel {
     fn flush<'a>(
         &'a self,
         mut connection: MutexGuard<'a, Connection>,
-        wire: &Wire,
+        wire: &dyn Wire,
         timeout: WaitTimeout,
     ) -> Result<(), LaneError> {
         loop {
@@ -190,7 +190,7 @@ impl Channel {
 }
 
 /// Writes what the kernel accepts without blocking. Returns true if that is everything.
-fn write_ready(connection: &mut Connection, wire: &Wire) -> Result<bool, LaneError> {
+fn write_ready(connection: &mut Connection, wire: &dyn Wire) -> Result<bool, LaneError> {
     while connection.wants_write() {
         match connection.write_tls(&mut Outlet(wire)) {
             Ok(_) => {}
@@ -213,7 +213,7 @@ impl Inlet {
 
     /// Takes encrypted bytes from the socket once all earlier ones are used. Returns 0 at the end
     /// of the connection.
-    fn refill(&mut self, wire: &Wire, timeout: WaitTimeout) -> Result<usize, LaneError> {
+    fn refill(&mut self, wire: &dyn Wire, timeout: WaitTimeout) -> Result<usize, LaneError> {
         assert!(self.is_empty(), "bytes that are not decrypted yet are not overwritten");
         if self.bytes.len() != self.wanted {
             self.bytes = vec![0; self.wanted];
@@ -224,7 +224,7 @@ impl Inlet {
     }
 
     /// Passes a record, or the available part of one, to `connection` and processes it.
-    fn feed(&mut self, connection: &mut Connection, wire: &Wire) -> Result<(), LaneError> {
+    fn feed(&mut self, connection: &mut Connection, wire: &dyn Wire) -> Result<(), LaneError> {
         let mut rest = &self.bytes[self.start..self.end];
         let taken = connection.read_tls(&mut rest).map_err(|error| Operation::Reading.failed(error))?;
         self.start += taken;
@@ -240,7 +240,7 @@ impl Inlet {
 }
 
 /// Target of rustls for encrypted bytes: the wire, without blocking.
-struct Outlet<'a>(&'a Wire);
+struct Outlet<'a>(&'a dyn Wire);
 
 impl Write for Outlet<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

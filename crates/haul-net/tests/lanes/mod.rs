@@ -1,7 +1,7 @@
 //! Tests of the transport of bytes over lanes.
 
 use crate::world::{KINDS, LONG, Numbers, lane};
-use haul_net::{Kind, Lane, LaneError, LaneReader, LaneWriter, Pacer};
+use haul_net::{Kind, LaneControl as _, LaneError, Pacer, StreamLane, StreamReader, StreamWriter};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Number of bytes per direction in a soak test.
 const SOAK_BYTES: usize = 12 << 20;
 
-fn send(writer: &mut LaneWriter, seed: u64) {
+fn send(writer: &mut StreamWriter, seed: u64) {
     let (mut lengths, mut bytes) = (Numbers(seed), Numbers(!seed));
     let mut sent = 0;
     while sent < SOAK_BYTES {
@@ -22,7 +22,7 @@ fn send(writer: &mut LaneWriter, seed: u64) {
     writer.finish().expect("finishes");
 }
 
-fn receive(reader: &mut LaneReader, seed: u64) {
+fn receive(reader: &mut StreamReader, seed: u64) {
     let (mut lengths, mut bytes) = (Numbers(seed), Numbers(!seed));
     let (mut received, mut expected, mut got) = (0, Vec::new(), Vec::new());
     while received < SOAK_BYTES {
@@ -212,7 +212,7 @@ fn rate_is_kept_by_waiting() {
 
 #[test]
 fn lane_waiting_for_its_rate_can_be_aborted() {
-    let (near, _far) = Lane::pair().expect("a pair");
+    let (near, _far) = StreamLane::pair();
     let control = near.control();
     let (_reader, mut writer) = near.split();
     writer.set_pacer(Some(Arc::new(Pacer::new(1))));
@@ -235,6 +235,6 @@ fn tcp_lane_reports_its_state() {
     assert!(control.unacknowledged().is_some());
     assert!(control.facts().send_buffer > 0 && control.facts().congestion.is_some());
     assert!(far.control().facts().congestion.is_some());
-    let (local, _other) = Lane::pair().expect("a pair");
+    let (local, _other) = StreamLane::pair();
     assert!(local.control().tcp().is_none());
 }

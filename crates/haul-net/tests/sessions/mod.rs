@@ -2,7 +2,7 @@
 
 use crate::world::{LONG, World, dead, dialer, limits, refusal};
 use haul_net::{
-    DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, LaneError, Limits, Role, Ticket,
+    DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, LaneControl as _, LaneError, Limits, Role, Ticket,
     Uses, Verdict,
 };
 use std::collections::BTreeSet;

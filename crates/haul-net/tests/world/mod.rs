@@ -1,8 +1,8 @@
 //! Fixture: a server and its clients in one process.
 
 use haul_net::{
-    DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, Lane, Limits, ListenSettings,
-    Listener, ListenerEvent, Role, Session, Ticket, TicketTable, Uses,
+    DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, Limits, ListenSettings, Listener,
+    ListenerEvent, Role, Session, StreamLane, Ticket, TicketTable, Uses,
 };
 use rustix::net::{self, AddressFamily, SocketType};
 use std::iter;
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Returns both ends of a new session.
-    pub(crate) fn meet(&self, ticket: &Ticket) -> (Dialer, Session, Lane, Lane) {
+    pub(crate) fn meet(&self, ticket: &Ticket) -> (Dialer, Session, StreamLane, StreamLane) {
         let dialer = dialer(ticket);
         let near = dialer.lane(0).expect("welcome");
         let session = self.session();
@@ -92,7 +92,7 @@ impl World {
 
     /// Does the same as [`World::meet`] with a short deadline of the server: repeats a handshake
     /// for which a loaded machine was too slow.
-    pub(crate) fn meets_at_last(&self) -> (Dialer, Session, Lane, Lane) {
+    pub(crate) fn meets_at_last(&self) -> (Dialer, Session, StreamLane, StreamLane) {
         let begun = Instant::now();
         loop {
             let dialer = dialer(&self.ticket(Uses::Lasting));
@@ -141,16 +141,16 @@ pub(crate) fn refusal(ticket: &Ticket) -> DialError {
 }
 
 /// Returns both ends of a lane of a kind, and the values that must live as long.
-pub(crate) fn lane(kind: Kind) -> (Lane, Lane, Option<(World, Dialer, Session)>) {
+pub(crate) fn lane(kind: Kind) -> (StreamLane, StreamLane, Option<(World, Dialer, Session)>) {
     match kind {
         Kind::Local => {
-            let (near, far) = Lane::pair().expect("a pair");
+            let (near, far) = StreamLane::pair();
             (near, far, None)
         }
         Kind::Pipes => {
             let (here, there) = (pipe(), pipe());
-            let near = Lane::over_pipes(there.0, here.1, None).expect("a lane");
-            let far = Lane::over_pipes(here.0, there.1, None).expect("a lane");
+            let near = StreamLane::over_pipes(there.0, here.1, None).expect("a lane");
+            let far = StreamLane::over_pipes(here.0, there.1, None).expect("a lane");
             (near, far, None)
         }
         Kind::Tls | Kind::Plain => {

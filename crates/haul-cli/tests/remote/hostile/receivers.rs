@@ -6,7 +6,7 @@ use haul_lab::misbehaving_peer::scripts::accepted;
 use haul_lab::misbehaving_peer::{MisbehavingPeer, connect};
 use haul_model::ObjectSize;
 use haul_net::{
-    Address, DialSettings, Dialer, Grant, Host, Identity, Lane, ListenSettings, Listener, Role, Ticket,
+    Address, DialSettings, Dialer, Grant, Host, Identity, ListenSettings, Listener, Role, StreamLane, Ticket,
     TicketTable, Uses,
 };
 use haul_proto::{JobOptions, Keep, Message, Reason, Window};
@@ -161,7 +161,7 @@ impl<'a> World<'a> {
     }
 
     /// Starts a job as its source, and lies.
-    fn ask(&self, lane: Lane, process: u32, lies: impl FnOnce(&mut Liar)) {
+    fn ask(&self, lane: StreamLane, process: u32, lies: impl FnOnce(&mut Liar)) {
         let mut peer = MisbehavingPeer::at(lane);
         let mut request = connect(&self.job.options);
         if self.job.resumes {
@@ -262,7 +262,8 @@ impl<'a> World<'a> {
         if inside {
             input.write_all(b"inside\n").unwrap();
             let lane =
-                Lane::over_pipes(OwnedFd::from(output), OwnedFd::from(input), Some(TEST_TIMEOUT)).unwrap();
+                StreamLane::over_pipes(OwnedFd::from(output), OwnedFd::from(input), Some(TEST_TIMEOUT))
+                    .unwrap();
             self.ask(lane, process, lies);
         } else {
             let ticket = Ticket::parse(reply["ready"]["ticket"].as_str().expect("a ticket")).unwrap();

@@ -3,12 +3,12 @@
 
 use super::SinkContext;
 use super::incoming::IncomingFile;
-use crate::transfer::frames::{FrameError, Frames};
 use crate::transfer::hashing::ObjectHash;
 use crate::transfer::packing::Unpacker;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
+use haul_net::{FrameError, FrameReader};
 use haul_proto::sink::{Command, Event};
 use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Stated, Verify, Why};
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 pub(super) struct LaneReceiver<'a> {
     context: &'a SinkContext<'a>,
     lane: LaneId,
-    frames: Frames,
+    frames: Box<dyn FrameReader>,
     unpacker: Unpacker,
     block: Vec<u8>,
     current: Option<CurrentObject>,
@@ -41,7 +41,11 @@ struct CurrentObject {
 }
 
 impl<'a> LaneReceiver<'a> {
-    pub(super) fn new(context: &'a SinkContext<'a>, lane: LaneId, frames: Frames) -> LaneReceiver<'a> {
+    pub(super) fn new(
+        context: &'a SinkContext<'a>,
+        lane: LaneId,
+        frames: Box<dyn FrameReader>,
+    ) -> LaneReceiver<'a> {
         let (unpacker, block) = (Unpacker::default(), vec![0; BLOCK_BYTES]);
         LaneReceiver { context, lane, frames, unpacker, block, current: None, unnotified_since: None }
     }

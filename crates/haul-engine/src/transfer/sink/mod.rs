@@ -22,7 +22,6 @@ mod settling;
 mod tasks;
 mod update;
 
-use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::HashPlan;
 use super::monitor::{Reply, WaitKey};
 use super::reason::reason;
@@ -34,7 +33,7 @@ pub(super) use destination::Destination;
 pub(super) use dirs::Missing;
 use haul_digest::DigestKey;
 use haul_model::{ByteLen, Geometry, Level, RelPath};
-use haul_net::LaneError;
+use haul_net::{FrameError, FrameReader, FrameWriter, LaneError};
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
     Close, FileKind, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome as Ended, Reason, Role, Runs,
@@ -155,7 +154,7 @@ impl Serve for SinkContext<'_> {
         self.handle(Event::LaneLost(lane));
     }
 
-    fn write(&self, lane: LaneId, mut outbox: Outbox) -> Result<(), LaneError> {
+    fn write(&self, lane: LaneId, mut outbox: Box<dyn FrameWriter>) -> Result<(), LaneError> {
         loop {
             let is_idle = outbox.is_empty();
             // Take all pending messages together, so that they share a write.
@@ -187,7 +186,7 @@ impl Serve for SinkContext<'_> {
         }
     }
 
-    fn read(&self, lane: LaneId, frames: Frames) -> Result<(), FrameError> {
+    fn read(&self, lane: LaneId, frames: Box<dyn FrameReader>) -> Result<(), FrameError> {
         self.session.spent.cpu_wait.count(|| LaneReceiver::new(self, lane, frames).run())
     }
 }

@@ -6,14 +6,13 @@ use super::ahead::ReadAhead;
 use super::facts::moment;
 use super::source_file::SourceFile;
 use crate::transfer::file_hasher::FileHasher;
-use crate::transfer::frames::Outbox;
 use crate::transfer::hashing::ObjectHash;
 use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::packing::Packer;
 use crate::transfer::reason::reason;
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteRange, Object};
-use haul_net::LaneError;
+use haul_net::{FrameWriter, LaneError};
 use haul_proto::source::{Event, Work};
 use haul_proto::{
     BlockDigest, Close, Encoding, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Reason, Stated,
@@ -42,7 +41,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) struct LaneSender<'a> {
     context: &'a SourceContext<'a>,
     lane: LaneId,
-    outbox: Outbox,
+    outbox: Box<dyn FrameWriter>,
     packer: Packer,
     file_hasher: FileHasher<'a>,
     block: Vec<u8>,
@@ -75,7 +74,11 @@ enum SendResult {
 }
 
 impl<'a> LaneSender<'a> {
-    pub(super) fn new(context: &'a SourceContext<'a>, lane: LaneId, outbox: Outbox) -> LaneSender<'a> {
+    pub(super) fn new(
+        context: &'a SourceContext<'a>,
+        lane: LaneId,
+        outbox: Box<dyn FrameWriter>,
+    ) -> LaneSender<'a> {
         let packer = Packer::new(context.options.compression);
         let block = vec![0; BLOCK_BYTES];
         LaneSender {

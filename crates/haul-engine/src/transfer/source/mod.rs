@@ -17,7 +17,6 @@ pub(super) use facts::moment;
 use tree::Roots;
 
 use super::file_hasher::FileHasher;
-use super::frames::{FrameError, Frames, Outbox};
 use super::hashing::{HashPlan, SentDigests};
 use super::monitor::{Reply, WaitKey};
 use super::report::{Failure, RunContext};
@@ -26,7 +25,7 @@ use super::{Joined, More, Outcome};
 use crate::copy::quote;
 use haul_digest::DigestKey;
 use haul_model::RelPath;
-use haul_net::LaneError;
+use haul_net::{FrameError, FrameReader, FrameWriter, LaneError};
 use haul_proto::source::{Command, Event, Settings};
 use haul_proto::{
     FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Role, Source, Update, Why,
@@ -118,11 +117,11 @@ impl Serve for SourceContext<'_> {
         self.handle(Event::LaneLost(lane));
     }
 
-    fn write(&self, lane: LaneId, outbox: Outbox) -> Result<(), LaneError> {
+    fn write(&self, lane: LaneId, outbox: Box<dyn FrameWriter>) -> Result<(), LaneError> {
         self.session.spent.cpu_wait.count(|| LaneSender::new(self, lane, outbox).run())
     }
 
-    fn read(&self, lane: LaneId, mut frames: Frames) -> Result<(), FrameError> {
+    fn read(&self, lane: LaneId, mut frames: Box<dyn FrameReader>) -> Result<(), FrameError> {
         loop {
             // Process messages that arrived together in one step.
             let mut heard = Vec::new();

@@ -20,7 +20,7 @@ use haul_lab::misbehaving_peer::{
     MisbehavingPeer, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
 };
 use haul_model::{ByteRange, Level, ObjectIndex, RelPath};
-use haul_net::Lane;
+use haul_net::StreamLane;
 use haul_proto::{
     Answer, Close, Delete, FileKind, JobOptions, Keep, Message, NewBlock, NewFile, Outcome as Ended, Stated,
     Update, Verify, Why,
@@ -81,14 +81,14 @@ pub(super) fn sent(pair: &Pair, options: &JobOptions, lies: impl FnOnce(&mut Mis
 
 /// Lets a hostile source send to a sink with this offer.
 fn sent_to(offer: &Offer, options: &JobOptions, lies: impl FnOnce(&mut MisbehavingPeer)) -> Told {
-    let (ours, theirs) = Lane::pair().unwrap();
+    let (ours, theirs) = StreamLane::pair();
     let ears = Ears::default();
     let ended = std::thread::scope(|scope| {
         let ears = &ears;
         let answering = scope.spawn(move || {
             let (stop, tally) = (AtomicBool::new(false), Tally::default());
             let run_context = RunContext { stop: &stop, tally: &tally, report: ears, receipt: None };
-            answer(theirs, &mut || None, offer, &run_context)
+            answer(theirs.into(), &mut || None, offer, &run_context)
         });
         let mut peer = MisbehavingPeer::at(ours);
         peer.say(&Message::Connect(Box::new(connect(options))), &[]);
@@ -119,9 +119,10 @@ fn fetched_by(job: FetchJob, lies: impl FnOnce(&mut MisbehavingPeer) + Send) -> 
 type Fetching = fn(&dyn Dial, &FetchJob, &RunContext<'_>) -> Result<Outcome, TransferError>;
 
 fn fetched_with(fetching: Fetching, job: FetchJob, lies: impl FnOnce(&mut MisbehavingPeer) + Send) -> Told {
-    let (ours, theirs) = Lane::pair().unwrap();
+    let (ours, theirs) = StreamLane::pair();
     let ours = Mutex::new(Some(ours));
-    let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
+    let dial =
+        |_: u32| -> Result<StreamLane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
     let job = FetchJob { lanes: Some(1), ..job };
     let (ears, stop, tally) = (Ears::default(), AtomicBool::new(false), Tally::default());
     let ended = std::thread::scope(|scope| {

@@ -4,7 +4,7 @@ use super::misbehaving_peer::Nobody;
 use super::pair::{Pair, offer};
 use haul_engine::transfer::{Outcome, RunContext, Tally, TransferError, answer};
 use haul_lab::misbehaving_peer::{MisbehavingPeer, connect, file_close, frame, new_file, plain, read};
-use haul_net::{Lane, LaneError};
+use haul_net::{LaneError, StreamLane};
 use haul_proto::{JobOptions, Join, LaneId, Message};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
@@ -14,8 +14,8 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(300);
 
 /// Returns a lane on which half a JOIN has arrived and nothing follows.
-fn half_joined() -> (MisbehavingPeer, Lane) {
-    let (ours, theirs) = Lane::pair().unwrap();
+fn half_joined() -> (MisbehavingPeer, StreamLane) {
+    let (ours, theirs) = StreamLane::pair();
     let mut silent = MisbehavingPeer::at(ours);
     let join = frame(&Message::Join(Join { token: [7; 32], lane: LaneId(1) }));
     silent.writer.write_all(&join[..join.len() / 2]).unwrap();
@@ -38,17 +38,17 @@ fn is_given_up(mut lane: MisbehavingPeer) -> bool {
 /// lane.
 fn answer_with(
     pair: &Pair,
-    first: Lane,
-    lanes: &Receiver<Lane>,
+    first: StreamLane,
+    lanes: &Receiver<StreamLane>,
     asked: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
     let (stop, tally) = (AtomicBool::new(false), Tally::default());
     let mut more = || {
         asked();
-        lanes.try_recv().ok()
+        lanes.try_recv().ok().map(Into::into)
     };
     let run_context = RunContext { stop: &stop, tally: &tally, report: &Nobody, receipt: None };
-    answer(first, &mut more, &offer(&pair.sink()), &run_context)
+    answer(first.into(), &mut more, &offer(&pair.sink()), &run_context)
 }
 
 /// Regression: the session's timer thread waited for the JOIN. For 30 seconds it neither noticed a
@@ -56,7 +56,7 @@ fn answer_with(
 #[test]
 fn incomplete_join_delays_neither_its_session_nor_later_lanes() {
     let pair = Pair::new();
-    let (ours, first) = Lane::pair().unwrap();
+    let (ours, first) = StreamLane::pair();
     let (give, lanes) = channel();
     let [(mut silent, one), (other, two)] = [half_joined(), half_joined()];
     give.send(one).unwrap();
@@ -80,7 +80,7 @@ fn incomplete_join_delays_neither_its_session_nor_later_lanes() {
         let Message::Accept(accept) = peer.hear() else { panic!("it is accepted") };
         assert_eq!(asked_again.recv_timeout(LONG), Ok(true), "no thread waits for the silent lane");
         // A later lane is accepted: the answer for its file arrives there.
-        let (joins, theirs) = Lane::pair().unwrap();
+        let (joins, theirs) = StreamLane::pair();
         give.send(theirs).unwrap();
         let mut joins = MisbehavingPeer::at(joins);
         joins.say(&Message::Join(Join { token: accept.token, lane: LaneId(1) }), &[]);
@@ -99,7 +99,7 @@ fn incomplete_join_delays_neither_its_session_nor_later_lanes() {
 #[test]
 fn lanes_above_the_session_maximum_are_closed() {
     let pair = Pair::new();
-    let (ours, first) = Lane::pair().unwrap();
+    let (ours, first) = StreamLane::pair();
     let (give, lanes) = channel();
     let mut silent = Vec::new();
     for _ in 0..offer(&pair.sink()).lanes + 3 {

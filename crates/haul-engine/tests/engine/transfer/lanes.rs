@@ -2,7 +2,7 @@
 
 use super::pair::offer;
 use haul_engine::transfer::{BoxError, Dial, SendJob, SimpleObserver, answer, send};
-use haul_net::Lane;
+use haul_net::{Lane, StreamLane};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -37,14 +37,14 @@ fn job_starts_before_additional_lanes_open_concurrently() {
     // For each further lane: whether the first file existed, and whether the other lane was being
     // opened too.
     let (asked, seen) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    let dial = |number: u32| -> Result<Lane, BoxError> {
+    let dial = |number: u32| -> Result<StreamLane, BoxError> {
         if number > 0 {
             asked.lock().unwrap().push(number);
             let has_begun = comes(|| sink.join("first").exists());
             let are_both_asked = comes(|| asked.lock().unwrap().len() == 2);
             seen.lock().unwrap().push((has_begun, are_both_asked));
         }
-        let (ours, theirs) = Lane::pair()?;
+        let (ours, theirs) = StreamLane::pair();
         give.lock().unwrap().send(theirs)?;
         Ok(ours)
     };
@@ -54,7 +54,7 @@ fn job_starts_before_additional_lanes_open_concurrently() {
     std::thread::scope(|scope| {
         let answering = scope.spawn(move || {
             let first = take.recv_timeout(LONG).expect("a first lane");
-            answer(first, &mut || take.try_recv().ok(), offer, &there.run_context())
+            answer(first.into(), &mut || take.try_recv().ok().map(Into::into), offer, &there.run_context())
         });
         let sent = send(&dial, &job, &ends[0].run_context()).expect("a session");
         assert!(sent.is_whole(), "{sent:?}");
@@ -65,7 +65,7 @@ fn job_starts_before_additional_lanes_open_concurrently() {
 
 /// Dialer whose further lanes come only when the job wants no more of them.
 struct Hanging {
-    give: Mutex<Sender<Lane>>,
+    give: Mutex<Sender<StreamLane>>,
     /// Channel that reports a blocked lane, and the channel that releases it.
     hangs: Mutex<Sender<u32>>,
     over: (Mutex<Option<Sender<()>>>, Mutex<Receiver<()>>),
@@ -74,7 +74,7 @@ struct Hanging {
 }
 
 impl Dial for Hanging {
-    fn lane(&self, number: u32) -> Result<Lane, BoxError> {
+    fn lane(&self, number: u32) -> Result<Box<dyn Lane>, BoxError> {
         if number > 0 {
             self.hangs.lock().unwrap().send(number)?;
             // The side that gives up drops the other end.
@@ -83,9 +83,9 @@ impl Dial for Hanging {
             self.were_given_up.lock().unwrap().push(is_given_up);
             return Err("it never came".into());
         }
-        let (ours, theirs) = Lane::pair()?;
+        let (ours, theirs) = StreamLane::pair();
         self.give.lock().unwrap().send(theirs)?;
-        Ok(ours)
+        Ok(ours.into())
     }
 
     fn give_up(&self) {
@@ -117,7 +117,7 @@ fn job_finishes_on_open_lanes_and_gives_up_hanging_ones() {
     std::thread::scope(|scope| {
         let answering = scope.spawn(move || {
             let first = take.recv_timeout(LONG).expect("a first lane");
-            answer(first, &mut || None, offer, &there.run_context())
+            answer(first.into(), &mut || None, offer, &there.run_context())
         });
         let sent = send(&dial, &job, &ends[0].run_context()).expect("a session");
         assert!(sent.is_whole(), "{sent:?}");

@@ -5,7 +5,7 @@ use haul_digest::{Algorithm, Digest, digest};
 use haul_engine::transfer::{Failure, Report, RunContext, Tally, answer};
 use haul_lab::misbehaving_peer::{self, MisbehavingPeer};
 use haul_model::{ByteRange, Level, ObjectIndex};
-use haul_net::Lane;
+use haul_net::StreamLane;
 use haul_proto::{
     Compression, Encoding, JobOptions, Message, NewBlock, Outcome, Reason, Stated, Verify, Why,
 };
@@ -28,13 +28,13 @@ fn send_packed(
     payloads: &[&[u8]],
     stated: Option<Digest>,
 ) -> (Outcome, u32) {
-    let (ours, theirs) = Lane::pair().unwrap();
+    let (ours, theirs) = StreamLane::pair();
     let offer = offer(&pair.sink());
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let (stop, tally) = (AtomicBool::new(false), Tally::default());
             answer(
-                theirs,
+                theirs.into(),
                 &mut || None,
                 &offer,
                 &RunContext { stop: &stop, tally: &tally, report: &Nobody, receipt: None },

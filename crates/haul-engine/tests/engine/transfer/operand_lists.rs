@@ -7,7 +7,7 @@ use haul_engine::transfer::{
     BoxError, FetchJob, Outcome, RunContext, SimpleObserver, Tally, TransferError, answer, fetch,
 };
 use haul_lab::misbehaving_peer::{MisbehavingPeer, connect};
-use haul_net::Lane;
+use haul_net::StreamLane;
 use haul_proto::limits::{OPERANDS_ALL_MAX, OPERANDS_MAX, OPERANDS_PER_MESSAGE};
 use haul_proto::{Connect, Features, JobOptions, Message, Operands, Reason, Role, Why};
 use std::fs;
@@ -102,13 +102,13 @@ fn lists(
     hears: bool,
 ) -> (Option<Message>, Result<Outcome, TransferError>) {
     let pair = Pair::new();
-    let (ours, theirs) = Lane::pair().unwrap();
+    let (ours, theirs) = StreamLane::pair();
     let offer = offer(&pair.source());
     std::thread::scope(|scope| {
         let answering = scope.spawn(move || {
             let (stop, tally) = (AtomicBool::new(false), Tally::default());
             let run_context = RunContext { stop: &stop, tally: &tally, report: &Nobody, receipt: None };
-            answer(theirs, &mut || None, &offer, &run_context)
+            answer(theirs.into(), &mut || None, &offer, &run_context)
         });
         let mut peer = MisbehavingPeer::at(ours);
         let (role, lists, operands) = (Role::Sink, Features::OPERANDS, Vec::new());
@@ -165,9 +165,10 @@ fn incomplete_or_invalid_list_ends_the_session() {
 /// the result of the fetch.
 fn asked_of_an_older_side(names: usize, answered: Message) -> (Connect, Result<Outcome, TransferError>) {
     let pair = Pair::new();
-    let (ours, theirs) = Lane::pair().unwrap();
+    let (ours, theirs) = StreamLane::pair();
     let ours = Mutex::new(Some(ours));
-    let dial = |_: u32| -> Result<Lane, BoxError> { Ok(ours.lock().unwrap().take().expect("one lane")) };
+    let dial =
+        |_: u32| -> Result<StreamLane, BoxError> { Ok(ours.lock().unwrap().take().expect("one lane")) };
     let paths = (0..names).map(|name| name.to_string().into_bytes()).collect();
     let job = FetchJob { lanes: Some(1), ..FetchJob::new(paths, pair.sink().into()) };
     std::thread::scope(|scope| {

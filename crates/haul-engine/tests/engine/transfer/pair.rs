@@ -7,7 +7,7 @@ use haul_engine::transfer::{
 };
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
-use haul_net::{Lane, LaneControl, Pacer};
+use haul_net::{LaneControl as _, Pacer, StreamControl, StreamLane};
 use haul_proto::{JobOptions, Keep, Outcome as Ended, Reason, Summary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ struct Holding<'a> {
     until: Option<&'a AtomicBool>,
     /// The lane to abort, and the number of names that end before.
     cut: Option<(usize, u64)>,
-    lanes: &'a Mutex<Vec<LaneControl>>,
+    lanes: &'a Mutex<Vec<StreamControl>>,
 }
 
 impl Report for Holding<'_> {
@@ -389,7 +389,7 @@ impl Pair {
         let mut offer = offer(&self.sink());
         offer.logs = self.resume.map_or(Logs::None, |_| Logs::Own(self.state()));
         change(&mut offer);
-        let (give, take): (Sender<Lane>, Receiver<Lane>) = channel();
+        let (give, take): (Sender<StreamLane>, Receiver<StreamLane>) = channel();
         let heard = [Heard::default(), Heard::default()];
         let tallies = [Tally::default(), Tally::default()];
         let [stop, never, is_over] = [const { AtomicBool::new(false) }; 3];
@@ -423,7 +423,7 @@ impl Pair {
                 let receipt = receipts[1].as_ref();
                 let run_context =
                     RunContext { stop: never, tally: &tallies[1], report: &reports[1], receipt };
-                answer(first, &mut || take.try_recv().ok(), &offer, &run_context)
+                answer(first.into(), &mut || take.try_recv().ok().map(Into::into), &offer, &run_context)
             });
             if let Some((source, _, names)) = stops {
                 scope.spawn(move || {
@@ -439,8 +439,8 @@ impl Pair {
                     stop.store(true, Ordering::Relaxed);
                 });
             }
-            let dial = |_: u32| -> Result<Lane, BoxError> {
-                let (mut ours, mut theirs) = Lane::pair()?;
+            let dial = |_: u32| -> Result<StreamLane, BoxError> {
+                let (mut ours, mut theirs) = StreamLane::pair();
                 for (lane, pacer) in [&mut ours, &mut theirs].into_iter().zip(pacers.iter().flatten()) {
                     lane.set_pacer(Some(Arc::clone(pacer)));
                 }

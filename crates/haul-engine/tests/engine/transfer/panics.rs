@@ -4,7 +4,7 @@ use super::pair::{Pair, offer};
 use super::small_objects;
 use haul_engine::transfer::{BoxError, Failure, Filter, Report, RunContext, SendJob, Tally, answer, send};
 use haul_model::Level;
-use haul_net::Lane;
+use haul_net::StreamLane;
 use haul_proto::{JobOptions, Outcome, Why};
 use std::fs;
 use std::sync::Mutex;
@@ -36,8 +36,8 @@ fn a_worker_that_panics_ends_the_session() {
         let options = JobOptions { settle, ..small_objects() };
         let sources = ["one", "two"].map(|name| pair.source().join(name).into()).to_vec();
         let job = SendJob { filter: Filter::default(), options, lanes: Some(1), ..SendJob::new(sources) };
-        let (ours, theirs) = Lane::pair().unwrap();
-        let (give, take) = channel::<Lane>();
+        let (ours, theirs) = StreamLane::pair();
+        let (give, take) = channel::<StreamLane>();
         give.send(ours).unwrap();
         let take = Mutex::new(take);
         let (started, answered) = std::thread::scope(|scope| {
@@ -45,9 +45,9 @@ fn a_worker_that_panics_ends_the_session() {
                 let (stop, tally, report) =
                     (AtomicBool::new(false), Tally::default(), Panics(!source_panics));
                 let run_context = RunContext { stop: &stop, tally: &tally, report: &report, receipt: None };
-                answer(theirs, &mut || None, &offer(&pair.sink()), &run_context).unwrap()
+                answer(theirs.into(), &mut || None, &offer(&pair.sink()), &run_context).unwrap()
             });
-            let dial = |_: u32| -> Result<Lane, BoxError> { Ok(take.lock().unwrap().try_recv()?) };
+            let dial = |_: u32| -> Result<StreamLane, BoxError> { Ok(take.lock().unwrap().try_recv()?) };
             let (stop, tally, report) = (AtomicBool::new(false), Tally::default(), Panics(source_panics));
             let run_context = RunContext { stop: &stop, tally: &tally, report: &report, receipt: None };
             (send(&dial, &job, &run_context).unwrap(), answering.join().unwrap())

@@ -11,7 +11,7 @@ use haul_lab::misbehaving_peer::{
     MisbehavingPeer, block, block_digest, connect, file_close, new_file, plain, read,
 };
 use haul_model::{Level, ObjectIndex};
-use haul_net::Lane;
+use haul_net::StreamLane;
 use haul_proto::{
     Answer, Close, FileNumber, JobOptions, Message, NewFile, ObjectDigests, Outcome as Ended, Stated, Update,
     Why,
@@ -213,11 +213,11 @@ fn a_source_that_states_no_digest_delays_its_own_file_only() {
 fn only_who_may_read_deletes() {
     let pair = Pair::new();
     fs::write(pair.sink().join("secret"), SECRET).unwrap();
-    let (ours, theirs) = Lane::pair().unwrap();
+    let (ours, theirs) = StreamLane::pair();
     let offer = Offer::writable(pair.sink().into());
     std::thread::scope(|scope| {
-        let answering =
-            scope.spawn(|| answer(theirs, &mut || None, &offer, &SimpleObserver::default().run_context()));
+        let answering = scope
+            .spawn(|| answer(theirs.into(), &mut || None, &offer, &SimpleObserver::default().run_context()));
         let mut liar = MisbehavingPeer::at(ours);
         let options = JobOptions { delete: true, ..small_objects() };
         let options = JobOptions { keep: offer.keep, ..options };

@@ -8,7 +8,7 @@ use super::small_objects;
 use haul_engine::transfer::{BoxError, Outcome, RunContext, SendJob, Tally, TransferError, send};
 use haul_lab::misbehaving_peer::{MisbehavingPeer, bye};
 use haul_model::Level;
-use haul_net::Lane;
+use haul_net::StreamLane;
 use haul_proto::{FileDone, FileNumber, JobOptions, List, Message, NewBlock, Outcome as Ended, WalkEnd};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -24,9 +24,10 @@ fn sent_to(
     tally: &Tally,
     sink: impl FnOnce(&mut MisbehavingPeer) + Send,
 ) -> Result<Outcome, TransferError> {
-    let (ours, theirs) = Lane::pair().unwrap();
+    let (ours, theirs) = StreamLane::pair();
     let ours = Mutex::new(Some(ours));
-    let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
+    let dial =
+        |_: u32| -> Result<StreamLane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
     let job = SendJob {
         options: options.clone(),
         lanes: Some(1),

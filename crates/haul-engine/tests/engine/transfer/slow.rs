@@ -6,7 +6,7 @@ use super::small_objects;
 use haul_engine::transfer::{BoxError, SendJob, SimpleObserver, answer, send};
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
-use haul_net::{Lane, LaneControl};
+use haul_net::{LaneControl as _, StreamControl, StreamLane};
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Mutex;
@@ -39,10 +39,11 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
     // Without preallocation, a file is as long as the bytes written so far.
     let rules = "* write .. delay 5\n* allocate .. errno ENOTSUP".parse().unwrap();
     let view = FaultFs::mount(&store, &sink, rules).unwrap();
-    let (ours, theirs) = Lane::pair().unwrap();
-    let control: LaneControl = ours.control();
+    let (ours, theirs) = StreamLane::pair();
+    let control: StreamControl = ours.control();
     let ours = Mutex::new(Some(ours));
-    let dial = |_: u32| -> Result<Lane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
+    let dial =
+        |_: u32| -> Result<StreamLane, BoxError> { ours.lock().unwrap().take().ok_or("one lane".into()) };
     let job =
         SendJob { options: small_objects(), lanes: Some(1), ..SendJob::new(vec![source.join("f").into()]) };
     let ends = [SimpleObserver::default(), SimpleObserver::default()];
@@ -50,7 +51,7 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
     // The length is read through an open file: a lookup by name may fail during the final rename.
     let (mut ahead, mut arriving) = (0, None);
     std::thread::scope(|scope| {
-        scope.spawn(move || answer(theirs, &mut || None, offer, &there.run_context()).unwrap());
+        scope.spawn(move || answer(theirs.into(), &mut || None, offer, &there.run_context()).unwrap());
         let sending = scope.spawn(|| send(&dial, &job, &here.run_context()).unwrap());
         while !sending.is_finished() {
             // The values are read in this order, because each of them only grows.

@@ -42,9 +42,9 @@ impl Client {
 
     /// Admits a lane. Returns true if it is the first of its session, and the other end of the
     /// lane.
-    fn enter(&self, ticket: &Ticket, session: u8) -> (bool, Lane) {
+    fn enter(&self, ticket: &Ticket, session: u8) -> (bool, StreamLane) {
         let Admitted { slot, role, .. } = self.knock(ticket, session).unwrap_or_else(|v| panic!("{v}"));
-        let (near, far) = Lane::pair().expect("a pair");
+        let (near, far) = StreamLane::pair();
         let key = slot.key();
         let lane = far.authenticated(None, None, Some(Box::new(slot)));
         (self.registry.deliver(key, 0, lane, role, peer()), near)

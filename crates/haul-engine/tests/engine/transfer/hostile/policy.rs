@@ -188,14 +188,14 @@ fn files_in_place_are_not_compared_for_a_ticket_that_may_not_read() {
 #[test]
 fn a_destination_with_a_name_of_own_files_is_refused() {
     let pair = Pair::new();
-    let (ours, theirs) = Lane::pair().unwrap();
+    let (ours, theirs) = StreamLane::pair();
     let (offer, ears) = (offer(&pair.sink()), Ears::default());
     let ended = std::thread::scope(|scope| {
         let ears = &ears;
         let answering = scope.spawn(move || {
             let (stop, tally) = (AtomicBool::new(false), Tally::default());
             let run_context = RunContext { stop: &stop, tally: &tally, report: ears, receipt: None };
-            answer(theirs, &mut || None, &offer, &run_context)
+            answer(theirs.into(), &mut || None, &offer, &run_context)
         });
         let mut peer = MisbehavingPeer::at(ours);
         let operands = vec![b"a/.haul-fetched-0"[..].into()];

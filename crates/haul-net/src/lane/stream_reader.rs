@@ -1,6 +1,6 @@
-//! Reading half of a lane.
+//! Reading half of a byte stream.
 
-use super::{Halves, LaneControl, LaneError, Part, Resource, Shared, WaitTimeout};
+use super::{Halves, LaneError, Part, Resource, Shared, StreamControl, WaitTimeout};
 use crate::tls::Inlet;
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ const AHEAD_BYTES: usize = 64 << 10;
 /// The same before the peer is authenticated: an unauthenticated peer gets little memory.
 const AHEAD_BYTES_AT_FIRST: usize = 1 << 10;
 
-/// Reading half of a lane. It buffers bytes that arrived early, so that small reads are cheap.
-pub struct LaneReader {
+/// Reading half of a [`StreamLane`](super::StreamLane). It buffers bytes that arrived early, so that small reads are cheap.
+pub struct StreamReader {
     halves: Arc<Halves>,
     source: Source,
     timeout: WaitTimeout,
@@ -35,7 +35,7 @@ struct Ahead {
     wanted: usize,
 }
 
-impl LaneReader {
+impl StreamReader {
     pub(super) fn new(halves: Arc<Halves>, inlet: Option<Inlet>) -> Self {
         let source = inlet.map_or_else(|| Source::Plain(Ahead::at_first()), Source::Tls);
         Self { halves, source, timeout: WaitTimeout::default(), ended: false }
@@ -55,7 +55,7 @@ impl LaneReader {
             Source::Plain(ahead) => ahead.read(shared, buffer, self.timeout)?,
             Source::Tls(inlet) => {
                 let channel = shared.channel.as_ref().expect("a lane with an inlet has a channel");
-                channel.read(inlet, &shared.wire, buffer, self.timeout, &shared.meter)?
+                channel.read(inlet, &*shared.wire, buffer, self.timeout, &shared.meter)?
             }
         };
         self.ended = read == 0;
@@ -129,8 +129,8 @@ impl LaneReader {
     }
 
     /// Returns a handle that aborts the lane and reports its state from any thread.
-    pub fn control(&self) -> LaneControl {
-        LaneControl::new(self.halves.shared.clone())
+    pub fn control(&self) -> StreamControl {
+        StreamControl::new(self.halves.shared.clone())
     }
 }
 
@@ -157,8 +157,8 @@ impl Ahead {
     }
 }
 
-impl fmt::Debug for LaneReader {
+impl fmt::Debug for StreamReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LaneReader").field(&self.control()).finish()
+        f.debug_tuple("StreamReader").field(&self.control()).finish()
     }
 }

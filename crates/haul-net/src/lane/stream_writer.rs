@@ -1,6 +1,6 @@
-//! Writing half of a lane.
+//! Writing half of a byte stream.
 
-use super::{Halves, LaneControl, LaneError, Part, Slices, WaitTimeout};
+use super::{Halves, LaneError, Part, Slices, StreamControl, WaitTimeout};
 use crate::pace::Pacer;
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 /// is no limit.
 const PACED_PIECE_BYTES: usize = 64 << 10;
 
-/// Writing half of a lane. It buffers nothing: when a call returns, the kernel has all its bytes.
-pub struct LaneWriter {
+/// Writing half of a [`StreamLane`](super::StreamLane). It buffers nothing: when a call returns, the kernel has all its bytes.
+pub struct StreamWriter {
     halves: Arc<Halves>,
     timeout: WaitTimeout,
     pacer: Option<Arc<Pacer>>,
     finished: bool,
 }
 
-impl LaneWriter {
+impl StreamWriter {
     pub(super) fn new(halves: Arc<Halves>) -> Self {
         Self { halves, timeout: WaitTimeout::default(), pacer: None, finished: false }
     }
@@ -56,7 +56,7 @@ impl LaneWriter {
             while left > 0 {
                 let taken = match &shared.channel {
                     Some(channel) => {
-                        channel.write(&shared.wire, &mut slices, left, self.timeout, &shared.meter)?
+                        channel.write(&*shared.wire, &mut slices, left, self.timeout, &shared.meter)?
                     }
                     None => shared.meter.time(Part::WaitingOut, || {
                         slices.advance(left, |next| shared.wire.write(next, self.timeout))
@@ -80,7 +80,7 @@ impl LaneWriter {
         }
         let shared = &*self.halves.shared;
         if let Some(channel) = &shared.channel {
-            channel.finish(&shared.wire, self.timeout)?;
+            channel.finish(&*shared.wire, self.timeout)?;
         }
         shared.wire.finish()
     }
@@ -102,13 +102,13 @@ impl LaneWriter {
     }
 
     /// Returns a handle that aborts the lane and reports its state from any thread.
-    pub fn control(&self) -> LaneControl {
-        LaneControl::new(self.halves.shared.clone())
+    pub fn control(&self) -> StreamControl {
+        StreamControl::new(self.halves.shared.clone())
     }
 }
 
-impl fmt::Debug for LaneWriter {
+impl fmt::Debug for StreamWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LaneWriter").field(&self.control()).finish()
+        f.debug_tuple("StreamWriter").field(&self.control()).finish()
     }
 }

@@ -1,0 +1,131 @@
+//! Byte transports of a lane. Every wait ends at its timeout, and another thread can cancel it.
+
+mod memory;
+mod pipes;
+mod socket;
+
+pub(crate) use memory::MemoryWire;
+pub(crate) use pipes::PipeWire;
+pub(crate) use socket::SocketWire;
+
+use super::error::{LaneError, Operation};
+use haul_sys::wait::POLL_INTERVAL;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// Two directions of bytes. One thread can read while another writes.
+pub(crate) trait Wire: Send + Sync + fmt::Debug {
+    /// Reads the available bytes, and waits for the first one. Returns 0 at the end.
+    fn read(&self, buffer: &mut [u8], timeout: WaitTimeout) -> Result<usize, LaneError>;
+
+    /// Writes as much as possible without blocking.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if nothing can be written. Otherwise returns the error of the system,
+    /// never `Interrupted`.
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Waits until a read or a write would not block.
+    fn until_ready(&self, doing: Operation, timeout: WaitTimeout) -> Result<(), LaneError>;
+
+    /// Signals to the peer that no more bytes follow.
+    fn finish(&self) -> Result<(), LaneError>;
+
+    /// Aborts the lane: every current and later wait ends.
+    fn abort(&self);
+
+    /// Returns true after [`abort`](Self::abort).
+    fn is_aborted(&self) -> bool;
+
+    /// Returns the socket, or `None` if the wire has none.
+    fn as_socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Fails if the lane is aborted.
+    fn unless_aborted(&self) -> Result<(), LaneError> {
+        if self.is_aborted() { Err(LaneError::Aborted) } else { Ok(()) }
+    }
+
+    /// Writes some of `slices`, and waits until at least one byte is accepted.
+    fn write(&self, slices: &[IoSlice<'_>], timeout: WaitTimeout) -> Result<usize, LaneError> {
+        loop {
+            let written = self.try_write(slices);
+            self.unless_aborted()?;
+            match written {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.until_ready(Operation::Writing, timeout)?;
+                }
+                Err(error) => return Err(Operation::Writing.failed(error)),
+            }
+        }
+    }
+
+    /// Sleeps for `time`, unless the lane is aborted.
+    fn sleep(&self, time: Duration) -> Result<(), LaneError> {
+        let end = Instant::now() + time;
+        loop {
+            self.unless_aborted()?;
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(remaining.min(POLL_INTERVAL));
+        }
+    }
+}
+
+/// Timeout of a wait for a byte.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaitTimeout {
+    /// Limit for each wait.
+    pub(crate) stall: Option<Duration>,
+    /// Limit for all waits together. Handshakes need it, because a peer could send them byte by
+    /// byte.
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl WaitTimeout {
+    pub(crate) fn until(deadline: Instant) -> Self {
+        Self { stall: None, deadline: Some(deadline) }
+    }
+
+    /// Returns the timeout of the next wait; `None` waits indefinitely.
+    fn remaining(&self) -> Option<Duration> {
+        let to_deadline = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        [self.stall, to_deadline].into_iter().flatten().min()
+    }
+}
+
+/// Waits until `fd` is ready, or until `stop` becomes readable. Fails if the lane is aborted
+/// meanwhile.
+fn wait(
+    wire: &dyn Wire,
+    fd: BorrowedFd<'_>,
+    stop: Option<BorrowedFd<'_>>,
+    doing: Operation,
+    timeout: WaitTimeout,
+) -> Result<(), LaneError> {
+    let event = if doing == Operation::Reading { PollFlags::IN } else { PollFlags::OUT };
+    let begin = Instant::now();
+    loop {
+        wire.unless_aborted()?;
+        let remaining = timeout.remaining().and_then(|remaining| Timespec::try_from(remaining).ok());
+        let mut fds = [
+            PollFd::from_borrowed_fd(fd, event),
+            PollFd::from_borrowed_fd(stop.unwrap_or(fd), PollFlags::IN),
+        ];
+        let watched = if stop.is_some() { 2 } else { 1 };
+        match poll(&mut fds[..watched], remaining.as_ref()) {
+            Ok(0) => return Err(LaneError::Stalled { doing, after: begin.elapsed() }),
+            Ok(_) => return wire.unless_aborted(),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(doing.failed(errno.into())),
+        }
+    }
+}
