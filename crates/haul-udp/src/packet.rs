@@ -23,6 +23,13 @@ pub const RTT_LEN: usize = 5;
 /// Length of a TRAIN frame in bytes.
 pub const TRAIN_LEN: usize = 9;
 
+/// Code of CLOSE: both streams are complete at the sender. The peer answers with [`FINISHED`].
+pub const COMPLETE: u32 = 0;
+/// Code of CLOSE: the answer to [`COMPLETE`].
+pub const FINISHED: u32 = 1;
+/// Code of CLOSE: the peer violated the protocol, or datagrams do not pass.
+pub const VIOLATION: u32 = 2;
+
 const PADDING: u8 = 0;
 const PING: u8 = 1;
 const PONG: u8 = 2;
@@ -88,7 +95,7 @@ pub enum Frame<'a> {
         /// True if the stream ends after `data`.
         is_end: bool,
     },
-    /// Ends the association. Code 0: both streams are complete and acknowledged.
+    /// Ends the association: [`COMPLETE`], [`FINISHED`], [`VIOLATION`] or a code of the user.
     Close(u32),
 }
 

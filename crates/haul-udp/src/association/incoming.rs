@@ -3,7 +3,7 @@
 use super::{Association, Closing};
 use crate::check::PACKETS_PER_EPOCH;
 use crate::config::{Failure, Role, State};
-use crate::packet::{Ack, Frame, Frames, HEADER_LEN, Header};
+use crate::packet::{Ack, COMPLETE, FINISHED, Frame, Frames, HEADER_LEN, Header, VIOLATION};
 use crate::receive::Refusal;
 use crate::rtt::ack_delay;
 use crate::time::{MICRO, SECOND, Time};
@@ -22,7 +22,8 @@ enum Drop {
 impl<A: Copy + Eq> Association<A> {
     /// Takes a datagram from an address. Opens the datagram in place. A datagram that is damaged,
     /// forged, too old, a duplicate, of another association or from another address changes nothing
-    /// but a counter of [`crate::Stats`].
+    /// but a counter of [`crate::Stats`]. An end that has finished still answers a peer that does not
+    /// know it yet.
     pub fn receive(&mut self, now: Time, from: A, datagram: &mut [u8]) {
         let size = datagram.len() as u64;
         let Some(header) = Header::decode(datagram) else {
@@ -53,7 +54,7 @@ impl<A: Copy + Eq> Association<A> {
             // Not acknowledged, so that the peer sends the bytes again.
             Err(Drop::Full) => {}
             Err(Drop::Violation(what)) if self.open.is_authentic() => {
-                self.fail(now, Failure::Violation(what), Some(1));
+                self.fail(now, Failure::Violation(what), Some(VIOLATION));
             }
             Err(Drop::Violation(_)) => self.stats.packets_damaged += 1,
         }
@@ -93,7 +94,7 @@ impl<A: Copy + Eq> Association<A> {
             self.owed.largest_at = now;
         }
         let is_gap = self.arrivals.mark(number, is_eliciting);
-        if self.state != State::Open {
+        if let State::Failed(_) = self.state {
             return;
         }
         let mut is_urgent = false;
@@ -150,15 +151,15 @@ impl<A: Copy + Eq> Association<A> {
         self.take_outcome(now, &outcome, true);
     }
 
-    /// Code 0 says that the peer has everything, and that this end has everything too.
+    /// [`COMPLETE`] and [`FINISHED`] say that the peer has everything and knows that this end has too.
     fn take_close(&mut self, now: Time, code: u32) {
-        if code != 0 {
+        if code > FINISHED {
             self.fail(now, Failure::Closed(code), None);
-        } else if self.received.is_complete() {
+        } else if self.state == State::Finished || (self.state == State::Open && self.received.is_complete()) {
             self.stream.all_acked();
             self.flight.settle_all();
             self.state = State::Finished;
-            self.closing = Some(Closing { code: 0, left: 3, next: now });
+            self.closing = (code == COMPLETE).then_some(Closing { code: FINISHED, left: 3, next: now });
         }
     }
 
@@ -170,7 +171,7 @@ impl<A: Copy + Eq> Association<A> {
         match &mut self.closing {
             // The peer has missed the message.
             Some(closing) => closing.next = closing.next.min(now + self.rtt.smoothed() / 4),
-            None => self.closing = Some(Closing { code: 0, left: super::timers::CLOSES_MAX, next: now }),
+            None => self.closing = Some(Closing { code: COMPLETE, left: u32::MAX, next: now }),
         }
     }
 

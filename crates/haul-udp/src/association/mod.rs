@@ -10,7 +10,7 @@ use crate::chunk::ChunkSearch;
 use crate::config::{Chunk, Config, Failure, Rate, Role, State, Stats, nanos};
 use crate::flight::{Flight, Outcome};
 use crate::pace::Pacer;
-use crate::packet::{HEADER_LEN, STREAM_LEN};
+use crate::packet::{HEADER_LEN, STREAM_LEN, VIOLATION};
 use crate::rate::Control;
 use crate::receive::ReceiveBuffer;
 use crate::rtt::Rtt;
@@ -252,9 +252,9 @@ impl<A: Copy + Eq> Association<A> {
         self.stream.is_done() && self.received.is_complete()
     }
 
-    /// Ends the association with a code above 0, which the peer receives if the path permits.
+    /// Ends the association with a code above 2, which the peer receives if the path permits.
     pub fn close(&mut self, now: Time, code: u32) {
-        self.fail(now, Failure::Aborted(code), Some(code.max(1)));
+        self.fail(now, Failure::Aborted(code), Some(code.max(VIOLATION + 1)));
     }
 
     /// State of the association.
@@ -327,7 +327,7 @@ impl<A: Copy + Eq> Association<A> {
             self.chunk.probe_lost(now, *size as usize);
         }
         if let Err(works) = self.chunk.large_lost(now, outcome.large_lost, self.rtt.smoothed()) {
-            self.fail(now, Failure::ChunkTooLarge { chunk: self.chunk.size, works }, Some(1));
+            self.fail(now, Failure::ChunkTooLarge { chunk: self.chunk.size, works }, Some(VIOLATION));
         }
         if is_congestion {
             let (in_flight, delivered) = (self.flight.in_flight, self.flight.delivered);

@@ -68,13 +68,8 @@ impl<A: Copy + Eq> Association<A> {
         let start = self.begin(buffer);
         Frame::Close(code).encode(buffer);
         self.end(now, buffer, start, Content::None);
-        let is_last = left <= 1;
-        if is_last && self.state == State::Open {
-            // The peer has received all bytes; only its answer is missing.
-            self.state = State::Finished;
-        }
         let wait = if self.state == State::Open { self.rtt.probe_timeout() } else { 0 };
-        self.closing = (!is_last).then_some(Closing { code, left: left - 1, next: now + wait });
+        self.closing = (left > 1).then_some(Closing { code, left: left - 1, next: now + wait });
     }
 
     fn send_batch(&mut self, now: Time, buffer: &mut Vec<u8>, allowed: usize) {

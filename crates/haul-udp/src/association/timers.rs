@@ -7,8 +7,6 @@ use crate::time::Time;
 
 /// Probe timeouts in a row after which only probes leave.
 pub(super) const SILENT: u32 = 2;
-/// Number of CLOSE frames of code 0 until this end finishes without the peer's answer.
-pub(super) const CLOSES_MAX: u32 = 32;
 
 impl<A: Copy + Eq> Association<A> {
     /// Returns the moment at which [`Association::transmit`] has to be called again if nothing else
