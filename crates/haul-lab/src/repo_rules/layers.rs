@@ -3,12 +3,13 @@
 use serde_json::Value;
 
 /// Layer of each crate. Crates in a pure layer use no clock, files or sockets.
-pub const LAYERS: [(&str, Layer); 10] = [
+pub const LAYERS: [(&str, Layer); 11] = [
     ("haul-model", Layer { height: 0, is_pure: true }),
     ("haul-digest", Layer { height: 1, is_pure: true }),
     ("haul-plan", Layer { height: 1, is_pure: true }),
     ("haul-log", Layer { height: 2, is_pure: true }),
     ("haul-proto", Layer { height: 2, is_pure: true }),
+    ("haul-udp", Layer { height: 2, is_pure: true }),
     ("haul-sys", Layer { height: 2, is_pure: false }),
     ("haul-net", Layer { height: 3, is_pure: false }),
     ("haul-engine", Layer { height: 4, is_pure: false }),

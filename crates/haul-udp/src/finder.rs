@@ -1,0 +1,299 @@
+//! Controller that finds the rate. A model of the path in the manner of BBR (N. Cardwell et al.,
+//! "BBR: Congestion-Based Congestion Control", 2016): the maximum delivery rate and the minimum
+//! round-trip time.
+//!
+//! Two additions. Loss that also occurs while the sender is slower than the path is not congestion:
+//! the rate rises so that what arrives fills the path. A standing queue is congestion: the window
+//! shrinks.
+
+use crate::flight::{Outcome, Sample};
+use crate::rtt::{Rtt, ack_delay};
+use crate::time::{MILLI, SECOND, Time, bytes_in};
+
+/// Number of datagrams of the first burst, whose arrival the peer measures.
+pub(crate) const TRAIN: u64 = 32;
+/// Window before the first acknowledgement, in bytes.
+pub(crate) const WINDOW_START: u64 = 64 * 1200;
+/// Minimum window in datagrams.
+const WINDOW_MIN: u64 = 4;
+/// Minimum rate in bytes per second.
+const RATE_MIN: u64 = 8 * 1200;
+/// Rounds for which the maximum delivery rate is kept.
+const RATE_ROUNDS: usize = 10;
+/// Rounds for which the minimum loss is kept.
+const LOSS_ROUNDS: usize = 10;
+/// Loss above this fraction is never attributed to damage.
+const LOSS_MAX: f64 = 0.3;
+/// Minimum duration of the phase that measures the round-trip time.
+const PROBE_RTT: u64 = 200 * MILLI;
+/// Time after which the minimum round-trip time is measured again.
+const RTT_AGE: u64 = 5 * SECOND;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// The rate doubles each round.
+    Startup,
+    /// The queue of the startup empties.
+    Drain,
+    Cruise,
+    /// A higher rate is tried.
+    Up,
+    /// The queue of `Up` empties.
+    Down,
+    /// The queue empties entirely, to measure the minimum round-trip time.
+    ProbeRtt,
+}
+
+#[derive(Debug)]
+pub(crate) struct Finder {
+    mode: Mode,
+    since: Time,
+    /// Rounds in this mode.
+    rounds: u64,
+    max: u64,
+    /// Highest delivery rate of each of the last rounds, newest first.
+    rates: [u64; RATE_ROUNDS],
+    /// A rate from outside, until a delivery rate confirms or refutes it.
+    hint: Option<u64>,
+    /// Number of rounds until the hint is dropped.
+    hint_rounds: u64,
+    /// Delivery count at which the round ends.
+    round_end: u64,
+    round: u64,
+    acked: u64,
+    lost: u64,
+    /// Loss of each of the last rounds as a fraction, newest first.
+    losses: [f64; LOSS_ROUNDS],
+    /// Minimum round-trip time of this round and of the last.
+    round_rtt: u64,
+    last_rtt: u64,
+    rtt_min: u64,
+    /// Highest rate of startup and the number of rounds without growth.
+    full: u64,
+    full_rounds: u64,
+    cruise_rounds: u64,
+    random: u64,
+}
+
+impl Finder {
+    pub(crate) fn new(max: Option<u64>, start: Option<u64>, now: Time, rtt: &Rtt, seed: u64) -> Self {
+        Self {
+            mode: Mode::Startup,
+            since: now,
+            rounds: 0,
+            max: max.unwrap_or(u64::MAX).max(RATE_MIN),
+            rates: [0; RATE_ROUNDS],
+            hint: start,
+            hint_rounds: 3,
+            round_end: 0,
+            round: 0,
+            acked: 0,
+            lost: 0,
+            losses: [0.0; LOSS_ROUNDS],
+            round_rtt: u64::MAX,
+            last_rtt: u64::MAX,
+            rtt_min: rtt.min(),
+            full: 0,
+            full_rounds: 0,
+            cruise_rounds: 6,
+            random: seed | 1,
+        }
+    }
+
+    /// Delivery rate of the path in bytes per second; 0 before the first measurement.
+    pub(crate) fn delivery_rate(&self) -> u64 {
+        self.rates.into_iter().max().unwrap_or(0)
+    }
+
+    /// Delay of the standing queue in nanoseconds.
+    pub(crate) fn queue(&self) -> u64 {
+        if self.last_rtt == u64::MAX { 0 } else { self.last_rtt.saturating_sub(self.rtt_min) }
+    }
+
+    /// Rate that fills the path, with what is lost on the way.
+    fn full_rate(&self) -> u64 {
+        let measured = self.delivery_rate();
+        let loss = self.losses.into_iter().fold(LOSS_MAX, f64::min);
+        let filled = (measured as f64 / (1.0 - loss)) as u64;
+        filled.max(self.hint.unwrap_or(0))
+    }
+
+    pub(crate) fn rate(&self) -> u64 {
+        let full = self.full_rate();
+        let rate = if full == 0 {
+            // The first window leaves within the round trip.
+            WINDOW_START * SECOND / self.rtt_min.max(MILLI)
+        } else {
+            (full as f64 * self.gain()) as u64
+        };
+        rate.clamp(RATE_MIN, self.max)
+    }
+
+    fn gain(&self) -> f64 {
+        match self.mode {
+            Mode::Startup if self.hint.is_some() => 1.0,
+            Mode::Startup => 2.77,
+            Mode::Drain => 0.5,
+            Mode::Cruise | Mode::ProbeRtt => 1.0,
+            Mode::Up => 1.25,
+            Mode::Down => 0.8,
+        }
+    }
+
+    /// Bytes that fill the path without a queue.
+    fn path_bytes(&self) -> u64 {
+        bytes_in(self.rtt_min, self.full_rate().min(self.max))
+    }
+
+    pub(crate) fn window(&self, datagram: u64) -> u64 {
+        let full = self.full_rate();
+        if full == 0 {
+            return WINDOW_START;
+        }
+        let path = self.path_bytes();
+        let batches = bytes_in(2 * ack_delay(self.rtt_min), full) + 16 * datagram;
+        let window = match self.mode {
+            Mode::Startup => path * 5 / 2 + batches,
+            Mode::ProbeRtt => path / 2,
+            Mode::Cruise | Mode::Drain | Mode::Down => path * 3 / 2 + batches,
+            Mode::Up => path * 2 + batches,
+        };
+        window.max(WINDOW_MIN * datagram)
+    }
+
+    pub(crate) fn on_train(&mut self, rate: u64) {
+        if self.mode == Mode::Startup && self.hint.is_none() && rate > 2 * self.delivery_rate() {
+            self.hint = Some(rate);
+            self.hint_rounds = 3;
+        }
+    }
+
+    pub(crate) fn on_silence(&mut self) {
+        self.hint = None;
+    }
+
+    /// Queueing delay above which the queue counts as standing, in nanoseconds.
+    fn queue_bound(&self) -> u64 {
+        (self.rtt_min / 4).max(5 * MILLI)
+    }
+
+    pub(crate) fn on_outcome(&mut self, now: Time, outcome: &Outcome, rtt: &Rtt, in_flight: u64, delivered: u64) {
+        self.acked += outcome.acked;
+        self.lost += outcome.lost;
+        self.rtt_min = rtt.min();
+        if let Some(sample) = outcome.rtt {
+            self.round_rtt = self.round_rtt.min(sample);
+        }
+        if let Some(sample) = outcome.sample {
+            self.take(now, sample, delivered);
+        }
+        self.step(now, outcome, rtt, in_flight);
+    }
+
+    fn take(&mut self, now: Time, sample: Sample, delivered: u64) {
+        if !sample.is_app_limited || sample.rate > self.delivery_rate() {
+            self.rates[0] = self.rates[0].max(sample.rate);
+        }
+        if sample.prior < self.round_end {
+            return;
+        }
+        self.round_end = delivered;
+        self.round += 1;
+        self.rounds += 1;
+        if self.round_rtt != u64::MAX {
+            self.last_rtt = self.round_rtt;
+        }
+        self.round_rtt = u64::MAX;
+        let total = self.acked + self.lost;
+        if total > 0 {
+            self.losses.rotate_right(1);
+            self.losses[0] = self.lost as f64 / total as f64;
+        }
+        (self.acked, self.lost) = (0, 0);
+        self.check_hint();
+        self.end_round(now, sample.is_app_limited);
+        // An idle sender keeps what it knows.
+        if !sample.is_app_limited {
+            let newest = self.rates[0];
+            self.rates.rotate_right(1);
+            self.rates[0] = if self.mode == Mode::Startup { newest } else { 0 };
+        }
+    }
+
+    fn check_hint(&mut self) {
+        let Some(hint) = self.hint else { return };
+        self.hint_rounds = self.hint_rounds.saturating_sub(1);
+        if self.hint_rounds == 0 || self.delivery_rate() >= hint {
+            self.hint = None;
+        }
+    }
+
+    fn end_round(&mut self, _now: Time, is_app_limited: bool) {
+        if self.mode != Mode::Startup || is_app_limited || self.hint.is_some() {
+            return;
+        }
+        let rate = self.delivery_rate();
+        if rate > self.full + self.full / 4 {
+            self.full = rate;
+            self.full_rounds = 0;
+        } else {
+            self.full_rounds += 1;
+        }
+    }
+
+    fn step(&mut self, now: Time, outcome: &Outcome, rtt: &Rtt, in_flight: u64) {
+        let path = self.path_bytes();
+        let has_queue = outcome.rtt.is_some_and(|sample| sample > self.rtt_min + self.queue_bound());
+        match self.mode {
+            Mode::Startup => {
+                if self.full_rounds >= 3 || (has_queue && self.round > 2) {
+                    self.hint = None;
+                    self.enter(Mode::Drain, now);
+                }
+            }
+            Mode::Drain => {
+                if in_flight <= path || self.rounds > 4 {
+                    self.enter_cruise(now);
+                }
+            }
+            Mode::Cruise => {
+                if now.saturating_sub(rtt.min_at) > RTT_AGE && has_queue {
+                    self.enter(Mode::ProbeRtt, now);
+                } else if self.rounds >= self.cruise_rounds {
+                    self.enter(Mode::Up, now);
+                }
+            }
+            Mode::Up => {
+                let is_long = now.saturating_sub(self.since) > self.rtt_min;
+                if is_long && (has_queue || self.rounds >= 2) {
+                    self.enter(Mode::Down, now);
+                }
+            }
+            Mode::Down => {
+                if in_flight <= path || self.rounds > 3 {
+                    self.enter_cruise(now);
+                }
+            }
+            Mode::ProbeRtt => {
+                if now.saturating_sub(self.since) > PROBE_RTT.max(2 * self.rtt_min) {
+                    self.enter_cruise(now);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, mode: Mode, now: Time) {
+        self.mode = mode;
+        self.since = now;
+        self.rounds = 0;
+    }
+
+    fn enter_cruise(&mut self, now: Time) {
+        self.enter(Mode::Cruise, now);
+        // Equal flows must not probe in step.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.cruise_rounds = 4 + self.random % 4;
+    }
+}
