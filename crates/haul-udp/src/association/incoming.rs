@@ -109,7 +109,9 @@ impl<A: Copy + Eq> Association<A> {
                 Frame::Rtt(micros) => self.peer_rtt = Some(u64::from(micros) * MICRO),
                 Frame::Train { bytes, nanos } => {
                     if nanos > 0 {
+                        let old = self.control.rate();
                         self.control.on_train(u64::from(bytes) * SECOND / u64::from(nanos));
+                        self.pacer.change_rate(now, old, self.control.rate());
                     }
                 }
                 Frame::Stream { offset, data, is_end } => {
@@ -135,9 +137,16 @@ impl<A: Copy + Eq> Association<A> {
             train.first = now;
         } else {
             train.bytes += size;
+            train.pause = train.pause.max(now - train.last);
+            train.moments += u32::from(now > train.last);
         }
         train.packets += 1;
         train.last = now;
+        // Datagrams that the system delivers together say nothing about the path.
+        let time = train.last - train.first;
+        if train.packets == TRAIN_MAX && (train.moments < 8 || train.pause > time / 4) {
+            train.reports = 0;
+        }
     }
 
     fn take_ack(&mut self, now: Time, ack: Ack<'_>) {

@@ -75,6 +75,7 @@ impl Link {
     }
 
     /// Delay of the queue at a moment, in nanoseconds.
+
     pub(crate) fn queue(&self, now: u64) -> u64 {
         self.free_at.saturating_sub(now)
     }
