@@ -148,6 +148,7 @@ impl Finder {
             Mode::Drain => 0.5,
             Mode::Cruise if !self.is_competing() && self.queue() > self.queue_bound() / 2 => 0.95,
             Mode::Cruise | Mode::ProbeRtt => 1.0,
+            Mode::Up if self.is_competing() => 1.4,
             Mode::Up => 1.25,
             Mode::Down => 0.8,
         }
@@ -163,6 +164,7 @@ impl Finder {
         let path = self.path_bytes();
         let batches = bytes_in(2 * ack_delay(self.rtt_min), full) + 16 * datagram;
         let window = match self.mode {
+            Mode::Startup if self.hint.is_some() => path * 7 / 4 + batches,
             Mode::Startup => path * 5 / 2 + batches,
             Mode::ProbeRtt => path / 2,
             _ if self.is_competing() => path * 2 + batches,
@@ -188,7 +190,14 @@ impl Finder {
         (self.rtt_min / 4).max(5 * MILLI)
     }
 
-    pub(crate) fn on_outcome(&mut self, now: Time, outcome: &Outcome, rtt: &Rtt, in_flight: u64, delivered: u64) {
+    pub(crate) fn on_outcome(
+        &mut self,
+        now: Time,
+        outcome: &Outcome,
+        rtt: &Rtt,
+        in_flight: u64,
+        delivered: u64,
+    ) {
         self.acked += outcome.acked;
         self.lost += outcome.lost;
         self.rtt_min = rtt.min();
@@ -313,6 +322,6 @@ impl Finder {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        self.cruise_rounds = 4 + self.random % 4;
+        self.cruise_rounds = if self.is_competing() { 2 + self.random % 3 } else { 4 + self.random % 4 };
     }
 }

@@ -209,7 +209,8 @@ impl Flight {
                 break;
             }
             for number in (low.max(self.base)..=high).rev() {
-                let Some(index) = usize::try_from(number - self.base).ok().filter(|i| *i < self.sent.len()) else {
+                let Some(index) = usize::try_from(number - self.base).ok().filter(|i| *i < self.sent.len())
+                else {
                     continue;
                 };
                 let sent = self.sent[index];
@@ -233,7 +234,8 @@ impl Flight {
             self.delivered_at = now;
             let send_time = sent.time - sent.first_sent.min(sent.time);
             let time = send_time.max(now - sent.delivered_at);
-            if time > 0 && self.delivered > sent.delivered && time >= rtt.min.unwrap_or(0) / 2 {
+            let is_data = matches!(sent.content, Content::Data(_));
+            if is_data && time > 0 && self.delivered > sent.delivered && time >= rtt.min.unwrap_or(0) / 2 {
                 let bytes = u128::from(self.delivered - sent.delivered);
                 let rate = u64::try_from(bytes * 1_000_000_000 / u128::from(time)).unwrap_or(u64::MAX);
                 let is_app_limited = sent.is_app_limited;
@@ -331,7 +333,12 @@ impl Flight {
 
     /// Declares the oldest data packets in flight lost, at most `count`, so that their bytes are
     /// sent again. Returns the number of packets.
-    pub(crate) fn resend_oldest(&mut self, count: usize, stream: &mut SendBuffer, outcome: &mut Outcome) -> usize {
+    pub(crate) fn resend_oldest(
+        &mut self,
+        count: usize,
+        stream: &mut SendBuffer,
+        outcome: &mut Outcome,
+    ) -> usize {
         let is_data = |sent: &Sent| sent.status == Status::Flying && matches!(sent.content, Content::Data(_));
         let from = index(self.scan, self.base);
         let numbers: Vec<u64> = (self.scan..)

@@ -10,8 +10,8 @@ use crate::time::{MICRO, SECOND, Time};
 
 /// Packets that are acknowledged in pairs at the start of an association.
 const EARLY: u64 = 128;
-/// Packets whose arrival is measured.
-const TRAIN_MAX: u64 = crate::finder::TRAIN;
+/// Packets whose arrival is measured: the first burst, of which some may be lost.
+pub(super) const TRAIN_MAX: u64 = crate::finder::TRAIN * 3 / 4;
 
 /// Reason to drop a packet whose seal is intact.
 enum Drop {
@@ -88,8 +88,9 @@ impl<A: Copy + Eq> Association<A> {
         self.heard = Some(now);
         self.stats.packets_received += 1;
         self.stats.bytes_received += size;
-        let is_eliciting =
-            Frames::new(body).flatten().any(|frame| !matches!(frame, Frame::Ack(_) | Frame::Pong(_) | Frame::Close(_)));
+        let is_eliciting = Frames::new(body)
+            .flatten()
+            .any(|frame| !matches!(frame, Frame::Ack(_) | Frame::Pong(_) | Frame::Close(_)));
         if number >= self.arrivals.next() {
             self.owed.largest_at = now;
         }
@@ -164,7 +165,8 @@ impl<A: Copy + Eq> Association<A> {
     fn take_close(&mut self, now: Time, code: u32) {
         if code > FINISHED {
             self.fail(now, Failure::Closed(code), None);
-        } else if self.state == State::Finished || (self.state == State::Open && self.received.is_complete()) {
+        } else if self.state == State::Finished || (self.state == State::Open && self.received.is_complete())
+        {
             self.stream.all_acked();
             self.flight.settle_all();
             self.state = State::Finished;

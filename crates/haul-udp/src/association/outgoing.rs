@@ -81,8 +81,9 @@ impl<A: Copy + Eq> Association<A> {
 
     fn send_batch(&mut self, now: Time, buffer: &mut Vec<u8>, allowed: usize) {
         let datagram = self.chunk.size;
-        let burst = usize::try_from(bytes_in(nanos(self.config.burst), self.control.rate())).unwrap_or(BATCH_MAX);
-        let is_train = !self.control.is_held() && self.flight.delivered == 0 && self.train_left > 0;
+        let burst =
+            usize::try_from(bytes_in(nanos(self.config.burst), self.control.rate())).unwrap_or(BATCH_MAX);
+        let is_train = !self.control.is_held() && self.train_left > 0;
         let burst = if is_train { self.train_left * datagram } else { burst };
         let limit = burst.min(BATCH_MAX).min(SEGMENTS_MAX * datagram).min(allowed);
         let is_paced = now >= self.pacer.next();
@@ -137,9 +138,14 @@ impl<A: Copy + Eq> Association<A> {
         }
         let has_data = has_next && (is_forced || (may_send && self.window_room()));
         let has_ack = self.owed.due.is_some_and(|due| due <= now) && self.arrivals.next() > 0;
-        if !has_data && !has_ack && self.pong.is_none() && !self.is_ping_due {
+        let has_control = has_ack || self.pong.is_some() || self.is_ping_due;
+        if !has_data && !has_control {
             return false;
         }
+        // Control frames and proofs travel in datagrams that every path carries.
+        let is_small = has_control || self.is_limited();
+        let room = if is_small { room.min(DATAGRAM_MIN) } else { room };
+        let has_data = has_data && !(has_control && self.chunk.size > DATAGRAM_MIN);
         let start = self.begin(buffer);
         let limit = start + room - self.seal.overhead();
         let mut content = Content::None;
@@ -154,7 +160,7 @@ impl<A: Copy + Eq> Association<A> {
             content = Content::Control;
             is_padded = true;
         }
-        if self.train.reports > 0 && self.train.packets >= crate::finder::TRAIN {
+        if self.train.reports > 0 && self.train.packets >= super::incoming::TRAIN_MAX {
             self.report_train(buffer);
             content = Content::Control;
         }
