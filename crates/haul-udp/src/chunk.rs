@@ -72,7 +72,8 @@ impl ChunkSearch {
 
     fn begin(&mut self, from: usize) {
         self.fails = self.max + 1;
-        self.todo = USUAL.iter().filter(|size| **size > from && **size < self.max).map(|s| (*s, TRIES)).collect();
+        self.todo =
+            USUAL.iter().filter(|size| **size > from && **size < self.max).map(|s| (*s, TRIES)).collect();
         if self.max > from {
             self.todo.push((self.max, TRIES));
         }
@@ -126,7 +127,7 @@ impl ChunkSearch {
 
     fn refine(&mut self, now: Time) {
         self.tidy();
-        let low = self.works.max(self.size.min(self.fails - 1));
+        let low = if self.fixed.is_some() { self.works } else { self.works.max(self.size) };
         if self.todo.is_empty() && self.flying.is_empty() {
             self.next_search = now + AGAIN;
             if self.fails <= self.max && self.fails > low + NEAR {
@@ -151,13 +152,15 @@ impl ChunkSearch {
         }
         match self.fixed {
             None => self.fall_back(now),
-            Some(fixed) if self.max < fixed => {
+            Some(fixed) if self.max + 1 < fixed => {
                 // Find what works, to name it.
                 self.max = fixed - 1;
                 self.works = 0;
                 self.begin(DATAGRAM_MIN);
             }
-            Some(_) if self.todo.is_empty() && self.flying.is_empty() && self.works > 0 => return Err(self.works),
+            Some(_) if self.todo.is_empty() && self.flying.is_empty() && self.works > 0 => {
+                return Err(self.works);
+            }
             Some(_) => {}
         }
         Ok(())

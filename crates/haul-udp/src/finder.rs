@@ -22,6 +22,8 @@ const RATE_MIN: u64 = 8 * 1200;
 const RATE_ROUNDS: usize = 10;
 /// Rounds for which the minimum loss is kept.
 const LOSS_ROUNDS: usize = 10;
+/// Rounds in which a queue of this sender empties at least once.
+const RTT_ROUNDS: usize = 10;
 /// Loss above this fraction is never attributed to damage.
 const LOSS_MAX: f64 = 0.3;
 /// Minimum duration of the phase that measures the round-trip time.
@@ -64,9 +66,9 @@ pub(crate) struct Finder {
     lost: u64,
     /// Loss of each of the last rounds as a fraction, newest first.
     losses: [f64; LOSS_ROUNDS],
-    /// Minimum round-trip time of this round and of the last.
+    /// Minimum round-trip time of this round, and of the last rounds, newest first.
     round_rtt: u64,
-    last_rtt: u64,
+    rtts: [u64; RTT_ROUNDS],
     rtt_min: u64,
     /// Highest rate of startup and the number of rounds without growth.
     full: u64,
@@ -91,7 +93,7 @@ impl Finder {
             lost: 0,
             losses: [0.0; LOSS_ROUNDS],
             round_rtt: u64::MAX,
-            last_rtt: u64::MAX,
+            rtts: [u64::MAX; RTT_ROUNDS],
             rtt_min: rtt.min(),
             full: 0,
             full_rounds: 0,
@@ -105,28 +107,38 @@ impl Finder {
         self.rates.into_iter().max().unwrap_or(0)
     }
 
-    /// Delay of the standing queue in nanoseconds.
+    /// Delay of the queue in nanoseconds: the minimum of the last round above the minimum of all.
     pub(crate) fn queue(&self) -> u64 {
-        if self.last_rtt == u64::MAX { 0 } else { self.last_rtt.saturating_sub(self.rtt_min) }
+        self.above_min(self.rtts[0])
+    }
+
+    fn above_min(&self, rtt: u64) -> u64 {
+        if rtt == u64::MAX { 0 } else { rtt.saturating_sub(self.rtt_min) }
+    }
+
+    /// True if a queue stands although this sender lets its own queue empty: other flows fill it.
+    fn is_competing(&self) -> bool {
+        let least = self.rtts.into_iter().min().unwrap_or(u64::MAX);
+        self.above_min(least) > (self.rtt_min / 8).max(3 * MILLI)
+    }
+
+    /// Loss that also occurs while the queue is empty, as a fraction.
+    fn base_loss(&self) -> f64 {
+        self.losses.into_iter().fold(LOSS_MAX, f64::min)
     }
 
     /// Rate that fills the path, with what is lost on the way.
     fn full_rate(&self) -> u64 {
         let measured = self.delivery_rate();
-        let loss = self.losses.into_iter().fold(LOSS_MAX, f64::min);
-        let filled = (measured as f64 / (1.0 - loss)) as u64;
+        let filled = (measured as f64 / (1.0 - self.base_loss())) as u64;
         filled.max(self.hint.unwrap_or(0))
     }
 
     pub(crate) fn rate(&self) -> u64 {
         let full = self.full_rate();
-        let rate = if full == 0 {
-            // The first window leaves within the round trip.
-            WINDOW_START * SECOND / self.rtt_min.max(MILLI)
-        } else {
-            (full as f64 * self.gain()) as u64
-        };
-        rate.clamp(RATE_MIN, self.max)
+        // The first window leaves within the round trip.
+        let least = if self.round < 3 { WINDOW_START * SECOND / self.rtt_min.max(MILLI) } else { RATE_MIN };
+        ((full as f64 * self.gain()) as u64).max(least).min(self.max)
     }
 
     fn gain(&self) -> f64 {
@@ -134,7 +146,9 @@ impl Finder {
             Mode::Startup if self.hint.is_some() => 1.0,
             Mode::Startup => 2.77,
             Mode::Drain => 0.5,
+            Mode::Cruise if !self.is_competing() && self.queue() > self.queue_bound() / 2 => 0.95,
             Mode::Cruise | Mode::ProbeRtt => 1.0,
+            Mode::Up if self.is_competing() => 1.4,
             Mode::Up => 1.25,
             Mode::Down => 0.8,
         }
@@ -147,18 +161,17 @@ impl Finder {
 
     pub(crate) fn window(&self, datagram: u64) -> u64 {
         let full = self.full_rate();
-        if full == 0 {
-            return WINDOW_START;
-        }
         let path = self.path_bytes();
         let batches = bytes_in(2 * ack_delay(self.rtt_min), full) + 16 * datagram;
         let window = match self.mode {
+            Mode::Startup if self.hint.is_some() => path * 7 / 4 + batches,
             Mode::Startup => path * 5 / 2 + batches,
             Mode::ProbeRtt => path / 2,
-            Mode::Cruise | Mode::Drain | Mode::Down => path * 3 / 2 + batches,
-            Mode::Up => path * 2 + batches,
+            _ if self.is_competing() => path * 2 + batches,
+            Mode::Cruise | Mode::Drain | Mode::Down => path * 5 / 4 + batches,
+            Mode::Up => path * 3 / 2 + batches,
         };
-        window.max(WINDOW_MIN * datagram)
+        window.max(if self.round < 3 { WINDOW_START } else { WINDOW_MIN * datagram })
     }
 
     pub(crate) fn on_train(&mut self, rate: u64) {
@@ -177,7 +190,14 @@ impl Finder {
         (self.rtt_min / 4).max(5 * MILLI)
     }
 
-    pub(crate) fn on_outcome(&mut self, now: Time, outcome: &Outcome, rtt: &Rtt, in_flight: u64, delivered: u64) {
+    pub(crate) fn on_outcome(
+        &mut self,
+        now: Time,
+        outcome: &Outcome,
+        rtt: &Rtt,
+        in_flight: u64,
+        delivered: u64,
+    ) {
         self.acked += outcome.acked;
         self.lost += outcome.lost;
         self.rtt_min = rtt.min();
@@ -201,7 +221,8 @@ impl Finder {
         self.round += 1;
         self.rounds += 1;
         if self.round_rtt != u64::MAX {
-            self.last_rtt = self.round_rtt;
+            self.rtts.rotate_right(1);
+            self.rtts[0] = self.round_rtt;
         }
         self.round_rtt = u64::MAX;
         let total = self.acked + self.lost;
@@ -210,8 +231,8 @@ impl Finder {
             self.losses[0] = self.lost as f64 / total as f64;
         }
         (self.acked, self.lost) = (0, 0);
-        self.check_hint();
         self.end_round(now, sample.is_app_limited);
+        self.check_hint(now);
         // An idle sender keeps what it knows.
         if !sample.is_app_limited {
             let newest = self.rates[0];
@@ -220,11 +241,17 @@ impl Finder {
         }
     }
 
-    fn check_hint(&mut self) {
+    /// Drops the hint if a measurement confirms or refutes it.
+    fn check_hint(&mut self, now: Time) {
         let Some(hint) = self.hint else { return };
         self.hint_rounds = self.hint_rounds.saturating_sub(1);
-        if self.hint_rounds == 0 || self.delivery_rate() >= hint {
+        let is_confirmed = self.delivery_rate() >= hint - hint / 8;
+        if self.hint_rounds == 0 || is_confirmed {
             self.hint = None;
+        }
+        if is_confirmed && self.mode == Mode::Startup {
+            self.enter_cruise(now);
+            self.cruise_rounds = 1;
         }
     }
 
@@ -265,7 +292,8 @@ impl Finder {
             }
             Mode::Up => {
                 let is_long = now.saturating_sub(self.since) > self.rtt_min;
-                if is_long && (has_queue || self.rounds >= 2) {
+                let is_full = in_flight >= path + path / 4 || (has_queue && !self.is_competing());
+                if is_long && (is_full || self.rounds >= 3) {
                     self.enter(Mode::Down, now);
                 }
             }
@@ -294,6 +322,6 @@ impl Finder {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        self.cruise_rounds = 4 + self.random % 4;
+        self.cruise_rounds = if self.is_competing() { 2 + self.random % 3 } else { 4 + self.random % 4 };
     }
 }

@@ -5,7 +5,7 @@
 //! becomes larger than its delay.
 
 use crate::packet::Ack;
-use crate::rtt::Rtt;
+use crate::rtt::{Rtt, ack_delay};
 use crate::send::{Piece, SendBuffer};
 use crate::time::{MICRO, Time};
 use std::collections::VecDeque;
@@ -97,6 +97,8 @@ pub(crate) struct Flight {
     app_limited_until: u64,
     /// Send time of the most recently sent packet that has arrived.
     newest: Option<Time>,
+    /// Highest number that has arrived.
+    newest_number: u64,
     /// Packets before this number are acknowledged or lost.
     scan: u64,
     tolerance: u64,
@@ -119,6 +121,7 @@ impl Flight {
             first_sent: now,
             app_limited_until: 0,
             newest: None,
+            newest_number: 0,
             scan: 0,
             tolerance: 0,
             adapted: now,
@@ -206,7 +209,8 @@ impl Flight {
                 break;
             }
             for number in (low.max(self.base)..=high).rev() {
-                let Some(index) = usize::try_from(number - self.base).ok().filter(|i| *i < self.sent.len()) else {
+                let Some(index) = usize::try_from(number - self.base).ok().filter(|i| *i < self.sent.len())
+                else {
                     continue;
                 };
                 let sent = self.sent[index];
@@ -225,11 +229,13 @@ impl Flight {
         }
         if let Some(sent) = newest_acked {
             self.newest = Some(self.newest.map_or(sent.time, |known| known.max(sent.time)));
+            self.newest_number = self.newest_number.max(ack.largest);
             self.first_sent = self.first_sent.max(sent.time);
             self.delivered_at = now;
             let send_time = sent.time - sent.first_sent.min(sent.time);
             let time = send_time.max(now - sent.delivered_at);
-            if time > 0 && self.delivered > sent.delivered && time >= rtt.min.unwrap_or(0) / 2 {
+            let is_data = matches!(sent.content, Content::Data(_));
+            if is_data && time > 0 && self.delivered > sent.delivered && time >= rtt.min.unwrap_or(0) / 2 {
                 let bytes = u128::from(self.delivered - sent.delivered);
                 let rate = u64::try_from(bytes * 1_000_000_000 / u128::from(time)).unwrap_or(u64::MAX);
                 let is_app_limited = sent.is_app_limited;
@@ -273,6 +279,12 @@ impl Flight {
         self.tolerance.max(least).min(rtt.smoothed().max(least))
     }
 
+    /// Time after which a packet is lost if a later one has arrived, in nanoseconds.
+    fn patience(&self, rtt: &Rtt) -> u64 {
+        let round = rtt.smoothed().max(rtt.latest);
+        round + ack_delay(round) + self.tolerance(rtt)
+    }
+
     /// Declares packets lost.
     pub(crate) fn detect(&mut self, now: Time, rtt: &Rtt, stream: &mut SendBuffer, outcome: &mut Outcome) {
         // The tolerance shrinks by half after 16 round trips without a spurious loss.
@@ -283,9 +295,9 @@ impl Flight {
         let tolerance = self.tolerance(rtt);
         while let Some(sent) = self.sent.get(index(self.scan, self.base)).copied() {
             if sent.status == Status::Flying {
-                let Some(newest) = self.newest.filter(|newest| *newest >= sent.time) else { break };
-                let is_passed = newest - sent.time > tolerance;
-                let is_late = now.saturating_sub(sent.time) >= rtt.smoothed().max(rtt.latest) + tolerance;
+                let Some(newest) = self.newest.filter(|_| self.newest_number > self.scan) else { break };
+                let is_passed = newest.saturating_sub(sent.time) > tolerance;
+                let is_late = now >= sent.time + self.patience(rtt);
                 if !is_passed && !is_late {
                     break;
                 }
@@ -315,14 +327,18 @@ impl Flight {
     /// Returns the time at which [`Flight::detect`] finds the next loss if no packet arrives.
     pub(crate) fn next_loss(&self, rtt: &Rtt) -> Option<Time> {
         let sent = self.sent.get(index(self.scan, self.base))?;
-        let is_passed = self.newest.is_some_and(|newest| newest >= sent.time);
-        let wait = rtt.smoothed().max(rtt.latest) + self.tolerance(rtt);
-        (sent.status == Status::Flying && is_passed).then(|| sent.time + wait)
+        let is_passed = self.newest.is_some() && self.newest_number > self.scan;
+        (sent.status == Status::Flying && is_passed).then(|| sent.time + self.patience(rtt))
     }
 
     /// Declares the oldest data packets in flight lost, at most `count`, so that their bytes are
     /// sent again. Returns the number of packets.
-    pub(crate) fn resend_oldest(&mut self, count: usize, stream: &mut SendBuffer, outcome: &mut Outcome) -> usize {
+    pub(crate) fn resend_oldest(
+        &mut self,
+        count: usize,
+        stream: &mut SendBuffer,
+        outcome: &mut Outcome,
+    ) -> usize {
         let is_data = |sent: &Sent| sent.status == Status::Flying && matches!(sent.content, Content::Data(_));
         let from = index(self.scan, self.base);
         let numbers: Vec<u64> = (self.scan..)

@@ -35,6 +35,16 @@ impl Pacer {
         self.earliest = now + time / 2;
     }
 
+    /// Adapts what is not yet paid for to a new rate.
+    pub(crate) fn change_rate(&mut self, now: Time, old: u64, new: u64) {
+        let scale = |at: Time| {
+            let left = u128::from(at.saturating_sub(now)) * u128::from(old) / u128::from(new.max(1));
+            at.min(now) + u64::try_from(left).unwrap_or(u64::MAX >> 1)
+        };
+        self.due = scale(self.due);
+        self.earliest = scale(self.earliest);
+    }
+
     /// Records that there was nothing to send, so that no debt remains.
     pub(crate) fn idle(&mut self, now: Time) {
         self.due = self.due.max(now);

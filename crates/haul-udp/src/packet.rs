@@ -133,12 +133,16 @@ impl<'a> Ack<'a> {
         let mut runs = self.runs;
         let mut high = self.largest;
         loop {
-            let Some(low) = take_varint(&mut runs).and_then(|run| high.checked_sub(run)) else { return false };
+            let Some(low) = take_varint(&mut runs).and_then(|run| high.checked_sub(run)) else {
+                return false;
+            };
             if runs.is_empty() {
                 return true;
             }
             let Some(gap) = take_varint(&mut runs) else { return false };
-            let Some(below) = low.checked_sub(2).and_then(|below| below.checked_sub(gap)) else { return false };
+            let Some(below) = low.checked_sub(2).and_then(|below| below.checked_sub(gap)) else {
+                return false;
+            };
             high = below;
         }
     }

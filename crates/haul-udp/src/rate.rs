@@ -42,7 +42,14 @@ impl Control {
         }
     }
 
-    pub(crate) fn on_outcome(&mut self, now: Time, outcome: &Outcome, rtt: &Rtt, in_flight: u64, delivered: u64) {
+    pub(crate) fn on_outcome(
+        &mut self,
+        now: Time,
+        outcome: &Outcome,
+        rtt: &Rtt,
+        in_flight: u64,
+        delivered: u64,
+    ) {
         if let Control::Found(finder) = self {
             finder.on_outcome(now, outcome, rtt, in_flight, delivered);
         }

@@ -10,8 +10,8 @@ use crate::time::{MICRO, SECOND, Time};
 
 /// Packets that are acknowledged in pairs at the start of an association.
 const EARLY: u64 = 128;
-/// Packets whose arrival is measured.
-const TRAIN_MAX: u64 = crate::finder::TRAIN;
+/// Packets whose arrival is measured: the first burst, of which some may be lost.
+pub(super) const TRAIN_MAX: u64 = crate::finder::TRAIN * 3 / 4;
 
 /// Reason to drop a packet whose seal is intact.
 enum Drop {
@@ -88,8 +88,9 @@ impl<A: Copy + Eq> Association<A> {
         self.heard = Some(now);
         self.stats.packets_received += 1;
         self.stats.bytes_received += size;
-        let is_eliciting =
-            Frames::new(body).flatten().any(|frame| !matches!(frame, Frame::Ack(_) | Frame::Pong(_) | Frame::Close(_)));
+        let is_eliciting = Frames::new(body)
+            .flatten()
+            .any(|frame| !matches!(frame, Frame::Ack(_) | Frame::Pong(_) | Frame::Close(_)));
         if number >= self.arrivals.next() {
             self.owed.largest_at = now;
         }
@@ -109,7 +110,9 @@ impl<A: Copy + Eq> Association<A> {
                 Frame::Rtt(micros) => self.peer_rtt = Some(u64::from(micros) * MICRO),
                 Frame::Train { bytes, nanos } => {
                     if nanos > 0 {
+                        let old = self.control.rate();
                         self.control.on_train(u64::from(bytes) * SECOND / u64::from(nanos));
+                        self.pacer.change_rate(now, old, self.control.rate());
                     }
                 }
                 Frame::Stream { offset, data, is_end } => {
@@ -135,9 +138,16 @@ impl<A: Copy + Eq> Association<A> {
             train.first = now;
         } else {
             train.bytes += size;
+            train.pause = train.pause.max(now - train.last);
+            train.moments += u32::from(now > train.last);
         }
         train.packets += 1;
         train.last = now;
+        // Datagrams that the system delivers together say nothing about the path.
+        let time = train.last - train.first;
+        if train.packets == TRAIN_MAX && (train.moments < 8 || train.pause > time / 4) {
+            train.reports = 0;
+        }
     }
 
     fn take_ack(&mut self, now: Time, ack: Ack<'_>) {
@@ -155,7 +165,8 @@ impl<A: Copy + Eq> Association<A> {
     fn take_close(&mut self, now: Time, code: u32) {
         if code > FINISHED {
             self.fail(now, Failure::Closed(code), None);
-        } else if self.state == State::Finished || (self.state == State::Open && self.received.is_complete()) {
+        } else if self.state == State::Finished || (self.state == State::Open && self.received.is_complete())
+        {
             self.stream.all_acked();
             self.flight.settle_all();
             self.state = State::Finished;

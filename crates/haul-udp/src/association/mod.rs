@@ -66,6 +66,9 @@ struct Train {
     last: Time,
     /// Bytes after the first packet.
     bytes: u64,
+    /// Number of different moments of arrival, and the longest time between two.
+    moments: u32,
+    pause: Time,
     /// Number of times that the measurement is still sent.
     reports: u8,
 }
@@ -116,6 +119,8 @@ pub struct Association<A> {
     /// Packets sent since the last one that requires an acknowledgement.
     quiet: u64,
     train: Train,
+    /// Data packets that still leave as one burst.
+    train_left: usize,
     /// Probe timeouts in a row, and the moment from which the next is counted.
     timeouts: u32,
     progress: Time,
@@ -195,6 +200,7 @@ impl<A: Copy + Eq> Association<A> {
             is_ping_due: peer.is_some(),
             quiet: 0,
             train: Train { reports: 3, ..Train::default() },
+            train_left: usize::try_from(crate::finder::TRAIN).unwrap_or_default(),
             timeouts: 0,
             progress: now,
             forced: 0,
@@ -331,7 +337,9 @@ impl<A: Copy + Eq> Association<A> {
         }
         if is_congestion {
             let (in_flight, delivered) = (self.flight.in_flight, self.flight.delivered);
+            let old = self.control.rate();
             self.control.on_outcome(now, outcome, &self.rtt, in_flight, delivered);
+            self.pacer.change_rate(now, old, self.control.rate());
         }
     }
 }

@@ -29,16 +29,15 @@ impl<A: Copy + Eq> Association<A> {
         if self.closing.is_some() {
             self.send_close(now, buffer, allowed);
         }
-        if buffer.is_empty() && self.state == State::Open {
+        let is_open = buffer.is_empty() && self.state == State::Open;
+        if is_open && let Some(size) = self.due_probe() {
+            self.send_probe(now, buffer, size);
+            return Some(Transmit { to, segment: size });
+        }
+        if is_open {
             self.send_batch(now, buffer, allowed);
         }
-        if buffer.is_empty() {
-            return None;
-        }
-        let segment = self.chunk.size.min(buffer.len());
-        let is_batch = buffer.len() > self.chunk.size && buffer.len() <= BATCH_MAX.max(self.chunk.size);
-        let segment = if is_batch { segment } else { buffer.len() };
-        Some(Transmit { to, segment })
+        (!buffer.is_empty()).then(|| Transmit { to, segment: self.chunk.size.min(buffer.len()) })
     }
 
     /// Number of bytes that may leave to an unproven address.
@@ -72,17 +71,20 @@ impl<A: Copy + Eq> Association<A> {
         self.closing = (left > 1).then_some(Closing { code, left: left - 1, next: now + wait });
     }
 
+    fn send_probe(&mut self, now: Time, buffer: &mut Vec<u8>, size: usize) {
+        self.chunk.probe_sent();
+        let start = self.begin(buffer);
+        Frame::Ping(self.config.token).encode(buffer);
+        buffer.resize(size - self.seal.overhead(), 0);
+        self.end(now, buffer, start, Content::Probe);
+    }
+
     fn send_batch(&mut self, now: Time, buffer: &mut Vec<u8>, allowed: usize) {
-        if let Some(size) = self.due_probe().filter(|size| *size <= allowed) {
-            self.chunk.probe_sent();
-            let start = self.begin(buffer);
-            Frame::Ping(self.config.token).encode(buffer);
-            buffer.resize(size - self.seal.overhead(), 0);
-            self.end(now, buffer, start, Content::Probe);
-            return;
-        }
         let datagram = self.chunk.size;
-        let burst = usize::try_from(bytes_in(nanos(self.config.burst), self.control.rate())).unwrap_or(BATCH_MAX);
+        let burst =
+            usize::try_from(bytes_in(nanos(self.config.burst), self.control.rate())).unwrap_or(BATCH_MAX);
+        let is_train = !self.control.is_held() && self.train_left > 0;
+        let burst = if is_train { self.train_left * datagram } else { burst };
         let limit = burst.min(BATCH_MAX).min(SEGMENTS_MAX * datagram).min(allowed);
         let is_paced = now >= self.pacer.next();
         let mut is_idle = false;
@@ -136,9 +138,14 @@ impl<A: Copy + Eq> Association<A> {
         }
         let has_data = has_next && (is_forced || (may_send && self.window_room()));
         let has_ack = self.owed.due.is_some_and(|due| due <= now) && self.arrivals.next() > 0;
-        if !has_data && !has_ack && self.pong.is_none() && !self.is_ping_due {
+        let has_control = has_ack || self.pong.is_some() || self.is_ping_due;
+        if !has_data && !has_control {
             return false;
         }
+        // Control frames and proofs travel in datagrams that every path carries.
+        let is_small = has_control || self.is_limited();
+        let room = if is_small { room.min(DATAGRAM_MIN) } else { room };
+        let has_data = has_data && !(has_control && self.chunk.size > DATAGRAM_MIN);
         let start = self.begin(buffer);
         let limit = start + room - self.seal.overhead();
         let mut content = Content::None;
@@ -153,7 +160,7 @@ impl<A: Copy + Eq> Association<A> {
             content = Content::Control;
             is_padded = true;
         }
-        if self.train.reports > 0 && self.train.packets >= crate::finder::TRAIN {
+        if self.train.reports > 0 && self.train.packets >= super::incoming::TRAIN_MAX {
             self.report_train(buffer);
             content = Content::Control;
         }
@@ -170,6 +177,7 @@ impl<A: Copy + Eq> Association<A> {
                 self.stats.packets_retransmitted += u64::from(piece.is_repeat);
                 content = Content::Data(piece);
                 self.forced = self.forced.saturating_sub(1);
+                self.train_left = self.train_left.saturating_sub(1);
             }
         }
         if is_padded && !matches!(content, Content::Data(_)) && self.config.role != Role::Acceptor {
@@ -239,7 +247,9 @@ impl<A: Copy + Eq> Association<A> {
         self.flight.push(now, u32::try_from(bytes).unwrap_or(u32::MAX), content);
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += bytes as u64;
-        self.pacer.spend(now, bytes as u64, self.control.rate());
+        if content != Content::Probe || self.control.is_held() {
+            self.pacer.spend(now, bytes as u64, self.control.rate());
+        }
         if number >= NUMBER_MAX - 1 {
             self.fail(now, Failure::Exhausted, None);
         }

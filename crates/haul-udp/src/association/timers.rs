@@ -108,7 +108,9 @@ impl<A: Copy + Eq> Association<A> {
 
     /// Tells the peer about new credit without delay if it is a large part of the buffer.
     fn owe_credit(&mut self, now: Time) {
-        if self.received.credit() - self.owed.credit >= self.received.capacity() / 8 && self.arrivals.next() > 0 {
+        if self.received.credit() - self.owed.credit >= self.received.capacity() / 8
+            && self.arrivals.next() > 0
+        {
             self.owed.due = Some(now);
         }
     }

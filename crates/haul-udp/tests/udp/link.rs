@@ -74,11 +74,6 @@ impl Link {
         Self { shape, dice, free_at: 0, burst_left: 0, last_arrival: 0, dropped: 0, queue_max: 0 }
     }
 
-    /// Delay of the queue at a moment, in nanoseconds.
-    pub(crate) fn queue(&self, now: u64) -> u64 {
-        self.free_at.saturating_sub(now)
-    }
-
     /// Takes a datagram and calls `deliver` for each copy that arrives, with its time of arrival.
     pub(crate) fn take(&mut self, now: u64, datagram: &[u8], mut deliver: impl FnMut(u64, Vec<u8>)) {
         let shape = &self.shape;

@@ -2,7 +2,9 @@
 
 mod cubic;
 mod dice;
+mod document;
 mod figures;
+mod hostile;
 mod link;
 mod seeds;
 mod world;

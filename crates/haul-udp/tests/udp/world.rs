@@ -39,7 +39,11 @@ pub(crate) struct End {
 
 enum Event {
     /// A datagram for an end of a flow.
-    Datagram { flow: usize, end: usize, bytes: Vec<u8> },
+    Datagram {
+        flow: usize,
+        end: usize,
+        bytes: Vec<u8>,
+    },
     /// A segment of the TCP model that reaches the receiver, or its acknowledgement.
     Segment(u64),
     Ack(u64),
@@ -139,12 +143,6 @@ impl World {
         self.events.push(Reverse(Entry(at, self.count, event)));
     }
 
-    /// Passes a datagram into the world at this moment.
-    pub(crate) fn inject(&mut self, flow: usize, end: usize, bytes: Vec<u8>) {
-        let now = self.now;
-        self.push(now, Event::Datagram { flow, end, bytes });
-    }
-
     /// Runs until `until`, or until `done` returns true after an event. Returns whether it did.
     pub(crate) fn run(&mut self, until: Time, mut done: impl FnMut(&mut World) -> bool) -> bool {
         loop {
@@ -170,7 +168,7 @@ impl World {
                 return false;
             }
             self.still = if next.0 > self.now { 0 } else { self.still + 1 };
-            assert!(self.still < 100_000, "time does not pass: {:?}", self.flows[0].each_ref().map(|e| &e.association));
+            assert!(self.still < 100_000, "time does not pass");
             self.now = self.now.max(next.0);
             match next.1 {
                 Some((flow, end)) => self.serve(flow, end),
