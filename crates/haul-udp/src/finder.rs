@@ -116,7 +116,7 @@ impl Finder {
         if rtt == u64::MAX { 0 } else { rtt.saturating_sub(self.rtt_min) }
     }
 
-    /// True if a queue stands although this sender lets its own queue empty: other flows fill it.
+    /// True if a queue remains although this sender lets its own queue empty: other flows fill it.
     fn is_competing(&self) -> bool {
         let least = self.rtts.into_iter().min().unwrap_or(u64::MAX);
         self.above_min(least) > (self.rtt_min / 8).max(3 * MILLI)
