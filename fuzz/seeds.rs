@@ -5,7 +5,7 @@
 mod sink_seeds;
 
 use super::newer;
-use super::targets::{journal_key, log_job, receiver_target, regular};
+use super::targets::{journal_key, log_job, receiver_target, regular, udp_target};
 use haul_digest::{Algorithm, KEYED_DIGEST_BYTES, KeyedDigest, digest};
 use haul_log::objects::{Encoding, Identity, Log, Mechanism, Order, SourceVersion, Style, Subject};
 use haul_log::record::{JobRecord, Progress, Status, SyncedRange};
@@ -62,6 +62,8 @@ pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
         ),
         ("holder", texts(&["", "7 host\n", "? \n", "12345 node.example.org"])),
         ("resume", texts(&[VERIFY_STATE, WAYBILL_STATE])),
+        ("datagram", udp_target::datagrams()),
+        ("association", udp_target::seeds()),
     ]
 }
 

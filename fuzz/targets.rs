@@ -8,6 +8,8 @@
 pub mod receiver_target;
 #[path = "sink_target.rs"]
 pub mod sink_target;
+#[path = "udp_target.rs"]
+pub mod udp_target;
 
 use haul_digest::list::{self, Hints, Kind};
 use haul_digest::{Algorithm, Digest, KEYED_DIGEST_BYTES, KeyedDigest};
@@ -24,6 +26,7 @@ use haul_proto::{
     CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NewFile, OperandList,
     Runs, Source, Timing, Update, Window, check_list, check_name, check_received, source,
 };
+use haul_udp::packet;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -31,7 +34,7 @@ use std::time::Duration;
 pub type Target = fn(&[u8]);
 
 /// All targets with their names.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 25] = [
     ("wire", wire),
     ("sink", sink_target::sink_machine),
     ("receiver", receiver_target::receiver),
@@ -55,7 +58,26 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("job_target", fuzzing::job_target),
     ("holder", fuzzing::holder),
     ("resume", resume),
+    ("datagram", datagram),
+    ("association", udp_target::association),
 ];
+
+/// Decodes a datagram of an association.
+pub fn datagram(data: &[u8]) {
+    let Some(header) = packet::Header::decode(data) else { return };
+    assert_eq!(header.encode(), data[..packet::HEADER_LEN]);
+    for frame in packet::Frames::new(&data[packet::HEADER_LEN..]).flatten() {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        assert_eq!(packet::Frames::new(&bytes).collect::<Vec<_>>(), [Ok(frame)]);
+        let packet::Frame::Ack(ack) = frame else { continue };
+        let mut below = ack.largest + 1;
+        for range in ack.ranges() {
+            assert!(range.start() <= range.end() && *range.end() < below, "{ack:?}");
+            below = *range.start();
+        }
+    }
+}
 
 /// Decodes a sequence of frames.
 pub fn wire(data: &[u8]) {

@@ -5,7 +5,7 @@ use crate::packet::put_varint;
 /// Maximum length of the window in packets. A packet that is older counts as a duplicate.
 pub(crate) const WINDOW_MAX: u64 = 1 << 17;
 const WINDOW_MIN: u64 = 1 << 10;
-/// Each arrival is reported in so many consecutive acknowledgements.
+/// Number of consecutive acknowledgements that report an arrival.
 const REPORTS: usize = 8;
 
 /// A bitmap of the packets below the highest that arrived.

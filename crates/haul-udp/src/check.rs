@@ -21,15 +21,16 @@ pub trait Seal: Send + fmt::Debug {
     /// Number of bytes that protection adds to a packet, at most [`OVERHEAD_MAX`].
     fn overhead(&self) -> usize;
 
-    /// True if nobody without the key can make a packet that opens. Violations of the protocol in
+    /// True if only a holder of the key can make a packet that opens. Violations of the protocol in
     /// such packets end the association. In other packets they count as damage.
     fn is_authentic(&self) -> bool;
 
-    /// Protects a packet in place. The last [`Seal::overhead`] bytes of `body` are free for the tag.
+    /// Protects a packet in place. The last [`Seal::overhead`] bytes of `body` are free for the
+    /// tag.
     fn seal(&mut self, number: u64, header: &[u8], body: &mut [u8]);
 
-    /// Checks and opens a packet in place. Returns the length of the plain body, which begins at the
-    /// start of `body`, or `None` if the packet is damaged or forged. `body` is at least
+    /// Checks and opens a packet in place. Returns the length of the plain body, which begins at
+    /// the start of `body`, or `None` if the packet is damaged or forged. `body` is at least
     /// [`Seal::overhead`] bytes long.
     fn open(&mut self, number: u64, header: &[u8], body: &mut [u8]) -> Option<usize>;
 }

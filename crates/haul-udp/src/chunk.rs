@@ -1,4 +1,5 @@
-//! Search for the largest datagram that passes (RFC 8899, "Packetization Layer Path MTU Discovery").
+//! Search for the largest datagram that passes (RFC 8899, "Packetization Layer Path MTU
+//! Discovery").
 //!
 //! Probes of all usual sizes leave at once; then a binary search between the largest size that
 //! passed and the smallest that did not.
@@ -136,8 +137,8 @@ impl ChunkSearch {
         }
     }
 
-    /// Records the loss of datagrams larger than [`DATAGRAM_MIN`]. Returns an error with the largest
-    /// size that works if datagrams of a fixed size do not pass.
+    /// Records the loss of datagrams larger than [`DATAGRAM_MIN`]. Returns an error with the
+    /// largest size that works if datagrams of a fixed size do not pass.
     pub(crate) fn large_lost(&mut self, now: Time, count: u64, rtt: u64) -> Result<(), usize> {
         if count == 0 || self.size <= DATAGRAM_MIN {
             return Ok(());

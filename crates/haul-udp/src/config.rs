@@ -14,19 +14,19 @@ pub const CHUNK_MAX: usize = 65_000;
 pub enum Role<A> {
     /// Sends the first datagram, to this address.
     Initiator(A),
-    /// Takes the address of the peer from the first authentic datagram, and sends at most three times
-    /// the bytes that it received until the peer has proved that it receives at this address.
+    /// Takes the address of the peer from the first authentic datagram, and sends at most three
+    /// times the bytes that it received until the peer has proved that it receives at this address.
     Acceptor,
 }
 
 /// Size of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// Each full datagram carries this number of bytes of the stream, [`CHUNK_MIN`] to [`CHUNK_MAX`].
-    /// IP fragments datagrams that exceed the MTU.
+    /// Each full datagram carries this number of bytes of the stream, [`CHUNK_MIN`] to
+    /// [`CHUNK_MAX`]. IP fragments datagrams that exceed the MTU.
     Fixed(usize),
-    /// Find the largest datagram that passes, from 1,200 bytes of UDP payload to `max`. The shell has
-    /// to prohibit fragmentation.
+    /// Find the largest datagram that passes, from 1,200 bytes of UDP payload to `max`. The shell
+    /// has to prohibit fragmentation.
     Found {
         /// Maximum bytes of UDP payload, 1,200 to 65,507.
         max: usize,
@@ -79,8 +79,8 @@ pub struct Config<A> {
 }
 
 impl<A> Config<A> {
-    /// Returns settings with defaults: found chunk up to 8,972 bytes and found rate, bursts of 1 ms,
-    /// failure after 30 s, and buffers of 64 MiB at both ends.
+    /// Returns settings with defaults: found chunk up to 8,972 bytes and found rate, bursts of 1
+    /// ms, failure after 30 s, and buffers of 64 MiB at both ends.
     pub fn new(role: Role<A>, local_id: u32, remote_id: u32, token: u64) -> Self {
         Self {
             role,
@@ -111,7 +111,8 @@ pub(crate) const PROBE_INTERVAL_MAX: u64 = 1000 * MILLI;
 pub enum State {
     /// Packets travel.
     Open,
-    /// Both streams are complete and acknowledged, and the peer knows. No packet is needed any more.
+    /// Both streams are complete and acknowledged, and the peer knows. No packet is needed any
+    /// more.
     Finished,
     /// The association ended early.
     Failed(Failure),
@@ -184,7 +185,8 @@ pub struct Stats {
     pub rate: u64,
     /// Delivery rate that the controller found, in bytes of datagrams per second.
     pub delivery_rate: u64,
-    /// Delay of the standing queue on the path: how much the round-trip time stays above its minimum.
+    /// Delay of the standing queue on the path: how much the round-trip time stays above its
+    /// minimum.
     pub queue: u64,
     /// Bytes of datagrams in flight.
     pub in_flight: u64,

@@ -116,7 +116,7 @@ impl Finder {
         if rtt == u64::MAX { 0 } else { rtt.saturating_sub(self.rtt_min) }
     }
 
-    /// True if a queue stands although this sender lets its own queue empty: other flows fill it.
+    /// True if a queue remains although this sender lets its own queue empty: other flows fill it.
     fn is_competing(&self) -> bool {
         let least = self.rtts.into_iter().min().unwrap_or(u64::MAX);
         self.above_min(least) > (self.rtt_min / 8).max(3 * MILLI)
@@ -144,7 +144,7 @@ impl Finder {
     fn gain(&self) -> f64 {
         match self.mode {
             Mode::Startup if self.hint.is_some() => 1.0,
-            Mode::Startup => 2.77,
+            Mode::Startup => 2.2,
             Mode::Drain => 0.5,
             Mode::Cruise if !self.is_competing() && self.queue() > self.queue_bound() / 2 => 0.95,
             Mode::Cruise | Mode::ProbeRtt => 1.0,
@@ -165,7 +165,7 @@ impl Finder {
         let batches = bytes_in(2 * ack_delay(self.rtt_min), full) + 16 * datagram;
         let window = match self.mode {
             Mode::Startup if self.hint.is_some() => path * 7 / 4 + batches,
-            Mode::Startup => path * 5 / 2 + batches,
+            Mode::Startup => path * 2 + batches,
             Mode::ProbeRtt => path / 2,
             _ if self.is_competing() => path * 2 + batches,
             Mode::Cruise | Mode::Drain | Mode::Down => path * 5 / 4 + batches,

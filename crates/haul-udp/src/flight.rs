@@ -1,8 +1,8 @@
 //! Packets in flight: acknowledgement, loss detection and samples of the delivery rate.
 //!
 //! A packet is lost if a packet that was sent more than the reordering tolerance later has arrived
-//! (RACK, RFC 8985). The tolerance adapts: if a packet that was declared lost arrives, the tolerance
-//! becomes larger than its delay.
+//! (RACK, RFC 8985). The tolerance adapts: if a packet that was declared lost arrives, the
+//! tolerance becomes larger than its delay.
 
 use crate::packet::Ack;
 use crate::rtt::{Rtt, ack_delay};
@@ -273,7 +273,8 @@ impl Flight {
         }
     }
 
-    /// Time by which a packet may arrive later than packets that were sent after it, in nanoseconds.
+    /// Time by which a packet may arrive later than packets that were sent after it, in
+    /// nanoseconds.
     fn tolerance(&self, rtt: &Rtt) -> u64 {
         let least = (rtt.min.unwrap_or(0) / 8).clamp(100 * MICRO, 50_000 * MICRO);
         self.tolerance.max(least).min(rtt.smoothed().max(least))

@@ -72,7 +72,8 @@ impl Header {
 pub enum Frame<'a> {
     /// Requests an acknowledgement without delay, and a [`Frame::Pong`] with the same token.
     Ping(u64),
-    /// Returns the token of a [`Frame::Ping`], which proves that its sender receives at its address.
+    /// Returns the token of a [`Frame::Ping`], which proves that its sender receives at its
+    /// address.
     Pong(u64),
     /// Numbers of received packets, and credit.
     Ack(Ack<'a>),

@@ -37,12 +37,13 @@ impl Ranges {
         }
         let Range { mut start, mut end } = range;
         // The usual case: data that follows the highest range.
-        if let Some(mut last) = self.ends.last_entry() {
-            if *last.key() <= start && start <= *last.get() {
-                let known = last.get_mut();
-                *known = end.max(*known);
-                return;
-            }
+        if let Some(mut last) = self.ends.last_entry()
+            && *last.key() <= start
+            && start <= *last.get()
+        {
+            let known = last.get_mut();
+            *known = end.max(*known);
+            return;
         }
         while let Some((&low, &high)) = self.ends.range(..=end).next_back() {
             if high < start {

@@ -26,10 +26,11 @@ impl Rtt {
         Self { latest: 0, min: None, min_at: now, smoothed: None, variation: initial / 2, initial }
     }
 
-    /// Takes a sample and the time by which the peer delayed the acknowledgement. Returns the sample
-    /// without this delay.
+    /// Takes a sample and the time by which the peer delayed the acknowledgement. Returns the
+    /// sample without this delay.
     pub(crate) fn take(&mut self, now: Time, sample: u64, delay: u64) -> u64 {
-        // The minimum ignores the delay of the peer, so that a wrong delay does not distort it much.
+        // The minimum ignores the delay of the peer, so that a wrong delay does not distort it
+        // much.
         let raw = sample;
         let sample = if delay < raw { raw - delay } else { raw };
         self.latest = sample;

@@ -116,8 +116,8 @@ impl SendBuffer {
         self.sent < self.written && self.sent >= credit && self.lost.is_empty()
     }
 
-    /// Returns the next piece to send, lost bytes first, of at most `len` bytes, and marks the piece
-    /// as sent. New bytes stay below `credit`.
+    /// Returns the next piece to send, lost bytes first, of at most `len` bytes, and marks the
+    /// piece as sent. New bytes stay below `credit`.
     pub(crate) fn next(&mut self, len: usize, credit: u64) -> Option<Piece> {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let (range, is_repeat) = match self.lost.first() {

@@ -67,8 +67,31 @@ macro_rules! targets_survive {
 }
 
 targets_survive!(
-    wire, sink, receiver, source, names, hello, answer, address, ticket, waybill, object_log, record,
-    journal, list, stored, signature, packed, rules, acl, history, job_target, holder, resume
+    wire,
+    sink,
+    receiver,
+    source,
+    names,
+    hello,
+    answer,
+    address,
+    ticket,
+    waybill,
+    object_log,
+    record,
+    journal,
+    list,
+    stored,
+    signature,
+    packed,
+    rules,
+    acl,
+    history,
+    job_target,
+    holder,
+    resume,
+    datagram,
+    association
 );
 
 /// Mutations reach few states that valid input does not.
@@ -167,11 +190,12 @@ fn in_repository(path: &str) -> std::path::PathBuf {
 
 /// Decoders of external bytes or text in the pure crates and in haul-net, and the calls in the
 /// targets.
-const DECODERS: [(&str, &str); 23] = [
+const DECODERS: [(&str, &str); 24] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
     ("haul-proto/src/names.rs: check_name", "check_name("),
     ("haul-proto/src/names.rs: check_received", "check_received("),
+    ("haul-udp/src/packet.rs: decode", "packet::Header::decode("),
     ("haul-net/src/address.rs: parse", "Host::parse("),
     ("haul-net/src/address.rs: from_str", ".parse::<Address>()"),
     ("haul-net/src/hello.rs: describe", "hello::describe("),
@@ -228,7 +252,7 @@ fn sources(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
 fn every_decoder_has_a_target() {
     let crates = in_repository("crates");
     let mut found = std::collections::BTreeSet::new();
-    for name in ["haul-proto", "haul-net", "haul-log"] {
+    for name in ["haul-proto", "haul-udp", "haul-net", "haul-log"] {
         let mut files = Vec::new();
         sources(&crates.join(name).join("src"), &mut files);
         for file in files.iter().filter(|file| file.extension().is_some_and(|end| end == "rs")) {

@@ -22,8 +22,8 @@ enum Drop {
 impl<A: Copy + Eq> Association<A> {
     /// Takes a datagram from an address. Opens the datagram in place. A datagram that is damaged,
     /// forged, too old, a duplicate, of another association or from another address changes nothing
-    /// but a counter of [`crate::Stats`]. An end that has finished still answers a peer that does not
-    /// know it yet.
+    /// but a counter of [`crate::Stats`]. An end that has finished still answers a peer that does
+    /// not know it yet.
     pub fn receive(&mut self, now: Time, from: A, datagram: &mut [u8]) {
         let size = datagram.len() as u64;
         let Some(header) = Header::decode(datagram) else {
@@ -161,7 +161,8 @@ impl<A: Copy + Eq> Association<A> {
         self.take_outcome(now, &outcome, true);
     }
 
-    /// [`COMPLETE`] and [`FINISHED`] say that the peer has everything and knows that this end has too.
+    /// [`COMPLETE`] and [`FINISHED`] say that the peer has everything and knows that this end has
+    /// too.
     fn take_close(&mut self, now: Time, code: u32) {
         if code > FINISHED {
             self.fail(now, Failure::Closed(code), None);

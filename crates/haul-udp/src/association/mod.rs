@@ -38,8 +38,8 @@ pub struct Transmit<A> {
     pub segment: usize,
 }
 
-/// Maximum number of datagrams of one call of [`Association::transmit`], and maximum number of bytes
-/// of more than one datagram: limits of segmentation offload on Linux.
+/// Maximum number of datagrams of one call of [`Association::transmit`], and maximum number of
+/// bytes of more than one datagram: limits of segmentation offload on Linux.
 pub(crate) const SEGMENTS_MAX: usize = 64;
 pub(crate) const BATCH_MAX: usize = 65_000;
 
@@ -113,7 +113,7 @@ pub struct Association<A> {
     /// Round-trip time that the peer measured, in nanoseconds.
     peer_rtt: Option<u64>,
     /// Time and value of the last RTT frame.
-    rtt_told: Option<(Time, u64)>,
+    rtt_sent: Option<(Time, u64)>,
     pong: Option<u64>,
     is_ping_due: bool,
     /// Packets sent since the last one that requires an acknowledgement.
@@ -151,8 +151,8 @@ impl<A: fmt::Debug> fmt::Debug for Association<A> {
 }
 
 impl<A: Copy + Eq> Association<A> {
-    /// Creates an end. `seal` protects the packets that this end sends and `open` those of the peer;
-    /// the two have different keys.
+    /// Creates an end. `seal` protects the packets that this end sends and `open` those of the
+    /// peer; the two have different keys.
     ///
     /// # Panics
     /// Panics if a fixed chunk is not [`crate::CHUNK_MIN`] to [`crate::CHUNK_MAX`] bytes, or if the
@@ -195,7 +195,7 @@ impl<A: Copy + Eq> Association<A> {
             pacer,
             chunk,
             peer_rtt: config.rtt.map(nanos),
-            rtt_told: None,
+            rtt_sent: None,
             pong: None,
             is_ping_due: peer.is_some(),
             quiet: 0,
@@ -228,7 +228,8 @@ impl<A: Copy + Eq> Association<A> {
         self.stream.finish();
     }
 
-    /// Copies bytes of the incoming stream. Bytes that arrived before a failure can be read after it.
+    /// Copies bytes of the incoming stream. Bytes that arrived before a failure can be read after
+    /// it.
     pub fn read(&mut self, target: &mut [u8]) -> Read {
         if self.received.is_at_end() {
             return Read::End;
@@ -252,8 +253,9 @@ impl<A: Copy + Eq> Association<A> {
         self.received.is_at_end()
     }
 
-    /// True if every byte and the end of the outgoing stream are acknowledged, and every byte and the
-    /// end of the incoming stream have arrived. [`State::Finished`] follows when the peer knows this.
+    /// True if every byte and the end of the outgoing stream are acknowledged, and every byte and
+    /// the end of the incoming stream have arrived. [`State::Finished`] follows when the peer knows
+    /// this.
     pub fn is_complete(&self) -> bool {
         self.stream.is_done() && self.received.is_complete()
     }

@@ -19,8 +19,8 @@ const AMPLIFICATION: u64 = 3;
 
 impl<A: Copy + Eq> Association<A> {
     /// Writes datagrams that have to leave now to `buffer`, replacing its contents: datagrams of
-    /// [`Transmit::segment`] bytes, of which the last may be shorter; at most 64 datagrams, and at most
-    /// 65,000 bytes unless there is only one. Returns `None` if there are none.
+    /// [`Transmit::segment`] bytes, of which the last may be shorter; at most 64 datagrams, and at
+    /// most 65,000 bytes unless there is only one. Returns `None` if there are none.
     pub fn transmit(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<Transmit<A>> {
         buffer.clear();
         self.on_time(now);
@@ -211,12 +211,12 @@ impl<A: Copy + Eq> Association<A> {
     /// Round-trip time in microseconds that the peer has to know, at most once in a round trip.
     fn rtt_to_tell(&mut self, now: Time) -> Option<u32> {
         let min = self.rtt.min?;
-        let is_due = self.rtt_told.is_none_or(|(at, told)| {
-            let rounds = if min.abs_diff(told) > told / 8 { 1 } else { 8 };
+        let is_due = self.rtt_sent.is_none_or(|(at, sent)| {
+            let rounds = if min.abs_diff(sent) > sent / 8 { 1 } else { 8 };
             now.saturating_sub(at) > rounds * self.rtt.smoothed()
         });
         is_due.then(|| {
-            self.rtt_told = Some((now, min));
+            self.rtt_sent = Some((now, min));
             u32::try_from(min / MICRO).unwrap_or(u32::MAX)
         })
     }

@@ -3,7 +3,8 @@
 use haul_udp::Time;
 use std::collections::VecDeque;
 
-/// A CUBIC sender with data without end, whose losses are known when a later segment is acknowledged.
+/// A CUBIC sender with data without end, whose losses are known when a later segment is
+/// acknowledged.
 pub(crate) struct Cubic {
     next: u64,
     /// Numbers and send times of segments in flight.

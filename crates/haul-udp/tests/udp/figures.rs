@@ -75,10 +75,10 @@ fn long_transfers_fill_the_link() {
         (89, 0.01, 0.92),
     ] {
         let mut world = World::new(path(rtt * MILLI, loss), 5);
-        let bytes = 2048 * MIB;
+        let bytes = 1024 * MIB;
         let figures = send(&mut world, bytes, 64 << 20, rtt * MILLI);
         let ratio = bytes as f64 / figures.arrival / link_goodput();
-        show(&format!("2 GiB, {rtt} ms, loss {loss}"), ratio, &figures);
+        show(&format!("1 GiB, {rtt} ms, loss {loss}"), ratio, &figures);
         assert!(ratio >= goal, "{rtt} ms, loss {loss}: {ratio:.3}");
     }
 }
@@ -93,6 +93,21 @@ fn short_transfers_start_fast() {
         let ratio = bytes as f64 / (figures.arrival + handshake) / link_goodput();
         show(&format!("256 MiB, 89 ms, loss {loss}"), ratio, &figures);
         assert!(ratio >= goal, "loss {loss}: {ratio:.3}");
+    }
+}
+
+/// The first burst measures nothing if the system delivers its datagrams together.
+#[test]
+fn collected_arrivals_start_without_a_measured_rate() {
+    for (collected, loss) in [(MILLI, 0.0), (5 * MILLI, 0.0), (MILLI, 0.01)] {
+        let mut world = World::new(path(30 * MILLI, loss), 5);
+        world.collected = collected;
+        let bytes = 512 * MIB;
+        let figures = send(&mut world, bytes, 64 << 20, 30 * MILLI);
+        let ratio = bytes as f64 / figures.arrival / link_goodput();
+        show(&format!("512 MiB, 30 ms, loss {loss}, collected {collected}"), ratio, &figures);
+        assert!(ratio >= 0.85, "{ratio:.3}");
+        assert!(figures.dropped < 1500, "{} dropped", figures.dropped);
     }
 }
 

@@ -10,7 +10,8 @@ use haul_udp::{
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A seal that is authentic to the crate: a CRC with a key, which also records the numbers it opens.
+/// A seal that is authentic to the crate: a CRC with a key, which also records the numbers it
+/// opens.
 #[derive(Debug)]
 struct Keyed(u32, Arc<Mutex<Vec<u64>>>);
 
@@ -290,7 +291,7 @@ fn fixed_chunk_above_the_mtu_is_named() {
     world.run(30 * SECOND, |world| world.flows[0][0].association.state() != State::Open);
     match world.flows[0][0].association.state() {
         State::Failed(Failure::ChunkTooLarge { chunk: 4024, works }) => {
-            assert!((1456..=1472).contains(&works), "{works}")
+            assert!((1456..=1472).contains(&works), "{works}");
         }
         other => panic!("{other:?}: {:?}", world.flows[0][0].association),
     }

@@ -37,7 +37,7 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn clean(rate: u64, delay: u64) -> Self {
         // A queue of one bandwidth-delay product of both directions, at least 64 packets.
-        let queue = (rate as u128 * delay as u128 * 2 / 1_000_000_000) as u64;
+        let queue = (u128::from(rate) * u128::from(delay) * 2 / 1_000_000_000) as u64;
         Self {
             rate,
             queue: queue.max(64 * 1500),
@@ -84,7 +84,9 @@ impl Link {
         }
         let wire = datagram.len() as u64 + HEADERS;
         let waiting = self.free_at.saturating_sub(now);
-        if waiting as u128 * shape.rate as u128 / 1_000_000_000 + wire as u128 > shape.queue as u128 {
+        if u128::from(waiting) * u128::from(shape.rate) / 1_000_000_000 + u128::from(wire)
+            > u128::from(shape.queue)
+        {
             self.dropped += 1;
             return;
         }

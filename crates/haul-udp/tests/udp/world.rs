@@ -78,6 +78,8 @@ pub(crate) struct World {
     count: u64,
     /// By this time at most, each timer is late.
     pub(crate) lateness: u64,
+    /// Datagrams arrive together at multiples of this time, as from a system that collects them.
+    pub(crate) collected: u64,
     dice: Dice,
     buffer: Vec<u8>,
     block: Vec<u8>,
@@ -131,6 +133,7 @@ impl World {
             events: BinaryHeap::new(),
             count: 0,
             lateness: 0,
+            collected: 1,
             dice: Dice::new(seed ^ 0x33),
             buffer: Vec::new(),
             block: vec![0; 256 << 10],
@@ -224,9 +227,10 @@ impl World {
             assert!(buffer.len().div_ceil(transmit.segment) <= 64, "datagrams of a batch");
             count(&mut side.sent, now, buffer.len() as u64);
             for datagram in buffer.chunks(transmit.segment) {
-                let (events, count) = (&mut self.events, &mut self.count);
+                let (events, count, collected) = (&mut self.events, &mut self.count, self.collected);
                 self.links[end].take(now, datagram, |at, bytes| {
                     *count += 1;
+                    let at = at.next_multiple_of(collected);
                     events.push(Reverse(Entry(at, *count, Event::Datagram { flow, end: 1 - end, bytes })));
                 });
             }

@@ -1,0 +1,6 @@
+#![no_main]
+
+use haul_fuzz::targets;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| targets::udp_target::association(data));
