@@ -11,8 +11,6 @@ import bench_ssh
 
 FAR = "10.77.0.2"
 START_SECONDS_MAX = 20
-# Priority above whatever the packets are carried for; ordinary users can't have it.
-AHEAD = ["chrt", "-f", "20"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,8 @@ class Link:
         self.name = f"haul-bench-{os.getpid()}"
         command = [lab, "link", self.name, "--round-trip", str(way.round_trip)]
         command += ["--rate", f"{way.mbit}M"] if way.mbit else []
-        ahead = AHEAD if way.round_trip and os.geteuid() == 0 and shutil.which("chrt") else []
         # A signal to this run's group is not for it: it takes its namespaces down when its input ends.
-        self.process = subprocess.Popen(ahead + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         start_new_session=True)
         self.sides = [line.split()[0] for line in (self.process.stdout.readline() for _ in range(2)) if line.strip()]
         if len(self.sides) != 2:
