@@ -19,9 +19,10 @@ const BATCH: usize = 64;
 /// Maximum time between two checks of the stop flag if no packet arrives.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// Packets that are due within this time of each other are handed over together: segments of one
-/// packet stay one packet, which saves most of the work of the kernel.
-const TICK: Duration = Duration::from_micros(50);
+/// Shortest time between two rounds of reading and writing, unless more packets wait than a round
+/// takes. Packets of a round share the cost of waking up, and segments of one packet that are due
+/// in the same round stay one packet.
+const ROUND: Duration = Duration::from_micros(100);
 
 /// Two threads, one per direction, that forward packets until they are stopped.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ fn carry(
     let mut channel = Channel::new(way.conditions.lock().expect("no thread panicked").clone(), seed);
     let (mut packet, mut exit) = (vec![0; PACKET_BYTES_MAX], Exit { to, made: Vec::new() });
     while !stop.load(Ordering::Relaxed) {
-        let mut taken = 0;
+        let (begun, mut taken) = (begin.elapsed(), 0);
         while taken < BATCH
             && let Some(bytes) = from.read(&mut packet)?
         {
@@ -123,7 +124,8 @@ fn carry(
         }
         hand_over(&mut channel, &mut exit, way, begin);
         if taken < BATCH {
-            let next = channel.next_time().map(|next| next.saturating_sub(begin.elapsed()).max(TICK));
+            thread::sleep((begun + ROUND).saturating_sub(begin.elapsed()));
+            let next = channel.next_time().map(|next| next.saturating_sub(begin.elapsed()));
             wait::readable(from, next.unwrap_or(IDLE).min(IDLE))?;
         }
     }
