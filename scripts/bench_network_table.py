@@ -61,7 +61,7 @@ class Table:
         goal = f"<= {line.goal:.2f}" if line.goal else ""
         told = f"{'<= ' if is_bound else '>= ' if is_least else ''}**{middle:.3f}** ({min(ratios):.3f} .. {max(ratios):.3f})"
         if line.by == "link":
-            told += f", {1 / middle:.3f} of the link"
+            told += f", {'at most ' if is_least else ''}{1 / middle:.3f} of the link"
         if line.is_overhead:
             told += f", {100 * (middle - 1):+.1f} %"
         self.count(verdict)
