@@ -11,20 +11,20 @@ import bench_ssh
 
 FAR = "10.77.0.2"
 START_SECONDS_MAX = 20
-# Priority above whatever the packets are carried for; ordinary users can't have it.
-AHEAD = ["chrt", "-f", "20"]
 
 
 @dataclass(frozen=True)
 class Way:
-    """What a link is like: milliseconds of a round trip, megabits a second (0: as many as this machine carries)."""
+    """Properties of a link: milliseconds of a round trip, megabits per second (0: as many as this machine carries), percent of
+    packets lost in each direction."""
 
     round_trip: float = 0
     mbit: int = 0
+    loss: float = 0
 
     def __str__(self):
         rate = f"{self.mbit / 1000:g} Gbit/s" if self.mbit else "no limit"
-        return f"{self.round_trip:g} ms, {rate}"
+        return f"{self.round_trip:g} ms, {rate}" + (f", {self.loss:g} % loss" if self.loss else "")
 
 
 class Link:
@@ -34,9 +34,10 @@ class Link:
         self.name = f"haul-bench-{os.getpid()}"
         command = [lab, "link", self.name, "--round-trip", str(way.round_trip)]
         command += ["--rate", f"{way.mbit}M"] if way.mbit else []
-        ahead = AHEAD if way.round_trip and os.geteuid() == 0 and shutil.which("chrt") else []
+        # Buffers of TCP for long links, so that they are not measured.
+        command += ["--loss", f"{way.loss}%", "--tcp-buffers", "64M"] if way.loss else []
         # A signal to this run's group is not for it: it takes its namespaces down when its input ends.
-        self.process = subprocess.Popen(ahead + command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         start_new_session=True)
         self.sides = [line.split()[0] for line in (self.process.stdout.readline() for _ in range(2)) if line.strip()]
         if len(self.sides) != 2:
@@ -68,7 +69,8 @@ class Servers:
 
     def words(self, needed):
         """Starts what is needed, and gives the words that commands are filled in with. None where it is not installed."""
-        makers = {"ssh": self.ssh, "rsyncd": self.rsyncd, "xrootd": self.xrootd, "gridftp": self.gridftp}
+        makers = {"ssh": self.ssh, "rsyncd": self.rsyncd, "xrootd": self.xrootd, "gridftp": self.gridftp,
+                  "iperf3": self.iperf3, "uftpd": self.uftpd}
         if needed not in self.running:
             self.running[needed] = makers[needed]()
         return self.running[needed]
@@ -106,6 +108,24 @@ class Servers:
             return None
         return self.serve([program, "-p", "2811", "-aa", "-anonymous-user", "root", "-data-interface", FAR, "-no-detach",
                            "-allow-root"], 2811)
+
+    def iperf3(self):
+        return self.serve(["iperf3", "-s", "-B", FAR], 5201) if shutil.which("iperf3") else None
+
+    def uftpd(self):
+        if not shutil.which("uftpd"):
+            return None
+        command = ["uftpd", "-d", "-D", str(self.folder), "-I", FAR, "-B", "16777216", "-t"]
+        self.running["process uftpd"] = subprocess.Popen(self.link.far() + command, stdout=subprocess.DEVNULL,
+                                                         stderr=subprocess.DEVNULL)
+        sockets = Path(f"/proc/{self.running['process uftpd'].pid}/net/udp")
+        deadline = time.monotonic() + START_SECONDS_MAX
+        # Its port 1044 in hexadecimal.
+        while ":0414 " not in sockets.read_text():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.05)
+        return {}
 
     def serve(self, command, port):
         """Starts a server of the far host and waits until it listens."""

@@ -49,6 +49,8 @@ class Tool:
     near_only: bool = False
     data: Data | None = None
     needs: str = ""
+    # A tool of ours that may take longer than --patience times the first one.
+    may_be_stopped: bool = False
 
     @property
     def program(self):
@@ -61,7 +63,8 @@ class Tool:
 
 @dataclass
 class Line:
-    """A line of the table: the first tool's measure divided by the greatest of the others' in the same round. `goal` None: only told."""
+    """A line of the table: the first tool's measure divided by the greatest of the others' in the same round. `goal` None: only told.
+    `by` "link": the first tool's time divided by the time of the bare bytes at the rate of the link."""
 
     title: str
     ours: str
@@ -118,6 +121,9 @@ class Sizes:
     one_of_small: Sent = field(init=False)
     mixed: dict = field(init=False)
     faulty: Sent = field(init=False)
+    # A long transfer, and a short one that shows the start.
+    lossy: Sent = field(init=False)
+    lossy_start: Sent = field(init=False)
 
     def __post_init__(self):
         q = "quick-" if self.quick else ""
@@ -136,6 +142,8 @@ class Sizes:
         self.many = small(f"net-{q}4K", many, max(1, many // 100), 4 * KIB, "100,000 files")
         self.all_small = small(f"net-{q}all-4K", all_small, max(1, all_small // 100), 4 * KIB, "100,000 files")
         self.one_of_small = uniform(f"net-{q}one", 1, all_small * 4 * KIB)
+        self.lossy = uniform(f"net-{q}lossy", 1, whole(amount(2 * GIB, 64 * MIB)))
+        self.lossy_start = uniform(f"net-{q}lossy-start", 1, whole(amount(256 * MIB, 32 * MIB)))
         self.faulty = uniform(f"net-{q}faulty", 1, whole(amount(4 * GIB, 256 * MIB)), "60 GB")
         part = 20 if self.quick else 2
         self.mixed = {
@@ -154,6 +162,7 @@ def all_rows(quick, scale=1):
     rows.append(faults_row(sizes))
     rows += parts_rows(sizes)
     rows.append(disk_row(sizes))
+    rows += lossy_rows(sizes)
     return rows
 
 
@@ -291,3 +300,27 @@ def disk_row(sizes):
     cp = Tool("cp", ["cp", "-r", "{src}", "{dst}/"])
     return Row("disk", "one large file, disk to disk", sizes.on_disk, Way(), [Tool("ours", by_ticket(), serve=[]), cp],
                [Line("ours / cp", "ours", ["cp"], 1 / 0.95)], rounds=5, on_disk=True)
+
+
+# 0.98 of the payload that TCP carries over 1 Gbit/s.
+PACED = "--rate=110M"
+
+
+def lossy_rows(sizes):
+    """Long links that lose packets, by transport and congestion control. Another transport is one more tool in `ours`."""
+    rows = []
+    for kind, data in [("bulk", sizes.lossy), ("start", sizes.lossy_start)]:
+        ours = [Tool(f"ours, {name}", by_ticket(*options), serve=[], may_be_stopped=True)
+                for name, options in [("tcp bbr paced", ["--cc=bbr", PACED]), ("tcp bbr", ["--cc=bbr"]),
+                                      ("tcp cubic paced", ["--cc=cubic", PACED]), ("tcp cubic", ["--cc=cubic"])]]
+        others = [Tool(f"iperf3 {cc}", ["iperf3", "-c", "{host}", "-n", str(data.bytes), "-C", cc], "iperf3", near_only=True)
+                  for cc in ["bbr", "cubic"]]
+        # At 95 % of the link, without congestion control.
+        others.append(Tool("uftp", ["uftp", "-q", "-M", "{host}", "-I", "10.77.0.1", "-R", "950000", "-B", "16777216", "-b", "1400",
+                                    "-D", "{rel dst}/{name}", "{src}"], "uftpd"))
+        for ms in [30, 89]:
+            for loss in [0.01, 0.1, 1]:
+                lines = [Line(f"{tool.name}: time / that of the link", tool.name, [], None, by="link") for tool in ours + others]
+                rows.append(Row(f"lossy-{kind}-{ms}-{loss:g}", f"one file over a link with loss ({kind})", data, Way(ms, 1000, loss),
+                                ours + others, lines, by_name=True))
+    return rows

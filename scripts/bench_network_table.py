@@ -43,22 +43,25 @@ class Table:
             self.show(tool_cells(name, measured))
         for line in row.lines:
             if runs.get(line.ours) and all(runs.get(other) for other in line.others):
-                self.judge(line, runs)
+                self.judge(line, runs, row)
         if row.rss_max and runs.get("ours"):
             self.judge_memory(row, runs["ours"])
         head["row"], head["seconds"] = row.id, seconds
         head["runs"] = {name: [asdict(run) for run in measured] for name, measured in runs.items()}
 
-    def judge(self, line, runs):
-        ratios = list(ratios_of(line, runs))
+    def judge(self, line, runs, row):
+        ratios = list(ratios_of(line, runs, row))
         middle = statistics.median(ratios)
+        is_least = any(run.is_stopped for run in runs[line.ours])
         is_bound = any(run.is_stopped for other in line.others for run in runs[other])
         verdict = "told" if line.goal is None else "reached" if middle <= line.goal else "missed"
         befell = [run.befell for run in runs[line.ours] if run.befell is not None]
         if befell and min(befell) < FLIPS:
             verdict = f"missed: only {min(befell)} bits were flipped"
         goal = f"<= {line.goal:.2f}" if line.goal else ""
-        told = f"{'<= ' if is_bound else ''}**{middle:.3f}** ({min(ratios):.3f} .. {max(ratios):.3f})"
+        told = f"{'<= ' if is_bound else '>= ' if is_least else ''}**{middle:.3f}** ({min(ratios):.3f} .. {max(ratios):.3f})"
+        if line.by == "link":
+            told += f", {'at most ' if is_least else ''}{1 / middle:.3f} of the link"
         if line.is_overhead:
             told += f", {100 * (middle - 1):+.1f} %"
         self.count(verdict)
@@ -116,9 +119,13 @@ def tool_cells(name, runs):
     return ["", name, f"{sign}{middle:.3f}", f"{cpu:.2f}", f"{near:.0f}" + (f" / {far:.0f}" if far else ""), "", "", ""]
 
 
-def ratios_of(line, runs):
-    """Ours by the greatest of the others, round by round. `wire`: by what the bare connection alone took."""
+def ratios_of(line, runs, row):
+    """Ours by the greatest of the others, round by round. `wire`: by what the bare connection alone took. `link`: by the time of the
+    bytes at the rate of the link."""
     for index, ours in enumerate(runs[line.ours]):
+        if line.by == "link":
+            yield ours.seconds / (row.data.bytes * 8 / (row.way.mbit * 1e6))
+            continue
         others = [runs[name][min(index, len(runs[name]) - 1)] for name in line.others]
         if line.by == "wire":
             yield ours.seconds / max(run.wire for run in others)

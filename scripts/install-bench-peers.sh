@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 packages=(
     b3sum libarchive-zip-perl openssl rsync xrootd-client xxhash
     # What scripts/bench_network.py measures against, and the servers of those tools.
-    globus-gass-copy-progs globus-gridftp-server-progs iproute2 lftp openssh-client openssh-server rclone xrootd-server
+    globus-gass-copy-progs globus-gridftp-server-progs iperf3 iproute2 lftp openssh-client openssh-server rclone uftp
+    xrootd-server
 )
 missing=()
 for package in "${packages[@]}"; do

@@ -1,6 +1,7 @@
 //! `haul-lab`: command-line tool that creates data sets, compares trees, mounts fault file systems
 //! and emulates links.
 
+mod link;
 mod network;
 
 use clap::{Parser, Subcommand};
@@ -265,7 +266,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Faultfs { source, mountpoint, rules } => {
             FaultFs::mount_with_file(&source, &mountpoint, &rules)?.wait()?;
         }
-        Command::Network(command) => network::run(command, &mut out)?,
+        Command::Network(command) => return network::run(command, &mut out),
     }
     Ok(ExitCode::SUCCESS)
 }

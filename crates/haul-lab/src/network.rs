@@ -1,8 +1,8 @@
 //! Commands for network tests: emulated links, fault proxies and the parts of a transfer.
 
+use crate::link::{self, LinkArgs};
 use clap::Subcommand;
 use haul_digest::Algorithm;
-use haul_lab::emulated_link::{EmulatedLink, End, LinkProfile};
 use haul_lab::fault_proxy::{self, FaultProxy, InjectedFault};
 use haul_lab::parts::{Encryption, PartTime, Parts};
 use haul_model::parse_size;
@@ -11,24 +11,13 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::ExitCode;
 
 #[derive(Subcommand)]
 pub(crate) enum Network {
-    /// Join two new network namespaces, NAME-a and NAME-b, by a link, until standard input ends.
-    EmulatedLink {
-        /// Name prefix of the namespaces.
-        name: String,
-        /// Round-trip time; if it is not 0, this process forwards the packets.
-        #[arg(long, value_name = "MILLISECONDS", default_value_t = 0.0)]
-        round_trip: f64,
-        /// Bits per second in each direction, for example 1G [default: unlimited].
-        #[arg(long, value_parser = decimal)]
-        rate: Option<u64>,
-        /// Maximum number of bytes queued at the entrance of the link.
-        #[arg(long, value_parser = size, default_value = "16M")]
-        queue: u64,
-    },
+    /// Join two new network namespaces, NAME-a (near) and NAME-b (far), by a link with faults.
+    #[command(after_help = link::HELP)]
+    Link(Box<LinkArgs>),
     /// Forward connections and inject faults until standard input ends; then print the number of
     /// faults.
     Proxy {
@@ -67,12 +56,12 @@ pub(crate) enum Network {
     },
 }
 
-fn size(text: &str) -> Result<u64, haul_model::SizeError> {
+pub(crate) fn size(text: &str) -> Result<u64, haul_model::SizeError> {
     parse_size(text, 1)
 }
 
 /// Parses a number with an optional decimal suffix K, M or G, as in rates.
-fn decimal(text: &str) -> Result<u64, String> {
+pub(crate) fn decimal(text: &str) -> Result<u64, String> {
     let (number, factor) = match text.char_indices().last() {
         Some((at, 'K' | 'k')) => (&text[..at], 1_000),
         Some((at, 'M')) => (&text[..at], 1_000_000),
@@ -85,18 +74,9 @@ fn decimal(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "invalid number of bits; use for example 100M or 1G".to_owned())
 }
 
-pub(crate) fn run(command: Network, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(command: Network, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
     match command {
-        Network::EmulatedLink { name, round_trip, rate, queue } => {
-            let delay = Duration::try_from_secs_f64(round_trip / 2000.0)?;
-            let emulated_link = EmulatedLink::make(&name, LinkProfile { delay, rate, queue })?;
-            for end in [End::Near, End::Far] {
-                writeln!(out, "{} {}", emulated_link.namespace(end), end.address())?;
-            }
-            out.flush()?;
-            wait_for_the_end()?;
-            emulated_link.close()?;
-        }
+        Network::Link(args) => return args.run(io::stdin().lock(), out),
         Network::Proxy { listen, to, mut fate, flips, bytes, seed } => {
             fate.extend(fault_proxy::flips(flips, bytes.unwrap_or(0), seed));
             let fault_proxy = FaultProxy::between(TcpListener::bind(listen)?, to, fate)?;
@@ -117,7 +97,7 @@ pub(crate) fn run(command: Network, out: &mut impl Write) -> Result<(), Box<dyn 
             writeln!(out, "{told}")?;
         }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Waits for the end of standard input. The parent holds the other end, which closes when the

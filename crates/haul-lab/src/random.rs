@@ -87,6 +87,12 @@ impl Random {
         self.below(100) < percent
     }
 
+    /// Returns a number from 0 to below 1, a multiple of 2^-53.
+    pub fn unit(&mut self) -> f64 {
+        // Both conversions are exact.
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// Fills `bytes` with incompressible random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         let mut words = bytes.chunks_exact_mut(8);
@@ -182,6 +188,16 @@ mod tests {
             seen[random.index(7)] += 1;
         }
         assert!(seen.iter().all(|&count| count > 50), "{seen:?}");
+    }
+
+    #[test]
+    fn unit_numbers_are_spread_below_one() {
+        let mut random = Random::from_seed(4);
+        let drawn: Vec<f64> = (0..10_000).map(|_| random.unit()).collect();
+        assert!(drawn.iter().all(|number| (0.0..1.0).contains(number)));
+        // Four standard deviations of the mean are 0.0115.
+        let mean = drawn.iter().sum::<f64>() / 10_000.0;
+        assert!((0.488..0.512).contains(&mean), "{mean}");
     }
 
     #[test]

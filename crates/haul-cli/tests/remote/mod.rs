@@ -12,6 +12,7 @@ mod endless;
 mod ends;
 mod fidelity;
 mod hostile;
+mod impaired_link;
 mod lanes;
 mod log_store;
 mod lookup;

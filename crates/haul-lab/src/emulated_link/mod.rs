@@ -1,15 +1,27 @@
-//! Emulated link between two hosts on this machine: two network namespaces, connected with a given
-//! delay and rate.
+//! Emulated link between two hosts on this machine: two network namespaces, connected under given
+//! [`Conditions`] for each direction.
 //!
-//! Without a delay, the kernel does all the work: a pair of veth interfaces, and a token bucket if
-//! there is a rate. Few kernels are built with netem, which adds delays. With a delay, this program
-//! therefore forwards the packets ([`carry`]). Each namespace has a TUN interface. One thread per
-//! direction reads packets from one interface and writes them to the other at their due time. The
-//! threads need a higher priority than the programs under test: start the process with `chrt -f
-//! 20`.
+//! If only a rate and a queue are given, the kernel does all the work: a pair of veth interfaces,
+//! and a token bucket if there is a rate. Few kernels are built with netem, which does more. For
+//! all other conditions, this program therefore forwards the packets ([`carry`]). Each namespace
+//! has a TUN interface. One thread per direction reads packets from one interface and writes them
+//! to the other at their due time. Root's threads have priority over the programs under test.
+//!
+//! The decisions about packets follow from a seed and use neither the packets nor a clock
+//! ([`channel`]).
 
+mod bottleneck;
 mod carry;
-mod shape;
+mod channel;
+mod codel;
+mod conditions;
+mod counters;
+mod cross;
+mod line;
+mod loss;
+mod packet;
+#[cfg(test)]
+mod tests;
 
 use crate::tool::{ToolError, run};
 use carry::Carrier;
@@ -19,13 +31,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
+pub use conditions::{BurstLoss, Conditions, CrossTraffic, Discipline, Probability, ProbabilityError};
+pub use counters::Counters;
+
 /// Interface of the link in both namespaces.
 const INTERFACE: &str = "wan0";
 
-/// Maximum transmission unit in bytes, as on Ethernet.
-const MTU: &str = "1500";
-
-/// Properties of each direction of a link.
+/// Properties of a link that has only a delay and a rate, the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkProfile {
     /// One-way delay: half of the round-trip time.
@@ -34,6 +46,53 @@ pub struct LinkProfile {
     pub rate: Option<u64>,
     /// Maximum number of queued bytes; packets beyond it are lost.
     pub queue: u64,
+}
+
+/// Properties of a link and of its two hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkSettings {
+    /// Conditions of the packets that the near end sends.
+    pub near: Conditions,
+    /// Conditions of the packets that the far end sends.
+    pub far: Conditions,
+    /// Seed of all losses, delays and other random events.
+    pub seed: u64,
+    /// MTU in bytes of the interfaces of the link, from 68 to 65,535.
+    pub interface_mtu: u32,
+    /// Congestion control of TCP between the ends; `None` for the default of the kernel.
+    pub congestion: Option<String>,
+    /// Maximum size in bytes of the send and receive buffers of TCP, if not the kernel's.
+    pub tcp_buffers: Option<u64>,
+    /// Forwards the packets in this process even if the kernel could, so that the conditions can
+    /// change later.
+    pub is_changeable: bool,
+}
+
+impl Default for LinkSettings {
+    fn default() -> Self {
+        Self {
+            near: Conditions::default(),
+            far: Conditions::default(),
+            seed: 1,
+            interface_mtu: 1500,
+            congestion: None,
+            tcp_buffers: None,
+            is_changeable: false,
+        }
+    }
+}
+
+impl From<LinkProfile> for LinkSettings {
+    fn from(LinkProfile { delay, rate, queue }: LinkProfile) -> Self {
+        Conditions { delay, rate, queue, ..Conditions::default() }.into()
+    }
+}
+
+/// The same conditions in both directions.
+impl From<Conditions> for LinkSettings {
+    fn from(conditions: Conditions) -> Self {
+        Self { near: conditions.clone(), far: conditions, ..Self::default() }
+    }
 }
 
 /// One end of a link.
@@ -62,6 +121,9 @@ pub enum LinkError {
     /// Forwarding of packets failed.
     #[error("cannot forward packets: {0}")]
     Carry(io::Error),
+    /// The kernel forwards the packets of the link.
+    #[error("cannot change or count what the kernel forwards; create the link as changeable")]
+    InKernel,
 }
 
 /// An active link. Close it; dropping it removes the link as a last resort and can only print an
@@ -74,6 +136,9 @@ pub struct EmulatedLink {
 }
 
 impl End {
+    /// Both ends, the near one first.
+    pub const BOTH: [End; 2] = [End::Near, End::Far];
+
     /// Returns the address of the end.
     pub fn address(self) -> &'static str {
         match self {
@@ -96,25 +161,49 @@ impl EmulatedLink {
     ///
     /// # Errors
     /// Returns [`LinkError`] if a step fails; no part of the link remains then.
-    pub fn make(name: &str, profile: LinkProfile) -> Result<EmulatedLink, LinkError> {
+    pub fn make(name: &str, settings: impl Into<LinkSettings>) -> Result<EmulatedLink, LinkError> {
+        let settings = settings.into();
         let mut link = EmulatedLink { name: name.to_owned(), carrier: None, stands: false };
         // If the namespace exists already, another process owns it, and this link must not remove
         // it.
         run("ip", &["netns", "add", &link.namespace(End::Near)])?;
         link.stands = true;
         run("ip", &["netns", "add", &link.namespace(End::Far)])?;
-        for end in [End::Near, End::Far] {
+        for end in End::BOTH {
             run("ip", &["-n", &link.namespace(end), "link", "set", "lo", "up"])?;
+            if let Some(bytes) = settings.tcp_buffers {
+                link.set_tcp_buffers(end, bytes)?;
+            }
         }
-        if profile.delay.is_zero() {
-            link.join_in_kernel(profile)?;
+        if !settings.is_changeable && settings.near.are_plain() && settings.far.are_plain() {
+            link.join_in_kernel(&settings)?;
         } else {
             let ends = [link.tunnel(End::Near)?, link.tunnel(End::Far)?];
-            link.raise(End::Near)?;
-            link.raise(End::Far)?;
-            link.carrier = Some(Carrier::start(ends, profile));
+            link.raise(End::Near, &settings)?;
+            link.raise(End::Far, &settings)?;
+            link.carrier = Some(Carrier::start(ends, [settings.near, settings.far], settings.seed));
         }
         Ok(link)
+    }
+
+    /// Changes the conditions of the packets that an end sends from now on.
+    ///
+    /// # Errors
+    /// Returns [`LinkError::InKernel`] if this process does not forward the packets.
+    pub fn change(&self, from: End, change: impl FnOnce(&mut Conditions)) -> Result<(), LinkError> {
+        let carrier = self.carrier.as_ref().ok_or(LinkError::InKernel)?;
+        let mut conditions = carrier.conditions(from as usize);
+        change(&mut conditions);
+        carrier.change(from as usize, conditions);
+        Ok(())
+    }
+
+    /// Returns the counters of the packets that an end has sent.
+    ///
+    /// # Errors
+    /// Returns [`LinkError::InKernel`] if this process does not forward the packets.
+    pub fn counters(&self, from: End) -> Result<Counters, LinkError> {
+        Ok(self.carrier.as_ref().ok_or(LinkError::InKernel)?.counters(from as usize))
     }
 
     /// Returns the name of an end's namespace for `ip netns`.
@@ -136,8 +225,7 @@ impl EmulatedLink {
             return Ok(());
         }
         let carried = self.carrier.take().map_or(Ok(()), Carrier::stop).map_err(LinkError::Carry);
-        let removed =
-            [End::Near, End::Far].map(|end| Ok(run("ip", &["netns", "delete", &self.namespace(end)])?));
+        let removed = End::BOTH.map(|end| Ok(run("ip", &["netns", "delete", &self.namespace(end)])?));
         removed.into_iter().fold(carried, Result::and)
     }
 
@@ -151,23 +239,40 @@ impl EmulatedLink {
     }
 
     /// Sets the address of an end and brings its interface up.
-    fn raise(&self, end: End) -> Result<(), LinkError> {
+    fn raise(&self, end: End, settings: &LinkSettings) -> Result<(), LinkError> {
         let other = if end == End::Near { End::Far } else { End::Near };
         let namespace = self.namespace(end);
         let addresses = ["addr", "add", end.address(), "peer", other.address(), "dev", INTERFACE];
         run("ip", &[&["-n", &namespace][..], &addresses].concat())?;
-        let up = ["-n", &namespace, "link", "set", INTERFACE, "mtu", MTU, "txqueuelen", "10000", "up"];
-        Ok(run("ip", &up)?)
+        // Without an IPv6 address of its own, the kernel sends no packets of its own.
+        run("ip", &["-n", &namespace, "link", "set", INTERFACE, "addrgenmode", "none"])?;
+        let mtu = settings.interface_mtu.to_string();
+        let up = ["-n", &namespace, "link", "set", INTERFACE, "mtu", &mtu, "txqueuelen", "10000", "up"];
+        run("ip", &up)?;
+        if let Some(congestion) = &settings.congestion {
+            let route = ["route", "change", other.address(), "dev", INTERFACE, "congctl", congestion];
+            run("ip", &[&["-n", &namespace][..], &route].concat())?;
+        }
+        Ok(())
     }
 
-    fn join_in_kernel(&self, profile: LinkProfile) -> Result<(), LinkError> {
-        let [near, far] = [End::Near, End::Far].map(|end| self.namespace(end));
+    fn set_tcp_buffers(&self, end: End, bytes: u64) -> Result<(), LinkError> {
+        let namespace = self.namespace(end);
+        for (name, least) in [("tcp_rmem", 131_072), ("tcp_wmem", 65_536)] {
+            let sizes = format!("net.ipv4.{name}=4096 {} {bytes}", bytes.min(least));
+            run("ip", &["netns", "exec", &namespace, "sysctl", "-qw", &sizes])?;
+        }
+        Ok(())
+    }
+
+    fn join_in_kernel(&self, settings: &LinkSettings) -> Result<(), LinkError> {
+        let [near, far] = End::BOTH.map(|end| self.namespace(end));
         let pair = ["link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE, "netns", &far];
         run("ip", &[&["-n", &near][..], &pair].concat())?;
-        for end in [End::Near, End::Far] {
-            self.raise(end)?;
-            if let Some(rate) = profile.rate {
-                let (rate, limit) = (format!("{rate}bit"), profile.queue.to_string());
+        for (end, conditions) in [(End::Near, &settings.near), (End::Far, &settings.far)] {
+            self.raise(end, settings)?;
+            if let Some(rate) = conditions.rate {
+                let (rate, limit) = (format!("{rate}bit"), conditions.queue.to_string());
                 let bucket = ["root", "tbf", "rate", &rate, "burst", "128kb", "limit", &limit];
                 let add = ["qdisc", "add", "dev", INTERFACE];
                 run("tc", &[&["-n", &self.namespace(end)][..], &add, &bucket].concat())?;
@@ -182,83 +287,5 @@ impl Drop for EmulatedLink {
         if let Err(error) = self.remove() {
             eprintln!("haul-lab: {error}");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::needs::{Need, met_or_skip};
-    use std::fs::File;
-    use std::io::{Read, Write};
-    use std::net::{Shutdown, TcpListener, TcpStream};
-    use std::os::fd::AsFd;
-    use std::thread;
-
-    fn name(of: &str) -> String {
-        format!("haul-lab-{of}-{}", std::process::id())
-    }
-
-    /// Runs `work` in the namespace of an end. A socket stays in the namespace in which it is
-    /// created.
-    fn at<T: Send>(link: &EmulatedLink, end: End, work: impl FnOnce() -> T + Send) -> T {
-        let inside = File::open(link.file(end)).expect("the namespace is there");
-        let done = thread::scope(|scope| {
-            let there = scope.spawn(|| {
-                rustix::thread::move_into_link_name_space(inside.as_fd(), None).expect("root may");
-                work()
-            });
-            there.join()
-        });
-        done.expect("no panic")
-    }
-
-    /// Sends bytes across the link and returns the shortest round-trip time that the kernel
-    /// measured.
-    fn cross(link: &EmulatedLink) -> Duration {
-        let listener = at(link, End::Far, || TcpListener::bind((End::Far.address(), 0)).expect("a port"));
-        let address = listener.local_addr().expect("an address");
-        let mut near = at(link, End::Near, || TcpStream::connect(address).expect("connects"));
-        let (mut far, peer) = listener.accept().expect("accepts");
-        assert_eq!(peer.ip().to_string(), End::Near.address());
-        let sent: Vec<u8> = (0..300_000_u32).map(|at| (at / 7) as u8).collect();
-        let mut got = Vec::new();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                near.write_all(&sent).expect("writes");
-                near.shutdown(Shutdown::Write).expect("ends");
-            });
-            far.read_to_end(&mut got).expect("reads");
-        });
-        assert!(got == sent, "{} bytes came of {}", got.len(), sent.len());
-        haul_sys::socket::tcp_facts(&near).expect("TCP").shortest_round_trip
-    }
-
-    #[test]
-    fn link_adds_its_delay_and_keeps_the_data() {
-        if !met_or_skip(&[Need::Links]) {
-            return;
-        }
-        let profile =
-            LinkProfile { delay: Duration::from_millis(20), rate: Some(200_000_000), queue: 1 << 20 };
-        let link = EmulatedLink::make(&name("far"), profile).expect("a link");
-        let round_trip = cross(&link);
-        assert!(round_trip >= 2 * profile.delay, "{round_trip:?}");
-        let namespace = link.file(End::Far);
-        link.close().expect("closes");
-        assert!(!namespace.exists());
-    }
-
-    #[test]
-    fn link_without_delay_needs_no_carrier() {
-        if !met_or_skip(&[Need::Links, Need::Program("tc")]) {
-            return;
-        }
-        let profile = LinkProfile { delay: Duration::ZERO, rate: Some(1_000_000_000), queue: 4 << 20 };
-        let link = EmulatedLink::make(&name("near"), profile).expect("a link");
-        assert!(link.carrier.is_none());
-        cross(&link);
-        assert!(EmulatedLink::make(&name("near"), profile).is_err(), "of one name there is one at a time");
-        link.close().expect("closes");
     }
 }

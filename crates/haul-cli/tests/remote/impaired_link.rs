@@ -1,0 +1,102 @@
+//! Jobs over a link that loses, delays, corrupts, reorders and duplicates packets.
+
+use super::{Fixture, assert_alike, assert_no_strays, inside};
+use haul_lab::emulated_link::{
+    BurstLoss, Conditions, Counters, CrossTraffic, Discipline, EmulatedLink, End, Probability,
+};
+use haul_lab::needs::{Need, met_or_skip};
+use serde_json::Value;
+use std::process::Output;
+use std::time::Duration;
+
+const PORT: u16 = 7433;
+
+fn percent(value: f64) -> Probability {
+    Probability::new(value / 100.0).unwrap()
+}
+
+fn link(name: &str, conditions: Conditions) -> EmulatedLink {
+    EmulatedLink::make(&format!("haul-{name}-{}", std::process::id()), conditions).unwrap()
+}
+
+/// Sends `data` from the near end to `there` at the far end.
+fn send(link: &EmulatedLink, fixture: &Fixture, words: &[&str]) -> Output {
+    let common = ["send", "--json", "--ticket-file=ticket", "--object-size=64K"];
+    let job = fixture.haul(&[&common, words, &["data", ":"]].concat());
+    inside(&link.namespace(End::Near), &job).output().unwrap()
+}
+
+#[test]
+fn files_arrive_over_a_link_with_every_fault() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let conditions = Conditions {
+        delay: Duration::from_millis(5),
+        jitter: Duration::from_millis(3),
+        jitter_reorders: true,
+        rate: Some(200_000_000),
+        queue: 256 << 10,
+        discipline: Discipline::CODEL,
+        loss: percent(0.5),
+        burst_loss: Some(BurstLoss { share: percent(1.0), length: 4.0, within: percent(80.0) }),
+        corrupt: percent(1.0),
+        reorder: percent(2.0),
+        duplicate: percent(2.0),
+        cross: Some(CrossTraffic::of_rate(50_000_000)),
+        ..Conditions::default()
+    };
+    let link = link("faults", conditions);
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    fixture.file("data/large", 4 << 20);
+    let listen = format!("{}:{PORT}", End::Far.address());
+    let serve = fixture.haul(&["serve", "--root", "there", "--listen", &listen]);
+    let server = fixture.serve_by(inside(&link.namespace(End::Far), &serve));
+    let ended = send(&link, &fixture, &[]);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    assert_no_strays(&fixture.path("there"));
+    let Counters { lost, lost_in_bursts, corrupted, reordered, duplicated, cross_passed, .. } =
+        link.counters(End::Near).unwrap();
+    let faults = [lost, lost_in_bursts, corrupted, reordered, duplicated, cross_passed];
+    assert!(faults.iter().all(|count| *count > 0), "{faults:?}");
+    drop(server);
+    link.close().unwrap();
+}
+
+/// The checksums of TCP do not find these errors, and plain lanes have no others than haul's own.
+#[test]
+fn silent_corruption_on_plain_connections_is_detected() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let link = link("silent", Conditions { delay: Duration::from_millis(1), ..Conditions::default() });
+    let fixture = Fixture::new();
+    for at in 0..4 {
+        fixture.file(&format!("data/{at}"), (2 << 20) + at);
+    }
+    let listen = format!("{}:{PORT}", End::Far.address());
+    let serve = fixture.haul(&["serve", "--root", "there", "--listen", &listen, "--plain"]);
+    let server = fixture.serve_by(inside(&link.namespace(End::Far), &serve));
+    link.change(End::Near, |conditions| conditions.corrupt_silently = percent(0.3)).unwrap();
+    let mut sent_again = 0;
+    for _ in 0..3 {
+        let ended = send(&link, &fixture, &["--plain"]);
+        let out = String::from_utf8(ended.stdout).unwrap();
+        let summary = out.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+        sent_again += summary.and_then(|summary| summary["objects_sent_again"].as_u64()).unwrap_or(0);
+        // A damaged frame header ends its connection, and with the first one the job.
+        if ended.status.success() {
+            break;
+        }
+    }
+    assert!(sent_again > 0, "{:?}", link.counters(End::Near).unwrap());
+    link.change(End::Near, |conditions| conditions.corrupt_silently = Probability::ZERO).unwrap();
+    let ended = send(&link, &fixture, &["--plain"]);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    assert_no_strays(&fixture.path("there"));
+    drop(server);
+    link.close().unwrap();
+}
