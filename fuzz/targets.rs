@@ -266,6 +266,9 @@ pub fn answer(data: &[u8]) {
     if let Ok(said) = haul_net::hello::describe_answer(data) {
         assert!(said.is_ascii());
     }
+    if let Ok(said) = haul_net::describe_upgrade(data) {
+        assert!(said.is_ascii());
+    }
 }
 
 /// Parses a host and a port in the form of a ticket or of a user.

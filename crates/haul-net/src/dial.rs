@@ -11,6 +11,7 @@ use crate::secret::{Binding, NoRandomness, SessionId};
 use crate::socket::{self, Buffers, SocketError, SocketFacts, SocketSettings};
 use crate::ticket::Ticket;
 use crate::tls::{self, Fingerprint, WrongFingerprint};
+use crate::udp::{self, BadUpgrade, UdpRefusal, UdpSettings};
 use attempts::{Attempt, Attempts};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
@@ -60,8 +61,10 @@ pub struct DialSettings {
     pub handshake: Duration,
     /// Time for which an open lane waits for a byte to move; `None` waits indefinitely.
     pub stall: Option<Duration>,
-    /// Rate limit that all lanes share.
+    /// Rate limit that all lanes over TCP share.
     pub pacer: Option<Arc<Pacer>>,
+    /// Settings of lanes over UDP; `None` for lanes over TCP.
+    pub udp: Option<UdpSettings>,
     /// Desired rate of one lane in bytes per second, if known. The first lane measures the path.
     /// From the second lane on, socket buffers hold the bytes in flight at that rate
     /// ([`Buffers::Path`]), unless `socket` requests other buffers.
@@ -78,6 +81,7 @@ impl Default for DialSettings {
             handshake: Duration::from_secs(15),
             stall: Some(Duration::from_secs(60)),
             pacer: None,
+            udp: None,
             lane_rate: None,
         }
     }
@@ -142,14 +146,19 @@ impl Dialer {
         let Connected { socket, facts, peer, attempt: _under_way } = self.reach()?;
         let deadline = Instant::now() + self.settings.handshake;
         let (mut lane, binding) = self.begin(SocketWire::new(socket), facts, peer, deadline)?;
+        let udp = self.settings.udp.as_ref().map(|settings| Ok((settings, udp::request(&lane, settings)?)));
+        let udp = udp.transpose().map_err(DialError::Handshake)?;
         let hello = Hello {
             encryption: self.settings.encryption,
+            udp: udp.is_some(),
             lane: index,
             ticket: self.ticket.id,
             session: self.session,
         };
         let hello = hello.encode(&self.ticket.secret, &binding);
-        lane.write_all(&hello).map_err(DialError::Handshake)?;
+        let request = udp.as_ref().map(|(_, request)| request.encode());
+        let parts = [&hello[..], request.as_ref().map_or(&[], |request| request)];
+        lane.write_all_vectored(&parts).map_err(DialError::Handshake)?;
         let mut answer = [0; ANSWER_BYTES];
         lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
         match decode_answer(&answer, &hello, &self.ticket.secret, &binding)? {
@@ -157,8 +166,21 @@ impl Dialer {
                 if let Some(tcp) = lane.control().tcp() {
                     self.round_trip.get_or_init(|| tcp.shortest_round_trip);
                 }
-                lane.tune_for_path(&self.settings.socket);
-                Ok(lane.authenticated(self.settings.stall, self.settings.pacer.clone(), None))
+                let accepted = udp.map(|(settings, request)| {
+                    let accepted = agree_on_udp(&mut lane, settings, request)?;
+                    Ok::<_, DialError>(accepted.map(|accepted| (settings, request, accepted)))
+                });
+                let (lane, pacer) = match accepted.transpose()?.flatten() {
+                    Some((settings, request, accepted)) => {
+                        let lane = udp::connect(lane, settings, request, accepted);
+                        (lane.map_err(DialError::Handshake)?, None)
+                    }
+                    None => {
+                        lane.tune_for_path(&self.settings.socket);
+                        (lane, self.settings.pacer.clone())
+                    }
+                };
+                Ok(lane.authenticated(self.settings.stall, pacer, None))
             }
             (verdict, lanes_max) => Err(DialError::Refused { verdict, lanes_max }),
         }
@@ -266,6 +288,20 @@ impl Dialer {
     }
 }
 
+/// Receives the answer to the request for UDP. Returns `None` if the lane stays on TCP.
+fn agree_on_udp(
+    lane: &mut StreamLane,
+    settings: &UdpSettings,
+    request: udp::Request,
+) -> Result<Option<udp::Accepted>, DialError> {
+    let mut answer = [0; udp::UPGRADE_BYTES];
+    lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
+    match udp::decode_answer(&answer, request.check)? {
+        Err(refusal) if settings.is_required => Err(DialError::UdpRefused(refusal)),
+        answered => Ok(answered.ok()),
+    }
+}
+
 /// Error when a lane cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
@@ -323,6 +359,12 @@ pub enum DialError {
     /// The received data is not an answer.
     #[error(transparent)]
     Answer(#[from] BadAnswer),
+    /// The server admits the lane, but not over UDP.
+    #[error("no UDP: {0}; or use --transport=tcp")]
+    UdpRefused(UdpRefusal),
+    /// The received data is not an answer to the request for UDP.
+    #[error(transparent)]
+    UdpAnswer(#[from] BadUpgrade),
     /// The connection failed before the server admitted the lane.
     #[error("connection failed before the server accepted it: {0}")]
     Handshake(#[source] LaneError),

@@ -5,7 +5,7 @@
 //!  at  bytes                                         at  bytes
 //!   0      8   "HAULPLN1"                             0      4   "HAUL"
 //!   8     32   a nonce                                4      1   version, 1
-//!                                                     5      1   1 without encryption, else 0
+//!                                                     5      1   1 without encryption, 2 for UDP
 //! answer, server:                                     6      2   the lane's number in its session
 //!  at  bytes                                          8      8   the ticket's public name
 //!   0      4   "HAUL"                                16     16   the session's name
@@ -51,6 +51,8 @@ const GREETING_BYTES: usize = PLAIN_MAGIC.len() + NONCE_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) encryption: Encryption,
+    /// True if a request for UDP follows.
+    pub(crate) udp: bool,
     pub(crate) lane: u16,
     pub(crate) ticket: TicketId,
     pub(crate) session: SessionId,
@@ -131,9 +133,10 @@ pub fn describe(bytes: &[u8]) -> Result<String, String> {
     let bytes: &[u8; HELLO_BYTES] = bytes
         .try_into()
         .map_err(|_| format!("a hello has {HELLO_BYTES} bytes, and these are {}", bytes.len()))?;
-    let Hello { encryption, lane, ticket, session } =
+    let Hello { encryption, udp, lane, ticket, session } =
         Hello::decode(bytes).map_err(|error| error.to_string())?;
-    Ok(format!("lane {lane} of session {session} by ticket {ticket}, {encryption:?}"))
+    let transport = if udp { "UDP" } else { "TCP" };
+    Ok(format!("lane {lane} of session {session} by ticket {ticket}, {encryption:?}, {transport}"))
 }
 
 impl Hello {
@@ -142,7 +145,7 @@ impl Hello {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
-        bytes[5] = u8::from(self.encryption == Encryption::Plain);
+        bytes[5] = u8::from(self.encryption == Encryption::Plain) | u8::from(self.udp) << 1;
         bytes[6..8].copy_from_slice(&self.lane.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.ticket.0);
         bytes[16..32].copy_from_slice(&self.session.0);
@@ -161,13 +164,14 @@ impl Hello {
         if bytes[4] != VERSION {
             return Err(BadHello::Version(bytes[4]));
         }
-        let encryption = match bytes[5] {
-            0 => Encryption::Tls,
-            1 => Encryption::Plain,
+        let (encryption, udp) = match bytes[5] {
+            flags @ (0 | 2) => (Encryption::Tls, flags == 2),
+            flags @ (1 | 3) => (Encryption::Plain, flags == 3),
             other => return Err(BadHello::Encryption(other)),
         };
         Ok(Self {
             encryption,
+            udp,
             lane: u16::from_le_bytes([bytes[6], bytes[7]]),
             ticket: TicketId(array(8).unwrap_or_default()),
             session: SessionId(array16(16).unwrap_or_default()),
@@ -318,9 +322,10 @@ mod tests {
     }
 
     fn hellos() -> impl Strategy<Value = Hello> {
-        (any::<bool>(), any::<u16>(), any::<[u8; 8]>(), any::<[u8; 16]>()).prop_map(
-            |(plain, lane, ticket, session)| Hello {
+        (any::<[bool; 2]>(), any::<u16>(), any::<[u8; 8]>(), any::<[u8; 16]>()).prop_map(
+            |([plain, udp], lane, ticket, session)| Hello {
                 encryption: if plain { Encryption::Plain } else { Encryption::Tls },
+                udp,
                 lane,
                 ticket: TicketId(ticket),
                 session: SessionId(session),
@@ -395,7 +400,7 @@ mod tests {
             prop_assert!(!Hello::is_proven(&bytes, &secret(), &Binding([0; 32])));
             let _ = Hello::decode(&bytes);
             bytes[..5].copy_from_slice(b"HAUL\x01");
-            bytes[5] &= 1;
+            bytes[5] &= 3;
             prop_assert!(Hello::decode(&bytes).is_ok());
         }
 

@@ -23,9 +23,11 @@ pub mod socket;
 pub mod ticket;
 pub mod tickets;
 pub mod tls;
+mod udp;
 
 pub use address::{Address, Host};
 pub use dial::{DialError, DialSettings, Dialer};
+pub use haul_udp::{CHUNK_MAX, CHUNK_MIN, Chunk, Rate, Stats as PacketStats};
 pub use hello::Verdict;
 pub use lane::{
     FrameError, FrameReader, FrameWriter, Kind, Lane, LaneControl, LaneError, LaneStats, StreamControl,
@@ -38,6 +40,10 @@ pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings};
 pub use ticket::{Grant, Role, Ticket, TicketError, Uses};
 pub use tickets::TicketTable;
 pub use tls::{Fingerprint, Identity, IdentityError};
+
+pub use udp::{
+    BadUpgrade, CHUNK_FOUND_MAX, PacketCheck, UdpError, UdpRefusal, UdpSettings, describe_upgrade,
+};
 
 /// Encryption of the connection. Both ends must request the same: neither falls back to the choice
 /// of the other.

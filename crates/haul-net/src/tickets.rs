@@ -145,7 +145,8 @@ mod tests {
         let (tickets, ticket) = (TicketTable::default(), ticket(Uses::Lasting, None));
         tickets.insert(ticket.clone());
         let binding = Binding([3; 32]);
-        let mut hello = Hello { encryption: Encryption::Tls, lane: 0, ticket: ticket.id(), session: ONE };
+        let mut hello =
+            Hello { encryption: Encryption::Tls, udp: false, lane: 0, ticket: ticket.id(), session: ONE };
         let right = hello.encode(&ticket.secret, &binding);
         assert!(tickets.prove(&hello, &right, &binding).is_some());
         let wrong = hello.encode(&Secret::from_bytes([0; SECRET_BYTES]), &binding);

@@ -98,21 +98,48 @@ pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<u32> {
     if done == 0 { Ok(count.unsigned_abs()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Permits IP to fragment the datagrams of a UDP socket that exceed the MTU.
+///
+/// # Errors
+///
+/// Returns the errors of setsockopt(2).
+pub fn allow_fragments(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    let family = rustix::net::sockopt::socket_domain(socket)?;
+    set_number(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)?;
+    if family == rustix::net::AddressFamily::INET6 {
+        set_number(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)?;
+        set_number(socket, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 0)?;
+    }
+    Ok(())
+}
+
 /// Requests that the kernel paces the packets of this socket to at most `bytes_per_second`.
 ///
 /// # Errors
 ///
 /// Returns the errors of setsockopt(2).
 pub fn set_max_pacing_rate(socket: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
-    let fd = socket.as_fd().as_raw_fd();
-    let value = bytes_per_second.to_ne_bytes();
-    // SAFETY: the kernel reads `value.len()` bytes from the pointer to a local array of that
-    // length; the descriptor is borrowed for the call.
+    set_option(socket.as_fd(), libc::SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second.to_ne_bytes())
+}
+
+fn set_number(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    set_option(socket, level, name, &value.to_ne_bytes())
+}
+
+fn set_option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads `value.len()` bytes from the pointer to a slice of that length; the
+    // descriptor is borrowed for the call.
     let done = unsafe {
         libc::setsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            SO_MAX_PACING_RATE,
+            socket.as_raw_fd(),
+            level,
+            name,
             value.as_ptr().cast(),
             value.len() as libc::socklen_t,
         )

@@ -84,6 +84,11 @@ impl SendBuffer {
         }
     }
 
+    /// True if a byte, or the end, was written and is not acknowledged.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.start < self.written || !matches!(self.end, End::Open | End::Acked)
+    }
+
     /// True if every byte and the end are acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.end == End::Acked && self.start == self.written

@@ -6,13 +6,16 @@ mod root;
 use crate::interrupt::Interrupt;
 use crate::remote::output::LocalNotesReporter;
 use crate::remote::policy::PolicyArgs;
+use crate::remote::transport::packet_check;
 use crate::remote::way::STALL_TIMEOUT;
-use crate::remote::words::{self, DONE, Direction, EncodedPaths, INSIDE, MARK, OUTSIDE, Reply, Request};
+use crate::remote::words::{
+    self, DONE, Direction, EncodedPaths, INSIDE, MARK, OUTSIDE, Reply, Request, UdpRequest,
+};
 use haul_engine::sum::reason;
 use haul_engine::transfer::{self, Logs, Offer, Receipt, RunContext, Tally};
 use haul_net::{
-    Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Role, Session, SocketSettings,
-    StreamLane, Ticket, TicketTable, Uses,
+    CHUNK_MAX, CHUNK_MIN, Chunk, Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Rate, Role,
+    Session, SocketSettings, StreamLane, Ticket, TicketTable, UdpSettings, Uses,
 };
 use haul_proto::Keep;
 use haul_sys::process;
@@ -207,11 +210,13 @@ fn listen(request: &Request) -> Result<(Listener, Ticket), String> {
         socket: SocketSettings {
             congestion: request.congestion.clone(),
             multipath: request.multipath,
+            pace: request.rate,
             ..SocketSettings::default()
         },
         limits,
         stall: Some(STALL_TIMEOUT),
         pacer: request.rate.map(|rate| Arc::new(Pacer::new(rate))),
+        udp: request.udp.as_ref().map(|udp| udp_settings(udp, request.ports)).transpose()?,
     };
     let (first, last) = request.ports.unwrap_or((0, 0));
     let mut why = String::new();
@@ -235,6 +240,18 @@ fn listen(request: &Request) -> Result<(Listener, Ticket), String> {
         }
     }
     Err(why)
+}
+
+/// Returns the settings for UDP that the client requests. The error is for the client.
+fn udp_settings(request: &UdpRequest, ports: Option<(u16, u16)>) -> Result<UdpSettings, String> {
+    let chunk = match request.chunk {
+        Some(bytes) if (CHUNK_MIN..=CHUNK_MAX).contains(&bytes) => Chunk::Fixed(bytes),
+        Some(bytes) => return Err(format!("chunks of {bytes} bytes are not possible")),
+        None => UdpSettings::default().chunk,
+    };
+    let rate = request.rate.map_or(UdpSettings::default().rate, |rate| Rate::Fixed(rate.max(1)));
+    let check = packet_check(&request.check)?;
+    Ok(UdpSettings { check, chunk, rate, ports, ..UdpSettings::default() })
 }
 
 /// Waits for the lanes and serves them until the job or the pipe ends.

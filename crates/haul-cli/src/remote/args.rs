@@ -1,12 +1,13 @@
 //! Options that `haul send` and `haul fetch` share, as typed and resolved.
 
+use super::transport::TransportArgs;
 use super::values;
 use crate::jobs::log_args::{LogArgs, LogOptions};
 use clap::Args;
 use haul_digest::{Algebra, Algorithm};
 use haul_engine::transfer::Resume;
 use haul_model::{Level, ObjectSize};
-use haul_net::SocketSettings;
+use haul_net::{SocketSettings, UdpSettings};
 use haul_proto::{Compression, JobOptions, Keep, Unit, Update, Verify};
 use std::ffi::OsString;
 
@@ -108,6 +109,8 @@ pub(crate) struct JobArgs {
     /// Use several network paths concurrently with Multipath TCP, if both hosts support it.
     #[arg(long, help_heading = "Network options")]
     mptcp: bool,
+    #[command(flatten)]
+    transport: TransportArgs,
     /// Do not encrypt the data: anyone on the network path can read and modify it. The remote host
     /// needs the same option.
     #[arg(long, help_heading = "Network options")]
@@ -192,6 +195,8 @@ pub(crate) struct ConnectionSettings {
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
+    /// Settings of UDP without the rate; `None` for TCP.
+    pub(crate) udp: Option<UdpSettings>,
 }
 
 impl JobArgs {
@@ -253,6 +258,7 @@ impl JobArgs {
                 congestion: self.cc.clone(),
                 multipath: self.mptcp,
                 plain: self.plain,
+                udp: self.transport.resolve(self.plain)?,
             },
             log: self.log.resolve().map_err(|error| error.to_string()),
         })

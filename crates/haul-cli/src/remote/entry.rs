@@ -18,13 +18,16 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Options that affect only the speed and the output, and whether each takes a value in the next
 /// argument. They do not change the identity of the job.
-const ASIDE: [(&[u8], bool); 12] = [
+const ASIDE: [(&[u8], bool); 15] = [
     (b"--rate", true),
     (b"--streams", true),
     (b"--buffers", true),
     (b"--cc", true),
     (b"--compress", false),
     (b"--mptcp", false),
+    (b"--transport", true),
+    (b"--packet-check", true),
+    (b"--chunk-size", true),
     (b"--progress", false),
     (b"--json", false),
     (b"--quiet", false),

@@ -11,6 +11,7 @@ pub(crate) mod place;
 pub(crate) mod policy;
 pub(crate) mod ssh;
 pub(crate) mod ticket;
+pub(crate) mod transport;
 pub(crate) mod typed;
 pub(crate) mod values;
 pub(crate) mod way;

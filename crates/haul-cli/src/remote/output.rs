@@ -3,7 +3,9 @@
 use crate::console::{say, this_command};
 use base64::Engine;
 use haul_engine::copy::quote;
-use haul_engine::transfer::{Failure, Outcome, Report, TimeBreakdown, Traffic, TransferTimeBreakdown};
+use haul_engine::transfer::{
+    Datagrams, Failure, Outcome, Report, TimeBreakdown, Traffic, TransferTimeBreakdown,
+};
 use haul_model::format_size;
 use haul_proto::{Outcome as Ended, Reason, Summary};
 use serde_json::{Value, json};
@@ -246,7 +248,29 @@ fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, i
             "source": seconds_of(&source), "network": network.as_secs_f64(), "sink": seconds_of(&sink),
         })),
         "held_back": held_back(outcome, side).map(|(what, share)| json!({ "by": what, "percent": share })),
+        "datagrams": outcome.datagrams.as_ref().map(datagrams_event),
         "wire": { "out": wire_out, "in": wire_in, "compressed": { "from": plain, "to": packed } },
+    })
+}
+
+fn datagrams_event(datagrams: &Datagrams) -> Value {
+    let Datagrams {
+        sent,
+        received,
+        lost,
+        retransmitted,
+        damaged,
+        duplicate,
+        bytes_sent,
+        bytes_received,
+        round_trip,
+        queue: _,
+        size,
+    } = *datagrams;
+    json!({
+        "sent": sent, "received": received, "lost": lost, "retransmitted": retransmitted, "damaged": damaged,
+        "duplicate": duplicate, "bytes_sent": bytes_sent, "bytes_received": bytes_received, "size": size,
+        "round_trip": round_trip.as_secs_f64(), "success_percent": datagrams.success_percent(),
     })
 }
 
@@ -293,6 +317,9 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
             moved.push_str(&format!(", {} over the network ({from} compressed to {to})", format_size(wire)));
         }
         line.push(moved);
+        if let Some(datagrams) = &outcome.datagrams {
+            line.push(in_datagrams(datagrams));
+        }
         if outcome.reused_bytes > 0 {
             line.push(format!("{} already transferred by an earlier run", format_size(outcome.reused_bytes)));
         }
@@ -307,6 +334,22 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
         line.push_str(&format!("; limited by {} ({share}% of the time)", in_words(what)));
     }
     line
+}
+
+/// Returns the counts of the datagrams of this side that matter to its user.
+fn in_datagrams(datagrams: &Datagrams) -> String {
+    let Datagrams { sent, received, lost, retransmitted, damaged, size, .. } = *datagrams;
+    let mut text = format!(
+        "{sent} UDP datagrams sent ({:.2}% arrived), {received} received",
+        datagrams.success_percent()
+    );
+    for (count, word) in [(lost, "lost"), (retransmitted, "retransmitted"), (damaged, "damaged")] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {word}"));
+        }
+    }
+    text.push_str(&format!(", {size} bytes each"));
+    text
 }
 
 /// Message for deletions that did not start.
@@ -433,6 +476,7 @@ mod tests {
             spent,
             split: None,
             traffic: Traffic { sent: summary.bytes, ..Traffic::default() },
+            datagrams: None,
             reused_bytes: 0,
         }
     }

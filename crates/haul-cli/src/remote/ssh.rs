@@ -180,7 +180,7 @@ impl LoginArgs {
                 "--remote-haul: not a command; specify the path of haul on the remote host".to_owned()
             );
         }
-        let ports = self.ports.as_deref().map(super::values::ports).transpose()?;
+        let ports = self.ports.as_deref().map(|text| super::values::ports("--ports", text)).transpose()?;
         Ok(Ssh {
             words,
             remote_haul: self.remote_haul.clone(),
@@ -284,8 +284,14 @@ impl Ssh {
                     return Ok((way, Some(line), paths, None));
                 }
                 Err(error @ (DialError::Socket(_) | DialError::GivenUp)) => return Err(error.into()),
+                // UDP was requested, and there is none inside ssh.
+                Err(error) if resolved.link.udp.is_some() => return Err(error.into()),
                 Err(error) => note = Some(error.to_string()),
             }
+        }
+        if resolved.link.udp.is_some() {
+            let why = note.unwrap_or_else(|| "there is no UDP inside ssh; omit --inside".to_owned());
+            return Err(MeetError::Refused { host, why });
         }
         if resolved.link.plain && !self.inside {
             note = note.map(|note| format!("{note}; ssh encrypts the data"));

@@ -5,13 +5,15 @@ use super::args::ResolvedJobArgs;
 use super::output::Output;
 use super::place::Location;
 use super::ssh::{MeetError, Ssh, SshPeer};
-use super::words::{Direction, EncodedPaths, MEET, MEET_LISTED, Request, to_words};
+use super::transport::held;
+use super::words::{Direction, EncodedPaths, MEET, MEET_LISTED, Request, UdpRequest, to_words};
 use crate::console;
 use crate::interrupt::Interrupt;
 use crate::tool::without_controls;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use haul_engine::copy::quote;
 use haul_engine::transfer::DEFAULT_LANES_MAX;
+use haul_net::{Chunk, Rate};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -128,6 +130,17 @@ pub(crate) fn request(
         congestion: resolved.link.congestion.clone(),
         multipath: resolved.link.multipath,
         plain: resolved.link.plain,
+        udp: resolved.link.udp.as_ref().map(|udp| UdpRequest {
+            check: udp.check.name().to_owned(),
+            chunk: match udp.chunk {
+                Chunk::Fixed(bytes) => Some(bytes),
+                Chunk::Found { .. } => None,
+            },
+            rate: match held(resolved.rate, resolved.lanes.unwrap_or(1)) {
+                Rate::Fixed(rate) if way == Direction::Fetch => Some(rate),
+                _ => None,
+            },
+        }),
         waybill: ssh.waybill_there.as_ref().map(|file| to_words(&[file.as_encoded_bytes()]).concat()),
     };
     (request, told.behind)

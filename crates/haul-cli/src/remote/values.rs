@@ -53,9 +53,9 @@ pub(crate) fn compression(text: &str) -> Result<Compression, String> {
 }
 
 /// Parses a range of ports, `50000-50100`, or one port.
-pub(crate) fn ports(text: &str) -> Result<(u16, u16), String> {
+pub(crate) fn ports(option: &str, text: &str) -> Result<(u16, u16), String> {
     let wrong =
-        || format!("--ports: {} is not a range of ports such as 50000-50100", quote(OsStr::new(text)));
+        || format!("{option}: {} is not a range of ports such as 50000-50100", quote(OsStr::new(text)));
     let number = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
     let (first, last) = match text.split_once('-') {
         Some((first, last)) => (number(first)?, number(last)?),
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn ports_are_a_number_or_a_range() {
-        assert_eq!(ports("50000-50100"), Ok((50_000, 50_100)));
-        assert_eq!(ports("7433"), Ok((7433, 7433)));
+        assert_eq!(ports("--ports", "50000-50100"), Ok((50_000, 50_100)));
+        assert_eq!(ports("--ports", "7433"), Ok((7433, 7433)));
         for wrong in ["", "0", "2-1", "1-", "-1", "65536", "a"] {
-            assert!(ports(wrong).is_err(), "{wrong}");
+            assert!(ports("--ports", wrong).is_err(), "{wrong}");
         }
     }
 

@@ -2,8 +2,11 @@
 //! ticket.
 
 use super::args::ConnectionSettings;
+use super::transport::held;
 use haul_engine::transfer::DEFAULT_LANES_MIN;
-use haul_net::{DialError, DialSettings, Dialer, Encryption, Pacer, StreamLane, Ticket};
+use haul_net::{
+    DialError, DialSettings, Dialer, Encryption, Pacer, SocketSettings, StreamLane, Ticket, UdpSettings,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,10 +67,12 @@ pub(crate) fn dialer(
     let defaults = DialSettings::default();
     let settings = DialSettings {
         encryption: if link.plain { Encryption::Plain } else { Encryption::Tls },
-        socket: link.socket(),
+        // The kernel smooths the bursts that the pacer of all lanes permits.
+        socket: SocketSettings { pace: rate, ..link.socket() },
         connect: if has_other_way { CONNECT_TIMEOUT } else { defaults.connect },
         stall: Some(STALL_TIMEOUT),
         pacer: rate.map(|rate| Arc::new(Pacer::new(rate))),
+        udp: link.udp.clone().map(|udp| UdpSettings { rate: held(rate, lanes.unwrap_or(1)), ..udp }),
         // The minimum number of lanes, so that each lane can have its share.
         lane_rate: rate.map(|rate| rate / u64::from(lanes.unwrap_or(DEFAULT_LANES_MIN).max(1))),
         ..defaults

@@ -20,7 +20,8 @@ pub(crate) mod line;
 
 use haul_sys::wait;
 pub(crate) use line::{
-    Direction, EncodedPaths, MARK, MEET, MEET_LISTED, PathListHeader, Reply, Request, from_words, to_words,
+    Direction, EncodedPaths, MARK, MEET, MEET_LISTED, PathListHeader, Reply, Request, UdpRequest, from_words,
+    to_words,
 };
 use rustix::io::{read, retry_on_intr};
 use std::io;
@@ -196,6 +197,7 @@ mod tests {
                 congestion: Some("bbr".to_owned()),
                 multipath: false,
                 plain: true,
+                udp: Some(UdpRequest { check: "aead".to_owned(), chunk: Some(1400), rate: None }),
                 waybill: Some("dw==".to_owned()),
             };
             let mut line = serde_json::to_vec(&request).expect("it is written");

@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
+          "mptcp", "transport", "packet_check", "udp_ports", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -83,6 +83,17 @@ pub(super) struct Args {
     /// it.
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
+    /// Offer NAME to clients: tcp, or udp, which means both [default: udp].
+    #[arg(long, value_name = "NAME", help_heading = "Network options")]
+    transport: Option<String>,
+    /// Let clients protect UDP datagrams by CHECK too: crc32c, crc16 or none. Anyone on the network
+    /// path can read and modify such data.
+    #[arg(long, value_name = "CHECK", help_heading = "Network options")]
+    packet_check: Option<String>,
+    /// Receive UDP datagrams at a port of the range FIRST-LAST, one for each connection [default:
+    /// any port].
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Network options")]
+    udp_ports: Option<String>,
     /// Allow clients to use several paths concurrently with Multipath TCP.
     #[arg(long, help_heading = "Network options")]
     mptcp: bool,
@@ -180,7 +191,11 @@ impl Args {
             issue: self.ticket_file.clone().map_or(Issue::Print, Issue::New),
         };
         let shares = vec![share];
+        let rate = self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?;
+        let [transport, check, ports] =
+            [&self.transport, &self.packet_check, &self.udp_ports].map(|option| option.as_deref());
         Ok(ResolvedArgs {
+            udp: resolved::udp(transport, check, ports, rate)?,
             user: self.user.as_deref().map(SessionUser::named).transpose()?,
             sandbox: self.sandbox,
             waybills: resolved::waybills(self.waybills.as_deref(), &shares)?,
@@ -189,7 +204,7 @@ impl Args {
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,
             identity: self.identity.clone(),
             plain: self.plain,
-            rate: self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?,
+            rate,
             congestion: self.cc.clone(),
             multipath: self.mptcp,
             limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,

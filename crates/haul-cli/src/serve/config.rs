@@ -51,7 +51,11 @@ impl Config {
             }
         }
         let waybills = resolved::waybills(self.waybills.as_deref(), &shares)?;
+        let rate = self.rate.as_deref().map(|text| values::bytes("rate", text)).transpose()?;
+        let [transport, check, ports] =
+            [&self.transport, &self.packet_check, &self.udp_ports].map(|option| option.as_deref());
         Ok(ResolvedArgs {
+            udp: resolved::udp(transport, check, ports, rate)?,
             user: self.user.as_deref().map(OsStr::new).map(SessionUser::named).transpose()?,
             sandbox: self.sandbox.map_or(Sandboxing::Auto, |when| match when {
                 SandboxWhen::Auto => Sandboxing::Auto,
@@ -64,7 +68,7 @@ impl Config {
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,
             identity: self.identity,
             plain: self.plain,
-            rate: self.rate.as_deref().map(|text| values::bytes("rate", text)).transpose()?,
+            rate,
             congestion: self.cc,
             multipath: self.mptcp,
             limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,

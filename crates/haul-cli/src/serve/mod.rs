@@ -19,8 +19,8 @@ use args::Args;
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_net::{
-    Address, Grant, Identity, ListenError, ListenSettings, Listener, ListenerEvent, Pacer, Ticket,
-    TicketTable,
+    Address, Grant, Identity, ListenError, ListenSettings, Listener, ListenerEvent, Pacer, SocketSettings,
+    Ticket, TicketTable,
 };
 use haul_sys::{process, stat};
 use resolved::{Issue, ResolvedArgs, Share};
@@ -121,12 +121,14 @@ fn listen(
         congestion: resolved.congestion.clone(),
         multipath: resolved.multipath,
         plain: resolved.plain,
+        udp: None,
     };
     let settings = ListenSettings {
-        socket: link.socket(),
+        socket: SocketSettings { pace: resolved.rate, ..link.socket() },
         limits: resolved.limits,
         stall: Some(STALL_TIMEOUT),
         pacer: resolved.rate.map(|rate| Arc::new(Pacer::new(rate))),
+        udp: resolved.udp.clone(),
     };
     let at = |addresses: &[SocketAddr]| {
         let log = move |event: &ListenerEvent| {

@@ -2,13 +2,14 @@
 
 use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
+use crate::remote::transport::{packet_check, uses_udp};
 use crate::remote::values;
 use haul_engine::copy::quote;
 use haul_engine::log::LogStoreLimits;
 use haul_engine::sum::reason;
 use haul_engine::transfer::SinkPolicy;
 use haul_net::address::Host;
-use haul_net::{Limits, Role, Uses};
+use haul_net::{Limits, PacketCheck, Rate, Role, UdpSettings, Uses};
 use haul_proto::Keep;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -29,6 +30,8 @@ pub(super) struct ResolvedArgs {
     pub(super) rate: Option<u64>,
     pub(super) congestion: Option<String>,
     pub(super) multipath: bool,
+    /// Settings for clients that request UDP; `None` to refuse it.
+    pub(super) udp: Option<UdpSettings>,
     pub(super) limits: Limits,
     pub(super) buffers: u64,
     /// Log settings of interrupted jobs.
@@ -162,6 +165,30 @@ pub(super) fn waybills(dir: Option<&Path>, shares: &[Share]) -> Result<Option<Pa
         )),
         None => Ok(Some(whole)),
     }
+}
+
+/// Returns the settings for clients that request UDP, or `None` to refuse it. The error is a
+/// message.
+pub(super) fn udp(
+    transport: Option<&str>,
+    check: Option<&str>,
+    ports: Option<&str>,
+    rate: Option<u64>,
+) -> Result<Option<UdpSettings>, String> {
+    if let Some(name) = transport
+        && !uses_udp(name)?
+    {
+        return match check.or(ports) {
+            Some(_) => Err("--packet-check and --udp-ports apply to UDP; omit --transport=tcp".to_owned()),
+            None => Ok(None),
+        };
+    }
+    Ok(Some(UdpSettings {
+        check: check.map_or(Ok(PacketCheck::Aead), packet_check)?,
+        rate: Rate::Found { max: rate, start: None },
+        ports: ports.map(|text| values::ports("--udp-ports", text)).transpose()?,
+        ..UdpSettings::default()
+    }))
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod stopped;
 mod ticketed;
 mod tickets;
 mod torn;
+mod udp;
 mod unauthenticated;
 mod untrusted;
 mod waybills;

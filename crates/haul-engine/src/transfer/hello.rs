@@ -454,9 +454,9 @@ fn connect(
     Ok((accept, first))
 }
 
-/// Returns the number of lanes for the round-trip time of the first lane.
+/// Returns the number of lanes for the transport and the round-trip time of the first lane.
 fn lanes_for(first: &dyn LaneControl) -> u32 {
-    lanes_of_round_trip(first.round_trip().unwrap_or_default())
+    if first.fills_path() { 1 } else { lanes_of_round_trip(first.round_trip().unwrap_or_default()) }
 }
 
 fn lanes_of_round_trip(round_trip: Duration) -> u32 {

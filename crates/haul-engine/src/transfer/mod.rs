@@ -49,7 +49,7 @@ pub use sink::{SinkPolicy, forget};
 pub(crate) use source::any_rules;
 pub use source::{Filter, FilterError, Rule};
 pub use space::CheckSpace;
-pub use time_stats::{TimeBreakdown, Traffic, TransferTimeBreakdown};
+pub use time_stats::{Datagrams, TimeBreakdown, Traffic, TransferTimeBreakdown};
 
 use haul_net::{FrameReader, FrameWriter, Lane, LaneControl};
 use haul_proto::{End, LaneId, Reason, Role, Summary, Why};
@@ -72,6 +72,8 @@ pub struct Outcome {
     pub split: Option<TransferTimeBreakdown>,
     /// Traffic of this side's lanes.
     pub traffic: Traffic,
+    /// Datagrams of this side's lanes, if they send datagrams themselves.
+    pub datagrams: Option<Datagrams>,
     /// Number of bytes that an earlier run of the job transferred and that were not sent again.
     pub reused_bytes: u64,
 }
@@ -88,7 +90,8 @@ impl Outcome {
     /// Returns the outcome of a session that is over; `role` is the role of this side.
     fn of<M: monitor::Machine>(role: Role, session: &session::Session<'_, M>) -> Outcome {
         let (spent, split) = session.spent(role);
-        let (traffic, reused_bytes) = (session.traffic(), session.reused_bytes.load(Ordering::Relaxed));
+        let (traffic, datagrams) = (session.traffic(), session.datagrams());
+        let reused_bytes = session.reused_bytes.load(Ordering::Relaxed);
         let end = session.end();
         let (summary, broken, delete_withheld) = match end {
             Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
@@ -97,7 +100,7 @@ impl Outcome {
         };
         // A side that failed aborts its lanes, so their loss is not the reason.
         let broken = session.failure().or(broken);
-        Outcome { summary, broken, delete_withheld, spent, split, traffic, reused_bytes }
+        Outcome { summary, broken, delete_withheld, spent, split, traffic, datagrams, reused_bytes }
     }
 }
 
@@ -135,6 +138,7 @@ mod tests {
             spent: TimeBreakdown::default(),
             split: None,
             traffic: Traffic::default(),
+            datagrams: None,
             reused_bytes: 0,
         };
         assert!(outcome(Summary::default()).is_whole());

@@ -1,6 +1,7 @@
 //! Events of a running transfer.
 
 use super::receipt::Receipt;
+use super::time_stats::Datagrams;
 use haul_model::Percent;
 use haul_proto::{Outcome, Reason};
 use std::fmt;
@@ -20,6 +21,9 @@ pub trait Report: Sync {
     /// A message that is not a failure, for example about a log that is rejected or cannot be
     /// written.
     fn note(&self, _text: &str) {}
+
+    /// Datagrams so far of lanes that send datagrams themselves, several times in a second.
+    fn datagrams(&self, _so_far: &Datagrams) {}
 
     /// A lane was lost. The other lanes, if any, take over its work.
     fn lane_lost(&self, _lane: u32, _why: &str) {}

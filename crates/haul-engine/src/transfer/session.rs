@@ -3,7 +3,7 @@
 use super::monitor::{Machine, Monitor, Reply, WaitKey};
 use super::receipt::Receipt;
 use super::report::{Report, RunContext, Tally};
-use super::time_stats::{Clocks, TimeBreakdown, Traffic, TransferTimeBreakdown};
+use super::time_stats::{Clocks, Datagrams, TimeBreakdown, Traffic, TransferTimeBreakdown};
 use super::{Joined, More};
 use haul_net::{FrameError, FrameReader, FrameWriter, LaneControl, LaneError, LaneStats};
 use haul_proto::{End, LaneId, Message, Reason, Role, Times, Why};
@@ -265,6 +265,9 @@ impl<'a, M: Machine> Session<'a, M> {
             }
             ticked = Instant::now();
             self.report_lost();
+            if let Some(datagrams) = self.datagrams() {
+                self.report.datagrams(&datagrams);
+            }
             let stops = self.is_stopping() && !is_stopped;
             is_stopped |= stops;
             tick(stops.then(|| Reason::new(Why::Stopped, "the job was interrupted")));
@@ -326,6 +329,11 @@ impl<'a, M: Machine> Session<'a, M> {
     /// Returns the traffic of the lanes so far.
     pub(super) fn traffic(&self) -> Traffic {
         self.spent.traffic(&self.stats())
+    }
+
+    /// Returns the datagrams of the lanes so far.
+    pub(super) fn datagrams(&self) -> Option<Datagrams> {
+        Datagrams::sum(self.lanes().values().filter_map(|lane| lane.packets()))
     }
 
     fn times(&self) -> Times {

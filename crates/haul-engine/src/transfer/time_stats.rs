@@ -2,7 +2,7 @@
 //! and bytes.
 
 use super::cpu_wait::CpuWaitTime;
-use haul_net::LaneStats;
+use haul_net::{LaneStats, PacketStats};
 use haul_proto::{LaneId, LaneTimes, Role, Times};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +53,65 @@ pub struct Traffic {
     pub plain: u64,
     /// Compressed size of these bytes.
     pub packed: u64,
+}
+
+/// Datagrams of all lanes of one side that send datagrams themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Intact datagrams received for the first time.
+    pub received: u64,
+    /// Sent datagrams that did not arrive.
+    pub lost: u64,
+    /// Sent datagrams that repeated lost bytes.
+    pub retransmitted: u64,
+    /// Received datagrams that were damaged or forged.
+    pub damaged: u64,
+    /// Received datagrams that had arrived before.
+    pub duplicate: u64,
+    /// Bytes of datagrams sent.
+    pub bytes_sent: u64,
+    /// Bytes of datagrams received.
+    pub bytes_received: u64,
+    /// Shortest round trip of any lane.
+    pub round_trip: Duration,
+    /// Longest delay of any lane by a queue on the path.
+    pub queue: Duration,
+    /// Largest datagram in bytes.
+    pub size: usize,
+}
+
+impl Datagrams {
+    /// Sums up the lanes. Returns `None` if no lane sends datagrams.
+    pub(super) fn sum(lanes: impl Iterator<Item = PacketStats>) -> Option<Datagrams> {
+        lanes.fold(None, |sum: Option<Datagrams>, lane| {
+            let mut sum = sum.unwrap_or_default();
+            sum.sent += lane.packets_sent;
+            sum.received += lane.packets_received;
+            sum.lost += lane.packets_lost.saturating_sub(lane.losses_spurious);
+            sum.retransmitted += lane.packets_retransmitted;
+            sum.damaged += lane.packets_damaged;
+            sum.duplicate += lane.packets_duplicate;
+            sum.bytes_sent += lane.bytes_sent;
+            sum.bytes_received += lane.bytes_received;
+            let round_trip = Duration::from_nanos(lane.rtt_min);
+            let others = (!sum.round_trip.is_zero()).then_some(sum.round_trip);
+            sum.round_trip = others.map_or(round_trip, |others| others.min(round_trip));
+            sum.queue = sum.queue.max(Duration::from_nanos(lane.queue));
+            sum.size = sum.size.max(lane.datagram);
+            Some(sum)
+        })
+    }
+
+    /// Returns the percentage of the sent datagrams that arrived.
+    pub fn success_percent(&self) -> f64 {
+        if self.sent == 0 {
+            100.0
+        } else {
+            100.0 * (1.0 - self.lost.min(self.sent) as f64 / self.sent as f64)
+        }
+    }
 }
 
 impl TimeBreakdown {

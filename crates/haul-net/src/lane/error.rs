@@ -1,9 +1,10 @@
 //! Errors of a lane.
 
+use crate::udp::UdpError;
 use haul_proto::Flaw;
 use std::fmt;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Error of a read or a write. After any error except for [`Ended`](Self::Ended), the lane is
 /// unusable.
@@ -33,6 +34,9 @@ pub enum LaneError {
         /// Duration of the wait.
         after: Duration,
     },
+    /// The association of a lane over UDP ended early.
+    #[error("UDP: {0}")]
+    Udp(#[source] UdpError),
     /// This end aborted the lane.
     #[error("connection aborted by this host")]
     Aborted,
@@ -73,6 +77,10 @@ pub enum Operation {
 impl Operation {
     pub(crate) fn failed(self, source: io::Error) -> LaneError {
         LaneError::Io { doing: self, source }
+    }
+
+    pub(crate) fn stalled(self, since: Instant) -> LaneError {
+        LaneError::Stalled { doing: self, after: since.elapsed() }
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) use stream::{Halves, Resource, Shared};
 pub(crate) use wire::{SocketWire, WaitTimeout, Wire};
 
 use haul_proto::Message;
+use haul_udp::Stats as PacketStats;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -129,6 +130,14 @@ pub trait LaneControl: Send + Sync + fmt::Debug {
 
     /// Returns the shortest round trip that was measured, if the transport measures it.
     fn round_trip(&self) -> Option<Duration>;
+
+    /// Returns true if one such lane fills the path, so that more of them only share it.
+    fn fills_path(&self) -> bool {
+        self.packets().is_some()
+    }
+
+    /// Returns the statistics of the datagrams, if the lane sends datagrams itself.
+    fn packets(&self) -> Option<PacketStats>;
 }
 
 /// Transport of a lane.
@@ -143,4 +152,6 @@ pub enum Kind {
     Pipes,
     /// Another lane of this process.
     Local,
+    /// Datagrams of UDP.
+    Udp,
 }

@@ -9,7 +9,10 @@ use super::{
 use crate::pace::Pacer;
 use crate::socket::{self, SocketFacts, SocketSettings};
 use crate::tls::{Channel, Inlet};
+use crate::udp::UdpWire;
 use haul_sys::socket::{TcpFacts, tcp_facts, unacknowledged_bytes};
+use haul_udp::Stats as PacketStats;
+use rustix::net::getsockname;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +36,8 @@ pub struct StreamControl(Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) wire: Box<dyn Wire>,
     pub(crate) channel: Option<Channel>,
+    /// Cipher of the wire itself, or `none`.
+    cipher: &'static str,
     pub(crate) meter: Meter,
     kind: Kind,
     peer: Option<SocketAddr>,
@@ -52,8 +57,7 @@ pub(crate) struct Halves {
 impl Drop for Halves {
     fn drop(&mut self) {
         // A closed lane has ended already; other lanes are disconnected, which the peer detects.
-        let _ = self.shared.wire.finish();
-        self.shared.wire.abort();
+        self.shared.wire.disconnect();
     }
 }
 
@@ -73,6 +77,7 @@ impl StreamLane {
         let shared = Shared {
             wire: Box::new(PipeWire::new(input, output)?),
             channel: None,
+            cipher: "none",
             meter: Meter::default(),
             kind: Kind::Pipes,
             peer: None,
@@ -89,6 +94,7 @@ impl StreamLane {
             let shared = Shared {
                 wire: Box::new(wire),
                 channel: None,
+                cipher: "none",
                 meter: Meter::default(),
                 kind: Kind::Local,
                 peer: None,
@@ -97,6 +103,33 @@ impl StreamLane {
             Self::new(shared, None).authenticated(None, None, None)
         };
         (lane(one), lane(two))
+    }
+
+    /// Creates a lane over UDP, whose datagrams `cipher` protects.
+    pub(crate) fn over_udp(wire: UdpWire, cipher: &'static str, peer: Option<SocketAddr>) -> Self {
+        let (facts, meter) = Default::default();
+        let shared =
+            Shared { wire: Box::new(wire), channel: None, cipher, meter, kind: Kind::Udp, peer, facts };
+        Self::new(shared, None)
+    }
+
+    /// Returns the address of this end of a TCP connection.
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        let control = self.control();
+        let socket = control.0.wire.as_socket().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(getsockname(socket)?.try_into()?)
+    }
+
+    /// Returns another descriptor of the socket, if there is one.
+    pub(crate) fn clone_socket(&self) -> io::Result<Option<OwnedFd>> {
+        self.control().0.wire.as_socket().map(|socket| socket.try_clone_to_owned()).transpose()
+    }
+
+    /// Returns a secret that both ends of a lane with TLS derive from `label` and `context`.
+    pub(crate) fn export<const N: usize>(&self, label: &[u8], context: &[u8]) -> Result<[u8; N], LaneError> {
+        let control = self.control();
+        let channel = control.0.channel.as_ref().ok_or(LaneError::Unexpected)?;
+        channel.export(label, context)
     }
 
     /// Creates a lane over TCP whose peer is not authenticated yet. With `tls`, the TLS handshake
@@ -111,7 +144,7 @@ impl StreamLane {
         let kind = if tls.is_some() { Kind::Tls } else { Kind::Plain };
         let (channel, inlet) = tls.unzip();
         let meter = Meter::default();
-        let shared = Shared { wire, channel, meter, kind, peer: Some(peer), facts };
+        let shared = Shared { wire, channel, cipher: "none", meter, kind, peer: Some(peer), facts };
         let mut lane = Self::new(shared, inlet);
         lane.reader.set_deadline(deadline);
         lane.writer.set_deadline(deadline);
@@ -273,11 +306,15 @@ impl LaneControl for StreamControl {
     }
 
     fn cipher(&self) -> &'static str {
-        self.0.channel.as_ref().map_or("none", Channel::cipher)
+        self.0.channel.as_ref().map_or(self.0.cipher, Channel::cipher)
     }
 
     fn round_trip(&self) -> Option<Duration> {
-        self.tcp().map(|tcp| tcp.shortest_round_trip)
+        self.0.wire.round_trip()
+    }
+
+    fn packets(&self) -> Option<PacketStats> {
+        self.0.wire.packets()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::lane::{LaneError, SocketWire, StreamLane, WaitTimeout};
 use crate::secret::Binding;
 use crate::socket::accepted_facts;
 use crate::tls;
+use crate::udp;
 use rustls::{ServerConfig, ServerConnection};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -159,15 +160,44 @@ impl Acceptor {
         admitted: Admitted,
     ) -> Result<(), Rejection> {
         let Admitted { slot, secret, role } = admitted;
-        let proof = Some((&secret, binding));
-        lane.write_all(&encode_answer(Verdict::Welcome, self.registry.lanes_max(), bytes, proof))?;
+        let welcome =
+            encode_answer(Verdict::Welcome, self.registry.lanes_max(), bytes, Some((&secret, binding)));
         let (key, session) = (slot.key(), slot.session());
-        lane.tune_for_path(&self.settings.socket);
+        let lane = match self.agree_on_udp(&mut lane, hello, &welcome)? {
+            Some(agreed) => agreed.start(lane)?,
+            None => {
+                lane.tune_for_path(&self.settings.socket);
+                lane
+            }
+        };
         let lane = lane.authenticated(self.settings.stall, self.settings.pacer.clone(), Some(Box::new(slot)));
         if self.registry.deliver(key, hello.lane, lane, role, peer) {
             self.report(&ListenerEvent::Arrived { session, ticket: hello.ticket, peer });
         }
         Ok(())
+    }
+
+    /// Sends `welcome` and, if the client requests UDP, the answer to that. Returns `None` if the
+    /// lane stays on TCP.
+    fn agree_on_udp(
+        &self,
+        lane: &mut StreamLane,
+        hello: &Hello,
+        welcome: &[u8],
+    ) -> Result<Option<udp::Agreed<'_>>, Rejection> {
+        if !hello.udp {
+            lane.write_all(welcome)?;
+            return Ok(None);
+        }
+        let mut request = [0; udp::UPGRADE_BYTES];
+        lane.read_exact(&mut request)?;
+        let agreed = udp::decide(lane, self.settings.udp.as_ref(), udp::Request::decode(&request));
+        let answer = match &agreed {
+            Ok(agreed) => agreed.encode(),
+            Err(refusal) => refusal.encode(),
+        };
+        lane.write_all_vectored(&[welcome, &answer])?;
+        Ok(agreed.ok())
     }
 }
 

@@ -14,6 +14,7 @@ use crate::secret::{NoRandomness, SessionId, TicketId};
 use crate::socket::{self, SocketError, SocketSettings};
 use crate::tickets::TicketTable;
 use crate::tls::{self, Identity};
+use crate::udp::UdpSettings;
 use admission::Admission;
 use admit::Acceptor;
 use crossbeam_channel::Receiver;
@@ -58,6 +59,8 @@ pub struct ListenSettings {
     pub stall: Option<Duration>,
     /// Rate limit that all lanes of this server share.
     pub pacer: Option<Arc<Pacer>>,
+    /// Settings of lanes over UDP; `None` to refuse them. A client then uses TCP or fails.
+    pub udp: Option<UdpSettings>,
 }
 
 /// Limits of a server. A peer is an IPv4 address or a 64-bit IPv6 network.
@@ -107,6 +110,7 @@ impl Default for ListenSettings {
             limits: Limits::default(),
             stall: Some(Duration::from_secs(60)),
             pacer: None,
+            udp: Some(UdpSettings::default()),
         }
     }
 }

@@ -87,6 +87,11 @@ impl Channel {
         binding(&self.lock()).map_err(LaneError::Tls)
     }
 
+    /// Returns a secret that both ends derive from `label` and `context` (RFC 8446 section 7.5).
+    pub(crate) fn export<const N: usize>(&self, label: &[u8], context: &[u8]) -> Result<[u8; N], LaneError> {
+        self.lock().export_keying_material([0; N], label, Some(context)).map_err(LaneError::Tls)
+    }
+
     /// Returns true if the peer negotiated the protocol of haul.
     pub(crate) fn is_haul(&self) -> bool {
         super::is_haul(&self.lock())

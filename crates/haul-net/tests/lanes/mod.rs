@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 /// Number of bytes per direction in a soak test.
 const SOAK_BYTES: usize = 12 << 20;
 
+/// More bytes than the buffers of any lane within a machine hold.
+const BULK_BYTES: usize = 48 << 20;
+
 fn send(writer: &mut StreamWriter, seed: u64) {
     let (mut lengths, mut bytes) = (Numbers(seed), Numbers(!seed));
     let mut sent = 0;
@@ -66,7 +69,7 @@ fn full_direction_does_not_block_the_other() {
         let (near, far, _world) = lane(kind);
         let (mut near_in, mut near_out) = near.split();
         let (mut far_in, mut far_out) = far.split();
-        let bulk = vec![7; 32 << 20];
+        let bulk = vec![7; BULK_BYTES];
         thread::scope(|scope| {
             // Nothing reads this yet: the writer blocks with full buffers.
             let full = scope.spawn(move || {
@@ -80,7 +83,7 @@ fn full_direction_does_not_block_the_other() {
                 assert_eq!(u32::from_le_bytes(bytes), round);
             }
             assert!(!full.is_finished());
-            let mut bytes = vec![0; 32 << 20];
+            let mut bytes = vec![0; BULK_BYTES];
             far_in.read_exact(&mut bytes).expect("reads");
             assert!(bytes.iter().all(|byte| *byte == 7));
             full.join().expect("no panic");
@@ -185,6 +188,7 @@ fn dropped_lane_ends_the_connection() {
         let end = far.read_exact(&mut [0]);
         match kind {
             Kind::Tls => assert!(matches!(end, Err(LaneError::Truncated)), "{end:?}"),
+            Kind::Udp => assert!(matches!(end, Err(LaneError::Udp(_))), "{end:?}"),
             _ => assert!(matches!(end, Err(LaneError::Ended)), "{end:?}"),
         }
         assert_eq!(control.stats().bytes_out, 1);

@@ -2,8 +2,8 @@
 
 use crate::world::{LONG, World, dead, dialer, limits, refusal};
 use haul_net::{
-    DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, LaneControl as _, LaneError, Limits, Role, Ticket,
-    Uses, Verdict,
+    DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, LaneControl as _, LaneError, Limits,
+    Role, Ticket, Uses, Verdict,
 };
 use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};

@@ -2,7 +2,7 @@
 
 use haul_net::{
     DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, Limits, ListenSettings, Listener,
-    ListenerEvent, Role, Session, StreamLane, Ticket, TicketTable, Uses,
+    ListenerEvent, Role, Session, StreamLane, Ticket, TicketTable, UdpSettings, Uses,
 };
 use rustix::net::{self, AddressFamily, SocketType};
 use std::iter;
@@ -129,9 +129,11 @@ impl World {
 }
 
 pub(crate) fn dialer(ticket: &Ticket) -> Dialer {
-    let settings =
-        DialSettings { encryption: ticket.encryption(), handshake: LONG, ..DialSettings::default() };
-    Dialer::new(ticket.clone(), settings).expect("they ask for the same")
+    Dialer::new(ticket.clone(), settings(ticket)).expect("they ask for the same")
+}
+
+fn settings(ticket: &Ticket) -> DialSettings {
+    DialSettings { encryption: ticket.encryption(), handshake: LONG, ..DialSettings::default() }
 }
 
 /// Returns the error of opening a lane.
@@ -153,6 +155,16 @@ pub(crate) fn lane(kind: Kind) -> (StreamLane, StreamLane, Option<(World, Dialer
             let far = StreamLane::over_pipes(here.0, there.1, None).expect("a lane");
             (near, far, None)
         }
+        Kind::Udp => {
+            let world = World::new(Encryption::Tls);
+            let ticket = world.ticket(Uses::Lasting);
+            let settings = DialSettings { udp: Some(UdpSettings::default()), ..settings(&ticket) };
+            let dialer = Dialer::new(ticket, settings).expect("they ask for the same");
+            let near = dialer.lane(0).expect("welcome");
+            let session = world.session();
+            let (_, far) = session.next_lane(LONG).expect("the lane");
+            (near, far, Some((world, dialer, session)))
+        }
         Kind::Tls | Kind::Plain => {
             let world = World::new(if kind == Kind::Tls { Encryption::Tls } else { Encryption::Plain });
             let (dialer, session, near, far) = world.meet(&world.ticket(Uses::Lasting));
@@ -166,7 +178,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     (reader.into(), writer.into())
 }
 
-pub(crate) const KINDS: [Kind; 4] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local];
+pub(crate) const KINDS: [Kind; 5] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local, Kind::Udp];
 
 /// Seeded random numbers (SplitMix64): both ends of a lane draw the same.
 pub(crate) struct Numbers(pub(crate) u64);

@@ -260,6 +260,11 @@ impl<A: Copy + Eq> Association<A> {
         self.stream.is_done() && self.received.is_complete()
     }
 
+    /// True if the peer has not acknowledged all that was written, or not the end.
+    pub fn is_flushing(&self) -> bool {
+        self.stream.is_pending()
+    }
+
     /// Ends the association with a code above 2, which the peer receives if the path permits.
     pub fn close(&mut self, now: Time, code: u32) {
         self.fail(now, Failure::Aborted(code), Some(code.max(VIOLATION + 1)));

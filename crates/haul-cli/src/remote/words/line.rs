@@ -42,6 +42,9 @@ pub(crate) struct Request {
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
+    /// Request for UDP; `None` for TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) udp: Option<UdpRequest>,
     /// File for the remote haul's own waybill; base64.
     pub(crate) waybill: Option<String>,
 }
@@ -52,6 +55,17 @@ impl Request {
         let request: Request = serde_json::from_slice(line).ok()?;
         matches!(request.meet, MEET | MEET_LISTED).then_some(request)
     }
+}
+
+/// Settings of the remote haul for UDP.
+#[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(crate) struct UdpRequest {
+    /// Name of the packet check that both sides use.
+    pub(crate) check: String,
+    /// Bytes of data in each datagram; `None` to find it.
+    pub(crate) chunk: Option<usize>,
+    /// Rate of each lane in bytes per second; `None` to find it.
+    pub(crate) rate: Option<u64>,
 }
 
 /// Direction of the transfer, as the requesting side sees it.

@@ -22,6 +22,9 @@ pub(crate) struct Config {
     pub(crate) cc: Option<String>,
     #[serde(default)]
     pub(crate) mptcp: bool,
+    pub(crate) transport: Option<String>,
+    pub(crate) packet_check: Option<String>,
+    pub(crate) udp_ports: Option<String>,
     pub(crate) sessions: Option<usize>,
     pub(crate) sessions_per_peer: Option<usize>,
     pub(crate) streams: Option<u16>,

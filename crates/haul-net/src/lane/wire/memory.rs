@@ -62,7 +62,7 @@ impl MemoryWire {
             }
             state = match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 Some(left) if left.is_zero() => {
-                    return Err(LaneError::Stalled { doing, after: begin.elapsed() });
+                    return Err(doing.stalled(begin));
                 }
                 Some(left) => {
                     let waited = queue.changed.wait_timeout(state, left);

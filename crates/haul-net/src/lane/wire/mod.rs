@@ -9,7 +9,9 @@ pub(crate) use pipes::PipeWire;
 pub(crate) use socket::SocketWire;
 
 use super::error::{LaneError, Operation};
+use haul_sys::socket::tcp_facts;
 use haul_sys::wait::POLL_INTERVAL;
+use haul_udp::Stats as PacketStats;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fmt;
@@ -41,8 +43,25 @@ pub(crate) trait Wire: Send + Sync + fmt::Debug {
     /// Returns true after [`abort`](Self::abort).
     fn is_aborted(&self) -> bool;
 
-    /// Returns the socket, or `None` if the wire has none.
+    /// Ends the connection once no thread uses it any more. The peer detects an early end.
+    fn disconnect(&self) {
+        // Fails if the connection has ended already.
+        let _ = self.finish();
+        self.abort();
+    }
+
+    /// Returns the stream socket, or `None` if the wire has none.
     fn as_socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Returns the shortest round trip that was measured.
+    fn round_trip(&self) -> Option<Duration> {
+        self.as_socket().and_then(|socket| tcp_facts(socket).ok()).map(|tcp| tcp.shortest_round_trip)
+    }
+
+    /// Returns the statistics of the datagrams, if the wire sends datagrams.
+    fn packets(&self) -> Option<PacketStats> {
         None
     }
 
@@ -96,7 +115,7 @@ impl WaitTimeout {
     }
 
     /// Returns the timeout of the next wait; `None` waits indefinitely.
-    fn remaining(&self) -> Option<Duration> {
+    pub(crate) fn remaining(&self) -> Option<Duration> {
         let to_deadline = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
         [self.stall, to_deadline].into_iter().flatten().min()
     }
@@ -122,7 +141,7 @@ fn wait(
         ];
         let watched = if stop.is_some() { 2 } else { 1 };
         match poll(&mut fds[..watched], remaining.as_ref()) {
-            Ok(0) => return Err(LaneError::Stalled { doing, after: begin.elapsed() }),
+            Ok(0) => return Err(doing.stalled(begin)),
             Ok(_) => return wire.unless_aborted(),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(doing.failed(errno.into())),

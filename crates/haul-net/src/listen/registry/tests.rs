@@ -31,7 +31,8 @@ impl Client {
 
     fn knock(&self, ticket: &Ticket, session: u8) -> Result<Admitted, Verdict> {
         let session = SessionId([session; 16]);
-        let hello = Hello { encryption: Encryption::Plain, lane: 0, ticket: ticket.id(), session };
+        let hello =
+            Hello { encryption: Encryption::Plain, udp: false, lane: 0, ticket: ticket.id(), session };
         let bytes = hello.encode(&ticket.secret, &BINDING);
         let judged = self.registry.check_hello(&hello, &bytes, &BINDING, peer().ip(), SystemTime::now());
         judged.map_err(|refusal| {

@@ -1,0 +1,81 @@
+//! Options for the transport of the data.
+
+use super::values;
+use clap::Args;
+use haul_engine::copy::quote;
+use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, PacketCheck, Rate, UdpSettings};
+use std::ffi::OsStr;
+
+/// Transport options of a job.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct TransportArgs {
+    /// Carry the data over NAME: tcp, or udp, which holds its rate on long, busy and lossy paths.
+    #[arg(long, value_name = "NAME", default_value = "tcp", help_heading = "Network options")]
+    transport: String,
+    /// Protect each UDP datagram by CHECK: aead (encrypted and authenticated), crc32c, crc16 or
+    /// none. All but aead show the data to anyone on the network path; the remote host needs the
+    /// same option [default: aead].
+    #[arg(long, value_name = "CHECK", help_heading = "Network options")]
+    packet_check: Option<String>,
+    /// Put BYTES bytes of data, 200 to 65000, into each UDP datagram that this host sends [default:
+    /// as many as pass without fragments].
+    #[arg(long, value_name = "BYTES", help_heading = "Network options")]
+    chunk_size: Option<String>,
+}
+
+impl TransportArgs {
+    /// Returns the settings for UDP, or `None` for TCP. The error is a message.
+    pub(crate) fn resolve(&self, plain: bool) -> Result<Option<UdpSettings>, String> {
+        if !uses_udp(&self.transport)? {
+            let unused = [("--packet-check", &self.packet_check), ("--chunk-size", &self.chunk_size)];
+            return match unused.iter().find(|(_, value)| value.is_some()) {
+                Some((option, _)) => Err(format!("{option} applies to UDP; add --transport=udp")),
+                None => Ok(None),
+            };
+        }
+        let check = self.packet_check.as_deref().map_or(Ok(PacketCheck::Aead), packet_check)?;
+        if plain && check == PacketCheck::Aead {
+            return Err(
+                "--transport=udp encrypts the data; omit --plain, or add --packet-check=crc32c".to_owned()
+            );
+        }
+        let chunk = self.chunk_size.as_deref().map(chunk_size).transpose()?;
+        Ok(Some(UdpSettings {
+            check,
+            chunk: chunk.map_or(Chunk::Found { max: CHUNK_FOUND_MAX }, Chunk::Fixed),
+            ..UdpSettings::default()
+        }))
+    }
+}
+
+/// Returns true for `udp`, and false for `tcp`.
+pub(crate) fn uses_udp(name: &str) -> Result<bool, String> {
+    match name {
+        "tcp" => Ok(false),
+        "udp" => Ok(true),
+        other => Err(format!("--transport: must be tcp or udp, not {}", quote(OsStr::new(other)))),
+    }
+}
+
+/// Parses a packet check.
+pub(crate) fn packet_check(text: &str) -> Result<PacketCheck, String> {
+    let found = PacketCheck::ALL.into_iter().find(|check| check.name() == text);
+    found.ok_or_else(|| {
+        format!("--packet-check: must be aead, crc32c, crc16 or none, not {}", quote(OsStr::new(text)))
+    })
+}
+
+fn chunk_size(text: &str) -> Result<usize, String> {
+    let bytes = values::bytes("--chunk-size", text)?;
+    let chunk = usize::try_from(bytes).ok().filter(|bytes| (CHUNK_MIN..=CHUNK_MAX).contains(bytes));
+    chunk.ok_or_else(|| format!("--chunk-size: must be from {CHUNK_MIN} to {CHUNK_MAX} bytes, not {text}"))
+}
+
+/// Returns the rate of each of `lanes` lanes that together hold `rate` bytes per second, or find
+/// their rate.
+pub(crate) fn held(rate: Option<u64>, lanes: u32) -> Rate {
+    match rate {
+        Some(rate) => Rate::Fixed((rate / u64::from(lanes.max(1))).max(1)),
+        None => Rate::Found { max: None, start: None },
+    }
+}

@@ -1,0 +1,167 @@
+//! Transfers over UDP.
+
+use super::resumed::bytes_beneath;
+use super::stopped::wait_until;
+use super::{Fixture, assert_alike, assert_ended, assert_no_strays};
+use std::fs;
+use std::process::Stdio;
+
+const UDP: &str = "--transport=udp";
+
+#[test]
+fn a_tree_arrives_over_udp_in_both_directions() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let _server = fixture.serve(&["--root", "there"]);
+    let sent = fixture.run(&["send", UDP, "--ticket-file", "ticket", "data", ":in"]);
+    assert_ended(&sent, 0);
+    assert!(sent.err.contains(" UDP datagrams sent"), "{sent:#?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+    let fetched = fixture.run(&["fetch", UDP, "--json", "--ticket-file", "ticket", ":in/data/", "back"]);
+    assert_ended(&fetched, 0);
+    assert!(fetched.out.contains("\"datagrams\":{"), "{fetched:#?}");
+    assert_alike(&fixture.path("data"), &fixture.path("back"));
+    assert_no_strays(&fixture.path("there"));
+}
+
+#[test]
+fn a_tree_arrives_over_udp_beside_ssh() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let sent = fixture.over_ssh("send", &[UDP, "--rate=50M", "--streams=2", "data", "localhost:in"]);
+    assert_ended(&sent, 0);
+    assert!(sent.err.contains(" UDP datagrams sent"), "{sent:#?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+    let fetched = fixture.over_ssh("fetch", &[UDP, "--chunk-size=1000", "localhost:in/data/", "back"]);
+    assert_ended(&fetched, 0);
+    assert_alike(&fixture.path("data"), &fixture.path("back"));
+    let inside = fixture.over_ssh("send", &[UDP, "--inside-ssh", "data", "localhost:never"]);
+    assert_ended(&inside, 2);
+    assert!(inside.err.contains("no UDP inside ssh"), "{inside:#?}");
+    assert!(!fixture.path("there/never").exists());
+}
+
+#[test]
+fn packet_checks_without_encryption_need_both_ends() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    for check in ["crc32c", "crc16", "none"] {
+        let option = format!("--packet-check={check}");
+        let server = fixture.serve(&["--root", "there", &option]);
+        let sent = fixture.run(&["send", UDP, &option, "--ticket-file", "ticket", "data", ":in"]);
+        assert_ended(&sent, 0);
+        assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+        let other = if check == "none" { "crc16" } else { "none" };
+        let option = format!("--packet-check={other}");
+        let refused = fixture.run(&["send", UDP, &option, "--ticket-file", "ticket", "data", ":never"]);
+        assert_ended(&refused, 2);
+        assert!(refused.err.contains("does not allow this packet check"), "{refused:#?}");
+        drop(server);
+        fs::remove_dir_all(fixture.path("there/in")).unwrap();
+        fs::remove_file(fixture.path("ticket")).unwrap();
+    }
+    let _server = fixture.serve(&["--root", "there"]);
+    let refused =
+        fixture.run(&["send", UDP, "--packet-check=crc32c", "--ticket-file", "ticket", "data", ":never"]);
+    assert_ended(&refused, 2);
+    assert!(refused.err.contains("does not allow this packet check"), "{refused:#?}");
+    assert!(!fixture.path("there/never").exists());
+}
+
+#[test]
+fn plain_text_over_udp_needs_a_check_without_encryption() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let _server = fixture.serve(&["--root", "there", "--plain", "--packet-check=crc32c"]);
+    let job = ["send", UDP, "--plain", "--ticket-file", "ticket", "data", ":in"];
+    let refused = fixture.run(&job);
+    assert_ended(&refused, 2);
+    assert!(refused.err.contains("omit --plain"), "{refused:#?}");
+    let sent = fixture.run(&[&job[..], &["--packet-check=crc32c"]].concat());
+    assert_ended(&sent, 0);
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+}
+
+#[test]
+fn chunks_of_each_size_arrive() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let _server = fixture.serve(&["--root", "there", "--udp-ports=47300-47399"]);
+    for chunk in ["200", "1400", "4000", "65000"] {
+        let option = format!("--chunk-size={chunk}");
+        let to = format!(":in{chunk}");
+        assert_ended(&fixture.run(&["send", UDP, &option, "--ticket-file", "ticket", "data", &to]), 0);
+        assert_alike(&fixture.path("data"), &fixture.path(&format!("there/in{chunk}/data")));
+    }
+}
+
+#[test]
+fn a_server_without_udp_refuses_it_with_the_reason() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let _server = fixture.serve(&["--root", "there", "--transport=tcp"]);
+    let refused = fixture.run(&["send", UDP, "--ticket-file", "ticket", "data", ":in"]);
+    assert_ended(&refused, 2);
+    assert!(refused.err.contains("the server does not use UDP"), "{refused:#?}");
+    assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":in"]), 0);
+}
+
+#[test]
+fn transport_options_are_checked() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    for (options, says) in [
+        (&["--transport=sctp"][..], "--transport: must be tcp or udp, not 'sctp'"),
+        (&["--packet-check=crc16"], "--packet-check applies to UDP; add --transport=udp"),
+        (&["--chunk-size=1000"], "--chunk-size applies to UDP; add --transport=udp"),
+        (&[UDP, "--packet-check=md5"], "--packet-check: must be aead, crc32c, crc16 or none"),
+        (&[UDP, "--chunk-size=199"], "--chunk-size: must be from 200 to 65000 bytes"),
+        (&[UDP, "--chunk-size=65001"], "--chunk-size: must be from 200 to 65000 bytes"),
+    ] {
+        let job = [&["send"], options, &["--ticket-file", "ticket", "data", ":in"]].concat();
+        let refused = fixture.run(&job);
+        assert_ended(&refused, 2);
+        assert!(refused.err.contains(says), "{refused:#?}");
+    }
+    for (options, says) in [
+        (&["--transport=tcp", "--udp-ports=1-2"][..], "--packet-check and --udp-ports apply to UDP"),
+        (&["--udp-ports=9-1"], "--udp-ports: '9-1' is not a range of ports"),
+    ] {
+        let refused = fixture.run(&[&["serve", "--root", "there"], options].concat());
+        assert_ended(&refused, 2);
+        assert!(refused.err.contains(says), "{refused:#?}");
+    }
+}
+
+/// UDP does not report the end of a process; the TCP connection beside it does.
+#[test]
+fn a_job_over_udp_ends_soon_after_its_server() {
+    let fixture = Fixture::new();
+    fixture.file("data/f", 8 << 20);
+    let server = fixture.serve(&["--root", "there"]);
+    let job = ["send", UDP, "--rate=1M", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
+    let client = fixture.haul(&job).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 256 << 10);
+    drop(server);
+    let ended = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("UDP: the peer "), "{said}");
+}
+
+#[test]
+fn a_job_that_began_over_udp_resumes_over_tcp() {
+    let fixture = Fixture::new();
+    fixture.file("data/f", 8 << 20);
+    let _server = fixture.serve(&["--root", "there"]);
+    let job = ["send", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
+    let slowly = [&job[..], &[UDP, "--rate=1M"]].concat();
+    let mut client = fixture.haul(&slowly).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 1 << 20);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let sent = fixture.run(&job);
+    assert_ended(&sent, 0);
+    assert!(sent.err.contains("already transferred by an earlier run"), "{sent:#?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+}

@@ -1,0 +1,302 @@
+//! Thread that carries the datagrams of an association.
+
+use super::UdpError;
+use super::socket::{Received, Socket};
+use crate::lane::Operation;
+use haul_udp::{Association, Failure, State, Time};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Batches of datagrams that are sent before the received ones are processed.
+const SENDS_MAX: usize = 8;
+
+/// Free bytes of the send buffer from which on a waiting writer is woken.
+const WRITABLE_MIN: usize = 256 << 10;
+
+/// Maximum time for which the end of the TCP connection may precede the last datagrams.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// An association, and the thread and the waiting threads that share it.
+#[derive(Debug)]
+pub(super) struct Link {
+    inner: Mutex<Inner>,
+    readable: Condvar,
+    writable: Condvar,
+    /// Becomes readable when the driver has something to do before its time.
+    wake: OwnedFd,
+    /// Start of the association's time.
+    clock: Instant,
+    /// Time without a first datagram after which the lane fails.
+    blocked: Time,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) association: Association<SocketAddr>,
+    /// Set once the peer's TCP connection has ended.
+    peer_left: Option<Time>,
+    /// Reason for the early end, if the association itself does not know it.
+    error: Option<UdpError>,
+    pub(super) is_aborted: bool,
+    /// True if the driver has ended.
+    is_stopped: bool,
+    /// Time until which the driver sleeps; `None` while it works.
+    sleeps_until: Option<Time>,
+    readers: usize,
+    writers: usize,
+}
+
+impl Inner {
+    /// Returns the number of threads that wait for this operation.
+    fn waiting(&mut self, doing: Operation) -> &mut usize {
+        if doing == Operation::Reading { &mut self.readers } else { &mut self.writers }
+    }
+
+    /// Returns the reason why the lane ended early.
+    pub(super) fn error(&self) -> Option<UdpError> {
+        match (self.error, self.association.state()) {
+            (Some(error), _) => Some(error),
+            (None, State::Failed(failure)) => Some(failure.into()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        self.association.readable() > 0 || self.association.is_at_end() || self.is_over()
+    }
+
+    pub(super) fn is_writable(&self) -> bool {
+        self.association.writable() >= WRITABLE_MIN || self.is_over()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_aborted || self.is_stopped || self.association.state() != State::Open
+    }
+
+    /// Returns true if nothing is left to do for an end without users: it ended early, or the peer
+    /// has all bytes and this end misses some of the peer's bytes, which no thread will read.
+    pub(super) fn is_done(&self) -> bool {
+        let association = &self.association;
+        self.is_over() || !association.is_flushing() && !association.is_complete()
+    }
+}
+
+impl Link {
+    pub(super) fn new(
+        association: impl FnOnce(Time) -> Association<SocketAddr>,
+        blocked: Duration,
+    ) -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let inner = Inner {
+            association: association(0),
+            peer_left: None,
+            error: None,
+            is_aborted: false,
+            is_stopped: false,
+            sleeps_until: None,
+            readers: 0,
+            writers: 0,
+        };
+        Ok(Self {
+            inner: Mutex::new(inner),
+            readable: Condvar::new(),
+            writable: Condvar::new(),
+            wake,
+            clock: Instant::now(),
+            blocked: nanos(blocked),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Time {
+        nanos(self.clock.elapsed())
+    }
+
+    /// Releases the association after a change, and wakes the driver if it must act now.
+    pub(super) fn release(&self, mut inner: MutexGuard<'_, Inner>) {
+        let due = inner.association.next_time();
+        let wakes = inner.sleeps_until.is_some_and(|until| due.is_some_and(|due| due < until));
+        if wakes {
+            inner.sleeps_until = None;
+        }
+        drop(inner);
+        if wakes {
+            self.wake_driver();
+        }
+    }
+
+    /// Wakes the driver and all threads that wait.
+    pub(super) fn wake_all(&self) {
+        self.wake_driver();
+        self.readable.notify_all();
+        self.writable.notify_all();
+    }
+
+    fn wake_driver(&self) {
+        // Fails only if 2^64 - 1 wake-ups are pending already.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits until `is_ready` holds, at most until `end`. Returns `None` at that time.
+    pub(super) fn wait<'l>(
+        &'l self,
+        mut inner: MutexGuard<'l, Inner>,
+        doing: Operation,
+        end: Option<Instant>,
+        is_ready: fn(&Inner) -> bool,
+    ) -> Option<MutexGuard<'l, Inner>> {
+        let changed = if doing == Operation::Reading { &self.readable } else { &self.writable };
+        while !is_ready(&inner) {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            *inner.waiting(doing) += 1;
+            inner = match left {
+                Some(left) => changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
+            };
+            *inner.waiting(doing) -= 1;
+        }
+        Some(inner)
+    }
+
+    /// Carries datagrams until the association needs none any more. `control` is the TCP connection
+    /// to the peer's process.
+    pub(super) fn drive(&self, socket: &Socket, control: Option<BorrowedFd<'_>>) {
+        let _stopped = Stopped(self);
+        let (mut out, mut received) = (Vec::with_capacity(64 << 10), Received::new());
+        while let Some(due) = self.send_due(socket, &mut out) {
+            let now = self.now();
+            if !self.receive_queued(socket, &mut received) && due > now {
+                self.sleep(socket, control, due);
+            }
+        }
+    }
+
+    /// Sends what is due, or part of it. Returns the time of the next datagram, or `None` if there
+    /// is none any more.
+    fn send_due(&self, socket: &Socket, out: &mut Vec<u8>) -> Option<Time> {
+        for _ in 0..SENDS_MAX {
+            let mut inner = self.lock();
+            let now = self.now();
+            self.check(&mut inner, now);
+            let Some(transmit) = inner.association.transmit(now, out) else {
+                let due = inner.association.next_time();
+                self.notify(inner);
+                return due;
+            };
+            drop(inner);
+            match socket.send(transmit.to, out, transmit.segment) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // The datagrams are lost here instead of in a queue of the path. Wait until the
+                    // kernel has room for the next ones.
+                    let mut fds = [PollFd::new(socket, PollFlags::OUT)];
+                    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 10_000_000 }));
+                }
+                // Datagrams that the kernel refuses are lost, as are those that a router refuses.
+                _ => {}
+            }
+        }
+        Some(0)
+    }
+
+    /// Fails the association if the peer never answered or has left.
+    fn check(&self, inner: &mut Inner, now: Time) {
+        if inner.association.state() != State::Open {
+            return;
+        }
+        if !inner.association.has_heard() && now >= self.blocked {
+            inner.error.get_or_insert(Failure::NeverAnswered.into());
+        } else if inner.peer_left.is_some_and(|left| now >= left + nanos(GRACE)) {
+            inner.error.get_or_insert(UdpError::Disconnected);
+        } else {
+            return;
+        }
+        inner.association.close(now, super::wire::CODE_ABORTED);
+    }
+
+    /// Takes the queued datagrams. Returns true if there were any.
+    fn receive_queued(&self, socket: &Socket, received: &mut Received) -> bool {
+        if socket.receive(received).is_err() {
+            // No datagram, or an error that the kernel reports for an earlier one.
+            return false;
+        }
+        let mut inner = self.lock();
+        let now = self.now();
+        received.each(|from, datagram| inner.association.receive(now, from, datagram));
+        self.notify(inner);
+        true
+    }
+
+    /// Releases the association and wakes the threads that can read or write now.
+    fn notify(&self, inner: MutexGuard<'_, Inner>) {
+        let wakes_readers = inner.readers > 0 && inner.is_readable();
+        let wakes_writers = inner.writers > 0 && (inner.is_writable() || inner.is_done());
+        drop(inner);
+        if wakes_readers {
+            self.readable.notify_all();
+        }
+        if wakes_writers {
+            self.writable.notify_all();
+        }
+    }
+
+    /// Sleeps until `due`, until a datagram arrives, or until a thread wakes the driver.
+    fn sleep(&self, socket: &Socket, control: Option<BorrowedFd<'_>>, due: Time) {
+        let (now, due, watches) = {
+            let mut inner = self.lock();
+            let now = self.now();
+            // A thread may have changed the association since.
+            let due = inner.association.next_time().map_or(due, |next| next.min(due));
+            if due <= now {
+                return;
+            }
+            let blocked = (!inner.association.has_heard()).then_some(self.blocked);
+            let left = inner.peer_left.map(|left| left + nanos(GRACE));
+            let due = [blocked, left].into_iter().flatten().fold(due, Time::min);
+            inner.sleeps_until = Some(due);
+            (now, due, left.is_none())
+        };
+        let timeout = Timespec::try_from(Duration::from_nanos(due.saturating_sub(now))).ok();
+        let mut fds = [
+            PollFd::new(socket, PollFlags::IN),
+            PollFd::new(&self.wake, PollFlags::IN),
+            PollFd::from_borrowed_fd(control.unwrap_or(self.wake.as_fd()), PollFlags::RDHUP),
+        ];
+        let watched = if control.is_some() && watches { 3 } else { 2 };
+        let polled = poll(&mut fds[..watched], timeout.as_ref());
+        debug_assert!(matches!(polled, Ok(_) | Err(Errno::INTR)), "{polled:?}");
+        if fds[1].revents().contains(PollFlags::IN) {
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+        let has_left = watched == 3 && !fds[2].revents().is_empty();
+        let mut inner = self.lock();
+        inner.sleeps_until = None;
+        if has_left {
+            inner.peer_left = Some(self.now());
+        }
+    }
+}
+
+/// Reports the end of the driver, also after a panic: no thread waits for it any more.
+struct Stopped<'l>(&'l Link);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_stopped = true;
+        self.0.wake_all();
+    }
+}
+
+pub(super) fn nanos(time: Duration) -> Time {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

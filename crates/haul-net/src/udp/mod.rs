@@ -1,0 +1,256 @@
+//! Lanes over UDP: an association of `haul-udp`, whose keys and limits the two ends agree on over
+//! the authenticated TCP connection of the lane.
+//!
+//! The TCP connection stays open beside the association. Its end tells that the peer's process has
+//! ended, which UDP cannot tell.
+
+mod keys;
+mod link;
+mod socket;
+mod upgrade;
+mod wire;
+
+pub(crate) use upgrade::{Accepted, Request, UPGRADE_BYTES, decode_answer};
+pub use upgrade::{BadUpgrade, UdpRefusal, describe_upgrade};
+pub(crate) use wire::UdpWire;
+
+use crate::lane::{Kind, LaneControl as _, LaneError, Operation, StreamLane};
+use crate::secret::random;
+use haul_udp::{Chunk, Config, Crc16, Crc32c, Rate, Role, Seal, Unchecked};
+use keys::{Cipher, Keys, SECRET_BYTES};
+use socket::Socket;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use upgrade::BUFFER_MAX;
+
+/// Label of the exporter value from which the keys of a lane are derived (RFC 8446 section 7.5).
+const EXPORTER: &[u8] = b"EXPORTER-haul-udp-1";
+
+/// Time without any datagram from the peer after which UDP counts as blocked, and the same after
+/// datagrams had arrived. The path may be down for a while in the second case.
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(3);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Size of a buffer in bytes without a round trip, and bytes to add for each second of it: the
+/// amount in flight at 10 Gbit/s. Loss of 5 % needs four times the amount in flight.
+const BUFFER_BYTES: u64 = 4 << 20;
+const BUFFER_RATE: u64 = 1_250_000_000;
+
+/// Check that each datagram carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PacketCheck {
+    /// Encryption and authentication: AES-128-GCM or ChaCha20-Poly1305. Needs a lane with TLS.
+    #[default]
+    Aead,
+    /// CRC-32C (RFC 3385): detects damage, but anyone on the path can read and modify the data.
+    Crc32c,
+    /// CRC-16 of ISO 3309: detects most damage; one damaged datagram in 65,536 passes.
+    Crc16,
+    /// Only the checksum of UDP, which misses much damage.
+    None,
+}
+
+impl PacketCheck {
+    /// All checks, by their number in a request.
+    pub const ALL: [Self; 4] = [Self::Aead, Self::Crc32c, Self::Crc16, Self::None];
+
+    /// Returns the name of the check in options and reports.
+    pub fn name(self) -> &'static str {
+        ["aead", "crc32c", "crc16", "none"][self as usize]
+    }
+}
+
+/// Settings of one end for lanes over UDP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpSettings {
+    /// Client: the requested check. Server: a check that it consents to beside
+    /// [`PacketCheck::Aead`].
+    pub check: PacketCheck,
+    /// Size of the datagrams that this end sends.
+    pub chunk: Chunk,
+    /// Rate at which each lane of this end sends.
+    pub rate: Rate,
+    /// Client: fail instead of using TCP if the server refuses UDP.
+    pub is_required: bool,
+    /// First and last port of the server's UDP sockets; `None` for any.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl Default for UdpSettings {
+    fn default() -> Self {
+        Self {
+            check: PacketCheck::Aead,
+            chunk: Chunk::Found { max: CHUNK_FOUND_MAX },
+            rate: Rate::Found { max: None, start: None },
+            is_required: true,
+            ports: None,
+        }
+    }
+}
+
+/// Maximum size in bytes of a datagram whose size is found: 9,000 bytes of a jumbo frame without
+/// the headers of IPv4 and UDP.
+pub const CHUNK_FOUND_MAX: usize = 8972;
+
+/// Reason why a lane over UDP ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UdpError {
+    /// The association failed.
+    #[error("{0}")]
+    Failure(#[from] haul_udp::Failure),
+    /// The TCP connection beside it ended.
+    #[error("the peer disconnected")]
+    Disconnected,
+}
+
+/// Returns the receive buffer for the path of `lane`.
+fn buffer_for(lane: &StreamLane, rate: Rate) -> u64 {
+    let round_trip = lane.control().round_trip().unwrap_or_default();
+    let rate = match rate {
+        Rate::Fixed(rate) => BUFFER_RATE.max(rate.saturating_mul(4)),
+        Rate::Found { .. } => BUFFER_RATE,
+    };
+    let bytes = u128::from(rate) * round_trip.as_micros() / 1_000_000;
+    u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES).min(BUFFER_MAX / 2)
+}
+
+/// Returns the request of a client for `lane`.
+pub(crate) fn request(lane: &StreamLane, settings: &UdpSettings) -> Result<Request, LaneError> {
+    let id = random().map_err(|_| Operation::Writing.failed(io::ErrorKind::Other.into()))?;
+    Ok(Request { check: settings.check, id: u32::from_le_bytes(id), buffer: buffer_for(lane, settings.rate) })
+}
+
+/// Moves the lane of a client to UDP after the server's acceptance.
+pub(crate) fn connect(
+    lane: StreamLane,
+    settings: &UdpSettings,
+    request: Request,
+    accepted: Accepted,
+) -> Result<StreamLane, LaneError> {
+    let peer = lane.control().peer().ok_or(LaneError::Unexpected)?;
+    let local = lane.local_address().map_err(|error| Operation::Writing.failed(error))?;
+    let socket = Socket::open(local.ip(), None, settings.chunk);
+    let socket = socket.map_err(|error| Operation::Writing.failed(error))?;
+    let to = SocketAddr::new(peer.ip(), accepted.port);
+    let ends = Ends { role: Role::Initiator(with_scope(to, peer)), request, accepted, is_client: true };
+    start(lane, settings, socket, ends)
+}
+
+/// Acceptance of a client's request, and the socket for it.
+pub(crate) struct Agreed<'s> {
+    settings: &'s UdpSettings,
+    request: Request,
+    accepted: Accepted,
+    socket: Socket,
+}
+
+/// Decides on the request of a client, and opens the socket for it.
+pub(crate) fn decide<'s>(
+    lane: &StreamLane,
+    settings: Option<&'s UdpSettings>,
+    request: Result<Request, UdpRefusal>,
+) -> Result<Agreed<'s>, UdpRefusal> {
+    let (settings, request) = (settings.ok_or(UdpRefusal::NotOffered)?, request?);
+    if request.check != PacketCheck::Aead && request.check != settings.check {
+        return Err(UdpRefusal::Check);
+    }
+    if request.check == PacketCheck::Aead && lane.kind() != Kind::Tls {
+        return Err(UdpRefusal::NoKeys);
+    }
+    let local = lane.local_address().map_err(|_| UdpRefusal::NoSocket)?;
+    let socket =
+        Socket::open(local.ip(), settings.ports, settings.chunk).map_err(|_| UdpRefusal::NoSocket)?;
+    let port = socket.port().map_err(|_| UdpRefusal::NoSocket)?;
+    let id = u32::from_le_bytes(random().map_err(|_| UdpRefusal::NoSocket)?);
+    let accepted = Accepted { check: request.check, port, id, buffer: buffer_for(lane, settings.rate) };
+    Ok(Agreed { settings, request, accepted, socket })
+}
+
+impl Agreed<'_> {
+    /// Returns the acceptance for the client.
+    pub(crate) fn encode(&self) -> [u8; UPGRADE_BYTES] {
+        self.accepted.encode()
+    }
+
+    /// Moves the lane to UDP after the acceptance was sent.
+    pub(crate) fn start(self, lane: StreamLane) -> Result<StreamLane, LaneError> {
+        let Self { settings, request, accepted, socket } = self;
+        start(lane, settings, socket, Ends { role: Role::Acceptor, request, accepted, is_client: false })
+    }
+}
+
+/// Agreement of the two ends, and this end's part in it.
+struct Ends {
+    role: Role<SocketAddr>,
+    request: Request,
+    accepted: Accepted,
+    is_client: bool,
+}
+
+fn start(
+    lane: StreamLane,
+    settings: &UdpSettings,
+    socket: Socket,
+    ends: Ends,
+) -> Result<StreamLane, LaneError> {
+    let Ends { role, request, accepted, is_client } = ends;
+    let (seal, open, cipher) = seals(&lane, &request, &accepted, is_client)?;
+    let (local, remote) = if is_client { (request.id, accepted.id) } else { (accepted.id, request.id) };
+    let (own_buffer, remote_buffer) =
+        if is_client { (request.buffer, accepted.buffer) } else { (accepted.buffer, request.buffer) };
+    let token = random().map_err(|_| Operation::Writing.failed(io::ErrorKind::Other.into()))?;
+    let round_trip = lane.control().round_trip().filter(|time| !time.is_zero());
+    let config = Config {
+        chunk: settings.chunk,
+        rate: settings.rate,
+        idle: SILENCE_TIMEOUT,
+        send_buffer: usize::try_from(remote_buffer).unwrap_or(usize::MAX),
+        receive_buffer: usize::try_from(own_buffer).unwrap_or(usize::MAX),
+        remote_buffer,
+        rtt: round_trip,
+        ..Config::new(role, local, remote, u64::from_le_bytes(token))
+    };
+    let peer = lane.control().peer();
+    let wire = UdpWire::start(lane, socket, config, (seal, open))
+        .map_err(|error| Operation::Writing.failed(error))?;
+    Ok(StreamLane::over_udp(wire, cipher, peer))
+}
+
+type Seals = (Box<dyn Seal>, Box<dyn Seal>, &'static str);
+
+/// Returns the protection of outgoing and of incoming datagrams, and its name.
+fn seals(
+    lane: &StreamLane,
+    request: &Request,
+    accepted: &Accepted,
+    is_client: bool,
+) -> Result<Seals, LaneError> {
+    fn same<S: Seal + Copy + 'static>(seal: S) -> Seals {
+        (Box::new(seal), Box::new(seal), "none")
+    }
+    Ok(match accepted.check {
+        PacketCheck::Crc32c => same(Crc32c),
+        PacketCheck::Crc16 => same(Crc16),
+        PacketCheck::None => same(Unchecked),
+        PacketCheck::Aead => {
+            let context = [request.encode(), accepted.encode()].concat();
+            let secrets: [u8; 2 * SECRET_BYTES] = lane.export(EXPORTER, &context)?;
+            let cipher = Cipher::beside(lane.control().cipher());
+            let keys = |at: usize| {
+                let secret = secrets[at * SECRET_BYTES..].first_chunk().expect("two secrets");
+                Box::new(Keys::new(cipher, secret))
+            };
+            let (own, peer) = if is_client { (0, 1) } else { (1, 0) };
+            (keys(own), keys(peer), cipher.name())
+        }
+    })
+}
+
+/// Returns `address` with the interface of `peer`, which a link-local address needs.
+fn with_scope(mut address: SocketAddr, peer: SocketAddr) -> SocketAddr {
+    if let (SocketAddr::V6(address), SocketAddr::V6(peer)) = (&mut address, peer) {
+        address.set_scope_id(peer.scope_id());
+    }
+    address
+}

@@ -1,0 +1,114 @@
+//! UDP socket with segmentation offload.
+
+use haul_sys::socket::allow_fragments;
+use haul_udp::Chunk;
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Size in bytes to request for each buffer of the socket. It holds 30 ms at 1 Gbit/s, for which
+/// another process can keep the driver from running.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// Calls of recvmmsg(2) take this number of messages at most; each holds up to 64 KiB of datagrams
+/// that the kernel merged.
+const MESSAGES_MAX: usize = if BATCH_SIZE < 8 { BATCH_SIZE } else { 8 };
+const MESSAGE_BYTES: usize = 64 << 10;
+
+/// A UDP socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+/// Received datagrams.
+pub(super) struct Received {
+    bytes: Box<[u8]>,
+    meta: [RecvMeta; MESSAGES_MAX],
+    messages: usize,
+}
+
+impl Socket {
+    /// Opens a socket at `local`, on a port of the range if there is one. A fixed chunk may exceed
+    /// the MTU, so IP may fragment its datagrams.
+    pub(super) fn open(local: IpAddr, ports: Option<(u16, u16)>, chunk: Chunk) -> io::Result<Self> {
+        let (first, last) = ports.unwrap_or((0, 0));
+        let mut bound = Err(io::ErrorKind::InvalidInput.into());
+        for port in first..=last {
+            bound = UdpSocket::bind((local, port));
+            if bound.is_ok() {
+                break;
+            }
+        }
+        let socket = bound?;
+        let state = UdpSocketState::new((&socket).into())?;
+        let reference = || UdpSockRef::from(&socket);
+        // The kernel grants at most its limit. A smaller buffer loses more datagrams.
+        let _ = state.set_send_buffer_size(reference(), BUFFER_BYTES);
+        let _ = state.set_recv_buffer_size(reference(), BUFFER_BYTES);
+        if matches!(chunk, Chunk::Fixed(_)) {
+            allow_fragments(&socket)?;
+        }
+        Ok(Self { socket, state })
+    }
+
+    pub(super) fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// Sends datagrams of `segment` bytes, of which the last may be shorter.
+    ///
+    /// # Errors
+    /// Returns the error of sendmsg(2). Some datagrams may have left.
+    pub(super) fn send(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
+        let send = |contents, segment_size| {
+            let transmit =
+                quinn_udp::Transmit { destination: to, ecn: None, contents, segment_size, src_ip: None };
+            self.state.try_send((&self.socket).into(), &transmit)
+        };
+        if bytes.len() > segment && self.state.max_gso_segments() > 1 {
+            match send(bytes, Some(segment)) {
+                // The kernel does not segment datagrams that exceed the MTU.
+                Err(error) if self.state.max_gso_segments() == 1 => drop(error),
+                sent => return sent,
+            }
+        }
+        bytes.chunks(segment).try_for_each(|datagram| send(datagram, None))
+    }
+
+    /// Receives the queued datagrams without waiting.
+    ///
+    /// # Errors
+    /// Returns `WouldBlock` if there is none, or the error of recvmmsg(2).
+    pub(super) fn receive(&self, into: &mut Received) -> io::Result<()> {
+        into.messages = 0;
+        let mut buffers = into.bytes.chunks_mut(MESSAGE_BYTES);
+        let mut slices: [_; MESSAGES_MAX] =
+            std::array::from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
+        into.messages = self.state.recv((&self.socket).into(), &mut slices, &mut into.meta)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Received {
+    pub(super) fn new() -> Self {
+        let bytes = vec![0; MESSAGES_MAX * MESSAGE_BYTES].into_boxed_slice();
+        Self { bytes, meta: [RecvMeta::default(); MESSAGES_MAX], messages: 0 }
+    }
+
+    /// Passes each datagram with its source address to `take`.
+    pub(super) fn each(&mut self, mut take: impl FnMut(SocketAddr, &mut [u8])) {
+        for (bytes, meta) in self.bytes.chunks_mut(MESSAGE_BYTES).zip(&self.meta[..self.messages]) {
+            let bytes = &mut bytes[..meta.len];
+            bytes.chunks_mut(meta.stride.max(1)).for_each(|datagram| take(meta.addr, datagram));
+        }
+    }
+}
