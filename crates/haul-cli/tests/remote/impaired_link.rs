@@ -1,6 +1,8 @@
 //! Jobs over a link that loses, delays, corrupts, reorders and duplicates packets.
 
-use super::{Fixture, assert_alike, assert_no_strays, inside};
+use super::resumed::bytes_beneath;
+use super::stopped::wait_until;
+use super::{Fixture, Server, assert_alike, assert_no_strays, inside};
 use haul_lab::emulated_link::{
     BurstLoss, Conditions, Counters, CrossTraffic, Discipline, EmulatedLink, End, Probability,
 };
@@ -26,12 +28,30 @@ fn send(link: &EmulatedLink, fixture: &Fixture, words: &[&str]) -> Output {
     inside(&link.namespace(End::Near), &job).output().unwrap()
 }
 
+/// Starts a server at the far end of a link.
+fn serve(link: &EmulatedLink, fixture: &Fixture, words: &[&str]) -> Server {
+    let listen = format!("{}:{PORT}", End::Far.address());
+    let serve = fixture.haul(&[&["serve", "--root", "there", "--listen", &listen], words].concat());
+    fixture.serve_by(inside(&link.namespace(End::Far), &serve))
+}
+
 #[test]
 fn files_arrive_over_a_link_with_every_fault() {
+    files_arrive_with_every_fault("faults", &[], Probability::ZERO);
+}
+
+/// Unlike TCP without encryption, sealed datagrams detect damage with a valid checksum.
+#[test]
+fn files_arrive_over_udp_on_a_link_with_every_fault() {
+    files_arrive_with_every_fault("udpfaults", &["--transport=udp"], percent(1.0));
+}
+
+fn files_arrive_with_every_fault(name: &str, words: &[&str], corrupt_silently: Probability) {
     if !met_or_skip(&[Need::Links]) {
         return;
     }
     let conditions = Conditions {
+        corrupt_silently,
         delay: Duration::from_millis(5),
         jitter: Duration::from_millis(3),
         jitter_reorders: true,
@@ -46,14 +66,12 @@ fn files_arrive_over_a_link_with_every_fault() {
         cross: Some(CrossTraffic::of_rate(50_000_000)),
         ..Conditions::default()
     };
-    let link = link("faults", conditions);
+    let link = link(name, conditions);
     let fixture = Fixture::new();
     fixture.tree("data");
     fixture.file("data/large", 4 << 20);
-    let listen = format!("{}:{PORT}", End::Far.address());
-    let serve = fixture.haul(&["serve", "--root", "there", "--listen", &listen]);
-    let server = fixture.serve_by(inside(&link.namespace(End::Far), &serve));
-    let ended = send(&link, &fixture, &[]);
+    let server = serve(&link, &fixture, &[]);
+    let ended = send(&link, &fixture, words);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     assert_alike(&fixture.path("data"), &fixture.path("there/data"));
     assert_no_strays(&fixture.path("there"));
@@ -76,9 +94,7 @@ fn silent_corruption_on_plain_connections_is_detected() {
     for at in 0..4 {
         fixture.file(&format!("data/{at}"), (2 << 20) + at);
     }
-    let listen = format!("{}:{PORT}", End::Far.address());
-    let serve = fixture.haul(&["serve", "--root", "there", "--listen", &listen, "--plain"]);
-    let server = fixture.serve_by(inside(&link.namespace(End::Far), &serve));
+    let server = serve(&link, &fixture, &["--plain"]);
     link.change(End::Near, |conditions| conditions.corrupt_silently = percent(0.3)).unwrap();
     let mut sent_again = 0;
     for _ in 0..3 {
@@ -97,6 +113,88 @@ fn silent_corruption_on_plain_connections_is_detected() {
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     assert_alike(&fixture.path("data"), &fixture.path("there/data"));
     assert_no_strays(&fixture.path("there"));
+    drop(server);
+    link.close().unwrap();
+}
+
+#[test]
+fn blocked_udp_ends_the_job_with_the_reason() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let link = link("blocked", Conditions { blocks_udp: true, ..Conditions::default() });
+    let fixture = Fixture::new();
+    fixture.file("data/f", 1000);
+    let server = serve(&link, &fixture, &[]);
+    let ended = send(&link, &fixture, &["--transport=udp"]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        !ended.status.success() && said.contains("UDP is blocked on the path; use --transport=tcp"),
+        "{said}"
+    );
+    let ended = send(&link, &fixture, &[]);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    drop(server);
+    link.close().unwrap();
+}
+
+#[test]
+fn chunks_above_the_mtu_are_named_where_fragments_are_dropped() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let conditions = Conditions { delay: Duration::from_millis(1), ..Conditions::default() };
+    let link = link("fragments", conditions);
+    let fixture = Fixture::new();
+    fixture.file("data/f", 300_000);
+    let server = serve(&link, &fixture, &[]);
+    let words = ["--transport=udp", "--chunk-size=4000"];
+    let ended = send(&link, &fixture, &words);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    for end in End::BOTH {
+        link.change(end, |conditions| conditions.drops_fragments = true).unwrap();
+    }
+    fixture.file("data/g", 300_000);
+    let ended = send(&link, &fixture, &words);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{said}");
+    assert!(said.contains("bytes do not arrive;") && said.contains("use a smaller --chunk-size"), "{said}");
+    drop(server);
+    link.close().unwrap();
+}
+
+#[test]
+fn a_job_over_udp_survives_an_interruption_of_the_path() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let conditions =
+        Conditions { delay: Duration::from_millis(1), rate: Some(20_000_000), ..Conditions::default() };
+    let link = link("outage", conditions);
+    let fixture = Fixture::new();
+    fixture.file("data/f", 6 << 20);
+    let server = serve(&link, &fixture, &[]);
+    let ended = std::thread::scope(|scope| {
+        let job = scope.spawn(|| send(&link, &fixture, &["--transport=udp"]));
+        wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 1 << 20);
+        for is_down in [true, false] {
+            let carried = link.counters(End::Near).unwrap().delivered;
+            for end in End::BOTH {
+                link.change(end, |conditions| conditions.is_down = is_down).unwrap();
+            }
+            if is_down {
+                // Several probes of the sender get lost.
+                let lost = || link.counters(End::Near).unwrap().dropped_while_down;
+                let before = lost();
+                wait_until("lost packets", || lost() > before + 5);
+            } else {
+                wait_until("more packets", || link.counters(End::Near).unwrap().delivered > carried);
+            }
+        }
+        job.join().unwrap()
+    });
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
     drop(server);
     link.close().unwrap();
 }

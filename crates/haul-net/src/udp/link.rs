@@ -3,7 +3,7 @@
 use super::UdpError;
 use super::socket::{Received, Socket};
 use crate::lane::Operation;
-use haul_udp::{Association, Failure, State, Time};
+use haul_udp::{Association, State, Time};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io;
@@ -215,7 +215,7 @@ impl Link {
             return;
         }
         if !inner.association.has_heard() && now >= self.blocked {
-            inner.error.get_or_insert(Failure::NeverAnswered.into());
+            inner.error.get_or_insert(UdpError::Blocked);
         } else if inner.peer_left.is_some_and(|left| now >= left + nanos(GRACE)) {
             inner.error.get_or_insert(UdpError::Disconnected);
         } else {

@@ -16,7 +16,7 @@ pub(crate) use wire::UdpWire;
 
 use crate::lane::{Kind, LaneControl as _, LaneError, Operation, StreamLane};
 use crate::secret::random;
-use haul_udp::{Chunk, Config, Crc16, Crc32c, Rate, Role, Seal, Unchecked};
+use haul_udp::{Chunk, Config, Crc16, Crc32c, Failure, Rate, Role, Seal, Unchecked};
 use keys::{Cipher, Keys, SECRET_BYTES};
 use socket::Socket;
 use std::io;
@@ -96,12 +96,28 @@ pub const CHUNK_FOUND_MAX: usize = 8972;
 /// Reason why a lane over UDP ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UdpError {
+    /// No datagram of the peer arrived in the first 3 seconds.
+    #[error("no datagram from the peer arrived within 3 s: UDP is blocked on the path; use --transport=tcp")]
+    Blocked,
+    /// Datagrams of a fixed size do not pass.
+    #[error("{0}; use a smaller --chunk-size")]
+    TooLarge(#[source] Failure),
     /// The association failed.
     #[error("{0}")]
-    Failure(#[from] haul_udp::Failure),
+    Failure(#[source] Failure),
     /// The TCP connection beside it ended.
     #[error("the peer disconnected")]
     Disconnected,
+}
+
+impl From<Failure> for UdpError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::ChunkTooLarge { .. } => Self::TooLarge(failure),
+            Failure::NeverAnswered => Self::Blocked,
+            _ => Self::Failure(failure),
+        }
+    }
 }
 
 /// Returns the receive buffer for the path of `lane`.

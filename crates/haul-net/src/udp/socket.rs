@@ -3,9 +3,11 @@
 use haul_sys::socket::allow_fragments;
 use haul_udp::Chunk;
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
+use rustix::io::Errno;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Size in bytes to request for each buffer of the socket. It holds 30 ms at 1 Gbit/s, for which
 /// another process can keep the driver from running.
@@ -21,6 +23,8 @@ const MESSAGE_BYTES: usize = 64 << 10;
 pub(crate) struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
+    /// Maximum size of the datagrams that the kernel segments: larger ones exceed the MTU.
+    segment_max: AtomicUsize,
 }
 
 /// Received datagrams.
@@ -51,7 +55,7 @@ impl Socket {
         if matches!(chunk, Chunk::Fixed(_)) {
             allow_fragments(&socket)?;
         }
-        Ok(Self { socket, state })
+        Ok(Self { socket, state, segment_max: AtomicUsize::new(usize::MAX) })
     }
 
     pub(super) fn port(&self) -> io::Result<u16> {
@@ -68,10 +72,14 @@ impl Socket {
                 quinn_udp::Transmit { destination: to, ecn: None, contents, segment_size, src_ip: None };
             self.state.try_send((&self.socket).into(), &transmit)
         };
-        if bytes.len() > segment && self.state.max_gso_segments() > 1 {
+        let segments_max = self.state.max_gso_segments();
+        if bytes.len() > segment && segments_max > 1 && segment <= self.segment_max.load(Ordering::Relaxed) {
             match send(bytes, Some(segment)) {
-                // The kernel does not segment datagrams that exceed the MTU.
-                Err(error) if self.state.max_gso_segments() == 1 => drop(error),
+                Err(error) if error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error()) => {
+                    self.segment_max.store(segment - 1, Ordering::Relaxed);
+                }
+                // The kernel or the driver does not segment at all.
+                Err(_) if self.state.max_gso_segments() == 1 => {}
                 sent => return sent,
             }
         }
