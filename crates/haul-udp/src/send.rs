@@ -62,16 +62,19 @@ impl SendBuffer {
         }
     }
 
-    /// Number of bytes that [`SendBuffer::write`] accepts.
-    pub(crate) fn writable(&self) -> usize {
+    /// Number of bytes that [`SendBuffer::write`] accepts if at most `unsent` bytes may wait to be
+    /// sent for the first time.
+    pub(crate) fn writable(&self, unsent: u64) -> usize {
         if self.end != End::Open {
             return 0;
         }
-        usize::try_from(self.capacity - (self.written - self.start)).unwrap_or(usize::MAX)
+        let room = self.capacity - (self.written - self.start);
+        let room = room.min(unsent.saturating_sub(self.written - self.sent));
+        usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
-        let len = bytes.len().min(self.writable());
+    pub(crate) fn write(&mut self, bytes: &[u8], unsent: u64) -> usize {
+        let len = bytes.len().min(self.writable(unsent));
         self.store.write(self.written, &bytes[..len]);
         self.written += len as u64;
         len

@@ -13,7 +13,8 @@ const AHEAD_BYTES: usize = 64 << 10;
 /// The same before the peer is authenticated: an unauthenticated peer gets little memory.
 const AHEAD_BYTES_AT_FIRST: usize = 1 << 10;
 
-/// Reading half of a [`StreamLane`](super::StreamLane). It buffers bytes that arrived early, so that small reads are cheap.
+/// Reading half of a [`StreamLane`](super::StreamLane). It buffers bytes that arrived early, so
+/// that small reads are cheap.
 pub struct StreamReader {
     halves: Arc<Halves>,
     source: Source,

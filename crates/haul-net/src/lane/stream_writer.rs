@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 /// is no limit.
 const PACED_PIECE_BYTES: usize = 64 << 10;
 
-/// Writing half of a [`StreamLane`](super::StreamLane). It buffers nothing: when a call returns, the kernel has all its bytes.
+/// Writing half of a [`StreamLane`](super::StreamLane). It buffers nothing: when a call returns,
+/// the wire has all its bytes.
 pub struct StreamWriter {
     halves: Arc<Halves>,
     timeout: WaitTimeout,

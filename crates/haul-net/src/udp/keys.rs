@@ -11,6 +11,9 @@ use zeroize::Zeroizing;
 /// Length in bytes of the secret of one direction.
 pub(super) const SECRET_BYTES: usize = 32;
 
+/// Maximum number of epochs whose keys are kept.
+const EPOCHS_MAX: usize = 3;
+
 /// Length in bytes of an authentication tag of both ciphers.
 const TAG_BYTES: usize = 16;
 
@@ -49,7 +52,8 @@ impl Cipher {
 pub(super) struct Keys {
     cipher: Cipher,
     secret: Prk,
-    /// Keys of the newest epochs in use, newest last: datagrams of two epochs can be reordered.
+    /// Keys of at most three epochs: the current one, the one before it for late datagrams, and the
+    /// next one.
     epochs: Vec<Epoch>,
 }
 
@@ -61,7 +65,11 @@ struct Epoch {
 
 impl Keys {
     pub(super) fn new(cipher: Cipher, secret: &[u8; SECRET_BYTES]) -> Self {
-        Self { cipher, secret: Prk::new_less_safe(HKDF_SHA256, secret), epochs: Vec::with_capacity(2) }
+        Self {
+            cipher,
+            secret: Prk::new_less_safe(HKDF_SHA256, secret),
+            epochs: Vec::with_capacity(EPOCHS_MAX),
+        }
     }
 
     /// Returns the keys of the datagram `number`.
@@ -71,14 +79,15 @@ impl Keys {
             Some(at) => at,
             None => {
                 let epoch = Epoch::derive(self.cipher, &self.secret, wanted);
-                if self.epochs.len() == 2 {
-                    // The caller opens a number of at most one epoch above the highest proven one,
-                    // so the lowest epoch is the one that is no longer needed.
-                    let lowest = if self.epochs[0].number < self.epochs[1].number { 0 } else { 1 };
+                // The caller opens a number of at most one epoch above the highest proven one, so
+                // the lowest epoch is the one that is needed least.
+                self.epochs.push(epoch);
+                self.epochs.sort_by_key(|epoch| epoch.number);
+                if self.epochs.len() > EPOCHS_MAX {
+                    let lowest = if self.epochs[0].number == wanted { 1 } else { 0 };
                     self.epochs.remove(lowest);
                 }
-                self.epochs.push(epoch);
-                self.epochs.len() - 1
+                self.epochs.iter().position(|epoch| epoch.number == wanted).expect("it was inserted")
             }
         };
         &self.epochs[at]
@@ -199,7 +208,7 @@ mod tests {
         {
             let mut body = sealed(Cipher::Aes128Gcm, number, b"x");
             assert_eq!(keys.open(number, b"header", &mut body), Some(1), "{number}");
-            assert!(keys.epochs.len() <= 2);
+            assert!(keys.epochs.len() <= EPOCHS_MAX);
         }
     }
 

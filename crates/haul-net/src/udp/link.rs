@@ -3,7 +3,7 @@
 use super::UdpError;
 use super::socket::{Received, Socket};
 use crate::lane::Operation;
-use haul_udp::{Association, State, Time};
+use haul_udp::{Association, Failure, State, Time};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const SENDS_MAX: usize = 8;
 
 /// Free bytes of the send buffer from which on a waiting writer is woken.
-const WRITABLE_MIN: usize = 256 << 10;
+const WRITABLE_MIN: usize = 128 << 10;
 
 /// Maximum time for which the end of the TCP connection may precede the last datagrams.
 const GRACE: Duration = Duration::from_secs(1);
@@ -61,6 +61,8 @@ impl Inner {
     pub(super) fn error(&self) -> Option<UdpError> {
         match (self.error, self.association.state()) {
             (Some(error), _) => Some(error),
+            // This end closed it, for a reason that the caller knows.
+            (None, State::Failed(Failure::Aborted(_))) => None,
             (None, State::Failed(failure)) => Some(failure.into()),
             _ => None,
         }
@@ -194,7 +196,7 @@ impl Link {
                 self.notify(inner);
                 return due;
             };
-            drop(inner);
+            self.notify(inner);
             match socket.send(transmit.to, out, transmit.segment) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // The datagrams are lost here instead of in a queue of the path. Wait until the

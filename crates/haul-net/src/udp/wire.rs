@@ -58,10 +58,7 @@ impl UdpWire {
 
 /// Returns the error of a lane that is over.
 fn failure(inner: &Inner) -> LaneError {
-    match inner.error() {
-        Some(error) if !inner.is_aborted => LaneError::Udp(error),
-        _ => LaneError::Aborted,
-    }
+    inner.error().map_or(LaneError::Aborted, LaneError::Udp)
 }
 
 fn end_of(timeout: WaitTimeout, begin: Instant) -> Option<Instant> {
@@ -75,7 +72,7 @@ impl Wire for UdpWire {
         let mut inner = self.link.lock();
         loop {
             if inner.is_aborted {
-                return Err(LaneError::Aborted);
+                return Err(failure(&inner));
             }
             match inner.association.read(buffer) {
                 Read::Bytes(bytes) => {

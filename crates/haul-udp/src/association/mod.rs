@@ -15,7 +15,7 @@ use crate::rate::Control;
 use crate::receive::ReceiveBuffer;
 use crate::rtt::Rtt;
 use crate::send::SendBuffer;
-use crate::time::Time;
+use crate::time::{MILLI, Time, bytes_in};
 use std::fmt;
 
 /// Result of [`Association::read`].
@@ -42,6 +42,11 @@ pub struct Transmit<A> {
 /// bytes of more than one datagram: limits of segmentation offload on Linux.
 pub(crate) const SEGMENTS_MAX: usize = 64;
 pub(crate) const BATCH_MAX: usize = 65_000;
+
+/// Maximum number of bytes that wait to be sent for the first time: this number, and those of this
+/// time at the rate. A writer must write again within that time.
+const UNSENT_BYTES: u64 = 256 << 10;
+const UNSENT_TIME: Time = 50 * MILLI;
 
 /// Acknowledgement that this end owes to the peer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -215,12 +220,19 @@ impl<A: Copy + Eq> Association<A> {
     /// Copies bytes to the end of the outgoing stream and returns their number, which is below the
     /// length of `bytes` if the buffer is full, and 0 after [`Association::finish`].
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        if self.state == State::Open { self.stream.write(bytes) } else { 0 }
+        let unsent = self.unsent_max();
+        if self.state == State::Open { self.stream.write(bytes, unsent) } else { 0 }
     }
 
     /// Number of bytes that [`Association::write`] accepts now.
     pub fn writable(&self) -> usize {
-        if self.state == State::Open { self.stream.writable() } else { 0 }
+        if self.state == State::Open { self.stream.writable(self.unsent_max()) } else { 0 }
+    }
+
+    /// Maximum number of bytes that wait to be sent for the first time. More would only delay what
+    /// is written later, such as the end of an interrupted job.
+    fn unsent_max(&self) -> u64 {
+        UNSENT_BYTES + bytes_in(UNSENT_TIME, self.control.rate())
     }
 
     /// Ends the outgoing stream after the bytes written so far.

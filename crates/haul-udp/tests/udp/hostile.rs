@@ -344,3 +344,15 @@ fn closed_association_informs_the_peer() {
     assert_eq!(states, [State::Failed(Failure::Aborted(77)), State::Failed(Failure::Closed(77))]);
     assert!(ends.iter().all(|end| end.next_time().is_none()));
 }
+
+/// Regression: an interrupted job at a low rate sent megabytes of its buffer before its last
+/// message.
+#[test]
+fn a_writer_is_at_most_a_fraction_of_a_second_ahead_of_the_rate() {
+    let [first, _] = settings(8 << 20);
+    let config = Config { rate: Rate::Fixed(1_000_000), ..first };
+    let mut end = Association::new(config, keyed(7), keyed(9), 0);
+    let written = end.write(&vec![0; 8 << 20]);
+    assert!((200_000..400_000).contains(&written), "{written}");
+    assert_eq!(end.writable(), 0);
+}
