@@ -312,7 +312,8 @@ def lossy_rows(sizes):
     for kind, data in [("bulk", sizes.lossy), ("start", sizes.lossy_start)]:
         ours = [Tool(f"ours, {name}", by_ticket(*options), serve=[], may_be_stopped=True)
                 for name, options in [("tcp bbr paced", ["--cc=bbr", PACED]), ("tcp bbr", ["--cc=bbr"]),
-                                      ("tcp cubic paced", ["--cc=cubic", PACED]), ("tcp cubic", ["--cc=cubic"])]]
+                                      ("tcp cubic paced", ["--cc=cubic", PACED]), ("tcp cubic", ["--cc=cubic"]),
+                                      ("udp", ["--transport=udp"])]]
         others = [Tool(f"iperf3 {cc}", ["iperf3", "-c", "{host}", "-n", str(data.bytes), "-C", cc], "iperf3", near_only=True)
                   for cc in ["bbr", "cubic"]]
         # At 95 % of the link, without congestion control.
