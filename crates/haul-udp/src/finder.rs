@@ -70,6 +70,11 @@ pub(crate) struct Finder {
     round_rtt: u64,
     rtts: [u64; RTT_ROUNDS],
     rtt_min: u64,
+    /// Round-trip times of this round, and those of them that a queue prolongs.
+    samples: u64,
+    queued: u64,
+    /// Delivery rate when the last `Up` began.
+    up_from: u64,
     /// Highest rate of startup and the number of rounds without growth.
     full: u64,
     full_rounds: u64,
@@ -95,6 +100,9 @@ impl Finder {
             round_rtt: u64::MAX,
             rtts: [u64::MAX; RTT_ROUNDS],
             rtt_min: rtt.min(),
+            samples: 0,
+            queued: 0,
+            up_from: 0,
             full: 0,
             full_rounds: 0,
             cruise_rounds: 6,
@@ -203,11 +211,13 @@ impl Finder {
         self.rtt_min = rtt.min();
         if let Some(sample) = outcome.rtt {
             self.round_rtt = self.round_rtt.min(sample);
+            self.samples += 1;
+            self.queued += u64::from(sample > self.rtt_min + self.queue_bound());
         }
         if let Some(sample) = outcome.sample {
             self.take(now, sample, delivered);
         }
-        self.step(now, outcome, rtt, in_flight);
+        self.step(now, rtt, in_flight);
     }
 
     fn take(&mut self, now: Time, sample: Sample, delivered: u64) {
@@ -225,6 +235,7 @@ impl Finder {
             self.rtts[0] = self.round_rtt;
         }
         self.round_rtt = u64::MAX;
+        (self.samples, self.queued) = (0, 0);
         let total = self.acked + self.lost;
         if total > 0 {
             self.losses.rotate_right(1);
@@ -268,9 +279,15 @@ impl Finder {
         }
     }
 
-    fn step(&mut self, now: Time, outcome: &Outcome, rtt: &Rtt, in_flight: u64) {
+    /// True if most round-trip times of this round show a queue. Single ones are also long because a
+    /// machine was busy.
+    fn has_queue(&self) -> bool {
+        self.samples >= 4 && 2 * self.queued > self.samples
+    }
+
+    fn step(&mut self, now: Time, rtt: &Rtt, in_flight: u64) {
         let path = self.path_bytes();
-        let has_queue = outcome.rtt.is_some_and(|sample| sample > self.rtt_min + self.queue_bound());
+        let has_queue = self.has_queue();
         match self.mode {
             Mode::Startup => {
                 if self.full_rounds >= 3 || (has_queue && self.round > 2) {
@@ -287,13 +304,18 @@ impl Finder {
                 if now.saturating_sub(rtt.min_at) > RTT_AGE && has_queue {
                     self.enter(Mode::ProbeRtt, now);
                 } else if self.rounds >= self.cruise_rounds {
+                    self.up_from = self.delivery_rate();
                     self.enter(Mode::Up, now);
                 }
             }
             Mode::Up => {
                 let is_long = now.saturating_sub(self.since) > self.rtt_min;
                 let is_full = in_flight >= path + path / 4 || (has_queue && !self.is_competing());
-                if is_long && (is_full || self.rounds >= 3) {
+                if is_long && !has_queue && self.delivery_rate() > self.up_from + self.up_from / 8 {
+                    // The path has room: the start ended too early, or another flow ended.
+                    (self.full, self.full_rounds) = (self.delivery_rate(), 0);
+                    self.enter(Mode::Startup, now);
+                } else if is_long && (is_full || self.rounds >= 3) {
                     self.enter(Mode::Down, now);
                 }
             }

@@ -111,6 +111,21 @@ fn collected_arrivals_start_without_a_measured_rate() {
     }
 }
 
+/// Regression: one acknowledgement that the machine delivered late ended the start-up, as if a queue
+/// had filled.
+#[test]
+fn pauses_of_a_busy_machine_do_not_end_the_start() {
+    for (rtt, loss, goal) in [(30, 0.001, 0.9), (30, 0.01, 0.9), (89, 0.001, 0.8), (89, 0.01, 0.8)] {
+        let mut world = World::new(path(rtt * MILLI, loss), 5);
+        (world.collected, world.pauses) = (MILLI / 10, Some((97 * MILLI, 12 * MILLI)));
+        let bytes = 512 * MIB;
+        let figures = send(&mut world, bytes, 128 << 20, rtt * MILLI);
+        let ratio = bytes as f64 / figures.arrival / link_goodput();
+        show(&format!("512 MiB, {rtt} ms, loss {loss}, pauses"), ratio, &figures);
+        assert!(ratio >= goal, "{rtt} ms, loss {loss}: {ratio:.3}");
+    }
+}
+
 #[test]
 fn long_round_trips_with_heavy_loss_keep_the_rate() {
     let mut world = World::new(path(1000 * MILLI, 0.05), 5);

@@ -2,7 +2,7 @@
 
 use crate::cubic::Cubic;
 use crate::dice::Dice;
-use crate::link::{Link, Shape};
+use crate::link::{Link, SECOND, Shape};
 use haul_udp::{Association, Config, Crc32c, Read, Role, Seal, State, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -80,6 +80,8 @@ pub(crate) struct World {
     pub(crate) lateness: u64,
     /// Datagrams arrive together at multiples of this time, as from a system that collects them.
     pub(crate) collected: u64,
+    /// Period and length of pauses in which nothing arrives, as on a machine with other work.
+    pub(crate) pauses: Option<(u64, u64)>,
     dice: Dice,
     buffer: Vec<u8>,
     block: Vec<u8>,
@@ -134,6 +136,7 @@ impl World {
             count: 0,
             lateness: 0,
             collected: 1,
+            pauses: None,
             dice: Dice::new(seed ^ 0x33),
             buffer: Vec::new(),
             block: vec![0; 256 << 10],
@@ -228,9 +231,11 @@ impl World {
             count(&mut side.sent, now, buffer.len() as u64);
             for datagram in buffer.chunks(transmit.segment) {
                 let (events, count, collected) = (&mut self.events, &mut self.count, self.collected);
+                let (period, length) = self.pauses.unwrap_or((SECOND, 0));
                 self.links[end].take(now, datagram, |at, bytes| {
                     *count += 1;
                     let at = at.next_multiple_of(collected);
+                    let at = at + length.saturating_sub(at % period);
                     events.push(Reverse(Entry(at, *count, Event::Datagram { flow, end: 1 - end, bytes })));
                 });
             }
