@@ -279,8 +279,8 @@ impl Finder {
         }
     }
 
-    /// True if most round-trip times of this round show a queue. Single ones are also long because a
-    /// machine was busy.
+    /// True if most round-trip times of this round show a queue. Single ones are also long because
+    /// a machine was busy.
     fn has_queue(&self) -> bool {
         self.samples >= 4 && 2 * self.queued > self.samples
     }

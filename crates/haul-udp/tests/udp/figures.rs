@@ -111,8 +111,8 @@ fn collected_arrivals_start_without_a_measured_rate() {
     }
 }
 
-/// Regression: one acknowledgement that the machine delivered late ended the start-up, as if a queue
-/// had filled.
+/// Regression: one acknowledgement that the machine delivered late ended the start-up, as if a
+/// queue had filled.
 #[test]
 fn pauses_of_a_busy_machine_do_not_end_the_start() {
     for (rtt, loss, goal) in [(30, 0.001, 0.9), (30, 0.01, 0.9), (89, 0.001, 0.8), (89, 0.01, 0.8)] {
