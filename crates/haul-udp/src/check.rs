@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Number of packets of each key epoch. A [`Seal`] with keys derives the key of a packet from
 /// `number / PACKETS_PER_EPOCH`. AES-GCM may protect 2^24.5 packets of full size under a key with a
-/// margin of 2^-57 (RFC 9001, appendix B.1).
+/// margin of 2^-57 (RFC 8446, section 5.5).
 pub const PACKETS_PER_EPOCH: u64 = 1 << 22;
 
 /// Maximum number of bytes that a [`Seal`] adds to a packet.

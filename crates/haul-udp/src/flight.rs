@@ -11,7 +11,7 @@ use crate::time::{MICRO, Time};
 use std::collections::VecDeque;
 
 /// Maximum number of packets that are remembered. No data are sent while there are more.
-pub(crate) const RECORDS_MAX: usize = 1 << 20;
+pub(crate) const RECORDS_MAX: usize = 1 << 19;
 
 /// Content of a packet in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use haul_udp::{Association, Failure, State, Time};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -172,13 +172,13 @@ impl Link {
     }
 
     /// Carries datagrams until the association needs none any more. `control` is the TCP connection
-    /// to the peer's process.
-    pub(super) fn drive(&self, socket: &Socket, control: Option<BorrowedFd<'_>>) {
+    /// to the peer's process, at the address `peer`. Other hosts have no datagrams for this lane.
+    pub(super) fn drive(&self, socket: &Socket, control: Option<BorrowedFd<'_>>, peer: IpAddr) {
         let _stopped = Stopped(self);
         let (mut out, mut received) = (Vec::with_capacity(64 << 10), Received::new());
         while let Some(due) = self.send_due(socket, &mut out) {
             let now = self.now();
-            if !self.receive_queued(socket, &mut received) && due > now {
+            if !self.receive_queued(socket, &mut received, peer) && due > now {
                 self.sleep(socket, control, due);
             }
         }
@@ -227,14 +227,18 @@ impl Link {
     }
 
     /// Takes the queued datagrams. Returns true if there were any.
-    fn receive_queued(&self, socket: &Socket, received: &mut Received) -> bool {
+    fn receive_queued(&self, socket: &Socket, received: &mut Received, peer: IpAddr) -> bool {
         if socket.receive(received).is_err() {
             // No datagram, or an error that the kernel reports for an earlier one.
             return false;
         }
         let mut inner = self.lock();
         let now = self.now();
-        received.each(|from, datagram| inner.association.receive(now, from, datagram));
+        received.each(|from, datagram| {
+            if from.ip() == peer {
+                inner.association.receive(now, from, datagram);
+            }
+        });
         self.notify(inner);
         true
     }

@@ -105,7 +105,7 @@ pub enum UdpError {
     /// The association failed.
     #[error("{0}")]
     Failure(#[source] Failure),
-    /// The TCP connection beside it ended.
+    /// The peer ended the lane, or the TCP connection beside it ended.
     #[error("the peer disconnected")]
     Disconnected,
 }
@@ -115,6 +115,7 @@ impl From<Failure> for UdpError {
         match failure {
             Failure::ChunkTooLarge { .. } => Self::TooLarge(failure),
             Failure::NeverAnswered => Self::Blocked,
+            Failure::Closed(wire::CODE_ABORTED) => Self::Disconnected,
             _ => Self::Failure(failure),
         }
     }
@@ -124,11 +125,11 @@ impl From<Failure> for UdpError {
 fn buffer_for(lane: &StreamLane, rate: Rate) -> u64 {
     let round_trip = lane.control().round_trip().unwrap_or_default();
     let rate = match rate {
-        Rate::Fixed(rate) => BUFFER_RATE.max(rate.saturating_mul(4)),
+        Rate::Fixed(rate) => rate.saturating_mul(4),
         Rate::Found { .. } => BUFFER_RATE,
     };
     let bytes = u128::from(rate) * round_trip.as_micros() / 1_000_000;
-    u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES).min(BUFFER_MAX / 2)
+    u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES).min(BUFFER_MAX)
 }
 
 /// Returns the request of a client for `lane`.
@@ -146,7 +147,7 @@ pub(crate) fn connect(
 ) -> Result<StreamLane, LaneError> {
     let peer = lane.control().peer().ok_or(LaneError::Unexpected)?;
     let local = lane.local_address().map_err(|error| Operation::Writing.failed(error))?;
-    let socket = Socket::open(local.ip(), None, settings.chunk);
+    let socket = Socket::open(local, None, settings.chunk);
     let socket = socket.map_err(|error| Operation::Writing.failed(error))?;
     let to = SocketAddr::new(peer.ip(), accepted.port);
     let ends = Ends { role: Role::Initiator(with_scope(to, peer)), request, accepted, is_client: true };
@@ -175,8 +176,7 @@ pub(crate) fn decide<'s>(
         return Err(UdpRefusal::NoKeys);
     }
     let local = lane.local_address().map_err(|_| UdpRefusal::NoSocket)?;
-    let socket =
-        Socket::open(local.ip(), settings.ports, settings.chunk).map_err(|_| UdpRefusal::NoSocket)?;
+    let socket = Socket::open(local, settings.ports, settings.chunk).map_err(|_| UdpRefusal::NoSocket)?;
     let port = socket.port().map_err(|_| UdpRefusal::NoSocket)?;
     let id = u32::from_le_bytes(random().map_err(|_| UdpRefusal::NoSocket)?);
     let accepted = Accepted { check: request.check, port, id, buffer: buffer_for(lane, settings.rate) };

@@ -5,7 +5,7 @@ use haul_udp::Chunk;
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,13 +35,14 @@ pub(super) struct Received {
 }
 
 impl Socket {
-    /// Opens a socket at `local`, on a port of the range if there is one. A fixed chunk may exceed
-    /// the MTU, so IP may fragment its datagrams.
-    pub(super) fn open(local: IpAddr, ports: Option<(u16, u16)>, chunk: Chunk) -> io::Result<Self> {
+    /// Opens a socket at the address of `local`, on a port of the range if there is one. A fixed
+    /// chunk may exceed the MTU, so IP may fragment its datagrams.
+    pub(super) fn open(mut local: SocketAddr, ports: Option<(u16, u16)>, chunk: Chunk) -> io::Result<Self> {
         let (first, last) = ports.unwrap_or((0, 0));
         let mut bound = Err(io::ErrorKind::InvalidInput.into());
         for port in first..=last {
-            bound = UdpSocket::bind((local, port));
+            local.set_port(port);
+            bound = UdpSocket::bind(local);
             if bound.is_ok() {
                 break;
             }

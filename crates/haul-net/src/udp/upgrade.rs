@@ -20,9 +20,10 @@ const VERSION: u8 = 1;
 /// Size in bytes of a request and of an answer.
 pub(crate) const UPGRADE_BYTES: usize = 16;
 
-/// Minimum and maximum receive buffer of an end, in bytes.
-pub(crate) const BUFFER_MIN: u64 = 64 << 10;
-pub(crate) const BUFFER_MAX: u64 = 1 << 30;
+/// Minimum and maximum receive buffer of an end, in bytes. The maximum bounds what a peer can make
+/// this end keep: 64 MiB carry 1 Gbit/s over a round trip of half a second.
+pub(crate) const BUFFER_MIN: u64 = 1 << 20;
+pub(crate) const BUFFER_MAX: u64 = 64 << 20;
 
 /// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::BLOCKED_TIMEOUT;
 use super::link::{Inner, Link};
 use super::socket::Socket;
-use crate::lane::{LaneError, Operation, StreamLane, WaitTimeout, Wire};
+use crate::lane::{LaneControl as _, LaneError, Operation, StreamLane, WaitTimeout, Wire};
 use haul_udp::{Association, Config, Read, Seal, Stats};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
@@ -24,8 +24,8 @@ const LINGER: Duration = Duration::from_secs(5);
 pub(crate) struct UdpWire {
     link: Arc<Link>,
     driver: Mutex<Option<JoinHandle<()>>>,
-    /// Dropped with the wire, which ends the connection.
-    _control: StreamLane,
+    /// TCP connection beside the association.
+    control: StreamLane,
 }
 
 impl UdpWire {
@@ -38,11 +38,12 @@ impl UdpWire {
     ) -> io::Result<Self> {
         let link = Arc::new(Link::new(|now| Association::new(config, seal, open, now), BLOCKED_TIMEOUT)?);
         let connection = control.clone_socket()?;
+        let peer = control.control().peer().ok_or(io::ErrorKind::NotConnected)?.ip();
         let driver = thread::Builder::new().name("udp".to_owned()).spawn({
             let link = link.clone();
-            move || link.drive(&socket, connection.as_ref().map(std::os::fd::AsFd::as_fd))
+            move || link.drive(&socket, connection.as_ref().map(std::os::fd::AsFd::as_fd), peer)
         })?;
-        Ok(Self { link, driver: Mutex::new(Some(driver)), _control: control })
+        Ok(Self { link, driver: Mutex::new(Some(driver)), control })
     }
 
     /// Ends the association and waits for its thread.
@@ -146,6 +147,7 @@ impl Wire for UdpWire {
         inner.association.close(self.link.now(), CODE_ABORTED);
         drop(inner);
         self.join();
+        self.control.control().abort();
     }
 
     fn round_trip(&self) -> Option<Duration> {

@@ -13,6 +13,9 @@ const EARLY: u64 = 128;
 /// Packets whose arrival is measured: the first burst, of which some may be lost.
 pub(super) const TRAIN_MAX: u64 = crate::finder::TRAIN * 3 / 4;
 
+/// Maximum rate in bytes per second that a measurement of the first burst can state: 1 Tbit/s.
+const TRAIN_RATE_MAX: u64 = 125_000_000_000;
+
 /// Reason to drop a packet whose seal is intact.
 enum Drop {
     Violation(&'static str),
@@ -111,7 +114,8 @@ impl<A: Copy + Eq> Association<A> {
                 Frame::Train { bytes, nanos } => {
                     if nanos > 0 {
                         let old = self.control.rate();
-                        self.control.on_train(u64::from(bytes) * SECOND / u64::from(nanos));
+                        let rate = u64::from(bytes) * SECOND / u64::from(nanos);
+                        self.control.on_train(rate.min(TRAIN_RATE_MAX));
                         self.pacer.change_rate(now, old, self.control.rate());
                     }
                 }

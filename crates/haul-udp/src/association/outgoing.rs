@@ -7,7 +7,7 @@ use crate::config::{Failure, Role, State, nanos};
 use crate::finder::WINDOW_START;
 use crate::flight::{Content, RECORDS_MAX};
 use crate::packet::{
-    ACK_LEN, Ack, Frame, HEADER_LEN, Header, NUMBER_MAX, PING_LEN, RTT_LEN, STREAM_LEN, TRAIN_LEN,
+    ACK_LEN, Ack, Frame, HEADER_LEN, Header, NUMBER_MAX, PING_LEN, RTT_LEN, STREAM_LEN, TRAIN_LEN, VIOLATION,
 };
 use crate::time::{MICRO, Time, bytes_in};
 
@@ -131,6 +131,10 @@ impl<A: Copy + Eq> Association<A> {
 
     /// Writes one packet of at most `room` bytes. Returns false if there is nothing to send.
     fn send_packet(&mut self, now: Time, buffer: &mut Vec<u8>, room: usize, may_send: bool) -> bool {
+        if self.flight.records() >= 2 * RECORDS_MAX {
+            self.fail(now, Failure::Violation("packets without acknowledgements"), Some(VIOLATION));
+            return false;
+        }
         let is_forced = self.forced > 0;
         let has_next = self.stream.has_next(self.credit);
         if !has_next {

@@ -25,6 +25,7 @@ impl<A: Copy + Eq> Association<A> {
         let is_now = self.pong.is_some()
             || self.is_ping_due
             || (self.forced > 0 && has_data)
+            || self.is_credit_due()
             || self.due_probe().is_some();
         let sends = [
             self.closing.map(|closing| closing.next),
@@ -108,10 +109,12 @@ impl<A: Copy + Eq> Association<A> {
 
     /// Tells the peer about new credit without delay if it is a large part of the buffer.
     fn owe_credit(&mut self, now: Time) {
-        if self.received.credit() - self.owed.credit >= self.received.capacity() / 8
-            && self.arrivals.next() > 0
-        {
+        if self.is_credit_due() {
             self.owed.due = Some(now);
         }
+    }
+
+    fn is_credit_due(&self) -> bool {
+        self.received.credit() - self.owed.credit >= self.received.capacity() / 8 && self.arrivals.next() > 0
     }
 }
