@@ -166,15 +166,8 @@ impl Dialer {
                 if let Some(tcp) = lane.control().tcp() {
                     self.round_trip.get_or_init(|| tcp.shortest_round_trip);
                 }
-                let accepted = udp.map(|(settings, request)| {
-                    let accepted = agree_on_udp(&mut lane, settings, request)?;
-                    Ok::<_, DialError>(accepted.map(|accepted| (settings, request, accepted)))
-                });
-                let (lane, pacer) = match accepted.transpose()?.flatten() {
-                    Some((settings, request, accepted)) => {
-                        let lane = udp::connect(lane, settings, request, accepted);
-                        (lane.map_err(DialError::Handshake)?, None)
-                    }
+                let (lane, pacer) = match udp {
+                    Some((settings, request)) => (move_to_udp(lane, settings, request)?, None),
                     None => {
                         lane.tune_for_path(&self.settings.socket);
                         (lane, self.settings.pacer.clone())
@@ -288,18 +281,16 @@ impl Dialer {
     }
 }
 
-/// Receives the answer to the request for UDP. Returns `None` if the lane stays on TCP.
-fn agree_on_udp(
-    lane: &mut StreamLane,
+/// Receives the answer to the request for UDP, and moves the lane.
+fn move_to_udp(
+    mut lane: StreamLane,
     settings: &UdpSettings,
     request: udp::Request,
-) -> Result<Option<udp::Accepted>, DialError> {
+) -> Result<StreamLane, DialError> {
     let mut answer = [0; udp::UPGRADE_BYTES];
     lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
-    match udp::decode_answer(&answer, request.check)? {
-        Err(refusal) if settings.is_required => Err(DialError::UdpRefused(refusal)),
-        answered => Ok(answered.ok()),
-    }
+    let accepted = udp::decode_answer(&answer, request.check)?.map_err(DialError::UdpRefused)?;
+    udp::connect(lane, settings, request, accepted).map_err(DialError::Handshake)
 }
 
 /// Error when a lane cannot be opened.

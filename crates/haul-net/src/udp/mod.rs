@@ -10,8 +10,8 @@ mod socket;
 mod upgrade;
 mod wire;
 
-pub(crate) use upgrade::{Accepted, Request, UPGRADE_BYTES, decode_answer};
 pub use upgrade::{BadUpgrade, UdpRefusal, describe_upgrade};
+pub(crate) use upgrade::{Request, UPGRADE_BYTES, decode_answer};
 pub(crate) use wire::UdpWire;
 
 use crate::lane::{Kind, LaneControl as _, LaneError, Operation, StreamLane};
@@ -22,7 +22,7 @@ use socket::Socket;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
-use upgrade::BUFFER_MAX;
+use upgrade::{Accepted, BUFFER_MAX};
 
 /// Label of the exporter value from which the keys of a lane are derived (RFC 8446 section 7.5).
 const EXPORTER: &[u8] = b"EXPORTER-haul-udp-1";
@@ -71,8 +71,6 @@ pub struct UdpSettings {
     pub chunk: Chunk,
     /// Rate at which each lane of this end sends.
     pub rate: Rate,
-    /// Client: fail instead of using TCP if the server refuses UDP.
-    pub is_required: bool,
     /// First and last port of the server's UDP sockets; `None` for any.
     pub ports: Option<(u16, u16)>,
 }
@@ -83,7 +81,6 @@ impl Default for UdpSettings {
             check: PacketCheck::Aead,
             chunk: Chunk::Found { max: CHUNK_FOUND_MAX },
             rate: Rate::Found { max: None, start: None },
-            is_required: true,
             ports: None,
         }
     }

@@ -10,7 +10,8 @@
 //!   8      8   receive buffer, bytes            8      8   receive buffer, bytes
 //! ```
 //!
-//! Numbers are little-endian. After a refusal the lane continues over TCP.
+//! Numbers are little-endian. After a refusal the lane is still one over TCP; a client
+//! without use for it drops it.
 
 use super::PacketCheck;
 

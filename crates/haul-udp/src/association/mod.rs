@@ -7,7 +7,7 @@ mod timers;
 use crate::arrivals::Arrivals;
 use crate::check::Seal;
 use crate::chunk::ChunkSearch;
-use crate::config::{Chunk, Config, Failure, Rate, Role, State, Stats, nanos};
+use crate::config::{Chunk, Config, Failure, Role, State, Stats, nanos};
 use crate::flight::{Flight, Outcome};
 use crate::pace::Pacer;
 use crate::packet::{HEADER_LEN, STREAM_LEN, VIOLATION};
@@ -300,16 +300,6 @@ impl<A: Copy + Eq> Association<A> {
     /// True if an authentic packet of the peer has arrived.
     pub fn has_heard(&self) -> bool {
         self.heard.is_some()
-    }
-
-    /// Changes the rate.
-    pub fn set_rate(&mut self, now: Time, rate: Rate) {
-        if rate == self.config.rate {
-            return;
-        }
-        self.config.rate = rate;
-        self.control = Control::new(rate, now, &self.rtt, self.config.token);
-        self.pacer = Pacer::new(now, self.control.is_held(), nanos(self.config.burst));
     }
 
     /// Figures so far.
