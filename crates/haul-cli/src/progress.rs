@@ -26,6 +26,8 @@ pub(crate) struct ProgressSnapshot {
     pub(crate) bytes_done: u64,
     /// True if the walk has finished, so that the share done is exact.
     pub(crate) walked: bool,
+    /// Present rate of a job over UDP in bits per second, and the lost share in percent, if known.
+    pub(crate) link: Option<(f64, Option<f64>)>,
 }
 
 impl From<&copy::Tally> for ProgressSnapshot {
@@ -38,6 +40,7 @@ impl From<&copy::Tally> for ProgressSnapshot {
             bytes_found: get(&tally.bytes_found),
             bytes_done: tally.bytes_through(),
             walked: tally.is_walked(),
+            link: None,
         }
     }
 }
@@ -52,6 +55,7 @@ impl From<&transfer::Tally> for ProgressSnapshot {
             bytes_found: get(&tally.bytes_found),
             bytes_done: get(&tally.bytes_done),
             walked: tally.walked.load(Ordering::Relaxed),
+            link: None,
         }
     }
 }
@@ -65,13 +69,15 @@ impl From<&Counters> for ProgressSnapshot {
             bytes_found: counters.bytes_found(),
             bytes_done: counters.bytes_done(),
             walked: counters.walked(),
+            link: None,
         }
     }
 }
 
 impl From<ProgressSnapshot> for Progress {
     fn from(snapshot: ProgressSnapshot) -> Progress {
-        let ProgressSnapshot { files_found, files_done, bytes_found, bytes_done, walked: _ } = snapshot;
+        let ProgressSnapshot { files_found, files_done, bytes_found, bytes_done, walked: _, link: _ } =
+            snapshot;
         Progress { files_done, files_found, bytes_done, bytes_found }
     }
 }
@@ -161,7 +167,14 @@ fn line(now: &ProgressSnapshot, took: Duration) -> String {
     let (done, found) = (format_size(now.bytes_done), format_size(now.bytes_found));
     let left = if now.walked { time_left(now, took) } else { "counting".to_owned() };
     let files = format!("{}/{}{more} files", now.files_done, now.files_found);
-    format!("{files}  {done}/{found}{more}  {}/s  {left}", format_size(rate as u64))
+    let link = now.link.map(link).unwrap_or_default();
+    format!("{files}  {done}/{found}{more}  {}/s  {left}{link}", format_size(rate as u64))
+}
+
+/// Returns the present rate of the datagrams and their loss.
+fn link((rate, lost): (f64, Option<f64>)) -> String {
+    let lost = lost.map(|lost| format!(", {lost:.1}% lost")).unwrap_or_default();
+    format!("  (UDP now: {:.1} Mbit/s{lost})", rate / 1e6)
 }
 
 /// Returns the estimated time left at the average rate of files and of bytes: the larger of both
@@ -203,8 +216,11 @@ mod tests {
             bytes_found: 100,
             bytes_done: 50,
             walked: false,
+            link: None,
         };
         assert!(line(&now, Duration::from_secs(10)).ends_with("counting"));
+        let over_udp = ProgressSnapshot { link: Some((8_000_000.0, Some(1.25))), ..now };
+        assert!(line(&over_udp, Duration::from_secs(10)).ends_with("(UDP now: 8.0 Mbit/s, 1.2% lost)"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::remote::args::{JobArgs, ResolvedJobArgs};
 use crate::remote::ending::Run;
 use crate::remote::entry;
 use crate::remote::host::{HostArgs, RemoteHost};
-use crate::remote::output::Output;
+use crate::remote::output::{Output, Side};
 use crate::remote::pick::PickArgs;
 use crate::remote::place::Location;
 use crate::remote::policy::PolicyArgs;
@@ -114,7 +114,8 @@ fn is_answer(asked: &[u8], told: &[u8]) -> bool {
 fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let (json, verbose, dry_run) = (args.job.json, args.job.verbose, args.job.dry_run);
-    let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag());
+    let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag())
+        .with_recorder(args.job.transport.recorder(Side::Sink)?);
     let ResolvedArgs { paths, host, into, rules, job } = resolved;
     let server = host.identity_bytes();
     let words: Vec<&[u8]> = std::iter::once(&server).chain(&paths).map(Vec::as_slice).collect();
@@ -131,6 +132,7 @@ fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
         way: Direction::Fetch,
         has_waybill_there: args.host.has_waybill_there(),
         state: resume.as_ref().map(|resume| resume.state.clone()),
+        rate: job.rate,
     };
     let (other, told) = host.reach(&run, &job, paths.clone(), &output)?;
     if let Some((path, _)) = paths.iter().zip(&told).find(|(path, told)| !is_answer(path, told)) {

@@ -110,7 +110,7 @@ pub(crate) struct JobArgs {
     #[arg(long, help_heading = "Network options")]
     mptcp: bool,
     #[command(flatten)]
-    transport: TransportArgs,
+    pub(crate) transport: TransportArgs,
     /// Do not encrypt the data: anyone on the network path can read and modify it. The remote host
     /// needs the same option.
     #[arg(long, help_heading = "Network options")]

@@ -5,6 +5,7 @@ use super::entry::Entry;
 use super::host::Peer;
 use super::output::{Output, Side};
 use super::ssh::MeetError;
+use super::statistics::Recorder;
 use super::typed::EXIT_ERROR;
 use super::way::Connector;
 use super::words;
@@ -32,6 +33,8 @@ pub(crate) struct Run<'a> {
     pub(crate) has_waybill_there: bool,
     /// The state directory, if jobs can be kept.
     pub(crate) state: Option<PathBuf>,
+    /// Rate for all lanes together in bytes per second, if it is limited.
+    pub(crate) rate: Option<u64>,
 }
 
 impl Run<'_> {
@@ -45,6 +48,9 @@ impl Run<'_> {
         let stop = self.interrupt.flag();
         let (tally, begun) = (Tally::default(), Instant::now());
         let dial = ReportingDialer { way: other.way(), output: &output, stop };
+        if let Some(recorder) = &output.recorder {
+            recorder.begin();
+        }
         let receipt = self.args.waybill.as_ref().map(|file| {
             // The engine sets the root that the paths are relative to.
             Receipt::new(file.clone(), crate::receipt::job(self.tool, &Root::new(OsString::new())))
@@ -53,8 +59,11 @@ impl Run<'_> {
         let prints = self.args.verbose || self.args.json || self.args.dry_run;
         let wanted = self.args.progress || progress::is_shown_by_default(self.tool, prints);
         let entry = self.entry(&output);
-        let watched =
-            || progress::watch(wanted, || ProgressSnapshot::from(&tally), || job(&dial, &run_context));
+        let snapshot = || ProgressSnapshot {
+            link: output.recorder.as_ref().and_then(Recorder::recent),
+            ..ProgressSnapshot::from(&tally)
+        };
+        let watched = || progress::watch(wanted, snapshot, || job(&dial, &run_context));
         let ended = match &entry {
             Some(entry) => entry.during(&tally, watched),
             None => watched(),
@@ -82,6 +91,17 @@ impl Run<'_> {
         if let Some(Err(error)) = receipt.map(|receipt| receipt.close()) {
             output.failure(&error);
             status = status.max(EXIT_FAILED);
+        }
+        if let Some(recorder) = &output.recorder {
+            let total = ended.as_ref().ok().and_then(|outcome| outcome.datagrams.as_ref());
+            let written = recorder.finish(total);
+            if let Some(note) = self.rate.and_then(|rate| recorder.shortfall(rate)) {
+                output.note(&note);
+            }
+            if let Some(error) = written {
+                output.failure(&error);
+                status = status.max(EXIT_FAILED);
+            }
         }
         if status == 0 && self.has_waybill_there && !is_there_fine {
             output.failure(&"the remote haul exited with an error; its waybill may be incomplete");

@@ -18,7 +18,7 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Options that affect only the speed and the output, and whether each takes a value in the next
 /// argument. They do not change the identity of the job.
-const ASIDE: [(&[u8], bool); 15] = [
+const ASIDE: [(&[u8], bool); 17] = [
     (b"--rate", true),
     (b"--streams", true),
     (b"--buffers", true),
@@ -28,6 +28,8 @@ const ASIDE: [(&[u8], bool); 15] = [
     (b"--transport", true),
     (b"--packet-check", true),
     (b"--chunk-size", true),
+    (b"--stats-csv", true),
+    (b"--plot", true),
     (b"--progress", false),
     (b"--json", false),
     (b"--quiet", false),

@@ -10,6 +10,8 @@ pub(crate) mod pick;
 pub(crate) mod place;
 pub(crate) mod policy;
 pub(crate) mod ssh;
+pub(crate) mod statistics;
+mod statistics_plot;
 pub(crate) mod ticket;
 pub(crate) mod transport;
 pub(crate) mod typed;

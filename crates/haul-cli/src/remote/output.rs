@@ -1,5 +1,6 @@
 //! Output of a transfer: lines, or JSON events.
 
+use super::statistics::Recorder;
 use crate::console::{say, this_command};
 use base64::Engine;
 use haul_engine::copy::quote;
@@ -88,6 +89,8 @@ pub(crate) struct Output<'a> {
     /// Set to `true` once a failure is printed on standard error.
     told: AtomicBool,
     broken: Mutex<Option<io::Error>>,
+    /// Figures of a job over UDP.
+    pub(super) recorder: Option<Recorder>,
 }
 
 /// Role of this side, for the name of the bottleneck.
@@ -108,7 +111,12 @@ impl<'a> Output<'a> {
         stop: &'a AtomicBool,
     ) -> Output<'a> {
         let told = AtomicBool::new(false);
-        Output { tool, json, verbose, dry_run, stop, told, broken: Mutex::default() }
+        Output { tool, json, verbose, dry_run, stop, told, broken: Mutex::default(), recorder: None }
+    }
+
+    /// Adds the figures of a job over UDP.
+    pub(crate) fn with_recorder(self, recorder: Option<Recorder>) -> Output<'a> {
+        Output { recorder, ..self }
     }
 
     /// Reports a note that is not a failure.
@@ -224,6 +232,12 @@ impl Report for Output<'_> {
 
     fn lane_lost(&self, lane: u32, why: &str) {
         Output::note(self, &format!("lost connection {lane}: {why}"));
+    }
+
+    fn datagrams(&self, so_far: &Datagrams) {
+        if let Some(recorder) = &self.recorder {
+            recorder.record(so_far);
+        }
     }
 
     fn deleted(&self, path: &[u8]) {

@@ -1,10 +1,12 @@
 //! Options for the transport of the data.
 
+use super::output::Side;
+use super::statistics::Recorder;
 use super::values;
 use clap::Args;
 use haul_engine::copy::quote;
 use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, PacketCheck, Rate, UdpSettings};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 /// Transport options of a job.
 #[derive(Args, Clone, Debug, Default)]
@@ -21,14 +23,25 @@ pub(crate) struct TransportArgs {
     /// as many as pass without fragments].
     #[arg(long, value_name = "BYTES", help_heading = "Network options")]
     chunk_size: Option<String>,
+    /// Write rates, losses and delays of the UDP datagrams to FILE, one CSV row per second.
+    #[arg(long, value_name = "FILE", help_heading = "Output options")]
+    stats_csv: Option<OsString>,
+    /// Plot the rate and the losses of the UDP datagrams over time to FILE, an SVG image.
+    #[arg(long, value_name = "FILE", help_heading = "Output options")]
+    plot: Option<OsString>,
 }
 
 impl TransportArgs {
     /// Returns the settings for UDP, or `None` for TCP. The error is a message.
     pub(crate) fn resolve(&self, plain: bool) -> Result<Option<UdpSettings>, String> {
         if !uses_udp(&self.transport)? {
-            let unused = [("--packet-check", &self.packet_check), ("--chunk-size", &self.chunk_size)];
-            return match unused.iter().find(|(_, value)| value.is_some()) {
+            let unused = [
+                ("--packet-check", self.packet_check.is_some()),
+                ("--chunk-size", self.chunk_size.is_some()),
+                ("--stats-csv", self.stats_csv.is_some()),
+                ("--plot", self.plot.is_some()),
+            ];
+            return match unused.iter().find(|(_, is_set)| *is_set) {
                 Some((option, _)) => Err(format!("{option} applies to UDP; add --transport=udp")),
                 None => Ok(None),
             };
@@ -45,6 +58,15 @@ impl TransportArgs {
             chunk: chunk.map_or(Chunk::Found { max: CHUNK_FOUND_MAX }, Chunk::Fixed),
             ..UdpSettings::default()
         }))
+    }
+
+    /// Creates the files for the figures of a job over UDP; this host has the role `side`. Returns
+    /// `None` for TCP. The error is a message.
+    pub(crate) fn recorder(&self, side: Side) -> Result<Option<Recorder>, String> {
+        if !uses_udp(&self.transport)? {
+            return Ok(None);
+        }
+        Recorder::create(self.stats_csv.as_deref(), self.plot.as_deref(), side).map(Some)
     }
 }
 

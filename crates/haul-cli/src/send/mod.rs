@@ -4,7 +4,7 @@ use crate::interrupt::Interrupt;
 use crate::remote::args::{JobArgs, ResolvedJobArgs};
 use crate::remote::ending::{EXIT_FAILED, Run};
 use crate::remote::host::{HostArgs, RemoteHost};
-use crate::remote::output::Output;
+use crate::remote::output::{Output, Side};
 use crate::remote::pick::PickArgs;
 use crate::remote::place::Location;
 use crate::remote::policy::PolicyArgs;
@@ -99,7 +99,8 @@ fn local(operand: &OsStr) -> Result<OsString, String> {
 fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let (json, verbose, dry_run) = (args.job.json, args.job.verbose, args.job.dry_run);
-    let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag());
+    let output = Output::new(NAME, json, verbose, dry_run, interrupt.flag())
+        .with_recorder(args.job.transport.recorder(Side::Source)?);
     let ResolvedArgs { sources, filter, host, directory, mut job } = resolved;
     let asked = sources.len();
     let sources = present(sources, &output);
@@ -119,6 +120,7 @@ fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
         way: Direction::Send,
         has_waybill_there: args.host.has_waybill_there(),
         state: resume.as_ref().map(|resume| resume.state.clone()),
+        rate: job.rate,
     };
     let (other, mut directory) = host.reach(&run, &job, vec![directory], &output)?;
     let send = SendJob {

@@ -114,6 +114,10 @@ fn transport_options_are_checked() {
         (&["--transport=sctp"][..], "--transport: must be tcp or udp, not 'sctp'"),
         (&["--packet-check=crc16"], "--packet-check applies to UDP; add --transport=udp"),
         (&["--chunk-size=1000"], "--chunk-size applies to UDP; add --transport=udp"),
+        (&["--stats-csv=f"], "--stats-csv applies to UDP; add --transport=udp"),
+        (&["--plot=f"], "--plot applies to UDP; add --transport=udp"),
+        (&[UDP, "--stats-csv=no/f"], "cannot create 'no/f': No such file or directory"),
+        (&[UDP, "--plot=no/f"], "cannot create 'no/f': No such file or directory"),
         (&[UDP, "--packet-check=md5"], "--packet-check: must be aead, crc32c, crc16 or none"),
         (&[UDP, "--chunk-size=199"], "--chunk-size: must be from 200 to 65000 bytes"),
         (&[UDP, "--chunk-size=65001"], "--chunk-size: must be from 200 to 65000 bytes"),
@@ -131,6 +135,53 @@ fn transport_options_are_checked() {
         assert_ended(&refused, 2);
         assert!(refused.err.contains(says), "{refused:#?}");
     }
+}
+
+/// Sums up a column of a CSV file.
+fn sum(csv: &str, name: &str) -> u64 {
+    let mut rows = csv.lines().map(|row| row.split(',').collect::<Vec<_>>());
+    let header = rows.next().unwrap();
+    let at = header.iter().position(|column| *column == name).unwrap();
+    rows.inspect(|row| assert_eq!(row.len(), header.len())).map(|row| row[at].parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn statistics_of_datagrams_add_up_to_the_totals() {
+    let fixture = Fixture::new();
+    fixture.file("data/f", 6 << 20);
+    fixture.file("out.csv", 9999);
+    let _server = fixture.serve(&["--root", "there"]);
+    let files = ["--stats-csv=out.csv", "--plot=out.svg", "--json", "--ticket-file", "ticket"];
+    let send = [&["send", UDP, "--rate=3M"], &files[..], &["data", ":in"]].concat();
+    let fetch = [&["fetch", UDP], &files[..], &[":in/data/", "back"]].concat();
+    for (job, rows, axis) in [(send, 3, "Rate sent ("), (fetch, 1, "Rate received (")] {
+        let ended = fixture.run(&job);
+        assert_ended(&ended, 0);
+        let summary = ended.out.lines().last().unwrap();
+        let summary: serde_json::Value = serde_json::from_str(summary).unwrap();
+        let csv = fs::read_to_string(fixture.path("out.csv")).unwrap();
+        assert!(csv.lines().count() > rows, "{csv}");
+        for column in ["sent", "received", "retransmitted", "damaged", "duplicate"] {
+            assert_eq!(summary["datagrams"][column], sum(&csv, column), "{column}: {csv}");
+        }
+        let lost = summary["datagrams"]["lost"].as_u64().unwrap();
+        assert!(sum(&csv, "lost") >= lost, "{csv}");
+        let plot = fs::read_to_string(fixture.path("out.svg")).unwrap();
+        assert!(plot.starts_with("<svg ") && plot.trim_end().ends_with("</svg>"), "{plot}");
+        assert!(plot.contains(axis) && plot.contains("<polyline "), "{plot}");
+    }
+}
+
+#[test]
+fn full_statistics_files_do_not_stop_the_transfer() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let _server = fixture.serve(&["--root", "there"]);
+    let job = ["send", UDP, "--plot=/dev/full", "--ticket-file", "ticket", "data", ":in"];
+    let sent = fixture.run(&job);
+    assert_ended(&sent, 1);
+    assert!(sent.err.contains("cannot write '/dev/full': No space left on device"), "{sent:#?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
 }
 
 /// UDP does not report the end of a process; the TCP connection beside it does.
