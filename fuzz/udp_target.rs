@@ -1,6 +1,6 @@
 //! An association over datagrams, against a peer that sends any frames in any order.
 
-use haul_udp::packet::{Ack, Frame, HEADER_LEN, Header};
+use haul_udp::packet::{Ack, Frame, HEADER_LEN, Header, Spread};
 use haul_udp::{Association, Config, Crc32c, Read, Role, Seal, State};
 
 /// A CRC that counts as authentic, so that violations end the association.
@@ -88,7 +88,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
             &[Frame::Pong(77), ack(0, &[0])],
             &[ack(3, &[1, 0, 0]), Frame::Rtt(3000), Frame::Stream { offset: 6, data: b"gh", is_end: true }],
             &[
-                Frame::Train { bytes: 40_000, nanos: 400_000 },
+                Frame::Train(64),
+                Frame::Spread(Spread { first: 0, bytes: 40_000, nanos: 400_000 }),
                 Frame::Stream { offset: 3, data: b"def", is_end: false },
             ],
             &[Frame::Close(0)],

@@ -30,8 +30,8 @@ pub use dial::{DialError, DialSettings, Dialer};
 pub use haul_udp::{CHUNK_MAX, CHUNK_MIN, Chunk, Rate, Stats as PacketStats};
 pub use hello::Verdict;
 pub use lane::{
-    FrameError, FrameReader, FrameWriter, Kind, Lane, LaneControl, LaneError, LaneStats, StreamControl,
-    StreamLane, StreamReader, StreamWriter,
+    FrameError, FrameReader, FrameWriter, Kind, Lane, LaneControl, LaneError, LaneStats, Operation,
+    StreamControl, StreamLane, StreamReader, StreamWriter,
 };
 pub use listen::{Limits, ListenError, ListenSettings, Listener, ListenerEvent, Session, TicketedError};
 pub use pace::Pacer;

@@ -10,10 +10,8 @@ use crate::flight::{Outcome, Sample};
 use crate::rtt::{Rtt, ack_delay};
 use crate::time::{MILLI, SECOND, Time, bytes_in};
 
-/// Number of datagrams of the first burst, whose arrival the peer measures.
-pub(crate) const TRAIN: u64 = 32;
-/// Window before the first acknowledgement, in bytes.
-pub(crate) const WINDOW_START: u64 = 64 * 1200;
+/// Window before the first acknowledgement, in bytes: a train.
+pub(crate) const WINDOW_START: u64 = crate::train::SHORT * 1200;
 /// Minimum window in datagrams.
 const WINDOW_MIN: u64 = 4;
 /// Minimum rate in bytes per second.
@@ -73,6 +71,8 @@ pub(crate) struct Finder {
     /// Round-trip times of this round, and those of them that a queue prolongs.
     samples: u64,
     queued: u64,
+    /// Last round in which a long train of this sender is a queue itself.
+    train_round: u64,
     /// Delivery rate when the last `Up` began.
     up_from: u64,
     /// Highest rate of startup and the number of rounds without growth.
@@ -102,6 +102,7 @@ impl Finder {
             rtt_min: rtt.min(),
             samples: 0,
             queued: 0,
+            train_round: 0,
             up_from: 0,
             full: 0,
             full_rounds: 0,
@@ -182,6 +183,17 @@ impl Finder {
         window.max(if self.round < 3 { WINDOW_START } else { WINDOW_MIN * datagram })
     }
 
+    /// True if the rate of the path is unknown.
+    pub(crate) fn wants_train(&self) -> bool {
+        self.mode == Mode::Startup && self.hint.is_none() && self.full_rounds == 0
+    }
+
+    /// Records the start of a long train.
+    pub(crate) fn on_long_train(&mut self) {
+        self.train_round = self.round + 1;
+    }
+
+    /// Takes the rate of a train.
     pub(crate) fn on_train(&mut self, rate: u64) {
         if self.mode == Mode::Startup && self.hint.is_none() && rate > 2 * self.delivery_rate() {
             self.hint = Some(rate);
@@ -282,7 +294,7 @@ impl Finder {
     /// True if most round-trip times of this round show a queue. Single ones are also long because
     /// a machine was busy.
     fn has_queue(&self) -> bool {
-        self.samples >= 4 && 2 * self.queued > self.samples
+        self.samples >= 4 && 2 * self.queued > self.samples && self.round > self.train_round
     }
 
     fn step(&mut self, now: Time, rtt: &Rtt, in_flight: u64) {

@@ -29,6 +29,7 @@ mod rtt;
 mod send;
 mod store;
 mod time;
+mod train;
 
 pub use association::{Association, Read, Transmit};
 pub use check::{Crc16, Crc32c, OVERHEAD_MAX, PACKETS_PER_EPOCH, Seal, Unchecked};

@@ -4,6 +4,7 @@
 //! | version 1 | connection 4 | number 6 | body: frames, sealed | tag |
 //! ```
 
+pub use crate::train::Spread;
 use std::ops::RangeInclusive;
 
 /// First byte of each datagram: the version of this format.
@@ -21,7 +22,9 @@ pub const PING_LEN: usize = 9;
 /// Length of an RTT frame in bytes.
 pub const RTT_LEN: usize = 5;
 /// Length of a TRAIN frame in bytes.
-pub const TRAIN_LEN: usize = 9;
+pub const TRAIN_LEN: usize = 3;
+/// Length of a SPREAD frame in bytes.
+pub const SPREAD_LEN: usize = 15;
 
 /// Code of CLOSE: both streams are complete at the sender. The peer answers with [`FINISHED`].
 pub const COMPLETE: u32 = 0;
@@ -39,6 +42,7 @@ const TRAIN: u8 = 5;
 const STREAM: u8 = 6;
 const STREAM_END: u8 = 7;
 const CLOSE: u8 = 8;
+const SPREAD: u8 = 9;
 
 /// The header of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,14 +83,10 @@ pub enum Frame<'a> {
     Ack(Ack<'a>),
     /// Minimum round-trip time that the sender measured, in microseconds.
     Rtt(u32),
-    /// Spread of the first packets that the sender of this frame received: `bytes` arrived in
-    /// `nanos` nanoseconds after the first packet.
-    Train {
-        /// Number of bytes of datagrams after the first datagram.
-        bytes: u32,
-        /// Time between the first and the last datagram, in nanoseconds.
-        nanos: u32,
-    },
+    /// A train starts with this packet: the number of packets that leave together.
+    Train(u16),
+    /// Spread of a train of the peer.
+    Spread(Spread),
     /// Bytes of the stream. This frame extends to the end of the packet.
     Stream {
         /// Position of the first byte in the stream, in bytes.
@@ -180,7 +180,11 @@ impl<'a> Frames<'a> {
                 ack.is_well_formed().then_some(Frame::Ack(ack))?
             }
             RTT => Frame::Rtt(take_u32(rest)?),
-            TRAIN => Frame::Train { bytes: take_u32(rest)?, nanos: take_u32(rest)? },
+            TRAIN => Frame::Train(u16::from_le_bytes(take(rest)?)),
+            SPREAD => {
+                let (first, bytes) = (take_u48(rest)?, take_u32(rest)?);
+                Frame::Spread(Spread { first, bytes, nanos: take_u32(rest)? })
+            }
             kind @ (STREAM | STREAM_END) => {
                 let offset = take_u64(rest)?;
                 let data = std::mem::take(rest);
@@ -228,8 +232,10 @@ impl Frame<'_> {
                 buffer.extend_from_slice(runs);
             }
             Frame::Rtt(micros) => put(buffer, RTT, &micros.to_le_bytes()),
-            Frame::Train { bytes, nanos } => {
-                put(buffer, TRAIN, &bytes.to_le_bytes());
+            Frame::Train(len) => put(buffer, TRAIN, &len.to_le_bytes()),
+            Frame::Spread(Spread { first, bytes, nanos }) => {
+                put(buffer, SPREAD, &first.to_le_bytes()[..6]);
+                buffer.extend_from_slice(&bytes.to_le_bytes());
                 buffer.extend_from_slice(&nanos.to_le_bytes());
             }
             Frame::Stream { offset, data, is_end } => {

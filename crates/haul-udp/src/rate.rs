@@ -55,7 +55,19 @@ impl Control {
         }
     }
 
-    /// Takes the peer's measurement of the first burst in bytes per second.
+    /// True if the rate of the path is unknown and a train may measure it.
+    pub(crate) fn wants_train(&self) -> bool {
+        matches!(self, Control::Found(finder) if finder.wants_train())
+    }
+
+    /// Records the start of a train that is long enough to be a queue.
+    pub(crate) fn on_long_train(&mut self) {
+        if let Control::Found(finder) = self {
+            finder.on_long_train();
+        }
+    }
+
+    /// Takes the peer's measurement of a train in bytes per second.
     pub(crate) fn on_train(&mut self, rate: u64) {
         if let Control::Found(finder) = self {
             finder.on_train(rate);

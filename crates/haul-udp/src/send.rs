@@ -119,6 +119,11 @@ impl SendBuffer {
             || (self.end == End::Waiting && self.sent == self.written)
     }
 
+    /// Number of bytes that can be sent for the first time.
+    pub(crate) fn unsent(&self, credit: u64) -> u64 {
+        self.written.min(credit).saturating_sub(self.sent)
+    }
+
     /// True if only the peer's credit prevents sending.
     pub(crate) fn is_blocked(&self, credit: u64) -> bool {
         self.sent < self.written && self.sent >= credit && self.lost.is_empty()

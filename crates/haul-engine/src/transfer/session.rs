@@ -5,9 +5,10 @@ use super::receipt::Receipt;
 use super::report::{Report, RunContext, Tally};
 use super::time_stats::{Clocks, Datagrams, TimeBreakdown, Traffic, TransferTimeBreakdown};
 use super::{Joined, More};
-use haul_net::{FrameError, FrameReader, FrameWriter, LaneControl, LaneError, LaneStats};
+use haul_net::{FrameError, FrameReader, FrameWriter, LaneControl, LaneError, LaneStats, Operation};
 use haul_proto::{End, LaneId, Message, Reason, Role, Times, Why};
 use std::collections::HashMap;
+use std::error::Error;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,7 +62,8 @@ pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'sco
     side.lane_begins(id);
     session.spawn(scope, move || {
         let _counted = writes;
-        if side.write(id, outbox).is_err() {
+        if let Err(error) = side.write(id, outbox) {
+            side.session().lost(id, Operation::Writing, &error);
             side.session().abort(id);
             side.lane_ended(id);
         }
@@ -69,7 +71,7 @@ pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'sco
     session.spawn(scope, move || {
         let _counted = reads;
         if let Err(error) = side.read(id, frames) {
-            side.session().lost(id, &error);
+            side.session().lost(id, Operation::Reading, &error);
             side.session().abort(id);
         }
         side.lane_ended(id);
@@ -190,10 +192,15 @@ impl<'a, M: Machine> Session<'a, M> {
     }
 
     /// Records a lost lane. It is reported a little later: the peer may just have left because it
-    /// learned first that the session is over.
-    fn lost(&self, lane: LaneId, error: &FrameError) {
-        if !self.is_ended() {
-            self.lost_lanes().push(Lost { lane, why: error.to_string(), is_due: false });
+    /// learned first that the session is over. The error of the reading worker replaces that of the
+    /// writing one, also if the latter has ended the session.
+    fn lost(&self, lane: LaneId, doing: Operation, error: &dyn Error) {
+        let (why, mut lost) = (error.to_string(), self.lost_lanes());
+        match lost.iter_mut().find(|known| known.lane == lane) {
+            Some(known) if doing == Operation::Reading => known.why = why,
+            Some(_) => {}
+            None if !self.is_ended() => lost.push(Lost { lane, why, is_due: false }),
+            None => {}
         }
     }
 

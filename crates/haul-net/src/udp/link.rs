@@ -81,10 +81,9 @@ impl Inner {
     }
 
     /// Returns true if nothing is left to do for an end without users: it ended early, or the peer
-    /// has all bytes and this end misses some of the peer's bytes, which no thread will read.
+    /// has all bytes.
     pub(super) fn is_done(&self) -> bool {
-        let association = &self.association;
-        self.is_over() || !association.is_flushing() && !association.is_complete()
+        self.is_over() || !self.association.is_flushing()
     }
 }
 
@@ -219,7 +218,9 @@ impl Link {
         if !inner.association.has_heard() && now >= self.blocked {
             inner.error.get_or_insert(UdpError::Blocked);
         } else if inner.peer_left.is_some_and(|left| now >= left + nanos(GRACE)) {
-            inner.error.get_or_insert(UdpError::Disconnected);
+            if !inner.association.is_complete() {
+                inner.error.get_or_insert(UdpError::Disconnected);
+            }
         } else {
             return;
         }

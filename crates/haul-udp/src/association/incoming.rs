@@ -6,15 +6,10 @@ use crate::config::{Failure, Role, State};
 use crate::packet::{Ack, COMPLETE, FINISHED, Frame, Frames, HEADER_LEN, Header, VIOLATION};
 use crate::receive::Refusal;
 use crate::rtt::ack_delay;
-use crate::time::{MICRO, SECOND, Time};
+use crate::time::{MICRO, Time};
 
 /// Packets that are acknowledged in pairs at the start of an association.
 const EARLY: u64 = 128;
-/// Packets whose arrival is measured: the first burst, of which some may be lost.
-pub(super) const TRAIN_MAX: u64 = crate::finder::TRAIN * 3 / 4;
-
-/// Maximum rate in bytes per second that a measurement of the first burst can state: 1 Tbit/s.
-const TRAIN_RATE_MAX: u64 = 125_000_000_000;
 
 /// Reason to drop a packet whose seal is intact.
 enum Drop {
@@ -111,47 +106,26 @@ impl<A: Copy + Eq> Association<A> {
                 Frame::Pong(token) => self.is_proven |= token == self.config.token,
                 Frame::Ack(ack) => self.take_ack(now, ack),
                 Frame::Rtt(micros) => self.peer_rtt = Some(u64::from(micros) * MICRO),
-                Frame::Train { bytes, nanos } => {
-                    if nanos > 0 {
+                Frame::Train(len) => self.train.start(number, u64::from(len)),
+                Frame::Spread(spread) => {
+                    if let Some(rate) = self.trains.take(spread) {
                         let old = self.control.rate();
-                        let rate = u64::from(bytes) * SECOND / u64::from(nanos);
-                        self.control.on_train(rate.min(TRAIN_RATE_MAX));
+                        self.control.on_train(rate);
                         self.pacer.change_rate(now, old, self.control.rate());
                     }
                 }
                 Frame::Stream { offset, data, is_end } => {
-                    self.measure_train(now, size);
                     self.received.insert(offset, data, is_end);
                     is_urgent |= is_end;
                 }
                 Frame::Close(code) => self.take_close(now, code),
             }
         }
+        self.train.packet(now, number, size);
         if is_eliciting {
             self.owe(now, size, is_gap, is_urgent);
         }
         self.check_complete(now);
-    }
-
-    fn measure_train(&mut self, now: Time, size: u64) {
-        let train = &mut self.train;
-        if train.packets >= TRAIN_MAX {
-            return;
-        }
-        if train.packets == 0 {
-            train.first = now;
-        } else {
-            train.bytes += size;
-            train.pause = train.pause.max(now - train.last);
-            train.moments += u32::from(now > train.last);
-        }
-        train.packets += 1;
-        train.last = now;
-        // Datagrams that the system delivers together say nothing about the path.
-        let time = train.last - train.first;
-        if train.packets == TRAIN_MAX && (train.moments < 8 || train.pause > time / 4) {
-            train.reports = 0;
-        }
     }
 
     fn take_ack(&mut self, now: Time, ack: Ack<'_>) {

@@ -10,12 +10,13 @@ use crate::chunk::ChunkSearch;
 use crate::config::{Chunk, Config, Failure, Role, State, Stats, nanos};
 use crate::flight::{Flight, Outcome};
 use crate::pace::Pacer;
-use crate::packet::{HEADER_LEN, STREAM_LEN, VIOLATION};
+use crate::packet::{COMPLETE, HEADER_LEN, STREAM_LEN, VIOLATION};
 use crate::rate::Control;
 use crate::receive::ReceiveBuffer;
 use crate::rtt::Rtt;
 use crate::send::SendBuffer;
 use crate::time::{MILLI, Time, bytes_in};
+use crate::train::{Arrival, Trains};
 use std::fmt;
 
 /// Result of [`Association::read`].
@@ -48,6 +49,9 @@ pub(crate) const BATCH_MAX: usize = 65_000;
 const UNSENT_BYTES: u64 = 256 << 10;
 const UNSENT_TIME: Time = 50 * MILLI;
 
+/// Data packets at the start of an association that leave without pacing.
+const UNPACED: usize = 32;
+
 /// Acknowledgement that this end owes to the peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwedAck {
@@ -61,21 +65,6 @@ struct OwedAck {
     largest_at: Time,
     /// Credit of the last acknowledgement.
     credit: u64,
-}
-
-/// The first burst as it arrived.
-#[derive(Clone, Copy, Debug, Default)]
-struct Train {
-    packets: u64,
-    first: Time,
-    last: Time,
-    /// Bytes after the first packet.
-    bytes: u64,
-    /// Number of different moments of arrival, and the longest time between two.
-    moments: u32,
-    pause: Time,
-    /// Number of times that the measurement is still sent.
-    reports: u8,
 }
 
 /// Closing of the association.
@@ -123,9 +112,11 @@ pub struct Association<A> {
     is_ping_due: bool,
     /// Packets sent since the last one that requires an acknowledgement.
     quiet: u64,
-    train: Train,
-    /// Data packets that still leave as one burst.
-    train_left: usize,
+    /// Trains that this end sends, and the last one that it received.
+    trains: Trains,
+    /// Data packets that still leave without pacing: the messages of a start.
+    unpaced: usize,
+    train: Arrival,
     /// Probe timeouts in a row, and the moment from which the next is counted.
     timeouts: u32,
     progress: Time,
@@ -174,6 +165,7 @@ impl<A: Copy + Eq> Association<A> {
         };
         let rtt = Rtt::new(now, config.rtt.map(nanos));
         let control = Control::new(config.rate, now, &rtt, config.token);
+        let unpaced = if control.is_held() { 0 } else { UNPACED };
         let peer = match config.role {
             Role::Initiator(to) => Some(to),
             Role::Acceptor => None,
@@ -204,8 +196,9 @@ impl<A: Copy + Eq> Association<A> {
             pong: None,
             is_ping_due: peer.is_some(),
             quiet: 0,
-            train: Train { reports: 3, ..Train::default() },
-            train_left: usize::try_from(crate::finder::TRAIN).unwrap_or_default(),
+            trains: Trains::new(),
+            unpaced,
+            train: Arrival::default(),
             timeouts: 0,
             progress: now,
             forced: 0,
@@ -232,7 +225,8 @@ impl<A: Copy + Eq> Association<A> {
     /// Maximum number of bytes that wait to be sent for the first time. More would only delay what
     /// is written later, such as the end of an interrupted job.
     fn unsent_max(&self) -> u64 {
-        UNSENT_BYTES + bytes_in(UNSENT_TIME, self.control.rate())
+        let least = if self.control.wants_train() { self.trains.bytes(self.chunk.size) } else { 0 };
+        (UNSENT_BYTES + bytes_in(UNSENT_TIME, self.control.rate())).max(least)
     }
 
     /// Ends the outgoing stream after the bytes written so far.
@@ -277,8 +271,13 @@ impl<A: Copy + Eq> Association<A> {
         self.stream.is_pending()
     }
 
-    /// Ends the association with a code above 2, which the peer receives if the path permits.
+    /// Ends the association with a code above 2, which the peer receives if the path permits. A
+    /// complete association finishes without waiting until the peer knows it.
     pub fn close(&mut self, now: Time, code: u32) {
+        if self.state == State::Open && self.is_complete() {
+            self.state = State::Finished;
+            self.closing = Some(Closing { code: COMPLETE, left: 3, next: now });
+        }
         self.fail(now, Failure::Aborted(code), Some(code.max(VIOLATION + 1)));
     }
 

@@ -7,9 +7,11 @@ use crate::config::{Failure, Role, State, nanos};
 use crate::finder::WINDOW_START;
 use crate::flight::{Content, RECORDS_MAX};
 use crate::packet::{
-    ACK_LEN, Ack, Frame, HEADER_LEN, Header, NUMBER_MAX, PING_LEN, RTT_LEN, STREAM_LEN, TRAIN_LEN, VIOLATION,
+    ACK_LEN, Ack, Frame, HEADER_LEN, Header, NUMBER_MAX, PING_LEN, RTT_LEN, SPREAD_LEN, STREAM_LEN,
+    TRAIN_LEN, VIOLATION,
 };
 use crate::time::{MICRO, Time, bytes_in};
+use crate::train::SHORT;
 
 /// Packets in a row that require no acknowledgement. The next one requires one, so that this end
 /// learns that its packets arrive.
@@ -56,7 +58,15 @@ impl<A: Copy + Eq> Association<A> {
 
     /// Space that each packet has at least, in bytes of UDP payload.
     fn room_min(&self) -> usize {
-        HEADER_LEN + self.seal.overhead() + ACK_LEN + 2 * PING_LEN + RTT_LEN + TRAIN_LEN + STREAM_LEN + 16
+        HEADER_LEN
+            + self.seal.overhead()
+            + ACK_LEN
+            + 2 * PING_LEN
+            + RTT_LEN
+            + TRAIN_LEN
+            + SPREAD_LEN
+            + STREAM_LEN
+            + 16
     }
 
     fn send_close(&mut self, now: Time, buffer: &mut Vec<u8>, allowed: usize) {
@@ -83,10 +93,10 @@ impl<A: Copy + Eq> Association<A> {
         let datagram = self.chunk.size;
         let burst =
             usize::try_from(bytes_in(nanos(self.config.burst), self.control.rate())).unwrap_or(BATCH_MAX);
-        let is_train = !self.control.is_held() && self.train_left > 0;
-        let burst = if is_train { self.train_left * datagram } else { burst };
+        let burst = burst.max(self.unpaced * datagram);
         let limit = burst.min(BATCH_MAX).min(SEGMENTS_MAX * datagram).min(allowed);
-        let is_paced = now >= self.pacer.next();
+        let is_paced = now >= self.pacer.next() || self.unpaced > 0;
+        self.start_train(now, is_paced, datagram);
         let mut is_idle = false;
         loop {
             let start = buffer.len();
@@ -94,12 +104,16 @@ impl<A: Copy + Eq> Association<A> {
             if room < self.room_min() {
                 break;
             }
-            let may_send = is_paced && start <= limit;
+            let may_send = (is_paced || self.trains.is_active()) && start <= limit;
             if !self.send_packet(now, buffer, room, may_send) {
                 is_idle = may_send && self.window_room() && !self.stream.has_next(self.credit);
                 break;
             }
-            if buffer.len() - start < datagram || (self.forced == 0 && buffer.len() + datagram > limit) {
+            // Datagrams of a train leave in calls of their own, so that a router can delay each of them.
+            if self.trains.is_active()
+                || buffer.len() - start < datagram
+                || (self.forced == 0 && buffer.len() + datagram > limit)
+            {
                 break;
             }
             if buffer.len() + datagram > BATCH_MAX || buffer.len() >= SEGMENTS_MAX * datagram {
@@ -140,7 +154,11 @@ impl<A: Copy + Eq> Association<A> {
         if !has_next {
             self.forced = 0;
         }
-        let has_data = has_next && (is_forced || (may_send && self.window_room()));
+        if !has_next {
+            self.trains.stop();
+        }
+        let is_train = self.trains.is_active();
+        let has_data = has_next && (is_forced || is_train || (may_send && self.window_room()));
         let has_ack = self.owed.due.is_some_and(|due| due <= now) && self.arrivals.next() > 0;
         let has_control = has_ack || self.pong.is_some() || self.is_ping_due;
         if !has_data && !has_control {
@@ -164,16 +182,19 @@ impl<A: Copy + Eq> Association<A> {
             content = Content::Control;
             is_padded = true;
         }
-        if self.train.reports > 0 && self.train.packets >= super::incoming::TRAIN_MAX {
-            self.report_train(buffer);
+        if let Some(spread) = self.train.report() {
+            Frame::Spread(spread).encode(buffer);
             content = Content::Control;
         }
         if has_ack {
-            self.put_ack(now, buffer, limit - RTT_LEN - STREAM_LEN - 1);
+            self.put_ack(now, buffer, limit - RTT_LEN - TRAIN_LEN - STREAM_LEN - 1);
         }
         if has_data {
             if let Some(micros) = self.rtt_to_tell(now) {
                 Frame::Rtt(micros).encode(buffer);
+            }
+            if let Some(len) = self.trains.announce(self.flight.next_number()) {
+                Frame::Train(len).encode(buffer);
             }
             if let Some(piece) = self.stream.next(limit - buffer.len() - STREAM_LEN, self.credit) {
                 Frame::Stream { offset: piece.offset, data: &[], is_end: piece.is_end }.encode(buffer);
@@ -181,7 +202,8 @@ impl<A: Copy + Eq> Association<A> {
                 self.stats.packets_retransmitted += u64::from(piece.is_repeat);
                 content = Content::Data(piece);
                 self.forced = self.forced.saturating_sub(1);
-                self.train_left = self.train_left.saturating_sub(1);
+                self.unpaced = self.unpaced.saturating_sub(1);
+                self.trains.sent();
             }
         }
         if is_padded && !matches!(content, Content::Data(_)) && self.config.role != Role::Acceptor {
@@ -192,11 +214,19 @@ impl<A: Copy + Eq> Association<A> {
         true
     }
 
-    fn report_train(&mut self, buffer: &mut Vec<u8>) {
-        self.train.reports -= 1;
-        let nanos = u32::try_from(self.train.last - self.train.first).unwrap_or(u32::MAX);
-        let bytes = u32::try_from(self.train.bytes).unwrap_or(u32::MAX);
-        Frame::Train { bytes, nanos }.encode(buffer);
+    /// Starts a train if the rate of the path is unknown and there are enough data.
+    fn start_train(&mut self, now: Time, is_paced: bool, datagram: usize) {
+        if !is_paced || !self.control.wants_train() || !self.window_room() {
+            return;
+        }
+        let Some(len) = self.trains.next_len(now) else { return };
+        if self.stream.unsent(self.credit) >= len * datagram as u64 {
+            let until = now + 2 * self.rtt.smoothed() + self.rtt.probe_timeout();
+            self.trains.start(len, until);
+            if len > SHORT {
+                self.control.on_long_train();
+            }
+        }
     }
 
     fn put_ack(&mut self, now: Time, buffer: &mut Vec<u8>, limit: usize) {

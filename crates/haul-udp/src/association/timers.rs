@@ -24,7 +24,7 @@ impl<A: Copy + Eq> Association<A> {
         let has_data = self.stream.has_next(self.credit);
         let is_now = self.pong.is_some()
             || self.is_ping_due
-            || (self.forced > 0 && has_data)
+            || ((self.forced > 0 || self.trains.is_active()) && has_data)
             || self.is_credit_due()
             || self.due_probe().is_some();
         let sends = [
@@ -32,7 +32,7 @@ impl<A: Copy + Eq> Association<A> {
             Some(self.keepalive()),
             self.owed.due,
             self.next_credit_probe(),
-            (has_data && self.window_room()).then(|| self.pacer.next()),
+            (has_data && self.window_room()).then(|| if self.unpaced > 0 { 0 } else { self.pacer.next() }),
             is_now.then_some(0),
         ];
         sends.into_iter().flatten().chain(timers).min()

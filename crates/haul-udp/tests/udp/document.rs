@@ -1,6 +1,8 @@
 //! The examples of docs/formats/udp.md, byte by byte.
 
-use haul_udp::packet::{Ack, Frame, Frames, HEADER_LEN, Header, PING_LEN, RTT_LEN, STREAM_LEN, TRAIN_LEN};
+use haul_udp::packet::{
+    Ack, Frame, Frames, HEADER_LEN, Header, PING_LEN, RTT_LEN, SPREAD_LEN, STREAM_LEN, Spread, TRAIN_LEN,
+};
 use haul_udp::{Crc16, Crc32c, Seal};
 
 const DOCUMENT: &str = include_str!("../../../../docs/formats/udp.md");
@@ -25,7 +27,8 @@ fn frames() -> Vec<(&'static str, Frame<'static>)> {
             Frame::Ack(Ack { largest: 300, delay: 2500, credit: 1 << 20, runs: &[1, 7, 0, 0x8c, 2, 10] }),
         ),
         ("RTT", Frame::Rtt(89_000)),
-        ("TRAIN", Frame::Train { bytes: 27_600, nanos: 220_800 }),
+        ("TRAIN", Frame::Train(64)),
+        ("SPREAD", Frame::Spread(Spread { first: 4, bytes: 56_640, nanos: 461_500 })),
         ("STREAM", Frame::Stream { offset: 65_536, data: b"haul", is_end: false }),
         ("STREAM_END", Frame::Stream { offset: 65_540, data: b"", is_end: true }),
         ("CLOSE", Frame::Close(0)),
@@ -47,7 +50,7 @@ fn documented_frames_are_those_of_the_encoder() {
     }
     let Frame::Ack(ack) = frames()[2].1 else { panic!("an ACK") };
     assert_eq!(ack.ranges().collect::<Vec<_>>(), [299..=300, 290..=290, 10..=20]);
-    assert_eq!((PING_LEN, RTT_LEN, TRAIN_LEN), (9, 5, 9));
+    assert_eq!((PING_LEN, RTT_LEN, TRAIN_LEN, SPREAD_LEN), (9, 5, 3, 15));
 }
 
 #[test]

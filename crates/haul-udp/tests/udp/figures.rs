@@ -96,9 +96,9 @@ fn short_transfers_start_fast() {
     }
 }
 
-/// The first burst measures nothing if the system delivers its datagrams together.
+/// The first train measures nothing if the system delivers its datagrams together; a longer one does.
 #[test]
-fn collected_arrivals_start_without_a_measured_rate() {
+fn collected_arrivals_are_measured_by_longer_trains() {
     for (collected, loss) in [(MILLI, 0.0), (5 * MILLI, 0.0), (MILLI, 0.01)] {
         let mut world = World::new(path(30 * MILLI, loss), 5);
         world.collected = collected;
@@ -106,8 +106,8 @@ fn collected_arrivals_start_without_a_measured_rate() {
         let figures = send(&mut world, bytes, 64 << 20, 30 * MILLI);
         let ratio = bytes as f64 / figures.arrival / link_goodput();
         show(&format!("512 MiB, 30 ms, loss {loss}, collected {collected}"), ratio, &figures);
-        assert!(ratio >= 0.85, "{ratio:.3}");
-        assert!(figures.dropped < 1500, "{} dropped", figures.dropped);
+        assert!(ratio >= 0.91, "{ratio:.3}");
+        assert!(figures.dropped < 500, "{} dropped", figures.dropped);
     }
 }
 
@@ -115,7 +115,7 @@ fn collected_arrivals_start_without_a_measured_rate() {
 /// queue had filled.
 #[test]
 fn pauses_of_a_busy_machine_do_not_end_the_start() {
-    for (rtt, loss, goal) in [(30, 0.001, 0.9), (30, 0.01, 0.9), (89, 0.001, 0.8), (89, 0.01, 0.8)] {
+    for (rtt, loss, goal) in [(30, 0.001, 0.96), (30, 0.01, 0.95), (89, 0.001, 0.93), (89, 0.01, 0.91)] {
         let mut world = World::new(path(rtt * MILLI, loss), 5);
         (world.collected, world.pauses) = (MILLI / 10, Some((97 * MILLI, 12 * MILLI)));
         let bytes = 512 * MIB;
@@ -124,6 +124,24 @@ fn pauses_of_a_busy_machine_do_not_end_the_start() {
         show(&format!("512 MiB, {rtt} ms, loss {loss}, pauses"), ratio, &figures);
         assert!(ratio >= goal, "{rtt} ms, loss {loss}: {ratio:.3}");
     }
+}
+
+/// Regression: small messages before the first large one used up the train, so that real jobs
+/// began without a measured rate.
+#[test]
+fn messages_before_the_data_do_not_use_up_the_train() {
+    let mut world = World::new(path(89 * MILLI, 0.0), 5);
+    world.flows.push(flow(0, settings(64 << 20), &crc32c));
+    let sender = &mut world.flows[0][0];
+    (sender.start, sender.to_write) = (300 * MILLI, 256 * MIB);
+    // An end acts when a packet arrives, which is soon after these times.
+    for (at, len) in [(0, 100), (80, 5000), (170, 300)] {
+        world.run(at * MILLI, |_| false);
+        assert_eq!(world.flows[0][0].association.write(&vec![0; len]), len);
+    }
+    world.run(900 * MILLI, |_| false);
+    let sent = world.flows[0][0].sent[5] * 80 / 1_000_000;
+    assert!(sent >= 900, "{sent} Mbit/s 200 ms after the start");
 }
 
 #[test]

@@ -345,6 +345,28 @@ fn closed_association_informs_the_peer() {
     assert!(ends.iter().all(|end| end.next_time().is_none()));
 }
 
+/// Regression: the end of each job waited one more round trip, for the answer to CLOSE 0.
+#[test]
+fn a_complete_association_closes_without_waiting_for_the_peer() {
+    let mut ends = pair();
+    exchange(MILLI, &mut ends);
+    ends.iter_mut().for_each(Association::finish);
+    for from in [0, 1, 0, 1] {
+        let mut sent: Vec<Vec<u8>> = Vec::new();
+        drain(MILLI, &mut ends[from], |datagram| sent.push(datagram.to_vec()));
+        let peer = u8::try_from(from).expect("an end");
+        sent.iter_mut().for_each(|datagram| ends[1 - from].receive(MILLI, peer, datagram));
+        if ends[0].is_complete() {
+            break;
+        }
+    }
+    assert!(ends[0].is_complete() && ends[0].state() == State::Open);
+    ends[0].close(MILLI, 77);
+    assert_eq!(ends[0].state(), State::Finished);
+    exchange(MILLI, &mut ends);
+    assert_eq!(ends[1].state(), State::Finished);
+}
+
 /// Regression: an interrupted job at a low rate sent megabytes of its buffer before its last
 /// message.
 #[test]
