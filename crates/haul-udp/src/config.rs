@@ -33,7 +33,8 @@ pub enum Chunk {
     },
 }
 
-/// Rate of sending. All bytes of datagrams (UDP payload) count, retransmissions included.
+/// Rate of sending. The bytes of datagrams with data (UDP payload) count, retransmissions included;
+/// acknowledgements do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// Hold this rate in bytes per second, above 0, whatever is lost. No congestion control: the

@@ -4,7 +4,8 @@ use haul_sys::socket::allow_fragments;
 use haul_udp::Chunk;
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
-use std::io::{self, IoSliceMut};
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,7 +67,7 @@ impl Socket {
     /// Sends datagrams of `segment` bytes, of which the last may be shorter.
     ///
     /// # Errors
-    /// Returns the error of sendmsg(2). Some datagrams may have left.
+    /// Returns the error of sendmsg(2) or sendmmsg(2). Some datagrams may have left.
     pub(super) fn send(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
         let send = |contents, segment_size| {
             let transmit =
@@ -84,7 +85,28 @@ impl Socket {
                 sent => return sent,
             }
         }
-        bytes.chunks(segment).try_for_each(|datagram| send(datagram, None))
+        if bytes.len() <= segment { send(bytes, None) } else { self.send_each(to, bytes, segment) }
+    }
+
+    /// Sends datagrams that the kernel does not segment, by sendmmsg(2).
+    fn send_each(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
+        let to = SocketAddrAny::from(to);
+        let slices: Vec<[IoSlice<'_>; 1]> =
+            bytes.chunks(segment).map(|datagram| [IoSlice::new(datagram)]).collect();
+        let mut controls: Vec<SendAncillaryBuffer<'_, '_, '_>> =
+            slices.iter().map(|_| SendAncillaryBuffer::default()).collect();
+        let mut messages: Vec<MMsgHdr<'_>> = slices
+            .iter()
+            .zip(&mut controls)
+            .map(|(slices, control)| MMsgHdr::new_with_addr(&to, slices, control))
+            .collect();
+        let mut rest = &mut messages[..];
+        while !rest.is_empty() {
+            // Linux has the call since version 3.0. It sends at least one message, or fails.
+            let sent = sendmmsg(&self.socket, rest, SendFlags::empty())?;
+            rest = &mut rest[sent..];
+        }
+        Ok(())
     }
 
     /// Receives the queued datagrams without waiting.
@@ -118,6 +140,30 @@ impl Received {
         for (bytes, meta) in self.bytes.chunks_mut(MESSAGE_BYTES).zip(&self.meta[..self.messages]) {
             let bytes = &mut bytes[..meta.len];
             bytes.chunks_mut(meta.stride.max(1)).for_each(|datagram| take(meta.addr, datagram));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn datagrams_arrive_whole_with_and_without_segmentation() {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let from = Socket::open(local, None, Chunk::Fixed(1000)).unwrap();
+        let peer = UdpSocket::bind(local).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let to = peer.local_addr().unwrap();
+        let bytes: Vec<u8> = (0..6700_u32).map(|at| (at % 251) as u8).collect();
+        for sends in [Socket::send, Socket::send_each] {
+            sends(&from, to, &bytes, 1000).unwrap();
+            let mut into = [0; 2000];
+            for datagram in bytes.chunks(1000) {
+                let len = peer.recv(&mut into).unwrap();
+                assert_eq!(&into[..len], datagram);
+            }
         }
     }
 }

@@ -97,7 +97,6 @@ impl<A: Copy + Eq> Association<A> {
         let limit = burst.min(BATCH_MAX).min(SEGMENTS_MAX * datagram).min(allowed);
         let is_paced = now >= self.pacer.next() || self.unpaced > 0;
         self.start_train(now, is_paced, datagram);
-        let mut is_idle = false;
         loop {
             let start = buffer.len();
             let room = datagram.min(allowed - start);
@@ -106,10 +105,9 @@ impl<A: Copy + Eq> Association<A> {
             }
             let may_send = (is_paced || self.trains.is_active()) && start <= limit;
             if !self.send_packet(now, buffer, room, may_send) {
-                is_idle = may_send && self.window_room() && !self.stream.has_next(self.credit);
                 break;
             }
-            // Datagrams of a train leave in calls of their own, so that a router can delay each of them.
+            // Datagrams of a train leave in calls of their own: a router delays each of them.
             if self.trains.is_active()
                 || buffer.len() - start < datagram
                 || (self.forced == 0 && buffer.len() + datagram > limit)
@@ -120,7 +118,7 @@ impl<A: Copy + Eq> Association<A> {
                 break;
             }
         }
-        if is_idle {
+        if !self.stream.has_next(self.credit) && self.window_room() {
             self.flight.set_app_limited();
             self.pacer.idle(now);
         }
@@ -281,7 +279,13 @@ impl<A: Copy + Eq> Association<A> {
         self.flight.push(now, u32::try_from(bytes).unwrap_or(u32::MAX), content);
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += bytes as u64;
-        if content != Content::Probe || self.control.is_held() {
+        // Acknowledgements leave without pacing. They must not delay the data that do not.
+        let is_paced = match content {
+            Content::Data(_) => true,
+            Content::Probe => self.control.is_held(),
+            Content::Control | Content::None => false,
+        };
+        if is_paced {
             self.pacer.spend(now, bytes as u64, self.control.rate());
         }
         if number >= NUMBER_MAX - 1 {

@@ -96,7 +96,8 @@ fn short_transfers_start_fast() {
     }
 }
 
-/// The first train measures nothing if the system delivers its datagrams together; a longer one does.
+/// The first train measures nothing if the system delivers its datagrams together; a longer one
+/// does.
 #[test]
 fn collected_arrivals_are_measured_by_longer_trains() {
     for (collected, loss) in [(MILLI, 0.0), (5 * MILLI, 0.0), (MILLI, 0.01)] {
@@ -123,6 +124,24 @@ fn pauses_of_a_busy_machine_do_not_end_the_start() {
         let ratio = bytes as f64 / figures.arrival / link_goodput();
         show(&format!("512 MiB, {rtt} ms, loss {loss}, pauses"), ratio, &figures);
         assert!(ratio >= goal, "{rtt} ms, loss {loss}: {ratio:.3}");
+    }
+}
+
+/// Regression: acknowledgements used up the rate that a receiver had found for its few messages,
+/// which then waited for seconds while the transfer stood still.
+#[test]
+fn messages_of_a_receiver_are_not_late() {
+    let mut world = World::new(path(30 * MILLI, 0.0), 5);
+    let [mut sender, receiver] = settings(64 << 20);
+    sender.rate = Rate::Fixed(GIGABIT / 2);
+    world.flows.push(flow(0, [sender, receiver], &crc32c));
+    world.flows[0][0].to_write = u64::MAX >> 8;
+    world.flows[0][1].start = u64::MAX;
+    for message in 1..200 {
+        assert_eq!(world.flows[0][1].association.write(&[7; 47]), 47);
+        world.run(message * 64 * MILLI, |_| false);
+        let arrived = world.flows[0][0].read / 47;
+        assert!(arrived + 1 >= message, "{arrived} of {message} messages after {message} x 64 ms");
     }
 }
 
