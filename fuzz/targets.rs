@@ -261,12 +261,12 @@ pub fn hello(data: &[u8]) {
     }
 }
 
-/// Decodes the answer of a server before authentication.
+/// Decodes the answer of a server before authentication, and messages about UDP.
 pub fn answer(data: &[u8]) {
     if let Ok(said) = haul_net::hello::describe_answer(data) {
         assert!(said.is_ascii());
     }
-    if let Ok(said) = haul_net::describe_upgrade(data) {
+    for said in [haul_net::describe_upgrade(data), haul_net::describe_departure(data)].into_iter().flatten() {
         assert!(said.is_ascii());
     }
 }

@@ -5,13 +5,13 @@ mod attempts;
 use crate::Encryption;
 use crate::address::{Address, Host};
 use crate::hello::{ANSWER_BYTES, BadAnswer, GreetingError, Hello, Verdict, decode_answer, exchange_nonces};
-use crate::lane::{LaneError, SocketWire, StreamLane, WaitTimeout};
+use crate::lane::{Kind, LaneControl as _, LaneError, SocketWire, StreamControl, StreamLane, WaitTimeout};
 use crate::pace::Pacer;
 use crate::secret::{Binding, NoRandomness, SessionId};
 use crate::socket::{self, Buffers, SocketError, SocketFacts, SocketSettings};
 use crate::ticket::Ticket;
 use crate::tls::{self, Fingerprint, WrongFingerprint};
-use crate::udp::{self, BadUpgrade, UdpRefusal, UdpSettings};
+use crate::udp::{self, BadUpgrade, Fallback, UdpRefusal, UdpSettings};
 use attempts::{Attempt, Attempts};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
@@ -35,6 +35,8 @@ pub struct Dialer {
     attempts: Attempts,
     /// Round trip of the first lane that was opened.
     round_trip: OnceLock<Duration>,
+    /// The first lane that was opened.
+    first: OnceLock<StreamControl>,
 }
 
 /// An established connection.
@@ -111,6 +113,7 @@ impl Dialer {
             known: Mutex::default(),
             attempts: Attempts::default(),
             round_trip: OnceLock::new(),
+            first: OnceLock::new(),
         })
     }
 
@@ -143,10 +146,37 @@ impl Dialer {
     }
 
     fn open(&self, index: u16) -> Result<StreamLane, DialError> {
+        let udp = self.settings.udp.as_ref().filter(|udp| !udp.falls_back || self.may_use_udp());
+        let opened = self.open_over(index, udp);
+        let lane = match opened {
+            // A server that does not know the request ends the connection without an answer.
+            Err(DialError::Handshake(
+                LaneError::Ended
+                | LaneError::EndedInside { .. }
+                | LaneError::Truncated
+                | LaneError::Io { .. },
+            )) if udp.is_some_and(|udp| udp.falls_back) => {
+                let lane = self.open_over(index, None)?;
+                lane.control().set_fallback(Fallback::OlderServer);
+                lane
+            }
+            opened => opened?,
+        };
+        self.first.get_or_init(|| lane.control());
+        Ok(lane)
+    }
+
+    /// Returns true if the first lane uses UDP, or if there is none yet.
+    fn may_use_udp(&self) -> bool {
+        self.first.get().is_none_or(|first| first.kind() == Kind::Udp && first.fallback().is_none())
+    }
+
+    fn open_over(&self, index: u16, udp: Option<&UdpSettings>) -> Result<StreamLane, DialError> {
         let Connected { socket, facts, peer, attempt: _under_way } = self.reach()?;
         let deadline = Instant::now() + self.settings.handshake;
         let (mut lane, binding) = self.begin(SocketWire::new(socket), facts, peer, deadline)?;
-        let udp = self.settings.udp.as_ref().map(|settings| Ok((settings, udp::request(&lane, settings)?)));
+        let udp = udp.filter(|settings| udp::is_wanted(&lane, settings));
+        let udp = udp.map(|settings| Ok((settings, udp::request(&lane, settings)?)));
         let udp = udp.transpose().map_err(DialError::Handshake)?;
         let hello = Hello {
             encryption: self.settings.encryption,
@@ -167,7 +197,7 @@ impl Dialer {
                     self.round_trip.get_or_init(|| tcp.shortest_round_trip);
                 }
                 let (lane, pacer) = match udp {
-                    Some((settings, request)) => (move_to_udp(lane, settings, request)?, None),
+                    Some((settings, request)) => self.move_to_udp(lane, settings, request)?,
                     None => {
                         lane.tune_for_path(&self.settings.socket);
                         (lane, self.settings.pacer.clone())
@@ -205,6 +235,33 @@ impl Dialer {
             StreamLane::unauthenticated(Box::new(wire), Some((channel, inlet)), peer, facts, deadline),
             binding,
         ))
+    }
+
+    /// Receives the answer to the request for UDP, and moves the lane. Returns the lane and its
+    /// pacer: an association paces itself.
+    fn move_to_udp(
+        &self,
+        mut lane: StreamLane,
+        settings: &UdpSettings,
+        request: udp::Request,
+    ) -> Result<(StreamLane, Option<Arc<Pacer>>), DialError> {
+        let mut answer = [0; udp::UPGRADE_BYTES];
+        lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
+        lane.tune_for_path(&self.settings.socket);
+        let pacer = self.settings.pacer.clone();
+        match udp::decode_answer(&answer, (request.check, request.falls_back))? {
+            Ok(accepted) => {
+                let control = lane.authenticated(None, pacer, None);
+                let lane =
+                    udp::connect(control, settings, request, accepted).map_err(DialError::Handshake)?;
+                Ok((lane, None))
+            }
+            Err(refusal) if settings.falls_back => {
+                lane.control().set_fallback(Fallback::Refused(refusal));
+                Ok((lane, pacer))
+            }
+            Err(refusal) => Err(DialError::UdpRefused(refusal)),
+        }
     }
 
     /// Connects to the first address that accepts. The address of the last success is tried first.
@@ -279,18 +336,6 @@ impl Dialer {
             Err(error @ SocketError::Congestion { .. }) => Err(DialError::Socket(error)),
         }
     }
-}
-
-/// Receives the answer to the request for UDP, and moves the lane.
-fn move_to_udp(
-    mut lane: StreamLane,
-    settings: &UdpSettings,
-    request: udp::Request,
-) -> Result<StreamLane, DialError> {
-    let mut answer = [0; udp::UPGRADE_BYTES];
-    lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
-    let accepted = udp::decode_answer(&answer, request.check)?.map_err(DialError::UdpRefused)?;
-    udp::connect(lane, settings, request, accepted).map_err(DialError::Handshake)
 }
 
 /// Error when a lane cannot be opened.

@@ -145,6 +145,9 @@ pub enum Failure {
     /// The peer violated the protocol in an authentic packet.
     #[error("the peer violated the protocol: {0}")]
     Violation(&'static str),
+    /// This end called `leave`.
+    #[error("this end continues over another connection")]
+    Left,
     /// All packet numbers are used.
     #[error("all packet numbers of the association are used")]
     Exhausted,

@@ -61,6 +61,17 @@ impl ReceiveBuffer {
         self.end == Some(self.complete)
     }
 
+    /// Number of bytes that have arrived in order, from the start of the stream on.
+    pub(crate) fn in_order(&self) -> u64 {
+        self.complete
+    }
+
+    /// Forgets the bytes that arrived behind a gap.
+    pub(crate) fn forget_later(&mut self) {
+        self.later = Ranges::default();
+        self.store.truncate(self.complete);
+    }
+
     /// True if all bytes are read and the stream has ended.
     pub(crate) fn is_at_end(&self) -> bool {
         self.end == Some(self.read)

@@ -107,6 +107,34 @@ impl SendBuffer {
         self.end = End::Acked;
     }
 
+    /// Records that the peer has the bytes before `position` and none behind it. Returns false if
+    /// this contradicts the acknowledgements, or if the bytes were never sent.
+    pub(crate) fn resume_from(&mut self, position: u64) -> bool {
+        let is_possible = (self.start..=self.sent).contains(&position);
+        if is_possible {
+            (self.acked, self.lost) = Default::default();
+            self.start = position;
+            self.store.release(position);
+        }
+        is_possible
+    }
+
+    /// Moves at most `len` of the bytes that the peer does not have to the end of `target`, and
+    /// returns their number.
+    pub(crate) fn take(&mut self, len: usize, target: &mut Vec<u8>) -> usize {
+        let len = usize::try_from(self.written - self.start).map_or(len, |left| left.min(len));
+        self.store.read(self.start, len, |part| target.extend_from_slice(part));
+        self.start += len as u64;
+        self.sent = self.sent.max(self.start);
+        self.store.release(self.start);
+        len
+    }
+
+    /// True if [`SendBuffer::finish`] was called.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.end != End::Open
+    }
+
     /// Number of bytes that are acknowledged from the start of the stream on.
     pub(crate) fn start(&self) -> u64 {
         self.start

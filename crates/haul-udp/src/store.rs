@@ -66,6 +66,13 @@ impl Store {
         }
     }
 
+    /// Frees all segments that begin at or behind position `at`, and the spare ones.
+    pub(crate) fn truncate(&mut self, at: u64) {
+        let kept = at.div_ceil(SEGMENT_U64).saturating_sub(self.first);
+        self.segments.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+        self.spare.clear();
+    }
+
     /// Number of bytes of memory in segments.
     pub(crate) fn memory(&self) -> usize {
         (self.segments.iter().flatten().count() + self.spare.len()) * SEGMENT

@@ -8,6 +8,7 @@ use haul_engine::transfer::{
     Datagrams, Failure, Outcome, Report, TimeBreakdown, Traffic, TransferTimeBreakdown,
 };
 use haul_model::format_size;
+use haul_net::{Fallback, Kind};
 use haul_proto::{Outcome as Ended, Reason, Summary};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -262,6 +263,8 @@ fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, i
             "source": seconds_of(&source), "network": network.as_secs_f64(), "sink": seconds_of(&sink),
         })),
         "held_back": held_back(outcome, side).map(|(what, share)| json!({ "by": what, "percent": share })),
+        "transport": outcome.transport.map(|(kind, fallback)| carrier(kind, fallback)),
+        "fallback": fallback(outcome).map(|why| why.to_string()),
         "datagrams": outcome.datagrams.as_ref().map(datagrams_event),
         "wire": { "out": wire_out, "in": wire_in, "compressed": { "from": plain, "to": packed } },
     })
@@ -334,6 +337,9 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
         if let Some(datagrams) = &outcome.datagrams {
             line.push(in_datagrams(datagrams));
         }
+        if let Some(why) = fallback(outcome) {
+            line.push(format!("over TCP instead of UDP ({why})"));
+        }
         if outcome.reused_bytes > 0 {
             line.push(format!("{} already transferred by an earlier run", format_size(outcome.reused_bytes)));
         }
@@ -348,6 +354,21 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
         line.push_str(&format!("; limited by {} ({share}% of the time)", in_words(what)));
     }
     line
+}
+
+/// Returns the reason why a job that requested UDP used TCP.
+fn fallback(outcome: &Outcome) -> Option<Fallback> {
+    outcome.transport.and_then(|(_, fallback)| fallback)
+}
+
+/// Returns the name of the transport that carried the data last.
+fn carrier(kind: Kind, fallback: Option<Fallback>) -> &'static str {
+    match kind {
+        Kind::Udp if fallback.is_none() => "udp",
+        Kind::Udp | Kind::Tls | Kind::Plain => "tcp",
+        Kind::Pipes => "ssh",
+        Kind::Local => "local",
+    }
 }
 
 /// Returns the counts of the datagrams of this side that matter to its user.
@@ -491,6 +512,7 @@ mod tests {
             split: None,
             traffic: Traffic { sent: summary.bytes, ..Traffic::default() },
             datagrams: None,
+            transport: None,
             reused_bytes: 0,
         }
     }

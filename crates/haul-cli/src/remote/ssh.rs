@@ -275,6 +275,7 @@ impl Ssh {
         let asked_for = request.listed.map_or(request.paths.len(), |listed| listed.paths);
         let paths = told.filter(|paths| paths.len() == asked_for);
         let paths = paths.ok_or_else(|| MeetError::NotHaul { host: host.clone() })?;
+        let needs_udp = resolved.link.udp.as_ref().is_some_and(|udp| !udp.falls_back);
         let mut note = closed.map(|why| shown(&why));
         if let (Some(text), false) = (ticket, self.inside) {
             let ticket = Ticket::parse(&text).map_err(|_| MeetError::NotHaul { host: host.clone() })?;
@@ -284,12 +285,12 @@ impl Ssh {
                     return Ok((way, Some(line), paths, None));
                 }
                 Err(error @ (DialError::Socket(_) | DialError::GivenUp)) => return Err(error.into()),
-                // UDP was requested, and there is none inside ssh.
-                Err(error) if resolved.link.udp.is_some() => return Err(error.into()),
+                // There is no UDP inside ssh.
+                Err(error) if needs_udp => return Err(error.into()),
                 Err(error) => note = Some(error.to_string()),
             }
         }
-        if resolved.link.udp.is_some() {
+        if needs_udp {
             let why = note.unwrap_or_else(|| "there is no UDP inside ssh; omit --inside".to_owned());
             return Err(MeetError::Refused { host, why });
         }

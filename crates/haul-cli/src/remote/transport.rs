@@ -7,12 +7,21 @@ use clap::Args;
 use haul_engine::copy::quote;
 use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, PacketCheck, Rate, UdpSettings};
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+/// Default of `--transport` of a job.
+const DEFAULT: &str = "tcp";
+
+/// Round trip below which `--transport=auto` uses TCP: on one host or in one rack several
+/// connections of TCP are faster.
+const NEAR: Duration = Duration::from_millis(1);
 
 /// Transport options of a job.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TransportArgs {
-    /// Carry the data over NAME: tcp, or udp, which holds its rate on long, busy and lossy paths.
-    #[arg(long, value_name = "NAME", default_value = "tcp", help_heading = "Network options")]
+    /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths; or
+    /// auto, which uses udp where the remote host and the path permit and is tcp otherwise.
+    #[arg(long, value_name = "NAME", default_value = DEFAULT, help_heading = "Network options")]
     transport: String,
     /// Protect each UDP datagram by CHECK: aead (encrypted and authenticated), crc32c, crc16 or
     /// none. All but aead show the data to anyone on the network path; the remote host needs the
@@ -34,7 +43,8 @@ pub(crate) struct TransportArgs {
 impl TransportArgs {
     /// Returns the settings for UDP, or `None` for TCP. The error is a message.
     pub(crate) fn resolve(&self, plain: bool) -> Result<Option<UdpSettings>, String> {
-        if !uses_udp(&self.transport)? {
+        let transport = Transport::parse(&self.transport, true)?;
+        if transport == Transport::Tcp {
             let unused = [
                 ("--packet-check", self.packet_check.is_some()),
                 ("--chunk-size", self.chunk_size.is_some()),
@@ -46,8 +56,12 @@ impl TransportArgs {
                 None => Ok(None),
             };
         }
+        let falls_back = transport == Transport::Auto;
         let check = self.packet_check.as_deref().map_or(Ok(PacketCheck::Aead), packet_check)?;
         if plain && check == PacketCheck::Aead {
+            if falls_back {
+                return Ok(None);
+            }
             return Err(
                 "--transport=udp encrypts the data; omit --plain, or add --packet-check=crc32c".to_owned()
             );
@@ -56,6 +70,8 @@ impl TransportArgs {
         Ok(Some(UdpSettings {
             check,
             chunk: chunk.map_or(Chunk::Found { max: CHUNK_FOUND_MAX }, Chunk::Fixed),
+            falls_back,
+            round_trip_min: if falls_back { NEAR } else { Duration::ZERO },
             ..UdpSettings::default()
         }))
     }
@@ -63,19 +79,37 @@ impl TransportArgs {
     /// Creates the files for the figures of a job over UDP; this host has the role `side`. Returns
     /// `None` for TCP. The error is a message.
     pub(crate) fn recorder(&self, side: Side) -> Result<Option<Recorder>, String> {
-        if !uses_udp(&self.transport)? {
+        if Transport::parse(&self.transport, true)? == Transport::Tcp {
             return Ok(None);
         }
         Recorder::create(self.stats_csv.as_deref(), self.plot.as_deref(), side).map(Some)
     }
 }
 
-/// Returns true for `udp`, and false for `tcp`.
-pub(crate) fn uses_udp(name: &str) -> Result<bool, String> {
-    match name {
-        "tcp" => Ok(false),
-        "udp" => Ok(true),
-        other => Err(format!("--transport: must be tcp or udp, not {}", quote(OsStr::new(other)))),
+/// A transport by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// TCP only.
+    Tcp,
+    /// UDP. A server offers TCP too.
+    Udp,
+    /// UDP, or TCP where UDP is refused or does not pass.
+    Auto,
+}
+
+impl Transport {
+    /// Parses a name; `has_auto` if [`Transport::Auto`] is one of the choices. The error is a
+    /// message.
+    pub(crate) fn parse(name: &str, has_auto: bool) -> Result<Transport, String> {
+        match name {
+            "tcp" => Ok(Transport::Tcp),
+            "udp" => Ok(Transport::Udp),
+            "auto" if has_auto => Ok(Transport::Auto),
+            other => {
+                let choices = if has_auto { "tcp, udp or auto" } else { "tcp or udp" };
+                Err(format!("--transport: must be {choices}, not {}", quote(OsStr::new(other))))
+            }
+        }
     }
 }
 

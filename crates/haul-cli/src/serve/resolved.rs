@@ -2,7 +2,7 @@
 
 use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
-use crate::remote::transport::{packet_check, uses_udp};
+use crate::remote::transport::{Transport, packet_check};
 use crate::remote::values;
 use haul_engine::copy::quote;
 use haul_engine::log::LogStoreLimits;
@@ -176,7 +176,7 @@ pub(super) fn udp(
     rate: Option<u64>,
 ) -> Result<Option<UdpSettings>, String> {
     if let Some(name) = transport
-        && !uses_udp(name)?
+        && Transport::parse(name, false)? == Transport::Tcp
     {
         return match check.or(ports) {
             Some(_) => Err("--packet-check and --udp-ports apply to UDP; omit --transport=tcp".to_owned()),

@@ -8,7 +8,8 @@ use haul_lab::emulated_link::{
 };
 use haul_lab::needs::{Need, met_or_skip};
 use serde_json::Value;
-use std::process::Output;
+use std::fs;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 const PORT: u16 = 7433;
@@ -159,6 +160,179 @@ fn chunks_above_the_mtu_are_named_where_fragments_are_dropped() {
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success(), "{said}");
     assert!(said.contains("bytes do not arrive;") && said.contains("use a smaller --chunk-size"), "{said}");
+    drop(server);
+    link.close().unwrap();
+}
+
+/// Returns the summary of a job that succeeded.
+#[track_caller]
+fn summary(ended: &Output) -> Value {
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let out = String::from_utf8_lossy(&ended.stdout);
+    serde_json::from_str(out.lines().last().expect("a summary")).expect("JSON")
+}
+
+/// Asserts that a job with `--transport=auto` continued over TCP for a reason with these words.
+#[track_caller]
+fn assert_fell_back(ended: &Output, why: &str) {
+    let summary = summary(ended);
+    let fallback = summary["fallback"].as_str().unwrap_or_default();
+    assert!(summary["transport"] == "tcp" && fallback.contains(why), "{summary}");
+}
+
+/// A path on which `--transport=auto` requests UDP.
+fn far_away() -> Conditions {
+    Conditions { delay: Duration::from_millis(2), rate: Some(20_000_000), ..Conditions::default() }
+}
+
+/// Returns the lines of a waybill about entries, without the checksum that continues from line to
+/// line.
+fn entries(fixture: &Fixture, name: &str) -> Vec<String> {
+    let text = fs::read_to_string(fixture.path(name)).unwrap();
+    let is_entry = |line: &&str| line.starts_with("file ") || line.starts_with("dir ");
+    let entries = text.lines().filter(is_entry).filter_map(|line| line.rsplit_once(' '));
+    let mut lines: Vec<String> = entries.map(|(entry, _)| entry.to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+const AUTO: &str = "--transport=auto";
+
+#[test]
+fn auto_uses_udp_where_it_passes_and_tcp_where_the_server_refuses_it() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let link = link("auto", far_away());
+    let fixture = Fixture::new();
+    fixture.file("data/f", 1 << 20);
+    let server = serve(&link, &fixture, &[]);
+    let found = summary(&send(&link, &fixture, &[AUTO]));
+    assert!(found["transport"] == "udp" && found["fallback"].is_null(), "{found}");
+    assert!(found["datagrams"]["sent"].as_u64() > Some(500), "{found}");
+    drop(server);
+    fs::remove_dir_all(fixture.path("there/data")).unwrap();
+    fs::remove_file(fixture.path("ticket")).unwrap();
+    let server = serve(&link, &fixture, &["--transport=tcp"]);
+    assert_fell_back(&send(&link, &fixture, &[AUTO]), "the server does not use UDP");
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    drop(server);
+    link.close().unwrap();
+}
+
+/// The log and the waybill of such a job do not depend on the transport.
+#[test]
+fn auto_continues_over_tcp_where_udp_is_blocked() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let link = link("autoblocked", Conditions { blocks_udp: true, ..far_away() });
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    fixture.file("data/f", 1 << 20);
+    let server = serve(&link, &fixture, &[]);
+    let sent = send(&link, &fixture, &[AUTO, "--waybill=auto"]);
+    assert_fell_back(&sent, "UDP is blocked");
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    fs::remove_dir_all(fixture.path("there/data")).unwrap();
+    summary(&send(&link, &fixture, &["--waybill=tcp"]));
+    let found = entries(&fixture, "auto");
+    assert!(found.len() > 2 && found == entries(&fixture, "tcp"), "{found:#?}");
+    // A run over TCP resumes the job that fell back.
+    fs::remove_dir_all(fixture.path("there/data")).unwrap();
+    fixture.file("data/large", 8 << 20);
+    let job = ["send", AUTO, "--rate=2M", "--ticket-file=ticket", "--object-size=64K", "data", ":"];
+    let job = fixture.haul(&job);
+    let mut client = inside(&link.namespace(End::Near), &job).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 5 << 20);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let resumed = summary(&send(&link, &fixture, &[]));
+    assert!(resumed["bytes_of_earlier_runs"].as_u64() > Some(0), "{resumed}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    drop(server);
+    link.close().unwrap();
+}
+
+/// Sends a file with `--transport=auto` and `words`. Runs `disturb` once the first bytes are there.
+fn disturbed(
+    link: &EmulatedLink,
+    fixture: &Fixture,
+    words: &[&str],
+    disturb: impl FnOnce(&EmulatedLink),
+) -> Output {
+    std::thread::scope(|scope| {
+        let job = scope.spawn(|| send(link, fixture, &[&[AUTO], words].concat()));
+        wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 1 << 20);
+        disturb(link);
+        job.join().unwrap()
+    })
+}
+
+#[test]
+fn auto_continues_over_tcp_where_datagrams_stop_in_the_middle_of_a_job() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let link = link("automiddle", far_away());
+    let fixture = Fixture::new();
+    fixture.file("data/f", 6 << 20);
+    fixture.file("data/g", 2 << 20);
+    let server = serve(&link, &fixture, &[]);
+    let ended = disturbed(&link, &fixture, &[], |link| {
+        for end in End::BOTH {
+            link.change(end, |conditions| conditions.blocks_udp = true).unwrap();
+        }
+    });
+    assert_fell_back(&ended, "datagrams stopped arriving");
+    assert!(summary(&ended)["datagrams"]["sent"].as_u64() > Some(500), "{ended:?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    assert_no_strays(&fixture.path("there"));
+    drop(server);
+    link.close().unwrap();
+}
+
+#[test]
+fn auto_continues_over_tcp_where_fragments_are_dropped() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let link = link("autofragments", Conditions { drops_fragments: true, ..far_away() });
+    let fixture = Fixture::new();
+    fixture.file("data/f", 300_000);
+    let server = serve(&link, &fixture, &[]);
+    let ended = send(&link, &fixture, &[AUTO, "--chunk-size=4000"]);
+    assert_fell_back(&ended, "--chunk-size do not arrive");
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    drop(server);
+    link.close().unwrap();
+}
+
+/// TCP is interrupted too; after some seconds it carries the rest of the job.
+#[test]
+fn auto_survives_an_outage_of_the_whole_path() {
+    if !met_or_skip(&[Need::Links]) {
+        return;
+    }
+    let link = link("autooutage", far_away());
+    let fixture = Fixture::new();
+    fixture.file("data/f", 6 << 20);
+    let server = serve(&link, &fixture, &[]);
+    let ended = disturbed(&link, &fixture, &[], |link| {
+        let is_down = |is_down| {
+            for end in End::BOTH {
+                link.change(end, |conditions| conditions.is_down = is_down).unwrap();
+            }
+        };
+        is_down(true);
+        // Probes of UDP, then also segments of TCP, whose sizes differ.
+        let lost = || link.counters(End::Near).unwrap().dropped_while_down;
+        let before = lost();
+        wait_until("lost packets", || lost() > before + 12);
+        is_down(false);
+    });
+    summary(&ended);
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
     drop(server);
     link.close().unwrap();
 }

@@ -106,12 +106,37 @@ fn a_server_without_udp_refuses_it_with_the_reason() {
     assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":in"]), 0);
 }
 
+/// Several connections of TCP are faster on one host; encryption by TLS is optional there too.
+#[test]
+fn auto_uses_tcp_on_one_host_and_for_plain_jobs() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let server = fixture.serve(&["--root", "there"]);
+    let job = ["send", "--transport=auto", "--json", "--ticket-file", "ticket", "data", ":in"];
+    let sent = fixture.run(&job);
+    assert_ended(&sent, 0);
+    assert!(
+        sent.out.contains("\"transport\":\"tcp\"") && sent.out.contains("\"fallback\":null"),
+        "{sent:#?}"
+    );
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+    drop(server);
+    fs::remove_file(fixture.path("ticket")).unwrap();
+    let _server = fixture.serve(&["--root", "there", "--plain"]);
+    assert_ended(&fixture.run(&[&job[..], &["--plain"]].concat()), 0);
+    let fetched = fixture.over_ssh("fetch", &["--transport=auto", "localhost:in/data/", "back"]);
+    assert_ended(&fetched, 0);
+    let inside =
+        fixture.over_ssh("fetch", &["--transport=auto", "--inside-ssh", "localhost:in/data/", "back"]);
+    assert_ended(&inside, 0);
+}
+
 #[test]
 fn transport_options_are_checked() {
     let fixture = Fixture::new();
     fixture.tree("data");
     for (options, says) in [
-        (&["--transport=sctp"][..], "--transport: must be tcp or udp, not 'sctp'"),
+        (&["--transport=sctp"][..], "--transport: must be tcp, udp or auto, not 'sctp'"),
         (&["--packet-check=crc16"], "--packet-check applies to UDP; add --transport=udp"),
         (&["--chunk-size=1000"], "--chunk-size applies to UDP; add --transport=udp"),
         (&["--stats-csv=f"], "--stats-csv applies to UDP; add --transport=udp"),

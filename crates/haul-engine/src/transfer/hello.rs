@@ -3,6 +3,7 @@
 use super::descriptors::DescriptorGrant;
 use super::error::TransferError;
 use super::logged::{self, LogLocation, Logs, open_log};
+use super::opening::{Lanes, beside};
 use super::parts::Parts;
 use super::report::RunContext;
 use super::resume::{self, Resume};
@@ -11,13 +12,13 @@ use super::source::{self, Filter, Operand, Rule, Tree};
 use super::space::{self, CheckSpace};
 use super::terms::{agree, hold};
 use super::wanted::{self, RequestedPaths, relative};
-use super::{BoxError, Dial, Joined, Outcome, joining};
+use super::{Dial, Joined, Outcome, joining};
 use crate::copy::quote;
 use haul_digest::DigestKey;
-use haul_net::{FrameError, FrameReader, Lane, LaneControl, LaneError};
+use haul_net::{FrameError, FrameReader, Lane, LaneError};
 use haul_proto::{
-    Accept, CONTROL, Connect, Features, JobOptions, Join, Keep, LaneId, LogRequest, Message, PeerText,
-    Reason, Role, SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_received, limits,
+    Accept, CONTROL, Connect, Features, JobOptions, Keep, LogRequest, Message, PeerText, Reason, Role,
+    SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_received, limits,
 };
 use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
@@ -28,8 +29,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
 
 /// Maximum time that the peer may be silent before CONNECT, or its answer, has arrived.
@@ -37,16 +36,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Name of this program on the wire.
 pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
-
-/// Minimum number of lanes of a job that does not set a number.
-pub const DEFAULT_LANES_MIN: u32 = 4;
-
-/// Maximum number of lanes of a job that does not set a number.
-pub const DEFAULT_LANES_MAX: u32 = 16;
-
-/// Round-trip time per lane. On most systems one connection has at most 4 MiB in flight. One lane
-/// thus carries about 300 MB/s over 10 ms, and a tenth of that over 100 ms.
-const ROUND_TRIP_PER_LANE: Duration = Duration::from_millis(10);
 
 /// A job that sends files.
 #[derive(Clone, Debug)]
@@ -151,7 +140,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
     space::check(job, options.budget, accept.options.budget, run_context)?;
     let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
-    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&*first.control));
+    let lanes = Lanes::of(job.lanes, &first);
     Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, run_context)))
 }
 
@@ -243,7 +232,7 @@ pub fn fetch(
     };
     let settings = sink_settings(&accept, window.least(accept.window));
     let destination = (destination, log);
-    let lanes = job.lanes.unwrap_or_else(|| lanes_for(&*first.control));
+    let lanes = Lanes::of(job.lanes, &first);
     Ok(beside(dial, &accept, lanes, |more| {
         sink::run(settings, vec![first], Some(more), destination, run_context)
     }))
@@ -454,52 +443,6 @@ fn connect(
     Ok((accept, first))
 }
 
-/// Returns the number of lanes for the transport and the round-trip time of the first lane.
-fn lanes_for(first: &dyn LaneControl) -> u32 {
-    if first.fills_path() { 1 } else { lanes_of_round_trip(first.round_trip().unwrap_or_default()) }
-}
-
-fn lanes_of_round_trip(round_trip: Duration) -> u32 {
-    let wanted = round_trip.as_micros() / ROUND_TRIP_PER_LANE.as_micros();
-    u32::try_from(wanted).unwrap_or(u32::MAX).clamp(DEFAULT_LANES_MIN, DEFAULT_LANES_MAX)
-}
-
-/// Runs `work` and meanwhile opens as many lanes as both sides want, all concurrently. Each takes
-/// three round trips, and nothing waits for them. The first lane can do the job alone, only more
-/// slowly. A lane that cannot be opened is ignored, and opening stops when the work is done.
-fn beside<T>(
-    dial: &dyn Dial,
-    accept: &Accept,
-    lanes: u32,
-    work: impl FnOnce(&mut dyn FnMut() -> Option<Joined>) -> T,
-) -> T {
-    let (give, take) = channel();
-    thread::scope(|scope| {
-        for number in 1..lanes.min(accept.lanes) {
-            let give = give.clone();
-            let open = move || {
-                let joined = dial.lane(number).and_then(|lane| -> Result<_, BoxError> {
-                    let mut lane = Joined::new(LaneId(number), lane);
-                    lane.outbox.push(&Message::Join(Join { token: accept.token, lane: lane.id }))?;
-                    lane.outbox.flush()?;
-                    Ok(lane)
-                });
-                if let Ok(lane) = joined {
-                    // Ignore an error: if the work is done, the lane ends here.
-                    let _ = give.send(lane);
-                }
-            };
-            if thread::Builder::new().spawn_scoped(scope, open).is_err() {
-                // The session uses the lanes that it has.
-                break;
-            }
-        }
-        let done = work(&mut || take.try_recv().ok());
-        dial.give_up();
-        done
-    })
-}
-
 /// Returns the next message of a lane during the handshake.
 pub(super) fn read(frames: &mut dyn FrameReader) -> Result<Message, TransferError> {
     match frames.next() {
@@ -565,16 +508,4 @@ fn can_create(path: &OsStr) -> bool {
 
 fn here(doing: &'static str, path: &[u8], source: io::Error) -> TransferError {
     TransferError::Local { doing, path: path.to_vec(), source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lane_count_grows_with_the_round_trip_time() {
-        for (millis, lanes) in [(0, 4), (30, 4), (50, 5), (89, 8), (200, 16), (5000, 16)] {
-            assert_eq!(lanes_of_round_trip(Duration::from_millis(millis)), lanes, "{millis} ms");
-        }
-    }
 }

@@ -17,6 +17,7 @@ mod hello;
 mod joining;
 mod logged;
 mod monitor;
+mod opening;
 mod packing;
 mod parts;
 mod reason;
@@ -36,8 +37,9 @@ pub(crate) use acl::any_acl;
 pub use confining::fetch_confined;
 pub use dialing::{BoxError, Dial};
 pub use error::TransferError;
-pub use hello::{DEFAULT_LANES_MAX, DEFAULT_LANES_MIN, FetchJob, Offer, SendJob, answer, fetch, send};
+pub use hello::{FetchJob, Offer, SendJob, answer, fetch, send};
 pub use logged::Logs;
+pub use opening::{DEFAULT_LANES_MAX, DEFAULT_LANES_MIN};
 pub use packing::{LEVELS, Unpacker};
 pub use parts::Parts;
 pub use receipt::{Receipt, ReceiptError};
@@ -51,7 +53,7 @@ pub use source::{Filter, FilterError, Rule};
 pub use space::CheckSpace;
 pub use time_stats::{Datagrams, TimeBreakdown, Traffic, TransferTimeBreakdown};
 
-use haul_net::{FrameReader, FrameWriter, Lane, LaneControl};
+use haul_net::{Fallback, FrameReader, FrameWriter, Kind, Lane, LaneControl};
 use haul_proto::{End, LaneId, Reason, Role, Summary, Why};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,6 +76,9 @@ pub struct Outcome {
     pub traffic: Traffic,
     /// Datagrams of this side's lanes, if they send datagrams themselves.
     pub datagrams: Option<Datagrams>,
+    /// Transport of the first lane, and the reason if it used TCP although UDP was requested, from
+    /// its start or later. `None` without lanes.
+    pub transport: Option<(Kind, Option<Fallback>)>,
     /// Number of bytes that an earlier run of the job transferred and that were not sent again.
     pub reused_bytes: u64,
 }
@@ -100,7 +105,18 @@ impl Outcome {
         };
         // A side that failed aborts its lanes, so their loss is not the reason.
         let broken = session.failure().or(broken);
-        Outcome { summary, broken, delete_withheld, spent, split, traffic, datagrams, reused_bytes }
+        let transport = session.transport();
+        Outcome {
+            summary,
+            broken,
+            delete_withheld,
+            spent,
+            split,
+            traffic,
+            datagrams,
+            transport,
+            reused_bytes,
+        }
     }
 }
 
@@ -139,6 +155,7 @@ mod tests {
             split: None,
             traffic: Traffic::default(),
             datagrams: None,
+            transport: None,
             reused_bytes: 0,
         };
         assert!(outcome(Summary::default()).is_whole());

@@ -5,7 +5,9 @@ use super::receipt::Receipt;
 use super::report::{Report, RunContext, Tally};
 use super::time_stats::{Clocks, Datagrams, TimeBreakdown, Traffic, TransferTimeBreakdown};
 use super::{Joined, More};
-use haul_net::{FrameError, FrameReader, FrameWriter, LaneControl, LaneError, LaneStats, Operation};
+use haul_net::{
+    Fallback, FrameError, FrameReader, FrameWriter, Kind, LaneControl, LaneError, LaneStats, Operation,
+};
 use haul_proto::{End, LaneId, Message, Reason, Role, Times, Why};
 use std::collections::HashMap;
 use std::error::Error;
@@ -341,6 +343,13 @@ impl<'a, M: Machine> Session<'a, M> {
     /// Returns the datagrams of the lanes so far.
     pub(super) fn datagrams(&self) -> Option<Datagrams> {
         Datagrams::sum(self.lanes().values().filter_map(|lane| lane.packets()))
+    }
+
+    /// Returns the transport of the first lane, and the reason if it is not UDP as requested.
+    pub(super) fn transport(&self) -> Option<(Kind, Option<Fallback>)> {
+        let lanes = self.lanes();
+        let first = lanes.iter().min_by_key(|(id, _)| **id);
+        first.map(|(_, lane)| (lane.kind(), lane.fallback()))
     }
 
     fn times(&self) -> Times {

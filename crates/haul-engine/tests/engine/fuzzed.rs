@@ -190,7 +190,7 @@ fn in_repository(path: &str) -> std::path::PathBuf {
 
 /// Decoders of external bytes or text in the pure crates and in haul-net, and the calls in the
 /// targets.
-const DECODERS: [(&str, &str); 25] = [
+const DECODERS: [(&str, &str); 26] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
     ("haul-proto/src/names.rs: check_name", "check_name("),
@@ -200,6 +200,7 @@ const DECODERS: [(&str, &str); 25] = [
     ("haul-net/src/address.rs: from_str", ".parse::<Address>()"),
     ("haul-net/src/hello.rs: describe", "hello::describe("),
     ("haul-net/src/udp/upgrade.rs: describe_upgrade", "haul_net::describe_upgrade("),
+    ("haul-net/src/udp/fallback.rs: describe_departure", "haul_net::describe_departure("),
     ("haul-net/src/hello.rs: describe_answer", "hello::describe_answer("),
     ("haul-net/src/ticket.rs: parse", "Ticket::parse("),
     ("haul-net/src/ticket.rs: from_str", "Ticket::parse("),

@@ -24,6 +24,7 @@ pub(crate) use slices::Slices;
 pub(crate) use stream::{Halves, Resource, Shared};
 pub(crate) use wire::{SocketWire, WaitTimeout, Wire};
 
+use crate::udp::Fallback;
 use haul_proto::Message;
 use haul_udp::Stats as PacketStats;
 use std::fmt;
@@ -133,11 +134,17 @@ pub trait LaneControl: Send + Sync + fmt::Debug {
 
     /// Returns true if one such lane fills the path, so that more of them only share it.
     fn fills_path(&self) -> bool {
-        self.packets().is_some()
+        self.packets().is_some() && self.fallback().is_none()
     }
 
-    /// Returns the statistics of the datagrams, if the lane sends datagrams itself.
+    /// Returns the statistics of the datagrams, if the lane sends datagrams itself, or did before
+    /// it fell back to TCP.
     fn packets(&self) -> Option<PacketStats>;
+
+    /// Returns the reason why the lane uses TCP although UDP was requested.
+    fn fallback(&self) -> Option<Fallback> {
+        None
+    }
 }
 
 /// Transport of a lane.

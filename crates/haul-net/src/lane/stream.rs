@@ -9,7 +9,7 @@ use super::{
 use crate::pace::Pacer;
 use crate::socket::{self, SocketFacts, SocketSettings};
 use crate::tls::{Channel, Inlet};
-use crate::udp::UdpWire;
+use crate::udp::{Fallback, UdpWire};
 use haul_sys::socket::{TcpFacts, tcp_facts, unacknowledged_bytes};
 use haul_udp::Stats as PacketStats;
 use rustix::net::getsockname;
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     kind: Kind,
     peer: Option<SocketAddr>,
     facts: SocketFacts,
+    /// Reason why the lane uses TCP from its start although UDP was requested.
+    fallback: OnceLock<Fallback>,
 }
 
 /// Resource that a lane holds on behalf of its owner, released when both halves are dropped.
@@ -82,6 +84,7 @@ impl StreamLane {
             kind: Kind::Pipes,
             peer: None,
             facts: SocketFacts::default(),
+            fallback: OnceLock::new(),
         };
         Ok(Self::new(shared, None).authenticated(stall, None, None))
     }
@@ -99,6 +102,7 @@ impl StreamLane {
                 kind: Kind::Local,
                 peer: None,
                 facts: SocketFacts::default(),
+                fallback: OnceLock::new(),
             };
             Self::new(shared, None).authenticated(None, None, None)
         };
@@ -107,9 +111,9 @@ impl StreamLane {
 
     /// Creates a lane over UDP, whose datagrams `cipher` protects.
     pub(crate) fn over_udp(wire: UdpWire, cipher: &'static str, peer: Option<SocketAddr>) -> Self {
-        let (facts, meter) = Default::default();
-        let shared =
-            Shared { wire: Box::new(wire), channel: None, cipher, meter, kind: Kind::Udp, peer, facts };
+        let (facts, meter, fallback) = Default::default();
+        let (wire, kind) = (Box::new(wire), Kind::Udp);
+        let shared = Shared { wire, channel: None, cipher, meter, kind, peer, facts, fallback };
         Self::new(shared, None)
     }
 
@@ -118,11 +122,6 @@ impl StreamLane {
         let control = self.control();
         let socket = control.0.wire.as_socket().ok_or(io::ErrorKind::NotConnected)?;
         Ok(getsockname(socket)?.try_into()?)
-    }
-
-    /// Returns another descriptor of the socket, if there is one.
-    pub(crate) fn clone_socket(&self) -> io::Result<Option<OwnedFd>> {
-        self.control().0.wire.as_socket().map(|socket| socket.try_clone_to_owned()).transpose()
     }
 
     /// Returns a secret that both ends of a lane with TLS derive from `label` and `context`.
@@ -143,8 +142,8 @@ impl StreamLane {
     ) -> Self {
         let kind = if tls.is_some() { Kind::Tls } else { Kind::Plain };
         let (channel, inlet) = tls.unzip();
-        let meter = Meter::default();
-        let shared = Shared { wire, channel, cipher: "none", meter, kind, peer: Some(peer), facts };
+        let (meter, fallback) = Default::default();
+        let shared = Shared { wire, channel, cipher: "none", meter, kind, peer: Some(peer), facts, fallback };
         let mut lane = Self::new(shared, inlet);
         lane.reader.set_deadline(deadline);
         lane.writer.set_deadline(deadline);
@@ -270,6 +269,16 @@ impl StreamControl {
         Self(shared)
     }
 
+    /// Returns the wire below the lane.
+    pub(crate) fn wire(&self) -> &dyn Wire {
+        &*self.0.wire
+    }
+
+    /// Records why the lane uses TCP although UDP was requested.
+    pub(crate) fn set_fallback(&self, why: Fallback) {
+        let _ = self.0.fallback.set(why);
+    }
+
     /// Returns the options that the socket received.
     pub fn facts(&self) -> &SocketFacts {
         &self.0.facts
@@ -315,6 +324,10 @@ impl LaneControl for StreamControl {
 
     fn packets(&self) -> Option<PacketStats> {
         self.0.wire.packets()
+    }
+
+    fn fallback(&self) -> Option<Fallback> {
+        self.0.fallback.get().copied().or_else(|| self.0.wire.fallback())
     }
 }
 

@@ -108,6 +108,11 @@ impl StreamReader {
         self.timeout = WaitTimeout { stall, deadline: None };
     }
 
+    /// Sets the timeout of all later waits.
+    pub(crate) fn set_timeout(&mut self, timeout: WaitTimeout) {
+        self.timeout = timeout;
+    }
+
     /// Sets a deadline for all waits together, even if bytes move; [`set_stall`](Self::set_stall)
     /// removes it.
     pub fn set_deadline(&mut self, deadline: Instant) {

@@ -97,6 +97,11 @@ impl StreamWriter {
         self.pacer = pacer;
     }
 
+    /// Sets the timeout of all later waits.
+    pub(crate) fn set_timeout(&mut self, timeout: WaitTimeout) {
+        self.timeout = timeout;
+    }
+
     /// Sets a deadline for all waits together, even if bytes move.
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
         self.timeout = WaitTimeout::until(deadline);

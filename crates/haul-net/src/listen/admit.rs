@@ -164,7 +164,10 @@ impl Acceptor {
             encode_answer(Verdict::Welcome, self.registry.lanes_max(), bytes, Some((&secret, binding)));
         let (key, session) = (slot.key(), slot.session());
         let lane = match self.agree_on_udp(&mut lane, hello, &welcome)? {
-            Some(agreed) => agreed.start(lane)?,
+            Some(agreed) => {
+                lane.tune_for_path(&self.settings.socket);
+                agreed.start(lane.authenticated(None, None, None))?
+            }
             None => {
                 lane.tune_for_path(&self.settings.socket);
                 lane

@@ -1,6 +1,7 @@
 //! Thread that carries the datagrams of an association.
 
 use super::UdpError;
+use super::fallback::{Bounds, Control, Departure, Fallback};
 use super::socket::{Received, Socket};
 use crate::lane::Operation;
 use haul_udp::{Association, Failure, State, Time};
@@ -8,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,17 +32,42 @@ pub(super) struct Link {
     wake: OwnedFd,
     /// Start of the association's time.
     clock: Instant,
-    /// Time without a first datagram after which the lane fails.
+    /// Time without a first datagram after which a lane that cannot fall back fails.
     blocked: Time,
+    /// Bounds after which the lane falls back, if it may.
+    pub(super) bounds: Option<Bounds>,
+    /// Round trip of the TCP connection.
+    pub(super) round_trip: Time,
+}
+
+/// Transport that carries the streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// The association.
+    Datagrams,
+    /// None: this end has left the association, and waits for the peer.
+    Leaving,
+    /// TCP in the incoming direction. The driver sends again what the peer does not have.
+    Repeating,
+    /// TCP.
+    Tcp,
 }
 
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) association: Association<SocketAddr>,
+    pub(super) stage: Stage,
+    /// Messages of both ends that leave UDP.
+    pub(super) departure: Option<Departure>,
+    pub(super) peer_departure: Option<Departure>,
+    /// Time since which this end waits for acknowledgements.
+    pub(super) waits_since: Option<Time>,
+    /// True if the losses were judged.
+    pub(super) is_judged: bool,
     /// Set once the peer's TCP connection has ended.
-    peer_left: Option<Time>,
+    pub(super) peer_left: Option<Time>,
     /// Reason for the early end, if the association itself does not know it.
-    error: Option<UdpError>,
+    pub(super) error: Option<UdpError>,
     pub(super) is_aborted: bool,
     /// True if the driver has ended.
     is_stopped: bool,
@@ -62,39 +88,57 @@ impl Inner {
         match (self.error, self.association.state()) {
             (Some(error), _) => Some(error),
             // This end closed it, for a reason that the caller knows.
-            (None, State::Failed(Failure::Aborted(_))) => None,
+            (None, State::Failed(Failure::Aborted(_) | Failure::Left)) => None,
             (None, State::Failed(failure)) => Some(failure.into()),
             _ => None,
         }
     }
 
     pub(super) fn is_readable(&self) -> bool {
-        self.association.readable() > 0 || self.association.is_at_end() || self.is_over()
+        let has_bytes = self.association.readable() > 0 || self.association.is_at_end();
+        has_bytes || self.stage >= Stage::Repeating || self.is_over()
     }
 
     pub(super) fn is_writable(&self) -> bool {
-        self.association.writable() >= WRITABLE_MIN || self.is_over()
+        self.association.writable() >= WRITABLE_MIN || self.stage == Stage::Tcp || self.is_over()
     }
 
+    /// Returns true if no more bytes move.
     pub(super) fn is_over(&self) -> bool {
-        self.is_aborted || self.is_stopped || self.association.state() != State::Open
+        let has_ended = match self.stage {
+            Stage::Datagrams => self.is_stopped || self.association.state() != State::Open,
+            Stage::Leaving | Stage::Repeating => self.is_stopped,
+            Stage::Tcp => false,
+        };
+        self.is_aborted || self.error.is_some() || has_ended
     }
 
     /// Returns true if nothing is left to do for an end without users: it ended early, or the peer
-    /// has all bytes.
+    /// has all bytes. TCP itself delivers the rest.
     pub(super) fn is_done(&self) -> bool {
-        self.is_over() || !self.association.is_flushing()
+        let is_done = match self.stage {
+            Stage::Datagrams => !self.association.is_flushing(),
+            Stage::Leaving | Stage::Repeating => false,
+            Stage::Tcp => true,
+        };
+        self.is_over() || is_done
     }
 }
 
 impl Link {
     pub(super) fn new(
         association: impl FnOnce(Time) -> Association<SocketAddr>,
-        blocked: Duration,
+        (blocked, bounds): (Duration, Option<Bounds>),
+        round_trip: Duration,
     ) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let inner = Inner {
             association: association(0),
+            stage: Stage::Datagrams,
+            departure: None,
+            peer_departure: None,
+            waits_since: None,
+            is_judged: false,
             peer_left: None,
             error: None,
             is_aborted: false,
@@ -110,6 +154,8 @@ impl Link {
             wake,
             clock: Instant::now(),
             blocked: nanos(blocked),
+            bounds,
+            round_trip: nanos(round_trip),
         })
     }
 
@@ -172,8 +218,18 @@ impl Link {
 
     /// Carries datagrams until the association needs none any more. `control` is the TCP connection
     /// to the peer's process, at the address `peer`. Other hosts have no datagrams for this lane.
-    pub(super) fn drive(&self, socket: &Socket, control: Option<BorrowedFd<'_>>, peer: IpAddr) {
+    pub(super) fn drive(&self, socket: Socket, control: &Control, peer: IpAddr) {
         let _stopped = Stopped(self);
+        if self.bounds.is_some() {
+            // The peer's message may have arrived together with earlier ones.
+            self.read_control(control);
+        }
+        self.carry(&socket, control, peer);
+        drop(socket);
+        self.continue_over(control);
+    }
+
+    fn carry(&self, socket: &Socket, control: &Control, peer: IpAddr) {
         let (mut out, mut received) = (Vec::with_capacity(64 << 10), Received::new());
         while let Some(due) = self.send_due(socket, &mut out) {
             let now = self.now();
@@ -189,8 +245,12 @@ impl Link {
         for _ in 0..SENDS_MAX {
             let mut inner = self.lock();
             let now = self.now();
+            let transmit = inner.association.transmit(now, out);
             self.check(&mut inner, now);
-            let Some(transmit) = inner.association.transmit(now, out) else {
+            if inner.stage != Stage::Datagrams {
+                return None;
+            }
+            let Some(transmit) = transmit else {
                 let due = inner.association.next_time();
                 self.notify(inner);
                 return due;
@@ -210,8 +270,10 @@ impl Link {
         Some(0)
     }
 
-    /// Fails the association if the peer never answered or has left.
+    /// Leaves UDP if it does not carry the lane, and fails the association if the lane may not fall
+    /// back, or if the peer has left.
     fn check(&self, inner: &mut Inner, now: Time) {
+        self.judge(inner, now);
         if inner.association.state() != State::Open {
             return;
         }
@@ -240,12 +302,14 @@ impl Link {
                 inner.association.receive(now, from, datagram);
             }
         });
+        // Before any thread sees a failure that the lane survives.
+        self.check(&mut inner, now);
         self.notify(inner);
         true
     }
 
     /// Releases the association and wakes the threads that can read or write now.
-    fn notify(&self, inner: MutexGuard<'_, Inner>) {
+    pub(super) fn notify(&self, inner: MutexGuard<'_, Inner>) {
         let wakes_readers = inner.readers > 0 && inner.is_readable();
         let wakes_writers = inner.writers > 0 && (inner.is_writable() || inner.is_done());
         drop(inner);
@@ -258,39 +322,51 @@ impl Link {
     }
 
     /// Sleeps until `due`, until a datagram arrives, or until a thread wakes the driver.
-    fn sleep(&self, socket: &Socket, control: Option<BorrowedFd<'_>>, due: Time) {
+    fn sleep(&self, socket: &Socket, control: &Control, due: Time) {
         let (now, due, watches) = {
             let mut inner = self.lock();
             let now = self.now();
             // A thread may have changed the association since.
             let due = inner.association.next_time().map_or(due, |next| next.min(due));
-            if due <= now {
+            if due <= now || inner.stage != Stage::Datagrams {
                 return;
             }
             let blocked = (!inner.association.has_heard()).then_some(self.blocked);
             let left = inner.peer_left.map(|left| left + nanos(GRACE));
-            let due = [blocked, left].into_iter().flatten().fold(due, Time::min);
+            let judgement = self.next_judgement(&inner, now);
+            let due = [blocked, left, judgement].into_iter().flatten().fold(due, Time::min);
             inner.sleeps_until = Some(due);
             (now, due, left.is_none())
         };
         let timeout = Timespec::try_from(Duration::from_nanos(due.saturating_sub(now))).ok();
+        let connection = control.state.wire().as_socket();
+        let readable = if self.bounds.is_some() { PollFlags::IN } else { PollFlags::empty() };
+        let events = PollFlags::RDHUP | readable;
         let mut fds = [
             PollFd::new(socket, PollFlags::IN),
             PollFd::new(&self.wake, PollFlags::IN),
-            PollFd::from_borrowed_fd(control.unwrap_or(self.wake.as_fd()), PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(connection.unwrap_or(self.wake.as_fd()), events),
         ];
-        let watched = if control.is_some() && watches { 3 } else { 2 };
+        let watched = if connection.is_some() && watches { 3 } else { 2 };
         let polled = poll(&mut fds[..watched], timeout.as_ref());
         debug_assert!(matches!(polled, Ok(_) | Err(Errno::INTR)), "{polled:?}");
         if fds[1].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
-        let has_left = watched == 3 && !fds[2].revents().is_empty();
+        let is_changed = watched == 3 && !fds[2].revents().is_empty();
         let mut inner = self.lock();
         inner.sleeps_until = None;
-        if has_left {
+        if is_changed && self.bounds.is_some() {
+            drop(inner);
+            self.read_control(control);
+        } else if is_changed {
             inner.peer_left = Some(self.now());
         }
+    }
+
+    /// Returns the reason why the lane has left UDP.
+    pub(super) fn fallback(&self) -> Option<Fallback> {
+        self.lock().departure.map(|departure| departure.why)
     }
 }
 

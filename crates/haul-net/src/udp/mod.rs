@@ -2,20 +2,26 @@
 //! the authenticated TCP connection of the lane.
 //!
 //! The TCP connection stays open beside the association. Its end tells that the peer's process has
-//! ended, which UDP cannot tell.
+//! ended, which UDP cannot tell. A lane that may fall back continues over it where datagrams do not
+//! pass.
 
+mod fallback;
 mod keys;
 mod link;
 mod socket;
+#[cfg(test)]
+mod tests;
 mod upgrade;
 mod wire;
 
+pub use fallback::{Fallback, describe_departure};
 pub use upgrade::{BadUpgrade, UdpRefusal, describe_upgrade};
 pub(crate) use upgrade::{Request, UPGRADE_BYTES, decode_answer};
 pub(crate) use wire::UdpWire;
 
 use crate::lane::{Kind, LaneControl as _, LaneError, Operation, StreamLane};
 use crate::secret::random;
+use fallback::Bounds;
 use haul_udp::{Chunk, Config, Crc16, Crc32c, Failure, Rate, Role, Seal, Unchecked};
 use keys::{Cipher, Keys, SECRET_BYTES};
 use socket::Socket;
@@ -73,6 +79,11 @@ pub struct UdpSettings {
     pub rate: Rate,
     /// First and last port of the server's UDP sockets; `None` for any.
     pub ports: Option<(u16, u16)>,
+    /// Client: true if a lane may use TCP instead, from its start or later, where UDP is refused or
+    /// does not pass.
+    pub falls_back: bool,
+    /// Client: round trip below which a lane that may fall back does not request UDP.
+    pub round_trip_min: Duration,
 }
 
 impl Default for UdpSettings {
@@ -82,6 +93,8 @@ impl Default for UdpSettings {
             chunk: Chunk::Found { max: CHUNK_FOUND_MAX },
             rate: Rate::Found { max: None, start: None },
             ports: None,
+            falls_back: false,
+            round_trip_min: Duration::ZERO,
         }
     }
 }
@@ -102,6 +115,9 @@ pub enum UdpError {
     /// The association failed.
     #[error("{0}")]
     Failure(#[source] Failure),
+    /// The peer's message about the continuation over TCP is invalid.
+    #[error("the peer sent an invalid message about its change to TCP")]
+    BadDeparture,
     /// The peer ended the lane, or the TCP connection beside it ended.
     #[error("the peer disconnected")]
     Disconnected,
@@ -129,10 +145,21 @@ fn buffer_for(lane: &StreamLane, rate: Rate) -> u64 {
     u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES).min(BUFFER_MAX)
 }
 
+/// Returns true if a client requests UDP for `lane`.
+pub(crate) fn is_wanted(lane: &StreamLane, settings: &UdpSettings) -> bool {
+    let round_trip = lane.control().round_trip().unwrap_or_default();
+    !settings.falls_back || fallback::is_worth_udp(round_trip, settings.round_trip_min)
+}
+
 /// Returns the request of a client for `lane`.
 pub(crate) fn request(lane: &StreamLane, settings: &UdpSettings) -> Result<Request, LaneError> {
     let id = random().map_err(|_| Operation::Writing.failed(io::ErrorKind::Other.into()))?;
-    Ok(Request { check: settings.check, id: u32::from_le_bytes(id), buffer: buffer_for(lane, settings.rate) })
+    Ok(Request {
+        check: settings.check,
+        falls_back: settings.falls_back,
+        id: u32::from_le_bytes(id),
+        buffer: buffer_for(lane, settings.rate),
+    })
 }
 
 /// Moves the lane of a client to UDP after the server's acceptance.
@@ -176,7 +203,8 @@ pub(crate) fn decide<'s>(
     let socket = Socket::open(local, settings.ports, settings.chunk).map_err(|_| UdpRefusal::NoSocket)?;
     let port = socket.port().map_err(|_| UdpRefusal::NoSocket)?;
     let id = u32::from_le_bytes(random().map_err(|_| UdpRefusal::NoSocket)?);
-    let accepted = Accepted { check: request.check, port, id, buffer: buffer_for(lane, settings.rate) };
+    let Request { check, falls_back, .. } = request;
+    let accepted = Accepted { check, falls_back, port, id, buffer: buffer_for(lane, settings.rate) };
     Ok(Agreed { settings, request, accepted, socket })
 }
 
@@ -225,7 +253,8 @@ fn start(
         ..Config::new(role, local, remote, u64::from_le_bytes(token))
     };
     let peer = lane.control().peer();
-    let wire = UdpWire::start(lane, socket, config, (seal, open))
+    let bounds = accepted.falls_back.then_some(Bounds::DEFAULT);
+    let wire = UdpWire::start(lane, socket, config, (seal, open), bounds)
         .map_err(|error| Operation::Writing.failed(error))?;
     Ok(StreamLane::over_udp(wire, cipher, peer))
 }

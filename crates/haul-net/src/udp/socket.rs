@@ -26,6 +26,9 @@ pub(crate) struct Socket {
     state: UdpSocketState,
     /// Maximum size of the datagrams that the kernel segments: larger ones exceed the MTU.
     segment_max: AtomicUsize,
+    /// Number of calls of [`Socket::send`] whose datagrams pass; the later ones are lost.
+    #[cfg(test)]
+    pub(super) passes: AtomicUsize,
 }
 
 /// Received datagrams.
@@ -57,7 +60,13 @@ impl Socket {
         if matches!(chunk, Chunk::Fixed(_)) {
             allow_fragments(&socket)?;
         }
-        Ok(Self { socket, state, segment_max: AtomicUsize::new(usize::MAX) })
+        Ok(Self {
+            socket,
+            state,
+            segment_max: AtomicUsize::new(usize::MAX),
+            #[cfg(test)]
+            passes: AtomicUsize::new(usize::MAX),
+        })
     }
 
     pub(super) fn port(&self) -> io::Result<u16> {
@@ -69,6 +78,11 @@ impl Socket {
     /// # Errors
     /// Returns the error of sendmsg(2) or sendmmsg(2). Some datagrams may have left.
     pub(super) fn send(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
+        #[cfg(test)]
+        if self.passes.fetch_sub(1, Ordering::Relaxed) == 0 {
+            self.passes.store(0, Ordering::Relaxed);
+            return Ok(());
+        }
         let send = |contents, segment_size| {
             let transmit =
                 quinn_udp::Transmit { destination: to, ecn: None, contents, segment_size, src_ip: None };

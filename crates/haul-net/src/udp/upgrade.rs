@@ -4,8 +4,9 @@
 //! request of a client, behind its hello:      answer of a server, behind its welcome:
 //!  at  bytes                                   at  bytes
 //!   0      1   version, 1                       0      1   0, or the reason of a refusal
-//!   1      1   packet check                     1      1   packet check
-//!   2      2   zero                             2      2   UDP port
+//!   1      1   packet check                     1      1   packet check; bit 7: may fall back
+//!   2      1   zero                             2      2   UDP port
+//!   3      1   bit 0: may fall back
 //!   4      4   ID in datagrams to the client    4      4   ID in datagrams to the server
 //!   8      8   receive buffer, bytes            8      8   receive buffer, bytes
 //! ```
@@ -17,6 +18,11 @@ use super::PacketCheck;
 
 /// Version of the datagrams that follow.
 const VERSION: u8 = 1;
+
+/// Flag of a lane that may fall back: bit 0 of byte 3 of a request, and bit 7 of byte 1 of an
+/// answer.
+const FALLS_BACK: u16 = 1 << 8;
+const CHECK_FALLS_BACK: u8 = 1 << 7;
 
 /// Size in bytes of a request and of an answer.
 pub(crate) const UPGRADE_BYTES: usize = 16;
@@ -30,6 +36,8 @@ pub(crate) const BUFFER_MAX: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) check: PacketCheck,
+    /// True if the lane continues over TCP where datagrams do not pass.
+    pub(crate) falls_back: bool,
     pub(crate) id: u32,
     pub(crate) buffer: u64,
 }
@@ -38,6 +46,8 @@ pub(crate) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub(crate) check: PacketCheck,
+    /// Repeats that of the request.
+    pub(crate) falls_back: bool,
     pub(crate) port: u16,
     pub(crate) id: u32,
     pub(crate) buffer: u64,
@@ -80,14 +90,16 @@ pub struct BadUpgrade;
 
 impl Request {
     pub(crate) fn encode(&self) -> [u8; UPGRADE_BYTES] {
-        encode(VERSION, self.check, 0, self.id, self.buffer)
+        let flags = if self.falls_back { FALLS_BACK } else { 0 };
+        encode(VERSION, self.check as u8, flags, self.id, self.buffer)
     }
 
     pub(crate) fn decode(bytes: &[u8; UPGRADE_BYTES]) -> Result<Self, UdpRefusal> {
-        let (version, check, zero, id, buffer) = decode(bytes);
-        match check {
-            Some(check) if version == VERSION && zero == 0 && (BUFFER_MIN..=BUFFER_MAX).contains(&buffer) => {
-                Ok(Self { check, id, buffer })
+        let (version, check, flags, id, buffer) = decode(bytes);
+        let is_known = version == VERSION && matches!(flags, 0 | FALLS_BACK);
+        match packet_check(check) {
+            Some(check) if is_known && (BUFFER_MIN..=BUFFER_MAX).contains(&buffer) => {
+                Ok(Self { check, falls_back: flags == FALLS_BACK, id, buffer })
             }
             _ => Err(UdpRefusal::Version),
         }
@@ -96,29 +108,33 @@ impl Request {
 
 impl Accepted {
     pub(crate) fn encode(&self) -> [u8; UPGRADE_BYTES] {
-        encode(0, self.check, self.port, self.id, self.buffer)
+        let check = self.check as u8 | if self.falls_back { CHECK_FALLS_BACK } else { 0 };
+        encode(0, check, self.port, self.id, self.buffer)
     }
 }
 
 impl UdpRefusal {
     pub(crate) fn encode(self) -> [u8; UPGRADE_BYTES] {
         let at = REFUSALS.iter().position(|known| *known == self).unwrap_or_default();
-        encode(at as u8 + 1, PacketCheck::Aead, 0, 0, 0)
+        encode(at as u8 + 1, 0, 0, 0, 0)
     }
 }
 
-/// Decodes the answer to a request for `check`.
+/// Decodes the answer to a request for `check` of a lane that may fall back or not.
 pub(crate) fn decode_answer(
     bytes: &[u8; UPGRADE_BYTES],
-    wanted: PacketCheck,
+    wanted: (PacketCheck, bool),
 ) -> Result<Result<Accepted, UdpRefusal>, BadUpgrade> {
     let (verdict, check, port, id, buffer) = decode(bytes);
     if verdict != 0 {
         return REFUSALS.get(usize::from(verdict) - 1).map(|refusal| Err(*refusal)).ok_or(BadUpgrade);
     }
-    match check {
-        Some(check) if check == wanted && port != 0 && (BUFFER_MIN..=BUFFER_MAX).contains(&buffer) => {
-            Ok(Ok(Accepted { check, port, id, buffer }))
+    let falls_back = check & CHECK_FALLS_BACK != 0;
+    match packet_check(check & !CHECK_FALLS_BACK) {
+        Some(check)
+            if (check, falls_back) == wanted && port != 0 && (BUFFER_MIN..=BUFFER_MAX).contains(&buffer) =>
+        {
+            Ok(Ok(Accepted { check, falls_back, port, id, buffer }))
         }
         _ => Err(BadUpgrade),
     }
@@ -133,34 +149,41 @@ pub fn describe_upgrade(bytes: &[u8]) -> Result<String, String> {
         .try_into()
         .map_err(|_| format!("a request for UDP has {UPGRADE_BYTES} bytes, and these are {}", bytes.len()))?;
     let request = Request::decode(bytes).map(|request| {
-        let Request { check, id, buffer } = request;
-        format!("request for datagrams with {} to {id}, buffer {buffer}", check.name())
+        let Request { check, falls_back, id, buffer } = request;
+        let or_tcp = if falls_back { " or TCP" } else { "" };
+        format!("request for datagrams{or_tcp} with {} to {id}, buffer {buffer}", check.name())
     });
-    let answers = PacketCheck::ALL.into_iter().filter_map(|check| decode_answer(bytes, check).ok());
+    let wanted = PacketCheck::ALL.into_iter().flat_map(|check| [(check, false), (check, true)]);
+    let answers = wanted.filter_map(|wanted| decode_answer(bytes, wanted).ok());
     let answer = answers.into_iter().next().map(|answer| match answer {
-        Ok(Accepted { check, port, id, buffer }) => {
-            format!("datagrams with {} to {id} at port {port}, buffer {buffer}", check.name())
+        Ok(Accepted { check, falls_back, port, id, buffer }) => {
+            let or_tcp = if falls_back { " or TCP" } else { "" };
+            format!("datagrams{or_tcp} with {} to {id} at port {port}, buffer {buffer}", check.name())
         }
         Err(refusal) => format!("refused: {refusal}"),
     });
     request.ok().or(answer).ok_or_else(|| BadUpgrade.to_string())
 }
 
-fn encode(first: u8, check: PacketCheck, port: u16, id: u32, buffer: u64) -> [u8; UPGRADE_BYTES] {
+fn packet_check(number: u8) -> Option<PacketCheck> {
+    PacketCheck::ALL.get(usize::from(number)).copied()
+}
+
+fn encode(first: u8, check: u8, port: u16, id: u32, buffer: u64) -> [u8; UPGRADE_BYTES] {
     let mut bytes = [0; UPGRADE_BYTES];
     bytes[0] = first;
-    bytes[1] = check as u8;
+    bytes[1] = check;
     bytes[2..4].copy_from_slice(&port.to_le_bytes());
     bytes[4..8].copy_from_slice(&id.to_le_bytes());
     bytes[8..].copy_from_slice(&buffer.to_le_bytes());
     bytes
 }
 
-fn decode(bytes: &[u8; UPGRADE_BYTES]) -> (u8, Option<PacketCheck>, u16, u32, u64) {
+fn decode(bytes: &[u8; UPGRADE_BYTES]) -> (u8, u8, u16, u32, u64) {
     let [first, check, p0, p1, i0, i1, i2, i3, buffer @ ..] = *bytes;
     (
         first,
-        PacketCheck::ALL.get(usize::from(check)).copied(),
+        check,
         u16::from_le_bytes([p0, p1]),
         u32::from_le_bytes([i0, i1, i2, i3]),
         u64::from_le_bytes(buffer),
@@ -174,14 +197,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_and_answers_round_trip(check in 0..4_usize, port in 1..=u16::MAX, id: u32, buffer in BUFFER_MIN..=BUFFER_MAX) {
+        fn requests_and_answers_round_trip(check in 0..4_usize, falls_back: bool, port in 1..=u16::MAX, id: u32, buffer in BUFFER_MIN..=BUFFER_MAX) {
             let check = PacketCheck::ALL[check];
-            let request = Request { check, id, buffer };
+            let request = Request { check, falls_back, id, buffer };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
-            let accepted = Accepted { check, port, id, buffer };
-            prop_assert_eq!(decode_answer(&accepted.encode(), check), Ok(Ok(accepted)));
+            let accepted = Accepted { check, falls_back, port, id, buffer };
+            prop_assert_eq!(decode_answer(&accepted.encode(), (check, falls_back)), Ok(Ok(accepted)));
             let other = PacketCheck::ALL[(check as usize + 1) % 4];
-            prop_assert_eq!(decode_answer(&accepted.encode(), other), Err(BadUpgrade));
+            for wanted in [(other, falls_back), (check, !falls_back)] {
+                prop_assert_eq!(decode_answer(&accepted.encode(), wanted), Err(BadUpgrade));
+            }
         }
 
         #[test]
@@ -189,7 +214,7 @@ mod tests {
             if let Ok(request) = Request::decode(&bytes) {
                 prop_assert!(request.buffer <= BUFFER_MAX);
             }
-            if let Ok(Ok(accepted)) = decode_answer(&bytes, PacketCheck::Crc16) {
+            if let Ok(Ok(accepted)) = decode_answer(&bytes, (PacketCheck::Crc16, false)) {
                 prop_assert_eq!(accepted.check, PacketCheck::Crc16);
                 prop_assert!(accepted.buffer <= BUFFER_MAX);
             }
@@ -199,7 +224,7 @@ mod tests {
     #[test]
     fn refusals_round_trip() {
         for refusal in REFUSALS {
-            assert_eq!(decode_answer(&refusal.encode(), PacketCheck::Aead), Ok(Err(refusal)));
+            assert_eq!(decode_answer(&refusal.encode(), (PacketCheck::Aead, true)), Ok(Err(refusal)));
         }
     }
 }

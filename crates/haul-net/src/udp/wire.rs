@@ -1,10 +1,11 @@
 //! Wire over an association.
 
 use super::BLOCKED_TIMEOUT;
-use super::link::{Inner, Link};
+use super::fallback::{Bounds, Control, Fallback};
+use super::link::{Inner, Link, Stage};
 use super::socket::Socket;
 use crate::lane::{LaneControl as _, LaneError, Operation, StreamLane, WaitTimeout, Wire};
-use haul_udp::{Association, Config, Read, Seal, Stats};
+use haul_udp::{Association, Config, Read, Role, Seal, Stats};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -15,33 +16,43 @@ use std::time::{Duration, Instant};
 /// Code that closes an association early.
 pub(super) const CODE_ABORTED: u32 = 3;
 
-/// Maximum time for which the end of a lane waits until the peer has all bytes.
+/// Maximum time for which the end of a lane waits until the peer has all bytes, and that of a lane
+/// that may fall back meanwhile.
 const LINGER: Duration = Duration::from_secs(5);
+const LINGER_WITH_FALLBACK: Duration = Duration::from_secs(15);
 
 /// One end of an association, the thread that carries its datagrams, and the TCP connection beside
-/// it.
+/// it, over which the lane can continue.
 #[derive(Debug)]
 pub(crate) struct UdpWire {
     link: Arc<Link>,
     driver: Mutex<Option<JoinHandle<()>>>,
-    /// TCP connection beside the association.
-    control: StreamLane,
+    control: Arc<Control>,
 }
 
 impl UdpWire {
-    /// Starts an association of `config` over `socket`.
+    /// Starts an association of `config` over `socket`. With `bounds`, the lane may fall back to
+    /// `control`.
     pub(super) fn start(
         control: StreamLane,
         socket: Socket,
         config: Config<SocketAddr>,
         (seal, open): (Box<dyn Seal>, Box<dyn Seal>),
+        bounds: Option<Bounds>,
     ) -> io::Result<Self> {
-        let link = Arc::new(Link::new(|now| Association::new(config, seal, open, now), BLOCKED_TIMEOUT)?);
-        let connection = control.clone_socket()?;
         let peer = control.control().peer().ok_or(io::ErrorKind::NotConnected)?.ip();
+        let round_trip = config.rtt.unwrap_or_default();
+        let blocked = match config.role {
+            Role::Initiator(_) => BLOCKED_TIMEOUT.max(BLOCKED_TIMEOUT / 2 + 3 * round_trip),
+            // The initiator starts later, and its first datagram takes a while.
+            Role::Acceptor => BLOCKED_TIMEOUT + 3 * round_trip,
+        };
+        let association = |now| Association::new(config, seal, open, now);
+        let link = Arc::new(Link::new(association, (blocked, bounds), round_trip)?);
+        let control = Arc::new(Control::new(control));
         let driver = thread::Builder::new().name("udp".to_owned()).spawn({
-            let link = link.clone();
-            move || link.drive(&socket, connection.as_ref().map(std::os::fd::AsFd::as_fd), peer)
+            let (link, control) = (link.clone(), control.clone());
+            move || link.drive(socket, &control, peer)
         })?;
         Ok(Self { link, driver: Mutex::new(Some(driver)), control })
     }
@@ -66,6 +77,11 @@ fn end_of(timeout: WaitTimeout, begin: Instant) -> Option<Instant> {
     timeout.remaining().and_then(|remaining| begin.checked_add(remaining))
 }
 
+/// Returns the timeout of the rest of a wait until `end`.
+fn rest_of(timeout: WaitTimeout, end: Option<Instant>) -> WaitTimeout {
+    WaitTimeout { deadline: end.or(timeout.deadline), ..timeout }
+}
+
 impl Wire for UdpWire {
     fn read(&self, buffer: &mut [u8], timeout: WaitTimeout) -> Result<usize, LaneError> {
         let begin = Instant::now();
@@ -81,6 +97,10 @@ impl Wire for UdpWire {
                     return Ok(bytes);
                 }
                 Read::End => return Ok(0),
+                Read::Pending if inner.stage >= Stage::Repeating && inner.error.is_none() => {
+                    drop(inner);
+                    return self.control.read(buffer, rest_of(timeout, end));
+                }
                 Read::Pending if inner.is_over() => return Err(failure(&inner)),
                 Read::Pending => {}
             }
@@ -107,6 +127,25 @@ impl Wire for UdpWire {
         if is_full { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(written) }
     }
 
+    fn write(&self, slices: &[IoSlice<'_>], timeout: WaitTimeout) -> Result<usize, LaneError> {
+        loop {
+            if self.is_over_tcp() {
+                let parts: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
+                self.control.write(&parts, timeout)?;
+                return Ok(parts.iter().map(|part| part.len()).sum());
+            }
+            let written = self.try_write(slices);
+            self.unless_aborted()?;
+            match written {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.until_ready(Operation::Writing, timeout)?;
+                }
+                Err(error) => return Err(Operation::Writing.failed(error)),
+            }
+        }
+    }
+
     fn until_ready(&self, doing: Operation, timeout: WaitTimeout) -> Result<(), LaneError> {
         let begin = Instant::now();
         let end = end_of(timeout, begin);
@@ -122,15 +161,21 @@ impl Wire for UdpWire {
     fn finish(&self) -> Result<(), LaneError> {
         let mut inner = self.link.lock();
         inner.association.finish();
+        let is_over_tcp = inner.stage == Stage::Tcp;
         self.link.release(inner);
-        Ok(())
+        // Earlier, the driver finishes behind the bytes that it sends again.
+        if is_over_tcp { self.control.finish() } else { Ok(()) }
     }
 
     fn abort(&self) {
         let mut inner = self.link.lock();
         inner.is_aborted = true;
         inner.association.close(self.link.now(), CODE_ABORTED);
+        let has_left = inner.stage != Stage::Datagrams;
         drop(inner);
+        if has_left {
+            self.control.state.abort();
+        }
         self.link.wake_all();
     }
 
@@ -141,18 +186,31 @@ impl Wire for UdpWire {
     /// Unlike a TCP connection, an association ends with its process: waits until the peer has all
     /// bytes, and the end of the stream if this end finished.
     fn disconnect(&self) {
-        let end = Instant::now() + LINGER;
+        let linger = if self.link.bounds.is_some() { LINGER_WITH_FALLBACK } else { LINGER };
+        let end = Instant::now() + linger;
         let waited = self.link.wait(self.link.lock(), Operation::Writing, Some(end), Inner::is_done);
         let mut inner = waited.unwrap_or_else(|| self.link.lock());
         inner.association.close(self.link.now(), CODE_ABORTED);
+        let is_over_tcp = inner.stage == Stage::Tcp;
+        // Otherwise the driver could leave UDP now.
+        inner.is_aborted |= !is_over_tcp;
+        let has_left = inner.stage != Stage::Datagrams;
         drop(inner);
+        if has_left && !is_over_tcp {
+            self.control.state.abort();
+        }
         self.join();
-        self.control.control().abort();
+        self.control.state.wire().disconnect();
     }
 
     fn round_trip(&self) -> Option<Duration> {
         let stats = self.stats();
-        (stats.rtt_min > 0).then(|| Duration::from_nanos(stats.rtt_min))
+        let measured = (stats.rtt_min > 0).then(|| Duration::from_nanos(stats.rtt_min));
+        measured.or_else(|| self.control.state.round_trip())
+    }
+
+    fn fallback(&self) -> Option<Fallback> {
+        self.link.fallback()
     }
 
     fn packets(&self) -> Option<Stats> {
@@ -161,6 +219,11 @@ impl Wire for UdpWire {
 }
 
 impl UdpWire {
+    fn is_over_tcp(&self) -> bool {
+        let inner = self.link.lock();
+        inner.stage == Stage::Tcp && !inner.is_over()
+    }
+
     fn stats(&self) -> Stats {
         self.link.lock().association.stats()
     }

@@ -1,6 +1,7 @@
 //! One end of an association.
 
 mod incoming;
+mod leaving;
 mod outgoing;
 mod timers;
 

@@ -9,6 +9,7 @@ pub(crate) use pipes::PipeWire;
 pub(crate) use socket::SocketWire;
 
 use super::error::{LaneError, Operation};
+use crate::udp::Fallback;
 use haul_sys::socket::tcp_facts;
 use haul_sys::wait::POLL_INTERVAL;
 use haul_udp::Stats as PacketStats;
@@ -62,6 +63,11 @@ pub(crate) trait Wire: Send + Sync + fmt::Debug {
 
     /// Returns the statistics of the datagrams, if the wire sends datagrams.
     fn packets(&self) -> Option<PacketStats> {
+        None
+    }
+
+    /// Returns the reason why the wire has left UDP.
+    fn fallback(&self) -> Option<Fallback> {
         None
     }
 
