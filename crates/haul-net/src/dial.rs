@@ -61,7 +61,7 @@ pub struct DialSettings {
     pub handshake: Duration,
     /// Time for which an open lane waits for a byte to move; `None` waits indefinitely.
     pub stall: Option<Duration>,
-    /// Rate limit that all lanes over TCP share.
+    /// Rate limit that all lanes over TCP or QUIC share.
     pub pacer: Option<Arc<Pacer>>,
     /// Settings of lanes over UDP; `None` for lanes over TCP.
     pub udp: Option<UdpSettings>,
@@ -167,7 +167,7 @@ impl Dialer {
                     self.round_trip.get_or_init(|| tcp.shortest_round_trip);
                 }
                 let (lane, pacer) = match udp {
-                    Some((settings, request)) => (move_to_udp(lane, settings, request)?, None),
+                    Some((settings, request)) => (self.move_to_udp(lane, settings, request)?, None),
                     None => {
                         lane.tune_for_path(&self.settings.socket);
                         (lane, self.settings.pacer.clone())
@@ -177,6 +177,20 @@ impl Dialer {
             }
             (verdict, lanes_max) => Err(DialError::Refused { verdict, lanes_max }),
         }
+    }
+
+    /// Receives the answer to the request for UDP, and moves the lane.
+    fn move_to_udp(
+        &self,
+        mut lane: StreamLane,
+        settings: &UdpSettings,
+        request: udp::Request,
+    ) -> Result<StreamLane, DialError> {
+        let mut answer = [0; udp::UPGRADE_BYTES];
+        lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
+        let accepted = udp::decode_answer(&answer, request.check)?.map_err(DialError::UdpRefused)?;
+        let shared = udp::QuicShared { tls: self.tls.clone(), pacer: self.settings.pacer.clone() };
+        udp::connect(lane, settings, request, accepted, shared).map_err(DialError::Handshake)
     }
 
     /// Establishes the connection up to the hello. Returns the lane and the binding of its proof.
@@ -279,18 +293,6 @@ impl Dialer {
             Err(error @ SocketError::Congestion { .. }) => Err(DialError::Socket(error)),
         }
     }
-}
-
-/// Receives the answer to the request for UDP, and moves the lane.
-fn move_to_udp(
-    mut lane: StreamLane,
-    settings: &UdpSettings,
-    request: udp::Request,
-) -> Result<StreamLane, DialError> {
-    let mut answer = [0; udp::UPGRADE_BYTES];
-    lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
-    let accepted = udp::decode_answer(&answer, request.check)?.map_err(DialError::UdpRefused)?;
-    udp::connect(lane, settings, request, accepted).map_err(DialError::Handshake)
 }
 
 /// Error when a lane cannot be opened.

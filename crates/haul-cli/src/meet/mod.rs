@@ -251,7 +251,7 @@ fn udp_settings(request: &UdpRequest, ports: Option<(u16, u16)>) -> Result<UdpSe
     };
     let rate = request.rate.map_or(UdpSettings::default().rate, |rate| Rate::Fixed(rate.max(1)));
     let check = packet_check(&request.check)?;
-    Ok(UdpSettings { check, chunk, rate, ports })
+    Ok(UdpSettings { check, chunk, rate, ports, quic: None })
 }
 
 /// Waits for the lanes and serves them until the job or the pipe ends.

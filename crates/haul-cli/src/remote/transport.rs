@@ -3,13 +3,14 @@
 use super::values;
 use clap::Args;
 use haul_engine::copy::quote;
-use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, PacketCheck, Rate, UdpSettings};
+use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, Congestion, PacketCheck, Rate, UdpSettings};
 use std::ffi::OsStr;
 
 /// Transport options of a job.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TransportArgs {
-    /// Carry the data over NAME: tcp, or udp, which holds its rate on long, busy and lossy paths.
+    /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths; or
+    /// quic.
     #[arg(long, value_name = "NAME", default_value = "tcp", help_heading = "Network options")]
     transport: String,
     /// Protect each UDP datagram by CHECK: aead (encrypted and authenticated), crc32c, crc16 or
@@ -24,14 +25,33 @@ pub(crate) struct TransportArgs {
 }
 
 impl TransportArgs {
-    /// Returns the settings for UDP, or `None` for TCP. The error is a message.
-    pub(crate) fn resolve(&self, plain: bool) -> Result<Option<UdpSettings>, String> {
-        if !uses_udp(&self.transport)? {
-            let unused = [("--packet-check", &self.packet_check), ("--chunk-size", &self.chunk_size)];
-            return match unused.iter().find(|(_, value)| value.is_some()) {
-                Some((option, _)) => Err(format!("{option} applies to UDP; add --transport=udp")),
-                None => Ok(None),
-            };
+    /// Returns the settings for UDP and for QUIC with this congestion control, or `None` for TCP.
+    /// The error is a message.
+    pub(crate) fn resolve(
+        &self,
+        plain: bool,
+        congestion: Option<&str>,
+    ) -> Result<Option<UdpSettings>, String> {
+        let udp_only = [("--packet-check", &self.packet_check), ("--chunk-size", &self.chunk_size)];
+        let unused = udp_only.iter().find(|(_, value)| value.is_some()).map(|(option, _)| option);
+        match (self.transport.as_str(), unused) {
+            ("tcp", None) => return Ok(None),
+            ("tcp", Some(option)) => return Err(format!("{option} applies to UDP; add --transport=udp")),
+            ("quic", None) if plain => {
+                return Err("--transport=quic encrypts the data; omit --plain".to_owned());
+            }
+            ("quic", None) => {
+                let quic = congestion.map_or(Ok(Congestion::default()), quic_congestion)?;
+                return Ok(Some(UdpSettings { quic: Some(quic), ..UdpSettings::default() }));
+            }
+            ("quic", Some(option)) => {
+                return Err(format!("{option} applies to --transport=udp; QUIC has its own datagrams"));
+            }
+            ("udp", _) => {}
+            (other, _) => {
+                let other = quote(OsStr::new(other));
+                return Err(format!("--transport: must be tcp, udp or quic, not {other}"));
+            }
         }
         let check = self.packet_check.as_deref().map_or(Ok(PacketCheck::Aead), packet_check)?;
         if plain && check == PacketCheck::Aead {
@@ -48,13 +68,21 @@ impl TransportArgs {
     }
 }
 
-/// Returns true for `udp`, and false for `tcp`.
+/// Returns true for the `udp` of a server, which offers UDP and QUIC, and false for `tcp`.
 pub(crate) fn uses_udp(name: &str) -> Result<bool, String> {
     match name {
         "tcp" => Ok(false),
         "udp" => Ok(true),
         other => Err(format!("--transport: must be tcp or udp, not {}", quote(OsStr::new(other)))),
     }
+}
+
+/// Parses the congestion control of QUIC.
+fn quic_congestion(name: &str) -> Result<Congestion, String> {
+    let found = Congestion::ALL.into_iter().find(|congestion| congestion.name() == name);
+    found.ok_or_else(|| {
+        format!("--cc: must be bbr or cubic with --transport=quic, not {}", quote(OsStr::new(name)))
+    })
 }
 
 /// Parses a packet check.

@@ -133,7 +133,7 @@ pub trait LaneControl: Send + Sync + fmt::Debug {
 
     /// Returns true if one such lane fills the path, so that more of them only share it.
     fn fills_path(&self) -> bool {
-        self.packets().is_some()
+        self.kind() == Kind::Udp
     }
 
     /// Returns the statistics of the datagrams, if the lane sends datagrams itself.
@@ -154,4 +154,6 @@ pub enum Kind {
     Local,
     /// Datagrams of UDP.
     Udp,
+    /// A stream of a QUIC connection (RFC 9000).
+    Quic,
 }

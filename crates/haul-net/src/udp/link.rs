@@ -1,13 +1,14 @@
 //! Thread that carries the datagrams of an association.
 
 use super::UdpError;
+use super::carrier::Carrier;
 use super::socket::{Received, Socket};
 use crate::lane::Operation;
-use haul_udp::{Association, Failure, State, Time};
+use haul_udp::{Failure, State, Time};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,16 +16,13 @@ use std::time::{Duration, Instant};
 /// Batches of datagrams that are sent before the received ones are processed.
 const SENDS_MAX: usize = 8;
 
-/// Free bytes of the send buffer from which on a waiting writer is woken.
-const WRITABLE_MIN: usize = 128 << 10;
-
 /// Maximum time for which the end of the TCP connection may precede the last datagrams.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// An association, and the thread and the waiting threads that share it.
 #[derive(Debug)]
-pub(super) struct Link {
-    inner: Mutex<Inner>,
+pub(super) struct Link<C> {
+    inner: Mutex<Inner<C>>,
     readable: Condvar,
     writable: Condvar,
     /// Becomes readable when the driver has something to do before its time.
@@ -36,8 +34,8 @@ pub(super) struct Link {
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) association: Association<SocketAddr>,
+pub(super) struct Inner<C> {
+    pub(super) association: C,
     /// Set once the peer's TCP connection has ended.
     peer_left: Option<Time>,
     /// Reason for the early end, if the association itself does not know it.
@@ -51,7 +49,7 @@ pub(super) struct Inner {
     writers: usize,
 }
 
-impl Inner {
+impl<C: Carrier> Inner<C> {
     /// Returns the number of threads that wait for this operation.
     fn waiting(&mut self, doing: Operation) -> &mut usize {
         if doing == Operation::Reading { &mut self.readers } else { &mut self.writers }
@@ -68,34 +66,29 @@ impl Inner {
         }
     }
 
-    pub(super) fn is_readable(&self) -> bool {
-        self.association.readable() > 0 || self.association.is_at_end() || self.is_over()
+    pub(super) fn is_readable(&mut self) -> bool {
+        self.association.is_readable() || self.is_over()
     }
 
-    pub(super) fn is_writable(&self) -> bool {
-        self.association.writable() >= WRITABLE_MIN || self.is_over()
+    pub(super) fn is_writable(&mut self) -> bool {
+        self.association.is_writable() || self.is_over()
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.is_aborted || self.is_stopped || self.association.state() != State::Open
     }
 
-    /// Returns true if nothing is left to do for an end without users: it ended early, or the peer
-    /// has all bytes and this end misses some of the peer's bytes, which no thread will read.
-    pub(super) fn is_done(&self) -> bool {
-        let association = &self.association;
-        self.is_over() || !association.is_flushing() && !association.is_complete()
+    /// Returns true if nothing is left to do for an end without users.
+    pub(super) fn is_done(&mut self) -> bool {
+        self.is_over() || self.association.is_flushed()
     }
 }
 
-impl Link {
-    pub(super) fn new(
-        association: impl FnOnce(Time) -> Association<SocketAddr>,
-        blocked: Duration,
-    ) -> io::Result<Self> {
+impl<C: Carrier> Link<C> {
+    pub(super) fn new(association: C, clock: Instant, blocked: Duration) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let inner = Inner {
-            association: association(0),
+            association,
             peer_left: None,
             error: None,
             is_aborted: false,
@@ -109,12 +102,12 @@ impl Link {
             readable: Condvar::new(),
             writable: Condvar::new(),
             wake,
-            clock: Instant::now(),
+            clock,
             blocked: nanos(blocked),
         })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner<C>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,7 +116,7 @@ impl Link {
     }
 
     /// Releases the association after a change, and wakes the driver if it must act now.
-    pub(super) fn release(&self, mut inner: MutexGuard<'_, Inner>) {
+    pub(super) fn release(&self, mut inner: MutexGuard<'_, Inner<C>>) {
         let due = inner.association.next_time();
         let wakes = inner.sleeps_until.is_some_and(|until| due.is_some_and(|due| due < until));
         if wakes {
@@ -150,13 +143,13 @@ impl Link {
     /// Waits until `is_ready` holds, at most until `end`. Returns `None` at that time.
     pub(super) fn wait<'l>(
         &'l self,
-        mut inner: MutexGuard<'l, Inner>,
+        mut inner: MutexGuard<'l, Inner<C>>,
         doing: Operation,
         end: Option<Instant>,
-        is_ready: fn(&Inner) -> bool,
-    ) -> Option<MutexGuard<'l, Inner>> {
+        is_ready: fn(&mut Inner<C>) -> bool,
+    ) -> Option<MutexGuard<'l, Inner<C>>> {
         let changed = if doing == Operation::Reading { &self.readable } else { &self.writable };
-        while !is_ready(&inner) {
+        while !is_ready(&mut inner) {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return None;
@@ -212,7 +205,7 @@ impl Link {
     }
 
     /// Fails the association if the peer never answered or has left.
-    fn check(&self, inner: &mut Inner, now: Time) {
+    fn check(&self, inner: &mut Inner<C>, now: Time) {
         if inner.association.state() != State::Open {
             return;
         }
@@ -244,7 +237,7 @@ impl Link {
     }
 
     /// Releases the association and wakes the threads that can read or write now.
-    fn notify(&self, inner: MutexGuard<'_, Inner>) {
+    fn notify(&self, mut inner: MutexGuard<'_, Inner<C>>) {
         let wakes_readers = inner.readers > 0 && inner.is_readable();
         let wakes_writers = inner.writers > 0 && (inner.is_writable() || inner.is_done());
         drop(inner);
@@ -294,9 +287,9 @@ impl Link {
 }
 
 /// Reports the end of the driver, also after a panic: no thread waits for it any more.
-struct Stopped<'l>(&'l Link);
+struct Stopped<'l, C: Carrier>(&'l Link<C>);
 
-impl Drop for Stopped<'_> {
+impl<C: Carrier> Drop for Stopped<'_, C> {
     fn drop(&mut self) {
         self.0.lock().is_stopped = true;
         self.0.wake_all();

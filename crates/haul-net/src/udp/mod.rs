@@ -1,27 +1,35 @@
-//! Lanes over UDP: an association of `haul-udp`, whose keys and limits the two ends agree on over
-//! the authenticated TCP connection of the lane.
+//! Lanes over UDP: an association of `haul-udp`, or a QUIC connection. The two ends agree on keys and
+//! limits over the authenticated TCP connection of the lane.
 //!
 //! The TCP connection stays open beside the association. Its end tells that the peer's process has
 //! ended, which UDP cannot tell.
 
+mod carrier;
 mod keys;
 mod link;
+mod quic;
 mod socket;
 mod upgrade;
 mod wire;
 
+pub use quic::Congestion;
 pub use upgrade::{BadUpgrade, UdpRefusal, describe_upgrade};
 pub(crate) use upgrade::{Request, UPGRADE_BYTES, decode_answer};
-pub(crate) use wire::UdpWire;
+use wire::UdpWire;
 
 use crate::lane::{Kind, LaneControl as _, LaneError, Operation, StreamLane};
+use crate::pace::Pacer;
 use crate::secret::random;
-use haul_udp::{Chunk, Config, Crc16, Crc32c, Failure, Rate, Role, Seal, Unchecked};
+use carrier::Carrier;
+use haul_udp::{Association, Chunk, Config, Crc16, Crc32c, Failure, Rate, Role, Seal, Unchecked};
 use keys::{Cipher, Keys, SECRET_BYTES};
+use quic::{Proof, QUIC_BUFFER_MAX, QuicConnection, QuicRole, QuicSettings};
+use rustls::{ClientConfig, ServerConfig};
 use socket::Socket;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use upgrade::{Accepted, BUFFER_MAX};
 
 /// Label of the exporter value from which the keys of a lane are derived (RFC 8446 section 7.5).
@@ -73,6 +81,9 @@ pub struct UdpSettings {
     pub rate: Rate,
     /// First and last port of the server's UDP sockets; `None` for any.
     pub ports: Option<(u16, u16)>,
+    /// Client: congestion control of both ends of a QUIC connection that carries the lane; `None`
+    /// for the datagrams of haul. Servers accept both.
+    pub quic: Option<Congestion>,
 }
 
 impl Default for UdpSettings {
@@ -82,6 +93,7 @@ impl Default for UdpSettings {
             chunk: Chunk::Found { max: CHUNK_FOUND_MAX },
             rate: Rate::Found { max: None, start: None },
             ports: None,
+            quic: None,
         }
     }
 }
@@ -129,10 +141,26 @@ fn buffer_for(lane: &StreamLane, rate: Rate) -> u64 {
     u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES).min(BUFFER_MAX)
 }
 
+/// Returns the receive buffer for `lane`, over QUIC or not.
+fn buffer_of(lane: &StreamLane, settings: &UdpSettings, quic: Option<Congestion>) -> u64 {
+    let buffer = buffer_for(lane, settings.rate);
+    if quic.is_some() { buffer.min(QUIC_BUFFER_MAX) } else { buffer }
+}
+
+/// Parts of the control connection's end that a QUIC connection shares.
+pub(crate) struct QuicShared<T> {
+    /// Configuration of TLS; `None` without encryption.
+    pub(crate) tls: Option<Arc<T>>,
+    /// Rate limit that the lanes over QUIC of this end share.
+    pub(crate) pacer: Option<Arc<Pacer>>,
+}
+
 /// Returns the request of a client for `lane`.
 pub(crate) fn request(lane: &StreamLane, settings: &UdpSettings) -> Result<Request, LaneError> {
     let id = random().map_err(|_| Operation::Writing.failed(io::ErrorKind::Other.into()))?;
-    Ok(Request { check: settings.check, id: u32::from_le_bytes(id), buffer: buffer_for(lane, settings.rate) })
+    let quic = settings.quic;
+    let buffer = buffer_of(lane, settings, quic);
+    Ok(Request { quic, check: settings.check, id: u32::from_le_bytes(id), buffer })
 }
 
 /// Moves the lane of a client to UDP after the server's acceptance.
@@ -141,13 +169,20 @@ pub(crate) fn connect(
     settings: &UdpSettings,
     request: Request,
     accepted: Accepted,
+    shared: QuicShared<ClientConfig>,
 ) -> Result<StreamLane, LaneError> {
     let peer = lane.control().peer().ok_or(LaneError::Unexpected)?;
     let local = lane.local_address().map_err(|error| Operation::Writing.failed(error))?;
     let socket = Socket::open(local, None, settings.chunk);
     let socket = socket.map_err(|error| Operation::Writing.failed(error))?;
     let to = SocketAddr::new(peer.ip(), accepted.port);
-    let ends = Ends { role: Role::Initiator(with_scope(to, peer)), request, accepted, is_client: true };
+    let to = with_scope(to, peer);
+    if let Some(congestion) = request.quic {
+        let tls = shared.tls.ok_or(LaneError::Unexpected)?;
+        let quic = QuicSettings::new(&lane, congestion, shared.pacer, request.buffer);
+        return start_quic(lane, socket, &QuicRole::Client(to, &tls), quic, (request, accepted));
+    }
+    let ends = Ends { role: Role::Initiator(to), request, accepted, is_client: true };
     start(lane, settings, socket, ends)
 }
 
@@ -169,14 +204,15 @@ pub(crate) fn decide<'s>(
     if request.check != PacketCheck::Aead && request.check != settings.check {
         return Err(UdpRefusal::Check);
     }
-    if request.check == PacketCheck::Aead && lane.kind() != Kind::Tls {
+    if (request.quic.is_some() || request.check == PacketCheck::Aead) && lane.kind() != Kind::Tls {
         return Err(UdpRefusal::NoKeys);
     }
     let local = lane.local_address().map_err(|_| UdpRefusal::NoSocket)?;
     let socket = Socket::open(local, settings.ports, settings.chunk).map_err(|_| UdpRefusal::NoSocket)?;
     let port = socket.port().map_err(|_| UdpRefusal::NoSocket)?;
     let id = u32::from_le_bytes(random().map_err(|_| UdpRefusal::NoSocket)?);
-    let accepted = Accepted { check: request.check, port, id, buffer: buffer_for(lane, settings.rate) };
+    let buffer = buffer_of(lane, settings, request.quic);
+    let accepted = Accepted { check: request.check, port, id, buffer };
     Ok(Agreed { settings, request, accepted, socket })
 }
 
@@ -187,8 +223,17 @@ impl Agreed<'_> {
     }
 
     /// Moves the lane to UDP after the acceptance was sent.
-    pub(crate) fn start(self, lane: StreamLane) -> Result<StreamLane, LaneError> {
+    pub(crate) fn start(
+        self,
+        lane: StreamLane,
+        shared: QuicShared<ServerConfig>,
+    ) -> Result<StreamLane, LaneError> {
         let Self { settings, request, accepted, socket } = self;
+        if let Some(congestion) = request.quic {
+            let tls = shared.tls.ok_or(LaneError::Unexpected)?;
+            let quic = QuicSettings::new(&lane, congestion, shared.pacer, accepted.buffer);
+            return start_quic(lane, socket, &QuicRole::Server(&tls), quic, (request, accepted));
+        }
         start(lane, settings, socket, Ends { role: Role::Acceptor, request, accepted, is_client: false })
     }
 }
@@ -224,10 +269,39 @@ fn start(
         rtt: round_trip,
         ..Config::new(role, local, remote, u64::from_le_bytes(token))
     };
+    let clock = Instant::now();
+    let association = Association::new(config, seal, open, 0);
+    over(lane, socket, (association, clock), Kind::Udp, cipher)
+}
+
+/// Moves the lane to a QUIC connection.
+fn start_quic(
+    lane: StreamLane,
+    socket: Socket,
+    role: &QuicRole<'_>,
+    settings: QuicSettings,
+    (request, accepted): (Request, Accepted),
+) -> Result<StreamLane, LaneError> {
+    let proof = Proof::of(&lane, &[request.encode(), accepted.encode()].concat())?;
+    let clock = Instant::now();
+    let connection = QuicConnection::new(role, settings, proof, clock);
+    let connection = connection.map_err(|error| Operation::Writing.failed(io::Error::other(error)))?;
+    // Both connections have the same ends with the same preferences.
+    let cipher = lane.control().cipher();
+    over(lane, socket, (connection, clock), Kind::Quic, cipher)
+}
+
+fn over<C: Carrier>(
+    lane: StreamLane,
+    socket: Socket,
+    (carrier, clock): (C, Instant),
+    kind: Kind,
+    cipher: &'static str,
+) -> Result<StreamLane, LaneError> {
     let peer = lane.control().peer();
-    let wire = UdpWire::start(lane, socket, config, (seal, open))
-        .map_err(|error| Operation::Writing.failed(error))?;
-    Ok(StreamLane::over_udp(wire, cipher, peer))
+    let wire =
+        UdpWire::start(lane, socket, carrier, clock).map_err(|error| Operation::Writing.failed(error))?;
+    Ok(StreamLane::over_udp(Box::new(wire), kind, cipher, peer))
 }
 
 type Seals = (Box<dyn Seal>, Box<dyn Seal>, &'static str);

@@ -3,8 +3,9 @@
 //! ```text
 //! request of a client, behind its hello:      answer of a server, behind its welcome:
 //!  at  bytes                                   at  bytes
-//!   0      1   version, 1                       0      1   0, or the reason of a refusal
-//!   1      1   packet check                     1      1   packet check
+//!   0      1   1 datagrams of haul, 2 QUIC      0      1   0, or the reason of a refusal
+//!   1      1   packet check; QUIC: congestion   1      1   packet check; QUIC: 0
+//!              control, 0 BBR, 1 CUBIC
 //!   2      2   zero                             2      2   UDP port
 //!   4      4   ID in datagrams to the client    4      4   ID in datagrams to the server
 //!   8      8   receive buffer, bytes            8      8   receive buffer, bytes
@@ -13,10 +14,11 @@
 //! Numbers are little-endian. After a refusal the lane is still one over TCP; a client
 //! without use for it drops it.
 
-use super::PacketCheck;
+use super::{Congestion, PacketCheck};
 
-/// Version of the datagrams that follow.
-const VERSION: u8 = 1;
+/// Transport of a request: datagrams of `haul-udp` in version 1, or QUIC.
+const DATAGRAMS: u8 = 1;
+const QUIC: u8 = 2;
 
 /// Size in bytes of a request and of an answer.
 pub(crate) const UPGRADE_BYTES: usize = 16;
@@ -29,6 +31,9 @@ pub(crate) const BUFFER_MAX: u64 = 64 << 20;
 /// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
+    /// Congestion control of QUIC; `None` for datagrams of `haul-udp`.
+    pub(crate) quic: Option<Congestion>,
+    /// Packet check of the datagrams; [`PacketCheck::Aead`] with QUIC.
     pub(crate) check: PacketCheck,
     pub(crate) id: u32,
     pub(crate) buffer: u64,
@@ -80,30 +85,39 @@ pub struct BadUpgrade;
 
 impl Request {
     pub(crate) fn encode(&self) -> [u8; UPGRADE_BYTES] {
-        encode(VERSION, self.check, 0, self.id, self.buffer)
+        match self.quic {
+            Some(congestion) => encode(QUIC, congestion as u8, 0, self.id, self.buffer),
+            None => encode(DATAGRAMS, self.check as u8, 0, self.id, self.buffer),
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8; UPGRADE_BYTES]) -> Result<Self, UdpRefusal> {
-        let (version, check, zero, id, buffer) = decode(bytes);
-        match check {
-            Some(check) if version == VERSION && zero == 0 && (BUFFER_MIN..=BUFFER_MAX).contains(&buffer) => {
-                Ok(Self { check, id, buffer })
-            }
-            _ => Err(UdpRefusal::Version),
+        let (transport, second, zero, id, buffer) = decode(bytes);
+        let check = PacketCheck::ALL.get(usize::from(second)).copied();
+        let quic = Congestion::ALL.get(usize::from(second)).copied();
+        let (quic, check) = match (transport, quic, check) {
+            (DATAGRAMS, _, Some(check)) => (None, check),
+            (QUIC, Some(quic), _) => (Some(quic), PacketCheck::Aead),
+            _ => return Err(UdpRefusal::Version),
+        };
+        if zero == 0 && (BUFFER_MIN..=BUFFER_MAX).contains(&buffer) {
+            Ok(Self { quic, check, id, buffer })
+        } else {
+            Err(UdpRefusal::Version)
         }
     }
 }
 
 impl Accepted {
     pub(crate) fn encode(&self) -> [u8; UPGRADE_BYTES] {
-        encode(0, self.check, self.port, self.id, self.buffer)
+        encode(0, self.check as u8, self.port, self.id, self.buffer)
     }
 }
 
 impl UdpRefusal {
     pub(crate) fn encode(self) -> [u8; UPGRADE_BYTES] {
         let at = REFUSALS.iter().position(|known| *known == self).unwrap_or_default();
-        encode(at as u8 + 1, PacketCheck::Aead, 0, 0, 0)
+        encode(at as u8 + 1, 0, 0, 0, 0)
     }
 }
 
@@ -113,6 +127,7 @@ pub(crate) fn decode_answer(
     wanted: PacketCheck,
 ) -> Result<Result<Accepted, UdpRefusal>, BadUpgrade> {
     let (verdict, check, port, id, buffer) = decode(bytes);
+    let check = PacketCheck::ALL.get(usize::from(check)).copied();
     if verdict != 0 {
         return REFUSALS.get(usize::from(verdict) - 1).map(|refusal| Err(*refusal)).ok_or(BadUpgrade);
     }
@@ -133,8 +148,11 @@ pub fn describe_upgrade(bytes: &[u8]) -> Result<String, String> {
         .try_into()
         .map_err(|_| format!("a request for UDP has {UPGRADE_BYTES} bytes, and these are {}", bytes.len()))?;
     let request = Request::decode(bytes).map(|request| {
-        let Request { check, id, buffer } = request;
-        format!("request for datagrams with {} to {id}, buffer {buffer}", check.name())
+        let Request { quic, check, id, buffer } = request;
+        match quic {
+            Some(congestion) => format!("request {id} for QUIC with {}, buffer {buffer}", congestion.name()),
+            None => format!("request for datagrams with {} to {id}, buffer {buffer}", check.name()),
+        }
     });
     let answers = PacketCheck::ALL.into_iter().filter_map(|check| decode_answer(bytes, check).ok());
     let answer = answers.into_iter().next().map(|answer| match answer {
@@ -146,21 +164,21 @@ pub fn describe_upgrade(bytes: &[u8]) -> Result<String, String> {
     request.ok().or(answer).ok_or_else(|| BadUpgrade.to_string())
 }
 
-fn encode(first: u8, check: PacketCheck, port: u16, id: u32, buffer: u64) -> [u8; UPGRADE_BYTES] {
+fn encode(first: u8, second: u8, port: u16, id: u32, buffer: u64) -> [u8; UPGRADE_BYTES] {
     let mut bytes = [0; UPGRADE_BYTES];
     bytes[0] = first;
-    bytes[1] = check as u8;
+    bytes[1] = second;
     bytes[2..4].copy_from_slice(&port.to_le_bytes());
     bytes[4..8].copy_from_slice(&id.to_le_bytes());
     bytes[8..].copy_from_slice(&buffer.to_le_bytes());
     bytes
 }
 
-fn decode(bytes: &[u8; UPGRADE_BYTES]) -> (u8, Option<PacketCheck>, u16, u32, u64) {
-    let [first, check, p0, p1, i0, i1, i2, i3, buffer @ ..] = *bytes;
+fn decode(bytes: &[u8; UPGRADE_BYTES]) -> (u8, u8, u16, u32, u64) {
+    let [first, second, p0, p1, i0, i1, i2, i3, buffer @ ..] = *bytes;
     (
         first,
-        PacketCheck::ALL.get(usize::from(check)).copied(),
+        second,
         u16::from_le_bytes([p0, p1]),
         u32::from_le_bytes([i0, i1, i2, i3]),
         u64::from_le_bytes(buffer),
@@ -174,9 +192,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_and_answers_round_trip(check in 0..4_usize, port in 1..=u16::MAX, id: u32, buffer in BUFFER_MIN..=BUFFER_MAX) {
+        fn requests_and_answers_round_trip(check in 0..4_usize, quic in 0..2_usize, port in 1..=u16::MAX, id: u32, buffer in BUFFER_MIN..=BUFFER_MAX) {
             let check = PacketCheck::ALL[check];
-            let request = Request { check, id, buffer };
+            let request = Request { quic: None, check, id, buffer };
+            prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
+            let request = Request { quic: Some(Congestion::ALL[quic]), check: PacketCheck::Aead, id, buffer };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
             let accepted = Accepted { check, port, id, buffer };
             prop_assert_eq!(decode_answer(&accepted.encode(), check), Ok(Ok(accepted)));

@@ -1,13 +1,13 @@
 //! Wire over an association.
 
 use super::BLOCKED_TIMEOUT;
+use super::carrier::Carrier;
 use super::link::{Inner, Link};
 use super::socket::Socket;
 use crate::lane::{LaneControl as _, LaneError, Operation, StreamLane, WaitTimeout, Wire};
-use haul_udp::{Association, Config, Read, Seal, Stats};
+use haul_udp::{Read, Stats};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,25 +18,25 @@ pub(super) const CODE_ABORTED: u32 = 3;
 /// Maximum time for which the end of a lane waits until the peer has all bytes.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// One end of an association, the thread that carries its datagrams, and the TCP connection beside
-/// it.
+/// One end of an association or of a QUIC connection, the thread that carries its datagrams, and
+/// the TCP connection beside it.
 #[derive(Debug)]
-pub(crate) struct UdpWire {
-    link: Arc<Link>,
+pub(crate) struct UdpWire<C: Carrier> {
+    link: Arc<Link<C>>,
     driver: Mutex<Option<JoinHandle<()>>>,
     /// TCP connection beside the association.
     control: StreamLane,
 }
 
-impl UdpWire {
-    /// Starts an association of `config` over `socket`.
+impl<C: Carrier> UdpWire<C> {
+    /// Starts `association`, whose time began at `clock`, over `socket`.
     pub(super) fn start(
         control: StreamLane,
         socket: Socket,
-        config: Config<SocketAddr>,
-        (seal, open): (Box<dyn Seal>, Box<dyn Seal>),
+        association: C,
+        clock: Instant,
     ) -> io::Result<Self> {
-        let link = Arc::new(Link::new(|now| Association::new(config, seal, open, now), BLOCKED_TIMEOUT)?);
+        let link = Arc::new(Link::new(association, clock, BLOCKED_TIMEOUT)?);
         let connection = control.clone_socket()?;
         let peer = control.control().peer().ok_or(io::ErrorKind::NotConnected)?.ip();
         let driver = thread::Builder::new().name("udp".to_owned()).spawn({
@@ -58,7 +58,7 @@ impl UdpWire {
 }
 
 /// Returns the error of a lane that is over.
-fn failure(inner: &Inner) -> LaneError {
+fn failure<C: Carrier>(inner: &Inner<C>) -> LaneError {
     inner.error().map_or(LaneError::Aborted, LaneError::Udp)
 }
 
@@ -66,7 +66,7 @@ fn end_of(timeout: WaitTimeout, begin: Instant) -> Option<Instant> {
     timeout.remaining().and_then(|remaining| begin.checked_add(remaining))
 }
 
-impl Wire for UdpWire {
+impl<C: Carrier> Wire for UdpWire<C> {
     fn read(&self, buffer: &mut [u8], timeout: WaitTimeout) -> Result<usize, LaneError> {
         let begin = Instant::now();
         let end = end_of(timeout, begin);
@@ -160,7 +160,7 @@ impl Wire for UdpWire {
     }
 }
 
-impl UdpWire {
+impl<C: Carrier> UdpWire<C> {
     fn stats(&self) -> Stats {
         self.link.lock().association.stats()
     }
