@@ -63,7 +63,7 @@ pub struct DialSettings {
     pub handshake: Duration,
     /// Time for which an open lane waits for a byte to move; `None` waits indefinitely.
     pub stall: Option<Duration>,
-    /// Rate limit that all lanes over TCP share.
+    /// Rate limit that all lanes over TCP or QUIC share.
     pub pacer: Option<Arc<Pacer>>,
     /// Settings of lanes over UDP; `None` for lanes over TCP.
     pub udp: Option<UdpSettings>,
@@ -168,7 +168,9 @@ impl Dialer {
 
     /// Returns true if the first lane uses UDP, or if there is none yet.
     fn may_use_udp(&self) -> bool {
-        self.first.get().is_none_or(|first| first.kind() == Kind::Udp && first.fallback().is_none())
+        self.first
+            .get()
+            .is_none_or(|first| matches!(first.kind(), Kind::Udp | Kind::Quic) && first.fallback().is_none())
     }
 
     fn open_over(&self, index: u16, udp: Option<&UdpSettings>) -> Result<StreamLane, DialError> {
@@ -252,8 +254,9 @@ impl Dialer {
         match udp::decode_answer(&answer, (request.check, request.falls_back))? {
             Ok(accepted) => {
                 let control = lane.authenticated(None, pacer, None);
-                let lane =
-                    udp::connect(control, settings, request, accepted).map_err(DialError::Handshake)?;
+                let shared = udp::QuicShared { tls: self.tls.clone(), pacer: self.settings.pacer.clone() };
+                let lane = udp::connect(control, settings, request, accepted, shared)
+                    .map_err(DialError::Handshake)?;
                 Ok((lane, None))
             }
             Err(refusal) if settings.falls_back => {

@@ -2,7 +2,7 @@
 //!
 //! A [`Lane`] is one authenticated connection that a worker owns. The worker moves frames over it
 //! by blocking calls. A lane runs over TCP with TLS 1.3, over plain TCP if both ends request that,
-//! inside two pipes (of a remote shell), or within the process. Two threads can use its halves
+//! over UDP or QUIC, inside two pipes (of a remote shell), or within the process. Two threads can use its halves
 //! concurrently.
 //!
 //! A server creates an [`Identity`] and a [`Ticket`], opens a [`Listener`] and accepts the
@@ -42,7 +42,7 @@ pub use tickets::TicketTable;
 pub use tls::{Fingerprint, Identity, IdentityError};
 
 pub use udp::{
-    BadUpgrade, CHUNK_FOUND_MAX, Fallback, PacketCheck, UdpError, UdpRefusal, UdpSettings,
+    BadUpgrade, CHUNK_FOUND_MAX, Congestion, Fallback, PacketCheck, UdpError, UdpRefusal, UdpSettings,
     describe_departure, describe_upgrade,
 };
 

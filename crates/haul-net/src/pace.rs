@@ -56,7 +56,7 @@ impl Pacer {
     }
 
     /// Reserves `bytes` at the time `now`, and returns the time to wait before they may be sent.
-    fn reserve(&self, bytes: usize, now: Instant) -> Duration {
+    pub(crate) fn reserve(&self, bytes: usize, now: Instant) -> Duration {
         let takes = Duration::from_secs_f64(bytes as f64 / self.rate() as f64);
         let mut drained = self.drained.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Unused capacity of the past is lost, except for one burst.

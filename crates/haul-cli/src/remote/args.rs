@@ -102,8 +102,8 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           allow_hyphen_values = true, help_heading = "Network options")]
     compress: Option<String>,
-    /// Set the congestion control of the connections, for example bbr or cubic, if the kernel has
-    /// it.
+    /// Set the congestion control of the connections: bbr, cubic, or another one that the kernel
+    /// has; of QUIC, bbr (the default) or cubic.
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
     /// Use several network paths concurrently with Multipath TCP, if both hosts support it.
@@ -195,7 +195,7 @@ pub(crate) struct ConnectionSettings {
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
-    /// Settings of UDP without the rate; `None` for TCP.
+    /// Settings of UDP or QUIC without the rate; `None` for TCP.
     pub(crate) udp: Option<UdpSettings>,
 }
 
@@ -249,16 +249,18 @@ impl JobArgs {
             return Err(format!("conflicting options: {sentence}"));
         }
         let rate = self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?;
+        let udp = self.transport.resolve(self.plain, self.cc.as_deref())?;
+        let is_quic = udp.as_ref().is_some_and(|udp| udp.quic.is_some());
         Ok(ResolvedJobArgs {
             options,
             lanes: self.lanes()?,
             buffers: self.buffers()?,
             rate,
             link: ConnectionSettings {
-                congestion: self.cc.clone(),
+                congestion: self.cc.clone().filter(|_| !is_quic),
                 multipath: self.mptcp,
                 plain: self.plain,
-                udp: self.transport.resolve(self.plain)?,
+                udp,
             },
             log: self.log.resolve().map_err(|error| error.to_string()),
         })

@@ -365,6 +365,7 @@ fn fallback(outcome: &Outcome) -> Option<Fallback> {
 fn carrier(kind: Kind, fallback: Option<Fallback>) -> &'static str {
     match kind {
         Kind::Udp if fallback.is_none() => "udp",
+        Kind::Quic => "quic",
         Kind::Udp | Kind::Tls | Kind::Plain => "tcp",
         Kind::Pipes => "ssh",
         Kind::Local => "local",

@@ -5,7 +5,7 @@ use super::statistics::Recorder;
 use super::values;
 use clap::Args;
 use haul_engine::copy::quote;
-use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, PacketCheck, Rate, UdpSettings};
+use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, Congestion, PacketCheck, Rate, UdpSettings};
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ const NEAR: Duration = Duration::from_millis(1);
 /// Transport options of a job.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TransportArgs {
-    /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths; or
-    /// auto, which uses udp where the remote host and the path permit and is tcp otherwise.
+    /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths; quic;
+    /// or auto, which uses udp where the remote host and the path permit and is tcp otherwise.
     #[arg(long, value_name = "NAME", default_value = DEFAULT, help_heading = "Network options")]
     transport: String,
     /// Protect each UDP datagram by CHECK: aead (encrypted and authenticated), crc32c, crc16 or
@@ -41,20 +41,37 @@ pub(crate) struct TransportArgs {
 }
 
 impl TransportArgs {
-    /// Returns the settings for UDP, or `None` for TCP. The error is a message.
-    pub(crate) fn resolve(&self, plain: bool) -> Result<Option<UdpSettings>, String> {
+    /// Returns the settings for UDP and for QUIC with this congestion control, or `None` for TCP.
+    /// The error is a message.
+    pub(crate) fn resolve(
+        &self,
+        plain: bool,
+        congestion: Option<&str>,
+    ) -> Result<Option<UdpSettings>, String> {
         let transport = Transport::parse(&self.transport, true)?;
-        if transport == Transport::Tcp {
-            let unused = [
-                ("--packet-check", self.packet_check.is_some()),
-                ("--chunk-size", self.chunk_size.is_some()),
-                ("--stats-csv", self.stats_csv.is_some()),
-                ("--plot", self.plot.is_some()),
-            ];
-            return match unused.iter().find(|(_, is_set)| *is_set) {
-                Some((option, _)) => Err(format!("{option} applies to UDP; add --transport=udp")),
-                None => Ok(None),
-            };
+        let own_datagrams =
+            [("--packet-check", self.packet_check.is_some()), ("--chunk-size", self.chunk_size.is_some())];
+        let figures = [("--stats-csv", self.stats_csv.is_some()), ("--plot", self.plot.is_some())];
+        let set =
+            |options: &[(&'static str, bool)]| options.iter().find(|(_, is_set)| *is_set).map(|set| set.0);
+        match transport {
+            Transport::Tcp => {
+                return match set(&own_datagrams).or(set(&figures)) {
+                    Some(option) => Err(format!("{option} applies to UDP; add --transport=udp")),
+                    None => Ok(None),
+                };
+            }
+            Transport::Quic if plain => {
+                return Err("--transport=quic encrypts the data; omit --plain".to_owned());
+            }
+            Transport::Quic => {
+                if let Some(option) = set(&own_datagrams) {
+                    return Err(format!("{option} applies to --transport=udp; QUIC has its own datagrams"));
+                }
+                let quic = congestion.map_or(Ok(Congestion::default()), quic_congestion)?;
+                return Ok(Some(UdpSettings { quic: Some(quic), ..UdpSettings::default() }));
+            }
+            Transport::Udp | Transport::Auto => {}
         }
         let falls_back = transport == Transport::Auto;
         let check = self.packet_check.as_deref().map_or(Ok(PacketCheck::Aead), packet_check)?;
@@ -93,24 +110,33 @@ pub(crate) enum Transport {
     Tcp,
     /// UDP. A server offers TCP too.
     Udp,
+    /// QUIC.
+    Quic,
     /// UDP, or TCP where UDP is refused or does not pass.
     Auto,
 }
 
 impl Transport {
-    /// Parses a name; `has_auto` if [`Transport::Auto`] is one of the choices. The error is a
-    /// message.
-    pub(crate) fn parse(name: &str, has_auto: bool) -> Result<Transport, String> {
+    /// Parses a name. A server (`is_job` false) offers QUIC with UDP. The error is a message.
+    pub(crate) fn parse(name: &str, is_job: bool) -> Result<Transport, String> {
         match name {
             "tcp" => Ok(Transport::Tcp),
             "udp" => Ok(Transport::Udp),
-            "auto" if has_auto => Ok(Transport::Auto),
+            "quic" if is_job => Ok(Transport::Quic),
+            "auto" if is_job => Ok(Transport::Auto),
             other => {
-                let choices = if has_auto { "tcp, udp or auto" } else { "tcp or udp" };
+                let choices = if is_job { "tcp, udp, quic or auto" } else { "tcp or udp" };
                 Err(format!("--transport: must be {choices}, not {}", quote(OsStr::new(other))))
             }
         }
     }
+}
+
+fn quic_congestion(name: &str) -> Result<Congestion, String> {
+    let found = Congestion::ALL.into_iter().find(|congestion| congestion.name() == name);
+    found.ok_or_else(|| {
+        format!("--cc: must be bbr or cubic with --transport=quic, not {}", quote(OsStr::new(name)))
+    })
 }
 
 /// Parses a packet check.

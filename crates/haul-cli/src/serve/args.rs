@@ -83,7 +83,7 @@ pub(super) struct Args {
     /// it.
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
-    /// Offer NAME to clients: tcp, or udp, which means both [default: udp].
+    /// Offer NAME to clients: tcp, or udp, which means TCP, UDP and QUIC [default: udp].
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     transport: Option<String>,
     /// Let clients protect UDP datagrams by CHECK too: crc32c, crc16 or none. Anyone on the network

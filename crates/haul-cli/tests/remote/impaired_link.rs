@@ -47,6 +47,11 @@ fn files_arrive_over_udp_on_a_link_with_every_fault() {
     files_arrive_with_every_fault("udpfaults", &["--transport=udp"], percent(1.0));
 }
 
+#[test]
+fn files_arrive_over_quic_on_a_link_with_every_fault() {
+    files_arrive_with_every_fault("quicfaults", &["--transport=quic"], percent(1.0));
+}
+
 fn files_arrive_with_every_fault(name: &str, words: &[&str], corrupt_silently: Probability) {
     if !met_or_skip(&[Need::Links]) {
         return;
@@ -127,12 +132,14 @@ fn blocked_udp_ends_the_job_with_the_reason() {
     let fixture = Fixture::new();
     fixture.file("data/f", 1000);
     let server = serve(&link, &fixture, &[]);
-    let ended = send(&link, &fixture, &["--transport=udp"]);
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(
-        !ended.status.success() && said.contains("UDP is blocked on the path; use --transport=tcp"),
-        "{said}"
-    );
+    for transport in ["--transport=udp", "--transport=quic"] {
+        let ended = send(&link, &fixture, &[transport]);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(
+            !ended.status.success() && said.contains("UDP is blocked on the path; use --transport=tcp"),
+            "{said}"
+        );
+    }
     let ended = send(&link, &fixture, &[]);
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     drop(server);
@@ -339,17 +346,26 @@ fn auto_survives_an_outage_of_the_whole_path() {
 
 #[test]
 fn a_job_over_udp_survives_an_interruption_of_the_path() {
+    job_survives_an_interruption("outage", "--transport=udp");
+}
+
+#[test]
+fn a_job_over_quic_survives_an_interruption_of_the_path() {
+    job_survives_an_interruption("quicoutage", "--transport=quic");
+}
+
+fn job_survives_an_interruption(name: &str, transport: &str) {
     if !met_or_skip(&[Need::Links]) {
         return;
     }
     let conditions =
         Conditions { delay: Duration::from_millis(1), rate: Some(20_000_000), ..Conditions::default() };
-    let link = link("outage", conditions);
+    let link = link(name, conditions);
     let fixture = Fixture::new();
     fixture.file("data/f", 6 << 20);
     let server = serve(&link, &fixture, &[]);
     let ended = std::thread::scope(|scope| {
-        let job = scope.spawn(|| send(&link, &fixture, &["--transport=udp"]));
+        let job = scope.spawn(|| send(&link, &fixture, &[transport]));
         wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 1 << 20);
         for is_down in [true, false] {
             let carried = link.counters(End::Near).unwrap().delivered;

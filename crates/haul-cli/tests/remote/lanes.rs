@@ -83,6 +83,21 @@ fn a_job_opens_the_requested_number_of_connections() {
     settled(&server, port, (fixture.haul(&args), &fixture.path("there/limited")), |count| count == 2);
 }
 
+/// Each lane over QUIC has a TCP connection beside it.
+#[test]
+fn a_job_over_quic_opens_as_many_connections_as_over_tcp() {
+    let fixture = Fixture::new();
+    fixture.file("data/f", 2 << 20);
+    let port = own_port();
+    let server = fixture.serve_at(&format!("127.0.0.1:{port}"), &["--root", "there"]);
+    let all = DEFAULT_LANES_MIN as usize..=DEFAULT_LANES_MAX as usize;
+    for (to, streams, wanted) in [(":two", "--streams=2", 2..=2), (":unasked", "--cc=bbr", all)] {
+        let common = ["send", "--transport=quic", "--ticket-file=ticket", "--object-size=64K", SLOWLY];
+        let job = fixture.haul(&[&common[..], &[streams, "data", to]].concat());
+        settled(&server, port, (job, &fixture.path("there").join(&to[1..])), |count| wanted.contains(&count));
+    }
+}
+
 /// haul opens a lane for each 10 ms of the round trip time that the first lane measured.
 #[test]
 fn a_long_round_trip_time_opens_more_connections_by_default() {

@@ -19,6 +19,7 @@ mod lookup;
 mod matrix;
 mod owners;
 mod power;
+mod quic;
 mod reads;
 mod repaired;
 mod replica;

@@ -136,7 +136,7 @@ fn transport_options_are_checked() {
     let fixture = Fixture::new();
     fixture.tree("data");
     for (options, says) in [
-        (&["--transport=sctp"][..], "--transport: must be tcp, udp or auto, not 'sctp'"),
+        (&["--transport=sctp"][..], "--transport: must be tcp, udp, quic or auto, not 'sctp'"),
         (&["--packet-check=crc16"], "--packet-check applies to UDP; add --transport=udp"),
         (&["--chunk-size=1000"], "--chunk-size applies to UDP; add --transport=udp"),
         (&["--stats-csv=f"], "--stats-csv applies to UDP; add --transport=udp"),

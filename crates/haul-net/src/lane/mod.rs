@@ -134,7 +134,7 @@ pub trait LaneControl: Send + Sync + fmt::Debug {
 
     /// Returns true if one such lane fills the path, so that more of them only share it.
     fn fills_path(&self) -> bool {
-        self.packets().is_some() && self.fallback().is_none()
+        self.kind() == Kind::Udp && self.fallback().is_none()
     }
 
     /// Returns the statistics of the datagrams, if the lane sends datagrams itself, or did before
@@ -161,4 +161,6 @@ pub enum Kind {
     Local,
     /// Datagrams of UDP.
     Udp,
+    /// A stream of a QUIC connection (RFC 9000).
+    Quic,
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::pace::Pacer;
 use crate::socket::{self, SocketFacts, SocketSettings};
 use crate::tls::{Channel, Inlet};
-use crate::udp::{Fallback, UdpWire};
+use crate::udp::Fallback;
 use haul_sys::socket::{TcpFacts, tcp_facts, unacknowledged_bytes};
 use haul_udp::Stats as PacketStats;
 use rustix::net::getsockname;
@@ -109,12 +109,15 @@ impl StreamLane {
         (lane(one), lane(two))
     }
 
-    /// Creates a lane over UDP, whose datagrams `cipher` protects.
-    pub(crate) fn over_udp(wire: UdpWire, cipher: &'static str, peer: Option<SocketAddr>) -> Self {
+    /// Creates a lane of `kind` over UDP, whose datagrams `cipher` protects.
+    pub(crate) fn over_udp(
+        wire: Box<dyn Wire>,
+        kind: Kind,
+        cipher: &'static str,
+        peer: Option<SocketAddr>,
+    ) -> Self {
         let (facts, meter, fallback) = Default::default();
-        let (wire, kind) = (Box::new(wire), Kind::Udp);
-        let shared = Shared { wire, channel: None, cipher, meter, kind, peer, facts, fallback };
-        Self::new(shared, None)
+        Self::new(Shared { wire, channel: None, cipher, meter, kind, peer, facts, fallback }, None)
     }
 
     /// Returns the address of this end of a TCP connection.

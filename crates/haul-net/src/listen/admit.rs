@@ -5,7 +5,7 @@ use super::registry::{Admitted, Refusal, SessionRegistry};
 use super::{AdmissionLimit, ListenSettings, ListenerEvent};
 use crate::Encryption;
 use crate::hello::{BadHello, GreetingError, HELLO_BYTES, Hello, Verdict, encode_answer, exchange_nonces};
-use crate::lane::{LaneError, SocketWire, StreamLane, WaitTimeout};
+use crate::lane::{Kind, LaneError, SocketWire, StreamLane, WaitTimeout};
 use crate::secret::Binding;
 use crate::socket::accepted_facts;
 use crate::tls;
@@ -166,14 +166,17 @@ impl Acceptor {
         let lane = match self.agree_on_udp(&mut lane, hello, &welcome)? {
             Some(agreed) => {
                 lane.tune_for_path(&self.settings.socket);
-                agreed.start(lane.authenticated(None, None, None))?
+                let shared = udp::QuicShared { tls: self.tls.clone(), pacer: self.settings.pacer.clone() };
+                agreed.start(lane.authenticated(None, None, None), shared)?
             }
             None => {
                 lane.tune_for_path(&self.settings.socket);
                 lane
             }
         };
-        let lane = lane.authenticated(self.settings.stall, self.settings.pacer.clone(), Some(Box::new(slot)));
+        // A lane over QUIC limits the rate of its datagrams itself.
+        let pacer = self.settings.pacer.clone().filter(|_| lane.kind() != Kind::Quic);
+        let lane = lane.authenticated(self.settings.stall, pacer, Some(Box::new(slot)));
         if self.registry.deliver(key, hello.lane, lane, role, peer) {
             self.report(&ListenerEvent::Arrived { session, ticket: hello.ticket, peer });
         }

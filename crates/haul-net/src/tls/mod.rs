@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// handshake.
 const PROTOCOL: &[u8] = b"haul/1";
 
+/// Name of the protocol of lanes over QUIC.
+const QUIC_PROTOCOL: &[u8] = b"haul-quic/1";
+
 /// Label of the exporter value to which a proof is bound (RFC 8446 section 7.5).
 const EXPORTER: &[u8] = b"EXPORTER-haul-lane-1";
 
@@ -52,6 +55,20 @@ pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, ru
     // The preference of the client applies, unless this end lacks instructions for AES.
     config.ignore_client_order = !has_fast_aes();
     Ok(Arc::new(config))
+}
+
+/// Returns the configuration of the handshake of QUIC of a client with `config` for TCP.
+pub(crate) fn quic_client_config(config: &ClientConfig) -> ClientConfig {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![QUIC_PROTOCOL.to_vec()];
+    config
+}
+
+/// Returns the configuration of the handshake of QUIC of a server with `config` for TCP.
+pub(crate) fn quic_server_config(config: &ServerConfig) -> ServerConfig {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![QUIC_PROTOCOL.to_vec()];
+    config
 }
 
 /// Returns the value that binds proofs to this connection.

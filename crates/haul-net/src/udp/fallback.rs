@@ -6,9 +6,10 @@
 //! have, then what its users write. The driver of the association does the former.
 
 use super::UdpRefusal;
+use super::carrier::Carrier;
 use super::link::{Inner, Link, Stage, nanos};
 use crate::lane::{LaneError, StreamControl, StreamLane, StreamReader, StreamWriter, WaitTimeout};
-use haul_udp::{Failure, State, Time};
+use haul_udp::{Association, Failure, State, Time};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -224,11 +225,11 @@ impl Control {
     }
 }
 
-impl Link {
+impl<C: Carrier> Link<C> {
     /// Leaves UDP if the rules say so.
-    pub(super) fn judge(&self, inner: &mut Inner, now: Time) {
+    pub(super) fn judge(&self, inner: &mut Inner<C>, now: Time) {
         let Some(bounds) = self.bounds.filter(|_| inner.may_leave()) else { return };
-        let association = &inner.association;
+        let Some(association) = inner.association.association() else { return };
         let why = match association.state() {
             State::Failed(Failure::ChunkTooLarge { .. }) => Some(Fallback::TooLarge),
             State::Failed(Failure::NeverAnswered) => Some(Fallback::Blocked),
@@ -258,14 +259,14 @@ impl Link {
         }
     }
 
-    fn judgement_at(&self, inner: &Inner, bounds: Bounds) -> Time {
+    fn judgement_at(&self, inner: &Inner<C>, bounds: Bounds) -> Time {
         if inner.is_judged { Time::MAX } else { nanos(bounds.judgement) + 3 * self.round_trip }
     }
 
     /// Returns the next moment at which [`Link::judge`] can find a reason.
-    pub(super) fn next_judgement(&self, inner: &Inner, now: Time) -> Option<Time> {
+    pub(super) fn next_judgement(&self, inner: &Inner<C>, now: Time) -> Option<Time> {
         let bounds = self.bounds.filter(|_| inner.may_leave())?;
-        let association = &inner.association;
+        let association = inner.association.association()?;
         let after = |since: Time, bound: Duration| since + nanos(bound) + 3 * self.round_trip;
         let silence = inner
             .waits_since
@@ -324,14 +325,18 @@ impl Link {
         writer.write_all(&own.encode())?;
         let peer = peer.map_or_else(|| control.receive(timeout), Ok)?;
         let mut inner = self.lock();
-        if !inner.association.resume_from(peer.received) {
+        let association = inner.association.association_mut();
+        if !association.is_some_and(|association| association.resume_from(peer.received)) {
             return Err(LaneError::Unexpected);
         }
         inner.stage = Stage::Repeating;
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         loop {
             piece.clear();
-            if inner.association.take_unacknowledged(PIECE_BYTES, &mut piece) == 0 {
+            let association = inner.association.association_mut();
+            let taken =
+                association.map(|association| association.take_unacknowledged(PIECE_BYTES, &mut piece));
+            if taken.is_none_or(|taken| taken == 0) {
                 break;
             }
             self.notify(inner);
@@ -340,21 +345,22 @@ impl Link {
         }
         // Users that write from now on wait for the lock of the writer.
         inner.stage = Stage::Tcp;
-        let is_finishing = inner.association.is_finishing();
+        let is_finishing = inner.association.association().is_some_and(Association::is_finishing);
         self.notify(inner);
         if is_finishing { writer.finish() } else { Ok(()) }
     }
 }
 
-impl Inner {
+impl<C: Carrier> Inner<C> {
     fn may_leave(&self) -> bool {
         let is_over = self.is_aborted || self.error.is_some() || self.peer_left.is_some();
         self.stage == Stage::Datagrams && !is_over
     }
 
     fn leave(&mut self, why: Fallback) {
+        let Some(association) = self.association.association_mut() else { return };
+        self.departure = Some(Departure { why, received: association.leave() });
         self.stage = Stage::Leaving;
-        self.departure = Some(Departure { why, received: self.association.leave() });
     }
 }
 

@@ -1,6 +1,7 @@
 //! Thread that carries the datagrams of an association.
 
 use super::UdpError;
+use super::carrier::Carrier;
 use super::fallback::{Bounds, Control, Departure, Fallback};
 use super::socket::{Received, Socket};
 use crate::lane::Operation;
@@ -8,7 +9,7 @@ use haul_udp::{Association, Failure, State, Time};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,16 +17,13 @@ use std::time::{Duration, Instant};
 /// Batches of datagrams that are sent before the received ones are processed.
 const SENDS_MAX: usize = 8;
 
-/// Free bytes of the send buffer from which on a waiting writer is woken.
-const WRITABLE_MIN: usize = 128 << 10;
-
 /// Maximum time for which the end of the TCP connection may precede the last datagrams.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// An association, and the thread and the waiting threads that share it.
 #[derive(Debug)]
-pub(super) struct Link {
-    inner: Mutex<Inner>,
+pub(super) struct Link<C> {
+    inner: Mutex<Inner<C>>,
     readable: Condvar,
     writable: Condvar,
     /// Becomes readable when the driver has something to do before its time.
@@ -54,8 +52,8 @@ pub(super) enum Stage {
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) association: Association<SocketAddr>,
+pub(super) struct Inner<C> {
+    pub(super) association: C,
     pub(super) stage: Stage,
     /// Messages of both ends that leave UDP.
     pub(super) departure: Option<Departure>,
@@ -77,7 +75,7 @@ pub(super) struct Inner {
     writers: usize,
 }
 
-impl Inner {
+impl<C: Carrier> Inner<C> {
     /// Returns the number of threads that wait for this operation.
     fn waiting(&mut self, doing: Operation) -> &mut usize {
         if doing == Operation::Reading { &mut self.readers } else { &mut self.writers }
@@ -94,13 +92,12 @@ impl Inner {
         }
     }
 
-    pub(super) fn is_readable(&self) -> bool {
-        let has_bytes = self.association.readable() > 0 || self.association.is_at_end();
-        has_bytes || self.stage >= Stage::Repeating || self.is_over()
+    pub(super) fn is_readable(&mut self) -> bool {
+        self.association.is_readable() || self.stage >= Stage::Repeating || self.is_over()
     }
 
-    pub(super) fn is_writable(&self) -> bool {
-        self.association.writable() >= WRITABLE_MIN || self.stage == Stage::Tcp || self.is_over()
+    pub(super) fn is_writable(&mut self) -> bool {
+        self.association.is_writable() || self.stage == Stage::Tcp || self.is_over()
     }
 
     /// Returns true if no more bytes move.
@@ -115,9 +112,9 @@ impl Inner {
 
     /// Returns true if nothing is left to do for an end without users: it ended early, or the peer
     /// has all bytes. TCP itself delivers the rest.
-    pub(super) fn is_done(&self) -> bool {
+    pub(super) fn is_done(&mut self) -> bool {
         let is_done = match self.stage {
-            Stage::Datagrams => !self.association.is_flushing(),
+            Stage::Datagrams => self.association.is_flushed(),
             Stage::Leaving | Stage::Repeating => false,
             Stage::Tcp => true,
         };
@@ -125,15 +122,15 @@ impl Inner {
     }
 }
 
-impl Link {
+impl<C: Carrier> Link<C> {
     pub(super) fn new(
-        association: impl FnOnce(Time) -> Association<SocketAddr>,
+        (association, clock): (C, Instant),
         (blocked, bounds): (Duration, Option<Bounds>),
         round_trip: Duration,
     ) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let inner = Inner {
-            association: association(0),
+            association,
             stage: Stage::Datagrams,
             departure: None,
             peer_departure: None,
@@ -152,14 +149,14 @@ impl Link {
             readable: Condvar::new(),
             writable: Condvar::new(),
             wake,
-            clock: Instant::now(),
+            clock,
             blocked: nanos(blocked),
             bounds,
             round_trip: nanos(round_trip),
         })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner<C>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -168,7 +165,7 @@ impl Link {
     }
 
     /// Releases the association after a change, and wakes the driver if it must act now.
-    pub(super) fn release(&self, mut inner: MutexGuard<'_, Inner>) {
+    pub(super) fn release(&self, mut inner: MutexGuard<'_, Inner<C>>) {
         let due = inner.association.next_time();
         let wakes = inner.sleeps_until.is_some_and(|until| due.is_some_and(|due| due < until));
         if wakes {
@@ -195,13 +192,13 @@ impl Link {
     /// Waits until `is_ready` holds, at most until `end`. Returns `None` at that time.
     pub(super) fn wait<'l>(
         &'l self,
-        mut inner: MutexGuard<'l, Inner>,
+        mut inner: MutexGuard<'l, Inner<C>>,
         doing: Operation,
         end: Option<Instant>,
-        is_ready: fn(&Inner) -> bool,
-    ) -> Option<MutexGuard<'l, Inner>> {
+        is_ready: fn(&mut Inner<C>) -> bool,
+    ) -> Option<MutexGuard<'l, Inner<C>>> {
         let changed = if doing == Operation::Reading { &self.readable } else { &self.writable };
-        while !is_ready(&inner) {
+        while !is_ready(&mut inner) {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return None;
@@ -272,7 +269,7 @@ impl Link {
 
     /// Leaves UDP if it does not carry the lane, and fails the association if the lane may not fall
     /// back, or if the peer has left.
-    fn check(&self, inner: &mut Inner, now: Time) {
+    fn check(&self, inner: &mut Inner<C>, now: Time) {
         self.judge(inner, now);
         if inner.association.state() != State::Open {
             return;
@@ -280,7 +277,7 @@ impl Link {
         if !inner.association.has_heard() && now >= self.blocked {
             inner.error.get_or_insert(UdpError::Blocked);
         } else if inner.peer_left.is_some_and(|left| now >= left + nanos(GRACE)) {
-            if !inner.association.is_complete() {
+            if !inner.association.association().is_some_and(Association::is_complete) {
                 inner.error.get_or_insert(UdpError::Disconnected);
             }
         } else {
@@ -309,7 +306,7 @@ impl Link {
     }
 
     /// Releases the association and wakes the threads that can read or write now.
-    pub(super) fn notify(&self, inner: MutexGuard<'_, Inner>) {
+    pub(super) fn notify(&self, mut inner: MutexGuard<'_, Inner<C>>) {
         let wakes_readers = inner.readers > 0 && inner.is_readable();
         let wakes_writers = inner.writers > 0 && (inner.is_writable() || inner.is_done());
         drop(inner);
@@ -371,9 +368,9 @@ impl Link {
 }
 
 /// Reports the end of the driver, also after a panic: no thread waits for it any more.
-struct Stopped<'l>(&'l Link);
+struct Stopped<'l, C: Carrier>(&'l Link<C>);
 
-impl Drop for Stopped<'_> {
+impl<C: Carrier> Drop for Stopped<'_, C> {
     fn drop(&mut self) {
         self.0.lock().is_stopped = true;
         self.0.wake_all();

@@ -1,13 +1,15 @@
-//! Lanes over UDP: an association of `haul-udp`, whose keys and limits the two ends agree on over
-//! the authenticated TCP connection of the lane.
+//! Lanes over UDP: an association of `haul-udp`, or a QUIC connection. The two ends agree on keys
+//! and limits over the authenticated TCP connection of the lane.
 //!
 //! The TCP connection stays open beside the association. Its end tells that the peer's process has
 //! ended, which UDP cannot tell. A lane that may fall back continues over it where datagrams do not
 //! pass.
 
+mod carrier;
 mod fallback;
 mod keys;
 mod link;
+mod quic;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -15,19 +17,25 @@ mod upgrade;
 mod wire;
 
 pub use fallback::{Fallback, describe_departure};
+pub use quic::Congestion;
 pub use upgrade::{BadUpgrade, UdpRefusal, describe_upgrade};
 pub(crate) use upgrade::{Request, UPGRADE_BYTES, decode_answer};
-pub(crate) use wire::UdpWire;
+use wire::{Terms, UdpWire};
 
 use crate::lane::{Kind, LaneControl as _, LaneError, Operation, StreamLane};
+use crate::pace::Pacer;
 use crate::secret::random;
+use carrier::Carrier;
 use fallback::Bounds;
-use haul_udp::{Chunk, Config, Crc16, Crc32c, Failure, Rate, Role, Seal, Unchecked};
+use haul_udp::{Association, Chunk, Config, Crc16, Crc32c, Failure, Rate, Role, Seal, Unchecked};
 use keys::{Cipher, Keys, SECRET_BYTES};
+use quic::{Proof, QUIC_BUFFER_MAX, QuicConnection, QuicRole, QuicSettings};
+use rustls::{ClientConfig, ServerConfig};
 use socket::Socket;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use upgrade::{Accepted, BUFFER_MAX};
 
 /// Label of the exporter value from which the keys of a lane are derived (RFC 8446 section 7.5).
@@ -84,6 +92,9 @@ pub struct UdpSettings {
     pub falls_back: bool,
     /// Client: round trip below which a lane that may fall back does not request UDP.
     pub round_trip_min: Duration,
+    /// Client: congestion control of both ends of a QUIC connection that carries the lane; `None`
+    /// for the datagrams of haul. Servers accept both.
+    pub quic: Option<Congestion>,
 }
 
 impl Default for UdpSettings {
@@ -95,6 +106,7 @@ impl Default for UdpSettings {
             ports: None,
             falls_back: false,
             round_trip_min: Duration::ZERO,
+            quic: None,
         }
     }
 }
@@ -145,6 +157,20 @@ fn buffer_for(lane: &StreamLane, rate: Rate) -> u64 {
     u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES).min(BUFFER_MAX)
 }
 
+/// Returns the receive buffer for `lane`, over QUIC or not.
+fn buffer_of(lane: &StreamLane, settings: &UdpSettings, quic: Option<Congestion>) -> u64 {
+    let buffer = buffer_for(lane, settings.rate);
+    if quic.is_some() { buffer.min(QUIC_BUFFER_MAX) } else { buffer }
+}
+
+/// Parts of the control connection's end that a QUIC connection shares.
+pub(crate) struct QuicShared<T> {
+    /// Configuration of TLS; `None` without encryption.
+    pub(crate) tls: Option<Arc<T>>,
+    /// Rate limit that the lanes over QUIC of this end share.
+    pub(crate) pacer: Option<Arc<Pacer>>,
+}
+
 /// Returns true if a client requests UDP for `lane`.
 pub(crate) fn is_wanted(lane: &StreamLane, settings: &UdpSettings) -> bool {
     let round_trip = lane.control().round_trip().unwrap_or_default();
@@ -154,12 +180,9 @@ pub(crate) fn is_wanted(lane: &StreamLane, settings: &UdpSettings) -> bool {
 /// Returns the request of a client for `lane`.
 pub(crate) fn request(lane: &StreamLane, settings: &UdpSettings) -> Result<Request, LaneError> {
     let id = random().map_err(|_| Operation::Writing.failed(io::ErrorKind::Other.into()))?;
-    Ok(Request {
-        check: settings.check,
-        falls_back: settings.falls_back,
-        id: u32::from_le_bytes(id),
-        buffer: buffer_for(lane, settings.rate),
-    })
+    let UdpSettings { quic, check, falls_back, .. } = *settings;
+    let buffer = buffer_of(lane, settings, quic);
+    Ok(Request { quic, check, falls_back, id: u32::from_le_bytes(id), buffer })
 }
 
 /// Moves the lane of a client to UDP after the server's acceptance.
@@ -168,13 +191,20 @@ pub(crate) fn connect(
     settings: &UdpSettings,
     request: Request,
     accepted: Accepted,
+    shared: QuicShared<ClientConfig>,
 ) -> Result<StreamLane, LaneError> {
     let peer = lane.control().peer().ok_or(LaneError::Unexpected)?;
     let local = lane.local_address().map_err(|error| Operation::Writing.failed(error))?;
     let socket = Socket::open(local, None, settings.chunk);
     let socket = socket.map_err(|error| Operation::Writing.failed(error))?;
     let to = SocketAddr::new(peer.ip(), accepted.port);
-    let ends = Ends { role: Role::Initiator(with_scope(to, peer)), request, accepted, is_client: true };
+    let to = with_scope(to, peer);
+    if let Some(congestion) = request.quic {
+        let tls = shared.tls.ok_or(LaneError::Unexpected)?;
+        let quic = QuicSettings::new(&lane, congestion, shared.pacer, request.buffer);
+        return start_quic(lane, socket, &QuicRole::Client(to, &tls), quic, (request, accepted));
+    }
+    let ends = Ends { role: Role::Initiator(to), request, accepted, is_client: true };
     start(lane, settings, socket, ends)
 }
 
@@ -196,15 +226,15 @@ pub(crate) fn decide<'s>(
     if request.check != PacketCheck::Aead && request.check != settings.check {
         return Err(UdpRefusal::Check);
     }
-    if request.check == PacketCheck::Aead && lane.kind() != Kind::Tls {
+    if (request.quic.is_some() || request.check == PacketCheck::Aead) && lane.kind() != Kind::Tls {
         return Err(UdpRefusal::NoKeys);
     }
     let local = lane.local_address().map_err(|_| UdpRefusal::NoSocket)?;
     let socket = Socket::open(local, settings.ports, settings.chunk).map_err(|_| UdpRefusal::NoSocket)?;
     let port = socket.port().map_err(|_| UdpRefusal::NoSocket)?;
     let id = u32::from_le_bytes(random().map_err(|_| UdpRefusal::NoSocket)?);
-    let Request { check, falls_back, .. } = request;
-    let accepted = Accepted { check, falls_back, port, id, buffer: buffer_for(lane, settings.rate) };
+    let Request { quic, check, falls_back, .. } = request;
+    let accepted = Accepted { check, falls_back, port, id, buffer: buffer_of(lane, settings, quic) };
     Ok(Agreed { settings, request, accepted, socket })
 }
 
@@ -215,8 +245,17 @@ impl Agreed<'_> {
     }
 
     /// Moves the lane to UDP after the acceptance was sent.
-    pub(crate) fn start(self, lane: StreamLane) -> Result<StreamLane, LaneError> {
+    pub(crate) fn start(
+        self,
+        lane: StreamLane,
+        shared: QuicShared<ServerConfig>,
+    ) -> Result<StreamLane, LaneError> {
         let Self { settings, request, accepted, socket } = self;
+        if let Some(congestion) = request.quic {
+            let tls = shared.tls.ok_or(LaneError::Unexpected)?;
+            let quic = QuicSettings::new(&lane, congestion, shared.pacer, accepted.buffer);
+            return start_quic(lane, socket, &QuicRole::Server(&tls), quic, (request, accepted));
+        }
         start(lane, settings, socket, Ends { role: Role::Acceptor, request, accepted, is_client: false })
     }
 }
@@ -252,11 +291,47 @@ fn start(
         rtt: round_trip,
         ..Config::new(role, local, remote, u64::from_le_bytes(token))
     };
+    let terms = Terms { is_client, bounds: accepted.falls_back.then_some(Bounds::DEFAULT), ..terms(&lane) };
+    let clock = Instant::now();
+    let association = Association::new(config, seal, open, 0);
+    over(lane, socket, (association, clock), terms, (Kind::Udp, cipher))
+}
+
+/// Returns the terms of a client without a fallback.
+fn terms(lane: &StreamLane) -> Terms {
+    let round_trip = lane.control().round_trip().unwrap_or_default();
+    Terms { is_client: true, bounds: None, round_trip }
+}
+
+/// Moves the lane to a QUIC connection.
+fn start_quic(
+    lane: StreamLane,
+    socket: Socket,
+    role: &QuicRole<'_>,
+    settings: QuicSettings,
+    (request, accepted): (Request, Accepted),
+) -> Result<StreamLane, LaneError> {
+    let proof = Proof::of(&lane, &[request.encode(), accepted.encode()].concat())?;
+    let clock = Instant::now();
+    let connection = QuicConnection::new(role, settings, proof, clock);
+    let connection = connection.map_err(|error| Operation::Writing.failed(io::Error::other(error)))?;
+    // Both connections have the same ends with the same preferences.
+    let cipher = lane.control().cipher();
+    let terms = Terms { is_client: matches!(role, QuicRole::Client(..)), ..terms(&lane) };
+    over(lane, socket, (connection, clock), terms, (Kind::Quic, cipher))
+}
+
+fn over<C: Carrier>(
+    lane: StreamLane,
+    socket: Socket,
+    carrier: (C, Instant),
+    terms: Terms,
+    (kind, cipher): (Kind, &'static str),
+) -> Result<StreamLane, LaneError> {
     let peer = lane.control().peer();
-    let bounds = accepted.falls_back.then_some(Bounds::DEFAULT);
-    let wire = UdpWire::start(lane, socket, config, (seal, open), bounds)
-        .map_err(|error| Operation::Writing.failed(error))?;
-    Ok(StreamLane::over_udp(wire, cipher, peer))
+    let wire =
+        UdpWire::start(lane, socket, carrier, terms).map_err(|error| Operation::Writing.failed(error))?;
+    Ok(StreamLane::over_udp(Box::new(wire), kind, cipher, peer))
 }
 
 type Seals = (Box<dyn Seal>, Box<dyn Seal>, &'static str);

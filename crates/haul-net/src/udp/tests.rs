@@ -2,10 +2,11 @@
 
 use super::fallback::{Bounds, Fallback};
 use super::socket::Socket;
+use super::wire::Terms;
 use super::{UdpError, UdpWire};
-use crate::lane::{LaneControl as _, LaneError, SocketWire, StreamLane, StreamReader, StreamWriter};
+use crate::lane::{Kind, LaneControl as _, LaneError, SocketWire, StreamLane, StreamReader, StreamWriter};
 use crate::socket::SocketFacts;
-use haul_udp::{Chunk, Config, Crc32c, Role};
+use haul_udp::{Association, Chunk, Config, Crc32c, Role};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -76,8 +77,10 @@ fn end(control: StreamLane, socket: Socket, server: Option<SocketAddr>, bounds: 
         Config { receive_buffer: 1 << 20, remote_buffer: 1 << 20, ..Config::new(role, local, remote, 7) };
     let peer = control.control().peer();
     let seals = (Box::new(Crc32c) as Box<_>, Box::new(Crc32c) as Box<_>);
-    let wire = UdpWire::start(control, socket, config, seals, Some(bounds)).expect("starts");
-    StreamLane::over_udp(wire, "none", peer).authenticated(Some(LONG), None, None)
+    let terms = Terms { is_client: server.is_some(), bounds: Some(bounds), round_trip: Duration::ZERO };
+    let association = (Association::new(config, seals.0, seals.1, 0), Instant::now());
+    let wire = UdpWire::start(control, socket, association, terms).expect("starts");
+    StreamLane::over_udp(Box::new(wire), Kind::Udp, "none", peer).authenticated(Some(LONG), None, None)
 }
 
 /// Returns both ends of a lane, of which each can send the given numbers of batches of datagrams.

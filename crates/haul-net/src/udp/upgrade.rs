@@ -3,8 +3,9 @@
 //! ```text
 //! request of a client, behind its hello:      answer of a server, behind its welcome:
 //!  at  bytes                                   at  bytes
-//!   0      1   version, 1                       0      1   0, or the reason of a refusal
-//!   1      1   packet check                     1      1   packet check; bit 7: may fall back
+//!   0      1   1 datagrams of haul, 2 QUIC      0      1   0, or the reason of a refusal
+//!   1      1   packet check; QUIC: congestion   1      1   packet check; QUIC: 0; bit 7: may
+//!              control, 0 BBR, 1 CUBIC                      fall back
 //!   2      1   zero                             2      2   UDP port
 //!   3      1   bit 0: may fall back
 //!   4      4   ID in datagrams to the client    4      4   ID in datagrams to the server
@@ -14,10 +15,11 @@
 //! Numbers are little-endian. After a refusal the lane is still one over TCP; a client
 //! without use for it drops it.
 
-use super::PacketCheck;
+use super::{Congestion, PacketCheck};
 
-/// Version of the datagrams that follow.
-const VERSION: u8 = 1;
+/// Transport of a request: datagrams of `haul-udp` in version 1, or QUIC.
+const DATAGRAMS: u8 = 1;
+const QUIC: u8 = 2;
 
 /// Flag of a lane that may fall back: bit 0 of byte 3 of a request, and bit 7 of byte 1 of an
 /// answer.
@@ -35,6 +37,9 @@ pub(crate) const BUFFER_MAX: u64 = 64 << 20;
 /// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
+    /// Congestion control of QUIC; `None` for datagrams of `haul-udp`.
+    pub(crate) quic: Option<Congestion>,
+    /// Packet check of the datagrams; [`PacketCheck::Aead`] with QUIC.
     pub(crate) check: PacketCheck,
     /// True if the lane continues over TCP where datagrams do not pass.
     pub(crate) falls_back: bool,
@@ -91,17 +96,25 @@ pub struct BadUpgrade;
 impl Request {
     pub(crate) fn encode(&self) -> [u8; UPGRADE_BYTES] {
         let flags = if self.falls_back { FALLS_BACK } else { 0 };
-        encode(VERSION, self.check as u8, flags, self.id, self.buffer)
+        let (transport, second) = match self.quic {
+            Some(congestion) => (QUIC, congestion as u8),
+            None => (DATAGRAMS, self.check as u8),
+        };
+        encode(transport, second, flags, self.id, self.buffer)
     }
 
     pub(crate) fn decode(bytes: &[u8; UPGRADE_BYTES]) -> Result<Self, UdpRefusal> {
-        let (version, check, flags, id, buffer) = decode(bytes);
-        let is_known = version == VERSION && matches!(flags, 0 | FALLS_BACK);
-        match packet_check(check) {
-            Some(check) if is_known && (BUFFER_MIN..=BUFFER_MAX).contains(&buffer) => {
-                Ok(Self { check, falls_back: flags == FALLS_BACK, id, buffer })
-            }
-            _ => Err(UdpRefusal::Version),
+        let (transport, second, flags, id, buffer) = decode(bytes);
+        let quic = Congestion::ALL.get(usize::from(second)).copied();
+        let (quic, check) = match (transport, quic, packet_check(second)) {
+            (DATAGRAMS, _, Some(check)) => (None, check),
+            (QUIC, Some(quic), _) => (Some(quic), PacketCheck::Aead),
+            _ => return Err(UdpRefusal::Version),
+        };
+        if matches!(flags, 0 | FALLS_BACK) && (BUFFER_MIN..=BUFFER_MAX).contains(&buffer) {
+            Ok(Self { quic, check, falls_back: flags == FALLS_BACK, id, buffer })
+        } else {
+            Err(UdpRefusal::Version)
         }
     }
 }
@@ -149,9 +162,14 @@ pub fn describe_upgrade(bytes: &[u8]) -> Result<String, String> {
         .try_into()
         .map_err(|_| format!("a request for UDP has {UPGRADE_BYTES} bytes, and these are {}", bytes.len()))?;
     let request = Request::decode(bytes).map(|request| {
-        let Request { check, falls_back, id, buffer } = request;
+        let Request { quic, check, falls_back, id, buffer } = request;
         let or_tcp = if falls_back { " or TCP" } else { "" };
-        format!("request for datagrams{or_tcp} with {} to {id}, buffer {buffer}", check.name())
+        match quic {
+            Some(congestion) => {
+                format!("request {id} for QUIC{or_tcp} with {}, buffer {buffer}", congestion.name())
+            }
+            None => format!("request for datagrams{or_tcp} with {} to {id}, buffer {buffer}", check.name()),
+        }
     });
     let wanted = PacketCheck::ALL.into_iter().flat_map(|check| [(check, false), (check, true)]);
     let answers = wanted.filter_map(|wanted| decode_answer(bytes, wanted).ok());
@@ -197,9 +215,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_and_answers_round_trip(check in 0..4_usize, falls_back: bool, port in 1..=u16::MAX, id: u32, buffer in BUFFER_MIN..=BUFFER_MAX) {
+        fn requests_and_answers_round_trip(check in 0..4_usize, quic in 0..2_usize, falls_back: bool, port in 1..=u16::MAX, id: u32, buffer in BUFFER_MIN..=BUFFER_MAX) {
             let check = PacketCheck::ALL[check];
-            let request = Request { check, falls_back, id, buffer };
+            let request = Request { quic: None, check, falls_back, id, buffer };
+            prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
+            let (quic, check_of_quic) = (Some(Congestion::ALL[quic]), PacketCheck::Aead);
+            let request = Request { quic, check: check_of_quic, falls_back, id, buffer };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
             let accepted = Accepted { check, falls_back, port, id, buffer };
             prop_assert_eq!(decode_answer(&accepted.encode(), (check, falls_back)), Ok(Ok(accepted)));

@@ -1,14 +1,14 @@
 //! Wire over an association.
 
 use super::BLOCKED_TIMEOUT;
+use super::carrier::Carrier;
 use super::fallback::{Bounds, Control, Fallback};
 use super::link::{Inner, Link, Stage};
 use super::socket::Socket;
 use crate::lane::{LaneControl as _, LaneError, Operation, StreamLane, WaitTimeout, Wire};
-use haul_udp::{Association, Config, Read, Role, Seal, Stats};
+use haul_udp::{Read, Stats};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -21,34 +21,41 @@ pub(super) const CODE_ABORTED: u32 = 3;
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_WITH_FALLBACK: Duration = Duration::from_secs(15);
 
-/// One end of an association, the thread that carries its datagrams, and the TCP connection beside
-/// it, over which the lane can continue.
+/// One end of an association or of a QUIC connection, the thread that carries its datagrams, and
+/// the TCP connection beside it, over which the lane can continue.
 #[derive(Debug)]
-pub(crate) struct UdpWire {
-    link: Arc<Link>,
+pub(crate) struct UdpWire<C: Carrier> {
+    link: Arc<Link<C>>,
     driver: Mutex<Option<JoinHandle<()>>>,
     control: Arc<Control>,
 }
 
-impl UdpWire {
-    /// Starts an association of `config` over `socket`. With `bounds`, the lane may fall back to
-    /// `control`.
+/// Way in which a lane over UDP starts and may end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) is_client: bool,
+    /// Bounds after which the lane falls back to its TCP connection, if it may.
+    pub(super) bounds: Option<Bounds>,
+    /// Round trip of the TCP connection.
+    pub(super) round_trip: Duration,
+}
+
+impl<C: Carrier> UdpWire<C> {
+    /// Starts `association`, whose time began at `clock`, over `socket`.
     pub(super) fn start(
         control: StreamLane,
         socket: Socket,
-        config: Config<SocketAddr>,
-        (seal, open): (Box<dyn Seal>, Box<dyn Seal>),
-        bounds: Option<Bounds>,
+        (association, clock): (C, Instant),
+        Terms { is_client, bounds, round_trip }: Terms,
     ) -> io::Result<Self> {
         let peer = control.control().peer().ok_or(io::ErrorKind::NotConnected)?.ip();
-        let round_trip = config.rtt.unwrap_or_default();
-        let blocked = match config.role {
-            Role::Initiator(_) => BLOCKED_TIMEOUT.max(BLOCKED_TIMEOUT / 2 + 3 * round_trip),
-            // The initiator starts later, and its first datagram takes a while.
-            Role::Acceptor => BLOCKED_TIMEOUT + 3 * round_trip,
+        let blocked = if is_client {
+            BLOCKED_TIMEOUT.max(BLOCKED_TIMEOUT / 2 + 3 * round_trip)
+        } else {
+            // The client starts later, and its first datagram takes a while.
+            BLOCKED_TIMEOUT + 3 * round_trip
         };
-        let association = |now| Association::new(config, seal, open, now);
-        let link = Arc::new(Link::new(association, (blocked, bounds), round_trip)?);
+        let link = Arc::new(Link::new((association, clock), (blocked, bounds), round_trip)?);
         let control = Arc::new(Control::new(control));
         let driver = thread::Builder::new().name("udp".to_owned()).spawn({
             let (link, control) = (link.clone(), control.clone());
@@ -69,7 +76,7 @@ impl UdpWire {
 }
 
 /// Returns the error of a lane that is over.
-fn failure(inner: &Inner) -> LaneError {
+fn failure<C: Carrier>(inner: &Inner<C>) -> LaneError {
     inner.error().map_or(LaneError::Aborted, LaneError::Udp)
 }
 
@@ -82,7 +89,7 @@ fn rest_of(timeout: WaitTimeout, end: Option<Instant>) -> WaitTimeout {
     WaitTimeout { deadline: end.or(timeout.deadline), ..timeout }
 }
 
-impl Wire for UdpWire {
+impl<C: Carrier> Wire for UdpWire<C> {
     fn read(&self, buffer: &mut [u8], timeout: WaitTimeout) -> Result<usize, LaneError> {
         let begin = Instant::now();
         let end = end_of(timeout, begin);
@@ -218,7 +225,7 @@ impl Wire for UdpWire {
     }
 }
 
-impl UdpWire {
+impl<C: Carrier> UdpWire<C> {
     fn is_over_tcp(&self) -> bool {
         let inner = self.link.lock();
         inner.stage == Stage::Tcp && !inner.is_over()

@@ -188,7 +188,7 @@ fn dropped_lane_ends_the_connection() {
         let end = far.read_exact(&mut [0]);
         match kind {
             Kind::Tls => assert!(matches!(end, Err(LaneError::Truncated)), "{end:?}"),
-            Kind::Udp => assert!(matches!(end, Err(LaneError::Udp(_))), "{end:?}"),
+            Kind::Udp | Kind::Quic => assert!(matches!(end, Err(LaneError::Udp(_))), "{end:?}"),
             _ => assert!(matches!(end, Err(LaneError::Ended)), "{end:?}"),
         }
         assert_eq!(control.stats().bytes_out, 1);

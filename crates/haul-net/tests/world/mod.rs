@@ -1,8 +1,8 @@
 //! Fixture: a server and its clients in one process.
 
 use haul_net::{
-    DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, Limits, ListenSettings, Listener,
-    ListenerEvent, Role, Session, StreamLane, Ticket, TicketTable, UdpSettings, Uses,
+    Congestion, DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, Limits, ListenSettings,
+    Listener, ListenerEvent, Role, Session, StreamLane, Ticket, TicketTable, UdpSettings, Uses,
 };
 use rustix::net::{self, AddressFamily, SocketType};
 use std::iter;
@@ -155,10 +155,12 @@ pub(crate) fn lane(kind: Kind) -> (StreamLane, StreamLane, Option<(World, Dialer
             let far = StreamLane::over_pipes(here.0, there.1, None).expect("a lane");
             (near, far, None)
         }
-        Kind::Udp => {
+        Kind::Udp | Kind::Quic => {
             let world = World::new(Encryption::Tls);
             let ticket = world.ticket(Uses::Lasting);
-            let settings = DialSettings { udp: Some(UdpSettings::default()), ..settings(&ticket) };
+            let quic = (kind == Kind::Quic).then(Congestion::default);
+            let udp = UdpSettings { quic, ..UdpSettings::default() };
+            let settings = DialSettings { udp: Some(udp), ..settings(&ticket) };
             let dialer = Dialer::new(ticket, settings).expect("they ask for the same");
             let near = dialer.lane(0).expect("welcome");
             let session = world.session();
@@ -178,7 +180,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     (reader.into(), writer.into())
 }
 
-pub(crate) const KINDS: [Kind; 5] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local, Kind::Udp];
+pub(crate) const KINDS: [Kind; 6] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local, Kind::Udp, Kind::Quic];
 
 /// Seeded random numbers (SplitMix64): both ends of a lane draw the same.
 pub(crate) struct Numbers(pub(crate) u64);

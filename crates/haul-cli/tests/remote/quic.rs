@@ -1,0 +1,106 @@
+//! Transfers over QUIC.
+
+use super::resumed::bytes_beneath;
+use super::stopped::wait_until;
+use super::{Fixture, assert_alike, assert_ended, assert_no_strays};
+use std::process::Stdio;
+
+const QUIC: &str = "--transport=quic";
+
+#[test]
+fn a_tree_arrives_over_quic_in_both_directions() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let _server = fixture.serve(&["--root", "there", "--udp-ports=47400-47499"]);
+    let sent = fixture.run(&["send", QUIC, "--ticket-file", "ticket", "data", ":in"]);
+    assert_ended(&sent, 0);
+    assert!(sent.err.contains(" UDP datagrams sent"), "{sent:#?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+    for cc in ["bbr", "cubic"] {
+        let cc = format!("--cc={cc}");
+        let fetch = ["fetch", QUIC, &cc, "--json", "--ticket-file", "ticket", ":in/data/", "back"];
+        let fetched = fixture.run(&fetch);
+        assert_ended(&fetched, 0);
+        assert!(fetched.out.contains("\"datagrams\":{"), "{fetched:#?}");
+        assert_alike(&fixture.path("data"), &fixture.path("back"));
+    }
+    assert_no_strays(&fixture.path("there"));
+}
+
+#[test]
+fn a_tree_arrives_over_quic_beside_ssh() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let sent = fixture.over_ssh("send", &[QUIC, "--rate=50M", "--streams=2", "data", "localhost:in"]);
+    assert_ended(&sent, 0);
+    assert!(sent.err.contains(" UDP datagrams sent"), "{sent:#?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+    let fetched = fixture.over_ssh("fetch", &[QUIC, "--rate=50M", "localhost:in/data/", "back"]);
+    assert_ended(&fetched, 0);
+    assert_alike(&fixture.path("data"), &fixture.path("back"));
+    let inside = fixture.over_ssh("send", &[QUIC, "--inside-ssh", "data", "localhost:never"]);
+    assert_ended(&inside, 2);
+    assert!(inside.err.contains("no UDP inside ssh"), "{inside:#?}");
+    assert!(!fixture.path("there/never").exists());
+}
+
+#[test]
+fn options_that_quic_does_not_have_are_refused() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    for (options, says) in [
+        (&["--plain"][..], "--transport=quic encrypts the data; omit --plain"),
+        (&["--packet-check=crc16"], "--packet-check applies to --transport=udp"),
+        (&["--chunk-size=1000"], "--chunk-size applies to --transport=udp"),
+        (&["--cc=reno"], "--cc: must be bbr or cubic with --transport=quic, not 'reno'"),
+    ] {
+        let job = [&["send", QUIC], options, &["--ticket-file", "ticket", "data", ":in"]].concat();
+        let refused = fixture.run(&job);
+        assert_ended(&refused, 2);
+        assert!(refused.err.contains(says), "{refused:#?}");
+    }
+}
+
+#[test]
+fn a_server_without_udp_refuses_quic_with_the_reason() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let _server = fixture.serve(&["--root", "there", "--transport=tcp"]);
+    let refused = fixture.run(&["send", QUIC, "--ticket-file", "ticket", "data", ":in"]);
+    assert_ended(&refused, 2);
+    assert!(refused.err.contains("the server does not use UDP"), "{refused:#?}");
+    assert!(!fixture.path("there/in").exists());
+}
+
+/// QUIC reports the end of a killed process late; the TCP connections beside it report it at once.
+#[test]
+fn a_job_over_quic_ends_soon_after_its_server() {
+    let fixture = Fixture::new();
+    fixture.file("data/f", 8 << 20);
+    let server = fixture.serve(&["--root", "there"]);
+    let job = ["send", QUIC, "--rate=1M", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
+    let client = fixture.haul(&job).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 256 << 10);
+    drop(server);
+    let ended = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("UDP: the peer "), "{said}");
+}
+
+#[test]
+fn a_job_that_began_over_quic_resumes_over_tcp() {
+    let fixture = Fixture::new();
+    fixture.file("data/f", 8 << 20);
+    let _server = fixture.serve(&["--root", "there"]);
+    let job = ["send", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
+    let slowly = [&job[..], &[QUIC, "--rate=1M"]].concat();
+    let mut client = fixture.haul(&slowly).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 1 << 20);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let sent = fixture.run(&job);
+    assert_ended(&sent, 0);
+    assert!(sent.err.contains("already transferred by an earlier run"), "{sent:#?}");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+}

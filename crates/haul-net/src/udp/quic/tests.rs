@@ -1,0 +1,265 @@
+//! Tests of pairs of connections in simulated time.
+
+use super::connection::CODE_UNPROVEN;
+use super::*;
+use crate::tls::{Fingerprint, Identity};
+use crate::udp::carrier::Carrier;
+use haul_udp::{Failure, Read, State, Time};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Delay of each datagram in nanoseconds.
+const DELAY: Time = 5_000_000;
+
+const MILLISECOND: Time = 1_000_000;
+
+/// A client, a server, and the datagrams between them.
+struct Pair {
+    ends: [QuicConnection; 2],
+    /// Arrival, receiver, datagram.
+    path: Vec<(Time, usize, Vec<u8>)>,
+    now: Time,
+    /// Datagrams that each end sent, and their bytes.
+    sent: [(u64, u64); 2],
+    /// One of so many datagrams is lost; 0 for none.
+    loses: u64,
+}
+
+/// Differences between the two ends.
+struct Ends<'a> {
+    /// Fingerprint that the client expects; `None` for that of the server.
+    expects: Option<Fingerprint>,
+    /// Values that the client exported.
+    client: [u8; ID_BYTES + PROOF_BYTES],
+    pacer: Option<Arc<Pacer>>,
+    tls: Option<(&'a ClientConfig, &'a ServerConfig)>,
+}
+
+const SAME: Ends<'_> = Ends { expects: None, client: [7; ID_BYTES + PROOF_BYTES], pacer: None, tls: None };
+
+fn addresses() -> [SocketAddr; 2] {
+    [([127, 0, 0, 1], 1001).into(), ([127, 0, 0, 1], 1002).into()]
+}
+
+fn tls(expects: Option<Fingerprint>) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+    let identity = Identity::generate().expect("a certificate");
+    let client = tls::client_config(expects.unwrap_or(identity.fingerprint())).expect("a configuration");
+    (client, tls::server_config(&identity).expect("a configuration"))
+}
+
+impl Pair {
+    fn new(ends: &Ends<'_>) -> Self {
+        let made = tls(ends.expects);
+        let (client, server) = ends.tls.unwrap_or((&made.0, &made.1));
+        let clock = Instant::now();
+        let settings = |pacer: &Option<Arc<Pacer>>| QuicSettings {
+            congestion: Congestion::Bbr,
+            pacer: pacer.clone(),
+            buffer: 4 << 20,
+            datagram_max: 8972,
+            round_trip: Duration::from_nanos(2 * DELAY),
+            idle: Duration::from_secs(30),
+        };
+        let (client, server) = (QuicRole::Client(addresses()[1], client), QuicRole::Server(server));
+        let here = Proof::split(&ends.client);
+        let there = Proof::split(&[7; ID_BYTES + PROOF_BYTES]);
+        let ends = [
+            QuicConnection::new(&client, settings(&ends.pacer), here, clock).expect("a client"),
+            QuicConnection::new(&server, settings(&None), there, clock).expect("a server"),
+        ];
+        Self { ends, path: Vec::new(), now: 0, sent: [(0, 0); 2], loses: 0 }
+    }
+
+    /// Lets time pass until `is_done`, at most 20 s. Returns true if it is.
+    fn until(&mut self, mut is_done: impl FnMut(&mut [QuicConnection; 2]) -> bool) -> bool {
+        let end = self.now + 20_000 * MILLISECOND;
+        let mut out = Vec::new();
+        while self.now < end {
+            for at in 0..2 {
+                while let Some(transmit) = self.ends[at].transmit(self.now, &mut out) {
+                    for datagram in out.chunks(transmit.segment) {
+                        let (count, bytes) = &mut self.sent[at];
+                        (*count, *bytes) = (*count + 1, *bytes + datagram.len() as u64);
+                        if self.loses == 0 || *count % self.loses != 0 {
+                            self.path.push((self.now + DELAY, 1 - at, datagram.to_vec()));
+                        }
+                    }
+                }
+            }
+            if is_done(&mut self.ends) {
+                return true;
+            }
+            let arrival = self.path.iter().map(|(time, ..)| *time).min();
+            let due = self.ends.iter_mut().filter_map(Carrier::next_time).min();
+            let next = arrival.into_iter().chain(due).min().unwrap_or(end);
+            self.now = next.max(self.now).min(end);
+            let now = self.now;
+            let (arrived, path) = self.path.drain(..).partition(|(time, ..)| *time <= now);
+            self.path = path;
+            let arrived: Vec<(Time, usize, Vec<u8>)> = arrived;
+            for (_, at, mut datagram) in arrived {
+                self.ends[at].receive(now, addresses()[1 - at], &mut datagram);
+            }
+        }
+        false
+    }
+
+    fn states(&self) -> [State; 2] {
+        [self.ends[0].state(), self.ends[1].state()]
+    }
+}
+
+/// Moves all of `bytes` from `from` to `to` while time passes, and then the end.
+fn carry(pair: &mut Pair, from: usize, to: usize, bytes: &[u8]) {
+    let (mut written, mut read) = (0, Vec::new());
+    let mut buffer = vec![0; 64 << 10];
+    let done = pair.until(|ends| {
+        written += ends[from].write(&bytes[written..]);
+        if written == bytes.len() {
+            ends[from].finish();
+        }
+        loop {
+            match ends[to].read(&mut buffer) {
+                Read::Bytes(count) => read.extend_from_slice(&buffer[..count]),
+                Read::Pending => return false,
+                Read::End => return true,
+            }
+        }
+    });
+    assert!(done && read == bytes, "{:?}: {} of {}", pair.states(), read.len(), bytes.len());
+}
+
+fn some_bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 % 251) as u8).collect()
+}
+
+#[test]
+fn bytes_and_ends_arrive_in_both_directions_despite_loss() {
+    for loses in [0, 20, 7] {
+        let mut pair = Pair::new(&SAME);
+        pair.loses = loses;
+        carry(&mut pair, 0, 1, &some_bytes(3 << 20));
+        carry(&mut pair, 1, 0, &some_bytes(1 << 20));
+        assert!(pair.until(|ends| ends[0].is_flushed() && ends[1].is_flushed()));
+        assert_eq!(pair.states(), [State::Open; 2]);
+        let stats = pair.ends[0].stats();
+        assert!(stats.packets_sent > 100 && stats.rtt_min >= 2 * DELAY, "{stats:?}");
+        assert_eq!(stats.packets_lost > 0, loses > 0, "{stats:?}");
+    }
+}
+
+/// Jumbo frames pass here, so the datagrams grow to the limit, which quinn-proto handles.
+#[test]
+fn datagrams_grow_to_jumbo_frames() {
+    let mut pair = Pair::new(&SAME);
+    carry(&mut pair, 0, 1, &some_bytes(8 << 20));
+    assert!(pair.ends[0].stats().datagram > 8900, "{:?}", pair.ends[0].stats());
+}
+
+/// The bytes of a user that leaves without an end arrive, and then the early end.
+#[test]
+fn end_without_finish_is_no_clean_end() {
+    let mut pair = Pair::new(&SAME);
+    let mut is_written = false;
+    assert!(pair.until(|ends| {
+        is_written = is_written || ends[0].write(b"early") == 5;
+        is_written && ends[0].is_flushed()
+    }));
+    let now = pair.now;
+    pair.ends[0].close(now, 3);
+    assert!(pair.until(|ends| ends[1].state() != State::Open));
+    let mut buffer = [0; 16];
+    assert_eq!(pair.ends[1].read(&mut buffer), Read::Bytes(5));
+    assert_eq!(pair.ends[1].read(&mut buffer), Read::Pending);
+    assert_eq!(pair.states(), [State::Failed(Failure::Aborted(3)), State::Failed(Failure::Closed(3))]);
+    // Both ends need no more datagrams.
+    assert_eq!(pair.ends[0].next_time(), None);
+    assert!(pair.until(|ends| ends[1].next_time().is_none()));
+}
+
+#[test]
+fn connection_with_the_proof_of_another_lane_is_refused() {
+    let mut exported = [7; ID_BYTES + PROOF_BYTES];
+    exported[ID_BYTES + PROOF_BYTES - 1] ^= 1;
+    let mut pair = Pair::new(&Ends { client: exported, ..SAME });
+    let mut buffer = [0; 16];
+    let mut is_written = false;
+    assert!(pair.until(|ends| {
+        is_written = is_written || ends[0].write(b"forged") > 0;
+        assert_eq!(ends[1].read(&mut buffer), Read::Pending);
+        assert_eq!(ends[1].write(b"secret"), 0);
+        ends.iter().all(|end| end.state() != State::Open)
+    }));
+    let refusal = Failure::Violation("its proof is that of another connection");
+    assert_eq!(
+        pair.states(),
+        [State::Failed(Failure::Closed(CODE_UNPROVEN)), State::Failed(refusal)],
+        "{:?}",
+        pair.ends
+    );
+    assert_eq!(pair.ends[1].read(&mut buffer), Read::Pending);
+}
+
+#[test]
+fn connection_to_another_id_gets_no_answer() {
+    let mut exported = [7; ID_BYTES + PROOF_BYTES];
+    exported[0] ^= 1;
+    let mut pair = Pair::new(&Ends { client: exported, ..SAME });
+    assert!(!pair.until(|ends| ends[1].has_heard() || ends[0].has_heard()));
+    assert!(pair.sent[0].0 > 1);
+    assert_eq!(pair.sent[1], (0, 0));
+}
+
+#[test]
+fn server_with_another_certificate_is_refused() {
+    let other = Identity::generate().expect("a certificate").fingerprint();
+    let mut pair = Pair::new(&Ends { expects: Some(other), ..SAME });
+    assert!(pair.until(|ends| {
+        assert_eq!(ends[0].write(b"secret"), 0);
+        ends[0].state() != State::Open && ends[1].state() != State::Open
+    }));
+    for state in pair.states() {
+        let is_tls =
+            matches!(state, State::Failed(Failure::Violation(what)) if what.contains("TLS handshake"));
+        assert!(is_tls, "{state:?}");
+    }
+}
+
+/// No data leaves before the handshake of a second connection of the same two ends is complete.
+#[test]
+fn no_early_data_is_sent_or_accepted() {
+    let (client, server) = tls(None);
+    assert_eq!((server.max_early_data_size, server.send_tls13_tickets), (0, 0));
+    assert!(!client.enable_early_data);
+    for _ in 0..2 {
+        let mut pair = Pair::new(&Ends { tls: Some((&client, &server)), ..SAME });
+        let connection = |end: &QuicConnection| {
+            end.connection().map_or((false, false), |one| (one.has_0rtt(), one.accepted_0rtt()))
+        };
+        assert_eq!(pair.ends[0].write(b"early"), 0);
+        carry(&mut pair, 0, 1, b"late");
+        assert!(pair.ends.iter().all(|end| connection(end) == (false, false)));
+        assert!(pair.until(|ends| ends[0].is_flushed()));
+    }
+}
+
+#[test]
+fn fixed_rate_is_held_despite_loss() {
+    let rate = 2_000_000;
+    let mut pair = Pair::new(&Ends { pacer: Some(Arc::new(Pacer::new(rate))), ..SAME });
+    pair.loses = 10;
+    assert!(pair.until(|ends| ends[0].write(&[0; 1]) == 1));
+    let (begin, before) = (pair.now, pair.sent[0].1);
+    let block = some_bytes(64 << 10);
+    let mut buffer = vec![0; 64 << 10];
+    let mut rounds = 0;
+    assert!(pair.until(|ends| {
+        ends[0].write(&block);
+        while let Read::Bytes(_) = ends[1].read(&mut buffer) {}
+        rounds += 1;
+        rounds > 5000
+    }));
+    let sent = (pair.sent[0].1 - before) as f64;
+    let expected = rate as f64 * (pair.now - begin) as f64 / 1e9;
+    assert!((sent / expected - 1.0).abs() < 0.02, "{sent} {expected}");
+}
