@@ -1,5 +1,5 @@
-//! Lanes over UDP: an association of `haul-udp`, or a QUIC connection. The two ends agree on keys and
-//! limits over the authenticated TCP connection of the lane.
+//! Lanes over UDP: an association of `haul-udp`, or a QUIC connection. The two ends agree on keys
+//! and limits over the authenticated TCP connection of the lane.
 //!
 //! The TCP connection stays open beside the association. Its end tells that the peer's process has
 //! ended, which UDP cannot tell.
