@@ -3,16 +3,26 @@
 //! `cargo run --release -p haul-net --example lane [MIB [ROUNDS]]`.
 
 use haul_net::{
-    DialSettings, Dialer, Encryption, Grant, Identity, ListenSettings, Listener, Role, StreamLane, Ticket,
-    TicketTable, Uses,
+    Congestion, DialSettings, Dialer, Encryption, Grant, Identity, ListenSettings, Listener, Role,
+    StreamLane, Ticket, TicketTable, UdpSettings, Uses,
 };
+use quinn::congestion::{BbrConfig, CubicConfig};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{
+    AckFrequencyConfig, AsyncUdpSocket, EndpointConfig, MtuDiscoveryConfig, Runtime as _, TokioRuntime,
+    TransportConfig, UdpPoller, VarInt,
+};
+use rustix::net::sockopt;
 use rustix::time::{ClockId, clock_gettime};
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::error::Error;
-use std::io::{BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, BufReader, IoSliceMut, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +32,9 @@ type Failure = Box<dyn Error + Send + Sync>;
 const WRITE_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 256 << 10;
 
+/// Buffer of each UDP socket of quinn, as a lane over QUIC requests it.
+const SOCKET_BYTES: usize = 4 << 20;
+
 fn main() -> Result<(), Failure> {
     let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>());
     let bytes = args.next().transpose()?.unwrap_or(1024) << 20;
@@ -29,9 +42,14 @@ fn main() -> Result<(), Failure> {
     println!("{:24} {:>8}  CPU s/GiB: sender receiver", "one thread a side", "Gbit/s");
     for _ in 0..rounds {
         show("bare TCP", bytes, bare_tcp(bytes)?);
-        show("lane without encryption", bytes, lane(bytes, Encryption::Plain)?);
+        show("lane without encryption", bytes, lane(bytes, Encryption::Plain, None)?);
         show("bare rustls", bytes, bare_rustls(bytes)?);
-        show("lane with TLS", bytes, lane(bytes, Encryption::Tls)?);
+        show("lane with TLS", bytes, lane(bytes, Encryption::Tls, None)?);
+        for congestion in Congestion::ALL {
+            let name = congestion.name();
+            show(&format!("bare quinn, {name}"), bytes, bare_quinn(bytes, congestion)?);
+            show(&format!("lane over QUIC, {name}"), bytes, lane(bytes, Encryption::Tls, Some(congestion))?);
+        }
     }
     Ok(())
 }
@@ -130,24 +148,32 @@ impl Write for Buffered {
     }
 }
 
-/// rustls by its own means, with the cipher that the lane takes.
-fn bare_rustls(bytes: usize) -> Result<PartTime, Failure> {
+/// TLS by the means of rustls, with the cipher that the lane takes and this protocol.
+fn tls_by_rustls(protocol: &[u8]) -> Result<(rustls::ClientConfig, rustls::ServerConfig), Failure> {
     let identity = Identity::generate()?;
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites = vec![rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
     let provider = Arc::new(provider);
     let certificate = identity.certificate_der().to_vec();
     let key = PrivatePkcs8KeyDer::from(identity.key_der().to_vec());
-    let server = rustls::ServerConfig::builder_with_provider(provider.clone())
+    let mut server = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(vec![certificate.clone().into()], key.into())?;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate.into())?;
-    let client = rustls::ClientConfig::builder_with_provider(provider)
+    let mut client = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
+    client.alpn_protocols = vec![protocol.to_vec()];
+    server.alpn_protocols = vec![protocol.to_vec()];
+    Ok((client, server))
+}
+
+/// rustls by its own means, with the cipher that the lane takes.
+fn bare_rustls(bytes: usize) -> Result<PartTime, Failure> {
+    let (client, server) = tls_by_rustls(b"bare")?;
     let (near, far) = tcp_pair()?;
     let connection = ClientConnection::new(Arc::new(client), ServerName::try_from("haul.invalid")?)?;
     let buffered = |stream| Buffered(BufReader::with_capacity(READ_BYTES, stream));
@@ -162,7 +188,122 @@ fn bare_rustls(bytes: usize) -> Result<PartTime, Failure> {
     both(|| send_all(&mut near, bytes), || receive_all(&mut far, bytes))
 }
 
-fn lane(bytes: usize, encryption: Encryption) -> Result<PartTime, Failure> {
+/// The settings of a lane over QUIC.
+fn transport(congestion: Congestion) -> Arc<TransportConfig> {
+    let (mut ack_frequency, mut discovery) = (AckFrequencyConfig::default(), MtuDiscoveryConfig::default());
+    ack_frequency.ack_eliciting_threshold(VarInt::from_u32(20));
+    discovery.upper_bound(8972);
+    let mut transport = TransportConfig::default();
+    transport
+        .initial_rtt(Duration::from_millis(20))
+        .stream_receive_window(VarInt::from_u32(4 << 20))
+        .receive_window(VarInt::MAX)
+        .send_window(4 << 20)
+        .ack_frequency_config(Some(ack_frequency))
+        .mtu_discovery_config(Some(discovery));
+    match congestion {
+        Congestion::Bbr => transport.congestion_controller_factory(Arc::new(BbrConfig::default())),
+        Congestion::Cubic => transport.congestion_controller_factory(Arc::new(CubicConfig::default())),
+    };
+    Arc::new(transport)
+}
+
+/// A socket that segments no more than Linux does. By itself, quinn passes ten datagrams at once,
+/// which are too many of the largest.
+#[derive(Debug)]
+struct Capped(Arc<dyn AsyncUdpSocket>);
+
+impl AsyncUdpSocket for Capped {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        self.0.clone().create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.0.try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        context: &mut Context<'_>,
+        into: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_recv(context, into, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.0.max_transmit_segments().min(65_000 / 8972)
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.0.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.0.may_fragment()
+    }
+}
+
+/// quinn by its own means: a runtime in one thread a side, which drives the socket too.
+fn bare_quinn(bytes: usize, congestion: Congestion) -> Result<PartTime, Failure> {
+    let (client, server) = tls_by_rustls(b"bare")?;
+    let mut accepts = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(server)?));
+    accepts.transport_config(transport(congestion));
+    let mut connects = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(client)?));
+    connects.transport_config(transport(congestion));
+    let (near, far) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    for socket in [&near, &far] {
+        sockopt::set_socket_recv_buffer_size(socket, SOCKET_BYTES)?;
+        sockopt::set_socket_send_buffer_size(socket, SOCKET_BYTES)?;
+    }
+    let to = far.local_addr()?;
+    let endpoint = |accepts, socket| {
+        let mut config = EndpointConfig::default();
+        config.max_udp_payload_size(9000).expect("it exceeds the minimum");
+        let socket = Arc::new(Capped(TokioRuntime.wrap_udp_socket(socket)?));
+        quinn::Endpoint::new_with_abstract_socket(config, accepts, socket, Arc::new(TokioRuntime))
+    };
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let send = || {
+        runtime()?.block_on(async {
+            let endpoint = endpoint(None, near)?;
+            let connection = endpoint.connect_with(connects, to, "haul.invalid")?.await?;
+            let (mut sink, _) = connection.open_bi().await?;
+            let (block, mut left) = (vec![7; WRITE_BYTES], bytes);
+            while left > 0 {
+                let piece = left.min(block.len());
+                sink.write_all(&block[..piece]).await?;
+                left -= piece;
+            }
+            sink.finish()?;
+            sink.stopped().await?;
+            connection.close(VarInt::from_u32(0), b"");
+            // The other end waits for the close, which a task of the runtime sends.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(())
+        })
+    };
+    let receive = || {
+        runtime()?.block_on(async {
+            let endpoint = endpoint(Some(accepts), far)?;
+            let connection = endpoint.accept().await.ok_or("no connection")?.await?;
+            let (_sink, mut source) = connection.accept_bi().await?;
+            let (mut block, mut left) = (vec![0; READ_BYTES], bytes);
+            while left > 0 {
+                left -= source.read(&mut block).await?.ok_or("it ended early")?;
+            }
+            connection.closed().await;
+            Ok(())
+        })
+    };
+    both(send, receive)
+}
+
+fn lane(bytes: usize, encryption: Encryption, quic: Option<Congestion>) -> Result<PartTime, Failure> {
     let identity = match encryption {
         Encryption::Tls => Some(Identity::generate()?),
         Encryption::Plain => None,
@@ -175,7 +316,8 @@ fn lane(bytes: usize, encryption: Encryption) -> Result<PartTime, Failure> {
     let fingerprint = identity.as_ref().map(Identity::fingerprint);
     let ticket = Ticket::issue(grant, vec![listener.local_addresses()[0].into()], fingerprint)?;
     tickets.insert(ticket.clone());
-    let dialer = Dialer::new(ticket, DialSettings { encryption, ..DialSettings::default() })?;
+    let udp = quic.map(|quic| UdpSettings { quic: Some(quic), ..UdpSettings::default() });
+    let dialer = Dialer::new(ticket, DialSettings { encryption, udp, ..DialSettings::default() })?;
     let mut near = dialer.lane(0)?;
     let session = listener.next_session().ok_or("no session")?;
     let (_, far) = session.next_lane(Duration::from_secs(10)).ok_or("no lane")?;

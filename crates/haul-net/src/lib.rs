@@ -2,8 +2,8 @@
 //!
 //! A [`Lane`] is one authenticated connection that a worker owns. The worker moves frames over it
 //! by blocking calls. A lane runs over TCP with TLS 1.3, over plain TCP if both ends request that,
-//! over UDP or QUIC, inside two pipes (of a remote shell), or within the process. Two threads can use its halves
-//! concurrently.
+//! over UDP or QUIC, inside two pipes (of a remote shell), or within the process. Two threads can
+//! use its halves concurrently.
 //!
 //! A server creates an [`Identity`] and a [`Ticket`], opens a [`Listener`] and accepts the
 //! [`Session`]s that arrive. A client parses the ticket and opens the lanes of a session by a

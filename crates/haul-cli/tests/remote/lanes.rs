@@ -91,7 +91,7 @@ fn a_job_over_quic_opens_as_many_connections_as_over_tcp() {
     let port = own_port();
     let server = fixture.serve_at(&format!("127.0.0.1:{port}"), &["--root", "there"]);
     let all = DEFAULT_LANES_MIN as usize..=DEFAULT_LANES_MAX as usize;
-    for (to, streams, wanted) in [(":two", "--streams=2", 2..=2), (":unasked", "--cc=bbr", all)] {
+    for (to, streams, wanted) in [(":two", "--streams=2", 2..=2), (":usual", "--cc=bbr", all)] {
         let common = ["send", "--transport=quic", "--ticket-file=ticket", "--object-size=64K", SLOWLY];
         let job = fixture.haul(&[&common[..], &[streams, "data", to]].concat());
         settled(&server, port, (job, &fixture.path("there").join(&to[1..])), |count| wanted.contains(&count));

@@ -18,7 +18,8 @@ pub(crate) trait Carrier: fmt::Debug + Send + 'static {
     fn is_readable(&self) -> bool;
     /// Returns true if it is worth waking a thread that waits to write.
     fn is_writable(&self) -> bool;
-    /// Returns true if the peer has all bytes, or if nothing is left to do for an end without users.
+    /// Returns true if nothing is left to do for an end without users, because the peer has all
+    /// bytes.
     fn is_flushed(&mut self) -> bool;
     /// Ends the connection with a code above 2.
     fn close(&mut self, now: Time, code: u32);

@@ -21,7 +21,7 @@ struct Pair {
     now: Time,
     /// Datagrams that each end sent, and their bytes.
     sent: [(u64, u64); 2],
-    /// One of so many datagrams is lost; 0 for none.
+    /// Each datagram whose number this divides is lost; 0 for none.
     loses: u64,
 }
 
