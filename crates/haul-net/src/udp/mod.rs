@@ -118,6 +118,9 @@ pub enum UdpError {
     /// The peer's message about the continuation over TCP is invalid.
     #[error("the peer sent an invalid message about its change to TCP")]
     BadDeparture,
+    /// A thread of this process panicked while it changed the association.
+    #[error("internal error: a thread of the lane panicked; report this")]
+    Panicked,
     /// The peer ended the lane, or the TCP connection beside it ended.
     #[error("the peer disconnected")]
     Disconnected,

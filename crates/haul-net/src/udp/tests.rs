@@ -4,8 +4,10 @@ use super::fallback::{Bounds, Fallback};
 use super::socket::Socket;
 use super::{UdpError, UdpWire};
 use crate::lane::{LaneControl as _, LaneError, SocketWire, StreamLane, StreamReader, StreamWriter};
+use crate::lane::{WaitTimeout, Wire as _};
 use crate::socket::SocketFacts;
 use haul_udp::{Chunk, Config, Crc32c, Role};
+use std::io::IoSlice;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -68,16 +70,23 @@ fn sockets(passes: [usize; 2]) -> [Socket; 2] {
 
 /// Returns an end over `control`; a client if there is an address of the server.
 fn end(control: StreamLane, socket: Socket, server: Option<SocketAddr>, bounds: Bounds) -> StreamLane {
+    let peer = control.control().peer();
+    StreamLane::over_udp(wire(control, socket, server, bounds), "none", peer).authenticated(
+        Some(LONG),
+        None,
+        None,
+    )
+}
+
+fn wire(control: StreamLane, socket: Socket, server: Option<SocketAddr>, bounds: Bounds) -> UdpWire {
     let (role, local, remote) = match server {
         Some(server) => (Role::Initiator(server), 1, 2),
         None => (Role::Acceptor, 2, 1),
     };
     let config =
         Config { receive_buffer: 1 << 20, remote_buffer: 1 << 20, ..Config::new(role, local, remote, 7) };
-    let peer = control.control().peer();
     let seals = (Box::new(Crc32c) as Box<_>, Box::new(Crc32c) as Box<_>);
-    let wire = UdpWire::start(control, socket, config, seals, Some(bounds)).expect("starts");
-    StreamLane::over_udp(wire, "none", peer).authenticated(Some(LONG), None, None)
+    UdpWire::start(control, socket, config, seals, Some(bounds)).expect("starts")
 }
 
 /// Returns both ends of a lane, of which each can send the given numbers of batches of datagrams.
@@ -258,4 +267,21 @@ fn drop_of_a_lane_that_falls_back_delivers_its_bytes() {
         far.read_exact(&mut found).expect("reads");
         assert!(found == bytes && !far.read_exact_or_end(&mut [0]).expect("the end"));
     });
+}
+
+/// A half changed association could deliver wrong bytes.
+#[test]
+fn a_panic_during_a_change_ends_the_lane() {
+    let ([near, _far], [client, _]) = (connection(), sockets([0, 0]));
+    let wire = wire(near, client, Some(SocketAddr::from(([127, 0, 0, 1], 9))), NEVER);
+    let link = wire.link.clone();
+    let panicked = thread::spawn(move || {
+        let _inner = link.lock();
+        panic!("as a bug would");
+    });
+    panicked.join().expect_err("a panic");
+    let timeout = WaitTimeout::until(Instant::now() + LONG);
+    let error = wire.read(&mut [0], timeout).expect_err("no association");
+    assert!(matches!(error, LaneError::Udp(UdpError::Panicked)), "{error}");
+    wire.write(&[IoSlice::new(b"x")], timeout).expect_err("no association");
 }

@@ -1,9 +1,9 @@
 //! Wire over an association.
 
-use super::BLOCKED_TIMEOUT;
 use super::fallback::{Bounds, Control, Fallback};
 use super::link::{Inner, Link, Stage};
 use super::socket::Socket;
+use super::{BLOCKED_TIMEOUT, UdpError};
 use crate::lane::{LaneControl as _, LaneError, Operation, StreamLane, WaitTimeout, Wire};
 use haul_udp::{Association, Config, Read, Role, Seal, Stats};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ const LINGER_WITH_FALLBACK: Duration = Duration::from_secs(15);
 /// it, over which the lane can continue.
 #[derive(Debug)]
 pub(crate) struct UdpWire {
-    link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     driver: Mutex<Option<JoinHandle<()>>>,
     control: Arc<Control>,
 }
@@ -88,7 +88,7 @@ impl Wire for UdpWire {
         let end = end_of(timeout, begin);
         let mut inner = self.link.lock();
         loop {
-            if inner.is_aborted {
+            if inner.is_aborted || inner.error == Some(UdpError::Panicked) {
                 return Err(failure(&inner));
             }
             match inner.association.read(buffer) {
