@@ -3,7 +3,10 @@
 use super::values;
 use clap::Args;
 use haul_engine::copy::quote;
-use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, PacketCheck, Rate, UdpSettings};
+use haul_net::{
+    CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, PacketCheck, Rate, UDP_BUFFER_MAX, UDP_BUFFER_MIN,
+    UdpSettings,
+};
 use std::ffi::OsStr;
 use std::time::Duration;
 
@@ -30,6 +33,10 @@ pub(crate) struct TransportArgs {
     /// as many as pass without fragments].
     #[arg(long, value_name = "BYTES", help_heading = "Network options")]
     chunk_size: Option<String>,
+    /// Keep at most SIZE bytes for each UDP connection and direction, 1M to 1G; a long round trip
+    /// with losses needs more [default: 64M].
+    #[arg(long, value_name = "SIZE", help_heading = "Network options")]
+    udp_buffers: Option<String>,
 }
 
 impl TransportArgs {
@@ -37,7 +44,11 @@ impl TransportArgs {
     pub(crate) fn resolve(&self, plain: bool) -> Result<Option<UdpSettings>, String> {
         let transport = Transport::parse(&self.transport, true)?;
         if transport == Transport::Tcp {
-            let unused = [("--packet-check", &self.packet_check), ("--chunk-size", &self.chunk_size)];
+            let unused = [
+                ("--packet-check", &self.packet_check),
+                ("--chunk-size", &self.chunk_size),
+                ("--udp-buffers", &self.udp_buffers),
+            ];
             return match unused.iter().find(|(_, value)| value.is_some()) {
                 Some((option, _)) => Err(format!("{option} applies to UDP; add --transport=udp")),
                 None => Ok(None),
@@ -56,6 +67,7 @@ impl TransportArgs {
         let chunk = self.chunk_size.as_deref().map(chunk_size).transpose()?;
         Ok(Some(UdpSettings {
             check,
+            buffer_max: udp_buffers(self.udp_buffers.as_deref())?,
             chunk: chunk.map_or(Chunk::Found { max: CHUNK_FOUND_MAX }, Chunk::Fixed),
             falls_back,
             round_trip_min: if falls_back { NEAR } else { Duration::ZERO },
@@ -97,6 +109,14 @@ pub(crate) fn packet_check(text: &str) -> Result<PacketCheck, String> {
     found.ok_or_else(|| {
         format!("--packet-check: must be aead, crc32c, crc16 or none, not {}", quote(OsStr::new(text)))
     })
+}
+
+/// Parses `--udp-buffers`. The error is a message.
+pub(crate) fn udp_buffers(typed: Option<&str>) -> Result<u64, String> {
+    let Some(text) = typed else { return Ok(UdpSettings::default().buffer_max) };
+    let bytes = values::bytes("--udp-buffers", text)?;
+    let is_possible = (UDP_BUFFER_MIN..=UDP_BUFFER_MAX).contains(&bytes);
+    if is_possible { Ok(bytes) } else { Err(format!("--udp-buffers: must be from 1M to 1G, not {text}")) }
 }
 
 fn chunk_size(text: &str) -> Result<usize, String> {

@@ -15,7 +15,7 @@ mod upgrade;
 mod wire;
 
 pub use fallback::{Fallback, describe_departure};
-pub use upgrade::{BadUpgrade, UdpRefusal, describe_upgrade};
+pub use upgrade::{BUFFER_MAX, BUFFER_MIN, BadUpgrade, UdpRefusal, describe_upgrade};
 pub(crate) use upgrade::{Request, UPGRADE_BYTES, decode_answer};
 pub(crate) use wire::UdpWire;
 
@@ -28,7 +28,7 @@ use socket::Socket;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
-use upgrade::{Accepted, BUFFER_MAX};
+use upgrade::Accepted;
 
 /// Label of the exporter value from which the keys of a lane are derived (RFC 8446 section 7.5).
 const EXPORTER: &[u8] = b"EXPORTER-haul-udp-1";
@@ -79,6 +79,9 @@ pub struct UdpSettings {
     pub rate: Rate,
     /// First and last port of the server's UDP sockets; `None` for any.
     pub ports: Option<(u16, u16)>,
+    /// Maximum number of bytes that a lane of this end keeps in each direction, [`BUFFER_MIN`] to
+    /// [`BUFFER_MAX`]. All lanes of a session at a server keep about four times as much together.
+    pub buffer_max: u64,
     /// Client: true if a lane may use TCP instead, from its start or later, where UDP is refused or
     /// does not pass.
     pub falls_back: bool,
@@ -93,6 +96,7 @@ impl Default for UdpSettings {
             chunk: Chunk::Found { max: CHUNK_FOUND_MAX },
             rate: Rate::Found { max: None, start: None },
             ports: None,
+            buffer_max: BUFFER_DEFAULT,
             falls_back: false,
             round_trip_min: Duration::ZERO,
         }
@@ -102,6 +106,17 @@ impl Default for UdpSettings {
 /// Maximum size in bytes of a datagram whose size is found: 9,000 bytes of a jumbo frame without
 /// the headers of IPv4 and UDP.
 pub const CHUNK_FOUND_MAX: usize = 8972;
+
+/// Default of [`UdpSettings::buffer_max`] in bytes: 64 MiB carry 1 Gbit/s over a round trip of half
+/// a second.
+pub(crate) const BUFFER_DEFAULT: u64 = 64 << 20;
+
+/// Returns the receive buffer of the next lane of a session at a server. The lane wants `wanted`
+/// bytes, of at most `max`; `used` bytes belong to the session's other lanes. The sum is at most
+/// four times `max` and [`BUFFER_MIN`] for each lane.
+pub(crate) fn buffer_in_session(wanted: u64, max: u64, used: u64) -> u64 {
+    wanted.min((4 * max).saturating_sub(used) / 2).max(BUFFER_MIN)
+}
 
 /// Reason why a lane over UDP ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,14 +153,15 @@ impl From<Failure> for UdpError {
 }
 
 /// Returns the receive buffer for the path of `lane`.
-fn buffer_for(lane: &StreamLane, rate: Rate) -> u64 {
+fn buffer_for(lane: &StreamLane, settings: &UdpSettings) -> u64 {
     let round_trip = lane.control().round_trip().unwrap_or_default();
-    let rate = match rate {
+    let rate = match settings.rate {
         Rate::Fixed(rate) => rate.saturating_mul(4),
         Rate::Found { .. } => BUFFER_RATE,
     };
     let bytes = u128::from(rate) * round_trip.as_micros() / 1_000_000;
-    u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES).min(BUFFER_MAX)
+    let wanted = u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES);
+    wanted.min(settings.buffer_max).clamp(BUFFER_MIN, BUFFER_MAX)
 }
 
 /// Returns true if a client requests UDP for `lane`.
@@ -161,7 +177,7 @@ pub(crate) fn request(lane: &StreamLane, settings: &UdpSettings) -> Result<Reque
         check: settings.check,
         falls_back: settings.falls_back,
         id: u32::from_le_bytes(id),
-        buffer: buffer_for(lane, settings.rate),
+        buffer: buffer_for(lane, settings),
     })
 }
 
@@ -189,11 +205,13 @@ pub(crate) struct Agreed<'s> {
     socket: Socket,
 }
 
-/// Decides on the request of a client, and opens the socket for it.
+/// Decides on the request of a client, and opens the socket for it. `reserve` returns the granted
+/// size of the receive buffer for the wanted size and the maximum.
 pub(crate) fn decide<'s>(
     lane: &StreamLane,
     settings: Option<&'s UdpSettings>,
     request: Result<Request, UdpRefusal>,
+    reserve: impl FnOnce(u64, u64) -> u64,
 ) -> Result<Agreed<'s>, UdpRefusal> {
     let (settings, request) = (settings.ok_or(UdpRefusal::NotOffered)?, request?);
     if request.check != PacketCheck::Aead && request.check != settings.check {
@@ -207,7 +225,8 @@ pub(crate) fn decide<'s>(
     let port = socket.port().map_err(|_| UdpRefusal::NoSocket)?;
     let id = u32::from_le_bytes(random().map_err(|_| UdpRefusal::NoSocket)?);
     let Request { check, falls_back, .. } = request;
-    let accepted = Accepted { check, falls_back, port, id, buffer: buffer_for(lane, settings.rate) };
+    let buffer = reserve(buffer_for(lane, settings), settings.buffer_max);
+    let accepted = Accepted { check, falls_back, port, id, buffer };
     Ok(Agreed { settings, request, accepted, socket })
 }
 
@@ -249,7 +268,8 @@ fn start(
         chunk: settings.chunk,
         rate: settings.rate,
         idle: SILENCE_TIMEOUT,
-        send_buffer: usize::try_from(remote_buffer).unwrap_or(usize::MAX),
+        // A peer must not make this end keep more than its user permits.
+        send_buffer: usize::try_from(remote_buffer.min(settings.buffer_max)).unwrap_or(usize::MAX),
         receive_buffer: usize::try_from(own_buffer).unwrap_or(usize::MAX),
         remote_buffer,
         rtt: round_trip,
@@ -298,4 +318,25 @@ fn with_scope(mut address: SocketAddr, peer: SocketAddr) -> SocketAddr {
         address.set_scope_id(peer.scope_id());
     }
     address
+}
+
+#[cfg(test)]
+mod buffers {
+    use super::*;
+
+    #[test]
+    fn buffers_of_all_lanes_of_a_session_are_limited() {
+        let max = BUFFER_DEFAULT;
+        let mut used = 0;
+        let granted: Vec<u64> = (0..64)
+            .map(|_| {
+                let granted = buffer_in_session(max, max, used);
+                used += granted;
+                granted
+            })
+            .collect();
+        assert_eq!(granted[..3], [max; 3], "few lanes get what they want");
+        assert!(granted.iter().all(|granted| (BUFFER_MIN..=max).contains(granted)));
+        assert!(used <= 4 * max + 64 * BUFFER_MIN, "{used}");
+    }
 }
