@@ -195,9 +195,8 @@ fn a_lane_falls_back_where_most_datagrams_are_lost() {
     let (mut near, far) = (end(near, client, Some(at), bounds), end(far, server, None, bounds));
     let control = near.control();
     let (mut far_in, mut far_out) = far.split();
+    let done = &AtomicBool::new(false);
     thread::scope(|scope| {
-        let done = AtomicBool::new(false);
-        let done = &done;
         scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
                 near.write_all(&[7; 10_000]).expect("writes");
