@@ -147,15 +147,17 @@ impl Dialer {
 
     fn open(&self, index: u16) -> Result<StreamLane, DialError> {
         let udp = self.settings.udp.as_ref().filter(|udp| !udp.falls_back || self.may_use_udp());
-        let opened = self.open_over(index, udp);
-        let lane = match opened {
+        let lane = match self.open_over(index, udp) {
             // A server that does not know the request ends the connection without an answer.
             Err(DialError::Handshake(
-                LaneError::Ended
+                error @ (LaneError::Ended
                 | LaneError::EndedInside { .. }
                 | LaneError::Truncated
-                | LaneError::Io { .. },
-            )) if udp.is_some_and(|udp| udp.falls_back) => {
+                | LaneError::Io { .. }),
+            )) if udp.is_some() => {
+                if !udp.is_some_and(|udp| udp.falls_back) {
+                    return Err(DialError::NoAnswerToUdp(error));
+                }
                 let lane = self.open_over(index, None)?;
                 lane.control().set_fallback(Fallback::OlderServer);
                 lane
@@ -401,6 +403,11 @@ pub enum DialError {
     /// The server admits the lane, but not over UDP.
     #[error("no UDP: {0}; or use --transport=tcp")]
     UdpRefused(UdpRefusal),
+    /// The server ended the connection instead of an answer to the request for UDP.
+    #[error(
+        "no answer to the request for UDP: {0}; the server may run an older version of haul; update it, or use --transport=tcp"
+    )]
+    NoAnswerToUdp(#[source] LaneError),
     /// The received data is not an answer to the request for UDP.
     #[error(transparent)]
     UdpAnswer(#[from] BadUpgrade),

@@ -42,8 +42,8 @@ pub use tickets::TicketTable;
 pub use tls::{Fingerprint, Identity, IdentityError};
 
 pub use udp::{
-    BadUpgrade, CHUNK_FOUND_MAX, Congestion, Fallback, PacketCheck, UdpError, UdpRefusal, UdpSettings,
-    describe_departure, describe_upgrade,
+    BUFFER_MAX as UDP_BUFFER_MAX, BUFFER_MIN as UDP_BUFFER_MIN, BadUpgrade, CHUNK_FOUND_MAX, Congestion,
+    Fallback, PacketCheck, UdpError, UdpRefusal, UdpSettings, describe_departure, describe_upgrade,
 };
 
 /// Encryption of the connection. Both ends must request the same: neither falls back to the choice

@@ -221,9 +221,6 @@ pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) 
     let mut notes = Vec::new();
     // Linux inherits these options from the listener, except for some kernels with MPTCP.
     note(&mut notes, "immediate sending of small messages", sockopt::set_tcp_nodelay(socket, true));
-    if let Some(rate) = settings.pace {
-        note(&mut notes, "pacing by the kernel", haul_sys::socket::set_max_pacing_rate(socket, rate));
-    }
     facts(socket, settings, &mut notes)
 }
 
@@ -246,9 +243,6 @@ fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<
     if let Some(timeout) = settings.user_timeout {
         let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         note(&mut notes, "TCP user timeout", sockopt::set_tcp_user_timeout(&socket, millis));
-    }
-    if let Some(rate) = settings.pace {
-        note(&mut notes, "pacing by the kernel", haul_sys::socket::set_max_pacing_rate(&socket, rate));
     }
     Ok((socket, notes))
 }
@@ -349,8 +343,12 @@ fn set_buffers(socket: BorrowedFd<'_>, buffers: Buffers, notes: &mut Vec<String>
 }
 
 /// Requests a send buffer for a short path, now that the path is known, unless a size was
-/// requested.
+/// requested. Lets the kernel pace the data; the handshake is not data.
 pub(crate) fn tune_for_path(socket: BorrowedFd<'_>, settings: &SocketSettings, round_trip: Duration) {
+    if let Some(rate) = settings.pace {
+        // The pacer of the lanes limits the rate anyway.
+        let _ = haul_sys::socket::set_max_pacing_rate(socket, rate);
+    }
     // A path that is not known yet has a round trip of zero.
     let is_short = !round_trip.is_zero() && round_trip <= SHORT_ROUND_TRIP;
     if is_short && settings.buffers == Buffers::Kernel {
@@ -489,6 +487,11 @@ mod tests {
         assert!(facts.send_buffer >= 128 << 10 && facts.receive_buffer >= 128 << 10, "{facts:?}");
         assert_eq!(sockopt::tcp_user_timeout(&near).expect("answers"), 30_000);
         assert!(sockopt::tcp_nodelay(&near).expect("answers"));
+        // The handshake is not paced.
+        let limit = || haul_sys::socket::tcp_facts(&near).expect("TCP").pacing_limit;
+        assert_eq!(limit(), None);
+        tune_for_path(near.as_fd(), &settings, Duration::ZERO);
+        assert_eq!(limit(), Some(1 << 30));
         let far = listener.accept().expect("accepts").0;
         let facts = accepted_facts(far.as_fd(), &settings);
         assert_eq!((facts.congestion.as_deref(), facts.notes.len()), (Some("reno"), 0));

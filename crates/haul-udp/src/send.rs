@@ -130,6 +130,11 @@ impl SendBuffer {
         len
     }
 
+    /// True if every byte and the end were sent.
+    pub(crate) fn is_all_sent(&self) -> bool {
+        self.is_finished() && self.sent == self.written
+    }
+
     /// True if [`SendBuffer::finish`] was called.
     pub(crate) fn is_finished(&self) -> bool {
         self.end != End::Open

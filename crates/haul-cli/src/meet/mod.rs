@@ -15,7 +15,8 @@ use haul_engine::sum::reason;
 use haul_engine::transfer::{self, Logs, Offer, Receipt, RunContext, Tally};
 use haul_net::{
     CHUNK_MAX, CHUNK_MIN, Chunk, Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Rate, Role,
-    Session, SocketSettings, StreamLane, Ticket, TicketTable, UdpSettings, Uses,
+    Session, SocketSettings, StreamLane, Ticket, TicketTable, UDP_BUFFER_MAX, UDP_BUFFER_MIN, UdpSettings,
+    Uses,
 };
 use haul_proto::Keep;
 use haul_sys::process;
@@ -251,7 +252,11 @@ fn udp_settings(request: &UdpRequest, ports: Option<(u16, u16)>) -> Result<UdpSe
     };
     let rate = request.rate.map_or(UdpSettings::default().rate, |rate| Rate::Fixed(rate.max(1)));
     let check = packet_check(&request.check)?;
-    Ok(UdpSettings { check, chunk, rate, ports, ..UdpSettings::default() })
+    let buffer_max = request.buffers.unwrap_or(UdpSettings::default().buffer_max);
+    if !(UDP_BUFFER_MIN..=UDP_BUFFER_MAX).contains(&buffer_max) {
+        return Err(format!("buffers of {buffer_max} bytes are not possible"));
+    }
+    Ok(UdpSettings { check, chunk, rate, ports, buffer_max, ..UdpSettings::default() })
 }
 
 /// Waits for the lanes and serves them until the job or the pipe ends.

@@ -5,7 +5,10 @@ use super::statistics::Recorder;
 use super::values;
 use clap::Args;
 use haul_engine::copy::quote;
-use haul_net::{CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, Congestion, PacketCheck, Rate, UdpSettings};
+use haul_net::{
+    CHUNK_FOUND_MAX, CHUNK_MAX, CHUNK_MIN, Chunk, Congestion, PacketCheck, Rate, UDP_BUFFER_MAX,
+    UDP_BUFFER_MIN, UdpSettings,
+};
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
@@ -38,6 +41,10 @@ pub(crate) struct TransportArgs {
     /// Plot the rate and the losses of the UDP datagrams over time to FILE, an SVG image.
     #[arg(long, value_name = "FILE", help_heading = "Output options")]
     plot: Option<OsString>,
+    /// Keep at most SIZE bytes for each UDP connection and direction, 1M to 1G; a long round trip
+    /// with losses needs more [default: 64M].
+    #[arg(long, value_name = "SIZE", help_heading = "Network options")]
+    udp_buffers: Option<String>,
 }
 
 impl TransportArgs {
@@ -49,8 +56,11 @@ impl TransportArgs {
         congestion: Option<&str>,
     ) -> Result<Option<UdpSettings>, String> {
         let transport = Transport::parse(&self.transport, true)?;
-        let own_datagrams =
-            [("--packet-check", self.packet_check.is_some()), ("--chunk-size", self.chunk_size.is_some())];
+        let own_datagrams = [
+            ("--packet-check", self.packet_check.is_some()),
+            ("--chunk-size", self.chunk_size.is_some()),
+            ("--udp-buffers", self.udp_buffers.is_some()),
+        ];
         let figures = [("--stats-csv", self.stats_csv.is_some()), ("--plot", self.plot.is_some())];
         let set =
             |options: &[(&'static str, bool)]| options.iter().find(|(_, is_set)| *is_set).map(|set| set.0);
@@ -86,6 +96,7 @@ impl TransportArgs {
         let chunk = self.chunk_size.as_deref().map(chunk_size).transpose()?;
         Ok(Some(UdpSettings {
             check,
+            buffer_max: udp_buffers(self.udp_buffers.as_deref())?,
             chunk: chunk.map_or(Chunk::Found { max: CHUNK_FOUND_MAX }, Chunk::Fixed),
             falls_back,
             round_trip_min: if falls_back { NEAR } else { Duration::ZERO },
@@ -145,6 +156,14 @@ pub(crate) fn packet_check(text: &str) -> Result<PacketCheck, String> {
     found.ok_or_else(|| {
         format!("--packet-check: must be aead, crc32c, crc16 or none, not {}", quote(OsStr::new(text)))
     })
+}
+
+/// Parses `--udp-buffers`. The error is a message.
+pub(crate) fn udp_buffers(typed: Option<&str>) -> Result<u64, String> {
+    let Some(text) = typed else { return Ok(UdpSettings::default().buffer_max) };
+    let bytes = values::bytes("--udp-buffers", text)?;
+    let is_possible = (UDP_BUFFER_MIN..=UDP_BUFFER_MAX).contains(&bytes);
+    if is_possible { Ok(bytes) } else { Err(format!("--udp-buffers: must be from 1M to 1G, not {text}")) }
 }
 
 fn chunk_size(text: &str) -> Result<usize, String> {

@@ -13,7 +13,7 @@ use crate::tool::without_controls;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use haul_engine::copy::quote;
 use haul_engine::transfer::DEFAULT_LANES_MAX;
-use haul_net::{Chunk, Rate};
+use haul_net::{Chunk, Rate, UdpSettings};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -132,6 +132,7 @@ pub(crate) fn request(
         plain: resolved.link.plain,
         udp: resolved.link.udp.as_ref().map(|udp| UdpRequest {
             check: udp.check.name().to_owned(),
+            buffers: Some(udp.buffer_max).filter(|bytes| *bytes != UdpSettings::default().buffer_max),
             chunk: match udp.chunk {
                 Chunk::Fixed(bytes) => Some(bytes),
                 Chunk::Found { .. } => None,

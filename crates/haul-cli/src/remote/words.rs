@@ -197,7 +197,7 @@ mod tests {
                 congestion: Some("bbr".to_owned()),
                 multipath: false,
                 plain: true,
-                udp: Some(UdpRequest { check: "aead".to_owned(), chunk: Some(1400), rate: None }),
+                udp: Some(UdpRequest { check: "aead".to_owned(), chunk: Some(1400), rate: None, buffers: Some(1 << 20) }),
                 waybill: Some("dw==".to_owned()),
             };
             let mut line = serde_json::to_vec(&request).expect("it is written");

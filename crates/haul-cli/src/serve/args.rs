@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "transport", "packet_check", "udp_ports", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
+          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -94,6 +94,10 @@ pub(super) struct Args {
     /// any port].
     #[arg(long, value_name = "FIRST-LAST", help_heading = "Network options")]
     udp_ports: Option<String>,
+    /// Keep at most SIZE bytes for each UDP connection and direction, 1M to 1G, and four times as
+    /// much for a session [default: 64M].
+    #[arg(long, value_name = "SIZE", help_heading = "Network options")]
+    udp_buffers: Option<String>,
     /// Allow clients to use several paths concurrently with Multipath TCP.
     #[arg(long, help_heading = "Network options")]
     mptcp: bool,
@@ -192,10 +196,11 @@ impl Args {
         };
         let shares = vec![share];
         let rate = self.rate.as_deref().map(|text| values::rate("--rate", text)).transpose()?;
-        let [transport, check, ports] =
-            [&self.transport, &self.packet_check, &self.udp_ports].map(|option| option.as_deref());
+        let [transport, check, ports, kept] =
+            [&self.transport, &self.packet_check, &self.udp_ports, &self.udp_buffers]
+                .map(|option| option.as_deref());
         Ok(ResolvedArgs {
-            udp: resolved::udp(transport, check, ports, rate)?,
+            udp: resolved::udp(transport, (check, ports, kept), rate)?,
             user: self.user.as_deref().map(SessionUser::named).transpose()?,
             sandbox: self.sandbox,
             waybills: resolved::waybills(self.waybills.as_deref(), &shares)?,

@@ -52,10 +52,11 @@ impl Config {
         }
         let waybills = resolved::waybills(self.waybills.as_deref(), &shares)?;
         let rate = self.rate.as_deref().map(|text| values::bytes("rate", text)).transpose()?;
-        let [transport, check, ports] =
-            [&self.transport, &self.packet_check, &self.udp_ports].map(|option| option.as_deref());
+        let [transport, check, ports, kept] =
+            [&self.transport, &self.packet_check, &self.udp_ports, &self.udp_buffers]
+                .map(|option| option.as_deref());
         Ok(ResolvedArgs {
-            udp: resolved::udp(transport, check, ports, rate)?,
+            udp: resolved::udp(transport, (check, ports, kept), rate)?,
             user: self.user.as_deref().map(OsStr::new).map(SessionUser::named).transpose()?,
             sandbox: self.sandbox.map_or(Sandboxing::Auto, |when| match when {
                 SandboxWhen::Auto => Sandboxing::Auto,

@@ -2,7 +2,7 @@
 
 use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
-use crate::remote::transport::{Transport, packet_check};
+use crate::remote::transport::{Transport, packet_check, udp_buffers};
 use crate::remote::values;
 use haul_engine::copy::quote;
 use haul_engine::log::LogStoreLimits;
@@ -171,20 +171,23 @@ pub(super) fn waybills(dir: Option<&Path>, shares: &[Share]) -> Result<Option<Pa
 /// message.
 pub(super) fn udp(
     transport: Option<&str>,
-    check: Option<&str>,
-    ports: Option<&str>,
+    (check, ports, buffers): (Option<&str>, Option<&str>, Option<&str>),
     rate: Option<u64>,
 ) -> Result<Option<UdpSettings>, String> {
     if let Some(name) = transport
         && Transport::parse(name, false)? == Transport::Tcp
     {
-        return match check.or(ports) {
-            Some(_) => Err("--packet-check and --udp-ports apply to UDP; omit --transport=tcp".to_owned()),
+        return match check.or(ports).or(buffers) {
+            Some(_) => {
+                Err("--packet-check, --udp-ports and --udp-buffers apply to UDP; omit --transport=tcp"
+                    .to_owned())
+            }
             None => Ok(None),
         };
     }
     Ok(Some(UdpSettings {
         check: check.map_or(Ok(PacketCheck::Aead), packet_check)?,
+        buffer_max: udp_buffers(buffers)?,
         rate: Rate::Found { max: rate, start: None },
         ports: ports.map(|text| values::ports("--udp-ports", text)).transpose()?,
         ..UdpSettings::default()

@@ -95,6 +95,24 @@ fn chunks_of_each_size_arrive() {
     }
 }
 
+/// The two ends may differ.
+#[test]
+fn jobs_succeed_with_the_smallest_and_the_largest_buffers() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    fixture.file("data/large", 4 << 20);
+    let _server = fixture.serve(&["--root", "there", "--udp-buffers=1G"]);
+    for size in ["1M", "1G"] {
+        let to = format!(":in{size}");
+        let option = format!("--udp-buffers={size}");
+        assert_ended(&fixture.run(&["send", UDP, &option, "--ticket-file", "ticket", "data", &to]), 0);
+        assert_alike(&fixture.path("data"), &fixture.path(&format!("there/in{size}/data")));
+    }
+    let fetched = fixture.over_ssh("fetch", &[UDP, "--udp-buffers=1M", "localhost:in1M/data/", "back"]);
+    assert_ended(&fetched, 0);
+    assert_alike(&fixture.path("data"), &fixture.path("back"));
+}
+
 #[test]
 fn a_server_without_udp_refuses_it_with_the_reason() {
     let fixture = Fixture::new();
@@ -143,6 +161,9 @@ fn transport_options_are_checked() {
         (&["--plot=f"], "--plot applies to UDP; add --transport=udp"),
         (&[UDP, "--packet-check=md5"], "--packet-check: must be aead, crc32c, crc16 or none"),
         (&[UDP, "--chunk-size=199"], "--chunk-size: must be from 200 to 65000 bytes"),
+        (&["--udp-buffers=1M"], "--udp-buffers applies to UDP; add --transport=udp"),
+        (&[UDP, "--udp-buffers=1023K"], "--udp-buffers: must be from 1M to 1G"),
+        (&[UDP, "--udp-buffers=2G"], "--udp-buffers: must be from 1M to 1G"),
         (&[UDP, "--chunk-size=65001"], "--chunk-size: must be from 200 to 65000 bytes"),
     ] {
         let job = [&["send"], options, &["--ticket-file", "ticket", "data", ":in"]].concat();
@@ -151,7 +172,7 @@ fn transport_options_are_checked() {
         assert!(refused.err.contains(says), "{refused:#?}");
     }
     for (options, says) in [
-        (&["--transport=tcp", "--udp-ports=1-2"][..], "--packet-check and --udp-ports apply to UDP"),
+        (&["--transport=tcp", "--udp-ports=1-2"][..], "--udp-ports and --udp-buffers apply to UDP"),
         (&["--udp-ports=9-1"], "--udp-ports: '9-1' is not a range of ports"),
     ] {
         let refused = fixture.run(&[&["serve", "--root", "there"], options].concat());

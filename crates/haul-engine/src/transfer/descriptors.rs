@@ -10,6 +10,9 @@ const RESERVE_MAX: u64 = 1024;
 /// Number of descriptors of a session besides those of its files: lanes, locks, log and waybill.
 const PER_SESSION: u64 = 64;
 
+/// Number of further descriptors of a lane over UDP: its socket, and one that wakes its thread.
+const PER_UDP_LANE: u64 = 2;
+
 /// Number of descriptors for each file of the window: the file, the existing file that it is
 /// compared with, its directory, and one more attempt; all of that twice, because a source can have
 /// twice as many files open as the window.
@@ -42,13 +45,16 @@ pub(super) struct DescriptorGrant {
 impl DescriptorGrant {
     /// Reserves descriptors for up to `files` files of a session, in a process that has at most
     /// `sessions` of them. The session gets at most half of what is left, apart from the minimum of
-    /// those that may follow. Returns `None` if too few are left. The first session, and each in a
-    /// process that expects only one, always gets a window.
-    pub(super) fn reserve(files: u32, sessions: usize) -> Option<DescriptorGrant> {
+    /// those that may follow. `udp_lanes` of its lanes may use UDP. Returns `None` if too few are
+    /// left. The first session, and each in a process that expects only one, always gets a window.
+    pub(super) fn reserve(files: u32, sessions: usize, udp_lanes: u32) -> Option<DescriptorGrant> {
         // If the limit cannot be raised, use the current one.
         let limit = process::raise_open_file_limit().unwrap_or_else(|_| process::open_file_limit());
         let mut granted = GRANTED.lock().unwrap_or_else(PoisonError::into_inner);
-        let grant = share(limit, *granted, files, sessions)?;
+        let for_lanes = PER_UDP_LANE * u64::from(udp_lanes);
+        let others = Granted { descriptors: granted.descriptors + for_lanes, ..*granted };
+        let mut grant = share(limit, others, files, sessions)?;
+        grant.descriptors += for_lanes;
         granted.sessions += 1;
         granted.descriptors += grant.descriptors;
         Some(grant)
@@ -113,6 +119,13 @@ mod tests {
                 assert!(!files.is_empty(), "the first session starts: {limit}");
             }
         }
+    }
+
+    #[test]
+    fn lanes_over_udp_count_with_their_sockets() {
+        let lanes = DescriptorGrant::reserve(1, 64, 64).expect("a window");
+        let none = DescriptorGrant::reserve(1, 64, 0).expect("a window");
+        assert_eq!(lanes.descriptors - none.descriptors, 128);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::wanted::{self, RequestedPaths, relative};
 use super::{Dial, Joined, Outcome, joining};
 use crate::copy::quote;
 use haul_digest::DigestKey;
-use haul_net::{FrameError, FrameReader, Lane, LaneError};
+use haul_net::{FrameError, FrameReader, Kind, Lane, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Keep, LogRequest, Message, PeerText, Reason, Role,
     SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_received, limits,
@@ -135,7 +135,7 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
         log: resume.map(|resume| resume.log_request(run_context.receipt.is_some())),
         resumes: false,
     };
-    let (window, _descriptors) = window(job.buffers, 1).ok_or(TransferError::NoDescriptors)?;
+    let (window, _descriptors) = window(job.buffers, 1, 0).ok_or(TransferError::NoDescriptors)?;
     let (accept, first) = connect(dial, &request, window)?;
     space::check(job, options.budget, accept.options.budget, run_context)?;
     let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
@@ -164,7 +164,7 @@ pub fn fetch(
     let filter = Filter::new(rules)
         .map_err(|error| TransferError::Denied(Reason::new(Why::Unsupported, &error.to_string())))?;
     let number = session_number(&random_token()?);
-    let (window, _descriptors) = window(job.buffers, 1).ok_or(TransferError::NoDescriptors)?;
+    let (window, _descriptors) = window(job.buffers, 1, 0).ok_or(TransferError::NoDescriptors)?;
     let opened = || {
         let destination = match Destination::open(&job.into, b"", Missing::Fail, number, None) {
             // A dry run creates nothing, not even the destination directory.
@@ -257,7 +257,8 @@ pub fn answer(
     };
     first.frames.set_stall(None);
     let token = random_token()?;
-    let Some((window, _descriptors)) = window(offer.buffers, offer.sessions) else {
+    let udp_lanes = if first.control.kind() == Kind::Udp { offer.lanes } else { 0 };
+    let Some((window, _descriptors)) = window(offer.buffers, offer.sessions, udp_lanes) else {
         let reason = Reason::new(Why::Busy, "the server has too few file descriptors for another session");
         // Ignore an error: the job is refused in any case.
         let _ = first.outbox.push(&Message::Refuse(reason)).and_then(|()| first.outbox.finish());
@@ -334,7 +335,7 @@ pub fn answer(
         return Err(error.into());
     }
     let window = window.least(request.window);
-    let terms = joining::Terms { token, lanes: accept.lanes };
+    let terms = joining::Terms { token, lanes: accept.lanes, has_udp: udp_lanes > 0 };
     match part {
         Part::Sink(destination, _) => {
             let settings = sink_settings(&accept, window);
@@ -473,9 +474,9 @@ fn sink_settings(accept: &Accept, window: Window) -> (haul_proto::sink::Settings
 /// Returns the window of a session: as many files as its descriptors allow, and `buffers` bytes.
 /// The descriptors are reserved until the grant is dropped. Returns `None` if too few are left for
 /// one of `sessions` sessions.
-fn window(buffers: u64, sessions: usize) -> Option<(Window, DescriptorGrant)> {
+fn window(buffers: u64, sessions: usize, udp_lanes: u32) -> Option<(Window, DescriptorGrant)> {
     let usual = Window::default();
-    let grant = DescriptorGrant::reserve(usual.files, sessions)?;
+    let grant = DescriptorGrant::reserve(usual.files, sessions, udp_lanes)?;
     Some((Window { files: grant.files, facts: usual.facts, bytes: buffers.max(1) }, grant))
 }
 

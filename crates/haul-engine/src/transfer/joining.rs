@@ -2,7 +2,7 @@
 //! a slow or silent peer delays neither the session nor later lanes.
 
 use super::Joined;
-use haul_net::{Lane, LaneControl};
+use haul_net::{Kind, Lane, LaneControl};
 use haul_proto::{CONTROL, Message, SESSION_TOKEN_BYTES};
 use std::collections::HashMap;
 use std::sync::mpsc::channel;
@@ -20,6 +20,8 @@ pub(super) struct Terms {
     /// Maximum number of lanes, including the first. Also the maximum number of lanes that may wait
     /// for their JOIN.
     pub(super) lanes: u32,
+    /// True if lanes over UDP may join: the session has descriptors for their sockets.
+    pub(super) has_udp: bool,
 }
 
 /// Runs the work of a session, which requests additional lanes and gets those of `more` that have
@@ -71,6 +73,9 @@ pub(super) fn beside<T>(
 /// Returns the lane if its first message is a JOIN of this session. Otherwise drops it.
 fn join(lane: Box<dyn Lane>, terms: &Terms) -> Option<Joined> {
     let mut joined = Joined::new(CONTROL, lane);
+    if joined.control.kind() == Kind::Udp && !terms.has_udp {
+        return None;
+    }
     joined.frames.set_deadline(Instant::now() + JOIN_TIMEOUT);
     let message = joined.frames.next().ok()??;
     joined.frames.set_stall(None);

@@ -1,7 +1,7 @@
 //! Admission of one unauthenticated connection, up to its lane or its refusal.
 
 use super::admission::{Admission, AdmissionSlot};
-use super::registry::{Admitted, Refusal, SessionRegistry};
+use super::registry::{Admitted, LaneSlot, Refusal, SessionRegistry};
 use super::{AdmissionLimit, ListenSettings, ListenerEvent};
 use crate::Encryption;
 use crate::hello::{BadHello, GreetingError, HELLO_BYTES, Hello, Verdict, encode_answer, exchange_nonces};
@@ -159,11 +159,11 @@ impl Acceptor {
         peer: SocketAddr,
         admitted: Admitted,
     ) -> Result<(), Rejection> {
-        let Admitted { slot, secret, role } = admitted;
+        let Admitted { mut slot, secret, role } = admitted;
         let welcome =
             encode_answer(Verdict::Welcome, self.registry.lanes_max(), bytes, Some((&secret, binding)));
         let (key, session) = (slot.key(), slot.session());
-        let lane = match self.agree_on_udp(&mut lane, hello, &welcome)? {
+        let lane = match self.agree_on_udp(&mut lane, hello, &welcome, &mut slot)? {
             Some(agreed) => {
                 lane.tune_for_path(&self.settings.socket);
                 let shared = udp::QuicShared { tls: self.tls.clone(), pacer: self.settings.pacer.clone() };
@@ -190,6 +190,7 @@ impl Acceptor {
         lane: &mut StreamLane,
         hello: &Hello,
         welcome: &[u8],
+        slot: &mut LaneSlot,
     ) -> Result<Option<udp::Agreed<'_>>, Rejection> {
         if !hello.udp {
             lane.write_all(welcome)?;
@@ -197,7 +198,8 @@ impl Acceptor {
         }
         let mut request = [0; udp::UPGRADE_BYTES];
         lane.read_exact(&mut request)?;
-        let agreed = udp::decide(lane, self.settings.udp.as_ref(), udp::Request::decode(&request));
+        let reserve = |wanted, max| slot.reserve_buffer(wanted, max);
+        let agreed = udp::decide(lane, self.settings.udp.as_ref(), udp::Request::decode(&request), reserve);
         let answer = match &agreed {
             Ok(agreed) => agreed.encode(),
             Err(refusal) => refusal.encode(),

@@ -7,6 +7,7 @@ use crate::lane::StreamLane;
 use crate::secret::{Binding, Secret, SessionId, TicketId};
 use crate::ticket::Role;
 use crate::tickets::TicketTable;
+use crate::udp::{BUFFER_MIN, buffer_in_session};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -56,6 +57,8 @@ struct Entry {
     group: IpAddr,
     /// Lanes that are admitted and still open.
     lanes: usize,
+    /// Bytes that the buffers of its lanes over UDP have together.
+    udp_bytes: u64,
     sender: Sender<(u16, StreamLane)>,
     /// Kept until the first lane is admitted: the session is then reported.
     waiting: Option<Receiver<(u16, StreamLane)>>,
@@ -79,6 +82,8 @@ pub(super) struct Refusal {
 pub(super) struct LaneSlot {
     registry: Arc<SessionRegistry>,
     key: Key,
+    /// Bytes of its buffer, if the lane uses UDP.
+    udp_bytes: u64,
 }
 
 impl SessionRegistry {
@@ -133,6 +138,7 @@ impl SessionRegistry {
             return Ok(LaneSlot {
                 registry: self.clone(),
                 key: Key { id: hello.session, serial: entry.serial },
+                udp_bytes: 0,
             });
         }
         let of_peer = state.sessions.values().filter(|entry| entry.group == group).count();
@@ -143,9 +149,17 @@ impl SessionRegistry {
         state.serial += 1;
         let serial = state.serial;
         let (sender, lanes) = bounded(self.limits.lanes.into());
-        let entry = Entry { serial, ticket: hello.ticket, group, lanes: 1, sender, waiting: Some(lanes) };
+        let entry = Entry {
+            serial,
+            ticket: hello.ticket,
+            group,
+            lanes: 1,
+            udp_bytes: 0,
+            sender,
+            waiting: Some(lanes),
+        };
         state.sessions.insert(hello.session, entry);
-        Ok(LaneSlot { registry: self.clone(), key: Key { id: hello.session, serial } })
+        Ok(LaneSlot { registry: self.clone(), key: Key { id: hello.session, serial }, udp_bytes: 0 })
     }
 
     /// Passes a lane that was admitted to its session. Returns true if it is the first lane of the
@@ -214,6 +228,18 @@ impl LaneSlot {
     pub(super) fn session(&self) -> SessionId {
         self.key.id
     }
+
+    /// Reserves the buffer of a lane over UDP that wants `wanted` bytes, of at most `max`. Returns
+    /// its size.
+    pub(super) fn reserve_buffer(&mut self, wanted: u64, max: u64) -> u64 {
+        let mut state = self.registry.lock();
+        let entry = state.sessions.get_mut(&self.key.id).filter(|entry| entry.serial == self.key.serial);
+        let Some(entry) = entry else { return BUFFER_MIN };
+        let granted = buffer_in_session(wanted, max, entry.udp_bytes);
+        entry.udp_bytes += granted;
+        self.udp_bytes += granted;
+        granted
+    }
 }
 
 impl Drop for LaneSlot {
@@ -222,6 +248,7 @@ impl Drop for LaneSlot {
         let mut state = self.registry.lock();
         let Some(entry) = state.sessions.get_mut(&id).filter(|entry| entry.serial == serial) else { return };
         entry.lanes -= 1;
+        entry.udp_bytes -= self.udp_bytes;
         if entry.lanes > 0 || entry.waiting.is_none() {
             return;
         }

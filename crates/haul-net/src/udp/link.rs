@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Batches of datagrams that are sent before the received ones are processed.
@@ -157,7 +157,7 @@ impl<C: Carrier> Link<C> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner<C>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(|poisoned| after_panic(poisoned.into_inner()))
     }
 
     pub(super) fn now(&self) -> Time {
@@ -205,8 +205,11 @@ impl<C: Carrier> Link<C> {
             }
             *inner.waiting(doing) += 1;
             inner = match left {
-                Some(left) => changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let waited = changed.wait_timeout(inner, left);
+                    waited.map_or_else(|poisoned| after_panic(poisoned.into_inner().0), |(inner, _)| inner)
+                }
+                None => changed.wait(inner).unwrap_or_else(|poisoned| after_panic(poisoned.into_inner())),
             };
             *inner.waiting(doing) -= 1;
         }
@@ -365,6 +368,12 @@ impl<C: Carrier> Link<C> {
     pub(super) fn fallback(&self) -> Option<Fallback> {
         self.lock().departure.map(|departure| departure.why)
     }
+}
+
+/// Ends an association that a thread left in the middle of a change.
+fn after_panic<C>(mut inner: MutexGuard<'_, Inner<C>>) -> MutexGuard<'_, Inner<C>> {
+    inner.error = Some(UdpError::Panicked);
+    inner
 }
 
 /// Reports the end of the driver, also after a panic: no thread waits for it any more.

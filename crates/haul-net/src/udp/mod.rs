@@ -18,7 +18,7 @@ mod wire;
 
 pub use fallback::{Fallback, describe_departure};
 pub use quic::Congestion;
-pub use upgrade::{BadUpgrade, UdpRefusal, describe_upgrade};
+pub use upgrade::{BUFFER_MAX, BUFFER_MIN, BadUpgrade, UdpRefusal, describe_upgrade};
 pub(crate) use upgrade::{Request, UPGRADE_BYTES, decode_answer};
 use wire::{Terms, UdpWire};
 
@@ -36,7 +36,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use upgrade::{Accepted, BUFFER_MAX};
+use upgrade::Accepted;
 
 /// Label of the exporter value from which the keys of a lane are derived (RFC 8446 section 7.5).
 const EXPORTER: &[u8] = b"EXPORTER-haul-udp-1";
@@ -87,6 +87,9 @@ pub struct UdpSettings {
     pub rate: Rate,
     /// First and last port of the server's UDP sockets; `None` for any.
     pub ports: Option<(u16, u16)>,
+    /// Maximum number of bytes that a lane of this end keeps in each direction, [`BUFFER_MIN`] to
+    /// [`BUFFER_MAX`]. All lanes of a session at a server keep about four times as much together.
+    pub buffer_max: u64,
     /// Client: true if a lane may use TCP instead, from its start or later, where UDP is refused or
     /// does not pass.
     pub falls_back: bool,
@@ -104,6 +107,7 @@ impl Default for UdpSettings {
             chunk: Chunk::Found { max: CHUNK_FOUND_MAX },
             rate: Rate::Found { max: None, start: None },
             ports: None,
+            buffer_max: BUFFER_DEFAULT,
             falls_back: false,
             round_trip_min: Duration::ZERO,
             quic: None,
@@ -114,6 +118,17 @@ impl Default for UdpSettings {
 /// Maximum size in bytes of a datagram whose size is found: 9,000 bytes of a jumbo frame without
 /// the headers of IPv4 and UDP.
 pub const CHUNK_FOUND_MAX: usize = 8972;
+
+/// Default of [`UdpSettings::buffer_max`] in bytes: 64 MiB carry 1 Gbit/s over a round trip of half
+/// a second.
+pub(crate) const BUFFER_DEFAULT: u64 = 64 << 20;
+
+/// Returns the receive buffer of the next lane of a session at a server. The lane wants `wanted`
+/// bytes, of at most `max`; `used` bytes belong to the session's other lanes. The sum is at most
+/// four times `max` and [`BUFFER_MIN`] for each lane.
+pub(crate) fn buffer_in_session(wanted: u64, max: u64, used: u64) -> u64 {
+    wanted.min((4 * max).saturating_sub(used) / 2).max(BUFFER_MIN)
+}
 
 /// Reason why a lane over UDP ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,6 +145,9 @@ pub enum UdpError {
     /// The peer's message about the continuation over TCP is invalid.
     #[error("the peer sent an invalid message about its change to TCP")]
     BadDeparture,
+    /// A thread of this process panicked while it changed the association.
+    #[error("internal error: a thread of the lane panicked; report this")]
+    Panicked,
     /// The peer ended the lane, or the TCP connection beside it ended.
     #[error("the peer disconnected")]
     Disconnected,
@@ -147,19 +165,20 @@ impl From<Failure> for UdpError {
 }
 
 /// Returns the receive buffer for the path of `lane`.
-fn buffer_for(lane: &StreamLane, rate: Rate) -> u64 {
+fn buffer_for(lane: &StreamLane, settings: &UdpSettings) -> u64 {
     let round_trip = lane.control().round_trip().unwrap_or_default();
-    let rate = match rate {
+    let rate = match settings.rate {
         Rate::Fixed(rate) => rate.saturating_mul(4),
         Rate::Found { .. } => BUFFER_RATE,
     };
     let bytes = u128::from(rate) * round_trip.as_micros() / 1_000_000;
-    u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES).min(BUFFER_MAX)
+    let wanted = u64::try_from(bytes).unwrap_or(BUFFER_MAX).saturating_add(BUFFER_BYTES);
+    wanted.min(settings.buffer_max).clamp(BUFFER_MIN, BUFFER_MAX)
 }
 
 /// Returns the receive buffer for `lane`, over QUIC or not.
 fn buffer_of(lane: &StreamLane, settings: &UdpSettings, quic: Option<Congestion>) -> u64 {
-    let buffer = buffer_for(lane, settings.rate);
+    let buffer = buffer_for(lane, settings);
     if quic.is_some() { buffer.min(QUIC_BUFFER_MAX) } else { buffer }
 }
 
@@ -216,11 +235,13 @@ pub(crate) struct Agreed<'s> {
     socket: Socket,
 }
 
-/// Decides on the request of a client, and opens the socket for it.
+/// Decides on the request of a client, and opens the socket for it. `reserve` returns the granted
+/// size of the receive buffer for the wanted size and the maximum.
 pub(crate) fn decide<'s>(
     lane: &StreamLane,
     settings: Option<&'s UdpSettings>,
     request: Result<Request, UdpRefusal>,
+    reserve: impl FnOnce(u64, u64) -> u64,
 ) -> Result<Agreed<'s>, UdpRefusal> {
     let (settings, request) = (settings.ok_or(UdpRefusal::NotOffered)?, request?);
     if request.check != PacketCheck::Aead && request.check != settings.check {
@@ -234,7 +255,8 @@ pub(crate) fn decide<'s>(
     let port = socket.port().map_err(|_| UdpRefusal::NoSocket)?;
     let id = u32::from_le_bytes(random().map_err(|_| UdpRefusal::NoSocket)?);
     let Request { quic, check, falls_back, .. } = request;
-    let accepted = Accepted { check, falls_back, port, id, buffer: buffer_of(lane, settings, quic) };
+    let buffer = reserve(buffer_of(lane, settings, quic), settings.buffer_max);
+    let accepted = Accepted { check, falls_back, port, id, buffer };
     Ok(Agreed { settings, request, accepted, socket })
 }
 
@@ -285,7 +307,8 @@ fn start(
         chunk: settings.chunk,
         rate: settings.rate,
         idle: SILENCE_TIMEOUT,
-        send_buffer: usize::try_from(remote_buffer).unwrap_or(usize::MAX),
+        // A peer must not make this end keep more than its user permits.
+        send_buffer: usize::try_from(remote_buffer.min(settings.buffer_max)).unwrap_or(usize::MAX),
         receive_buffer: usize::try_from(own_buffer).unwrap_or(usize::MAX),
         remote_buffer,
         rtt: round_trip,
@@ -370,4 +393,25 @@ fn with_scope(mut address: SocketAddr, peer: SocketAddr) -> SocketAddr {
         address.set_scope_id(peer.scope_id());
     }
     address
+}
+
+#[cfg(test)]
+mod buffers {
+    use super::*;
+
+    #[test]
+    fn buffers_of_all_lanes_of_a_session_are_limited() {
+        let max = BUFFER_DEFAULT;
+        let mut used = 0;
+        let granted: Vec<u64> = (0..64)
+            .map(|_| {
+                let granted = buffer_in_session(max, max, used);
+                used += granted;
+                granted
+            })
+            .collect();
+        assert_eq!(granted[..3], [max; 3], "few lanes get what they want");
+        assert!(granted.iter().all(|granted| (BUFFER_MIN..=max).contains(granted)));
+        assert!(used <= 4 * max + 64 * BUFFER_MIN, "{used}");
+    }
 }

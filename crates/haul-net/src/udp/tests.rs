@@ -5,11 +5,13 @@ use super::socket::Socket;
 use super::wire::Terms;
 use super::{UdpError, UdpWire};
 use crate::lane::{Kind, LaneControl as _, LaneError, SocketWire, StreamLane, StreamReader, StreamWriter};
+use crate::lane::{WaitTimeout, Wire as _};
 use crate::socket::SocketFacts;
 use haul_udp::{Association, Chunk, Config, Crc32c, Role};
+use std::io::IoSlice;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,18 +71,27 @@ fn sockets(passes: [usize; 2]) -> [Socket; 2] {
 
 /// Returns an end over `control`; a client if there is an address of the server.
 fn end(control: StreamLane, socket: Socket, server: Option<SocketAddr>, bounds: Bounds) -> StreamLane {
+    let peer = control.control().peer();
+    let wire = Box::new(wire(control, socket, server, bounds));
+    StreamLane::over_udp(wire, Kind::Udp, "none", peer).authenticated(Some(LONG), None, None)
+}
+
+fn wire(
+    control: StreamLane,
+    socket: Socket,
+    server: Option<SocketAddr>,
+    bounds: Bounds,
+) -> UdpWire<Association<SocketAddr>> {
     let (role, local, remote) = match server {
         Some(server) => (Role::Initiator(server), 1, 2),
         None => (Role::Acceptor, 2, 1),
     };
     let config =
         Config { receive_buffer: 1 << 20, remote_buffer: 1 << 20, ..Config::new(role, local, remote, 7) };
-    let peer = control.control().peer();
     let seals = (Box::new(Crc32c) as Box<_>, Box::new(Crc32c) as Box<_>);
     let terms = Terms { is_client: server.is_some(), bounds: Some(bounds), round_trip: Duration::ZERO };
     let association = (Association::new(config, seals.0, seals.1, 0), Instant::now());
-    let wire = UdpWire::start(control, socket, association, terms).expect("starts");
-    StreamLane::over_udp(Box::new(wire), Kind::Udp, "none", peer).authenticated(Some(LONG), None, None)
+    UdpWire::start(control, socket, association, terms).expect("starts")
 }
 
 /// Returns both ends of a lane, of which each can send the given numbers of batches of datagrams.
@@ -180,6 +191,36 @@ fn lanes_with_datagrams_do_not_fall_back() {
     assert!(packets.packets().expect("datagrams").packets_sent > 0);
 }
 
+#[test]
+fn a_lane_falls_back_where_most_datagrams_are_lost() {
+    let ([near, far], [client, server]) = (connection(), sockets([usize::MAX; 2]));
+    client.one_of.store(3, Ordering::Relaxed);
+    let at = SocketAddr::from(([127, 0, 0, 1], server.port().expect("a port")));
+    let bounds = Bounds { judgement: Duration::from_secs(1), ..NEVER };
+    let (mut near, far) = (end(near, client, Some(at), bounds), end(far, server, None, bounds));
+    let control = near.control();
+    let (mut far_in, mut far_out) = far.split();
+    let done = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                near.write_all(&[7; 10_000]).expect("writes");
+            }
+            near.finish().expect("finishes");
+            near.close(LONG).expect("closes");
+        });
+        let mut bytes = vec![0; 100_000];
+        while control.fallback().is_none() {
+            let count = far_in.read_some(&mut bytes).expect("reads");
+            assert!(count > 0 && bytes[..count].iter().all(|byte| *byte == 7));
+        }
+        done.store(true, Ordering::Relaxed);
+        while far_in.read_some(&mut bytes).expect("reads") > 0 {}
+        far_out.finish().expect("finishes");
+    });
+    assert_eq!(control.fallback(), Some(Fallback::Lossy));
+}
+
 fn departure(received: u64) -> Vec<u8> {
     [&b"HAULTCP\x01"[..], &received.to_le_bytes()].concat()
 }
@@ -261,4 +302,21 @@ fn drop_of_a_lane_that_falls_back_delivers_its_bytes() {
         far.read_exact(&mut found).expect("reads");
         assert!(found == bytes && !far.read_exact_or_end(&mut [0]).expect("the end"));
     });
+}
+
+/// A half changed association could deliver wrong bytes.
+#[test]
+fn a_panic_during_a_change_ends_the_lane() {
+    let ([near, _far], [client, _]) = (connection(), sockets([0, 0]));
+    let wire = wire(near, client, Some(SocketAddr::from(([127, 0, 0, 1], 9))), NEVER);
+    let link = wire.link.clone();
+    let panicked = thread::spawn(move || {
+        let _inner = link.lock();
+        panic!("as a bug would");
+    });
+    panicked.join().expect_err("a panic");
+    let timeout = WaitTimeout::until(Instant::now() + LONG);
+    let error = wire.read(&mut [0], timeout).expect_err("no association");
+    assert!(matches!(error, LaneError::Udp(UdpError::Panicked)), "{error}");
+    wire.write(&[IoSlice::new(b"x")], timeout).expect_err("no association");
 }

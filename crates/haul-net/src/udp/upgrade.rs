@@ -29,10 +29,11 @@ const CHECK_FALLS_BACK: u8 = 1 << 7;
 /// Size in bytes of a request and of an answer.
 pub(crate) const UPGRADE_BYTES: usize = 16;
 
-/// Minimum and maximum receive buffer of an end, in bytes. The maximum bounds what a peer can make
-/// this end keep: 64 MiB carry 1 Gbit/s over a round trip of half a second.
-pub(crate) const BUFFER_MIN: u64 = 1 << 20;
-pub(crate) const BUFFER_MAX: u64 = 64 << 20;
+/// Minimum receive buffer of an end, in bytes.
+pub const BUFFER_MIN: u64 = 1 << 20;
+/// Maximum receive buffer of an end, in bytes. Each end limits its buffers to a setting of its own,
+/// which a peer cannot raise.
+pub const BUFFER_MAX: u64 = 1 << 30;
 
 /// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Wire over an association.
 
-use super::BLOCKED_TIMEOUT;
 use super::carrier::Carrier;
 use super::fallback::{Bounds, Control, Fallback};
 use super::link::{Inner, Link, Stage};
 use super::socket::Socket;
+use super::{BLOCKED_TIMEOUT, UdpError};
 use crate::lane::{LaneControl as _, LaneError, Operation, StreamLane, WaitTimeout, Wire};
 use haul_udp::{Read, Stats};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ const LINGER_WITH_FALLBACK: Duration = Duration::from_secs(15);
 /// the TCP connection beside it, over which the lane can continue.
 #[derive(Debug)]
 pub(crate) struct UdpWire<C: Carrier> {
-    link: Arc<Link<C>>,
+    pub(super) link: Arc<Link<C>>,
     driver: Mutex<Option<JoinHandle<()>>>,
     control: Arc<Control>,
 }
@@ -95,7 +95,7 @@ impl<C: Carrier> Wire for UdpWire<C> {
         let end = end_of(timeout, begin);
         let mut inner = self.link.lock();
         loop {
-            if inner.is_aborted {
+            if inner.is_aborted || inner.error == Some(UdpError::Panicked) {
                 return Err(failure(&inner));
             }
             match inner.association.read(buffer) {

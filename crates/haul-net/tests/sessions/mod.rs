@@ -3,9 +3,10 @@
 use crate::world::{LONG, World, dead, dialer, limits, refusal};
 use haul_net::{
     DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, LaneControl as _, LaneError, Limits,
-    Role, Ticket, Uses, Verdict,
+    PacketCheck, Role, SocketSettings, Ticket, UdpSettings, Uses, Verdict,
 };
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -367,4 +368,51 @@ fn reusable_tickets_survive_a_server_restart() {
     let listener = listener.expect("listens");
     let moved = ticket.with_addresses(vec![listener.local_addresses()[0].into()]).expect("one");
     dialer(&moved).lane(0).expect("welcome");
+}
+
+/// Answers the greetings of clients without encryption, and ends each connection after its hello.
+/// Returns the flags of the hellos.
+fn older_server(listener: &TcpListener, connections: usize) -> Vec<u8> {
+    (0..connections)
+        .map(|_| {
+            let (mut stream, _) = listener.accept().expect("a client");
+            let (mut greeting, mut hello) = ([0; 40], [0; 64]);
+            stream.read_exact(&mut greeting).expect("a greeting");
+            stream.write_all(&greeting).expect("writes");
+            stream.read_exact(&mut hello).expect("a hello");
+            hello[5]
+        })
+        .collect()
+}
+
+#[test]
+fn a_server_that_does_not_know_udp_is_named_or_asked_for_tcp() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
+    let ticket = Ticket::issue(grant, vec![address.into()], None).expect("a ticket");
+    for (falls_back, flags) in [(false, &[3][..]), (true, &[3, 1])] {
+        let udp = UdpSettings { check: PacketCheck::Crc32c, falls_back, ..UdpSettings::default() };
+        let settings =
+            DialSettings { encryption: Encryption::Plain, udp: Some(udp), ..DialSettings::default() };
+        let dialer = Dialer::new(ticket.clone(), settings).expect("they ask for the same");
+        thread::scope(|scope| {
+            let server = scope.spawn(|| older_server(&listener, flags.len()));
+            let error = dialer.lane(0).expect_err("no answer");
+            assert_eq!(server.join().expect("no panic"), flags);
+            let is_named = matches!(error, DialError::NoAnswerToUdp(_));
+            assert_eq!(is_named, !falls_back, "{error}");
+        });
+    }
+}
+
+#[test]
+fn the_kernel_paces_admitted_lanes() {
+    let world = World::new(Encryption::Tls);
+    let ticket = world.ticket(Uses::Lasting);
+    let socket = SocketSettings { pace: Some(100), ..SocketSettings::default() };
+    let settings = DialSettings { socket, handshake: LONG, ..DialSettings::default() };
+    let dialer = Dialer::new(ticket, settings).expect("they ask for the same");
+    let lane = dialer.lane(0).expect("welcome");
+    assert_eq!(lane.control().tcp().expect("TCP").pacing_limit, Some(100));
 }

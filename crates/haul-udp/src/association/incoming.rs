@@ -75,6 +75,11 @@ impl<A: Copy + Eq> Association<A> {
                         Err(Refusal::Gaps) => return Err(Drop::Full),
                     }
                 }
+                Ok(Frame::Close(code))
+                    if code <= FINISHED && self.state == State::Open && !self.stream.is_all_sent() =>
+                {
+                    return Err(Drop::Violation("the end of a stream that this end has not sent"));
+                }
                 Ok(_) => {}
             }
         }

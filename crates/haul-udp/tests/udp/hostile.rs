@@ -96,6 +96,25 @@ fn packet(key: u32, number: u64, frames: &[Frame<'_>]) -> Vec<u8> {
     bytes
 }
 
+/// Such a peer would otherwise make this end drop bytes that were never sent.
+#[test]
+fn completion_before_the_end_of_the_own_stream_is_a_violation() {
+    for code in [0, 1] {
+        for (written, finishes) in [(0, false), (10, false), (10, true)] {
+            let mut ends = pair();
+            ends[0].finish();
+            exchange(MILLI, &mut ends);
+            assert_eq!(ends[1].write(&vec![1; written]), written);
+            if finishes {
+                ends[1].finish();
+            }
+            ends[1].receive(MILLI, 0, &mut packet(7, 1000, &[Frame::Close(code)]));
+            let state = ends[1].state();
+            assert!(matches!(state, State::Failed(Failure::Violation(_))), "{code} {written}: {state:?}");
+        }
+    }
+}
+
 #[test]
 fn forged_replayed_and_truncated_packets_change_nothing() {
     let mut ends = pair();

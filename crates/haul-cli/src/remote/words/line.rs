@@ -66,6 +66,9 @@ pub(crate) struct UdpRequest {
     pub(crate) chunk: Option<usize>,
     /// Rate of each lane in bytes per second; `None` to find it.
     pub(crate) rate: Option<u64>,
+    /// Maximum number of bytes of a buffer; `None` for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) buffers: Option<u64>,
 }
 
 /// Direction of the transfer, as the requesting side sees it.

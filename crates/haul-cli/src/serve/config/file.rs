@@ -25,6 +25,7 @@ pub(crate) struct Config {
     pub(crate) transport: Option<String>,
     pub(crate) packet_check: Option<String>,
     pub(crate) udp_ports: Option<String>,
+    pub(crate) udp_buffers: Option<String>,
     pub(crate) sessions: Option<usize>,
     pub(crate) sessions_per_peer: Option<usize>,
     pub(crate) streams: Option<u16>,

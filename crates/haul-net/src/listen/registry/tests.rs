@@ -123,3 +123,17 @@ fn closed_registry_refuses_clients_and_ends_the_wait() {
     assert_eq!(client.refused(&ticket, 1), Verdict::Closing);
     assert!(client.sessions.recv().is_err());
 }
+
+#[test]
+fn the_buffer_of_a_lane_is_returned_with_its_slot() {
+    let client = registry(Limits::default());
+    let ticket = client.ticket(Uses::Lasting);
+    let slot = || client.knock(&ticket, 3).unwrap_or_else(|verdict| panic!("{verdict}")).slot;
+    let _first = slot();
+    let max = 64 << 20;
+    for _ in 0..3 {
+        let mut slots: Vec<LaneSlot> = (0..40).map(|_| slot()).collect();
+        let granted: Vec<u64> = slots.iter_mut().map(|slot| slot.reserve_buffer(max, max)).collect();
+        assert_eq!((granted[0], granted[39]), (max, BUFFER_MIN));
+    }
+}
