@@ -9,8 +9,8 @@ use std::ffi::OsStr;
 /// Transport options of a job.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TransportArgs {
-    /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths; or
-    /// quic.
+    /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths;
+    /// quic; or, with a ticket, sctp.
     #[arg(long, value_name = "NAME", default_value = "tcp", help_heading = "Network options")]
     transport: String,
     /// Protect each UDP datagram by CHECK: aead (encrypted and authenticated), crc32c, crc16 or
@@ -25,6 +25,11 @@ pub(crate) struct TransportArgs {
 }
 
 impl TransportArgs {
+    /// Returns true for SCTP.
+    pub(crate) fn is_sctp(&self) -> bool {
+        self.transport == "sctp"
+    }
+
     /// Returns the settings for UDP and for QUIC with this congestion control, or `None` for TCP.
     /// The error is a message.
     pub(crate) fn resolve(
@@ -35,8 +40,16 @@ impl TransportArgs {
         let udp_only = [("--packet-check", &self.packet_check), ("--chunk-size", &self.chunk_size)];
         let unused = udp_only.iter().find(|(_, value)| value.is_some()).map(|(option, _)| option);
         match (self.transport.as_str(), unused) {
-            ("tcp", None) => return Ok(None),
-            ("tcp", Some(option)) => return Err(format!("{option} applies to UDP; add --transport=udp")),
+            ("sctp", None) if plain => {
+                return Err("--transport=sctp needs encryption; omit --plain".to_owned());
+            }
+            ("sctp", None) if congestion.is_some() => {
+                return Err("--cc applies to TCP and QUIC; omit --transport=sctp".to_owned());
+            }
+            ("tcp" | "sctp", None) => return Ok(None),
+            ("tcp" | "sctp", Some(option)) => {
+                return Err(format!("{option} applies to UDP; add --transport=udp"));
+            }
             ("quic", None) if plain => {
                 return Err("--transport=quic encrypts the data; omit --plain".to_owned());
             }
@@ -50,7 +63,7 @@ impl TransportArgs {
             ("udp", _) => {}
             (other, _) => {
                 let other = quote(OsStr::new(other));
-                return Err(format!("--transport: must be tcp, udp or quic, not {other}"));
+                return Err(format!("--transport: must be tcp, udp, quic or sctp, not {other}"));
             }
         }
         let check = self.packet_check.as_deref().map_or(Ok(PacketCheck::Aead), packet_check)?;
@@ -68,12 +81,14 @@ impl TransportArgs {
     }
 }
 
-/// Returns true for the `udp` of a server, which offers UDP and QUIC, and false for `tcp`.
+/// Returns true for the `udp` of a server, which offers UDP and QUIC, and false for `tcp` and
+/// `sctp`.
 pub(crate) fn uses_udp(name: &str) -> Result<bool, String> {
     match name {
         "tcp" => Ok(false),
         "udp" => Ok(true),
-        other => Err(format!("--transport: must be tcp or udp, not {}", quote(OsStr::new(other)))),
+        "sctp" => Ok(false),
+        other => Err(format!("--transport: must be tcp, udp or sctp, not {}", quote(OsStr::new(other)))),
     }
 }
 

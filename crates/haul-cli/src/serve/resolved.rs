@@ -30,6 +30,8 @@ pub(super) struct ResolvedArgs {
     pub(super) rate: Option<u64>,
     pub(super) congestion: Option<String>,
     pub(super) multipath: bool,
+    /// Listen by SCTP in place of TCP.
+    pub(super) sctp: bool,
     /// Settings for clients that request UDP; `None` to refuse it.
     pub(super) udp: Option<UdpSettings>,
     pub(super) limits: Limits,
@@ -179,7 +181,7 @@ pub(super) fn udp(
         && !uses_udp(name)?
     {
         return match check.or(ports) {
-            Some(_) => Err("--packet-check and --udp-ports apply to UDP; omit --transport=tcp".to_owned()),
+            Some(_) => Err(format!("--packet-check and --udp-ports apply to UDP; omit --transport={name}")),
             None => Ok(None),
         };
     }

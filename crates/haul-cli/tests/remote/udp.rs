@@ -111,7 +111,7 @@ fn transport_options_are_checked() {
     let fixture = Fixture::new();
     fixture.tree("data");
     for (options, says) in [
-        (&["--transport=sctp"][..], "--transport: must be tcp, udp or quic, not 'sctp'"),
+        (&["--transport=dccp"][..], "--transport: must be tcp, udp, quic or sctp, not 'dccp'"),
         (&["--packet-check=crc16"], "--packet-check applies to UDP; add --transport=udp"),
         (&["--chunk-size=1000"], "--chunk-size applies to UDP; add --transport=udp"),
         (&[UDP, "--packet-check=md5"], "--packet-check: must be aead, crc32c, crc16 or none"),
