@@ -178,7 +178,7 @@ impl Dialer {
     fn open_over(&self, index: u16, udp: Option<&UdpSettings>) -> Result<StreamLane, DialError> {
         let Connected { socket, facts, peer, attempt: _under_way } = self.reach()?;
         let deadline = Instant::now() + self.settings.handshake;
-        let (mut lane, binding) = self.begin(SocketWire::new(socket), facts, peer, deadline)?;
+        let (mut lane, binding) = self.begin(socket, facts, peer, deadline)?;
         let udp = udp.filter(|settings| udp::is_wanted(&lane, settings));
         let udp = udp.map(|settings| Ok((settings, udp::request(&lane, settings)?)));
         let udp = udp.transpose().map_err(DialError::Handshake)?;
@@ -216,11 +216,12 @@ impl Dialer {
     /// Establishes the connection up to the hello. Returns the lane and the binding of its proof.
     fn begin(
         &self,
-        wire: SocketWire,
+        socket: OwnedFd,
         facts: SocketFacts,
         peer: SocketAddr,
         deadline: Instant,
     ) -> Result<(StreamLane, Binding), DialError> {
+        let wire = SocketWire::of_connection(socket, self.settings.socket.sctp.is_some());
         let Some(config) = &self.tls else {
             let mut lane = StreamLane::unauthenticated(Box::new(wire), None, peer, facts, deadline);
             let binding = exchange_nonces(&mut lane, true)?;
@@ -338,7 +339,9 @@ impl Dialer {
                 tried.push((address.into(), source));
                 Ok(None)
             }
-            Err(error @ SocketError::Congestion { .. }) => Err(DialError::Socket(error)),
+            Err(error @ (SocketError::Congestion { .. } | SocketError::NoSctp)) => {
+                Err(DialError::Socket(error))
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use rustix::net::{self, AddressFamily, Protocol, SocketFlags, SocketType, ipprot
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,14 @@ pub struct SocketSettings {
     pub user_timeout: Option<Duration>,
     /// Maximum rate of each lane in bytes per second, enforced by the kernel packet by packet.
     pub pace: Option<u64>,
+    /// Number of the protocol to use in place of TCP, usually [`SCTP`]: connections in the
+    /// one-to-one style of SCTP (RFC 6458), without the options of TCP. They need TLS, because a
+    /// direction of SCTP has no end of its own.
+    pub sctp: Option<NonZeroU32>,
 }
+
+/// Protocol number of SCTP (RFC 9260).
+pub const SCTP: NonZeroU32 = NonZeroU32::new(132).expect("it is not zero");
 
 /// Sizes of the buffers of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +112,9 @@ pub enum SocketError {
         /// Error of the kernel.
         source: io::Error,
     },
+    /// This kernel has no SCTP.
+    #[error("cannot open an SCTP socket: this kernel does not support SCTP; use --transport=tcp")]
+    NoSctp,
     /// A system call failed.
     #[error("{doing}: {source}")]
     Io {
@@ -219,6 +230,9 @@ pub(crate) fn listen(
 /// Returns the options that an accepted connection received from those requested for its listener.
 pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) -> SocketFacts {
     let mut notes = Vec::new();
+    if settings.sctp.is_some() {
+        return facts(socket, settings, &mut notes);
+    }
     // Linux inherits these options from the listener, except for some kernels with MPTCP.
     note(&mut notes, "immediate sending of small messages", sockopt::set_tcp_nodelay(socket, true));
     facts(socket, settings, &mut notes)
@@ -227,7 +241,11 @@ pub(crate) fn accepted_facts(socket: BorrowedFd<'_>, settings: &SocketSettings) 
 /// Creates a socket and sets all options that must be set before it is connected.
 fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<String>), SocketError> {
     let mut notes = Vec::new();
-    let socket = bare(address, settings.multipath, &mut notes)?;
+    let socket = bare(address, settings, &mut notes)?;
+    set_buffers(socket.as_fd(), settings.buffers, &mut notes);
+    if settings.sctp.is_some() {
+        return Ok((socket, notes));
+    }
     note(&mut notes, "immediate sending of small messages", sockopt::set_tcp_nodelay(&socket, true));
     if let Some(name) = &settings.congestion {
         sockopt::set_tcp_congestion(&socket, name).map_err(|errno| SocketError::Congestion {
@@ -236,7 +254,6 @@ fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<
             source: errno.into(),
         })?;
     }
-    set_buffers(socket.as_fd(), settings.buffers, &mut notes);
     if let Some(keepalive) = settings.keepalive {
         note(&mut notes, "keepalive", set_keepalive(socket.as_fd(), keepalive));
     }
@@ -247,13 +264,24 @@ fn open(address: SocketAddr, settings: &SocketSettings) -> Result<(OwnedFd, Vec<
     Ok((socket, notes))
 }
 
-fn bare(address: SocketAddr, multipath: bool, notes: &mut Vec<String>) -> Result<OwnedFd, SocketError> {
+fn bare(
+    address: SocketAddr,
+    settings: &SocketSettings,
+    notes: &mut Vec<String>,
+) -> Result<OwnedFd, SocketError> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = |protocol: Protocol| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         net::socket_with(family, SocketType::STREAM, flags, Some(protocol))
     };
-    if multipath {
+    let failed = |errno: Errno| SocketError::Io { doing: "cannot create a socket", source: errno.into() };
+    if let Some(number) = settings.sctp {
+        return socket(Protocol::from_raw(number)).map_err(|errno| match errno {
+            Errno::PROTONOSUPPORT | Errno::SOCKTNOSUPPORT => SocketError::NoSctp,
+            other => failed(other),
+        });
+    }
+    if settings.multipath {
         match socket(ipproto::MPTCP) {
             Ok(made) => return Ok(made),
             Err(Errno::PROTONOSUPPORT) => notes.push("no MPTCP: this kernel is built without it".into()),
@@ -263,8 +291,7 @@ fn bare(address: SocketAddr, multipath: bool, notes: &mut Vec<String>) -> Result
             Err(errno) => notes.push(format!("no MPTCP: {errno}")),
         }
     }
-    socket(ipproto::TCP)
-        .map_err(|errno| SocketError::Io { doing: "cannot create a socket", source: errno.into() })
+    socket(ipproto::TCP).map_err(failed)
 }
 
 fn set_keepalive(socket: BorrowedFd<'_>, keepalive: Keepalive) -> Result<(), Errno> {
@@ -540,6 +567,17 @@ mod tests {
         let settings = SocketSettings { congestion: Some("no\u{1b}such".into()), ..Default::default() };
         let error = connected(loopback(), &settings).expect_err("no such").to_string();
         assert!(error.contains("reno") && !error.contains('\u{1b}'), "{error:?}");
+    }
+
+    /// A protocol number that no kernel has replaces that of SCTP here.
+    #[test]
+    fn protocol_that_the_kernel_lacks_is_named() {
+        let settings = SocketSettings { sctp: NonZeroU32::new(254), ..Default::default() };
+        let error = connected(loopback(), &settings).expect_err("no such protocol").to_string();
+        assert_eq!(
+            error,
+            "cannot open an SCTP socket: this kernel does not support SCTP; use --transport=tcp"
+        );
     }
 
     #[test]

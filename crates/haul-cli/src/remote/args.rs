@@ -7,6 +7,7 @@ use clap::Args;
 use haul_digest::{Algebra, Algorithm};
 use haul_engine::transfer::Resume;
 use haul_model::{Level, ObjectSize};
+use haul_net::socket::SCTP;
 use haul_net::{SocketSettings, UdpSettings};
 use haul_proto::{Compression, JobOptions, Keep, Unit, Update, Verify};
 use std::ffi::OsString;
@@ -195,6 +196,8 @@ pub(crate) struct ConnectionSettings {
     pub(crate) congestion: Option<String>,
     pub(crate) multipath: bool,
     pub(crate) plain: bool,
+    /// Connect by SCTP in place of TCP.
+    pub(crate) sctp: bool,
     /// Settings of UDP or QUIC without the rate; `None` for TCP.
     pub(crate) udp: Option<UdpSettings>,
 }
@@ -260,6 +263,7 @@ impl JobArgs {
                 congestion: self.cc.clone().filter(|_| !is_quic),
                 multipath: self.mptcp,
                 plain: self.plain,
+                sctp: self.transport.is_sctp(),
                 udp,
             },
             log: self.log.resolve().map_err(|error| error.to_string()),
@@ -306,6 +310,7 @@ impl ConnectionSettings {
         SocketSettings {
             congestion: self.congestion.clone(),
             multipath: self.multipath,
+            sctp: self.sctp.then_some(SCTP),
             ..SocketSettings::default()
         }
     }

@@ -117,6 +117,9 @@ impl RemoteHost {
         output: &Output<'_>,
     ) -> Result<(Peer, Vec<Vec<u8>>), StartError> {
         match self {
+            RemoteHost::Ssh { .. } if job.link.sctp => {
+                Err("--transport=sctp needs a ticket; use 'haul serve --transport=sctp'".to_owned().into())
+            }
             RemoteHost::Ssh { ssh, login } => {
                 let request = typed::request(job, &ssh, run.way, &paths);
                 let met = ssh.meet(&login, &request, job, run.interrupt.flag());

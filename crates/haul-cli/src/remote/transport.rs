@@ -23,7 +23,8 @@ const NEAR: Duration = Duration::from_millis(1);
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TransportArgs {
     /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths; quic;
-    /// or auto, which uses udp where the remote host and the path permit and is tcp otherwise.
+    /// auto, which uses udp where the remote host and the path permit and is tcp otherwise; or, with
+    /// a ticket, sctp.
     #[arg(long, value_name = "NAME", default_value = DEFAULT, help_heading = "Network options")]
     transport: String,
     /// Protect each UDP datagram by CHECK: aead (encrypted and authenticated), crc32c, crc16 or
@@ -48,6 +49,11 @@ pub(crate) struct TransportArgs {
 }
 
 impl TransportArgs {
+    /// Returns true for SCTP.
+    pub(crate) fn is_sctp(&self) -> bool {
+        self.transport == "sctp"
+    }
+
     /// Returns the settings for UDP and for QUIC with this congestion control, or `None` for TCP.
     /// The error is a message.
     pub(crate) fn resolve(
@@ -65,7 +71,13 @@ impl TransportArgs {
         let set =
             |options: &[(&'static str, bool)]| options.iter().find(|(_, is_set)| *is_set).map(|set| set.0);
         match transport {
-            Transport::Tcp => {
+            Transport::Sctp if plain => {
+                return Err("--transport=sctp needs encryption; omit --plain".to_owned());
+            }
+            Transport::Sctp if congestion.is_some() => {
+                return Err("--cc applies to TCP and QUIC; omit --transport=sctp".to_owned());
+            }
+            Transport::Tcp | Transport::Sctp => {
                 return match set(&own_datagrams).or(set(&figures)) {
                     Some(option) => Err(format!("{option} applies to UDP; add --transport=udp")),
                     None => Ok(None),
@@ -107,7 +119,7 @@ impl TransportArgs {
     /// Creates the files for the figures of a job over UDP; this host has the role `side`. Returns
     /// `None` for TCP. The error is a message.
     pub(crate) fn recorder(&self, side: Side) -> Result<Option<Recorder>, String> {
-        if Transport::parse(&self.transport, true)? == Transport::Tcp {
+        if matches!(Transport::parse(&self.transport, true)?, Transport::Tcp | Transport::Sctp) {
             return Ok(None);
         }
         Recorder::create(self.stats_csv.as_deref(), self.plot.as_deref(), side).map(Some)
@@ -125,6 +137,8 @@ pub(crate) enum Transport {
     Quic,
     /// UDP, or TCP where UDP is refused or does not pass.
     Auto,
+    /// SCTP in place of TCP.
+    Sctp,
 }
 
 impl Transport {
@@ -135,8 +149,9 @@ impl Transport {
             "udp" => Ok(Transport::Udp),
             "quic" if is_job => Ok(Transport::Quic),
             "auto" if is_job => Ok(Transport::Auto),
+            "sctp" => Ok(Transport::Sctp),
             other => {
-                let choices = if is_job { "tcp, udp, quic or auto" } else { "tcp or udp" };
+                let choices = if is_job { "tcp, udp, quic, auto or sctp" } else { "tcp, udp or sctp" };
                 Err(format!("--transport: must be {choices}, not {}", quote(OsStr::new(other))))
             }
         }

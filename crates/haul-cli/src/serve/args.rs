@@ -83,7 +83,7 @@ pub(super) struct Args {
     /// it.
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
-    /// Offer NAME to clients: tcp, or udp, which means TCP, UDP and QUIC [default: udp].
+    /// Offer NAME to clients: tcp; udp, which means TCP, UDP and QUIC; or sctp [default: udp].
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     transport: Option<String>,
     /// Let clients protect UDP datagrams by CHECK too: crc32c, crc16 or none. Anyone on the network
@@ -212,6 +212,7 @@ impl Args {
             rate,
             congestion: self.cc.clone(),
             multipath: self.mptcp,
+            sctp: self.transport.as_deref() == Some("sctp"),
             limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
             buffers: buffers(self.buffers.as_deref())?,
             logs: resolved::logs(

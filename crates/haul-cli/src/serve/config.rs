@@ -72,6 +72,7 @@ impl Config {
             rate,
             congestion: self.cc,
             multipath: self.mptcp,
+            sctp: self.transport.as_deref() == Some("sctp"),
             limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
             buffers: buffers(self.buffers.as_deref())?,
             logs: resolved::logs(

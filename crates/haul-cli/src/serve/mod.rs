@@ -57,6 +57,9 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         (None, false) => Some(Identity::generate().map_err(|error| error.to_string())?),
     };
     // The state directory belongs to the user of the sessions.
+    if resolved.sctp && resolved.plain {
+        return Err("--transport=sctp needs encryption; omit --plain".to_owned());
+    }
     let open_logs =
         || logs::open(&resolved).inspect(|store| store.iter().for_each(|store| logs::clear(store, quiet)));
     let early = if resolved.user.is_none() { open_logs()? } else { None };
@@ -121,6 +124,7 @@ fn listen(
         congestion: resolved.congestion.clone(),
         multipath: resolved.multipath,
         plain: resolved.plain,
+        sctp: resolved.sctp,
         udp: None,
     };
     let settings = ListenSettings {

@@ -30,6 +30,8 @@ pub(super) struct ResolvedArgs {
     pub(super) rate: Option<u64>,
     pub(super) congestion: Option<String>,
     pub(super) multipath: bool,
+    /// Listen by SCTP in place of TCP.
+    pub(super) sctp: bool,
     /// Settings for clients that request UDP; `None` to refuse it.
     pub(super) udp: Option<UdpSettings>,
     pub(super) limits: Limits,
@@ -175,13 +177,12 @@ pub(super) fn udp(
     rate: Option<u64>,
 ) -> Result<Option<UdpSettings>, String> {
     if let Some(name) = transport
-        && Transport::parse(name, false)? == Transport::Tcp
+        && Transport::parse(name, false)? != Transport::Udp
     {
         return match check.or(ports).or(buffers) {
-            Some(_) => {
-                Err("--packet-check, --udp-ports and --udp-buffers apply to UDP; omit --transport=tcp"
-                    .to_owned())
-            }
+            Some(_) => Err(format!(
+                "--packet-check, --udp-ports and --udp-buffers apply to UDP; omit --transport={name}"
+            )),
             None => Ok(None),
         };
     }

@@ -1,4 +1,4 @@
-//! Transfers over QUIC.
+//! Transfers over QUIC, and over SCTP where there is one.
 
 use super::resumed::bytes_beneath;
 use super::stopped::wait_until;
@@ -103,4 +103,35 @@ fn a_job_that_began_over_quic_resumes_over_tcp() {
     assert_ended(&sent, 0);
     assert!(sent.err.contains("already transferred by an earlier run"), "{sent:#?}");
     assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+}
+
+/// Kernels without SCTP say so at both ends. Where there is SCTP, a tree arrives by it.
+#[test]
+fn missing_sctp_is_reported_at_both_ends() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    const SCTP: &str = "--transport=sctp";
+    let has_sctp = std::fs::read_to_string("/proc/net/protocols").unwrap().contains("SCTP");
+    let says = "cannot open an SCTP socket: this kernel does not support SCTP; use --transport=tcp";
+    let options: &[&str] = if has_sctp { &["--root", "there", SCTP] } else { &["--root", "there"] };
+    let _server = fixture.serve(options);
+    let sent = fixture.run(&["send", SCTP, "--ticket-file", "ticket", "data", ":in"]);
+    if has_sctp {
+        assert_ended(&sent, 0);
+        assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+    } else {
+        assert_ended(&sent, 2);
+        assert!(sent.err.contains(says), "{sent:#?}");
+        let served = fixture.run(&["serve", SCTP, "--root", "there", "--listen", "127.0.0.1:0"]);
+        assert_ne!(served.status, Some(0), "{served:#?}");
+        assert!(served.err.contains(says), "{served:#?}");
+    }
+    let beside_ssh = fixture.over_ssh("send", &[SCTP, "data", "localhost:in"]);
+    assert_ended(&beside_ssh, 2);
+    assert!(beside_ssh.err.contains("--transport=sctp needs a ticket"), "{beside_ssh:#?}");
+    let refused = fixture.run(&["serve", SCTP, "--plain", "--root", "there"]);
+    assert!(refused.err.contains("needs encryption; omit --plain"), "{refused:#?}");
+    let refused = fixture.run(&["send", SCTP, "--plain", "--ticket-file", "ticket", "data", ":in"]);
+    assert_ended(&refused, 2);
+    assert!(refused.err.contains("needs encryption; omit --plain"), "{refused:#?}");
 }

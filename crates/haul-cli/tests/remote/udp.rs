@@ -154,7 +154,7 @@ fn transport_options_are_checked() {
     let fixture = Fixture::new();
     fixture.tree("data");
     for (options, says) in [
-        (&["--transport=sctp"][..], "--transport: must be tcp, udp, quic or auto, not 'sctp'"),
+        (&["--transport=dccp"][..], "--transport: must be tcp, udp, quic, auto or sctp, not 'dccp'"),
         (&["--packet-check=crc16"], "--packet-check applies to UDP; add --transport=udp"),
         (&["--chunk-size=1000"], "--chunk-size applies to UDP; add --transport=udp"),
         (&["--stats-csv=f"], "--stats-csv applies to UDP; add --transport=udp"),

@@ -126,7 +126,7 @@ impl Acceptor {
         deadline: Instant,
     ) -> Result<(StreamLane, Binding), Rejection> {
         let facts = accepted_facts(stream.as_fd(), &self.settings.socket);
-        let wire = SocketWire::new(stream.into());
+        let wire = SocketWire::of_connection(stream.into(), self.settings.socket.sctp.is_some());
         let Some(config) = &self.tls else {
             let mut lane = StreamLane::unauthenticated(Box::new(wire), None, peer, facts, deadline);
             return match exchange_nonces(&mut lane, false) {

@@ -2,11 +2,13 @@
 
 use haul_net::{
     Congestion, DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, Limits, ListenSettings,
-    Listener, ListenerEvent, Role, Session, StreamLane, Ticket, TicketTable, UdpSettings, Uses,
+    Listener, ListenerEvent, Role, Session, SocketSettings, StreamLane, Ticket, TicketTable, UdpSettings,
+    Uses,
 };
 use rustix::net::{self, AddressFamily, SocketType};
 use std::iter;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -44,13 +46,22 @@ impl World {
     }
 
     pub(crate) fn with(encryption: Encryption, limits: Limits) -> Self {
+        Self::over(encryption, limits, SocketSettings::default())
+    }
+
+    /// Creates a server whose sockets are of a protocol with this number, in place of SCTP's.
+    pub(crate) fn in_place_of_sctp(sctp: Option<NonZeroU32>) -> Self {
+        Self::over(Encryption::Tls, limits(), SocketSettings { sctp, ..SocketSettings::default() })
+    }
+
+    fn over(encryption: Encryption, limits: Limits, socket: SocketSettings) -> Self {
         let identity = match encryption {
             Encryption::Tls => Some(Identity::generate().expect("a certificate")),
             Encryption::Plain => None,
         };
         let tickets = Arc::new(TicketTable::default());
         let (tell, events) = channel();
-        let settings = ListenSettings { limits, stall: Some(LONG), ..ListenSettings::default() };
+        let settings = ListenSettings { limits, socket, stall: Some(LONG), ..ListenSettings::default() };
         let anywhere: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let on_event = move |event: &ListenerEvent| drop(tell.send(event.to_string()));
         let listener = Listener::start(&[anywhere], identity.as_ref(), tickets.clone(), settings, on_event);
@@ -88,6 +99,16 @@ impl World {
         let (index, far) = session.next_lane(LONG).expect("the lane");
         assert_eq!(index, 0);
         (dialer, session, near, far)
+    }
+
+    /// Returns both ends of a lane over sockets of a protocol with this number.
+    pub(crate) fn lane_in_place_of_sctp(&self, sctp: Option<NonZeroU32>) -> (StreamLane, StreamLane) {
+        let ticket = self.ticket(Uses::Lasting);
+        let socket = SocketSettings { sctp, ..SocketSettings::default() };
+        let settings = DialSettings { socket, ..settings(&ticket) };
+        let near = Dialer::new(ticket, settings).expect("they ask for the same").lane(0).expect("welcome");
+        let (_, far) = self.session().next_lane(LONG).expect("the lane");
+        (near, far)
     }
 
     /// Does the same as [`World::meet`] with a short deadline of the server: repeats a handshake

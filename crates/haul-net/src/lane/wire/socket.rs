@@ -13,11 +13,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct SocketWire {
     socket: OwnedFd,
     aborted: AtomicBool,
+    /// False if shutdown(2) of one direction ends both, as with SCTP. TLS then signals the end.
+    is_half_closable: bool,
 }
 
 impl SocketWire {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket, aborted: AtomicBool::new(false) }
+        Self { socket, aborted: AtomicBool::new(false), is_half_closable: true }
+    }
+
+    /// Creates the wire of a socket whose directions end together if `is_sctp`.
+    pub(crate) fn of_connection(socket: OwnedFd, is_sctp: bool) -> Self {
+        Self { is_half_closable: !is_sctp, ..Self::new(socket) }
     }
 }
 
@@ -51,6 +58,9 @@ impl Wire for SocketWire {
     }
 
     fn finish(&self) -> Result<(), LaneError> {
+        if !self.is_half_closable {
+            return Ok(());
+        }
         shutdown(&self.socket, Shutdown::Write).map_err(|errno| Operation::Writing.failed(errno.into()))
     }
 
