@@ -487,6 +487,11 @@ mod tests {
         assert!(facts.send_buffer >= 128 << 10 && facts.receive_buffer >= 128 << 10, "{facts:?}");
         assert_eq!(sockopt::tcp_user_timeout(&near).expect("answers"), 30_000);
         assert!(sockopt::tcp_nodelay(&near).expect("answers"));
+        // The handshake is not paced.
+        let limit = || haul_sys::socket::tcp_facts(&near).expect("TCP").pacing_limit;
+        assert_eq!(limit(), None);
+        tune_for_path(near.as_fd(), &settings, Duration::ZERO);
+        assert_eq!(limit(), Some(1 << 30));
         let far = listener.accept().expect("accepts").0;
         let facts = accepted_facts(far.as_fd(), &settings);
         assert_eq!((facts.congestion.as_deref(), facts.notes.len()), (Some("reno"), 0));

@@ -29,6 +29,8 @@ pub struct TcpFacts {
     pub segment_bytes: u32,
     /// Segments retransmitted since the connection was opened.
     pub retransmitted: u32,
+    /// Limit of [`set_max_pacing_rate`] in bytes per second, if there is one.
+    pub pacing_limit: Option<u64>,
     /// Recent delivery rate in bytes per second, as measured by the kernel of the sender.
     pub delivery_rate: u64,
     /// Time in which there was data to send.
@@ -75,6 +77,7 @@ impl TcpFacts {
             congestion_window: word(80),
             segment_bytes: word(16),
             retransmitted: word(100),
+            pacing_limit: Some(long(112)).filter(|rate| *rate != u64::MAX),
             delivery_rate: long(160),
             busy: Duration::from_micros(long(168)),
             limited_by_window: Duration::from_micros(long(176)),
@@ -226,7 +229,9 @@ mod tests {
     #[test]
     fn pacing_rate_is_accepted_and_tcp_has_no_additional_paths() {
         let (near, _far) = pair();
+        assert_eq!(tcp_facts(&near).expect("TCP").pacing_limit, None);
         set_max_pacing_rate(&near, 12_500_000).expect("Linux takes it");
+        assert_eq!(tcp_facts(&near).expect("TCP").pacing_limit, Some(12_500_000));
         assert_eq!(additional_paths(&near).expect("answers"), None);
     }
 }

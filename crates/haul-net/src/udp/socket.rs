@@ -28,6 +28,9 @@ pub(crate) struct Socket {
     /// Number of calls of [`Socket::send`] whose datagrams pass; the later ones are lost.
     #[cfg(test)]
     pub(super) passes: AtomicUsize,
+    /// If above 1, only each such call of [`Socket::send`] passes its datagrams.
+    #[cfg(test)]
+    pub(super) one_of: AtomicUsize,
 }
 
 /// Received datagrams.
@@ -65,6 +68,8 @@ impl Socket {
             segment_max: AtomicUsize::new(usize::MAX),
             #[cfg(test)]
             passes: AtomicUsize::new(usize::MAX),
+            #[cfg(test)]
+            one_of: AtomicUsize::new(1),
         })
     }
 
@@ -78,9 +83,13 @@ impl Socket {
     /// Returns the error of sendmsg(2). Some datagrams may have left.
     pub(super) fn send(&self, to: SocketAddr, bytes: &[u8], segment: usize) -> io::Result<()> {
         #[cfg(test)]
-        if self.passes.fetch_sub(1, Ordering::Relaxed) == 0 {
-            self.passes.store(0, Ordering::Relaxed);
-            return Ok(());
+        match self.passes.fetch_sub(1, Ordering::Relaxed) {
+            0 => {
+                self.passes.store(0, Ordering::Relaxed);
+                return Ok(());
+            }
+            count if count % self.one_of.load(Ordering::Relaxed) != 0 => return Ok(()),
+            _ => {}
         }
         let send = |contents, segment_size| {
             let transmit =

@@ -10,7 +10,7 @@ use haul_udp::{Chunk, Config, Crc32c, Role};
 use std::io::IoSlice;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -184,6 +184,36 @@ fn lanes_with_datagrams_do_not_fall_back() {
     let (control, packets) = (far.control(), near.control());
     assert_eq!((control.fallback(), control.fills_path()), (None, true));
     assert!(packets.packets().expect("datagrams").packets_sent > 0);
+}
+
+#[test]
+fn a_lane_falls_back_where_most_datagrams_are_lost() {
+    let ([near, far], [client, server]) = (connection(), sockets([usize::MAX; 2]));
+    client.one_of.store(3, Ordering::Relaxed);
+    let at = SocketAddr::from(([127, 0, 0, 1], server.port().expect("a port")));
+    let bounds = Bounds { judgement: Duration::from_secs(1), ..NEVER };
+    let (mut near, far) = (end(near, client, Some(at), bounds), end(far, server, None, bounds));
+    let control = near.control();
+    let (mut far_in, mut far_out) = far.split();
+    let done = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                near.write_all(&[7; 10_000]).expect("writes");
+            }
+            near.finish().expect("finishes");
+            near.close(LONG).expect("closes");
+        });
+        let mut bytes = vec![0; 100_000];
+        while control.fallback().is_none() {
+            let count = far_in.read_some(&mut bytes).expect("reads");
+            assert!(count > 0 && bytes[..count].iter().all(|byte| *byte == 7));
+        }
+        done.store(true, Ordering::Relaxed);
+        while far_in.read_some(&mut bytes).expect("reads") > 0 {}
+        far_out.finish().expect("finishes");
+    });
+    assert_eq!(control.fallback(), Some(Fallback::Lossy));
 }
 
 fn departure(received: u64) -> Vec<u8> {

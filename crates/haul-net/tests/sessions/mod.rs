@@ -406,13 +406,13 @@ fn a_server_that_does_not_know_udp_is_named_or_asked_for_tcp() {
     }
 }
 
-/// The kernel paced the handshake too, so a low rate ended it.
 #[test]
-fn a_low_rate_does_not_delay_the_handshake() {
+fn the_kernel_paces_admitted_lanes() {
     let world = World::new(Encryption::Tls);
     let ticket = world.ticket(Uses::Lasting);
     let socket = SocketSettings { pace: Some(100), ..SocketSettings::default() };
-    let settings = DialSettings { socket, handshake: Duration::from_secs(8), ..DialSettings::default() };
+    let settings = DialSettings { socket, handshake: LONG, ..DialSettings::default() };
     let dialer = Dialer::new(ticket, settings).expect("they ask for the same");
-    dialer.lane(0).expect("welcome");
+    let lane = dialer.lane(0).expect("welcome");
+    assert_eq!(lane.control().tcp().expect("TCP").pacing_limit, Some(100));
 }
