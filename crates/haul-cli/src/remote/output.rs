@@ -1,6 +1,6 @@
 //! Output of a transfer: lines, or JSON events.
 
-use super::statistics::Recorder;
+use super::statistics::{self, Recorder};
 use crate::console::{say, this_command};
 use base64::Engine;
 use haul_engine::copy::quote;
@@ -265,29 +265,8 @@ fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, i
         "held_back": held_back(outcome, side).map(|(what, share)| json!({ "by": what, "percent": share })),
         "transport": outcome.transport.map(|(kind, fallback)| carrier(kind, fallback)),
         "fallback": fallback(outcome).map(|why| why.to_string()),
-        "datagrams": outcome.datagrams.as_ref().map(datagrams_event),
+        "datagrams": outcome.datagrams.as_ref().map(statistics::event),
         "wire": { "out": wire_out, "in": wire_in, "compressed": { "from": plain, "to": packed } },
-    })
-}
-
-fn datagrams_event(datagrams: &Datagrams) -> Value {
-    let Datagrams {
-        sent,
-        received,
-        lost,
-        retransmitted,
-        damaged,
-        duplicate,
-        bytes_sent,
-        bytes_received,
-        round_trip,
-        queue: _,
-        size,
-    } = *datagrams;
-    json!({
-        "sent": sent, "received": received, "lost": lost, "retransmitted": retransmitted, "damaged": damaged,
-        "duplicate": duplicate, "bytes_sent": bytes_sent, "bytes_received": bytes_received, "size": size,
-        "round_trip": round_trip.as_secs_f64(), "success_percent": datagrams.success_percent(),
     })
 }
 
@@ -335,7 +314,7 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
         }
         line.push(moved);
         if let Some(datagrams) = &outcome.datagrams {
-            line.push(in_datagrams(datagrams));
+            line.push(statistics::sentence(datagrams));
         }
         if let Some(why) = fallback(outcome) {
             line.push(format!("over TCP instead of UDP ({why})"));
@@ -370,22 +349,6 @@ fn carrier(kind: Kind, fallback: Option<Fallback>) -> &'static str {
         Kind::Pipes => "ssh",
         Kind::Local => "local",
     }
-}
-
-/// Returns the counts of the datagrams of this side that matter to its user.
-fn in_datagrams(datagrams: &Datagrams) -> String {
-    let Datagrams { sent, received, lost, retransmitted, damaged, size, .. } = *datagrams;
-    let mut text = format!(
-        "{sent} UDP datagrams sent ({:.2}% arrived), {received} received",
-        datagrams.success_percent()
-    );
-    for (count, word) in [(lost, "lost"), (retransmitted, "retransmitted"), (damaged, "damaged")] {
-        if count > 0 {
-            text.push_str(&format!(", {count} {word}"));
-        }
-    }
-    text.push_str(&format!(", {size} bytes each"));
-    text
 }
 
 /// Message for deletions that did not start.

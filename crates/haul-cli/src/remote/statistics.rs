@@ -7,6 +7,7 @@ use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_engine::transfer::Datagrams;
 use haul_model::format_size;
+use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -247,6 +248,44 @@ fn shortfall(rate: u64, took: Duration, total: &Datagrams) -> Option<String> {
         ));
     }
     Some(note)
+}
+
+/// Returns the counts of the datagrams of this side that matter to its user.
+pub(super) fn sentence(datagrams: &Datagrams) -> String {
+    let Datagrams { sent, received, lost, retransmitted, damaged, size, .. } = *datagrams;
+    let mut text = format!(
+        "{sent} UDP datagrams sent ({:.2}% arrived), {received} received",
+        datagrams.success_percent()
+    );
+    for (count, word) in [(lost, "lost"), (retransmitted, "retransmitted"), (damaged, "damaged")] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {word}"));
+        }
+    }
+    text.push_str(&format!(", {size} bytes each"));
+    text
+}
+
+/// Returns the totals for the summary in JSON.
+pub(super) fn event(datagrams: &Datagrams) -> Value {
+    let Datagrams {
+        sent,
+        received,
+        lost,
+        retransmitted,
+        damaged,
+        duplicate,
+        bytes_sent,
+        bytes_received,
+        round_trip,
+        queue: _,
+        size,
+    } = *datagrams;
+    json!({
+        "sent": sent, "received": received, "lost": lost, "retransmitted": retransmitted, "damaged": damaged,
+        "duplicate": duplicate, "bytes_sent": bytes_sent, "bytes_received": bytes_received, "size": size,
+        "round_trip": round_trip.as_secs_f64(), "success_percent": datagrams.success_percent(),
+    })
 }
 
 #[cfg(test)]

@@ -22,9 +22,9 @@ const NEAR: Duration = Duration::from_millis(1);
 /// Transport options of a job.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TransportArgs {
-    /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths; quic;
-    /// auto, which uses udp where the remote host and the path permit and is tcp otherwise; or, with
-    /// a ticket, sctp.
+    /// Carry the data over NAME: tcp; udp, which holds its rate on long, busy and lossy paths;
+    /// quic; auto, which uses udp where the remote host and the path permit and is tcp otherwise;
+    /// or, with a ticket, sctp.
     #[arg(long, value_name = "NAME", default_value = DEFAULT, help_heading = "Network options")]
     transport: String,
     /// Protect each UDP datagram by CHECK: aead (encrypted and authenticated), crc32c, crc16 or

@@ -128,7 +128,7 @@ fn pauses_of_a_busy_machine_do_not_end_the_start() {
 }
 
 /// Regression: acknowledgements used up the rate that a receiver had found for its few messages,
-/// which then waited for seconds while the transfer stood still.
+/// which then waited for seconds while the transfer paused.
 #[test]
 fn messages_of_a_receiver_are_not_late() {
     let mut world = World::new(path(30 * MILLI, 0.0), 5);
