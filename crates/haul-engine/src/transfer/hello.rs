@@ -257,7 +257,7 @@ pub fn answer(
     };
     first.frames.set_stall(None);
     let token = random_token()?;
-    let udp_lanes = if first.control.kind() == Kind::Udp { offer.lanes } else { 0 };
+    let udp_lanes = if matches!(first.control.kind(), Kind::Udp | Kind::Quic) { offer.lanes } else { 0 };
     let Some((window, _descriptors)) = window(offer.buffers, offer.sessions, udp_lanes) else {
         let reason = Reason::new(Why::Busy, "the server has too few file descriptors for another session");
         // Ignore an error: the job is refused in any case.

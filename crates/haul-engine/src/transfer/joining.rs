@@ -73,7 +73,7 @@ pub(super) fn beside<T>(
 /// Returns the lane if its first message is a JOIN of this session. Otherwise drops it.
 fn join(lane: Box<dyn Lane>, terms: &Terms) -> Option<Joined> {
     let mut joined = Joined::new(CONTROL, lane);
-    if joined.control.kind() == Kind::Udp && !terms.has_udp {
+    if matches!(joined.control.kind(), Kind::Udp | Kind::Quic) && !terms.has_udp {
         return None;
     }
     joined.frames.set_deadline(Instant::now() + JOIN_TIMEOUT);
