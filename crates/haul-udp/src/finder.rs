@@ -18,6 +18,8 @@ const WINDOW_MIN: u64 = 4;
 const RATE_MIN: u64 = 8 * 1200;
 /// Rounds for which the maximum delivery rate is kept.
 const RATE_ROUNDS: usize = 10;
+/// The same beside other flows. A flow with too large a share then gives it up sooner.
+const COMPETING_ROUNDS: usize = 5;
 /// Rounds for which the minimum loss is kept.
 const LOSS_ROUNDS: usize = 10;
 /// Rounds in which a queue of this sender empties at least once.
@@ -113,7 +115,8 @@ impl Finder {
 
     /// Delivery rate of the path in bytes per second; 0 before the first measurement.
     pub(crate) fn delivery_rate(&self) -> u64 {
-        self.rates.into_iter().max().unwrap_or(0)
+        let rounds = if self.is_competing() { COMPETING_ROUNDS } else { RATE_ROUNDS };
+        self.rates[..rounds].iter().copied().max().unwrap_or(0)
     }
 
     /// Delay of the queue in nanoseconds: the minimum of the last round above the minimum of all.

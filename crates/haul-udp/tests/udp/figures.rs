@@ -212,38 +212,52 @@ fn shares(world: &World, from: usize, to: usize) -> [u64; 2] {
     [0, 1].map(|flow| world.flows[flow][1].arrived[from..to].iter().sum())
 }
 
+/// Shares the link between two flows, of which the second starts at `start`. Returns the ratio of
+/// their shares from 10 to 20 s later.
+fn share_ratio(rtt: u64, start: u64, depth: u64, seed: u64) -> f64 {
+    let mut shapes = path(rtt * MILLI, 0.0);
+    shapes[0].queue *= depth;
+    let mut world = World::new(shapes, 3);
+    for flow_start in [0, start] {
+        let ends = settings(64 << 20).map(|mut config| {
+            config.rtt = Some(Duration::from_millis(rtt));
+            config.token += seed * 1001 + flow_start + 77 * world.flows.len() as u64;
+            config
+        });
+        let mut ends = flow(0, ends, &crc32c);
+        ends[0].to_write = 8192 * MIB;
+        ends[0].start = flow_start;
+        world.flows.push(ends);
+    }
+    // The second flow has started.
+    world.run(start + 2 * SECOND, |_| false);
+    world.links[0].queue_max = 0;
+    world.run(start + 20 * SECOND + 200 * MILLI, |_| false);
+    let from = usize::try_from(start / SECOND * 10).expect("a slot");
+    let [first, second] = shares(&world, from + 100, from + 200);
+    let ratio = first.min(second) as f64 / first.max(second) as f64;
+    let total = (first + second) as f64 / 10.0 / link_goodput();
+    let queue = world.links[0].queue_max / MILLI;
+    eprintln!(
+        "two flows, {rtt} ms, start {start}, queue {depth}: ratio {ratio:.3}, total {total:.3}, queue {queue} ms"
+    );
+    assert!(total >= 0.9, "{rtt} ms: {total:.3}");
+    assert!(queue < 2 * rtt, "{rtt} ms: a queue of {queue} ms");
+    ratio
+}
+
+/// The seed decides which flow probes first, and one case says little.
 #[test]
 fn two_flows_share_the_link() {
     for (rtt, start, depth) in [(30, 0, 1), (30, 3 * SECOND, 1), (30, 3 * SECOND, 4), (89, 3 * SECOND, 1)] {
-        let mut shapes = path(rtt * MILLI, 0.0);
-        shapes[0].queue *= depth;
-        let mut world = World::new(shapes, 3);
-        for flow_start in [0, start] {
-            let ends = settings(64 << 20).map(|mut config| {
-                config.rtt = Some(Duration::from_millis(rtt));
-                config.token += flow_start + 77 * world.flows.len() as u64;
-                config
-            });
-            let mut ends = flow(0, ends, &crc32c);
-            ends[0].to_write = 8192 * MIB;
-            ends[0].start = flow_start;
-            world.flows.push(ends);
-        }
-        // The second flow has started.
-        world.run(start + 2 * SECOND, |_| false);
-        world.links[0].queue_max = 0;
-        world.run(start + 20 * SECOND + 200 * MILLI, |_| false);
-        let from = usize::try_from(start / SECOND * 10).expect("a slot");
-        let [first, second] = shares(&world, from + 100, from + 200);
-        let ratio = first.min(second) as f64 / first.max(second) as f64;
-        let total = (first + second) as f64 / 10.0 / link_goodput();
-        let queue = world.links[0].queue_max / MILLI;
-        eprintln!(
-            "two flows, {rtt} ms, start {start}, queue {depth}: ratio {ratio:.3}, total {total:.3}, queue {queue} ms"
-        );
-        assert!(ratio >= 0.8, "{rtt} ms: {ratio:.3}");
-        assert!(total >= 0.9, "{rtt} ms: {total:.3}");
-        assert!(queue < 2 * rtt, "{rtt} ms: a queue of {queue} ms");
+        let seeds: [u64; 3] = [0, 1, 2];
+        let mut ratios = std::thread::scope(|scope| {
+            let runs = seeds.map(|seed| scope.spawn(move || share_ratio(rtt, start, depth, seed)));
+            runs.map(|run| run.join().expect("a ratio"))
+        });
+        ratios.sort_by(f64::total_cmp);
+        let [least, median, _] = ratios;
+        assert!(median >= 0.8 && least >= 0.7, "{rtt} ms, queue {depth}: {ratios:?}");
     }
 }
 
