@@ -149,15 +149,7 @@ impl Dialer {
         let udp = self.settings.udp.as_ref().filter(|udp| !udp.falls_back || self.may_use_udp());
         let lane = match self.open_over(index, udp) {
             // A server that does not know the request ends the connection without an answer.
-            Err(DialError::Handshake(
-                error @ (LaneError::Ended
-                | LaneError::EndedInside { .. }
-                | LaneError::Truncated
-                | LaneError::Io { .. }),
-            )) if udp.is_some() => {
-                if !udp.is_some_and(|udp| udp.falls_back) {
-                    return Err(DialError::NoAnswerToUdp(error));
-                }
+            Err(DialError::NoAnswerToUdp(_)) if udp.is_some_and(|udp| udp.falls_back) => {
                 let lane = self.open_over(index, None)?;
                 lane.control().set_fallback(Fallback::OlderServer);
                 lane
@@ -194,7 +186,17 @@ impl Dialer {
         let parts = [&hello[..], request.as_ref().map_or(&[], |request| request)];
         lane.write_all_vectored(&parts).map_err(DialError::Handshake)?;
         let mut answer = [0; ANSWER_BYTES];
-        lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
+        lane.read_exact(&mut answer).map_err(|error| match error {
+            LaneError::Ended
+            | LaneError::EndedInside { .. }
+            | LaneError::Truncated
+            | LaneError::Io { .. }
+                if udp.is_some() =>
+            {
+                DialError::NoAnswerToUdp(error)
+            }
+            error => DialError::Handshake(error),
+        })?;
         match decode_answer(&answer, &hello, &self.ticket.secret, &binding)? {
             (Verdict::Welcome, _) => {
                 if let Some(tcp) = lane.control().tcp() {

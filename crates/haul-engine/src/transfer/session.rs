@@ -73,7 +73,10 @@ pub(super) fn begin<'scope, S: Serve>(side: &'scope S, scope: &'scope Scope<'sco
     session.spawn(scope, move || {
         let _counted = reads;
         if let Err(error) = side.read(id, frames) {
-            side.session().lost(id, Operation::Reading, &error);
+            // After an abort, the error of the other worker says why.
+            let is_aborted = matches!(error, FrameError::Lane(LaneError::Aborted));
+            let doing = if is_aborted { Operation::Writing } else { Operation::Reading };
+            side.session().lost(id, doing, &error);
             side.session().abort(id);
         }
         side.lane_ended(id);

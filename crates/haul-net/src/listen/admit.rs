@@ -10,6 +10,7 @@ use crate::secret::Binding;
 use crate::socket::accepted_facts;
 use crate::tls;
 use crate::udp;
+use haul_udp::Rate;
 use rustls::{ServerConfig, ServerConnection};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -174,8 +175,9 @@ impl Acceptor {
                 lane
             }
         };
-        // A lane over QUIC limits the rate of its datagrams itself.
-        let pacer = self.settings.pacer.clone().filter(|_| lane.kind() != Kind::Quic);
+        // A lane over QUIC that holds a rate paces its datagrams itself.
+        let is_held = self.settings.udp.as_ref().is_some_and(|udp| matches!(udp.rate, Rate::Fixed(_)));
+        let pacer = self.settings.pacer.clone().filter(|_| lane.kind() != Kind::Quic || !is_held);
         let lane = lane.authenticated(self.settings.stall, pacer, Some(Box::new(slot)));
         if self.registry.deliver(key, hello.lane, lane, role, peer) {
             self.report(&ListenerEvent::Arrived { session, ticket: hello.ticket, peer });

@@ -13,6 +13,9 @@ use haul_udp::{Association, Failure, State, Time};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Maximum time for which the end of a lane waits for a peer that does not read.
+const FINISH: WaitTimeout = WaitTimeout { stall: Some(Duration::from_secs(15)), deadline: None };
+
 /// Bytes that are sent again in one write.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -220,7 +223,7 @@ impl Control {
     /// Ends this direction of the stream.
     pub(super) fn finish(&self) -> Result<(), LaneError> {
         let mut writer = self.writer();
-        writer.set_timeout(WaitTimeout::default());
+        writer.set_timeout(FINISH);
         writer.finish()
     }
 }
@@ -267,6 +270,9 @@ impl<C: Carrier> Link<C> {
     pub(super) fn next_judgement(&self, inner: &Inner<C>, now: Time) -> Option<Time> {
         let bounds = self.bounds.filter(|_| inner.may_leave())?;
         let association = inner.association.association()?;
+        if association.state() != State::Open || association.is_complete() {
+            return None;
+        }
         let after = |since: Time, bound: Duration| since + nanos(bound) + 3 * self.round_trip;
         let silence = inner
             .waits_since
@@ -347,6 +353,7 @@ impl<C: Carrier> Link<C> {
         inner.stage = Stage::Tcp;
         let is_finishing = inner.association.association().is_some_and(Association::is_finishing);
         self.notify(inner);
+        writer.set_timeout(FINISH);
         if is_finishing { writer.finish() } else { Ok(()) }
     }
 }
@@ -354,7 +361,14 @@ impl<C: Carrier> Link<C> {
 impl<C: Carrier> Inner<C> {
     fn may_leave(&self) -> bool {
         let is_over = self.is_aborted || self.error.is_some() || self.peer_left.is_some();
-        self.stage == Stage::Datagrams && !is_over
+        // TCP does not help against any other failure.
+        let is_path = match self.association.state() {
+            State::Open | State::Finished => true,
+            State::Failed(failure) => {
+                matches!(failure, Failure::ChunkTooLarge { .. } | Failure::NeverAnswered | Failure::Died)
+            }
+        };
+        self.stage == Stage::Datagrams && !is_over && is_path
     }
 
     fn leave(&mut self, why: Fallback) {

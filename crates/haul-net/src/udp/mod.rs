@@ -190,6 +190,14 @@ pub(crate) struct QuicShared<T> {
     pub(crate) pacer: Option<Arc<Pacer>>,
 }
 
+impl<T> QuicShared<T> {
+    /// Returns the pacer of a rate that the user asked to hold. A server's limit for all clients is
+    /// no such rate: it takes the place of no congestion control.
+    fn held(&self, rate: Rate) -> Option<Arc<Pacer>> {
+        self.pacer.clone().filter(|_| matches!(rate, Rate::Fixed(_)))
+    }
+}
+
 /// Returns true if a client requests UDP for `lane`.
 pub(crate) fn is_wanted(lane: &StreamLane, settings: &UdpSettings) -> bool {
     let round_trip = lane.control().round_trip().unwrap_or_default();
@@ -219,8 +227,8 @@ pub(crate) fn connect(
     let to = SocketAddr::new(peer.ip(), accepted.port);
     let to = with_scope(to, peer);
     if let Some(congestion) = request.quic {
-        let tls = shared.tls.ok_or(LaneError::Unexpected)?;
-        let quic = QuicSettings::new(&lane, congestion, shared.pacer, request.buffer);
+        let tls = shared.tls.clone().ok_or(LaneError::Unexpected)?;
+        let quic = QuicSettings::new(&lane, congestion, shared.held(settings.rate), request.buffer);
         return start_quic(lane, socket, &QuicRole::Client(to, &tls), quic, (request, accepted));
     }
     let ends = Ends { role: Role::Initiator(to), request, accepted, is_client: true };
@@ -274,8 +282,8 @@ impl Agreed<'_> {
     ) -> Result<StreamLane, LaneError> {
         let Self { settings, request, accepted, socket } = self;
         if let Some(congestion) = request.quic {
-            let tls = shared.tls.ok_or(LaneError::Unexpected)?;
-            let quic = QuicSettings::new(&lane, congestion, shared.pacer, accepted.buffer);
+            let tls = shared.tls.clone().ok_or(LaneError::Unexpected)?;
+            let quic = QuicSettings::new(&lane, congestion, shared.held(settings.rate), accepted.buffer);
             return start_quic(lane, socket, &QuicRole::Server(&tls), quic, (request, accepted));
         }
         start(lane, settings, socket, Ends { role: Role::Acceptor, request, accepted, is_client: false })
@@ -307,8 +315,14 @@ fn start(
         chunk: settings.chunk,
         rate: settings.rate,
         idle: SILENCE_TIMEOUT,
-        // A peer must not make this end keep more than its user permits.
-        send_buffer: usize::try_from(remote_buffer.min(settings.buffer_max)).unwrap_or(usize::MAX),
+        // A peer must not make this end keep more than its user permits, and a server no more than
+        // it reserved for the session.
+        send_buffer: usize::try_from(remote_buffer.min(if is_client {
+            settings.buffer_max
+        } else {
+            accepted.buffer
+        }))
+        .unwrap_or(usize::MAX),
         receive_buffer: usize::try_from(own_buffer).unwrap_or(usize::MAX),
         remote_buffer,
         rtt: round_trip,
@@ -398,6 +412,14 @@ fn with_scope(mut address: SocketAddr, peer: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod buffers {
     use super::*;
+
+    /// Regression: the limit of a server replaced the congestion control of QUIC.
+    #[test]
+    fn a_limit_for_all_clients_is_no_rate_to_hold() {
+        let shared = QuicShared { tls: None::<Arc<()>>, pacer: Some(Arc::new(Pacer::new(1))) };
+        assert!(shared.held(Rate::Fixed(1)).is_some());
+        assert!(shared.held(Rate::Found { max: Some(1), start: None }).is_none());
+    }
 
     #[test]
     fn buffers_of_all_lanes_of_a_session_are_limited() {

@@ -214,7 +214,7 @@ impl<A: Copy + Eq> Association<A> {
 
     /// Starts a train if the rate of the path is unknown and there are enough data.
     fn start_train(&mut self, now: Time, is_paced: bool, datagram: usize) {
-        if !is_paced || !self.control.wants_train() || !self.window_room() {
+        if !is_paced || self.is_limited() || !self.control.wants_train() || !self.window_room() {
             return;
         }
         let Some(len) = self.trains.next_len(now) else { return };
