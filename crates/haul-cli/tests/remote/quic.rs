@@ -1,11 +1,8 @@
 //! Transfers over QUIC, and over SCTP where there is one.
 
-use super::resumed::bytes_beneath;
-use super::stopped::wait_until;
 use super::{Fixture, assert_alike, assert_ended, assert_no_strays};
-use std::process::Stdio;
 
-const QUIC: &str = "--transport=quic";
+pub(super) const QUIC: &str = "--transport=quic";
 
 #[test]
 fn a_tree_arrives_over_quic_in_both_directions() {
@@ -70,39 +67,6 @@ fn a_server_without_udp_refuses_quic_with_the_reason() {
     assert_ended(&refused, 2);
     assert!(refused.err.contains("the server does not use UDP"), "{refused:#?}");
     assert!(!fixture.path("there/in").exists());
-}
-
-/// QUIC reports the end of a killed process late; the TCP connections beside it report it at once.
-#[test]
-fn a_job_over_quic_ends_soon_after_its_server() {
-    let fixture = Fixture::new();
-    fixture.file("data/f", 8 << 20);
-    let server = fixture.serve(&["--root", "there"]);
-    let job = ["send", QUIC, "--rate=1M", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
-    let client = fixture.haul(&job).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 256 << 10);
-    drop(server);
-    let ended = client.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("UDP: the peer "), "{said}");
-}
-
-#[test]
-fn a_job_that_began_over_quic_resumes_over_tcp() {
-    let fixture = Fixture::new();
-    fixture.file("data/f", 8 << 20);
-    let _server = fixture.serve(&["--root", "there"]);
-    let job = ["send", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
-    let slowly = [&job[..], &[QUIC, "--rate=1M"]].concat();
-    let mut client = fixture.haul(&slowly).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 1 << 20);
-    client.kill().unwrap();
-    client.wait().unwrap();
-    let sent = fixture.run(&job);
-    assert_ended(&sent, 0);
-    assert!(sent.err.contains("already transferred by an earlier run"), "{sent:#?}");
-    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
 }
 
 /// Kernels without SCTP say so at both ends. Where there is SCTP, a tree arrives by it.

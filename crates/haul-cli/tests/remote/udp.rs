@@ -1,5 +1,6 @@
 //! Transfers over UDP.
 
+use super::quic::QUIC;
 use super::resumed::bytes_beneath;
 use super::stopped::wait_until;
 use super::{Fixture, assert_alike, assert_ended, assert_no_strays};
@@ -234,35 +235,41 @@ fn statistics_files_that_cannot_be_created_stop_the_transfer_and_full_ones_do_no
     assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
 }
 
-/// UDP does not report the end of a process; the TCP connection beside it does.
+/// UDP does not report the end of a process, and QUIC does so late; the TCP connection beside it
+/// reports it at once.
 #[test]
-fn a_job_over_udp_ends_soon_after_its_server() {
-    let fixture = Fixture::new();
-    fixture.file("data/f", 8 << 20);
-    let server = fixture.serve(&["--root", "there"]);
-    let job = ["send", UDP, "--rate=1M", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
-    let client = fixture.haul(&job).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 256 << 10);
-    drop(server);
-    let ended = client.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("UDP: the peer "), "{said}");
+fn a_job_over_udp_or_quic_ends_soon_after_its_server() {
+    for transport in [UDP, QUIC] {
+        let fixture = Fixture::new();
+        fixture.file("data/f", 8 << 20);
+        let server = fixture.serve(&["--root", "there"]);
+        let options = [transport, "--rate=1M", "--object-size=64K", "--ticket-file", "ticket"];
+        let job = [&["send"], &options[..], &["data", ":in"]].concat();
+        let client = fixture.haul(&job).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 256 << 10);
+        drop(server);
+        let ended = client.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("UDP: the peer "), "{said}");
+    }
 }
 
 #[test]
-fn a_job_that_began_over_udp_resumes_over_tcp() {
-    let fixture = Fixture::new();
-    fixture.file("data/f", 8 << 20);
-    let _server = fixture.serve(&["--root", "there"]);
-    let job = ["send", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
-    let slowly = [&job[..], &[UDP, "--rate=1M"]].concat();
-    let mut client = fixture.haul(&slowly).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 1 << 20);
-    client.kill().unwrap();
-    client.wait().unwrap();
-    let sent = fixture.run(&job);
-    assert_ended(&sent, 0);
-    assert!(sent.err.contains("already transferred by an earlier run"), "{sent:#?}");
-    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+fn a_job_that_began_over_udp_or_quic_resumes_over_tcp() {
+    for transport in [UDP, QUIC] {
+        let fixture = Fixture::new();
+        fixture.file("data/f", 8 << 20);
+        let _server = fixture.serve(&["--root", "there"]);
+        let job = ["send", "--object-size=64K", "--ticket-file", "ticket", "data", ":in"];
+        let slowly = [&job[..], &[transport, "--rate=1M"]].concat();
+        let mut client = fixture.haul(&slowly).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("the first bytes", || bytes_beneath(&fixture.path("there")) > 1 << 20);
+        client.kill().unwrap();
+        client.wait().unwrap();
+        let sent = fixture.run(&job);
+        assert_ended(&sent, 0);
+        assert!(sent.err.contains("already transferred by an earlier run"), "{sent:#?}");
+        assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+    }
 }

@@ -141,14 +141,8 @@ impl<C: Carrier> Wire for UdpWire<C> {
                 self.control.write(&parts, timeout)?;
                 return Ok(parts.iter().map(|part| part.len()).sum());
             }
-            let written = self.try_write(slices);
-            self.unless_aborted()?;
-            match written {
-                Ok(bytes) => return Ok(bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.until_ready(Operation::Writing, timeout)?;
-                }
-                Err(error) => return Err(Operation::Writing.failed(error)),
+            if let Some(bytes) = self.write_or_wait(slices, timeout)? {
+                return Ok(bytes);
             }
         }
     }

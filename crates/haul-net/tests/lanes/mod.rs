@@ -44,19 +44,24 @@ fn receive(reader: &mut StreamReader, seed: u64) {
     reader.expect_end().expect("the end");
 }
 
+/// Sends and receives at both ends at the same time.
+fn exchange(near: StreamLane, far: StreamLane) {
+    let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.split(), far.split());
+    thread::scope(|scope| {
+        scope.spawn(|| send(&mut near_out, 1));
+        scope.spawn(|| send(&mut far_out, 2));
+        scope.spawn(|| receive(&mut near_in, 2));
+        scope.spawn(|| receive(&mut far_in, 1));
+    });
+}
+
 #[test]
 fn both_directions_run_concurrently() {
     for kind in KINDS {
         let (near, far, _world) = lane(kind);
         assert_eq!(near.kind(), kind);
         let controls = [near.control(), far.control()];
-        let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.split(), far.split());
-        thread::scope(|scope| {
-            scope.spawn(|| send(&mut near_out, 1));
-            scope.spawn(|| send(&mut far_out, 2));
-            scope.spawn(|| receive(&mut near_in, 2));
-            scope.spawn(|| receive(&mut far_in, 1));
-        });
+        exchange(near, far);
         let [near, far] = controls.map(|control| control.stats());
         assert_eq!((near.bytes_out, near.bytes_in), (far.bytes_in, far.bytes_out));
         assert!(near.bytes_out >= SOAK_BYTES as u64);
@@ -251,11 +256,5 @@ fn lane_over_a_stand_in_for_sctp_carries_bytes_and_ends() {
     let world = World::in_place_of_sctp(NonZeroU32::new(6));
     let (near, far) = world.lane_in_place_of_sctp(NonZeroU32::new(6));
     assert!(near.control().facts().notes.is_empty());
-    let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.split(), far.split());
-    thread::scope(|scope| {
-        scope.spawn(|| send(&mut near_out, 1));
-        scope.spawn(|| send(&mut far_out, 2));
-        scope.spawn(|| receive(&mut near_in, 2));
-        scope.spawn(|| receive(&mut far_in, 1));
-    });
+    exchange(near, far);
 }

@@ -79,15 +79,26 @@ pub(crate) trait Wire: Send + Sync + fmt::Debug {
     /// Writes some of `slices`, and waits until at least one byte is accepted.
     fn write(&self, slices: &[IoSlice<'_>], timeout: WaitTimeout) -> Result<usize, LaneError> {
         loop {
-            let written = self.try_write(slices);
-            self.unless_aborted()?;
-            match written {
-                Ok(bytes) => return Ok(bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.until_ready(Operation::Writing, timeout)?;
-                }
-                Err(error) => return Err(Operation::Writing.failed(error)),
+            if let Some(bytes) = self.write_or_wait(slices, timeout)? {
+                return Ok(bytes);
             }
+        }
+    }
+
+    /// Writes some of `slices` and returns the number of bytes, or waits and returns `None`.
+    fn write_or_wait(
+        &self,
+        slices: &[IoSlice<'_>],
+        timeout: WaitTimeout,
+    ) -> Result<Option<usize>, LaneError> {
+        let written = self.try_write(slices);
+        self.unless_aborted()?;
+        match written {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.until_ready(Operation::Writing, timeout).map(|()| None)
+            }
+            Err(error) => Err(Operation::Writing.failed(error)),
         }
     }
 
