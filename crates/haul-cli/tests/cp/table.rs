@@ -1,6 +1,6 @@
 //! Named command lines, each run by both tools.
 
-use super::compare_all;
+use super::{compare, compare_all};
 
 #[test]
 fn single_files_match_gnu() {
@@ -305,4 +305,15 @@ fn usage_errors_match_gnu() {
         ),
         ("exit after one failure", "cp a no d; echo $?; cp -r t no2 a d; echo $?"),
     ]);
+}
+
+/// In earlier versions, the worker that walked `t1` could find `t1/s1` before the worker of operand
+/// `t1/s1` recorded it, and copied it a second time. 1,000 pairs make that likely.
+#[test]
+fn directories_in_later_operands_are_not_copied_twice() {
+    compare(
+        "nested operands",
+        "operands=$(for i in $(seq 100); do mkdir -p t$i/s$i; echo t$i/s$i t$i; done); \
+         for round in 1 2 3 4 5 6 7 8 9 10; do mkdir z$round; cp -R $operands z$round 2>&1 | sort; done",
+    );
 }

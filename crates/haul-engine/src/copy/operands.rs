@@ -131,25 +131,36 @@ pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, walk: OperandWalk) {
 }
 
 /// Takes the next operand and offers the later ones to other workers. If the order matters, the
-/// later ones wait until this operand has finished.
+/// later ones wait until this operand has finished. Behind a directory they wait until it is
+/// recorded as named, because a later operand may contain it.
 fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     let Some(taken) = place_next(job, &mut rows) else { return };
     let index = rows.next;
     rows.next += 1;
     let is_last = count(job.settings).is_some_and(|count| rows.next >= count);
     let target = rows.target.clone();
-    let (sinks_collide, sink_is_missing) = (rows.sinks_collide, rows.sink_is_missing);
+    let (in_order, sinks_collide, sink_is_missing) =
+        (rows.in_order, rows.sinks_collide, rows.sink_is_missing);
     let looked_at = look(job, &taken);
     note_into_itself(job, &target, &taken, looked_at.as_ref());
-    let waiting = if is_last {
-        None
-    } else if rows.in_order {
-        Some(OperandWalk::Rows(rows))
-    } else {
-        job.pool.offer_walk(Walk::Operands(OperandWalk::Rows(rows)));
-        None
-    };
+    let mut later = (!is_last).then_some(OperandWalk::Rows(rows));
+    let waiting = if in_order { later.take() } else { None };
+    if looked_at.is_none_or(|source| source.kind != FileKind::Directory) {
+        offer(job, later.take());
+    }
     let operand = Operand { source: looked_at, sink_is_missing, sinks_collide, ..Operand::default() };
+    copy_operand(job, lane, (taken, operand), (index, &target, waiting));
+    offer(job, later);
+}
+
+/// Copies an operand, or records it as a directory and offers the walk through it. `waiting` is
+/// the work after the operand has finished.
+fn copy_operand(
+    job: &Job<'_>,
+    lane: &mut Lane,
+    (taken, operand): (Placed, Operand),
+    (index, target, waiting): (usize, &Opened, Option<OperandWalk>),
+) {
     let names = Arc::new(OperandNames {
         index,
         is_only_one: count(job.settings) == Some(1),
@@ -158,7 +169,7 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
     });
     target.expect(1);
     let above =
-        if taken.with_parents { parents::make(job, &target, &taken) } else { Ok(parents::Made::default()) };
+        if taken.with_parents { parents::make(job, target, &taken) } else { Ok(parents::Made::default()) };
     let (above, failed) = match above {
         Ok(made) => (made, false),
         Err((made, error)) => {
@@ -167,10 +178,10 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
         }
     };
     let ranges = taken.has_several_ranges().then(Arc::<Ranges>::default);
-    let next = later_parts(&taken, ranges.as_ref(), (&names, &target), waiting);
+    let next = later_parts(&taken, ranges.as_ref(), (&names, target), waiting);
     let settle = OperandSettle { names, parents: above.directories, next: Mutex::new(next) };
-    let parent = Opened::operand(&target, settle);
-    if failed || was_named_before(job, &taken, looked_at.as_ref()) {
+    let parent = Opened::operand(target, settle);
+    if failed || was_named_before(job, &taken, operand.source.as_ref()) {
         entry::handled(job);
         return settle::leave(job, &parent);
     }
