@@ -255,7 +255,7 @@ impl Dialer {
         let mut answer = [0; udp::UPGRADE_BYTES];
         lane.read_exact(&mut answer).map_err(DialError::Handshake)?;
         lane.tune_for_path(&self.settings.socket);
-        let pacer = self.settings.pacer.clone();
+        let pacer = udp::pacer_without_udp(settings.rate, self.settings.pacer.clone());
         match udp::decode_answer(&answer, (request.check, request.falls_back))? {
             Ok(accepted) => {
                 let control = lane.authenticated(None, pacer, None);

@@ -231,9 +231,11 @@ impl<C: Carrier> Link<C> {
 
     fn carry(&self, socket: &Socket, control: &Control, peer: IpAddr) {
         let (mut out, mut received) = (Vec::with_capacity(64 << 10), Received::new());
-        while let Some(due) = self.send_due(socket, &mut out) {
-            let now = self.now();
-            if !self.receive_queued(socket, &mut received, peer) && due > now {
+        loop {
+            // Before anything is judged: after a pause of this process, much may be queued.
+            let has_received = self.receive_queued(socket, &mut received, peer);
+            let Some(due) = self.send_due(socket, &mut out) else { return };
+            if !has_received && due > self.now() {
                 self.sleep(socket, control, due);
             }
         }

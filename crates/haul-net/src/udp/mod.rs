@@ -198,6 +198,15 @@ impl<T> QuicShared<T> {
     }
 }
 
+/// Returns the pacer of a lane that leaves UDP. If the lanes share a rate that the user asked to
+/// hold, this lane keeps its part: the others may still hold theirs over UDP.
+pub(crate) fn pacer_without_udp(rate: Rate, shared: Option<Arc<Pacer>>) -> Option<Arc<Pacer>> {
+    match rate {
+        Rate::Fixed(rate) => Some(Arc::new(Pacer::new(rate))),
+        Rate::Found { .. } => shared,
+    }
+}
+
 /// Returns true if a client requests UDP for `lane`.
 pub(crate) fn is_wanted(lane: &StreamLane, settings: &UdpSettings) -> bool {
     let round_trip = lane.control().round_trip().unwrap_or_default();
@@ -419,6 +428,15 @@ mod buffers {
         let shared = QuicShared { tls: None::<Arc<()>>, pacer: Some(Arc::new(Pacer::new(1))) };
         assert!(shared.held(Rate::Fixed(1)).is_some());
         assert!(shared.held(Rate::Found { max: Some(1), start: None }).is_none());
+    }
+
+    /// Regression: of several lanes, one that left UDP sent at the rate of all lanes together.
+    #[test]
+    fn a_lane_without_udp_keeps_its_part_of_the_rate() {
+        let shared = || Some(Arc::new(Pacer::new(400)));
+        let rate = |rate| pacer_without_udp(rate, shared()).map(|pacer| pacer.rate());
+        assert_eq!(rate(Rate::Fixed(100)), Some(100));
+        assert_eq!(rate(Rate::Found { max: Some(400), start: None }), Some(400));
     }
 
     #[test]

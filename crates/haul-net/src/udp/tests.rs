@@ -8,6 +8,7 @@ use crate::lane::{Kind, LaneControl as _, LaneError, SocketWire, StreamLane, Str
 use crate::lane::{WaitTimeout, Wire as _};
 use crate::socket::SocketFacts;
 use haul_udp::{Association, Chunk, Config, Crc32c, Role};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::io::IoSlice;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
@@ -71,12 +72,24 @@ fn sockets(passes: [usize; 2]) -> [Socket; 2] {
 
 /// Returns an end over `control`; a client if there is an address of the server.
 fn end(control: StreamLane, socket: Socket, server: Option<SocketAddr>, bounds: Bounds) -> StreamLane {
+    end_since(Instant::now(), control, socket, server, bounds)
+}
+
+/// Returns an end like [`end`] whose time began at `clock`.
+fn end_since(
+    clock: Instant,
+    control: StreamLane,
+    socket: Socket,
+    server: Option<SocketAddr>,
+    bounds: Bounds,
+) -> StreamLane {
     let peer = control.control().peer();
-    let wire = Box::new(wire(control, socket, server, bounds));
+    let wire = Box::new(wire(clock, control, socket, server, bounds));
     StreamLane::over_udp(wire, Kind::Udp, "none", peer).authenticated(Some(LONG), None, None)
 }
 
 fn wire(
+    clock: Instant,
     control: StreamLane,
     socket: Socket,
     server: Option<SocketAddr>,
@@ -90,7 +103,7 @@ fn wire(
         Config { receive_buffer: 1 << 20, remote_buffer: 1 << 20, ..Config::new(role, local, remote, 7) };
     let seals = (Box::new(Crc32c) as Box<_>, Box::new(Crc32c) as Box<_>);
     let terms = Terms { is_client: server.is_some(), bounds: Some(bounds), round_trip: Duration::ZERO };
-    let association = (Association::new(config, seals.0, seals.1, 0), Instant::now());
+    let association = (Association::new(config, seals.0, seals.1, 0), clock);
     UdpWire::start(control, socket, association, terms).expect("starts")
 }
 
@@ -189,6 +202,21 @@ fn lanes_with_datagrams_do_not_fall_back() {
     let (control, packets) = (far.control(), near.control());
     assert_eq!((control.fallback(), control.fills_path()), (None, true));
     assert!(packets.packets().expect("datagrams").packets_sent > 0);
+}
+
+/// Regression: a process that was stopped for longer than the bounds left UDP although datagrams
+/// were queued.
+#[test]
+fn queued_datagrams_count_before_a_lane_falls_back() {
+    let ([near, far], [client, server]) = (connection(), sockets([usize::MAX; 2]));
+    let at = SocketAddr::from(([127, 0, 0, 1], server.port().expect("a port")));
+    let mut near = end(near, client, Some(at), NEVER);
+    near.write_all(b"there").expect("writes");
+    poll(&mut [PollFd::new(&server, PollFlags::IN)], None).expect("waits for a datagram");
+    let begin = Instant::now().checked_sub(LONG + LONG).expect("a time");
+    let mut far = end_since(begin, far, server, None, NEVER);
+    far.read_exact(&mut [0; 5]).expect("reads");
+    assert_eq!(far.control().fallback(), None);
 }
 
 #[test]
@@ -308,7 +336,7 @@ fn drop_of_a_lane_that_falls_back_delivers_its_bytes() {
 #[test]
 fn a_panic_during_a_change_ends_the_lane() {
     let ([near, _far], [client, _]) = (connection(), sockets([0, 0]));
-    let wire = wire(near, client, Some(SocketAddr::from(([127, 0, 0, 1], 9))), NEVER);
+    let wire = wire(Instant::now(), near, client, Some(SocketAddr::from(([127, 0, 0, 1], 9))), NEVER);
     let link = wire.link.clone();
     let panicked = thread::spawn(move || {
         let _inner = link.lock();

@@ -161,6 +161,31 @@ fn forged_replayed_and_truncated_packets_change_nothing() {
     assert_eq!(ends[1].readable(), 5100);
 }
 
+/// Attackers know the port of a lane, but not its keys.
+#[test]
+fn ten_thousand_forged_openings_leave_no_state() {
+    let mut ends = pair();
+    let before = effects(&ends[1]);
+    for key in 1000..11_000 {
+        let from = u8::try_from(key % 200).expect("an address");
+        ends[1].receive(
+            0,
+            from,
+            &mut packet(
+                key,
+                0,
+                &[Frame::Ping(1), Frame::Stream { offset: 0, data: &[1; 100], is_end: false }],
+            ),
+        );
+        drain(0, &mut ends[1], |_| panic!("an answer to {from}"));
+    }
+    assert_eq!(effects(&ends[1]), before);
+    assert_eq!(ends[1].stats().packets_damaged, 10_000);
+    ends[0].write(&[6; 100]);
+    exchange(MILLI, &mut ends);
+    assert_eq!(ends[1].readable(), 100);
+}
+
 #[test]
 fn numbers_beyond_the_next_epoch_are_refused_before_they_are_opened() {
     let opened = Arc::default();

@@ -126,6 +126,11 @@ impl QuicConnection {
         self.connection.as_ref().map(|(_, connection)| connection)
     }
 
+    #[cfg(test)]
+    pub(super) fn open_connections(&self) -> usize {
+        self.endpoint.open_connections()
+    }
+
     fn instant(&self, now: Time) -> Instant {
         self.clock + Duration::from_nanos(now)
     }

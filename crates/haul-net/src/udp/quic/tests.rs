@@ -47,19 +47,22 @@ fn tls(expects: Option<Fingerprint>) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     (client, tls::server_config(&identity).expect("a configuration"))
 }
 
+fn settings(pacer: &Option<Arc<Pacer>>) -> QuicSettings {
+    QuicSettings {
+        congestion: Congestion::Bbr,
+        pacer: pacer.clone(),
+        buffer: 4 << 20,
+        datagram_max: 8972,
+        round_trip: Duration::from_nanos(2 * DELAY),
+        idle: Duration::from_secs(30),
+    }
+}
+
 impl Pair {
     fn new(ends: &Ends<'_>) -> Self {
         let made = tls(ends.expects);
         let (client, server) = ends.tls.unwrap_or((&made.0, &made.1));
         let clock = Instant::now();
-        let settings = |pacer: &Option<Arc<Pacer>>| QuicSettings {
-            congestion: Congestion::Bbr,
-            pacer: pacer.clone(),
-            buffer: 4 << 20,
-            datagram_max: 8972,
-            round_trip: Duration::from_nanos(2 * DELAY),
-            idle: Duration::from_secs(30),
-        };
         let (client, server) = (QuicRole::Client(addresses()[1], client), QuicRole::Server(server));
         let here = Proof::split(&ends.client);
         let there = Proof::split(&[7; ID_BYTES + PROOF_BYTES]);
@@ -208,6 +211,34 @@ fn connection_to_another_id_gets_no_answer() {
     assert!(!pair.until(|ends| ends[1].has_heard() || ends[0].has_heard()));
     assert!(pair.sent[0].0 > 1);
     assert_eq!(pair.sent[1], (0, 0));
+}
+
+/// Attackers know the port of a lane, but not its connection ID.
+#[test]
+fn ten_thousand_half_open_handshakes_leave_no_state() {
+    let mut pair = Pair::new(&SAME);
+    let (client, _) = tls(None);
+    let mut out = Vec::new();
+    for number in 0..10_000_u32 {
+        let mut exported = [0; ID_BYTES + PROOF_BYTES];
+        exported[..4].copy_from_slice(&number.to_le_bytes());
+        let role = QuicRole::Client(addresses()[1], &client);
+        let settings = settings(&None);
+        let clock = Instant::now();
+        let mut attacker =
+            QuicConnection::new(&role, settings, Proof::split(&exported), clock).expect("a client");
+        let from = SocketAddr::from((number.to_be_bytes(), 1001));
+        while let Some(transmit) = attacker.transmit(0, &mut out) {
+            for datagram in out.chunks_mut(transmit.segment) {
+                pair.ends[1].receive(0, from, datagram);
+            }
+        }
+        assert!(attacker.stats().packets_sent > 0);
+        assert!(pair.ends[1].transmit(0, &mut out).is_none(), "an answer to {from}");
+    }
+    assert!(!pair.ends[1].has_heard() && pair.ends[1].connection().is_none());
+    assert_eq!(pair.ends[1].open_connections(), 0);
+    carry(&mut pair, 0, 1, &some_bytes(100_000));
 }
 
 #[test]
