@@ -163,6 +163,7 @@ def all_rows(quick, scale=1):
     rows += parts_rows(sizes)
     rows.append(disk_row(sizes))
     rows += lossy_rows(sizes)
+    rows += chunk_rows(sizes)
     return rows
 
 
@@ -306,22 +307,46 @@ def disk_row(sizes):
 PACED = "--rate=110M"
 
 
+def link_lines(tools):
+    return [Line(f"{tool.name}: time / that of the link", tool.name, [], None, by="link") for tool in tools]
+
+
 def lossy_rows(sizes):
     """Long links that lose packets, by transport and congestion control. Another transport is one more tool in `ours`."""
     rows = []
     for kind, data in [("bulk", sizes.lossy), ("start", sizes.lossy_start)]:
         ours = [Tool(f"ours, {name}", by_ticket(*options), serve=[], may_be_stopped=True)
-                for name, options in [("tcp bbr paced", ["--cc=bbr", PACED]), ("tcp bbr", ["--cc=bbr"]),
-                                      ("tcp cubic paced", ["--cc=cubic", PACED]), ("tcp cubic", ["--cc=cubic"]),
-                                      ("udp", ["--transport=udp"])]]
+                for name, options in [("udp", ["--transport=udp"]), ("auto", ["--transport=auto"]), ("quic", ["--transport=quic"]),
+                                      ("tcp bbr paced", ["--cc=bbr", PACED]), ("tcp bbr", ["--cc=bbr"]),
+                                      ("tcp cubic paced", ["--cc=cubic", PACED]), ("tcp cubic", ["--cc=cubic"])]]
         others = [Tool(f"iperf3 {cc}", ["iperf3", "-c", "{host}", "-n", str(data.bytes), "-C", cc], "iperf3", near_only=True)
                   for cc in ["bbr", "cubic"]]
         # At 95 % of the link, without congestion control.
         others.append(Tool("uftp", ["uftp", "-q", "-M", "{host}", "-I", "10.77.0.1", "-R", "950000", "-B", "16777216", "-b", "1400",
                                     "-D", "{rel dst}/{name}", "{src}"], "uftpd"))
+        # QUIC after a login by ssh; it is given the rate and the round trip of the link.
         for ms in [30, 89]:
+            qcp = Tool("qcp", ["qcp", "-q", "--ssh", "{ssh program}", "--tx", "120M", "--rx", "120M", "--rtt", str(ms), "{src}",
+                               "{host}:{dst}/"], "ssh")
             for loss in [0.01, 0.1, 1]:
-                lines = [Line(f"{tool.name}: time / that of the link", tool.name, [], None, by="link") for tool in ours + others]
+                tools = [*ours, *others, qcp]
                 rows.append(Row(f"lossy-{kind}-{ms}-{loss:g}", f"one file over a link with loss ({kind})", data, Way(ms, 1000, loss),
-                                ours + others, lines, by_name=True))
+                                tools, link_lines(tools), by_name=True))
+    files = [("small", 30, [0, 0.1, 1], sizes.many), ("medium", 89, [0], sizes.medium)]
+    for kind, ms, losses, data in files:
+        tools = [Tool(f"ours, {name}", by_ticket(f"--transport={name}"), serve=[]) for name in ["udp", "auto", "tcp"]]
+        rows += [Row(f"lossy-{kind}-{ms}-{loss:g}", f"many files over a link with loss ({kind})", data, Way(ms, 1000, loss), tools,
+                     link_lines(tools), by_name=True) for loss in losses]
+    return rows
+
+
+def chunk_rows(sizes):
+    """Figure 2 of the paper of FMFT: throughput by the size of a datagram, with and without CRC-16. The link's time has no headers in
+    it: a datagram of N bytes costs 66 more on the link."""
+    rows = []
+    for size in [200, 400, 600, 900, 1100, 1400, 2400, 4000]:
+        tools = [Tool(check, by_ticket("--transport=udp", f"--packet-check={check}", f"--chunk-size={size}"),
+                      serve=[f"--packet-check={check}"]) for check in ["none", "crc16", "crc32c", "aead"]]
+        rows.append(Row(f"udp-chunk-{size}", f"datagrams of {size} bytes", sizes.lossy_start, Way(1, 1000), tools,
+                        [*link_lines(tools), Line("crc16 / none", "crc16", ["none"], 1.01)], by_name=True))
     return rows
