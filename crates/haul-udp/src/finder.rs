@@ -115,7 +115,10 @@ impl Finder {
 
     /// Delivery rate of the path in bytes per second; 0 before the first measurement.
     pub(crate) fn delivery_rate(&self) -> u64 {
-        let rounds = if self.is_competing() { COMPETING_ROUNDS } else { RATE_ROUNDS };
+        // Where other flows lose more than the rate makes up for, a flow that gives up sooner than
+        // they do ends with nothing.
+        let gives_up = self.is_competing() && self.base_loss() < LOSS_MAX;
+        let rounds = if gives_up { COMPETING_ROUNDS } else { RATE_ROUNDS };
         self.rates[..rounds].iter().copied().max().unwrap_or(0)
     }
 
@@ -231,6 +234,11 @@ impl Finder {
         }
         if let Some(sample) = outcome.sample {
             self.take(now, sample, delivered);
+        }
+        if self.hint.is_some() && self.lost > self.acked && self.lost > WINDOW_START {
+            // Other flows began at the same time: each found the rate of the whole path.
+            self.hint = None;
+            self.enter(Mode::Drain, now);
         }
         self.step(now, rtt, in_flight);
     }

@@ -261,6 +261,59 @@ fn two_flows_share_the_link() {
     }
 }
 
+/// Sends 64 MiB by each of ten flows that start almost together. Returns the time of the last
+/// divided by the median, and the datagrams that the queue dropped as a share of those needed.
+fn ten_jobs(rtt: u64, depth: u64, seed: u64) -> (f64, f64) {
+    let bytes = 64 * MIB;
+    let mut shapes = path(rtt * MILLI, 0.0);
+    shapes[0].queue *= depth;
+    let mut world = World::new(shapes, 3);
+    for number in 0..10 {
+        let ends = settings(64 << 20).map(|mut config| {
+            config.rtt = Some(Duration::from_millis(rtt));
+            config.token += seed * 1001 + 77 * number;
+            config
+        });
+        let mut ends = flow(0, ends, &crc32c);
+        (ends[0].to_write, ends[0].start) = (bytes, number * 5 * MILLI);
+        world.flows.push(ends);
+    }
+    let mut times = [None; 10];
+    let is_done = world.run(60 * SECOND, |world| {
+        for (time, flow) in times.iter_mut().zip(&world.flows) {
+            if flow[1].read == bytes {
+                time.get_or_insert(world.now);
+            }
+        }
+        all_finished(world)
+    });
+    assert!(is_done);
+    let mut times = times.map(|time| time.expect("all bytes") as f64 / SECOND as f64);
+    times.sort_by(f64::total_cmp);
+    let [first, .., last] = times;
+    let spread = last / times[5];
+    let dropped = world.links[0].dropped as f64 / (10 * bytes / 1448) as f64;
+    eprintln!(
+        "ten jobs, {rtt} ms, queue {depth}: {first:.2} to {last:.2} s, last / median {spread:.3}, dropped {dropped:.2}"
+    );
+    (spread, dropped)
+}
+
+/// Regression: each of ten flows sent at the rate of the whole path for several round trips, and
+/// the queue dropped more than half as many datagrams as were needed.
+#[test]
+fn equal_jobs_start_together() {
+    for (rtt, depth, share) in [(30, 1, 0.25), (30, 3, 0.12), (89, 1, 0.4)] {
+        let runs = std::thread::scope(|scope| {
+            let runs = [0, 1, 2].map(|seed| scope.spawn(move || ten_jobs(rtt, depth, seed)));
+            runs.map(|run| run.join().expect("ten times"))
+        });
+        for (spread, dropped) in runs {
+            assert!(spread <= 1.4 && dropped <= share, "{rtt} ms, queue {depth}: {runs:?}");
+        }
+    }
+}
+
 #[test]
 fn a_cubic_flow_keeps_its_share() {
     for (rtt, depth) in [(30, 1.0), (30, 2.0), (89, 1.0)] {
