@@ -80,7 +80,8 @@ class Servers:
             return None
         self.door = bench_ssh.Door(FAR, self.link.far(), self.link.near())
         return {"{ssh}": self.door.shell(), "{ssh options}": self.door.options, "{ssh key}": self.door.key,
-                "{ssh port}": str(self.door.port)}
+                "{ssh port}": str(self.door.port), "{ssh home}": self.door.home(),
+                "{ssh -S}": [word for option in self.door.options for word in ["-S", option]]}
 
     def rsyncd(self):
         if not shutil.which("rsync"):

@@ -225,7 +225,8 @@ class Measured:
         return {"{src}": str(source), "{src slash}": f"{source}{folder}", "{name}": source.name, "{dst}": str(copy),
                 "{under}": str(under), "{under slash}": f"{under}/" if folder else f"{copy}/", "{rel dst}": copy.name,
                 "{host}": FAR, "{haul}": self.haul, "{lab}": self.lab, "{lftp}": lftp, "{work}": str(self.copies),
-                "{at far}": self.link.far()}
+                "{at far}": self.link.far(),
+                **{f"{{path {name}}}": shutil.which(name, path=self.path) or name for name in ["qcp", "sy"]}}
 
     def measure(self, command, limit):
         out = self.copies / "said"

@@ -4,7 +4,8 @@ A tool's command is a list of words in which are filled in: {src} (what is sent)
 host that is there), {under} (where {src} lands for tools that want to be told: {dst}, or {dst}/{name} for a folder), {rel dst} ({dst}
 beneath the folder that servers export), {host} (the far host), {at far} (what a command of the far host begins with), {work} (a
 folder for a tool's own files), {haul} and {lab} (the binaries), {ticket} (what `haul serve` wrote), {ssh}, {ssh options}, {ssh key},
-{ssh port} (how to log in there).
+{ssh port} (how to log in there), {ssh -S} (the same as values of the option -S), {ssh home} (a home directory with the same
+settings), {path qcp}, {path sy} (where these programs are).
 """
 
 from dataclasses import dataclass, field
@@ -206,6 +207,8 @@ def peer_rows(sizes, ms):
         Tool("lftp mirror (sftp)", ["lftp", "-e", "set net:max-retries 1; set sftp:auto-confirm yes; set sftp:connect-program "
                                     "'ssh -a -x -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o BatchMode=yes -i {ssh key} -p {ssh port}'; {lftp}; exit", "sftp://root@{host}:{ssh port}"], "ssh"),
         Tool("xrdcp -S 4", ["xrdcp", "-s", "-r", "-f", "--parallel", "4", "-S", "4", "{src}", "root://{host}:1094/{dst}/"], "xrootd"),
+        Tool("sy", ["env", "HOME={ssh home}", "sy", "-q", "{src slash}", "root@{host}:{under}"], "ssh", needs="sy"),
+        Tool("sy --verify", ["env", "HOME={ssh home}", "sy", "-q", "--verify=after", "{src slash}", "root@{host}:{under}"], "ssh", needs="sy"),
         Tool("sendme", ["sh", "-ec", SENDME, "{src}", "{work}", "{dst}", "{at far}"], needs="sendme"),
         Tool("globus-url-copy -p 4", ["globus-url-copy", "-q", "-cd", "-r", "-fast", "-p", "4", "-cc", "4", "-pp",
                                       "file://{src slash}", "ftp://{host}:2811{under slash}"], "gridftp"),
@@ -315,7 +318,7 @@ def lossy_rows(sizes):
     """Long links that lose packets, by transport and congestion control. Another transport is one more tool in `ours`."""
     rows = []
     for kind, data in [("bulk", sizes.lossy), ("start", sizes.lossy_start)]:
-        ours = [Tool(f"ours, {name}", by_ticket(*options), serve=[], may_be_stopped=True)
+        ours = [Tool(f"ours by {name}", by_ticket(*options), serve=[], may_be_stopped=True)
                 for name, options in [("udp", ["--transport=udp"]), ("auto", ["--transport=auto"]), ("quic", ["--transport=quic"]),
                                       ("tcp bbr paced", ["--cc=bbr", PACED]), ("tcp bbr", ["--cc=bbr"]),
                                       ("tcp cubic paced", ["--cc=cubic", PACED]), ("tcp cubic", ["--cc=cubic"])]]
@@ -326,15 +329,15 @@ def lossy_rows(sizes):
                                     "-D", "{rel dst}/{name}", "{src}"], "uftpd"))
         # QUIC after a login by ssh; it is given the rate and the round trip of the link.
         for ms in [30, 89]:
-            qcp = Tool("qcp", ["qcp", "-q", "--ssh", "{ssh program}", "--tx", "120M", "--rx", "120M", "--rtt", str(ms), "{src}",
-                               "{host}:{dst}/"], "ssh")
+            qcp = Tool("qcp", ["qcp", "-q", "{ssh -S}", "--remote-qcp-binary", "{path qcp}", "--tx", "120M", "--rx", "120M", "--rtt",
+                               str(ms), "{src}", "{host}:{dst}/"], "ssh")
             for loss in [0.01, 0.1, 1]:
                 tools = [*ours, *others, qcp]
                 rows.append(Row(f"lossy-{kind}-{ms}-{loss:g}", f"one file over a link with loss ({kind})", data, Way(ms, 1000, loss),
                                 tools, link_lines(tools), by_name=True))
     files = [("small", 30, [0, 0.1, 1], sizes.many), ("medium", 89, [0], sizes.medium)]
     for kind, ms, losses, data in files:
-        tools = [Tool(f"ours, {name}", by_ticket(f"--transport={name}"), serve=[]) for name in ["udp", "auto", "tcp"]]
+        tools = [Tool(f"ours by {name}", by_ticket(f"--transport={name}"), serve=[]) for name in ["udp", "auto", "tcp"]]
         rows += [Row(f"lossy-{kind}-{ms}-{loss:g}", f"many files over a link with loss ({kind})", data, Way(ms, 1000, loss), tools,
                      link_lines(tools), by_name=True) for loss in losses]
     return rows

@@ -72,6 +72,17 @@ class Door:
         """The command that logs in, as one word for `-e`."""
         return shlex.join(["ssh", *self.options])
 
+    def home(self):
+        """A home directory whose SSH settings lead here, for tools that take no options of ssh."""
+        home = Path(self.folder.name) / "home"
+        settings = home / ".ssh"
+        settings.mkdir(parents=True, exist_ok=True)
+        words = [f"Host {self.host}", f"User {getpass.getuser()}"]
+        words += [option.replace("=", " ", 1) for option in self.options if option != "-o"]
+        (settings / "config").write_text("\n".join(words) + "\n")
+        shutil.copy(self.key, settings / "id_ed25519")
+        return str(home)
+
     def close(self):
         self.server.terminate()
         self.server.wait()
