@@ -1,5 +1,5 @@
-//! Embeds the files beneath `page/`: writes a table of their names, types, tags and bytes, plain and
-//! compressed with gzip, for `src/page.rs`.
+//! Embeds the files beneath `page/`: writes a table of their names, types, tags and bytes, plain
+//! and compressed with gzip, for `src/page.rs`.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-/// Validity of a self-signed certificate. Browsers accept a certificate by its hash for WebTransport
-/// only if it is valid for at most 14 days.
+/// Validity of a self-signed certificate. Browsers accept a certificate by its hash for
+/// WebTransport only if it is valid for at most 14 days.
 const VALIDITY: Duration = Duration::from_secs(13 * 86_400);
 
 /// Time by which the validity starts earlier, for clients whose clock is late.

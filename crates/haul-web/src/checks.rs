@@ -1,5 +1,7 @@
 //! Checks of a request before anything is done for it: host, origin, cookie and token.
 
+#![allow(clippy::result_large_err, reason = "a refusal is the response itself, once for each request")]
+
 use crate::access::{Access, Session};
 use crate::answer::{self, Reply};
 use hyper::header::{self, HeaderName};

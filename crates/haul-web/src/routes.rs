@@ -1,5 +1,7 @@
 //! Requests: which part of the server handles each, and with which rights.
 
+#![allow(clippy::result_large_err, reason = "a refusal is the response itself, once for each request")]
+
 use crate::access::{CodeError, Session};
 use crate::answer::{self, Answer, Reply};
 use crate::checks;

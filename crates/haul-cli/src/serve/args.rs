@@ -158,14 +158,14 @@ pub(super) struct Args {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Sandboxing::Auto, hide_possible_values = true, help_heading = "Limits")]
     sandbox: Sandboxing,
 
-    /// Serve a page for browsers as well, over HTTPS at ADDRESS:PORT [default: 127.0.0.1:7443]; port
-    /// 0 selects a free port. A second line on standard output is the link: the code in it signs in
+    /// Serve a page for browsers as well, over HTTPS at ADDRESS:PORT [default: 127.0.0.1:7443];
+    /// port 0 selects a free port. A second line on standard output is the link: the code in it signs in
     /// one browser, within 15 minutes.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = web::ADDRESS,
           conflicts_with = "once", help_heading = "Web options")]
     web: Option<SocketAddr>,
-    /// Use the certificate in FILE (PEM, with its chain) for the page [default: a self-signed one of
-    /// 13 days].
+    /// Use the certificate in FILE (PEM, with its chain) for the page [default: a self-signed one
+    /// of 13 days].
     #[arg(long, value_name = "FILE", requires = "web", requires = "web_key", help_heading = "Web options")]
     web_cert: Option<PathBuf>,
     /// Use the private key in FILE (PEM) for --web-cert.

@@ -104,8 +104,7 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         say(NAME, &confines);
         tell(&resolved, listener.local_addresses());
     }
-    let state = page.as_ref().map(|_| logs::place(&resolved));
-    let hosts = resolved.addresses.clone();
+    let page = page.map(|page| (page, logs::place(&resolved), resolved.addresses.clone()));
     let server = SessionServer {
         served,
         tickets,
@@ -118,11 +117,10 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         log_store,
         look_every: logs::look_every(resolved.logs.limits.age),
     };
-    let page = page.map(|page| {
-        page.start(&server, listener.gateway(), state.unwrap_or_else(|| Err(String::new())), &hosts)
-    });
-    // Dropped before the listener: it ends the lanes of browsers.
-    let _page = page.transpose()?;
+    // Dropped before the listener, which ends the lanes of browsers.
+    let _page = page
+        .map(|(page, state, hosts)| page.start(&server, listener.gateway(), state, &hosts))
+        .transpose()?;
     Ok(server.open(&listener, resolved.once, &interrupt))
 }
 

@@ -1,9 +1,10 @@
 //! `haul serve --web`: the page, its certificate and link, and transfers over its lanes.
 
 use super::{Fixture, Server, assert_alike, assert_ended, assert_no_strays, bytes};
-use haul_engine::log::Settings;
+use haul_engine::log::{Settings, SyncPolicy};
 use haul_engine::transfer::{self, BoxError, Dial, FetchJob, Resume, SendJob, SimpleObserver};
 use haul_lab::browser::Browser;
+use haul_log::objects::Style;
 use haul_net::Lane;
 use rustix::process::Signal;
 use std::fs;
@@ -20,16 +21,19 @@ fn serve(fixture: &Fixture, args: &[&str]) -> (Server, String) {
     (server, link.trim().to_owned())
 }
 
-/// Opens lanes of one transfer.
+/// Opens lanes of one session.
 struct WebDial {
     browser: Arc<Browser>,
-    /// Number of uploads of 1 MiB at most after which a lane is cut.
+    /// Name of the session, which no other session has.
+    name: &'static str,
+    /// Number of uploads, each of at most 64 KiB, after which a lane is cut.
     cut_after: Option<u64>,
 }
 
 impl Dial for WebDial {
     fn lane(&self, _: u32) -> Result<Box<dyn Lane>, BoxError> {
-        Ok(self.browser.lane("{\"transfer\":\"job\"}", self.cut_after)?.into())
+        let request = format!("{{\"transfer\":\"{}\"}}", self.name);
+        Ok(self.browser.lane(&request, self.cut_after)?.into())
     }
 }
 
@@ -44,13 +48,14 @@ fn a_tree_goes_to_the_server_and_back_over_https() {
     assert_eq!(browser.get("/session").json()["roots"][0]["name"], "there");
     assert_eq!(browser.post("/tree/folder", "{\"path\":\"in\"}").status, 201);
     let observer = SimpleObserver::default();
-    let dial = WebDial { browser: browser.clone(), cut_after: None };
+    let dial = WebDial { browser: browser.clone(), name: "up", cut_after: None };
     let job = SendJob { to: b"in".to_vec(), ..SendJob::new(vec![fixture.path("data").into()]) };
     let sent = transfer::send(&dial, &job, &observer.run_context()).unwrap();
     assert!(sent.is_whole(), "{sent:?}");
     server.wait_for_log("session");
     assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
     let job = FetchJob::new(vec![b"in/data".to_vec()], fixture.path("back").into());
+    let dial = WebDial { name: "down", ..dial };
     let fetched = transfer::fetch(&dial, &job, &observer.run_context()).unwrap();
     assert!(fetched.is_whole(), "{fetched:?}");
     assert_alike(&fixture.path("data"), &fixture.path("back/data"));
@@ -72,18 +77,19 @@ fn an_upload_resumes_after_its_lanes_were_cut() {
         peer: b"web".to_vec(),
         state: fixture.path("own-state"),
         command: None,
-        settings: Settings::default(),
+        settings: Settings { style: Style::DEFAULT, sync: SyncPolicy::Group, wait: true },
         recheck: None,
     };
     let job =
         SendJob { lanes: Some(1), resume: Some(resume), ..SendJob::new(vec![fixture.path("data").into()]) };
     let observer = SimpleObserver::default();
-    let dial = WebDial { browser: browser.clone(), cut_after: Some(30) };
+    let dial = WebDial { browser: browser.clone(), name: "first", cut_after: Some(500) };
     let cut = transfer::send(&dial, &job, &observer.run_context()).unwrap();
     assert!(!cut.is_whole());
-    server.wait_for_log("resume");
     assert!(!fixture.path("there/data/large").exists());
-    let sent = transfer::send(&WebDial { browser, cut_after: None }, &job, &observer.run_context()).unwrap();
+    let sent =
+        transfer::send(&WebDial { browser, name: "second", cut_after: None }, &job, &observer.run_context())
+            .unwrap();
     assert!(sent.is_whole(), "{sent:?} {:?}", observer.failures());
     assert!(sent.reused_bytes >= 4 << 20, "{}", sent.reused_bytes);
     assert_alike(&fixture.path("data"), &fixture.path("there/data"));
@@ -101,7 +107,7 @@ fn a_read_only_share_is_read_only_for_browsers() {
     assert_eq!(browser.get("/tree").json()["entries"][0]["name"], "file");
     assert_eq!(browser.post("/tree/folder", "{\"path\":\"x\"}").status, 403);
     assert_eq!(browser.post("/tree/delete", "{\"path\":\"file\"}").status, 403);
-    let dial = WebDial { browser, cut_after: None };
+    let dial = WebDial { browser, name: "job", cut_after: None };
     let job = SendJob::new(vec![fixture.path("new").into()]);
     transfer::send(&dial, &job, &SimpleObserver::default().run_context()).unwrap_err();
     assert!(!fixture.path("there/new").exists());
@@ -153,7 +159,7 @@ fn settings_of_the_page_that_cannot_work_are_reported() {
         (&["--web-cert", "x"], "--web"),
         (&["--web=127.0.0.1:0", "--web-cert", "x"], "--web-key"),
         (&["--web=here"], "--web"),
-        (&[&taken], "use --web=ADDRESS:PORT"),
+        (&[taken.as_str()], "use --web=ADDRESS:PORT"),
         (&["--web=127.0.0.1:0", "--web-cert", "x", "--web-key", "x"], "cannot read x"),
         (&["--web=127.0.0.1:0", "--web-link", "none/link"], "cannot write the link"),
     ] {

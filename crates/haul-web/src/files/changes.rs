@@ -102,8 +102,8 @@ fn empty(place: &OwnedFd, name: &CStr) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Returns true if unlinkat(2) failed because `name` belongs to a directory: with `EISDIR` on Linux,
-/// with `EPERM` by POSIX and on some file systems.
+/// Returns true if unlinkat(2) failed because `name` belongs to a directory: with `EISDIR` on
+/// Linux, with `EPERM` by POSIX and on some file systems.
 fn is_directory(place: &OwnedFd, name: &CStr, error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::ISDIR | Errno::PERM))
         && stat_at(place, name, Follow::No).is_ok_and(|facts| facts.kind == FileKind::Directory)

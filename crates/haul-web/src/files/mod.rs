@@ -134,8 +134,8 @@ impl RootThreads {
         done.await.map_err(|_| lost())?
     }
 
-    /// Starts the threads. They end when the queue is dropped and their work is done. If none can be
-    /// started, the queue is disconnected.
+    /// Starts the threads. They end when the queue is dropped and their work is done. If none can
+    /// be started, the queue is disconnected.
     fn start(&self) -> Sender<Work> {
         let (queue, work) = bounded::<Work>(QUEUE_LEN);
         for _ in 0..THREADS_PER_ROOT {

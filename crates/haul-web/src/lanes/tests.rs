@@ -153,7 +153,7 @@ fn uploads_out_of_bounds_are_refused() {
 fn an_upload_to_a_slow_receiver_is_repeated_without_loss() {
     with_lane(quick(), |lane, mut far| async move {
         // More than the socket holds.
-        let bytes = haul_bytes(1 << 20);
+        let bytes = random_bytes(1 << 20);
         assert_eq!(lane.put(0, false, whole(bytes.clone())).await, Err(LaneRefusal::Waited));
         let reader = thread::spawn(move || {
             let mut read = Vec::new();
@@ -199,7 +199,7 @@ fn pieces_are_repeated_until_later_ones_are_requested() {
 #[test]
 fn requests_for_later_pieces_wait_for_their_turn() {
     with_lane(WebLimits::default(), |lane, mut far| async move {
-        let bytes = haul_bytes(6 * PIECE_BYTES_MAX);
+        let bytes = random_bytes(6 * PIECE_BYTES_MAX);
         let sent = bytes.clone();
         let writer = thread::spawn(move || far.write_all(&sent));
         let mut requests: VecDeque<_> = VecDeque::new();
@@ -266,7 +266,7 @@ fn idle_and_ended_lanes_are_aborted_and_their_number_is_limited() {
 }
 
 /// Returns bytes that do not repeat within a piece.
-fn haul_bytes(len: usize) -> Vec<u8> {
+fn random_bytes(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     haul_lab::random::Random::from_seed(7).fill(&mut bytes);
     bytes

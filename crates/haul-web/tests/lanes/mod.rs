@@ -41,7 +41,7 @@ fn a_tree_is_uploaded_and_downloaded_over_several_lanes() {
     let observer = SimpleObserver::default();
     let sent = transfer::send(&dial, &job, &observer.run_context()).expect("a session");
     assert!(sent.is_whole(), "{sent:?} {:?}", observer.failures());
-    assert_eq!(sent.split.is_some(), true, "both sides ended in order");
+    assert!(sent.split.is_some(), "both sides ended in order");
     assert_alike(&world.path("data"), &world.path("root/data"));
     // Without a name the lane is the only one of its transfer.
     let dial = WebDial { browser: world.browser(), transfer: "down", cut_after: None };
