@@ -308,7 +308,8 @@ mod tests {
         let (access, now) = (Access::new(WebLimits::default()), Instant::now());
         let session = |access: &Access| {
             let code = access.issue_code(now).expect("a code");
-            access.sign_in(&code, PEER, now).expect("random numbers").ok().expect("valid").0
+            let signed_in = access.sign_in(&code, PEER, now).expect("random numbers");
+            signed_in.unwrap_or_else(|error| panic!("{error:?}")).0
         };
         let (one, two) = (session(&access), session(&access));
         assert_eq!(one.transfer(0, b"job"), one.transfer(0, b"job"));

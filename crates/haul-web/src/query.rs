@@ -71,7 +71,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     for byte in bytes {
         match byte {
             b'-' | b'.' | b'_' | b'~' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => {
-                encoded.push(char::from(*byte))
+                encoded.push(char::from(*byte));
             }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }

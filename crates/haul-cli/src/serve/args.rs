@@ -159,8 +159,8 @@ pub(super) struct Args {
     sandbox: Sandboxing,
 
     /// Serve a page for browsers as well, over HTTPS at ADDRESS:PORT [default: 127.0.0.1:7443];
-    /// port 0 selects a free port. A second line on standard output is the link: the code in it signs in
-    /// one browser, within 15 minutes.
+    /// port 0 selects a free port. A second line on standard output is the link: the code in it
+    /// signs in one browser, within 15 minutes.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = web::ADDRESS,
           conflicts_with = "once", help_heading = "Web options")]
     web: Option<SocketAddr>,

@@ -58,7 +58,7 @@ pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, ru
 }
 
 /// Returns the TLS configuration of a web server whose certificate `resolver` chooses: TLS 1.3,
-/// with HTTP/2 and HTTP/1.1 by ALPN. A browser is the client, so there is no fingerprint to compare.
+/// with HTTP/2 and HTTP/1.1 by ALPN. Browsers are the clients, so no fingerprint is compared.
 ///
 /// # Errors
 /// Returns the error of the TLS library.

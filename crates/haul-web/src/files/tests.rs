@@ -144,7 +144,7 @@ fn only_regular_files_are_opened() {
     let (home, root) = world();
     let opened = open_file(&root, b"a/file").expect("opened");
     assert_eq!(opened.facts.size, 8);
-    haul_sys::open::mknod_at(haul_sys::CWD, &home.path().join("root/pipe"), FileKind::Fifo, 0o600, 0)
+    haul_sys::open::mknod_at(haul_sys::CWD, home.path().join("root/pipe"), FileKind::Fifo, 0o600, 0)
         .expect("made");
     for (path, why) in
         [(&b"pipe"[..], "not a regular file"), (b"a", "not a regular file"), (b"none", "No such file")]

@@ -2,8 +2,8 @@
 //!
 //! One end of a pair of UNIX sockets is a lane of the session code, as if it were a connection that
 //! was admitted. Requests pump the other end: `PUT` writes its body, `GET` takes the bytes that
-//! were read. Requests have numbers, so that several can be in flight, and each can be repeated after an
-//! error of the network.
+//! were read. Requests have numbers, so that several can be in flight, and each can be repeated
+//! after an error of the network.
 
 mod download;
 mod upload;

@@ -133,7 +133,7 @@ fn every_response_has_the_protective_headers() {
     for path in ["/", "/app.js", "/session", "/tree", "/file?path=file", "/nowhere", "/file?path=none"] {
         let answer = browser.get(path);
         let has = |name, part: &str| {
-            assert!(answer.header(name).is_some_and(|value| value.contains(part)), "{path}: {name}")
+            assert!(answer.header(name).is_some_and(|value| value.contains(part)), "{path}: {name}");
         };
         has("content-security-policy", "default-src 'none'");
         has("content-security-policy", "frame-ancestors 'none'");
