@@ -2,6 +2,7 @@
 
 pub mod attempt;
 pub mod bound;
+pub mod browser;
 pub mod dataset;
 pub mod emulated_link;
 pub mod fault_proxy;

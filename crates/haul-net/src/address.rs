@@ -75,7 +75,7 @@ pub(crate) fn plain(ip: IpAddr) -> IpAddr {
 
 /// Returns the address that identifies a peer: an IPv4 address, or a 64-bit IPv6 network, all of
 /// which can belong to one host.
-pub(crate) fn peer_group(ip: IpAddr) -> IpAddr {
+pub fn peer_group(ip: IpAddr) -> IpAddr {
     match plain(ip) {
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() >> 64 << 64)),
         four @ IpAddr::V4(_) => four,

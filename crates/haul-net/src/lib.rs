@@ -33,7 +33,9 @@ pub use lane::{
     FrameError, FrameReader, FrameWriter, Kind, Lane, LaneControl, LaneError, LaneStats, Operation,
     StreamControl, StreamLane, StreamReader, StreamWriter,
 };
-pub use listen::{Limits, ListenError, ListenSettings, Listener, ListenerEvent, Session, TicketedError};
+pub use listen::{
+    Gateway, Limits, ListenError, ListenSettings, Listener, ListenerEvent, Session, TicketedError,
+};
 pub use pace::Pacer;
 pub use secret::{Secret, SessionId, TicketId};
 pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings};

@@ -36,6 +36,11 @@ impl TicketTable {
         self.lock().get(&id).is_some_and(|entry| entry.used_by.is_some())
     }
 
+    /// Returns the role that a ticket grants, or `None` if the ticket is not in the table.
+    pub(crate) fn role_of(&self, id: TicketId) -> Option<Role> {
+        self.lock().get(&id).map(|entry| entry.ticket.grant.role)
+    }
+
     /// Removes the expired tickets and returns their number.
     pub fn forget_expired(&self, now: SystemTime) -> usize {
         let mut entries = self.lock();

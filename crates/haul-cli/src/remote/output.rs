@@ -345,6 +345,7 @@ fn carrier(kind: Kind, fallback: Option<Fallback>) -> &'static str {
     match kind {
         Kind::Udp if fallback.is_none() => "udp",
         Kind::Quic => "quic",
+        Kind::Https => "https",
         Kind::Udp | Kind::Tls | Kind::Plain => "tcp",
         Kind::Pipes => "ssh",
         Kind::Local => "local",

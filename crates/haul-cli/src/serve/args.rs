@@ -4,6 +4,7 @@ use super::config::Config;
 use super::resolved::{Issue, ResolvedArgs, Share};
 use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
+use super::web::{self, Web};
 use super::{addresses, resolved};
 use crate::remote::args::buffers;
 use crate::remote::values;
@@ -37,7 +38,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
+          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "web", "web_cert", "web_key", "web_link", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -157,6 +158,23 @@ pub(super) struct Args {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Sandboxing::Auto, hide_possible_values = true, help_heading = "Limits")]
     sandbox: Sandboxing,
 
+    /// Serve a page for browsers as well, over HTTPS at ADDRESS:PORT [default: 127.0.0.1:7443];
+    /// port 0 selects a free port. A second line on standard output is the link: the code in it
+    /// signs in one browser, within 15 minutes.
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = web::ADDRESS,
+          conflicts_with = "once", help_heading = "Web options")]
+    web: Option<SocketAddr>,
+    /// Use the certificate in FILE (PEM, with its chain) for the page [default: a self-signed one
+    /// of 13 days].
+    #[arg(long, value_name = "FILE", requires = "web", requires = "web_key", help_heading = "Web options")]
+    web_cert: Option<PathBuf>,
+    /// Use the private key in FILE (PEM) for --web-cert.
+    #[arg(long, value_name = "FILE", requires = "web_cert", help_heading = "Web options")]
+    web_key: Option<PathBuf>,
+    /// Write the link to FILE, readable only by you, instead of standard output.
+    #[arg(long, value_name = "FILE", requires = "web", help_heading = "Web options")]
+    web_link: Option<PathBuf>,
+
     /// Write a waybill of each session to DIR, named by its time and its number in the log; DIR
     /// must be outside the served directory.
     #[arg(long, value_name = "DIR")]
@@ -204,6 +222,11 @@ impl Args {
             user: self.user.as_deref().map(SessionUser::named).transpose()?,
             sandbox: self.sandbox,
             waybills: resolved::waybills(self.waybills.as_deref(), &shares)?,
+            web: self.web.map(|address| Web {
+                address,
+                certificate: self.web_cert.clone().zip(self.web_key.clone()),
+                link: self.web_link.clone(),
+            }),
             shares,
             listen: self.listen.clone(),
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,

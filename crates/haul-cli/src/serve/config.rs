@@ -8,6 +8,7 @@ use super::addresses;
 use super::resolved::{self, Issue, ResolvedArgs, Share};
 use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
+use super::web::Web;
 use crate::remote::args::buffers;
 use crate::remote::values;
 use file::{Access, SandboxWhen, ShareConfig};
@@ -50,6 +51,7 @@ impl Config {
                 ));
             }
         }
+        let web = self.web()?;
         let waybills = resolved::waybills(self.waybills.as_deref(), &shares)?;
         let rate = self.rate.as_deref().map(|text| values::bytes("rate", text)).transpose()?;
         let [transport, check, ports, kept] =
@@ -64,6 +66,7 @@ impl Config {
                 SandboxWhen::Off => Sandboxing::Off,
             }),
             waybills,
+            web,
             shares,
             listen: self.listen,
             addresses: self.address.iter().map(|text| addresses::named(text)).collect::<Result<_, _>>()?,
@@ -83,6 +86,26 @@ impl Config {
             )?,
             once: false,
         })
+    }
+}
+
+impl Config {
+    /// Resolves the settings of the page for browsers. The error is a message.
+    fn web(&self) -> Result<Option<Web>, String> {
+        if self.web_cert.is_some() != self.web_key.is_some() {
+            return Err("web-cert and web-key need each other; set both, or neither".to_owned());
+        }
+        let Some(address) = self.web else {
+            return match self.web_cert.as_ref().or(self.web_link.as_ref()) {
+                Some(_) => {
+                    Err("web-cert, web-key and web-link need web; add it, such as web = '127.0.0.1:7443'"
+                        .to_owned())
+                }
+                None => Ok(None),
+            };
+        };
+        let certificate = self.web_cert.clone().zip(self.web_key.clone());
+        Ok(Some(Web { address, certificate, link: self.web_link.clone() }))
     }
 }
 
@@ -130,7 +153,7 @@ mod tests {
         let text = format!(
             "identity = '/var/lib/haul/identity.pem'\nlisten = ['127.0.0.1:0', '[::1]:7433']\naddress = ['dtn.example.org:7000']\n\
              rate = '1G'\nsessions = 8\nsessions-per-peer = 2\nstreams = 16\nbuffers = '64M'\n\
-             state-dir = '/var/lib/haul/state'\nlog-quota = '8M'\nlog-jobs = 20\nlog-age = '2d'\n\
+             web = '[::1]:7443'\nstate-dir = '/var/lib/haul/state'\nlog-quota = '8M'\nlog-jobs = 20\nlog-age = '2d'\n\
              [[share]]\nroot = '{root}'\nticket = '{root}/a'\naccess = 'write'\nquota = '10G'\nexpires = '30d'\nkeep-owner = true\n\
              [[share]]\nroot = '{root}'\nticket = '{root}/b'\naccess = 'read'\n"
         );
@@ -143,6 +166,7 @@ mod tests {
             (resolved.limits.sessions, resolved.limits.sessions_per_peer, resolved.limits.lanes),
             (8, 2, 16)
         );
+        assert!(resolved.web.is_some_and(|web| web.address.port() == 7443 && web.certificate.is_none()));
         let Logs { state, limits } = &resolved.logs;
         assert_eq!(state.as_deref(), Some(Path::new("/var/lib/haul/state")));
         assert_eq!((limits.bytes, limits.jobs, limits.age.as_secs()), (8 << 20, 20, 2 * 86_400));
@@ -174,6 +198,8 @@ mod tests {
             ("plain = true\nsessions = 0\n".to_owned() + &share, "must be at least 1"),
             ("plain = true\nlog-age = '14'\n".to_owned() + &share, "log-age"),
             ("plain = true\nlisten = ['here']\n".to_owned() + &share, "listen"),
+            ("plain = true\nweb-link = 'l'\n".to_owned() + &share, "need web"),
+            ("plain = true\nweb-key = 'k'\n".to_owned() + &share, "need each other"),
             ("plain = true\n".to_owned() + &share + &share, "has the same ticket file"),
             (format!("plain = true\n[[share]]\nroot = '{root}/no'\nticket = 't'\n"), "/no"),
         ] {

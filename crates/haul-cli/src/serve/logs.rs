@@ -48,7 +48,7 @@ pub(super) fn is_resumable(share: &Share) -> bool {
 }
 
 /// Returns a state directory that no client reads or writes. The error is a message.
-fn place(resolved: &ResolvedArgs) -> Result<PathBuf, String> {
+pub(super) fn place(resolved: &ResolvedArgs) -> Result<PathBuf, String> {
     let of_user = || match &resolved.user {
         // The variable HOME is still that of root.
         Some(user) => state_dir(None, std::env::var_os("XDG_STATE_HOME").as_deref(), Some(user.home())),

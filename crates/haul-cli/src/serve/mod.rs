@@ -9,6 +9,7 @@ mod resolved;
 mod sandboxing;
 mod server;
 mod user;
+mod web;
 
 use crate::console::say;
 use crate::interrupt::Interrupt;
@@ -49,6 +50,10 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         return Err("cannot print the ticket: standard output is the system journal, which keeps the secret; use --ticket-file or --config"
             .to_owned());
     }
+    if resolved.web.as_ref().is_some_and(|web| web.link.is_none()) && is_journal(io::stdout()) {
+        return Err("cannot print the link: standard output is the system journal, which keeps the code; use --web-link"
+            .to_owned());
+    }
     let confines = resolved.sandbox.check()?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
     let identity = match (&resolved.identity, resolved.plain) {
@@ -73,6 +78,7 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
     for note in listener.notes() {
         say(NAME, note);
     }
+    let page = resolved.web.as_ref().map(web::Prepared::new).transpose()?;
     let addresses = addresses::of_tickets(&resolved.addresses, listener.local_addresses());
     let mut served = Vec::new();
     for (share, kept) in resolved.shares.iter().zip(kept) {
@@ -98,6 +104,7 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         say(NAME, &confines);
         tell(&resolved, listener.local_addresses());
     }
+    let page = page.map(|page| (page, logs::place(&resolved), resolved.addresses.clone()));
     let server = SessionServer {
         served,
         tickets,
@@ -110,6 +117,10 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         log_store,
         look_every: logs::look_every(resolved.logs.limits.age),
     };
+    // Dropped before the listener, which ends the lanes of browsers.
+    let _page = page
+        .map(|(page, state, hosts)| page.start(&server, listener.gateway(), state, &hosts))
+        .transpose()?;
     Ok(server.open(&listener, resolved.once, &interrupt))
 }
 

@@ -2,6 +2,7 @@
 
 use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
+use super::web::Web;
 use crate::remote::transport::{Transport, packet_check, udp_buffers};
 use crate::remote::values;
 use haul_engine::copy::quote;
@@ -40,6 +41,8 @@ pub(super) struct ResolvedArgs {
     pub(super) logs: Logs,
     /// Directory of the sessions' waybills.
     pub(super) waybills: Option<PathBuf>,
+    /// Page for browsers.
+    pub(super) web: Option<Web>,
     /// When sessions are confined to their directories.
     pub(super) sandbox: Sandboxing,
     /// User that sessions run as; `None` for the user that starts the server.

@@ -11,7 +11,7 @@ use crate::remote::output::{SessionReporter, Side, sentence};
 use haul_engine::log::LogStore;
 use haul_engine::transfer::{self, Logs, Offer, Outcome, Receipt, RunContext, Tally};
 use haul_engine::waybill::Root;
-use haul_net::{Listener, Session, TicketId, TicketTable};
+use haul_net::{Listener, Role, Session, TicketId, TicketTable};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -178,6 +178,25 @@ impl SessionServer {
         self.served.iter().all(|served| served.expires.is_some_and(|end| now >= end))
     }
 
+    /// Returns the limits of a session with a share, whose ticket grants `role`.
+    pub(super) fn offer(&self, served: &TicketedShare, role: Role) -> Offer {
+        let share = &served.share;
+        let may_read = share.role.may_read() && role.may_read();
+        Offer {
+            root: share.root.clone(),
+            may_read,
+            may_write: share.role.may_write() && role.may_write(),
+            may_list: may_read,
+            lanes: self.lanes,
+            buffers: self.buffers,
+            sessions: self.sessions,
+            quota: share.quota,
+            keep: share.keep,
+            policy: share.policy,
+            logs: self.logs_of(served),
+        }
+    }
+
     /// Serves one session. Returns the reason if some data did not arrive.
     fn session(&self, session: Session, stop: &AtomicBool) -> Result<(), String> {
         let name = session.id().to_string();
@@ -189,19 +208,7 @@ impl SessionServer {
         };
         let share = &served.share;
         self.log(&format_args!("session {name}: {} opened by {}", share.name, session.peer()));
-        let offer = Offer {
-            root: share.root.clone(),
-            may_read: share.role.may_read() && session.role().may_read(),
-            may_write: share.role.may_write() && session.role().may_write(),
-            may_list: share.role.may_read() && session.role().may_read(),
-            lanes: self.lanes,
-            buffers: self.buffers,
-            sessions: self.sessions,
-            quota: share.quota,
-            keep: share.keep,
-            policy: share.policy,
-            logs: self.logs_of(served),
-        };
+        let offer = self.offer(served, session.role());
         if let Err(why) = self.sandbox.enter(&offer) {
             self.log(&format_args!("session {name}: {why}"));
             return Err(why);

@@ -39,6 +39,7 @@ mod udp;
 mod unauthenticated;
 mod untrusted;
 mod waybills;
+mod web;
 
 use haul_lab::random::Random;
 use std::fs;

@@ -163,4 +163,6 @@ pub enum Kind {
     Udp,
     /// A stream of a QUIC connection (RFC 9000).
     Quic,
+    /// Requests over HTTPS, which a web server of this process joins into a stream.
+    Https,
 }

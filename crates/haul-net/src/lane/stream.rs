@@ -1,7 +1,7 @@
 //! Lane over a byte stream: a wire, and TLS on it if the ends encrypt.
 
 use super::frames::{StreamFrameReader, StreamFrameWriter};
-use super::wire::{MemoryWire, PipeWire};
+use super::wire::{MemoryWire, PipeWire, SocketWire};
 use super::{
     FrameReader, FrameWriter, Kind, Lane, LaneControl, LaneError, LaneStats, Meter, StreamReader,
     StreamWriter, Wire,
@@ -107,6 +107,15 @@ impl StreamLane {
             Self::new(shared, None).authenticated(None, None, None)
         };
         (lane(one), lane(two))
+    }
+
+    /// Creates a lane over one end of a connected pair of sockets. A web server of this process
+    /// holds the other end, and exchanges its bytes with `peer` over HTTPS.
+    pub(crate) fn over_https(socket: OwnedFd, peer: SocketAddr) -> Self {
+        let (facts, meter, fallback) = Default::default();
+        let (wire, peer) = (Box::new(SocketWire::new(socket)), Some(peer));
+        let kind = Kind::Https;
+        Self::new(Shared { wire, channel: None, cipher: "https", meter, kind, peer, facts, fallback }, None)
     }
 
     /// Creates a lane of `kind` over UDP, whose datagrams `cipher` protects.

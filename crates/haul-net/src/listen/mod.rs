@@ -2,9 +2,11 @@
 
 mod admission;
 mod admit;
+mod gateway;
 mod registry;
 mod ticketed;
 
+pub use gateway::Gateway;
 pub use registry::Session;
 pub use ticketed::TicketedError;
 
@@ -40,6 +42,7 @@ const HANDSHAKE_STACK_BYTES: usize = 512 << 10;
 /// of an unauthenticated peer ends only its own connection.
 pub struct Listener {
     registry: Arc<SessionRegistry>,
+    acceptor: Arc<Acceptor>,
     sessions: Receiver<Session>,
     addresses: Vec<SocketAddr>,
     notes: Vec<String>,
@@ -264,12 +267,12 @@ impl Listener {
             settings,
             on_event: Box::new(on_event),
         });
-        let stopped = stop.clone();
+        let (stopped, accepts) = (stop.clone(), acceptor.clone());
         let accepting = thread::Builder::new()
             .name("haul-accept".into())
-            .spawn(move || accept(&acceptor, &sockets, &stopped))?;
+            .spawn(move || accept(&accepts, &sockets, &stopped))?;
         let accepting = Mutex::new(Some(accepting));
-        Ok(Self { registry, sessions, addresses: local, notes, stop, accepting })
+        Ok(Self { registry, acceptor, sessions, addresses: local, notes, stop, accepting })
     }
 
     /// Returns the addresses of the listener, with the ports that the system chose.
@@ -292,6 +295,12 @@ impl Listener {
     /// the listener is stopped.
     pub fn next_session_within(&self, timeout: Duration) -> Option<Session> {
         self.sessions.recv_timeout(timeout).ok()
+    }
+
+    /// Returns a handle by which another front end of this server adds lanes of clients that it has
+    /// authenticated itself.
+    pub fn gateway(&self) -> Gateway {
+        Gateway::new(self.acceptor.clone())
     }
 
     /// Stops listening. When this returns, the ports are free, and no further sessions or lanes are

@@ -105,7 +105,7 @@ impl SessionRegistry {
         let Some((secret, role)) = self.tickets.prove(hello, bytes, binding) else {
             return Err(Refusal { verdict: Verdict::Unproven, secret: None });
         };
-        match self.reserve_slot(hello, peer_group(peer), now) {
+        match self.reserve_slot(hello.ticket, hello.session, peer, now) {
             Ok(slot) => Ok(Admitted { slot, secret, role }),
             Err(verdict) => Err(Refusal { verdict, secret: Some(secret) }),
         }
@@ -117,18 +117,22 @@ impl SessionRegistry {
         self.lock().sessions.values().any(|entry| entry.group == group)
     }
 
-    fn reserve_slot(
+    /// Reserves the slot of a lane of `session`, whose client may use `ticket`. The first lane
+    /// opens the session.
+    pub(super) fn reserve_slot(
         self: &Arc<Self>,
-        hello: &Hello,
-        group: IpAddr,
+        ticket: TicketId,
+        session: SessionId,
+        peer: IpAddr,
         now: SystemTime,
     ) -> Result<LaneSlot, Verdict> {
+        let group = peer_group(peer);
         let mut state = self.lock();
         if state.arrivals.is_none() {
             return Err(Verdict::Closing);
         }
-        if let Some(entry) = state.sessions.get_mut(&hello.session) {
-            if entry.ticket != hello.ticket {
+        if let Some(entry) = state.sessions.get_mut(&session) {
+            if entry.ticket != ticket {
                 return Err(Verdict::Unproven);
             }
             if entry.lanes >= usize::from(self.limits.lanes) {
@@ -137,7 +141,7 @@ impl SessionRegistry {
             entry.lanes += 1;
             return Ok(LaneSlot {
                 registry: self.clone(),
-                key: Key { id: hello.session, serial: entry.serial },
+                key: Key { id: session, serial: entry.serial },
                 udp_bytes: 0,
             });
         }
@@ -145,21 +149,13 @@ impl SessionRegistry {
         if state.sessions.len() >= self.limits.sessions || of_peer >= self.limits.sessions_per_peer {
             return Err(Verdict::Full);
         }
-        self.tickets.claim(hello.ticket, hello.session, now)?;
+        self.tickets.claim(ticket, session, now)?;
         state.serial += 1;
         let serial = state.serial;
         let (sender, lanes) = bounded(self.limits.lanes.into());
-        let entry = Entry {
-            serial,
-            ticket: hello.ticket,
-            group,
-            lanes: 1,
-            udp_bytes: 0,
-            sender,
-            waiting: Some(lanes),
-        };
-        state.sessions.insert(hello.session, entry);
-        Ok(LaneSlot { registry: self.clone(), key: Key { id: hello.session, serial }, udp_bytes: 0 })
+        let entry = Entry { serial, ticket, group, lanes: 1, udp_bytes: 0, sender, waiting: Some(lanes) };
+        state.sessions.insert(session, entry);
+        Ok(LaneSlot { registry: self.clone(), key: Key { id: session, serial }, udp_bytes: 0 })
     }
 
     /// Passes a lane that was admitted to its session. Returns true if it is the first lane of the
@@ -196,6 +192,11 @@ impl SessionRegistry {
     pub(super) fn close(&self) {
         let arrivals = self.lock().arrivals.take();
         drop(arrivals);
+    }
+
+    /// Returns the role that a valid ticket grants.
+    pub(super) fn role_of(&self, ticket: TicketId) -> Option<Role> {
+        self.tickets.role_of(ticket)
     }
 
     pub(super) fn lanes_max(&self) -> u16 {

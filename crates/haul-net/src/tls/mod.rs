@@ -12,7 +12,7 @@ pub(crate) use pinned::WrongFingerprint;
 use crate::secret::{BINDING_BYTES, Binding};
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::server::NoServerSessionStorage;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use rustls::{CipherSuite, ClientConfig, Connection, ServerConfig, SupportedCipherSuite};
 use std::sync::Arc;
 
@@ -53,6 +53,21 @@ pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, ru
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     // The preference of the client applies, unless this end lacks instructions for AES.
+    config.ignore_client_order = !has_fast_aes();
+    Ok(Arc::new(config))
+}
+
+/// Returns the TLS configuration of a web server whose certificate `resolver` chooses: TLS 1.3,
+/// with HTTP/2 and HTTP/1.1 by ALPN. Browsers are the clients, so no fingerprint is compared.
+///
+/// # Errors
+/// Returns the error of the TLS library.
+pub fn https_config(resolver: Arc<dyn ResolvesServerCert>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(provider(has_fast_aes()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_cert_resolver(resolver);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ignore_client_order = !has_fast_aes();
     Ok(Arc::new(config))
 }

@@ -3,11 +3,12 @@
 use crate::world::{LONG, World, dead, dialer, limits, refusal};
 use haul_net::{
     DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, LaneControl as _, LaneError, Limits,
-    PacketCheck, Role, SocketSettings, Ticket, UdpSettings, Uses, Verdict,
+    PacketCheck, Role, SessionId, SocketSettings, Ticket, UdpSettings, Uses, Verdict,
 };
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -415,4 +416,39 @@ fn the_kernel_paces_admitted_lanes() {
     let dialer = Dialer::new(ticket, settings).expect("they ask for the same");
     let lane = dialer.lane(0).expect("welcome");
     assert_eq!(lane.control().tcp().expect("TCP").pacing_limit, Some(100));
+}
+
+/// Tickets and limits apply to lanes of another front end as to connections.
+#[test]
+fn gateway_admits_lanes_by_ticket_and_within_the_limits() {
+    let world = World::with(Encryption::Tls, Limits { lanes: 2, sessions: 1, ..limits() });
+    let gateway = world.listener.gateway();
+    let peer = "127.0.0.1:1".parse().expect("an address");
+    let mut kept = Vec::new();
+    let mut admit = |ticket: &Ticket, session: u8| {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        kept.push(ours);
+        gateway.admit(theirs.into(), ticket.id(), SessionId([session; 16]), peer)
+    };
+    let now = SystemTime::now();
+    let unknown = world.strange_ticket(Uses::Lasting, None);
+    assert_eq!(admit(&unknown, 1), Err(Verdict::Unproven));
+    assert_eq!(admit(&world.ticket_until(Uses::Lasting, Some(now)), 1), Err(Verdict::Expired));
+    let (ticket, other) = (world.ticket(Uses::Lasting), world.ticket(Uses::Lasting));
+    assert_eq!((admit(&ticket, 1), admit(&ticket, 1)), (Ok(()), Ok(())));
+    assert_eq!(admit(&ticket, 1), Err(Verdict::TooManyLanes));
+    assert_eq!(admit(&other, 1), Err(Verdict::Unproven), "the session is of another ticket");
+    assert_eq!(admit(&ticket, 2), Err(Verdict::Full));
+    let session = world.session();
+    assert_eq!(
+        (session.id(), session.ticket(), session.role()),
+        (SessionId([1; 16]), ticket.id(), Role::Both)
+    );
+    let (_, lane) = session.next_lane(LONG).expect("the first lane");
+    assert_eq!((lane.kind(), lane.control().cipher()), (Kind::Https, "https"));
+    world.said("session");
+    drop(lane);
+    assert_eq!(admit(&ticket, 1), Ok(()), "a lane that has ended frees its slot");
+    world.listener.stop();
+    assert_eq!(admit(&ticket, 1), Err(Verdict::Closing));
 }

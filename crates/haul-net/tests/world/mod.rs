@@ -2,14 +2,15 @@
 
 use haul_net::{
     Congestion, DialError, DialSettings, Dialer, Encryption, Grant, Identity, Kind, Limits, ListenSettings,
-    Listener, ListenerEvent, Role, Session, SocketSettings, StreamLane, Ticket, TicketTable, UdpSettings,
-    Uses,
+    Listener, ListenerEvent, Role, Session, SessionId, SocketSettings, StreamLane, Ticket, TicketTable,
+    UdpSettings, Uses,
 };
 use rustix::net::{self, AddressFamily, SocketType};
 use std::iter;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -176,6 +177,24 @@ pub(crate) fn lane(kind: Kind) -> (StreamLane, StreamLane, Option<(World, Dialer
             let far = StreamLane::over_pipes(here.0, there.1, None).expect("a lane");
             (near, far, None)
         }
+        Kind::Https => {
+            // A web server holds one of these sockets; here, both are lanes of sessions.
+            let world = World::new(Encryption::Tls);
+            let ticket = world.ticket(Uses::Lasting);
+            let (one, two) = UnixStream::pair().expect("a pair");
+            let peer = "127.0.0.1:1".parse().expect("an address");
+            let mut ends = [one, two].into_iter().zip([1, 2]).map(|(socket, number)| {
+                let gateway = world.listener.gateway();
+                gateway.admit(socket.into(), ticket.id(), SessionId([number; 16]), peer).expect("admitted");
+                let session = world.session();
+                assert_eq!((session.ticket(), session.peer()), (ticket.id(), peer));
+                (session.next_lane(LONG).expect("the lane").1, session)
+            });
+            let ((near, _), (far, session)) = ends.next().zip(ends.next()).expect("two ends");
+            drop(ends);
+            let dialer = dialer(&ticket);
+            (near, far, Some((world, dialer, session)))
+        }
         Kind::Udp | Kind::Quic => {
             let world = World::new(Encryption::Tls);
             let ticket = world.ticket(Uses::Lasting);
@@ -201,7 +220,8 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     (reader.into(), writer.into())
 }
 
-pub(crate) const KINDS: [Kind; 6] = [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local, Kind::Udp, Kind::Quic];
+pub(crate) const KINDS: [Kind; 7] =
+    [Kind::Tls, Kind::Plain, Kind::Pipes, Kind::Local, Kind::Udp, Kind::Quic, Kind::Https];
 
 /// Seeded random numbers (SplitMix64): both ends of a lane draw the same.
 pub(crate) struct Numbers(pub(crate) u64);

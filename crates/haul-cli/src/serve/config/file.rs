@@ -36,6 +36,13 @@ pub(crate) struct Config {
     pub(crate) sandbox: Option<SandboxWhen>,
     /// Directory for the waybill of each session.
     pub(crate) waybills: Option<PathBuf>,
+    /// Address of the page for browsers.
+    pub(crate) web: Option<SocketAddr>,
+    /// Files of its certificate and of the key.
+    pub(crate) web_cert: Option<PathBuf>,
+    pub(crate) web_key: Option<PathBuf>,
+    /// File for its link.
+    pub(crate) web_link: Option<PathBuf>,
     /// State directory for the logs of interrupted jobs.
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) log_quota: Option<String>,

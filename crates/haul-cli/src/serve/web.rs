@@ -1,0 +1,178 @@
+//! `--web`: a page for browsers, beside the lanes of tickets.
+
+use super::NAME;
+use super::addresses;
+use super::resolved::AdvertisedHost;
+use super::server::SessionServer;
+use crate::console::say;
+use crate::remote::ticket::write_secret;
+use haul_engine::copy::quote;
+use haul_engine::sum::reason;
+use haul_engine::transfer::Logs;
+use haul_net::Gateway;
+use haul_net::address::Host;
+use haul_web::{
+    CertificateSource, GivenCertificate, WebEvent, WebLimits, WebListener, WebRoot, WebServer, WebSettings,
+};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Default address: only programs on this host reach it.
+pub(super) const ADDRESS: &str = "127.0.0.1:7443";
+
+/// File of the self-signed certificate, in the state directory.
+const CERTIFICATE: &str = "web/certificate.pem";
+
+/// Resolved settings of the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Web {
+    pub(super) address: SocketAddr,
+    /// Files of the certificate and of its key; self-signed without them.
+    pub(super) certificate: Option<(PathBuf, PathBuf)>,
+    /// File for the link; standard output without it.
+    pub(super) link: Option<PathBuf>,
+}
+
+/// Parts of the page that need the rights of the user who starts the server.
+pub(super) struct Prepared {
+    listener: WebListener,
+    given: Option<GivenCertificate>,
+    link: Option<PathBuf>,
+}
+
+impl Prepared {
+    /// Binds the address and reads the given certificate. The error is a message.
+    pub(super) fn new(web: &Web) -> Result<Prepared, String> {
+        let given =
+            web.certificate.as_ref().map(|(certificate, key)| GivenCertificate::read(certificate, key));
+        let given = given.transpose().map_err(|error| error.to_string())?;
+        let listener = WebListener::bind(web.address).map_err(|error| error.to_string())?;
+        Ok(Prepared { listener, given, link: web.link.clone() })
+    }
+
+    /// Serves the shares of `server` to browsers, and hands out the link. `state` is the state
+    /// directory, or the reason why there is none. The error is a message.
+    pub(super) fn start(
+        self,
+        server: &SessionServer,
+        gateway: Gateway,
+        state: Result<PathBuf, String>,
+        named: &[AdvertisedHost],
+    ) -> Result<WebServer, String> {
+        let quiet = server.quiet;
+        let address = self.listener.address();
+        let hosts = hosts(address, named);
+        let certificate = match self.given {
+            Some(given) => CertificateSource::Given(given),
+            None => {
+                let file = state.map(|state| state.join(CERTIFICATE));
+                let file = file
+                    .map_err(|why| say(NAME, &format_args!("{why}; the next start has another certificate")));
+                // Addresses of IPv6 have no brackets in a certificate.
+                let names = hosts.iter().map(|host| host.trim_matches(['[', ']']).to_owned()).collect();
+                CertificateSource::SelfSigned { file: file.ok(), names }
+            }
+        };
+        let settings = WebSettings {
+            roots: server.served.iter().map(|served| root(server, served)).collect(),
+            gateway,
+            certificate,
+            hosts,
+            limits: WebLimits::default(),
+            on_event: Box::new(move |event: &WebEvent| {
+                if !quiet {
+                    say(NAME, event);
+                }
+            }),
+        };
+        let (page, note) = WebServer::start(self.listener, settings).map_err(|error| error.to_string())?;
+        if let Some(note) = note {
+            say(NAME, &format_args!("{note}; the next start has another certificate"));
+        }
+        if !quiet {
+            say(
+                NAME,
+                &format_args!(
+                    "serving browsers on {address}; SHA-256 of the certificate: {}",
+                    page.certificate()
+                ),
+            );
+        }
+        hand_out(&page.link().map_err(|error| error.to_string())?, self.link.as_deref())?;
+        Ok(page)
+    }
+}
+
+/// Returns a share for browsers.
+fn root(server: &SessionServer, served: &super::TicketedShare) -> WebRoot {
+    let share = &served.share;
+    // Files need no log, so the directory of the logs stays out of reach.
+    let offer = haul_engine::transfer::Offer { logs: Logs::None, ..server.offer(served, share.role) };
+    let sandbox = server.sandbox;
+    let whole = Path::new(&share.root).canonicalize().ok();
+    let last = whole.as_deref().and_then(Path::file_name);
+    WebRoot {
+        name: last.map_or("/".into(), |last| last.to_string_lossy().into_owned()),
+        path: share.root.clone(),
+        role: share.role,
+        ticket: served.id,
+        quota: share.quota,
+        expires: served.expires,
+        confine: Arc::new(move || sandbox.enter(&offer)),
+    }
+}
+
+/// Returns the hosts under which browsers reach the page, as in a URL. A page of another host name
+/// that resolves to this address is refused.
+fn hosts(address: SocketAddr, named: &[AdvertisedHost]) -> Vec<String> {
+    let mut hosts: Vec<String> = Vec::new();
+    let mut add = |host: &Host| {
+        let host = host.to_string();
+        if !hosts.contains(&host) {
+            hosts.push(host);
+        }
+    };
+    let is_local = address.ip().is_loopback();
+    if !is_local {
+        named.iter().for_each(|named| add(&named.host));
+    }
+    addresses::of_tickets(&[], &[address]).iter().for_each(|address| add(&address.host));
+    if is_local {
+        named.iter().for_each(|named| add(&named.host));
+        if let Ok(name) = Host::parse("localhost") {
+            add(&name);
+        }
+    }
+    hosts
+}
+
+/// Prints the link or writes it to its file. The error is a message.
+fn hand_out(link: &str, file: Option<&Path>) -> Result<(), String> {
+    match file {
+        None => {
+            let mut out = io::stdout().lock();
+            let printed = writeln!(out, "{link}").and_then(|()| out.flush());
+            printed.map_err(|error| format!("cannot print the link: {error}"))
+        }
+        Some(file) => write_secret(file, format!("{link}\n").as_bytes()).map_err(|error| {
+            format!("cannot write the link to {}: {}", quote(file.as_os_str()), reason(&error))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_link_names_the_bound_address_or_the_given_host() {
+        let named = [addresses::named("dtn.example.org:7000").expect("a host")];
+        let of = |address: &str, named: &[AdvertisedHost]| hosts(address.parse().expect("an address"), named);
+        assert_eq!(of("127.0.0.1:7443", &[]), ["127.0.0.1", "localhost"]);
+        assert_eq!(of("[::1]:7443", &[]), ["[::1]", "localhost"]);
+        assert_eq!(of("127.0.0.1:7443", &named), ["127.0.0.1", "dtn.example.org", "localhost"]);
+        assert_eq!(of("192.0.2.7:7443", &named), ["dtn.example.org", "192.0.2.7"]);
+    }
+}

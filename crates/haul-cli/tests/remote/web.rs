@@ -1,0 +1,171 @@
+//! `haul serve --web`: the page, its certificate and link, and transfers over its lanes.
+
+use super::{Fixture, Server, assert_alike, assert_ended, assert_no_strays, bytes};
+use haul_engine::log::{Settings, SyncPolicy};
+use haul_engine::transfer::{self, BoxError, Dial, FetchJob, Resume, SendJob, SimpleObserver};
+use haul_lab::browser::Browser;
+use haul_log::objects::Style;
+use haul_net::Lane;
+use rustix::process::Signal;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+/// Starts a server whose ticket is in `ticket.line`. Returns the link too.
+fn serve(fixture: &Fixture, args: &[&str]) -> (Server, String) {
+    let all = [&["--root", "there", "--ticket-file", "ticket.line", "--web=127.0.0.1:0"], args].concat();
+    let server = fixture.serve(&all);
+    // The first line on standard output is the link, because the ticket is in a file.
+    let link = fs::read_to_string(fixture.path("ticket")).unwrap();
+    (server, link.trim().to_owned())
+}
+
+/// Opens lanes of one session.
+struct WebDial {
+    browser: Arc<Browser>,
+    /// Name of the session, which no other session has.
+    name: &'static str,
+    /// Number of uploads, each of at most 64 KiB, after which a lane is cut.
+    cut_after: Option<u64>,
+}
+
+impl Dial for WebDial {
+    fn lane(&self, _: u32) -> Result<Box<dyn Lane>, BoxError> {
+        let request = format!("{{\"transfer\":\"{}\"}}", self.name);
+        Ok(self.browser.lane(&request, self.cut_after)?.into())
+    }
+}
+
+#[test]
+fn a_tree_goes_to_the_server_and_back_over_https() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    let (server, link) = serve(&fixture, &[]);
+    server.wait_for_log("serving browsers on 127.0.0.1:");
+    let browser = Arc::new(Browser::signed_in(&link));
+    server.wait_for_log("signed in from 127.0.0.1");
+    assert_eq!(browser.get("/session").json()["roots"][0]["name"], "there");
+    assert_eq!(browser.post("/tree/folder", "{\"path\":\"in\"}").status, 201);
+    let observer = SimpleObserver::default();
+    let dial = WebDial { browser: browser.clone(), name: "up", cut_after: None };
+    let job = SendJob { to: b"in".to_vec(), ..SendJob::new(vec![fixture.path("data").into()]) };
+    let sent = transfer::send(&dial, &job, &observer.run_context()).unwrap();
+    assert!(sent.is_whole(), "{sent:?}");
+    server.wait_for_log("session");
+    assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
+    let job = FetchJob::new(vec![b"in/data".to_vec()], fixture.path("back").into());
+    let dial = WebDial { name: "down", ..dial };
+    let fetched = transfer::fetch(&dial, &job, &observer.run_context()).unwrap();
+    assert!(fetched.is_whole(), "{fetched:?}");
+    assert_alike(&fixture.path("data"), &fixture.path("back/data"));
+    assert_eq!(browser.get("/file?path=in%2Fdata%2Fsmall").body, bytes(100, 101));
+    // The ticket works beside the page.
+    assert_ended(&fixture.run(&["send", "--ticket-file", "ticket.line", "data", ":by-ticket"]), 0);
+    assert_alike(&fixture.path("data"), &fixture.path("there/by-ticket/data"));
+    server.signal(Signal::TERM);
+    assert_eq!(server.status(), Some(0));
+}
+
+#[test]
+fn an_upload_resumes_after_its_lanes_were_cut() {
+    let fixture = Fixture::new();
+    fixture.file("data/large", 48 << 20);
+    let (server, link) = serve(&fixture, &[]);
+    let browser = Arc::new(Browser::signed_in(&link));
+    let resume = Resume {
+        peer: b"web".to_vec(),
+        state: fixture.path("own-state"),
+        command: None,
+        settings: Settings { style: Style::DEFAULT, sync: SyncPolicy::Group, wait: true },
+        recheck: None,
+    };
+    let job =
+        SendJob { lanes: Some(1), resume: Some(resume), ..SendJob::new(vec![fixture.path("data").into()]) };
+    let observer = SimpleObserver::default();
+    let dial = WebDial { browser: browser.clone(), name: "first", cut_after: Some(500) };
+    let cut = transfer::send(&dial, &job, &observer.run_context()).unwrap();
+    assert!(!cut.is_whole());
+    assert!(!fixture.path("there/data/large").exists());
+    let sent =
+        transfer::send(&WebDial { browser, name: "second", cut_after: None }, &job, &observer.run_context())
+            .unwrap();
+    assert!(sent.is_whole(), "{sent:?} {:?}", observer.failures());
+    assert!(sent.reused_bytes >= 4 << 20, "{}", sent.reused_bytes);
+    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    drop(server);
+    assert_no_strays(&fixture.path("there"));
+}
+
+#[test]
+fn a_read_only_share_is_read_only_for_browsers() {
+    let fixture = Fixture::new();
+    fixture.file("there/file", 100);
+    fixture.file("new", 100);
+    let (_server, link) = serve(&fixture, &["--read-only"]);
+    let browser = Arc::new(Browser::signed_in(&link));
+    assert_eq!(browser.get("/tree").json()["entries"][0]["name"], "file");
+    assert_eq!(browser.post("/tree/folder", "{\"path\":\"x\"}").status, 403);
+    assert_eq!(browser.post("/tree/delete", "{\"path\":\"file\"}").status, 403);
+    let dial = WebDial { browser, name: "job", cut_after: None };
+    let job = SendJob::new(vec![fixture.path("new").into()]);
+    transfer::send(&dial, &job, &SimpleObserver::default().run_context()).unwrap_err();
+    assert!(!fixture.path("there/new").exists());
+}
+
+/// Returns the SHA-256 of the certificate that the log of a server states.
+fn certificate(server: &Server) -> String {
+    let line = server.wait_for_log("SHA-256 of the certificate: ");
+    line.rsplit(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn a_given_certificate_is_used() {
+    let fixture = Fixture::new();
+    let (server, link) = serve(&fixture, &[]);
+    let first = certificate(&server);
+    let browser = Browser::signed_in(&link);
+    assert_eq!(haul_lab::browser::sha256(&browser.certificate()), first);
+    drop(server);
+    let own = fixture.path("state/haul/web/certificate.pem");
+    assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o600);
+    let (server, _) = serve(&fixture, &[]);
+    assert_eq!(certificate(&server), first, "the certificate is kept");
+    drop(server);
+    fs::rename(own, fixture.path("given.pem")).unwrap();
+    let given = ["--web-cert", "given.pem", "--web-key", "given.pem", "--web-link", "link"];
+    let all = [
+        &["serve", "--listen=127.0.0.1:0", "--root=there", "--ticket-file=ticket.line", "--web=127.0.0.1:0"]
+            [..],
+        &given,
+    ]
+    .concat();
+    let server = Server::new(fixture.haul(&all).stderr(std::process::Stdio::piped()).spawn().unwrap());
+    assert_eq!(certificate(&server), first);
+    // The link is written before sessions are served, but after this line of the log.
+    haul_lab::wait_until("the link", || fixture.path("link").exists());
+    assert_eq!(fs::metadata(fixture.path("link")).unwrap().mode() & 0o777, 0o600);
+    Browser::signed_in(&fs::read_to_string(fixture.path("link")).unwrap());
+    assert!(!fixture.path("state/haul/web/certificate.pem").exists());
+}
+
+#[test]
+fn settings_of_the_page_that_cannot_work_are_reported() {
+    let fixture = Fixture::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("--web={}", taken.local_addr().unwrap());
+    for (args, words) in [
+        (&["--web", "--once"][..], "--once"),
+        (&["--web-cert", "x"], "--web"),
+        (&["--web=127.0.0.1:0", "--web-cert", "x"], "--web-key"),
+        (&["--web=here"], "--web"),
+        (&[taken.as_str()], "use --web=ADDRESS:PORT"),
+        (&["--web=127.0.0.1:0", "--web-cert", "x", "--web-key", "x"], "cannot read x"),
+        (&["--web=127.0.0.1:0", "--web-link", "none/link"], "cannot write the link"),
+    ] {
+        let all = [&["serve", "--listen=127.0.0.1:0", "--root", "there"], args].concat();
+        let ended = fixture.run(&all);
+        assert_ended(&ended, 2);
+        assert!(ended.err.contains(words), "{words}: {ended:#?}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Lanes of clients that another front end of the server has authenticated, such as a web server.
+
+use super::ListenerEvent;
+use super::admit::Acceptor;
+use crate::hello::Verdict;
+use crate::lane::StreamLane;
+use crate::secret::{SessionId, TicketId};
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Handle that adds lanes to the sessions of a [`Listener`](super::Listener). The tickets and the
+/// limits of the listener apply.
+#[derive(Clone)]
+pub struct Gateway {
+    acceptor: Arc<Acceptor>,
+}
+
+impl Gateway {
+    pub(super) fn new(acceptor: Arc<Acceptor>) -> Gateway {
+        Gateway { acceptor }
+    }
+
+    /// Adds a lane of `session`, as if its client had proved `ticket` over a connection from
+    /// `peer`. The first lane of a session opens the session.
+    ///
+    /// `socket` is one end of a connected pair of stream sockets. The caller exchanges the bytes of
+    /// the other end with the client over HTTPS. The end of a direction means that the client, or
+    /// the session, writes no more; it does not prove that the stream is complete. The caller must
+    /// choose `session` so that no other client can guess or repeat it.
+    ///
+    /// # Errors
+    /// Returns the [`Verdict`] if the ticket is unknown or expired, if a limit is reached, or if
+    /// the listener is stopped.
+    pub fn admit(
+        &self,
+        socket: OwnedFd,
+        ticket: TicketId,
+        session: SessionId,
+        peer: SocketAddr,
+    ) -> Result<(), Verdict> {
+        let Acceptor { registry, settings, .. } = &*self.acceptor;
+        let role = registry.role_of(ticket).ok_or(Verdict::Unproven)?;
+        let slot = registry.reserve_slot(ticket, session, peer.ip(), SystemTime::now())?;
+        let key = slot.key();
+        let lane = StreamLane::over_https(socket, peer);
+        let lane = lane.authenticated(settings.stall, settings.pacer.clone(), Some(Box::new(slot)));
+        // Lanes of a session differ by their JOIN; the number here is only for logs.
+        if registry.deliver(key, 0, lane, role, peer) {
+            self.acceptor.report(&ListenerEvent::Arrived { session, ticket, peer });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! Embeds the files beneath `page/`: writes a table of their names, types, tags and bytes, plain
+//! and compressed with gzip, for `src/page.rs`.
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Content types by the extension of the file.
+const TYPES: [(&str, &str); 8] = [
+    ("css", "text/css; charset=utf-8"),
+    ("html", "text/html; charset=utf-8"),
+    ("ico", "image/x-icon"),
+    ("js", "text/javascript; charset=utf-8"),
+    ("json", "application/json"),
+    ("png", "image/png"),
+    ("svg", "image/svg+xml"),
+    ("wasm", "application/wasm"),
+];
+
+fn main() -> io::Result<()> {
+    let page = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("page");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    println!("cargo::rerun-if-changed={}", page.display());
+    let mut files = Vec::new();
+    collect(&page, &mut files)?;
+    files.sort();
+    let mut table = String::from("&[\n");
+    for (number, file) in files.iter().enumerate() {
+        let bytes = fs::read(file)?;
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(&bytes)?;
+        let packed = out.join(format!("{number}.gz"));
+        fs::write(&packed, encoder.finish()?)?;
+        let name = file.strip_prefix(&page).expect("it is beneath").to_str().expect("names are UTF-8");
+        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let kind = TYPES.iter().find(|(known, _)| *known == extension);
+        let kind = kind.unwrap_or_else(|| panic!("page/{name}: no content type for '.{extension}'")).1;
+        let tag = format!("\"{:016x}\"", hash(&bytes));
+        writeln!(
+            table,
+            "PageFile {{ path: {:?}, kind: {kind:?}, tag: {tag:?}, plain: include_bytes!({file:?}), packed: include_bytes!({packed:?}) }},",
+            format!("/{name}")
+        )
+        .expect("writing to a string succeeds");
+    }
+    table.push(']');
+    fs::write(out.join("page.in"), table)
+}
+
+/// Adds the files beneath `dir`.
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() { collect(&path, files)? } else { files.push(path) }
+    }
+    Ok(())
+}
+
+/// Returns the FNV-1a hash: a tag only has to differ from that of the previous build.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}

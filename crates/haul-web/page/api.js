@@ -1,0 +1,127 @@
+// Requests to the server. docs/formats/web.md describes them.
+
+/** @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root */
+/** @typedef {{csrf: string, certificate: string, version: string, roots: Root[]}} Session */
+
+/**
+ * An entry of a listing. `path` is the name as the server needs it: bytes in percent-encoding, since
+ * a name need not be UTF-8.
+ * @typedef {{text: string, path: string, kind: string, size: number, mtime: number, mode: number}} Entry
+ */
+
+/** A request that the server refused. */
+export class ApiError extends Error {
+  /** @param {number} status @param {string} message */
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+let csrf = "";
+
+/**
+ * Sends a request and returns the JSON value of the response, or null without a body.
+ * @param {string} method @param {string} path @param {unknown} [body]
+ */
+async function request(method, path, body) {
+  const headers = { "X-Haul-CSRF": csrf };
+  const options = { method, headers, credentials: "same-origin", cache: "no-store" };
+  if (body !== undefined) {
+    headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  const response = await fetch(path, options);
+  const text = await response.text();
+  if (!response.ok) {
+    let message = response.statusText || `status ${response.status}`;
+    try {
+      message = JSON.parse(text).error ?? message;
+    } catch {
+      // The response is not from this server's code: its status is all there is.
+    }
+    throw new ApiError(response.status, message);
+  }
+  return text === "" ? null : JSON.parse(text);
+}
+
+/** @param {Session} session @returns {Session} */
+function keep(session) {
+  csrf = session.csrf;
+  return session;
+}
+
+/** Signs in with a one-time code. @param {string} code */
+export const signIn = async (code) => keep(await request("POST", "/session", { code }));
+
+/** Returns the session of an earlier visit. */
+export const session = async () => keep(await request("GET", "/session"));
+
+export const signOut = () => request("DELETE", "/session");
+
+/** Encodes a text for a path of this module. @param {string} text */
+export const encodeName = (text) => encodeURIComponent(text);
+
+/** Joins encoded names. @param {string[]} names */
+const joined = (names) => names.join("%2F");
+
+/** Returns the bytes of an encoded path. @param {string} path */
+function decoded(path) {
+  const bytes = [];
+  for (let at = 0; at < path.length; at += 1) {
+    if (path[at] === "%") {
+      bytes.push(parseInt(path.slice(at + 1, at + 3), 16));
+      at += 2;
+    } else {
+      bytes.push(path.charCodeAt(at));
+    }
+  }
+  return Uint8Array.from(bytes);
+}
+
+/** Returns a path for a JSON body: text, or base64 if it is not UTF-8. @param {string[]} names */
+function forJson(names) {
+  const bytes = decoded(joined(names));
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return { base64: btoa(String.fromCharCode(...bytes)) };
+  }
+}
+
+/** @param {Uint8Array} bytes */
+const encodeBytes = (bytes) =>
+  Array.from(bytes, (byte) => `%${byte.toString(16).padStart(2, "0")}`).join("");
+
+/** @returns {Entry} */
+function entry({ name, name64, kind, size, mtime, mode }) {
+  if (name !== undefined) {
+    return { text: name, path: encodeName(name), kind, size, mtime, mode };
+  }
+  const bytes = Uint8Array.from(atob(name64), (char) => char.charCodeAt(0));
+  return { text: new TextDecoder().decode(bytes), path: encodeBytes(bytes), kind, size, mtime, mode };
+}
+
+/**
+ * Lists a page of a directory. `after` is the `next` of the page before.
+ * @param {number} root @param {string[]} names @param {string} after
+ * @returns {Promise<{entries: Entry[], next: string | null}>}
+ */
+export async function list(root, names, after) {
+  const page = await request("GET", `/tree?root=${root}&path=${joined(names)}&after=${after}`);
+  return { entries: page.entries.map(entry), next: page.next };
+}
+
+/** @param {number} root @param {string[]} names */
+export const createFolder = (root, names) => request("POST", "/tree/folder", { root, path: forJson(names) });
+
+/** @param {number} root @param {string[]} from @param {string[]} to */
+export const rename = (root, from, to) =>
+  request("POST", "/tree/move", { root, from: forJson(from), to: forJson(to) });
+
+/** @param {number} root @param {string[]} names @param {boolean} recursive */
+export const remove = (root, names, recursive) =>
+  request("POST", "/tree/delete", { root, path: forJson(names), recursive });
+
+/** Returns the address of a file's contents. @param {number} root @param {string[]} names */
+export const fileAddress = (root, names) => `/file?root=${root}&path=${joined(names)}`;

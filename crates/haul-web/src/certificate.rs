@@ -1,0 +1,401 @@
+//! Certificate of the web server: one that the user has, or a self-signed one that is renewed.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::fmt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+/// Validity of a self-signed certificate. Browsers accept a certificate by its hash for
+/// WebTransport only if it is valid for at most 14 days.
+const VALIDITY: Duration = Duration::from_secs(13 * 86_400);
+
+/// Time by which the validity starts earlier, for clients whose clock is late.
+const EARLIER: Duration = Duration::from_secs(3600);
+
+/// Remaining validity at which a self-signed certificate is renewed.
+const RENEW_BEFORE: Duration = Duration::from_secs(2 * 86_400);
+
+/// Size limit of files with certificates and keys, in bytes.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// First words of the file of a self-signed certificate. The expiry and the names follow.
+const HEAD: &str = "# self-signed certificate of haul serve --web, valid until";
+
+/// Certificate of a web server.
+pub enum CertificateSource {
+    /// A certificate with its chain, and its key.
+    Given(GivenCertificate),
+    /// A self-signed certificate for these names, kept in a file if there is one.
+    SelfSigned {
+        /// File of the certificate and its key, created if it is missing.
+        file: Option<PathBuf>,
+        /// Names and addresses of the server.
+        names: Vec<String>,
+    },
+}
+
+/// A certificate that the user provides. It is read before the server changes its user.
+pub struct GivenCertificate {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// Reason for a failure with a certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", .file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Reason for the failure.
+        source: io::Error,
+    },
+    /// A file does not contain what it should.
+    #[error("cannot use {}: no {expected} in PEM found", .file.display())]
+    Content {
+        /// The file.
+        file: PathBuf,
+        /// Missing content.
+        expected: &'static str,
+    },
+    /// The key file is readable by other users.
+    #[error("refusing to use the key in {}: other users can read it; run 'chmod 600' on it", .0.display())]
+    Open(PathBuf),
+    /// The certificate and the key cannot be used together.
+    #[error("cannot use the certificate: {0}")]
+    NotUsable(String),
+    /// A certificate could not be created.
+    #[error("cannot create a certificate: {0}")]
+    NotMade(String),
+}
+
+impl GivenCertificate {
+    /// Reads a certificate with its chain from `certificate`, and its key from `key`, both in PEM.
+    ///
+    /// # Errors
+    /// Returns a [`CertificateError`] if a file cannot be read, has other contents, or if other
+    /// users can read the key.
+    pub fn read(certificate: &Path, key: &Path) -> Result<GivenCertificate, CertificateError> {
+        let content = |file: &Path, expected| CertificateError::Content { file: file.to_owned(), expected };
+        let chain = CertificateDer::pem_slice_iter(&read(certificate)?.0)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| content(certificate, "certificate"))?;
+        if chain.is_empty() {
+            return Err(content(certificate, "certificate"));
+        }
+        let (bytes, mode) = read(key)?;
+        if mode & 0o077 != 0 {
+            return Err(CertificateError::Open(key.to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| content(key, "private key"))?;
+        Ok(GivenCertificate { chain, key })
+    }
+}
+
+/// Returns the contents of a file and its mode.
+fn read(file: &Path) -> Result<(Vec<u8>, u32), CertificateError> {
+    let failed = |source| CertificateError::Read { file: file.to_owned(), source };
+    let opened = fs::File::open(file).map_err(failed)?;
+    let mode = opened.metadata().map_err(failed)?.mode();
+    let mut bytes = Vec::new();
+    opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    Ok((bytes, mode))
+}
+
+/// The current certificate. The TLS handshakes of the server use it.
+pub(crate) struct CertificateStore {
+    source: Source,
+    current: RwLock<Current>,
+}
+
+enum Source {
+    Given,
+    SelfSigned { file: Option<PathBuf>, names: Vec<String> },
+}
+
+#[derive(Clone)]
+struct Current {
+    key: Arc<CertifiedKey>,
+    /// SHA-256 of the certificate (DER).
+    sha256: [u8; 32],
+    /// Expiry of a self-signed certificate.
+    expires: Option<SystemTime>,
+}
+
+/// A self-signed certificate.
+struct Made {
+    certificate: CertificateDer<'static>,
+    key: Vec<u8>,
+    expires: SystemTime,
+}
+
+impl CertificateStore {
+    /// Loads or creates the certificate. Also returns the reason if a new one could not be kept.
+    pub(crate) fn open(
+        source: CertificateSource,
+        now: SystemTime,
+    ) -> Result<(CertificateStore, Option<String>), CertificateError> {
+        match source {
+            CertificateSource::Given(GivenCertificate { chain, key }) => {
+                let current = usable(chain, key, None)?;
+                Ok((CertificateStore { source: Source::Given, current: RwLock::new(current) }, None))
+            }
+            CertificateSource::SelfSigned { file, names } => {
+                let kept = file.as_deref().and_then(|file| kept(file, &names, now));
+                let (made, note) = match kept {
+                    Some(made) => (made, None),
+                    None => make_and_keep(file.as_deref(), &names, now)?,
+                };
+                let current = RwLock::new(made.usable()?);
+                Ok((CertificateStore { source: Source::SelfSigned { file, names }, current }, note))
+            }
+        }
+    }
+
+    /// Renews a self-signed certificate that expires soon. Returns true if it was renewed, and the
+    /// reason if the new one could not be kept.
+    pub(crate) fn renew(&self, now: SystemTime) -> Result<(bool, Option<String>), CertificateError> {
+        let Source::SelfSigned { file, names } = &self.source else { return Ok((false, None)) };
+        let expires = self.current().expires;
+        if expires.is_some_and(|expires| now + RENEW_BEFORE < expires) {
+            return Ok((false, None));
+        }
+        let (made, note) = make_and_keep(file.as_deref(), names, now)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = made.usable()?;
+        Ok((true, note))
+    }
+
+    /// Returns the SHA-256 of the certificate as hexadecimal digits.
+    pub(crate) fn sha256(&self) -> String {
+        hex(&self.current().sha256)
+    }
+
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ResolvesServerCert for CertificateStore {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current().key)
+    }
+}
+
+impl fmt::Debug for CertificateStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CertificateStore({})", self.sha256())
+    }
+}
+
+impl Made {
+    fn new(names: &[String], now: SystemTime) -> Result<Made, CertificateError> {
+        let not_made = |error: rcgen::Error| CertificateError::NotMade(error.to_string());
+        // The library can be built to detect the CPU only when this function is called.
+        aws_lc_rs::init();
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(not_made)?;
+        let mut params = CertificateParams::new(names).map_err(not_made)?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "haul serve --web");
+        let expires = now + VALIDITY - EARLIER;
+        let epoch = rcgen::date_time_ymd(1970, 1, 1);
+        let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        params.not_before = epoch + since(now - EARLIER);
+        params.not_after = epoch + since(expires);
+        let certificate = params.self_signed(&key).map_err(not_made)?;
+        Ok(Made { certificate: certificate.der().clone(), key: key.serialize_der(), expires })
+    }
+
+    fn usable(self) -> Result<Current, CertificateError> {
+        let key = PrivatePkcs8KeyDer::from(self.key);
+        usable(vec![self.certificate], key.into(), Some(self.expires))
+    }
+
+    /// Returns the text of the file.
+    fn to_text(&self, names: &[String]) -> String {
+        let mut text = format!("{HEAD} {} {}\n", seconds(self.expires), names.join(" "));
+        for (label, bytes) in [("CERTIFICATE", &self.certificate[..]), ("PRIVATE KEY", &self.key)] {
+            text.push_str(&format!("-----BEGIN {label}-----\n"));
+            for line in STANDARD.encode(bytes).as_bytes().chunks(64) {
+                // Base64 is ASCII.
+                text.extend(line.iter().map(|byte| char::from(*byte)));
+                text.push('\n');
+            }
+            text.push_str(&format!("-----END {label}-----\n"));
+        }
+        text
+    }
+}
+
+fn usable(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    expires: Option<SystemTime>,
+) -> Result<Current, CertificateError> {
+    let not_usable = |error: rustls::Error| CertificateError::NotUsable(error.to_string());
+    aws_lc_rs::init();
+    let key = CertifiedKey::new(chain, any_supported_type(&key).map_err(not_usable)?);
+    key.keys_match().map_err(not_usable)?;
+    let first = key.end_entity_cert().map_err(not_usable)?;
+    let mut sha256 = [0; 32];
+    sha256.copy_from_slice(digest(&SHA256, first).as_ref());
+    Ok(Current { key: Arc::new(key), sha256, expires })
+}
+
+/// Returns the certificate in `file` if it is private, for these names, and does not expire soon.
+/// Any other file is replaced, because it is this program's own.
+fn kept(file: &Path, names: &[String], now: SystemTime) -> Option<Made> {
+    let (bytes, mode) = read(file).ok()?;
+    let text = std::str::from_utf8(&bytes).ok()?;
+    let mut words = text.lines().next()?.strip_prefix(HEAD)?.split_ascii_whitespace();
+    let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(words.next()?.parse().ok()?);
+    let is_current = now + RENEW_BEFORE < expires && expires <= now + VALIDITY;
+    if mode & 0o077 != 0 || !is_current || !words.eq(names.iter().map(String::as_str)) {
+        return None;
+    }
+    let certificate = CertificateDer::from_pem_slice(&bytes).ok()?;
+    let PrivateKeyDer::Pkcs8(key) = PrivateKeyDer::from_pem_slice(&bytes).ok()? else { return None };
+    let key = key.secret_pkcs8_der().to_vec();
+    let made = Made { certificate: certificate.clone(), key: key.clone(), expires };
+    made.usable().ok()?;
+    Some(Made { certificate, key, expires })
+}
+
+fn make_and_keep(
+    file: Option<&Path>,
+    names: &[String],
+    now: SystemTime,
+) -> Result<(Made, Option<String>), CertificateError> {
+    let made = Made::new(names, now)?;
+    let kept = file.map_or(Ok(()), |file| {
+        keep(file, made.to_text(names).as_bytes())
+            .map_err(|error| format!("cannot keep the certificate in {}: {error}", file.display()))
+    });
+    Ok((made, kept.err()))
+}
+
+/// Replaces `file` by a file that only its owner can read. Creates its directory.
+fn keep(file: &Path, text: &[u8]) -> io::Result<()> {
+    if let Some(directory) = file.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    }
+    let mut temporary = file.as_os_str().to_owned();
+    temporary.push(format!(".{}", std::process::id()));
+    // A killed process with the same number may have left this name.
+    let _ = fs::remove_file(&temporary);
+    let mut opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let written = opened.write_all(text).and_then(|()| fs::rename(&temporary, file));
+    if written.is_err() {
+        // The error of the write is returned.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Returns the hexadecimal digits of `bytes`.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    fn open(file: &Path, names: &[&str], now: SystemTime) -> CertificateStore {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let source = CertificateSource::SelfSigned { file: Some(file.to_owned()), names };
+        let (store, note) = CertificateStore::open(source, now).expect("a certificate");
+        assert_eq!(note, None);
+        store
+    }
+
+    #[test]
+    fn a_self_signed_certificate_is_kept_until_it_expires_soon() {
+        let home = tempfile::tempdir().expect("a folder");
+        let file = home.path().join("web/certificate.pem");
+        let made = open(&file, &["localhost"], now());
+        assert_eq!(fs::metadata(&file).expect("kept").mode() & 0o777, 0o600);
+        let later = now() + VALIDITY - RENEW_BEFORE - 2 * EARLIER;
+        assert_eq!(open(&file, &["localhost"], later).sha256(), made.sha256());
+        assert!(!made.renew(later).expect("valid").0);
+        let late = later + 2 * EARLIER;
+        assert!(made.renew(late).expect("renewed").0);
+        let renewed = made.sha256();
+        assert_eq!(open(&file, &["localhost"], late).sha256(), renewed, "the new one is kept");
+        assert!(!made.renew(late).expect("valid").0);
+        // Other names need another certificate.
+        assert_ne!(open(&file, &["localhost", "host"], late).sha256(), renewed);
+    }
+
+    #[test]
+    fn a_certificate_that_others_can_read_or_change_is_replaced() {
+        let home = tempfile::tempdir().expect("a folder");
+        let file = home.path().join("certificate.pem");
+        let made = open(&file, &["localhost"], now()).sha256();
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("set");
+        let second = open(&file, &["localhost"], now()).sha256();
+        assert_ne!(made, second);
+        let text = fs::read_to_string(&file).expect("read");
+        for damaged in [text.replace("PRIVATE", "PUBLIC"), text.replace("until 1", "until 9"), String::new()]
+        {
+            fs::write(&file, damaged).expect("written");
+            assert_ne!(open(&file, &["localhost"], now()).sha256(), second);
+        }
+    }
+
+    #[test]
+    fn validity_is_at_most_thirteen_days() {
+        let made = Made::new(&["127.0.0.1".to_owned()], now()).expect("made");
+        assert_eq!(made.expires + EARLIER, now() + VALIDITY);
+        // Two UTCTime values (tag 23, 13 characters) are the validity of an X.509 certificate.
+        let times: Vec<&[u8]> =
+            made.certificate.windows(15).filter(|at| at[..2] == [23, 13] && at[14] == b'Z').collect();
+        let said = |at: usize| std::str::from_utf8(&times[at][2..]).expect("ASCII");
+        assert_eq!((said(0), said(1)), ("270115070000Z", "270128070000Z"));
+    }
+
+    #[test]
+    fn a_given_certificate_needs_its_own_private_key() {
+        let home = tempfile::tempdir().expect("a folder");
+        let (one, two) = (home.path().join("one.pem"), home.path().join("two.pem"));
+        for file in [&one, &two] {
+            open(file, &["localhost"], now());
+        }
+        let usable = |certificate: &Path, key: &Path| {
+            let given = GivenCertificate::read(certificate, key)?;
+            CertificateStore::open(CertificateSource::Given(given), now()).map(|(store, _)| store)
+        };
+        let store = usable(&one, &one).expect("a pair");
+        assert!(!store.renew(now() + VALIDITY).expect("nothing to do").0);
+        assert!(matches!(usable(&one, &two), Err(CertificateError::NotUsable(_))));
+        fs::set_permissions(&one, Permissions::from_mode(0o640)).expect("set");
+        assert!(matches!(usable(&one, &one), Err(CertificateError::Open(_))));
+        let empty = home.path().join("empty");
+        fs::write(&empty, "").expect("written");
+        assert!(matches!(usable(&empty, &two), Err(CertificateError::Content { .. })));
+        let absent = usable(&home.path().join("absent"), &two).expect_err("absent").to_string();
+        assert!(absent.contains("absent") && absent.contains("No such file"), "{absent}");
+    }
+}

@@ -1,0 +1,201 @@
+//! Lanes over HTTP: requests that a server joins into a stream of bytes.
+//!
+//! One end of a pair of UNIX sockets is a lane of the session code, as if it were a connection that
+//! was admitted. Requests pump the other end: `PUT` writes its body, `GET` takes the bytes that
+//! were read. Requests have numbers, so that several can be in flight, and each can be repeated
+//! after an error of the network.
+
+mod download;
+mod upload;
+
+use crate::access::random;
+use crate::certificate::hex;
+use crate::limits::WebLimits;
+use download::Download;
+use rustix::net::{Shutdown, shutdown};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use upload::Upload;
+
+/// Reason for refusing a request of a lane.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LaneRefusal {
+    /// The lane has ended.
+    #[error("the lane has ended; open another one and resume the job")]
+    Gone,
+    /// The number is too far ahead of the requests that were answered.
+    #[error("the number is more than {0} ahead of the next one; wait for earlier requests")]
+    TooFarAhead(u64),
+    /// The piece is no longer kept.
+    #[error("the piece is no longer kept: a later one was requested, so it had arrived")]
+    NotKept,
+    /// The stream ends before this number.
+    #[error("the stream ends before this number")]
+    PastTheEnd,
+    /// The body differs from the body of an earlier request with the same number.
+    #[error("the body is shorter than an earlier one with the same number; the lane was aborted")]
+    Differs,
+    /// Another request with the same number took the place of this one.
+    #[error("another request with the same number has arrived")]
+    Superseded,
+    /// The body is too large.
+    #[error("the body is larger than {0} bytes; send several requests")]
+    TooLarge(u64),
+    /// The body arrived too slowly.
+    #[error("no byte of the body arrived in time; send the request again")]
+    Stalled,
+    /// The body could not be read.
+    #[error("the body is incomplete; send the request again")]
+    Incomplete,
+    /// Earlier requests did not arrive in time, or the receiver of the bytes is slow.
+    #[error("the bytes before this request did not arrive in time; send the request again")]
+    Waited,
+}
+
+/// Reason for refusing another lane.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenRefusal {
+    /// The session has too many lanes.
+    #[error("the session has {0} lanes already; end one of them")]
+    TooMany(usize),
+    /// The system has no resources for a lane.
+    #[error("cannot open a lane: {0}")]
+    Failed(String),
+}
+
+/// Lanes of one session.
+pub(crate) struct Lanes {
+    limits: WebLimits,
+    open: Mutex<HashMap<String, Arc<Lane>>>,
+}
+
+/// One lane.
+pub(crate) struct Lane {
+    limits: WebLimits,
+    socket: UnixStream,
+    upload: Mutex<Upload>,
+    download: Mutex<Download>,
+    /// Wakes requests that wait for their turn or for the state of an upload.
+    upload_changed: Notify,
+    /// Wakes requests that wait for a piece, and the task that reads.
+    download_changed: Notify,
+    aborted: AtomicBool,
+    in_progress: AtomicUsize,
+    last: Mutex<Instant>,
+}
+
+/// Marks a request of a lane as in progress.
+pub(crate) struct Use {
+    lane: Arc<Lane>,
+}
+
+impl Lanes {
+    pub(crate) fn new(limits: WebLimits) -> Lanes {
+        Lanes { limits, open: Mutex::default() }
+    }
+
+    /// Opens a lane. Returns its ID, and the end of the socket pair for the session code. Must be
+    /// called within the runtime.
+    pub(crate) fn open(&self, now: Instant) -> Result<(String, OwnedFd), OpenRefusal> {
+        let failed = |error: &dyn std::fmt::Display| OpenRefusal::Failed(error.to_string());
+        let mut open = self.lock();
+        if open.len() >= self.limits.lanes {
+            return Err(OpenRefusal::TooMany(self.limits.lanes));
+        }
+        let id = hex(&random::<16>().map_err(|error| failed(&error))?);
+        let (ours, theirs) = StdUnixStream::pair().map_err(|error| failed(&error))?;
+        ours.set_nonblocking(true).map_err(|error| failed(&error))?;
+        let socket = UnixStream::from_std(ours).map_err(|error| failed(&error))?;
+        let lane = Arc::new(Lane {
+            limits: self.limits,
+            socket,
+            upload: Mutex::default(),
+            download: Mutex::default(),
+            upload_changed: Notify::new(),
+            download_changed: Notify::new(),
+            aborted: AtomicBool::new(false),
+            in_progress: AtomicUsize::new(0),
+            last: Mutex::new(now),
+        });
+        tokio::spawn(Arc::clone(&lane).read_all());
+        open.insert(id.clone(), lane);
+        Ok((id, theirs.into()))
+    }
+
+    /// Returns a lane for a request.
+    pub(crate) fn lane(&self, id: &str) -> Option<Use> {
+        self.lock().get(id).map(|lane| {
+            lane.in_progress.fetch_add(1, Ordering::AcqRel);
+            Use { lane: Arc::clone(lane) }
+        })
+    }
+
+    /// Aborts a lane. Returns false if it is unknown.
+    pub(crate) fn abort(&self, id: &str) -> bool {
+        let lane = self.lock().remove(id);
+        lane.inspect(|lane| lane.abort()).is_some()
+    }
+
+    /// Aborts all lanes.
+    pub(crate) fn abort_all(&self) {
+        let lanes: Vec<_> = self.lock().drain().map(|(_, lane)| lane).collect();
+        lanes.iter().for_each(|lane| lane.abort());
+    }
+
+    /// Aborts the lanes without a request for too long.
+    pub(crate) fn abort_idle(&self, now: Instant) {
+        let idle: Vec<_> =
+            self.lock().extract_if(|_, lane| lane.is_idle(now)).map(|(_, lane)| lane).collect();
+        idle.iter().for_each(|lane| lane.abort());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Lane>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lane {
+    fn is_idle(&self, now: Instant) -> bool {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.in_progress.load(Ordering::Acquire) == 0
+            && now.saturating_duration_since(last) >= self.limits.lane_idle
+    }
+
+    /// Ends both directions. The session code detects a lost connection, unless it has ended its
+    /// direction and this one was finished.
+    fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        // An error is harmless: the socket has ended already.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        self.upload_changed.notify_waiters();
+        self.download_changed.notify_waiters();
+    }
+
+    fn unless_aborted(&self) -> Result<(), LaneRefusal> {
+        if self.aborted.load(Ordering::Acquire) { Err(LaneRefusal::Gone) } else { Ok(()) }
+    }
+}
+
+impl std::ops::Deref for Use {
+    type Target = Lane;
+
+    fn deref(&self) -> &Lane {
+        &self.lane
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        *self.lane.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.lane.in_progress.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! Layer 5: the web server of `haul serve --web`.
+//!
+//! A browser signs in with a one-time code ([`WebServer::link`]). It then lists and changes files
+//! beneath the served directories, and opens lanes: streams of bytes over HTTPS requests, which
+//! [`Gateway`](haul_net::Gateway) adds to the sessions of the server as if they were connections of
+//! a ticket. `docs/formats/web.md` describes the requests.
+//!
+//! The asynchronous runtime stays in this crate, on threads that [`WebServer`] owns. The code of
+//! sessions blocks on its end of each lane, as on any other.
+
+mod access;
+mod answer;
+mod certificate;
+mod checks;
+mod event;
+mod files;
+mod lanes;
+pub mod limits;
+mod page;
+mod query;
+mod routes;
+mod server;
+
+pub use certificate::{CertificateError, CertificateSource, GivenCertificate};
+pub use event::WebEvent;
+pub use files::{Confine, WebRoot};
+pub use limits::WebLimits;
+pub use server::{WebError, WebListener, WebServer, WebSettings};

@@ -1,0 +1,113 @@
+//! Limits of the web server.
+
+use std::time::Duration;
+
+/// Maximum number of connections: a browser opens one by HTTP/2, and six by HTTP/1.1.
+pub const CONNECTIONS_MAX: usize = 128;
+
+/// Maximum number of connections of one peer, so that others can still connect.
+pub const CONNECTIONS_PER_PEER_MAX: usize = 64;
+
+/// Maximum number of concurrent requests of a connection by HTTP/2: eight lanes with eight uploads
+/// and four downloads each, and requests beside them.
+pub const STREAMS_MAX: u32 = 128;
+
+/// Bytes of one request that a connection buffers by HTTP/2. Requests for later bytes of a lane
+/// fill their windows while they wait, so that several windows are in flight.
+pub const STREAM_WINDOW_BYTES: u32 = 512 << 10;
+
+/// The same for all requests of a connection. It holds the windows of all requests: otherwise
+/// waiting requests could use all of it, and the request that they wait for would get no bytes.
+pub const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
+
+/// Maximum size of the header of a request. A path has at most 4,096 bytes, and thus 12,288 in
+/// percent-encoding; the rest is for the browser.
+pub const HEADER_BYTES_MAX: usize = 32 << 10;
+
+/// Maximum size of a JSON body: two paths, each of 4,096 bytes in any encoding.
+pub const JSON_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum size of a path in bytes.
+pub const PATH_BYTES_MAX: usize = 4096;
+
+/// Maximum size of a request that carries bytes of a lane.
+pub const UPLOAD_BYTES_MAX: u64 = 8 << 20;
+
+/// Maximum number of a lane's uploads that wait for earlier ones.
+pub const UPLOADS_AHEAD_MAX: u64 = 8;
+
+/// Maximum size of a piece that a lane sends. A smaller piece than the limit of an upload bounds
+/// the memory of a lane: five kept pieces and the unread bytes.
+pub const PIECE_BYTES_MAX: usize = 2 << 20;
+
+/// Maximum number of a lane's requests for later pieces than the next one.
+pub const PIECES_AHEAD_MAX: u64 = 4;
+
+/// Maximum number of unread bytes that a lane holds for its next pieces.
+pub const UNREAD_BYTES_MAX: usize = 4 << 20;
+
+/// Maximum number of names in one page of a listing.
+pub const NAMES_PER_PAGE_MAX: usize = 5000;
+
+/// Maximum depth of a directory that is deleted: each level holds one descriptor.
+pub const DELETE_DEPTH_MAX: usize = 256;
+
+/// Bytes that a new name counts against a quota, as in a transfer.
+pub const NAME_QUOTA_BYTES: u64 = 512;
+
+/// Settings that tests change.
+#[derive(Clone, Copy, Debug)]
+pub struct WebLimits {
+    /// Maximum number of sessions.
+    pub sessions: usize,
+    /// Maximum number of lanes of a session.
+    pub lanes: usize,
+    /// Maximum number of unused codes.
+    pub codes: usize,
+    /// Time after which an unused code expires.
+    pub code_age: Duration,
+    /// Time without a request after which a session ends.
+    pub session_idle: Duration,
+    /// Time without a request after which a lane is aborted.
+    pub lane_idle: Duration,
+    /// Time for which a request for the next piece of a lane waits.
+    pub poll: Duration,
+    /// Maximum time without a byte of a request's body, and the time for which an upload waits for
+    /// earlier ones.
+    pub body_stall: Duration,
+    /// Maximum time for a JSON body, and for TLS and the header of a request.
+    pub request: Duration,
+    /// Time without a request after which a connection is closed. A client that receives the last
+    /// bytes of its requests more slowly than this loses them.
+    pub connection_idle: Duration,
+    /// The same for a connection on which no request had the cookie of a session.
+    pub stranger_idle: Duration,
+    /// Delay of the answer to a wrong code.
+    pub wrong_delay: Duration,
+    /// Number of wrong codes of one peer within `failure_window` after which codes of this peer
+    /// are refused.
+    pub failures: usize,
+    /// Time for which a wrong code counts.
+    pub failure_window: Duration,
+}
+
+impl Default for WebLimits {
+    fn default() -> Self {
+        Self {
+            sessions: 16,
+            lanes: 16,
+            codes: 16,
+            code_age: Duration::from_secs(15 * 60),
+            session_idle: Duration::from_secs(2 * 3600),
+            lane_idle: Duration::from_secs(60),
+            poll: Duration::from_secs(20),
+            body_stall: Duration::from_secs(30),
+            request: Duration::from_secs(10),
+            connection_idle: Duration::from_secs(300),
+            stranger_idle: Duration::from_secs(30),
+            wrong_delay: Duration::from_secs(1),
+            failures: 5,
+            failure_window: Duration::from_secs(60),
+        }
+    }
+}

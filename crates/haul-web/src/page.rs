@@ -1,0 +1,84 @@
+//! Files of the page, which the build embeds.
+
+use crate::answer::{self, Reply};
+use hyper::header::{self, HeaderValue};
+use hyper::{HeaderMap, StatusCode};
+
+/// An embedded file.
+struct PageFile {
+    path: &'static str,
+    kind: &'static str,
+    /// Tag of its contents, in quotes.
+    tag: &'static str,
+    plain: &'static [u8],
+    /// The same, compressed with gzip.
+    packed: &'static [u8],
+}
+
+static FILES: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/page.in"));
+
+/// Returns the file at `path`, or `None` if there is none.
+pub(crate) fn file(path: &str, headers: &HeaderMap) -> Option<Reply> {
+    let path = if path == "/" { "/index.html" } else { path };
+    let file = FILES.iter().find(|file| file.path == path)?;
+    let has = |name, wanted: &str| {
+        let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+        lines
+            .flat_map(|line| line.split(','))
+            .any(|word| word.split(';').next().is_some_and(|word| word.trim() == wanted))
+    };
+    let mut reply = if has(header::IF_NONE_MATCH, file.tag) {
+        answer::empty(StatusCode::NOT_MODIFIED)
+    } else if has(header::ACCEPT_ENCODING, "gzip") {
+        let mut reply = answer::bytes(file.kind, file.packed);
+        reply.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        reply
+    } else {
+        answer::bytes(file.kind, file.plain)
+    };
+    let headers = reply.headers_mut();
+    headers.insert(header::ETAG, HeaderValue::from_static(file.tag));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    // A browser asks each time, because a new version of the program can be at the same address.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Some(reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_no_inline_script_or_style() {
+        let pages: Vec<_> = FILES.iter().filter(|file| file.path.ends_with(".html")).collect();
+        assert!(pages.iter().any(|file| file.path == "/index.html"));
+        for page in pages {
+            let text = std::str::from_utf8(page.plain).expect("UTF-8");
+            for inline in ["<style", " style=", " onclick=", " onload=", "javascript:"] {
+                assert!(!text.contains(inline), "{}: {inline}", page.path);
+            }
+            let scripts = text.split("<script").skip(1);
+            assert!(scripts.into_iter().all(|script| script.contains("></script>")), "{}", page.path);
+        }
+        for file in FILES.iter().filter(|file| file.path.ends_with(".js")) {
+            let text = std::str::from_utf8(file.plain).expect("UTF-8");
+            for risky in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+                assert!(!text.contains(risky), "{}: {risky}", file.path);
+            }
+        }
+    }
+
+    #[test]
+    fn a_known_tag_needs_no_body() {
+        let whole = file("/", &HeaderMap::new()).expect("the page");
+        let tag = whole.headers()[header::ETAG].clone();
+        let mut headers = HeaderMap::new();
+        headers.insert(header::IF_NONE_MATCH, tag);
+        assert_eq!(file("/index.html", &headers).expect("the page").status(), StatusCode::NOT_MODIFIED);
+        headers.insert(header::IF_NONE_MATCH, HeaderValue::from_static("\"0\""));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("br, gzip;q=0.9"));
+        let packed = file("/", &headers).expect("the page");
+        assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
+        assert!(file("/../Cargo.toml", &headers).is_none());
+    }
+}

@@ -1,0 +1,569 @@
+//! Requests: which part of the server handles each, and with which rights.
+
+#![allow(clippy::result_large_err, reason = "a refusal is the response itself, once for each request")]
+
+use crate::access::{CodeError, Session};
+use crate::answer::{self, Answer, Reply};
+use crate::checks;
+use crate::event::WebEvent;
+use crate::files::RootThreads;
+use crate::files::{self, FileError, Listing, OpenedFile, kind_name};
+use crate::lanes::{LaneRefusal, OpenRefusal};
+use crate::limits::{NAME_QUOTA_BYTES, NAMES_PER_PAGE_MAX, UPLOAD_BYTES_MAX};
+use crate::page;
+use crate::query::{self, BadRequest, PathText};
+use crate::server::{RequestGuard, Shared};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use haul_net::Verdict;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Method, Request, StatusCode};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Header of the last piece of a lane in either direction.
+const END: HeaderName = HeaderName::from_static("x-haul-end");
+
+/// Handles one request. Failures are responses too.
+pub(crate) async fn handle(
+    shared: &Arc<Shared>,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+    guard: &RequestGuard,
+) -> Reply {
+    let is_page = page::file(request.uri().path(), request.headers()).is_some();
+    let mut reply = match checked(shared, peer, request, guard).await {
+        Ok(reply) | Err(reply) => reply,
+    };
+    answer::finish(&mut reply, is_page);
+    reply
+}
+
+/// Checks where the request comes from, and passes it on.
+async fn checked(
+    shared: &Arc<Shared>,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+    guard: &RequestGuard,
+) -> Result<Reply, Reply> {
+    let refused = |why| {
+        move |reply| {
+            shared.events.report_limited(&WebEvent::Refused { peer, why }, Instant::now());
+            reply
+        }
+    };
+    let (method, headers) = (request.method().clone(), request.headers());
+    let host = shared.hosts.of_request(request.uri(), headers).map_err(refused("another host name"))?;
+    let path = request.uri().path().to_owned();
+    if checks::is_safe(&method)
+        && let Some(reply) = page::file(&path, headers)
+    {
+        return Ok(reply);
+    }
+    checks::origin(&method, headers, host).map_err(refused("another or no Origin"))?;
+    if (&method, path.as_str()) == (&Method::POST, "/session") {
+        return sign_in(shared, peer, request).await;
+    }
+    let session = shared.hosts.session(headers, &shared.access)?;
+    guard.signed_in();
+    checks::token(&method, headers, &session).map_err(refused("no valid X-Haul-CSRF"))?;
+    let call = Call { shared, session, peer };
+    match (method, path.as_str()) {
+        (Method::GET, "/session") => Ok(call.session()),
+        (Method::DELETE, "/session") => Ok(call.sign_out()),
+        (Method::POST, "/code") => call.new_code(),
+        (Method::GET, "/tree") => call.tree(request.uri().query()).await,
+        (Method::POST, "/tree/folder") => call.create_folder(request.into_body()).await,
+        (Method::POST, "/tree/move") => call.rename(request.into_body()).await,
+        (Method::POST, "/tree/delete") => call.delete(request.into_body()).await,
+        (Method::GET | Method::HEAD, "/file") => call.file(request.uri().query(), request.headers()).await,
+        (Method::POST, "/lane") => call.open_lane(request.into_body()).await,
+        (method, path) => match path.strip_prefix("/lane/") {
+            Some(rest) => call.lane(&method, rest, request).await,
+            None => Err(answer::error(StatusCode::NOT_FOUND, &"there is nothing at this address")),
+        },
+    }
+}
+
+async fn sign_in(shared: &Arc<Shared>, peer: SocketAddr, request: Request<Incoming>) -> Result<Reply, Reply> {
+    #[derive(Deserialize)]
+    struct Code {
+        code: String,
+    }
+    let Code { code } = query::json(request.into_body(), shared.limits.request).await.map_err(bad)?;
+    let signed_in =
+        shared.access.sign_in(&code, peer.ip(), Instant::now()).map_err(|error| internal(&error))?;
+    match signed_in {
+        Ok((session, cookie)) => {
+            shared.events.report(&WebEvent::SignedIn { session: session.number, peer });
+            let mut reply = Call { shared, session, peer }.session();
+            set_cookie(&mut reply, &shared.hosts.set_cookie(&cookie));
+            Ok(reply)
+        }
+        Err(CodeError::Wrong) => {
+            shared.events.report_limited(&WebEvent::WrongCode { peer }, Instant::now());
+            tokio::time::sleep(shared.limits.wrong_delay).await;
+            let why = "the code is wrong, used or expired; use the newest link";
+            Err(answer::error(StatusCode::FORBIDDEN, &why))
+        }
+        Err(CodeError::TooManyWrong) => {
+            shared.events.report_limited(&WebEvent::WrongCode { peer }, Instant::now());
+            let why = "too many wrong codes from this address; try again in a minute";
+            Err(answer::error(StatusCode::TOO_MANY_REQUESTS, &why))
+        }
+        Err(CodeError::Full) => {
+            let why =
+                "the server has reached its limit of web sessions; sign out elsewhere, or try again later";
+            Err(answer::error(StatusCode::SERVICE_UNAVAILABLE, &why))
+        }
+    }
+}
+
+/// A request of a signed-in browser.
+struct Call<'a> {
+    shared: &'a Arc<Shared>,
+    session: Arc<Session>,
+    peer: SocketAddr,
+}
+
+/// Right that a request needs at a root.
+#[derive(Clone, Copy)]
+enum Right {
+    Read,
+    Write,
+    /// Renaming and deleting need both, because they tell which names exist.
+    Both,
+}
+
+#[derive(Deserialize)]
+struct FolderRequest {
+    #[serde(default)]
+    root: usize,
+    path: PathText,
+}
+
+#[derive(Deserialize)]
+struct MoveRequest {
+    #[serde(default)]
+    root: usize,
+    from: PathText,
+    to: PathText,
+    #[serde(default)]
+    replace: bool,
+}
+
+#[derive(Deserialize)]
+struct DeleteRequest {
+    #[serde(default)]
+    root: usize,
+    path: PathText,
+    #[serde(default)]
+    recursive: bool,
+}
+
+#[derive(Deserialize)]
+struct LaneRequest {
+    #[serde(default)]
+    root: usize,
+    /// Lanes with the same name are lanes of one transfer.
+    transfer: Option<String>,
+}
+
+impl Call<'_> {
+    /// Returns the facts of the session.
+    fn session(&self) -> Reply {
+        #[derive(Serialize)]
+        struct Root<'a> {
+            id: usize,
+            name: &'a str,
+            read: bool,
+            write: bool,
+            quota: Option<u64>,
+        }
+        #[derive(Serialize)]
+        struct Facts<'a> {
+            csrf: &'a str,
+            /// SHA-256 of the certificate.
+            certificate: String,
+            version: &'static str,
+            roots: Vec<Root<'a>>,
+        }
+        let roots =
+            self.shared.roots.iter().enumerate().map(|(id, served)| (id, served.root())).map(|(id, root)| {
+                Root {
+                    id,
+                    name: &root.name,
+                    read: root.role.may_read(),
+                    write: root.role.may_write(),
+                    quota: root.quota,
+                }
+            });
+        let facts = Facts {
+            csrf: self.session.csrf(),
+            certificate: self.shared.certificate.sha256(),
+            version: env!("CARGO_PKG_VERSION"),
+            roots: roots.collect(),
+        };
+        answer::json(StatusCode::OK, &facts)
+    }
+
+    fn sign_out(&self) -> Reply {
+        self.shared.access.sign_out(&self.session);
+        self.shared.events.report(&WebEvent::SignedOut { session: self.session.number });
+        let mut reply = answer::empty(StatusCode::NO_CONTENT);
+        set_cookie(&mut reply, &self.shared.hosts.set_cookie(""));
+        reply
+    }
+
+    /// Returns a code for another browser, with the same rights.
+    fn new_code(&self) -> Result<Reply, Reply> {
+        #[derive(Serialize)]
+        struct Code {
+            code: String,
+        }
+        let code = self.shared.access.issue_code(Instant::now()).map_err(|error| internal(&error))?;
+        Ok(answer::json(StatusCode::CREATED, &Code { code }))
+    }
+
+    /// Returns a root for a request that needs `right`.
+    fn root(&self, number: usize, right: Right) -> Result<&RootThreads, Reply> {
+        let served = self.shared.roots.get(number);
+        let served = served.ok_or_else(|| answer::error(StatusCode::NOT_FOUND, &"there is no such root"))?;
+        let role = served.root().role;
+        let (may, why) = match right {
+            Right::Read => (role.may_read(), "this directory may not be read: clients may only send"),
+            Right::Write => (role.may_write(), "this directory may not be changed: clients may only fetch"),
+            Right::Both => (
+                role.may_read() && role.may_write(),
+                "names in this directory may not be changed: clients may only fetch, or only send",
+            ),
+        };
+        if served.root().is_expired() {
+            return Err(answer::error(StatusCode::FORBIDDEN, &"the ticket of this directory has expired"));
+        }
+        if may { Ok(served) } else { Err(answer::error(StatusCode::FORBIDDEN, &why)) }
+    }
+
+    async fn tree(&self, query: Option<&str>) -> Result<Reply, Reply> {
+        #[derive(Serialize)]
+        struct Entry {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            name: Option<String>,
+            /// Name that is not UTF-8.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            name64: Option<String>,
+            kind: &'static str,
+            size: u64,
+            /// Seconds since 1970, and nanoseconds.
+            mtime: i64,
+            mtime_ns: u32,
+            mode: u32,
+        }
+        #[derive(Serialize)]
+        struct Page {
+            entries: Vec<Entry>,
+            /// Value of `after` for the next page, in percent-encoding.
+            next: Option<String>,
+        }
+        let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
+        let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
+        let after = query::value(query, "after").map_err(bad)?.unwrap_or_default();
+        let max = match query::value(query, "max").map_err(bad)? {
+            None => NAMES_PER_PAGE_MAX,
+            Some(text) => std::str::from_utf8(&text)
+                .ok()
+                .and_then(|text| text.parse().ok())
+                .filter(|max| (1..=NAMES_PER_PAGE_MAX).contains(max))
+                .ok_or_else(|| {
+                    bad(BadRequest::Query(format!("'max' is not from 1 to {NAMES_PER_PAGE_MAX}")))
+                })?,
+        };
+        let listed = served.run(move |root| files::list(root, &path, &after, max)).await;
+        let Listing { entries, has_more } = listed.map_err(failed)?;
+        let last = entries.last().filter(|_| has_more);
+        let next = last.map(|(name, _)| query::encode(name.as_bytes()));
+        let entry = |(name, facts): (std::ffi::CString, Option<haul_sys::Stat>)| {
+            let (text, bytes) = match name.into_string() {
+                Ok(text) => (Some(text), None),
+                Err(error) => (None, Some(STANDARD.encode(error.into_cstring().as_bytes()))),
+            };
+            Entry {
+                name: text,
+                name64: bytes,
+                kind: facts.map_or("unknown", |facts| kind_name(facts.kind)),
+                size: facts.map_or(0, |facts| facts.size),
+                mtime: facts.map_or(0, |facts| facts.mtime.sec),
+                mtime_ns: facts.map_or(0, |facts| facts.mtime.nsec),
+                mode: facts.map_or(0, |facts| facts.mode),
+            }
+        };
+        Ok(answer::json(StatusCode::OK, &Page { entries: entries.into_iter().map(entry).collect(), next }))
+    }
+
+    async fn create_folder(&self, body: Incoming) -> Result<Reply, Reply> {
+        let FolderRequest { root, path } = self.json(body).await?;
+        let (served, path) = (self.root(root, Right::Write)?, path.into_bytes().map_err(bad)?);
+        if !self.session.spend(root, NAME_QUOTA_BYTES, served.root().quota) {
+            return Err(answer::error(
+                StatusCode::INSUFFICIENT_STORAGE,
+                &"the quota of this directory is used up",
+            ));
+        }
+        served.run(move |root| files::create_folder(root, &path)).await.map_err(failed)?;
+        self.changed(served, "created a directory");
+        Ok(answer::empty(StatusCode::CREATED))
+    }
+
+    async fn rename(&self, body: Incoming) -> Result<Reply, Reply> {
+        let MoveRequest { root, from, to, replace } = self.json(body).await?;
+        let served = self.root(root, Right::Both)?;
+        let (from, to) = (from.into_bytes().map_err(bad)?, to.into_bytes().map_err(bad)?);
+        served.run(move |root| files::rename(root, &from, &to, replace)).await.map_err(failed)?;
+        self.changed(served, "renamed an entry");
+        Ok(answer::empty(StatusCode::NO_CONTENT))
+    }
+
+    async fn delete(&self, body: Incoming) -> Result<Reply, Reply> {
+        let DeleteRequest { root, path, recursive } = self.json(body).await?;
+        let (served, path) = (self.root(root, Right::Both)?, path.into_bytes().map_err(bad)?);
+        served.run(move |root| files::delete(root, &path, recursive)).await.map_err(failed)?;
+        self.changed(served, "deleted an entry");
+        Ok(answer::empty(StatusCode::NO_CONTENT))
+    }
+
+    async fn file(&self, query: Option<&str>, headers: &HeaderMap) -> Result<Reply, Reply> {
+        let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
+        let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+        let opened = served.run(move |root| files::open_file(root, &path)).await.map_err(failed)?;
+        Ok(download(opened, &name, headers))
+    }
+
+    async fn open_lane(&self, body: Incoming) -> Result<Reply, Reply> {
+        #[derive(Serialize)]
+        struct Lane {
+            lane: String,
+        }
+        let LaneRequest { root, transfer } = self.json(body).await?;
+        let served = self.root(root, Right::Read).or_else(|_| self.root(root, Right::Write))?;
+        let session = &self.session;
+        let opened = session.lanes.open(Instant::now());
+        let (lane, socket) = opened.map_err(|error| {
+            let status = match error {
+                OpenRefusal::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+                OpenRefusal::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            answer::error(status, &error)
+        })?;
+        // Without a name the lane is the only one of its transfer.
+        let name = transfer.as_deref().unwrap_or(&lane);
+        let id = session.transfer(root, name.as_bytes());
+        if let Err(verdict) = self.shared.gateway.admit(socket, served.root().ticket, id, self.peer) {
+            session.lanes.abort(&lane);
+            let status = match verdict {
+                Verdict::TooManyLanes => StatusCode::TOO_MANY_REQUESTS,
+                Verdict::Full | Verdict::Closing => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::FORBIDDEN,
+            };
+            return Err(answer::error(status, &verdict));
+        }
+        Ok(answer::json(StatusCode::CREATED, &Lane { lane }))
+    }
+
+    /// Handles a request of a lane; `rest` is its ID, and a number for the bytes.
+    async fn lane(&self, method: &Method, rest: &str, request: Request<Incoming>) -> Result<Reply, Reply> {
+        let (id, number) = rest.split_once('/').map_or((rest, None), |(id, number)| (id, Some(number)));
+        let gone = || answer::error(StatusCode::NOT_FOUND, &LaneRefusal::Gone);
+        let lanes = &self.session.lanes;
+        if number.is_none() && method == Method::DELETE {
+            return if lanes.abort(id) { Ok(answer::empty(StatusCode::NO_CONTENT)) } else { Err(gone()) };
+        }
+        let number = number.and_then(|number| number.parse().ok());
+        let number: u64 = number.ok_or_else(|| {
+            answer::error(StatusCode::BAD_REQUEST, &"the address needs the number of the request")
+        })?;
+        let lane = lanes.lane(id).ok_or_else(gone)?;
+        match *method {
+            Method::PUT => {
+                let length = request.headers().get(header::CONTENT_LENGTH);
+                let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+                if length.is_some_and(|length| length > UPLOAD_BYTES_MAX) {
+                    return Err(refused(LaneRefusal::TooLarge(UPLOAD_BYTES_MAX)));
+                }
+                let ends = request.headers().contains_key(END);
+                lane.put(number, ends, request.into_body()).await.map_err(refused)?;
+                Ok(answer::empty(StatusCode::NO_CONTENT))
+            }
+            Method::GET => {
+                let Some(piece) = lane.get(number).await.map_err(refused)? else {
+                    return Ok(answer::empty(StatusCode::NO_CONTENT));
+                };
+                let mut reply = answer::bytes("application/octet-stream", piece.bytes);
+                if piece.is_last {
+                    reply.headers_mut().insert(END, HeaderValue::from_static("1"));
+                }
+                Ok(reply)
+            }
+            _ => Err(answer::error(StatusCode::METHOD_NOT_ALLOWED, &"a lane has GET, PUT and DELETE")),
+        }
+    }
+
+    async fn json<T: serde::de::DeserializeOwned>(&self, body: Incoming) -> Result<T, Reply> {
+        query::json(body, self.shared.limits.request).await.map_err(bad)
+    }
+
+    fn changed(&self, served: &RootThreads, what: &'static str) {
+        let (session, root) = (self.session.number, served.root().log_name());
+        self.shared.events.report(&WebEvent::Changed { session, root, what });
+    }
+}
+
+/// Returns the response with a file or the requested range of it.
+fn download(opened: OpenedFile, name: &[u8], headers: &HeaderMap) -> Reply {
+    let facts = opened.facts;
+    let tag = format!("\"{:x}-{:x}-{:x}.{:x}\"", facts.ino, facts.size, facts.mtime.sec, facts.mtime.nsec);
+    let is_current = headers.get(header::IF_RANGE).is_none_or(|wanted| wanted.as_bytes() == tag.as_bytes());
+    let range = headers.get(header::RANGE).filter(|_| is_current);
+    let (status, range) = match range.and_then(|range| parse_range(range, facts.size)) {
+        None => (StatusCode::OK, 0..facts.size),
+        Some(Some(range)) => (StatusCode::PARTIAL_CONTENT, range),
+        Some(None) => {
+            let mut reply =
+                answer::error(StatusCode::RANGE_NOT_SATISFIABLE, &"the file ends before this range");
+            insert(&mut reply, header::CONTENT_RANGE, &format!("bytes */{}", facts.size));
+            return reply;
+        }
+    };
+    let mut reply = Reply::new(Answer::of_file(opened, range.clone()));
+    *reply.status_mut() = status;
+    if status == StatusCode::PARTIAL_CONTENT {
+        let said = format!("bytes {}-{}/{}", range.start, range.end - 1, facts.size);
+        insert(&mut reply, header::CONTENT_RANGE, &said);
+    }
+    insert(&mut reply, header::ETAG, &tag);
+    insert(&mut reply, header::ACCEPT_RANGES, "bytes");
+    insert(&mut reply, header::CONTENT_TYPE, "application/octet-stream");
+    // The name in percent-encoding (RFC 8187) has no character of a header's syntax.
+    let name = query::encode(String::from_utf8_lossy(name).as_bytes());
+    insert(&mut reply, header::CONTENT_DISPOSITION, &format!("attachment; filename*=UTF-8''{name}"));
+    reply
+}
+
+/// Returns a single range of bytes within a file of `size` bytes (RFC 9110 section 14), or
+/// `Some(None)` if the file has no byte of it. Other ranges are ignored, as the standard permits.
+fn parse_range(value: &HeaderValue, size: u64) -> Option<Option<Range<u64>>> {
+    let (first, last) = value.to_str().ok()?.strip_prefix("bytes=")?.trim().split_once('-')?;
+    let number =
+        |text: &str| text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse::<u64>().ok())?;
+    let range = match (first, last) {
+        ("", last) => size.saturating_sub(number(last)?)..size,
+        (first, "") => number(first)?..size,
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            if last < first {
+                return None;
+            }
+            first..size.min(last.saturating_add(1))
+        }
+    };
+    Some((!range.is_empty()).then_some(range))
+}
+
+fn insert(reply: &mut Reply, name: HeaderName, value: &str) {
+    // All values here are ASCII.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        reply.headers_mut().insert(name, value);
+    }
+}
+
+fn set_cookie(reply: &mut Reply, cookie: &str) {
+    insert(reply, header::SET_COOKIE, cookie);
+}
+
+fn bad(error: BadRequest) -> Reply {
+    let status = match error {
+        BadRequest::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        BadRequest::Slow => StatusCode::REQUEST_TIMEOUT,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    answer::error(status, &error)
+}
+
+fn internal(error: &dyn std::fmt::Display) -> Reply {
+    answer::error(StatusCode::INTERNAL_SERVER_ERROR, error)
+}
+
+fn refused(refusal: LaneRefusal) -> Reply {
+    let status = match refusal {
+        LaneRefusal::Gone => StatusCode::NOT_FOUND,
+        LaneRefusal::NotKept => StatusCode::GONE,
+        LaneRefusal::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        // The browser repeats the request.
+        LaneRefusal::Stalled | LaneRefusal::Incomplete | LaneRefusal::Waited => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        LaneRefusal::TooFarAhead(_)
+        | LaneRefusal::PastTheEnd
+        | LaneRefusal::Differs
+        | LaneRefusal::Superseded => StatusCode::CONFLICT,
+    };
+    answer::error(status, &refusal)
+}
+
+fn failed(error: FileError) -> Reply {
+    let status = match &error {
+        FileError::Name(_) => StatusCode::BAD_REQUEST,
+        FileError::Kind(_) => StatusCode::CONFLICT,
+        FileError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        FileError::Unavailable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        FileError::Io { source, .. } => match Errno::from_io_error(source) {
+            Some(Errno::NOENT) => StatusCode::NOT_FOUND,
+            Some(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR | Errno::BUSY) => {
+                StatusCode::CONFLICT
+            }
+            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::LOOP | Errno::XDEV) => {
+                StatusCode::FORBIDDEN
+            }
+            Some(Errno::NOSPC | Errno::DQUOT) => StatusCode::INSUFFICIENT_STORAGE,
+            Some(Errno::NAMETOOLONG | Errno::INVAL) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        },
+    };
+    answer::error(status, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_ranges_are_cut_to_the_file() {
+        let parse = |text: &str, size| parse_range(&text.parse().expect("a value"), size);
+        assert_eq!(parse("bytes=0-99", 1000), Some(Some(0..100)));
+        assert_eq!(parse("bytes=990-5000", 1000), Some(Some(990..1000)));
+        assert_eq!(parse("bytes=990-", 1000), Some(Some(990..1000)));
+        assert_eq!(parse("bytes=-10", 1000), Some(Some(990..1000)));
+        assert_eq!(parse("bytes=-5000", 1000), Some(Some(0..1000)));
+        assert_eq!(parse("bytes=0-18446744073709551615", 1000), Some(Some(0..1000)));
+        for outside in ["bytes=1000-", "bytes=1000-1001", "bytes=-0"] {
+            assert_eq!(parse(outside, 1000), Some(None), "{outside}");
+        }
+        for ignored in [
+            "bytes=5-4",
+            "bytes=0-1,3-4",
+            "bytes=a-b",
+            "items=0-1",
+            "bytes=-",
+            "bytes=+1-2",
+            "bytes=99999999999999999999-",
+        ] {
+            assert_eq!(parse(ignored, 1000), None, "{ignored}");
+        }
+        assert_eq!(parse("bytes=0-0", 0), Some(None));
+    }
+}

@@ -1,0 +1,429 @@
+//! The server: its socket, its runtime, its connections and their limits.
+
+use crate::access::Access;
+use crate::answer::Reply;
+use crate::certificate::{CertificateError, CertificateSource, CertificateStore};
+use crate::checks::Hosts;
+use crate::event::{Events, WebEvent};
+use crate::files::{RootThreads, WebRoot};
+use crate::limits::{
+    CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, HEADER_BYTES_MAX,
+    STREAM_WINDOW_BYTES, STREAMS_MAX, WebLimits,
+};
+use crate::routes;
+use haul_net::address::peer_group;
+use haul_net::{Gateway, tls};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime;
+use tokio::sync::watch;
+use tokio::time::{interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+/// Threads that serve requests: one encrypts while another waits for a lock.
+const THREADS: usize = 2;
+
+/// Threads that read files for downloads.
+const READERS: usize = 8;
+
+/// Delay before the next accept after a failure, such as a lack of descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Interval of looks for idle sessions, lanes and connections.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks between two checks of the certificate's expiry.
+const LOOKS_PER_RENEWAL: u32 = 3600;
+
+/// Interval and timeout of pings on a connection by HTTP/2, which detect a peer that is gone.
+const PING: Duration = Duration::from_secs(20);
+
+/// Time for an idle connection to end by itself before it is dropped.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Settings of a web server.
+pub struct WebSettings {
+    /// Directories that every browser that signs in may use.
+    pub roots: Vec<WebRoot>,
+    /// Receiver of the lanes.
+    pub gateway: Gateway,
+    /// Certificate of the server.
+    pub certificate: CertificateSource,
+    /// Host names and addresses of the server, written as in a URL. The first one is in the link.
+    pub hosts: Vec<String>,
+    /// Limits.
+    pub limits: WebLimits,
+    /// Receives events; several threads call it.
+    pub on_event: Box<dyn Fn(&WebEvent) + Send + Sync>,
+}
+
+/// Reason for a failure to start.
+#[derive(Debug, thiserror::Error)]
+pub enum WebError {
+    /// The address cannot be used.
+    #[error("cannot listen on {address}: {source}; use --web=ADDRESS:PORT with another address or port")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Reason for the failure.
+        source: io::Error,
+    },
+    /// There is no usable certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The TLS library refused its settings.
+    #[error("cannot use TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// A thread or the runtime could not be started.
+    #[error("cannot start the web server: {0}")]
+    Start(#[from] io::Error),
+    /// The random number generator failed.
+    #[error("cannot create a code: {0}")]
+    Code(String),
+}
+
+/// A bound socket, which does not accept yet.
+#[derive(Debug)]
+pub struct WebListener {
+    socket: StdTcpListener,
+    address: SocketAddr,
+}
+
+/// A running server. Dropping it ends its sessions and lanes, and its threads.
+pub struct WebServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// State that all requests use.
+pub(crate) struct Shared {
+    pub(crate) access: Access,
+    pub(crate) certificate: Arc<CertificateStore>,
+    pub(crate) events: Events,
+    pub(crate) gateway: Gateway,
+    pub(crate) hosts: Hosts,
+    pub(crate) limits: WebLimits,
+    pub(crate) roots: Vec<RootThreads>,
+    link_host: String,
+    connections: Mutex<HashMap<IpAddr, usize>>,
+}
+
+impl WebListener {
+    /// Binds `address`; port 0 selects a free port.
+    ///
+    /// # Errors
+    /// Returns [`WebError::Listen`] if the address cannot be used.
+    pub fn bind(address: SocketAddr) -> Result<WebListener, WebError> {
+        let failed = |source| WebError::Listen { address, source };
+        let socket = StdTcpListener::bind(address).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        Ok(WebListener { socket, address })
+    }
+
+    /// Returns the address, with the port that the system chose.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl WebServer {
+    /// Starts to serve. Also returns the reason if a new certificate could not be kept.
+    ///
+    /// # Errors
+    /// Returns a [`WebError`] if the certificate is unusable, or a thread cannot be started.
+    pub fn start(
+        listener: WebListener,
+        settings: WebSettings,
+    ) -> Result<(WebServer, Option<String>), WebError> {
+        let (certificate, note) = CertificateStore::open(settings.certificate, SystemTime::now())?;
+        let certificate = Arc::new(certificate);
+        let tls = TlsAcceptor::from(tls::https_config(certificate.clone())?);
+        let roots = settings.roots.into_iter().map(RootThreads::new).collect();
+        let port = listener.address.port();
+        let link_host = settings.hosts.first().cloned().unwrap_or_default();
+        let shared = Arc::new(Shared {
+            access: Access::new(settings.limits),
+            certificate,
+            events: Events::new(settings.on_event),
+            gateway: settings.gateway,
+            hosts: Hosts::new(&settings.hosts, port),
+            limits: settings.limits,
+            roots,
+            link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
+            connections: Mutex::default(),
+        });
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .max_blocking_threads(READERS)
+            .thread_name("haul-web")
+            .enable_all()
+            .build()?;
+        let (stop, stopped) = watch::channel(false);
+        let socket = {
+            let _inside = runtime.enter();
+            TcpListener::from_std(listener.socket)?
+        };
+        let inside = shared.clone();
+        let thread = thread::Builder::new().name("haul-web".into()).spawn(move || {
+            runtime.block_on(run(inside, socket, tls, stopped));
+            runtime.shutdown_timeout(CLOSE_TIMEOUT);
+        })?;
+        Ok((WebServer { address: listener.address, shared, stop, thread: Some(thread) }, note))
+    }
+
+    /// Returns the address of the server.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns a link with a new one-time code. The code is in the fragment, which a browser does
+    /// not send before the page reads it.
+    ///
+    /// # Errors
+    /// Returns [`WebError::Code`] if the random number generator fails.
+    pub fn link(&self) -> Result<String, WebError> {
+        let code = self.shared.access.issue_code(Instant::now());
+        let code = code.map_err(|error| WebError::Code(error.to_string()))?;
+        Ok(format!("https://{}/#{code}", self.shared.link_host))
+    }
+
+    /// Returns the SHA-256 of the certificate as hexadecimal digits.
+    pub fn certificate(&self) -> String {
+        self.shared.certificate.sha256()
+    }
+}
+
+impl Drop for WebServer {
+    fn drop(&mut self) {
+        // Fails if the server has ended already.
+        let _ = self.stop.send(true);
+        self.shared.access.end_all();
+        if let Some(thread) = self.thread.take() {
+            // The panic of the thread was printed; there is nothing to undo here.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for WebServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Accepts connections until `stopped` changes.
+async fn run(shared: Arc<Shared>, socket: TcpListener, tls: TlsAcceptor, mut stopped: watch::Receiver<bool>) {
+    tokio::spawn(look_around(shared.clone()));
+    loop {
+        let accepted = tokio::select! {
+            _ = stopped.changed() => return,
+            accepted = socket.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => match Slot::reserve(&shared, peer.ip()) {
+                Some(slot) => {
+                    tokio::spawn(connection(shared.clone(), tls.clone(), stream, peer, slot));
+                }
+                None => {
+                    let event = WebEvent::TooManyConnections { peer: peer.ip() };
+                    shared.events.report_limited(&event, Instant::now());
+                }
+            },
+            Err(error) => {
+                let event = WebEvent::AcceptFailed { why: error.to_string() };
+                shared.events.report_limited(&event, Instant::now());
+                sleep(ACCEPT_RETRY_DELAY).await;
+            }
+        }
+    }
+}
+
+/// Ends idle sessions and lanes, and renews the certificate.
+async fn look_around(shared: Arc<Shared>) {
+    let mut looks = interval(LOOK_EVERY.min(shared.limits.lane_idle / 4).max(Duration::from_millis(10)));
+    let mut number = 0_u32;
+    loop {
+        looks.tick().await;
+        for session in shared.access.end_idle(Instant::now()) {
+            shared.events.report(&WebEvent::SignedOut { session });
+        }
+        number = (number + 1) % LOOKS_PER_RENEWAL;
+        if number != 0 {
+            continue;
+        }
+        let inside = shared.clone();
+        let renewed = tokio::task::spawn_blocking(move || inside.certificate.renew(SystemTime::now())).await;
+        let failed = |why: String| shared.events.report(&WebEvent::CertificateFailed { why });
+        match renewed {
+            Ok(Ok((is_new, note))) => {
+                if is_new {
+                    shared.events.report(&WebEvent::Renewed { sha256: shared.certificate.sha256() });
+                }
+                note.into_iter().for_each(failed);
+            }
+            Ok(Err(error)) => failed(error.to_string()),
+            Err(error) => failed(error.to_string()),
+        }
+    }
+}
+
+/// Slot of a connection, released on drop.
+struct Slot {
+    shared: Arc<Shared>,
+    peer: IpAddr,
+}
+
+impl Slot {
+    fn reserve(shared: &Arc<Shared>, peer: IpAddr) -> Option<Slot> {
+        let peer = peer_group(peer);
+        let mut connections = shared.connections();
+        let total: usize = connections.values().sum();
+        let of_peer = connections.get(&peer).copied().unwrap_or_default();
+        if total >= CONNECTIONS_MAX || of_peer >= CONNECTIONS_PER_PEER_MAX {
+            return None;
+        }
+        connections.insert(peer, of_peer + 1);
+        Some(Slot { shared: shared.clone(), peer })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut connections = self.shared.connections();
+        if let Some(count) = connections.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                connections.remove(&self.peer);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn connections(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Requests in progress on a connection, and the end of the last one.
+#[derive(Debug)]
+struct Activity {
+    in_progress: AtomicUsize,
+    last: Mutex<Instant>,
+    /// True once a request had the cookie of a session.
+    is_signed_in: AtomicBool,
+}
+
+/// Counts a request as in progress until its response is sent.
+#[derive(Debug)]
+pub(crate) struct RequestGuard(Arc<Activity>);
+
+impl RequestGuard {
+    fn new(activity: &Arc<Activity>) -> RequestGuard {
+        activity.in_progress.fetch_add(1, Ordering::AcqRel);
+        RequestGuard(activity.clone())
+    }
+
+    /// Records that the connection belongs to a browser that has signed in.
+    pub(crate) fn signed_in(&self) {
+        self.0.is_signed_in.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.0.in_progress.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Activity {
+    fn is_idle(&self, limits: &WebLimits) -> bool {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_signed_in = self.is_signed_in.load(Ordering::Acquire);
+        let time = if is_signed_in { limits.connection_idle } else { limits.stranger_idle };
+        self.in_progress.load(Ordering::Acquire) == 0 && last.elapsed() >= time
+    }
+}
+
+/// Serves one connection.
+async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+    // Without this option small responses wait for acknowledgements. An error only costs time.
+    let _ = stream.set_nodelay(true);
+    // A failed handshake is the client's affair, for example a browser that does not trust the
+    // certificate yet.
+    let Ok(Ok(stream)) = timeout(shared.limits.request, tls.accept(stream)).await else { return };
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let activity = Arc::new(Activity {
+        in_progress: AtomicUsize::new(0),
+        last: Mutex::new(Instant::now()),
+        is_signed_in: AtomicBool::new(false),
+    });
+    let inside = (shared.clone(), activity.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (shared, guard) = (inside.0.clone(), RequestGuard::new(&inside.1));
+        async move {
+            let reply = routes::handle(&shared, peer, request, &guard).await;
+            Ok::<Reply, Infallible>(reply.map(|answer| answer.guarded(guard)))
+        }
+    });
+    let io = TokioIo::new(stream);
+    let limits = shared.limits;
+    if is_http2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(u32::try_from(HEADER_BYTES_MAX).unwrap_or(u32::MAX))
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING);
+        let served = builder.serve_connection(io, service);
+        serve(served, |served| served.graceful_shutdown(), &activity, &limits).await;
+    } else {
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.request)
+            .max_buf_size(HEADER_BYTES_MAX.max(64 << 10));
+        let served = builder.serve_connection(io, service);
+        serve(served, |served| served.graceful_shutdown(), &activity, &limits).await;
+    }
+    drop(slot);
+}
+
+/// Runs a connection until it ends or is idle.
+async fn serve<F: Future>(served: F, end: impl FnOnce(Pin<&mut F>), activity: &Activity, limits: &WebLimits) {
+    let mut served = pin!(served);
+    loop {
+        // An error ends only this connection, and its requests know it.
+        if timeout(limits.stranger_idle / 2, served.as_mut()).await.is_ok() {
+            return;
+        }
+        if activity.is_idle(limits) {
+            break;
+        }
+    }
+    end(served.as_mut());
+    // Dropped if it does not end by itself.
+    let _ = timeout(CLOSE_TIMEOUT, served).await;
+}

@@ -1,0 +1,134 @@
+//! Files over HTTP: rights, pages of listings, ranges and names of any bytes.
+
+use crate::world::{World, limits};
+use haul_net::Role;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+
+#[test]
+fn listings_show_names_of_any_bytes_in_pages() {
+    let world = World::new(Role::Both, limits());
+    for name in ["b", "a", "<img src=x onerror=alert(1)>"] {
+        world.write(&format!("root/dir/{name}"), name.as_bytes());
+    }
+    let odd = std::ffi::OsStr::from_bytes(b"\xff/").to_owned();
+    std::fs::write(world.path("root/dir").join(std::ffi::OsStr::from_bytes(&odd.as_bytes()[..1])), "odd")
+        .expect("written");
+    let browser = world.browser();
+    let page = browser.get("/tree?root=0&path=dir&max=2").json();
+    assert_eq!(page["entries"][0]["name"], "<img src=x onerror=alert(1)>");
+    assert_eq!((&page["entries"][0]["kind"], &page["entries"][0]["size"]), (&"file".into(), &28.into()));
+    assert!(page["entries"][0]["mtime"].as_i64().is_some_and(|time| time > 1_600_000_000));
+    assert_eq!(page["entries"][1]["name"], "a");
+    let next = page["next"].as_str().expect("more names follow");
+    let page = browser.get(&format!("/tree?root=0&path=dir&max=2&after={next}")).json();
+    assert_eq!(page["entries"][0]["name"], "b");
+    assert_eq!(page["entries"][1]["name64"], "/w==");
+    assert!(page["next"].is_null() && page["entries"][1]["name"].is_null());
+    assert_eq!(browser.get("/file?path=dir%2F%ff").body, b"odd");
+    let moved = browser.post("/tree/move", "{\"from\":{\"base64\":\"ZGlyL/8=\"},\"to\":\"dir/plain\"}");
+    assert_eq!(moved.status, 204, "{moved:?}");
+    assert_eq!(std::fs::read(world.path("root/dir/plain")).expect("there"), b"odd");
+    for (path, status) in [
+        ("/tree?root=1", 404),
+        ("/tree?root=x", 400),
+        ("/tree?path=none", 404),
+        ("/tree?path=..", 400),
+        ("/tree?path=%2Fetc", 400),
+        ("/tree?path=dir%2Fa", 409),
+        ("/tree?max=0", 400),
+        ("/tree?max=5001", 400),
+        ("/tree?path=%zz", 400),
+    ] {
+        assert_eq!(browser.get(path).status, status, "{path}");
+    }
+}
+
+#[test]
+fn entries_are_created_renamed_and_deleted() {
+    let world = World::new(Role::Both, limits());
+    world.write("outside", b"outside");
+    symlink("../outside", world.path("root/link")).expect("made");
+    let browser = world.browser();
+    let post = |path: &str, body: &str| browser.post(path, body).status;
+    assert_eq!(post("/tree/folder", "{\"path\":\"new\"}"), 201);
+    assert_eq!(post("/tree/folder", "{\"path\":\"new\"}"), 409);
+    assert_eq!(post("/tree/folder", "{\"path\":\"new/../../x\"}"), 400);
+    assert_eq!(post("/tree/folder", "{\"path\":\".haul-x\"}"), 400);
+    world.write("root/new/file", b"file");
+    assert_eq!(post("/tree/move", "{\"from\":\"new/file\",\"to\":\"link\"}"), 409);
+    assert_eq!(post("/tree/move", "{\"from\":\"new/file\",\"to\":\"new/renamed\"}"), 204);
+    assert_eq!(post("/tree/move", "{\"from\":\"new/renamed\",\"to\":\"link\",\"replace\":true}"), 204);
+    assert_eq!(std::fs::read(world.path("outside")).expect("untouched"), b"outside");
+    assert_eq!(post("/tree/delete", "{\"path\":\"none\"}"), 404);
+    world.write("root/new/deep/file", b"file");
+    assert_eq!(post("/tree/delete", "{\"path\":\"new\"}"), 409);
+    assert_eq!(post("/tree/delete", "{\"path\":\"new\",\"recursive\":true}"), 204);
+    assert!(!world.path("root/new").exists());
+    assert_eq!(post("/tree/delete", "{\"path\":\"\",\"recursive\":true}"), 400);
+    assert!(world.has_logged("deleted an entry in root"));
+}
+
+#[test]
+fn rights_of_the_ticket_apply_to_files() {
+    let requests = [
+        ("GET", "/tree", "", Role::Read),
+        ("GET", "/file?path=file", "", Role::Read),
+        ("POST", "/tree/folder", "{\"path\":\"new\"}", Role::Write),
+        ("POST", "/tree/move", "{\"from\":\"file\",\"to\":\"moved\"}", Role::Both),
+        ("POST", "/tree/delete", "{\"path\":\"moved\"}", Role::Both),
+    ];
+    for role in [Role::Read, Role::Write, Role::Both] {
+        let world = World::new(role, limits());
+        world.write("root/file", b"file");
+        let browser = world.browser();
+        for (method, path, body, needs) in requests {
+            let answer = browser.send(method, path, &[], body.as_bytes());
+            let may = role == Role::Both || role == needs;
+            assert_eq!(answer.status < 300, may, "{role:?}: {method} {path}: {answer:?}");
+            assert!(may || answer.status == 403);
+        }
+        assert_eq!(world.path("root/file").exists(), role != Role::Both);
+    }
+    let world = World::with_quota(Role::Both, limits(), Some(1500));
+    let browser = world.browser();
+    let create = |name: &str| browser.post("/tree/folder", &format!("{{\"path\":\"{name}\"}}")).status;
+    assert_eq!((create("a"), create("b"), create("c")), (201, 201, 507));
+}
+
+#[test]
+fn downloads_are_attachments_and_have_ranges() {
+    let world = World::new(Role::Both, limits());
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|at| (at / 7) as u8).collect();
+    world.write("root/caf\u{e9}.html", &bytes);
+    let browser = world.browser();
+    let path = "/file?path=caf%C3%A9.html";
+    let whole = browser.get(path);
+    assert_eq!((whole.status, whole.body == bytes), (200, true));
+    assert_eq!(whole.header("content-type"), Some("application/octet-stream"));
+    assert_eq!(whole.header("content-disposition"), Some("attachment; filename*=UTF-8''caf%C3%A9.html"));
+    let tag = whole.header("etag").expect("a tag").to_owned();
+    let range = |range: &str, more: &[(&str, &str)]| {
+        browser.send("GET", path, &[&[("range", range)], more].concat(), b"")
+    };
+    let part = range("bytes=300000-699999", &[("if-range", &tag)]);
+    assert_eq!((part.status, part.body == bytes[300_000..700_000]), (206, true));
+    assert_eq!(part.header("content-range"), Some("bytes 300000-699999/1000000"));
+    assert_eq!(range("bytes=-5", &[]).body, bytes[999_995..]);
+    assert_eq!(range("bytes=1000000-", &[]).status, 416);
+    assert_eq!(range("bytes=0-4", &[("if-range", "\"other\"")]).status, 200);
+    let head = browser.send("HEAD", path, &[], b"");
+    assert_eq!((head.status, head.header("content-length")), (200, Some("1000000")));
+    // A file that shrinks meanwhile ends the response early, which the client detects.
+    world.write("root/brief", &vec![1; 8 << 20]);
+    let mut connection = browser.connect().expect("connected");
+    use std::io::{Read as _, Write as _};
+    connection.get_mut().write_all(browser.head("GET", "/file?path=brief", &[], 0).as_bytes()).expect("sent");
+    let mut first = [0; 100];
+    connection.read_exact(&mut first).expect("the response begins");
+    std::fs::write(world.path("root/brief"), "").expect("written");
+    let mut rest = Vec::new();
+    // The end can be an error of TLS, since the server does not announce it.
+    let _ = connection.read_to_end(&mut rest);
+    assert!(rest.len() < 8 << 20, "{}", rest.len());
+}

@@ -1,0 +1,7 @@
+//! Tests of the web server through its socket, beside a real listener and real sessions.
+
+mod files;
+mod http2;
+mod lanes;
+mod rules;
+mod world;

@@ -1,0 +1,191 @@
+//! A server with one root, and sessions that the engine serves.
+
+use haul_engine::transfer::{self, BoxError, Dial, Offer, SimpleObserver};
+use haul_lab::browser::{Browser, parse_link};
+use haul_net::{Grant, Lane, Listener, Role, Session, Ticket, Uses};
+use haul_web::{CertificateSource, WebLimits, WebListener, WebRoot, WebServer, WebSettings};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A server, stopped on drop.
+pub(crate) struct World {
+    pub(crate) home: TempDir,
+    pub(crate) web: Option<WebServer>,
+    pub(crate) log: Arc<Mutex<Vec<String>>>,
+    listener: Arc<Listener>,
+    serving: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Serves one session with the code of the engine.
+fn serve(session: &Session, root: &Path, stop: &AtomicBool) {
+    let (_, first) = session.next_lane(Duration::from_secs(10)).expect("a lane");
+    let role = session.role();
+    let offer =
+        Offer { may_read: role.may_read(), may_write: role.may_write(), ..Offer::writable(root.into()) };
+    let observer = SimpleObserver::default();
+    let context = transfer::RunContext { stop, ..observer.run_context() };
+    let more = &mut || session.try_next_lane().map(|(_, lane)| lane.into());
+    // The client reports a failure.
+    let _ = transfer::answer(first.into(), more, &offer, &context);
+}
+
+fn echo(session: &Session) {
+    let (_, lane) = session.next_lane(Duration::from_secs(10)).expect("a lane");
+    let (mut reader, mut writer) = lane.split();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match reader.read_some(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => writer.write_all(&buffer[..read]).expect("written"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    writer.finish().expect("finished");
+}
+
+/// Limits with short delays, for tests that cause refusals.
+pub(crate) fn limits() -> WebLimits {
+    WebLimits {
+        wrong_delay: Duration::from_millis(1),
+        poll: Duration::from_millis(300),
+        ..WebLimits::default()
+    }
+}
+
+impl World {
+    /// Starts a server for a root with these rights.
+    pub(crate) fn new(role: Role, limits: WebLimits) -> World {
+        World::with_quota(role, limits, None)
+    }
+
+    pub(crate) fn with_quota(role: Role, limits: WebLimits, quota: Option<u64>) -> World {
+        World::start(role, limits, quota, serve)
+    }
+
+    /// Starts a server whose sessions send back all bytes of their first lane.
+    pub(crate) fn echoing(limits: WebLimits) -> World {
+        World::start(Role::Both, limits, None, |session, _, _| echo(session))
+    }
+
+    fn start(
+        role: Role,
+        limits: WebLimits,
+        quota: Option<u64>,
+        serve: fn(&Session, &Path, &AtomicBool),
+    ) -> World {
+        let home = tempfile::tempdir().expect("a folder");
+        let root = home.path().join("root");
+        std::fs::create_dir(&root).expect("made");
+        let grant = Grant { role, uses: Uses::Lasting, expires: None };
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let (listener, ticket): (Listener, Ticket) =
+            Listener::with_ticket(&[address], grant).expect("it listens");
+        let listener = Arc::new(listener);
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let heard = log.clone();
+        let settings = WebSettings {
+            roots: vec![WebRoot {
+                name: "root".into(),
+                path: root.clone().into(),
+                role,
+                ticket: ticket.id(),
+                quota,
+                expires: None,
+                confine: Arc::new(|| Ok(())),
+            }],
+            gateway: listener.gateway(),
+            certificate: CertificateSource::SelfSigned { file: None, names: vec!["127.0.0.1".into()] },
+            hosts: vec!["127.0.0.1".into(), "localhost".into()],
+            limits,
+            on_event: Box::new(move |event| heard.lock().expect("a log").push(event.to_string())),
+        };
+        let socket = WebListener::bind(address).expect("it listens");
+        let (web, note) = WebServer::start(socket, settings).expect("it starts");
+        assert_eq!(note, None);
+        let stop = Arc::<AtomicBool>::default();
+        let (inside, stopped) = (listener.clone(), stop.clone());
+        let serving = thread::spawn(move || {
+            thread::scope(|scope| {
+                while !stopped.load(Ordering::Relaxed) {
+                    let Some(session) = inside.next_session_within(Duration::from_millis(20)) else {
+                        continue;
+                    };
+                    let (root, stopped) = (&root, &stopped);
+                    scope.spawn(move || serve(&session, root, stopped));
+                }
+            });
+        });
+        World { home, web: Some(web), log, listener, serving: Some(serving), stop }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Writes a file, with its directories.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        std::fs::write(path, bytes).expect("written");
+    }
+
+    fn web(&self) -> &WebServer {
+        self.web.as_ref().expect("it runs")
+    }
+
+    /// Returns a new link.
+    pub(crate) fn link(&self) -> String {
+        self.web().link().expect("a code")
+    }
+
+    /// Returns a browser that has signed in.
+    pub(crate) fn browser(&self) -> Arc<Browser> {
+        Arc::new(Browser::signed_in(&self.link()))
+    }
+
+    /// Returns a browser that has not signed in.
+    pub(crate) fn stranger(&self) -> Browser {
+        Browser::new(parse_link(&self.link()).0)
+    }
+
+    pub(crate) fn certificate(&self) -> String {
+        self.web().certificate()
+    }
+
+    /// Returns true if the log has a line with these words.
+    pub(crate) fn has_logged(&self, words: &str) -> bool {
+        self.log.lock().expect("a log").iter().any(|line| line.contains(words))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(self.web.take());
+        self.stop.store(true, Ordering::Relaxed);
+        self.listener.stop();
+        if let Some(serving) = self.serving.take() {
+            let ended = serving.join();
+            assert!(ended.is_ok() || thread::panicking(), "a session panicked");
+        }
+    }
+}
+
+/// Opens the lanes of one transfer by a browser.
+pub(crate) struct WebDial {
+    pub(crate) browser: Arc<Browser>,
+    pub(crate) transfer: &'static str,
+    /// Number of uploads after which each lane is cut.
+    pub(crate) cut_after: Option<u64>,
+}
+
+impl Dial for WebDial {
+    fn lane(&self, _: u32) -> Result<Box<dyn Lane>, BoxError> {
+        let request = format!("{{\"root\":0,\"transfer\":{:?}}}", self.transfer);
+        Ok(self.browser.lane(&request, self.cut_after)?.into())
+    }
+}
