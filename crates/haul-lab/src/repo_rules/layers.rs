@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Layer of each crate. Crates in a pure layer use no clock, files or sockets.
-pub const LAYERS: [(&str, Layer); 11] = [
+pub const LAYERS: [(&str, Layer); 12] = [
     ("haul-model", Layer { height: 0, is_pure: true }),
     ("haul-digest", Layer { height: 1, is_pure: true }),
     ("haul-plan", Layer { height: 1, is_pure: true }),
@@ -11,6 +11,7 @@ pub const LAYERS: [(&str, Layer); 11] = [
     ("haul-proto", Layer { height: 2, is_pure: true }),
     ("haul-udp", Layer { height: 2, is_pure: true }),
     ("haul-sys", Layer { height: 2, is_pure: false }),
+    ("haul-browser", Layer { height: 3, is_pure: true }),
     ("haul-net", Layer { height: 3, is_pure: false }),
     ("haul-engine", Layer { height: 4, is_pure: false }),
     ("haul-cli", Layer { height: 5, is_pure: false }),
