@@ -5,6 +5,7 @@ import { reason } from './upload.js';
 /**
  * A file that is being received. A method that returns a promise fails by it.
  * @typedef {object} TargetFile
+ * @property {boolean} isSync true if `write` and `sync` do their work before they return, without a promise
  * @property {(offset: number, bytes: Uint8Array) => void | Promise<void>} write
  * @property {() => number | Promise<number>} sync makes the written bytes durable; returns the level
  * @property {(size: number) => number | Promise<number>} finish sets size and name; returns the level
@@ -91,10 +92,10 @@ export class Download {
         this.write(event, file);
         break;
       case 'zeros':
-        this.answer(file?.after((open) => zeros(open, event)), (result) => this.written(event, result));
+        this.work(file, (open) => zeros(open, event), (result) => this.written(event, result));
         break;
       case 'sync':
-        this.answer(file?.after((open) => open.sync()), (result) => this.core.synced(event, result));
+        this.work(file, (open) => open.sync(), (result) => this.core.synced(event, result));
         break;
       case 'verified':
         this.log.verified(file?.path ?? '', event.object, event.digest);
@@ -116,28 +117,34 @@ export class Download {
   }
 
   /**
-   * Writes bytes of the input buffer. They are copied unless the file is written at once.
+   * Writes bytes of the input buffer. They are copied unless they are written at once.
    * @param {import('./core.js').CoreEvent} event
    * @param {Receiving | undefined} file
    */
   write(event, file) {
-    const bytes = this.core.inputBytes(/** @type {any} */ (event));
-    if (file?.isIdle && file.open) {
-      try {
-        const writing = file.open.write(event.offset, bytes);
-        if (!writing) {
-          this.written(event, undefined);
-          return;
-        }
-        file.after(() => writing).catch(() => {});
-        this.answer(writing, (result) => this.written(event, result));
-      } catch (error) {
-        this.written(event, reason(error));
-      }
+    const view = this.core.inputBytes(/** @type {any} */ (event));
+    const bytes = file?.isReady ? view : view.slice();
+    this.work(file, (open) => open.write(event.offset, bytes), (result) => this.written(event, result));
+  }
+
+  /**
+   * Does work on a file: at once if it is ready, else after all earlier work.
+   * @param {Receiving | undefined} file
+   * @param {(open: TargetFile) => any} work
+   * @param {(result: any) => void} tell gets the result, or the reason why there is none as a string
+   */
+  work(file, work, tell) {
+    if (!file?.isReady) {
+      this.answer(file?.after(work), tell);
       return;
     }
-    const copy = bytes.slice();
-    this.answer(file?.after((open) => open.write(event.offset, copy)), (result) => this.written(event, result));
+    let result;
+    try {
+      result = work(/** @type {TargetFile} */ (file.open));
+    } catch (error) {
+      result = reason(error);
+    }
+    tell(result);
   }
 
   /**
@@ -207,9 +214,9 @@ class Receiving {
     this.opening = this.last;
   }
 
-  /** True if no work is in progress. */
-  get isIdle() {
-    return this.works === 0;
+  /** True if no work is in progress, and work is done without waiting. */
+  get isReady() {
+    return this.works === 0 && this.open?.isSync === true;
   }
 
   /**
@@ -231,11 +238,16 @@ class Receiving {
 }
 
 /**
+ * Writes zeros. Returns a promise unless the file writes without waiting.
  * @param {TargetFile} file
  * @param {import('./core.js').CoreEvent} event
  */
-async function zeros(file, { offset, len }) {
+function zeros(file, { offset, len }) {
+  let done;
   for (let at = 0; at < len; at += ZEROS.length) {
-    await file.write(offset + at, ZEROS.subarray(0, Math.min(ZEROS.length, len - at)));
+    const part = ZEROS.subarray(0, Math.min(ZEROS.length, len - at));
+    const write = () => file.write(offset + at, part);
+    done = file.isSync ? write() : (done ?? Promise.resolve()).then(write);
   }
+  return done;
 }

@@ -9,6 +9,7 @@
  * @property {(bytes: Uint8Array) => Promise<void>} write copies bytes; waits while too many are in flight
  * @property {() => void} flush sends what `write` gathered
  * @property {() => AsyncGenerator<Uint8Array, void, void>} pieces bytes from the server, until it ends
+ * @property {() => Promise<void>} finish ends the direction to the server after its last bytes
  * @property {() => void} close ends both directions at once
  */
 
@@ -38,11 +39,14 @@ export class HttpLane {
    * Opens a lane.
    * @param {string} base URL of the server without a trailing slash; empty for that of the page
    * @param {string} csrf token of the HTTP session
+   * @param {number} [root] number of the server's root
    * @param {typeof fetch} [fetcher]
    */
-  static async open(base, csrf, fetcher = (...args) => fetch(...args)) {
+  static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args)) {
     const headers = { 'X-Haul-CSRF': csrf };
-    const response = await fetcher(`${base}/lane`, { method: 'POST', headers });
+    const json = { ...headers, 'Content-Type': 'application/json' };
+    const body = JSON.stringify({ root });
+    const response = await fetcher(`${base}/lane`, { method: 'POST', headers: json, body });
     if (response.status !== 201) {
       throw new Error(`cannot open a lane: ${await reason(response)}`);
     }
@@ -103,12 +107,20 @@ export class HttpLane {
     if (this.failure) {
       return;
     }
+    this.send({});
+  }
+
+  /**
+   * Sends the piece that was filled.
+   * @param {Record<string, string>} headers
+   */
+  send(headers) {
     const { piece, filled, nextPut: number } = this;
     this.piece = this.spare.pop() ?? new Uint8Array(PIECE_BYTES);
     this.filled = 0;
     this.nextPut += 1;
     this.puts += 1;
-    this.request('PUT', number, piece.subarray(0, filled))
+    this.request('PUT', number, headers, piece.subarray(0, filled))
       .then(() => this.spare.push(piece))
       .catch((error) => this.fail(error))
       .finally(() => {
@@ -162,9 +174,10 @@ export class HttpLane {
    * Makes a request, several times if the network or the server is the cause of a failure.
    * @param {string} method
    * @param {number} number
+   * @param {Record<string, string>} [more] headers
    * @param {Uint8Array} [body]
    */
-  async request(method, number, body) {
+  async request(method, number, more = {}, body = undefined) {
     let cause = 'no answer';
     for (let tries = 0; tries < TRIES; tries += 1) {
       if (tries > 0) {
@@ -172,7 +185,7 @@ export class HttpLane {
       }
       try {
         const { signal } = this.stopper;
-        const headers = method === 'GET' ? {} : this.headers;
+        const headers = method === 'GET' ? {} : { ...this.headers, ...more };
         const response = await this.fetcher(`${this.url}/${number}`, { method, headers, body, signal, cache: 'no-store' });
         if (response.ok) {
           return response;
@@ -209,8 +222,16 @@ export class HttpLane {
     this.fetcher(this.url, { method: 'DELETE', headers: this.headers, keepalive: true }).catch(() => {});
   }
 
-  /** Waits until everything is sent. */
-  async drain() {
+  /** Ends the direction to the server, and waits until everything is sent. */
+  async finish() {
+    await this.sent();
+    if (!this.failure) {
+      this.send({ 'X-Haul-End': '1' });
+    }
+    await this.sent();
+  }
+
+  async sent() {
     while ((this.puts > 0 || this.filled > 0) && !this.failure) {
       this.flush();
       await new Promise((resolve) => this.waiting.push(() => resolve(undefined)));
@@ -220,7 +241,13 @@ export class HttpLane {
 
 /** @param {Response} response */
 async function reason(response) {
-  const text = (await response.text().catch(() => '')).slice(0, 200);
+  const body = (await response.text().catch(() => '')).slice(0, 1000);
+  let text = body;
+  try {
+    text = String(JSON.parse(body).error);
+  } catch {
+    // Not an answer of this server: a proxy, for example.
+  }
   return text ? `status ${response.status}: ${text}` : `status ${response.status}`;
 }
 

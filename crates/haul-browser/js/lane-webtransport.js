@@ -123,11 +123,12 @@ export class WebTransportLane {
     this.transport.close();
   }
 
-  /** Waits until everything is sent. */
-  async drain() {
+  /** Ends the direction to the server, and waits until everything is sent. */
+  async finish() {
     while ((this.isWriting || this.filled > 0) && !this.failure) {
       this.flush();
       await this.sent;
     }
+    await this.writer.close().catch((error) => this.fail(error));
   }
 }

@@ -74,6 +74,7 @@ export class PrivateTarget {
       access.truncate(0);
     }
     return {
+      isSync: true,
       write: (/** @type {number} */ at, /** @type {Uint8Array} */ bytes) => {
         const written = access.write(bytes, { at });
         if (written !== bytes.length) {
@@ -130,6 +131,7 @@ export class FolderTarget {
     const stream = await file.createWritable({ keepExistingData: false });
     let isClosed = false;
     return {
+      isSync: false,
       write: (/** @type {number} */ position, /** @type {Uint8Array} */ data) =>
         stream.write({ type: 'write', position, data }),
       // Nothing is durable before the browser has replaced the file.

@@ -28,7 +28,7 @@ export class Transfer {
   /**
    * @param {import('./core.js').Core} core
    * @param {Direction} direction
-   * @param {() => Promise<import('./lane-http.js').Lane & {drain?: () => Promise<void>}>} openLane
+   * @param {() => Promise<import('./lane-http.js').Lane>} openLane
    * @param {(report: import('./core.js').CoreEvent) => void} report
    */
   constructor(core, direction, openLane, report) {
@@ -104,7 +104,7 @@ export class Transfer {
       // Awaited below, possibly later than it fails.
       receiving.catch(() => {});
       await this.send(lane).catch(lost);
-      await lane.drain?.();
+      await lane.finish();
       // The server ends the lane when it has read the BYE.
       await Promise.race([receiving, new Promise((resolve) => setTimeout(resolve, CLOSE_DELAY))]);
       lane.close();
@@ -142,9 +142,8 @@ export class Transfer {
         at += this.core.feed(piece.subarray(at));
         while (!this.core.advance()) {
           // The module waits until events are taken, or until some writes are done.
-          const change = this.change();
           if (!this.settle()) {
-            await change;
+            await this.change();
           }
         }
         this.settle();

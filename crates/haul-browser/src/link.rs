@@ -145,7 +145,9 @@ impl Link {
             return changed("the options");
         }
         if !accept.features.has(self.needs) {
-            return Err("cannot request so many paths: the server supports fewer; select folders".into());
+            return Err(
+                "cannot request more than 256 paths: the server lacks this feature; select folders".into()
+            );
         }
         if !self.operands.is_empty() {
             for operands in Operands::split(&self.operands) {

@@ -35,7 +35,7 @@ const UNWRITTEN_MAX: u64 = 16 << 20;
 /// Number of writes, or of objects that wait for a sync, from which on no input is accepted.
 const UNSETTLED_MAX: usize = 4096;
 
-/// Number of bytes of output from which on the machine is not asked for more. A server that does
+/// Number of bytes of output from which on the machine makes no more messages. A server that does
 /// not read is found by the limits of the machine.
 const OUTPUT_MAX: u64 = 256 << 10;
 

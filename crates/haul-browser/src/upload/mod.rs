@@ -221,7 +221,7 @@ impl Upload {
         let keep_alive = Timing::default().keep_alive;
         let is_idle = self.link.output.waiting() == 0;
         if is_idle && self.machine.is_some() && now.saturating_sub(self.last_sent) >= keep_alive {
-            // The items can take long to read, while the machine is not asked for work.
+            // The reads of the items can take long, while the machine gives no work.
             self.link.output.push(&Message::KeepAlive);
             self.last_sent = now;
         }

@@ -33,11 +33,12 @@ const server = createServer(async (request, response) => {
     return answer(403, 'no token');
   }
   if (request.method === 'POST') {
+    assert.deepEqual(JSON.parse(bytes), { root: 3 });
     lane = { id: 'a b', received: [], taken: 0, ahead: new Map(), deleted: false, early: 0 };
     return answer(201, JSON.stringify({ lane: lane.id }));
   }
   if (decodeURIComponent(id) !== lane?.id) {
-    return answer(404, 'unknown lane');
+    return answer(404, '{"error": "unknown lane"}');
   }
   if (request.method === 'DELETE') {
     lane.deleted = true;
@@ -57,6 +58,7 @@ const server = createServer(async (request, response) => {
     if (seq > lane.taken + 8) {
       return answer(409, 'too far ahead');
     }
+    lane.hasEnded ||= request.headers['x-haul-end'] === '1';
     if (seq >= lane.taken) {
       lane.ahead.set(seq, bytes);
     }
@@ -81,14 +83,14 @@ await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const base = `http://127.0.0.1:${server.address().port}`;
 
 await assert.rejects(HttpLane.open(base, 'wrong'), /status 403: no token/);
-const client = await HttpLane.open(base, 'token');
+const client = await HttpLane.open(base, 'token', 3);
 const sent = data(BYTES, 5);
 const sending = (async () => {
   for (let at = 0, step = 1; at < BYTES; at += step, step = Math.min(step * 3, 3 << 20)) {
     await client.write(sent.subarray(at, at + step));
     client.flush();
   }
-  await client.drain();
+  await client.finish();
 })();
 const received = [];
 for await (const piece of client.pieces()) {
@@ -97,12 +99,12 @@ for await (const piece of client.pieces()) {
 await sending;
 assert.ok(Buffer.concat(received).equals(toClient), 'bytes to the client');
 assert.ok(Buffer.concat(lane.received).equals(sent), 'bytes to the server');
-assert.ok(lane.taken > 3 && lane.ahead.size === 0 && failed.size > 4);
+assert.ok(lane.hasEnded && lane.taken > 3 && lane.ahead.size === 0 && failed.size > 4);
 client.close();
 await assert.rejects(client.write(new Uint8Array(5 << 20)), LaneLost);
 
 // A lane that the server has forgotten.
-const lost = await HttpLane.open(base, 'token');
+const lost = await HttpLane.open(base, 'token', 3);
 lane = null;
 await assert.rejects(async () => {
   for await (const piece of lost.pieces()) {
