@@ -161,7 +161,8 @@ export class Core {
 
   /**
    * Starts a download of paths at the server. A trailing slash means the contents of a directory.
-   * @param {{job: Uint8Array, paths: string[], object: number, level: number, kept?: Kept[]}} settings
+   * @param {{job: Uint8Array, paths: string[], object: number, level: number,
+   *   kept?: Kept[]}} settings
    */
   download({ job, paths, object, level, kept = [] }) {
     for (const file of kept) {

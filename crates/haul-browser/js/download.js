@@ -5,19 +5,20 @@ import { reason } from './upload.js';
 /**
  * A file that is being received. A method that returns a promise fails by it.
  * @typedef {object} TargetFile
- * @property {boolean} isSync true if `write` and `sync` do their work before they return, without a promise
+ * @property {boolean} isSync true if `write` and `sync` return no promise
  * @property {(offset: number, bytes: Uint8Array) => void | Promise<void>} write
- * @property {() => number | Promise<number>} sync makes the written bytes durable; returns the level
- * @property {(size: number) => number | Promise<number>} finish sets size and name; returns the level
+ * @property {() => number | Promise<number>} sync makes bytes durable; returns the level
+ * @property {(size: number) => number | Promise<number>} finish sets size and name
  * @property {() => void | Promise<void>} close keeps what is written for a later run, if it can
  */
 
 /**
  * Storage of a download.
  * @typedef {object} Target
- * @property {(path: string, isComplete: boolean) => Promise<number>} sizeOf size of the file, or of its
- *   temporary file if it is not complete; -1 if there is none
- * @property {(path: string, keep: boolean) => Promise<TargetFile>} open opens the temporary file of a path
+ * @property {(path: string, isComplete: boolean) => Promise<number>} sizeOf size of the
+ *   file, or of its temporary file if it is not complete; -1 if there is none
+ * @property {(path: string, keep: boolean) => Promise<TargetFile>} open opens the
+ *   temporary file of a path
  * @property {(path: string) => Promise<void>} directory creates a directory
  */
 
@@ -131,7 +132,7 @@ export class Download {
    * Does work on a file: at once if it is ready, else after all earlier work.
    * @param {Receiving | undefined} file
    * @param {(open: TargetFile) => any} work
-   * @param {(result: any) => void} tell gets the result, or the reason why there is none as a string
+   * @param {(result: any) => void} tell gets the result, or a reason as a string
    */
   work(file, work, tell) {
     if (!file?.isReady) {

@@ -2,7 +2,7 @@
 // fetches only the rest.
 //
 // Lines of JSON, appended in order. A line that is cut at the end of the log does not count.
-//   {"path", "size", "mtime", "version"}  a file starts; with another version, nothing older of it counts
+//   {"path", "size", "mtime", "version"}  a file starts; of another version, nothing older counts
 //   {"path", "object", "digest"}          an object is durable
 //   {"path", "restart": true}             nothing older of the file counts, except its version
 //   {"path", "complete": digest}          the file is finished

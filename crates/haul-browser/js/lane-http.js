@@ -6,9 +6,9 @@
 
 /**
  * @typedef {object} Lane a byte stream in both directions
- * @property {(bytes: Uint8Array) => Promise<void>} write copies bytes; waits while too many are in flight
+ * @property {(bytes: Uint8Array) => Promise<void>} write copies bytes; waits for space
  * @property {() => void} flush sends what `write` gathered
- * @property {() => AsyncGenerator<Uint8Array, void, void>} pieces bytes from the server, until it ends
+ * @property {() => AsyncGenerator<Uint8Array, void, void>} pieces bytes from the server
  * @property {() => Promise<void>} finish ends the direction to the server after its last bytes
  * @property {() => void} close ends both directions at once
  */

@@ -106,8 +106,8 @@ export class PrivateTarget {
 }
 
 /**
- * A folder that the user picked. The browser writes into a copy and replaces the file at its end, so
- * that an interrupted file starts again.
+ * A folder that the user picked. The browser writes into a copy and replaces the file at its end.
+ * An interrupted file therefore starts again.
  * @implements {import('./download.js').Target}
  */
 export class FolderTarget {

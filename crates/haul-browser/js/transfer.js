@@ -19,7 +19,7 @@ const CLOSE_DELAY = 2000;
  * A direction of a job.
  * @typedef {object} Direction
  * @property {(core: import('./core.js').Core) => Promise<void> | void} start starts a session
- * @property {(event: import('./core.js').CoreEvent) => void} handle carries out an event, then or later
+ * @property {(event: import('./core.js').CoreEvent) => void} handle carries out an event
  * @property {() => void} continue called when something may have changed
  * @property {() => Promise<void>} end called after a session
  */

@@ -166,7 +166,7 @@ pub extern "C" fn haul_record() -> *const f64 {
     with(|core| core.record.numbers.as_ptr())
 }
 
-/// Starts an upload. The argument is the name of the job (16 bytes) and the directory at the server.
+/// Starts an upload. The argument is the name of the job (16 bytes) and the server's directory.
 /// `settle` is the level of a file: 2 verified, 3 durable.
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_upload(settle: u32, object: f64, len: u32, now: f64) -> u32 {

@@ -18,7 +18,7 @@ const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"), " in a browser")
 /// Maximum time without an answer to CONNECT.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Window of a session. Bounds the state of both machines: a tab has much less memory than a server,
+/// Window of a session. Bounds the state of both machines: a tab has less memory than a server,
 /// and one lane of 30 ms needs 3 MB in flight for 100 MB/s.
 const WINDOW: Window = Window { files: 1024, facts: 4 << 20, bytes: 64 << 20 };
 

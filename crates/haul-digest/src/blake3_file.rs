@@ -1,7 +1,7 @@
 //! BLAKE3 of a file from its objects, without the other algorithms.
 //!
-//! A program that calls [`crate::PartHasher`] or [`crate::Assembly`] contains every algorithm of the
-//! registry. A module for browsers must be small, and needs only BLAKE3.
+//! A program that calls [`crate::PartHasher`] or [`crate::Assembly`] contains every algorithm of
+//! the registry. A module for browsers must be small, and needs only BLAKE3.
 
 use crate::assembly::{AssemblyError, Blake3Pieces};
 use crate::blake3_parts::{Blake3Part, Blake3Stream};
@@ -69,8 +69,8 @@ impl std::fmt::Debug for Blake3Object {
     }
 }
 
-/// Combines the objects of one file, in any order, into its BLAKE3 digest. Memory use grows with the
-/// number of gaps, and not with the number of objects.
+/// Combines the objects of one file, in any order, into its BLAKE3 digest. Memory use grows with
+/// the number of gaps, and not with the number of objects.
 #[derive(Clone, Debug)]
 pub struct Blake3File {
     geometry: Geometry,
@@ -117,5 +117,57 @@ impl Blake3File {
     /// Returns the range of an object, or `None` past the end of the file.
     pub fn range(&self, index: ObjectIndex) -> Option<ByteRange> {
         self.geometry.object(index).map(|object| object.range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Assembly, PartHasher, digest};
+
+    /// The general types are the reference: the same digests of objects and files, on edge lengths.
+    #[test]
+    fn digests_equal_those_of_the_general_types() {
+        let size = ObjectSize::new(64 << 10).unwrap();
+        let bytes: Vec<u8> = (0..200_000_u32).map(|at| (at * 31 % 251) as u8).collect();
+        for len in [0, 1, 65_535, 65_536, 65_537, 131_072, 196_609] {
+            let (mut file, mut assembly) =
+                (Blake3File::new(len, size), Assembly::new(Algorithm::Blake3, size));
+            let objects: Vec<Object> = file.geometry().objects().collect();
+            for object in objects.into_iter().rev() {
+                let range = object.range.start.0 as usize..object.range.end.0 as usize;
+                let place = PartPlace { offset: object.range.start, whole: object.range.len() == len };
+                let mut part = PartHasher::new(Algorithm::Blake3, place);
+                part.update(&bytes[range.clone()]);
+                let part = part.finish();
+                let mut hasher = Blake3Object::new(object, len);
+                bytes[range].chunks(777).for_each(|bytes| hasher.update(bytes));
+                assert_eq!(hasher.fed(), object.range.len());
+                let found = hasher.finish();
+                assert_eq!(found, part.digest());
+                assert!(file.finish().is_err(), "an object is missing");
+                assert!(file.add(object.index, found.as_bytes().try_into().unwrap()));
+                assembly.add(object.index, part);
+            }
+            assert_eq!(file.finish(), assembly.finish(ByteLen(len)));
+            assert_eq!(file.finish().unwrap(), digest(Algorithm::Blake3, &bytes[..len as usize]));
+            assert!(!file.add(ObjectIndex(len.div_ceil(size.bytes())), [0; 32]), "past the end");
+        }
+    }
+
+    #[test]
+    fn zeros_are_hashed_like_bytes() {
+        let size = ObjectSize::new(64 << 10).unwrap();
+        let file = Blake3File::new(10_001, size);
+        let mut hasher = Blake3Object::new(file.geometry().object(ObjectIndex(0)).unwrap(), 10_001);
+        hasher.update_zeros(10_001);
+        assert_eq!(hasher.finish(), digest(Algorithm::Blake3, &[0; 10_001]));
+    }
+
+    #[test]
+    fn object_added_twice_is_an_error() {
+        let mut file = Blake3File::new(200_000, ObjectSize::new(64 << 10).unwrap());
+        assert!(file.add(ObjectIndex(1), [1; 32]) && file.add(ObjectIndex(1), [1; 32]));
+        assert!(matches!(file.finish(), Err(AssemblyError::Overlap(_))));
     }
 }

@@ -1,9 +1,11 @@
 //! Download: the browser is the sink of a session.
 //!
 //! ```text
-//!  input --frames--> [Sink] --Write--> page --written--> Settle --Sync--> page --synced--> [Sink] --Verified, Finish--> page
-//!                      |
+//!  input --frames--> [Sink] --Write--> page --written--> Settle --Sync--> page --synced--+
+//!                      | ^                                                               |
+//!                      | +---------------------------------------------------------------+
 //!                      +--- FILE_ID, BLOCK_SYNC, BLOCK_REJECT, FILE_DONE --> output
+//!                      +--- Verified, Finish --> page
 //! ```
 //!
 //! The page writes bytes before their object is verified, because memory holds no object. An object
@@ -67,7 +69,7 @@ struct Write {
 }
 
 impl Download {
-    /// Starts a session that fetches `settings.paths`. `kept` are the files, and the parts of files,
+    /// Starts a session that fetches `settings.paths`. `kept` are the files, and parts of files,
     /// that the page has.
     ///
     /// # Errors
@@ -243,8 +245,8 @@ impl Download {
         self.pump();
     }
 
-    /// Reports that a directory exists, or that a file has its final name and reached this level, or
-    /// the reason why not.
+    /// Reports that a directory exists, or that a file has its final name and reached this level.
+    /// Otherwise reports the reason.
     pub fn finished(&mut self, file: u64, result: Result<u32, &str>, now: Duration) {
         self.link.now = now;
         let number = FileNumber(file);

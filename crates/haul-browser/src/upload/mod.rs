@@ -1,9 +1,10 @@
 //! Upload: the browser is the source of a session.
 //!
 //! ```text
-//!  page --offer--> [Source] --Work--> items --Event::Read--> page --read_done--> item: hash, frame --> output
-//!                     ^                                                            |
-//!                     +-- FILE_ID, BLOCK_SYNC, BLOCK_REJECT, FILE_DONE <- input    +-- ObjectSent -> Source
+//!  page --offer--> [Source] --Work--> items --Read--> page --read_done--> item --frames--> output
+//!                     ^  ^                                                  |
+//!                     |  +-------------------- ObjectSent ------------------+
+//!                     +-- FILE_ID, BLOCK_SYNC, BLOCK_REJECT, FILE_DONE <-- input
 //! ```
 //!
 //! The items are in the order of the lane. Reads of several items are in progress concurrently, as

@@ -1,4 +1,4 @@
-// A whole job in JavaScript: an upload and a download, each with its module, joined by a server that
+// A job in JavaScript: an upload and a download, each with its module, joined by a server that
 // answers both and passes their frames on. The lanes break once; both jobs resume.
 //
 //   node transfer.mjs MODULE.wasm
