@@ -18,6 +18,7 @@ packages=(
     iproute2    # ip, tc: links between network namespaces
     libcap2-bin # setcap: capabilities of files that are copied
     mount       # mount, umount
+    nodejs      # runs the WebAssembly modules of haul-browser
     openssh-client # ssh-keygen, the peer of signatures of waybills
     rhash       # SFV and other lists for haul check
     strace      # which system calls a job makes, and a kill at one of them

@@ -20,5 +20,9 @@ step() {
 step cargo fmt --all --check
 step cargo build --release --locked --quiet
 step scripts/smoke_test.sh
+if [ "${CI:-}" = true ]; then
+    # Downloads the compiler for WebAssembly.
+    step scripts/build-wasm.sh --check
+fi
 step scripts/run_tests.py
 exit "$status"

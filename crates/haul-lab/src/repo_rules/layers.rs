@@ -11,6 +11,7 @@ pub const LAYERS: [(&str, Layer); 12] = [
     ("haul-proto", Layer { height: 2, is_pure: true }),
     ("haul-udp", Layer { height: 2, is_pure: true }),
     ("haul-sys", Layer { height: 2, is_pure: false }),
+    ("haul-browser", Layer { height: 3, is_pure: true }),
     ("haul-net", Layer { height: 3, is_pure: false }),
     ("haul-engine", Layer { height: 4, is_pure: false }),
     ("haul-web", Layer { height: 5, is_pure: false }),

@@ -107,6 +107,19 @@ pub fn unsafe_lines(source: &str) -> Vec<usize> {
     tokens(source).into_iter().filter(|Token { text, .. }| text == "unsafe").map(|t| t.line).collect()
 }
 
+/// Does the same as [`unsafe_lines`], but permits attributes such as `#[unsafe(no_mangle)]`, which
+/// export a name and contain no code.
+pub fn unsafe_code_lines(source: &str) -> Vec<usize> {
+    let tokens = tokens(source);
+    let is_attribute = |at: usize| {
+        let before = tokens[..at].iter().rev().take(2).map(|token| token.text.as_str());
+        let after = tokens.get(at + 1).map(|token| token.text.as_str());
+        before.eq(["[", "#"]) && after == Some("(")
+    };
+    let found = tokens.iter().enumerate().filter(|(at, token)| token.text == "unsafe" && !is_attribute(*at));
+    found.map(|(_, token)| token.line).collect()
+}
+
 /// Returns the packages in the build of `root` that use the operating system, and `libc` if `root`
 /// itself depends on it. `metadata` is the output of `cargo metadata` with dependencies.
 ///
@@ -173,6 +186,12 @@ mod tests {
     #[test]
     fn unsafe_is_found_and_not_in_words_or_comments() {
         assert_eq!(unsafe_lines("// unsafe\n#![deny(unsafe_code)]\nfn f() { unsafe { g() } }"), [3]);
+    }
+
+    #[test]
+    fn exported_names_are_no_unsafe_code() {
+        let source = "#[unsafe(no_mangle)]\npub extern \"C\" fn f() {\n unsafe { g() } }\nunsafe fn h() {}";
+        assert_eq!(unsafe_code_lines(source), [3, 4]);
     }
 
     #[test]

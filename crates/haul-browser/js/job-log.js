@@ -1,0 +1,110 @@
+// The log of a download: which objects and files are verified and durable. A later run of the job
+// fetches only the rest.
+//
+// Lines of JSON, appended in order. A line that is cut at the end of the log does not count.
+//   {"path", "size", "mtime", "version"}  a file starts; of another version, nothing older counts
+//   {"path", "object", "digest"}          an object is durable
+//   {"path", "restart": true}             nothing older of the file counts, except its version
+//   {"path", "complete": digest}          the file is finished
+
+/**
+ * Storage of a log.
+ * @typedef {object} LogFile
+ * @property {() => string} read
+ * @property {(text: string) => void} append
+ * @property {() => void} flush
+ * @property {() => void} close
+ */
+
+export class JobLog {
+  /** @param {LogFile} file */
+  constructor(file) {
+    this.file = file;
+    /** @type {Map<string, import('./core.js').Kept>} */
+    this.files = new Map();
+    const text = file.read();
+    for (const line of text.slice(0, text.lastIndexOf('\n') + 1).split('\n')) {
+      this.replay(line);
+    }
+    if (text.length > 0 && !text.endsWith('\n')) {
+      file.append('\n');
+    }
+  }
+
+  /** @param {string} line */
+  replay(line) {
+    try {
+      const record = JSON.parse(line);
+      if (typeof record.path === 'string') {
+        this.apply(record);
+      }
+    } catch {
+      // A line that was cut: its object is fetched again.
+    }
+  }
+
+  /** @param {any} record */
+  apply({ path, size, mtime, version, object, digest, restart, complete }) {
+    const known = this.files.get(path);
+    if (version !== undefined) {
+      const isSame = known && known.size === size && known.mtime === mtime && known.version === version;
+      if (!isSame) {
+        this.files.set(path, { path, size, mtime, version, complete: false, objects: [] });
+      }
+    } else if (known && restart) {
+      known.objects = [];
+      known.complete = false;
+    } else if (known && object !== undefined) {
+      known.objects.push([object, digest]);
+    } else if (known && complete !== undefined) {
+      known.complete = true;
+    }
+  }
+
+  /** @param {any} record */
+  add(record) {
+    this.apply(record);
+    this.file.append(`${JSON.stringify(record)}\n`);
+  }
+
+  /** @param {import('./core.js').CoreEvent} event */
+  opened({ path, size, mtime, version, have }) {
+    this.add({ path, size, mtime, version });
+    if (have === 0) {
+      this.restarted(path);
+    }
+  }
+
+  /**
+   * @param {string} path
+   * @param {number} object
+   * @param {string} digest
+   */
+  verified(path, object, digest) {
+    this.add({ path, object, digest });
+  }
+
+  /** @param {string} path */
+  restarted(path) {
+    if (this.files.get(path)?.objects.length) {
+      this.add({ path, restart: true });
+    }
+  }
+
+  /**
+   * @param {string} path
+   * @param {string} digest
+   */
+  completed(path, digest) {
+    this.add({ path, complete: digest });
+  }
+
+  flush() {
+    this.file.flush();
+  }
+
+  /** Returns the files, and parts of files, that this job has. */
+  kept() {
+    return [...this.files.values()].filter((file) => file.complete || file.objects.length > 0);
+  }
+}

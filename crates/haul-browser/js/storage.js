@@ -1,0 +1,196 @@
+// Where a download writes: the private file system of the origin (OPFS), or a folder that the user
+// picked. Only for workers: synchronous access to files is not available in a page.
+
+import { Level } from './core.js';
+
+/** Suffix of a file until it is complete. */
+const PART = '.haul-part';
+
+/** Directory in OPFS for the logs of jobs. */
+const LOGS = '.haul-jobs';
+
+/**
+ * Returns the directory of a path beneath `root`, created as needed, and the last component. Paths
+ * come from the module, which checks them: no component is empty, `.` or `..`.
+ * @param {FileSystemDirectoryHandle} root
+ * @param {string} path
+ */
+async function place(root, path) {
+  const parts = path.split('/');
+  const name = /** @type {string} */ (parts.pop());
+  let directory = root;
+  for (const part of parts) {
+    directory = await directory.getDirectoryHandle(part, { create: true });
+  }
+  return { directory, name };
+}
+
+/**
+ * Returns the size of a file, or -1 if there is none.
+ * @param {FileSystemDirectoryHandle} root
+ * @param {string} path
+ */
+async function sizeOf(root, path) {
+  const parts = path.split('/');
+  const name = /** @type {string} */ (parts.pop());
+  try {
+    let directory = root;
+    for (const part of parts) {
+      directory = await directory.getDirectoryHandle(part);
+    }
+    return (await (await directory.getFileHandle(name)).getFile()).size;
+  } catch {
+    return -1;
+  }
+}
+
+/**
+ * A directory of OPFS. Files are written by a synchronous handle, without a copy, and resume.
+ * @implements {import('./download.js').Target}
+ */
+export class PrivateTarget {
+  /** @param {FileSystemDirectoryHandle} root */
+  constructor(root) {
+    this.root = root;
+  }
+
+  /**
+   * @param {string} path
+   * @param {boolean} isComplete
+   */
+  sizeOf(path, isComplete) {
+    return sizeOf(this.root, isComplete ? path : path + PART);
+  }
+
+  /**
+   * @param {string} path
+   * @param {boolean} keep
+   */
+  async open(path, keep) {
+    const { directory, name } = await place(this.root, path);
+    const file = await directory.getFileHandle(name + PART, { create: true });
+    const access = await file.createSyncAccessHandle();
+    if (!keep) {
+      access.truncate(0);
+    }
+    return {
+      isSync: true,
+      write: (/** @type {number} */ at, /** @type {Uint8Array} */ bytes) => {
+        const written = access.write(bytes, { at });
+        if (written !== bytes.length) {
+          throw new Error(`cannot write at byte ${at}: the storage is full`);
+        }
+      },
+      sync: () => {
+        access.flush();
+        return Level.durable;
+      },
+      finish: async (/** @type {number} */ size) => {
+        access.truncate(size);
+        access.flush();
+        access.close();
+        // A file of that name would remain otherwise.
+        await directory.removeEntry(name).catch(() => {});
+        await /** @type {any} */ (file).move(name);
+        return Level.durable;
+      },
+      close: () => access.close(),
+    };
+  }
+
+  /** @param {string} path */
+  async directory(path) {
+    const { directory, name } = await place(this.root, path);
+    await directory.getDirectoryHandle(name, { create: true });
+  }
+}
+
+/**
+ * A folder that the user picked. The browser writes into a copy and replaces the file at its end.
+ * An interrupted file therefore starts again.
+ * @implements {import('./download.js').Target}
+ */
+export class FolderTarget {
+  /** @param {FileSystemDirectoryHandle} root */
+  constructor(root) {
+    this.root = root;
+  }
+
+  /**
+   * @param {string} path
+   * @param {boolean} isComplete
+   */
+  async sizeOf(path, isComplete) {
+    return isComplete ? sizeOf(this.root, path) : -1;
+  }
+
+  /** @param {string} path */
+  async open(path) {
+    const { directory, name } = await place(this.root, path);
+    const file = await directory.getFileHandle(name, { create: true });
+    const stream = await file.createWritable({ keepExistingData: false });
+    let isClosed = false;
+    return {
+      isSync: false,
+      write: (/** @type {number} */ position, /** @type {Uint8Array} */ data) =>
+        stream.write({ type: 'write', position, data }),
+      // Nothing is durable before the browser has replaced the file.
+      sync: () => Level.verified,
+      finish: async (/** @type {number} */ size) => {
+        await stream.truncate(size);
+        isClosed = true;
+        await stream.close();
+        return Level.verified;
+      },
+      close: async () => {
+        if (!isClosed) {
+          isClosed = true;
+          await stream.abort();
+        }
+      },
+    };
+  }
+
+  /** @param {string} path */
+  async directory(path) {
+    const { directory, name } = await place(this.root, path);
+    await directory.getDirectoryHandle(name, { create: true });
+  }
+}
+
+/**
+ * Opens the log of a job in OPFS.
+ * @param {string} job name of the job in hexadecimal digits
+ * @returns {Promise<import('./job-log.js').LogFile>}
+ */
+export async function openLogFile(job) {
+  const logs = await (await navigator.storage.getDirectory()).getDirectoryHandle(LOGS, { create: true });
+  const file = await logs.getFileHandle(`${job}.log`, { create: true });
+  const access = await file.createSyncAccessHandle();
+  let end = access.getSize();
+  return {
+    read: () => {
+      const bytes = new Uint8Array(end);
+      access.read(bytes, { at: 0 });
+      return new TextDecoder().decode(bytes);
+    },
+    append: (text) => {
+      const bytes = new TextEncoder().encode(text);
+      if (access.write(bytes, { at: end }) !== bytes.length) {
+        throw new Error('cannot write the log of the job: the storage is full');
+      }
+      end += bytes.length;
+    },
+    flush: () => access.flush(),
+    close: () => access.close(),
+  };
+}
+
+/**
+ * Removes the log of a job that is done.
+ * @param {string} job
+ */
+export async function removeLogFile(job) {
+  const logs = await (await navigator.storage.getDirectory()).getDirectoryHandle(LOGS, { create: true });
+  await logs.removeEntry(`${job}.log`).catch(() => {});
+}

@@ -1,0 +1,208 @@
+// The source of an upload: offers files, and reads them when the module asks.
+
+/**
+ * A file or a directory to send.
+ * @typedef {object} Entry
+ * @property {string} path beneath the destination
+ * @property {() => Promise<File>} [file] returns the file as it is now; none for a directory
+ * @property {string} [failure] the reason why the entry cannot be read
+ */
+
+/** @implements {import('./transfer.js').Direction} */
+export class Upload {
+  /**
+   * @param {{job: Uint8Array, to: string, object: number, level: number}} settings
+   * @param {() => AsyncIterable<Entry>} entries starts a walk
+   * @param {(report: import('./core.js').CoreEvent) => void} report
+   * @param {() => void} settle takes the events of the module
+   */
+  constructor(settings, entries, report, settle) {
+    this.settings = settings;
+    this.entries = entries;
+    this.report = report;
+    this.settle = settle;
+    /** @type {Map<number, {path: string, entry: Entry, file: File}>} */
+    this.open = new Map();
+    this.session = 0;
+    this.wakeWalk = () => {};
+  }
+
+  /** @param {import('./core.js').Core} core */
+  start(core) {
+    this.core = core;
+    this.session += 1;
+    this.open.clear();
+    core.upload(this.settings);
+    this.walk(this.session).catch((error) => {
+      this.report({ type: 'failed', text: `cannot continue the walk: ${reason(error)}` });
+      core.stop();
+      this.settle();
+    });
+  }
+
+  async end() {
+    // Reads of this session that are in progress answer to nobody.
+    this.session += 1;
+    this.wakeWalk();
+  }
+
+  continue() {
+    if (this.core?.capacity()) {
+      this.wakeWalk();
+    }
+  }
+
+  /**
+   * Offers the entries of the walk while the window has space.
+   * @param {number} session
+   */
+  async walk(session) {
+    for await (const entry of this.entries()) {
+      let file;
+      try {
+        file = entry.failure ? null : await entry.file?.();
+      } catch (error) {
+        entry.failure = reason(error);
+      }
+      while (session === this.session && !this.core.capacity()) {
+        await new Promise((resolve) => {
+          this.wakeWalk = () => resolve(undefined);
+        });
+      }
+      if (session !== this.session) {
+        return;
+      }
+      this.offer(entry, file);
+      this.settle();
+    }
+    if (session === this.session) {
+      this.core.walkEnded();
+      this.settle();
+    }
+  }
+
+  /**
+   * @param {Entry} entry
+   * @param {File | null | undefined} file
+   */
+  offer(entry, file) {
+    const { path } = entry;
+    if (entry.failure) {
+      this.core.unread(path, entry.failure);
+      this.report({ type: 'failed', path, text: `cannot read ${path}: ${entry.failure}` });
+      return;
+    }
+    try {
+      // Browsers know no time of a directory.
+      const number = this.core.offer(path, file ? file.size : null, file ? file.lastModified : Date.now());
+      if (file) {
+        this.open.set(number, { path, entry, file });
+      }
+    } catch (error) {
+      this.report({ type: 'failed', path, text: reason(error) });
+    }
+  }
+
+  /** @param {import('./core.js').CoreEvent} event */
+  handle(event) {
+    switch (event.type) {
+      case 'read':
+        this.read(event, this.session);
+        break;
+      case 'check':
+        this.check(event, this.session);
+        break;
+      case 'fileDone': {
+        const path = this.open.get(event.file)?.path;
+        this.open.delete(event.file);
+        this.report({ ...event, path });
+        break;
+      }
+      default:
+        this.report({ ...event, path: this.open.get(event.file)?.path });
+    }
+  }
+
+  /**
+   * @param {import('./core.js').CoreEvent} event
+   * @param {number} session
+   */
+  async read(event, session) {
+    const opened = this.open.get(event.file);
+    let result;
+    try {
+      const slice = opened?.file.slice(event.offset, event.offset + event.len);
+      result = slice ? new Uint8Array(await slice.arrayBuffer()) : 'the file is not open';
+    } catch (error) {
+      result = reason(error);
+    }
+    if (session === this.session) {
+      this.core.readDone(event, result);
+      this.settle();
+    }
+  }
+
+  /**
+   * @param {import('./core.js').CoreEvent} event
+   * @param {number} session
+   */
+  async check(event, session) {
+    let found;
+    try {
+      const now = await this.open.get(event.file)?.entry.file?.();
+      found = now ? { size: now.size, mtime: now.lastModified } : 'the file is not open';
+    } catch (error) {
+      found = reason(error);
+    }
+    if (session === this.session) {
+      this.core.checked(event, found);
+      this.settle();
+    }
+  }
+}
+
+/**
+ * Walks files and directories that the user picked or dropped. A directory is an entry of its own
+ * only if it is empty: the server creates the others with their files.
+ * @param {(File | FileSystemHandle)[]} roots
+ * @returns {AsyncGenerator<Entry, void, void>}
+ */
+export async function* walk(roots) {
+  for (const root of roots) {
+    if (root instanceof File) {
+      yield { path: root.webkitRelativePath || root.name, file: async () => root };
+    } else {
+      yield* walkHandle(root, root.name);
+    }
+  }
+}
+
+/**
+ * @param {FileSystemHandle} handle
+ * @param {string} path
+ * @returns {AsyncGenerator<Entry, void, void>}
+ */
+async function* walkHandle(handle, path) {
+  if (handle.kind === 'file') {
+    yield { path, file: () => /** @type {FileSystemFileHandle} */ (handle).getFile() };
+    return;
+  }
+  let isEmpty = true;
+  try {
+    for await (const child of /** @type {FileSystemDirectoryHandle} */ (handle).values()) {
+      isEmpty = false;
+      yield* walkHandle(child, `${path}/${child.name}`);
+    }
+  } catch (error) {
+    yield { path, failure: reason(error) };
+    return;
+  }
+  if (isEmpty) {
+    yield { path };
+  }
+}
+
+/** @param {unknown} error */
+export function reason(error) {
+  return error instanceof Error ? error.message || error.name : String(error);
+}

@@ -1,0 +1,116 @@
+// A lane over HTTP against a server with the same contract, which loses and delays requests.
+
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { HttpLane, LaneLost } from '../../js/lane-http.js';
+
+const BYTES = 9_000_001;
+/** Requests that have failed once. Every third one does. */
+const failed = new Set();
+let lane = null;
+
+/** Bytes of a stream that both sides can compute. */
+function data(length, seed) {
+  return Uint8Array.from({ length }, (_, at) => (at * seed + (at >> 8)) & 255);
+}
+
+const toClient = data(BYTES, 7);
+
+async function body(request) {
+  const parts = [];
+  for await (const part of request) {
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+const server = createServer(async (request, response) => {
+  const [, name, id, number] = request.url.split('/');
+  const bytes = await body(request);
+  const answer = (status, payload = '', headers = {}) => response.writeHead(status, headers).end(payload);
+  assert.equal(name, 'lane');
+  if (request.method !== 'GET' && request.headers['x-haul-csrf'] !== 'token') {
+    return answer(403, 'no token');
+  }
+  if (request.method === 'POST') {
+    assert.deepEqual(JSON.parse(bytes), { root: 3 });
+    lane = { id: 'a b', received: [], taken: 0, ahead: new Map(), deleted: false, early: 0 };
+    return answer(201, JSON.stringify({ lane: lane.id }));
+  }
+  if (decodeURIComponent(id) !== lane?.id) {
+    return answer(404, '{"error": "unknown lane"}');
+  }
+  if (request.method === 'DELETE') {
+    lane.deleted = true;
+    return answer(204);
+  }
+  const seq = Number(number);
+  const key = `${request.method} ${seq}`;
+  if (seq % 3 === 1 && !failed.has(key)) {
+    failed.add(key);
+    if (seq % 2 === 0) {
+      return request.socket.destroy();
+    }
+    return answer(503, 'busy');
+  }
+  if (request.method === 'PUT') {
+    assert.ok(bytes.length <= 8 << 20);
+    if (seq > lane.taken + 8) {
+      return answer(409, 'too far ahead');
+    }
+    lane.hasEnded ||= request.headers['x-haul-end'] === '1';
+    if (seq >= lane.taken) {
+      lane.ahead.set(seq, bytes);
+    }
+    for (let next = lane.ahead.get(lane.taken); next; next = lane.ahead.get(lane.taken)) {
+      lane.received.push(next);
+      lane.ahead.delete(lane.taken);
+      lane.taken += 1;
+    }
+    return answer(204);
+  }
+  const piece = 1 << 20;
+  if (seq === 3 && lane.early < 2) {
+    lane.early += 1;
+    return answer(204);
+  }
+  const last = Math.ceil(BYTES / piece) - 1;
+  const end = seq >= last ? { 'X-Haul-End': '1' } : {};
+  return answer(200, toClient.subarray(seq * piece, (seq + 1) * piece), end);
+});
+
+await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+const base = `http://127.0.0.1:${server.address().port}`;
+
+await assert.rejects(HttpLane.open(base, 'wrong'), /status 403: no token/);
+const client = await HttpLane.open(base, 'token', 3);
+const sent = data(BYTES, 5);
+const sending = (async () => {
+  for (let at = 0, step = 1; at < BYTES; at += step, step = Math.min(step * 3, 3 << 20)) {
+    await client.write(sent.subarray(at, at + step));
+    client.flush();
+  }
+  await client.finish();
+})();
+const received = [];
+for await (const piece of client.pieces()) {
+  received.push(piece);
+}
+await sending;
+assert.ok(Buffer.concat(received).equals(toClient), 'bytes to the client');
+assert.ok(Buffer.concat(lane.received).equals(sent), 'bytes to the server');
+assert.ok(lane.hasEnded && lane.taken > 3 && lane.ahead.size === 0 && failed.size > 4);
+client.close();
+await assert.rejects(client.write(new Uint8Array(5 << 20)), LaneLost);
+
+// A lane that the server has forgotten.
+const lost = await HttpLane.open(base, 'token', 3);
+lane = null;
+await assert.rejects(async () => {
+  for await (const piece of lost.pieces()) {
+    assert.fail(`${piece.length} bytes of no lane`);
+  }
+}, /status 404: unknown lane/);
+server.closeAllConnections();
+server.close();
+console.log('ok');

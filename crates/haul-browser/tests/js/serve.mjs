@@ -1,0 +1,167 @@
+// Jobs with `haul serve --web`: an upload and a download, each also over a lane that is aborted
+// once. `tests/browser` does not run this script, because it needs the binary.
+//
+//   node serve.mjs HAUL MODULE.wasm [BYTES]
+//
+// HAUL is the binary, BYTES the size of the largest file.
+
+import assert from 'node:assert/strict';
+import { Buffer } from 'node:buffer';
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Level, instantiateCore } from '../../js/core.js';
+import { Download } from '../../js/download.js';
+import { JobLog } from '../../js/job-log.js';
+import { HttpLane } from '../../js/lane-http.js';
+import { Transfer } from '../../js/transfer.js';
+import { Upload } from '../../js/upload.js';
+
+// The certificate is self-signed. The browser asks the user about it.
+process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
+process.removeAllListeners('warning');
+
+const OBJECT = 1 << 20;
+const [haul, modulePath, bytes = '20000000'] = process.argv.slice(2);
+const module = readFileSync(modulePath);
+const home = mkdtempSync(join(tmpdir(), 'haul-browser-'));
+const root = join(home, 'root');
+mkdirSync(root);
+
+const files = new Map([
+  ['a/large', randomBytes(Number(bytes))],
+  ['a/small', randomBytes(10)],
+  ['empty', randomBytes(0)],
+  ['ü/x.txt', randomBytes(70_000)],
+]);
+for (let number = 0; number < 100; number += 1) {
+  files.set(`many/${number}`, randomBytes(number * 37));
+}
+
+/** Starts the server. Returns its address and the code of the link. */
+function serve() {
+  const args = ['serve', '--root', root, '--listen', '127.0.0.1:0', '--web=127.0.0.1:0'];
+  const env = { ...process.env, XDG_STATE_HOME: join(home, 'state') };
+  const server = spawn(haul, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
+  process.on('exit', () => {
+    server.kill();
+    rmSync(home, { recursive: true });
+  });
+  return new Promise((resolve, reject) => {
+    let printed = '';
+    server.stdout.on('data', (text) => {
+      printed += text;
+      const link = /(https:\/\/\S+)\/#(\S+)/.exec(printed);
+      if (link) {
+        resolve([link[1], link[2]]);
+      }
+    });
+    server.on('exit', (code) => reject(new Error(`the server ended with ${code}: ${printed}`)));
+  });
+}
+
+const [base, code] = await serve();
+const json = { Origin: base, 'Content-Type': 'application/json' };
+const signedIn = await fetch(`${base}/session`, { method: 'POST', headers: json, body: JSON.stringify({ code }) });
+assert.equal(signedIn.status, 200);
+const { csrf } = await signedIn.json();
+const cookie = { Origin: base, Cookie: signedIn.headers.get('set-cookie').split(';')[0] };
+
+/** Opens lanes, of which the first is aborted at the request of this method and number. */
+function lanes(method, number) {
+  let isCut = method === undefined;
+  const fetcher = async (url, options) => {
+    const headers = { ...options.headers, ...cookie };
+    if (!isCut && options.method === method && url.endsWith(`/${number}`)) {
+      isCut = true;
+      const abort = { method: 'DELETE', headers: { ...cookie, 'X-Haul-CSRF': csrf } };
+      assert.equal((await fetch(url.slice(0, url.lastIndexOf('/')), abort)).status, 204);
+    }
+    return fetch(url, { ...options, headers });
+  };
+  return () => HttpLane.open(base, csrf, 0, fetcher);
+}
+
+async function* entries() {
+  for (const [path, content] of files) {
+    const file = new File([content], path, { lastModified: 1_700_000_000_123 });
+    yield { path, file: async () => file };
+  }
+}
+
+/** Runs a job. Returns its last event and the reports about lost connections. */
+async function run(makeSide, open) {
+  const lost = [];
+  const report = (event) => {
+    assert.notEqual(event.type, 'failed', event.text);
+    if (event.type === 'reconnecting') {
+      lost.push(event.text);
+    }
+  };
+  let transfer = null;
+  const side = makeSide(report, () => transfer.settle());
+  transfer = new Transfer(await instantiateCore(module), side, open, report);
+  return { ended: await transfer.run(), lost };
+}
+
+for (const cuts of [0, 1]) {
+  const open = cuts ? lanes('PUT', 2) : lanes();
+  rmSync(root, { recursive: true });
+  mkdirSync(root);
+  const settings = { job: randomBytes(16), object: OBJECT, level: Level.durable, to: '' };
+  const { ended, lost } = await run((report, settle) => new Upload(settings, entries, report, settle), open);
+  assert.deepEqual([ended.ok, ended.failed, ended.done + ended.same], [1, 0, files.size]);
+  assert.equal(lost.length, cuts);
+  for (const [path, content] of files) {
+    assert.ok(readFileSync(join(root, path)).equals(content), path);
+  }
+}
+
+/** Storage in memory. */
+class Memory {
+  constructor() {
+    this.files = new Map();
+    this.parts = new Map();
+  }
+
+  async sizeOf(path, isComplete) {
+    return (isComplete ? this.files : this.parts).get(path)?.length ?? -1;
+  }
+
+  async open(path, keep) {
+    const part = keep ? this.parts.get(path) : Buffer.alloc(path === 'a/large' ? Number(bytes) : 70_000);
+    this.parts.set(path, part);
+    return {
+      isSync: true,
+      write: (at, content) => {
+        part.set(content, at);
+      },
+      sync: () => Level.durable,
+      finish: async (size) => {
+        this.files.set(path, part.subarray(0, size));
+        return Level.durable;
+      },
+      close: () => {},
+    };
+  }
+
+  async directory() {}
+}
+
+for (const cuts of [0, 1]) {
+  const open = cuts ? lanes('GET', 5) : lanes();
+  const memory = new Memory();
+  const log = { text: '', read: () => log.text, append: (text) => { log.text += text; }, flush() {}, close() {} };
+  const paths = ['a', 'empty', 'ü', 'many'];
+  const settings = { job: randomBytes(16), object: OBJECT, level: Level.durable, paths };
+  const makeSide = (report, settle) => new Download(settings, memory, new JobLog(log), report, settle);
+  const { ended, lost } = await run(makeSide, open);
+  assert.deepEqual([ended.ok, ended.failed, lost.length], [1, 0, cuts]);
+  for (const [path, content] of files) {
+    assert.ok(memory.files.get(path)?.equals(content), path);
+  }
+}
+console.log('ok');
+process.exit(0);

@@ -1,0 +1,268 @@
+// A job in JavaScript: an upload and a download, each with its module, joined by a server that
+// answers both and passes their frames on. The lanes break once; both jobs resume.
+//
+//   node transfer.mjs MODULE.wasm
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { Buffer } from 'node:buffer';
+import { Level, Outcome, instantiateCore } from '../../js/core.js';
+import { Download } from '../../js/download.js';
+import { JobLog } from '../../js/job-log.js';
+import { LaneLost } from '../../js/lane-http.js';
+import { Transfer } from '../../js/transfer.js';
+import { Upload } from '../../js/upload.js';
+
+const HEADER = 16;
+const OBJECT = 64 << 10;
+const KINDS = { connect: 0, accept: 7 };
+/** The optional field *resumes*. */
+const RESUMES = Buffer.from([1, 0, 0, 0, 0, 0]);
+const JOB = new Uint8Array(16).fill(9);
+
+function crc32(bytes) {
+  let crc = -1;
+  for (const byte of bytes) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit += 1) {
+      crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+  }
+  return ~crc >>> 0;
+}
+
+function frame(kind, body) {
+  const header = Buffer.alloc(HEADER);
+  header[0] = kind;
+  header.writeUInt32LE(body.length, 4);
+  header.writeUInt32LE(crc32(body), 12);
+  const crc = crc32(Buffer.concat([header.subarray(0, 2), header.subarray(4)]));
+  header.writeUInt16LE(((crc >>> 16) ^ crc) & 0xffff, 2);
+  return Buffer.concat([header, body]);
+}
+
+/** Answers a CONNECT with its own options and window. See docs/formats/wire.md. */
+function accept(connect, resumes) {
+  const options = connect.subarray(41, 41 + 29);
+  const window = connect.subarray(70, 70 + 20);
+  const head = Buffer.alloc(14);
+  head.writeUInt16LE(2, 0);
+  head.writeUInt32LE(1, 10);
+  const tail = resumes ? RESUMES : Buffer.alloc(0);
+  return frame(KINDS.accept, Buffer.concat([head, Buffer.alloc(32, 3), options, window, Buffer.alloc(4), tail]));
+}
+
+/** A queue of bytes that a lane delivers. */
+class Queue {
+  constructor() {
+    this.pieces = [];
+    this.wake = () => {};
+    this.state = 'open';
+  }
+
+  push(bytes) {
+    this.pieces.push(Uint8Array.from(bytes));
+    this.wake();
+  }
+
+  end(state) {
+    this.state = state;
+    this.wake();
+  }
+
+  /** Waits until few pieces wait, as a network does. */
+  async space() {
+    while (this.pieces.length > 4 && this.state === 'open') {
+      await new Promise((resolve) => {
+        setTimeout(resolve, 1);
+      });
+    }
+  }
+
+  async* [Symbol.asyncIterator]() {
+    for (;;) {
+      if (this.pieces.length > 0) {
+        // As from a network: other work of the page runs before the next piece.
+        await new Promise((resolve) => {
+          setImmediate(resolve);
+        });
+        yield this.pieces.shift();
+      } else if (this.state === 'lost') {
+        throw new LaneLost('cut');
+      } else if (this.state === 'ended') {
+        return;
+      } else {
+        await new Promise((resolve) => {
+          this.wake = resolve;
+        });
+      }
+    }
+  }
+}
+
+/** A meeting of two clients: takes both CONNECTs, answers them, and joins the rest. */
+class Meeting {
+  constructor(cutAfter) {
+    this.cutAfter = cutAfter;
+    this.passed = 0;
+    this.sides = [0, 1].map(() => ({ queue: new Queue(), head: Buffer.alloc(0), connect: null, rest: [] }));
+  }
+
+  lane(index) {
+    const [mine, other] = [this.sides[index], this.sides[1 - index]];
+    return {
+      write: async (bytes) => {
+        this.take(mine, other, Buffer.from(bytes));
+        await other.queue.space();
+      },
+      flush: () => {},
+      finish: async () => {},
+      pieces: () => mine.queue[Symbol.asyncIterator](),
+      close: () => {
+        mine.queue.end('ended');
+        other.queue.end('ended');
+      },
+    };
+  }
+
+  take(mine, other, bytes) {
+    if (mine.queue.state === 'lost') {
+      throw new LaneLost('cut');
+    }
+    if (!mine.connect) {
+      mine.head = Buffer.concat([mine.head, bytes]);
+      const len = mine.head.length < HEADER ? Infinity : HEADER + mine.head.readUInt32LE(4);
+      if (mine.head.length < len) {
+        return;
+      }
+      assert.equal(mine.head[0], KINDS.connect);
+      mine.connect = mine.head.subarray(HEADER, len);
+      mine.rest.push(mine.head.subarray(len));
+      if (other.connect) {
+        const resumes = [mine, other].map((side) => side.connect.subarray(-6).equals(RESUMES));
+        mine.queue.push(accept(mine.connect, resumes[1]));
+        other.queue.push(accept(other.connect, resumes[0]));
+      }
+      bytes = mine.rest.pop();
+    }
+    if (bytes.length > 0) {
+      this.passed += bytes.length;
+      other.queue.push(bytes);
+    }
+    if (this.passed > this.cutAfter) {
+      mine.queue.end('lost');
+      other.queue.end('lost');
+    }
+  }
+}
+
+/** Storage in memory, of which every second file is asynchronous. */
+class Memory {
+  constructor() {
+    this.files = new Map();
+    this.parts = new Map();
+    this.directories = [];
+  }
+
+  async sizeOf(path, isComplete) {
+    return (isComplete ? this.files : this.parts).get(path)?.length ?? -1;
+  }
+
+  async open(path, keep) {
+    let bytes = keep ? this.parts.get(path) : new Uint8Array(0);
+    assert.ok(bytes);
+    const isAsync = path.length % 2 === 0;
+    const put = (at, part) => {
+      if (bytes.length < at + part.length) {
+        const longer = new Uint8Array(at + part.length);
+        longer.set(bytes);
+        bytes = longer;
+      }
+      bytes.set(part, at);
+    };
+    return {
+      isSync: !isAsync,
+      write: (at, part) => (isAsync ? new Promise((resolve) => {
+        setTimeout(() => resolve(put(at, part)), 1);
+      }) : put(at, part)),
+      sync: () => {
+        this.parts.set(path, bytes);
+        return Level.durable;
+      },
+      finish: async (size) => {
+        assert.ok(bytes.length <= size);
+        const whole = new Uint8Array(size);
+        whole.set(bytes);
+        this.files.set(path, whole);
+        this.parts.delete(path);
+        return Level.durable;
+      },
+      close: () => {},
+    };
+  }
+
+  async directory(path) {
+    this.directories.push(path);
+  }
+}
+
+const files = new Map([
+  ['empty', 0], ['d/one', 1], ['d/two ä', 70_000], ['large', 3_000_000], ['longer', 2_000_001],
+].map(([path, size], seed) => [path, Uint8Array.from({ length: size }, (_, at) => (at * (seed + 3) + (at >> 7)) & 255)]));
+
+async function* entries() {
+  for (const [path, bytes] of files) {
+    yield { path, file: async () => new File([bytes], path, { lastModified: 1_700_000_000_123 }) };
+  }
+  yield { path: 'd/empty' };
+  yield { path: 'broken', failure: 'no permission' };
+}
+
+// node 18 has Blob but not File.
+globalThis.File ??= class extends Blob {
+  constructor(parts, name, { lastModified }) {
+    super(parts);
+    this.name = name;
+    this.lastModified = lastModified;
+  }
+};
+
+const module = readFileSync(process.argv[2]);
+const meetings = [new Meeting(2_500_000), new Meeting(Infinity)];
+const opened = [0, 0];
+const open = (index) => async () => {
+  const meeting = meetings[opened[index]];
+  opened[index] += 1;
+  return meeting.lane(index);
+};
+
+const reports = { up: [], down: [] };
+let up = null;
+let down = null;
+const settings = { job: JOB, object: OBJECT, level: Level.durable };
+const source = new Upload({ ...settings, to: '' }, entries, (event) => reports.up.push(event), () => up.settle());
+up = new Transfer(await instantiateCore(module), source, open(0), (event) => reports.up.push(event));
+
+const memory = new Memory();
+const log = { text: '', read: () => log.text, append: (text) => { log.text += text; }, flush() {}, close() {} };
+const sink = new Download({ ...settings, paths: [''] }, memory, new JobLog(log), (event) => reports.down.push(event), () => down.settle());
+down = new Transfer(await instantiateCore(module), sink, open(1), (event) => reports.down.push(event));
+
+const [sent, received] = await Promise.all([up.run(), down.run()]);
+assert.deepEqual([sent.ok, received.ok], [1, 1], JSON.stringify([sent, received]));
+assert.deepEqual(opened, [2, 2]);
+for (const [path, bytes] of files) {
+  assert.ok(Buffer.from(memory.files.get(path) ?? [1, 2, 3]).equals(bytes), path);
+  assert.ok(reports.down.some((event) => ['fileDone', 'same'].includes(event.type) && event.path === path), path);
+}
+assert.deepEqual(new Set(memory.directories), new Set(['d/empty']));
+assert.ok(reports.up.some((event) => event.text === 'cannot read broken: no permission'));
+assert.equal(reports.up.filter((event) => event.type === 'reconnecting').length, 1);
+assert.ok(reports.up.filter((event) => event.type === 'fileDone').every((event) => event.outcome !== Outcome.failed));
+const fetched = meetings[1].passed;
+assert.ok(fetched < 4_500_000, `resumed: ${fetched} bytes in the second session`);
+
+// A log that was cut within a line counts up to that line.
+const again = new JobLog({ ...log, read: () => log.text.slice(0, -5) });
+assert.equal(again.kept().length, new JobLog({ ...log, read: () => log.text }).kept().length - 1 + Number(again.kept().some((file) => file.objects.length > 0 && !file.complete)));
+console.log('ok');
