@@ -1,5 +1,5 @@
 // Jobs with `haul serve --web`: an upload and a download, each also over a lane that is aborted
-// once. `tests/browser` does not run this script, because it needs the binary.
+// once. The tests of haul-cli run this script, because it needs the binary.
 //
 //   node serve.mjs HAUL MODULE.wasm [BYTES]
 //
@@ -83,6 +83,15 @@ function lanes(method, number) {
   };
   return () => HttpLane.open(base, csrf, 0, fetcher);
 }
+
+// node 18 has Blob but not File.
+globalThis.File ??= class extends Blob {
+  constructor(parts, name, { lastModified }) {
+    super(parts);
+    this.name = name;
+    this.lastModified = lastModified;
+  }
+};
 
 async function* entries() {
   for (const [path, content] of files) {

@@ -4,12 +4,15 @@ use super::{Fixture, Server, assert_alike, assert_ended, assert_no_strays, bytes
 use haul_engine::log::{Settings, SyncPolicy};
 use haul_engine::transfer::{self, BoxError, Dial, FetchJob, Resume, SendJob, SimpleObserver};
 use haul_lab::browser::Browser;
+use haul_lab::needs::{Need, met_or_skip};
 use haul_log::objects::Style;
 use haul_net::Lane;
 use rustix::process::Signal;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 /// Starts a server whose ticket is in `ticket.line`. Returns the link too.
@@ -65,6 +68,23 @@ fn a_tree_goes_to_the_server_and_back_over_https() {
     assert_alike(&fixture.path("data"), &fixture.path("there/by-ticket/data"));
     server.signal(Signal::TERM);
     assert_eq!(server.status(), Some(0));
+}
+
+/// The client is that of haul-browser: its WebAssembly module and its JavaScript, under node.
+#[test]
+fn the_client_of_browsers_transfers_files_over_https() {
+    if !met_or_skip(&[Need::Program("node")]) {
+        return;
+    }
+    let browser = Path::new(env!("CARGO_MANIFEST_DIR")).join("../haul-browser");
+    let mut client = Command::new("node");
+    client
+        .arg(browser.join("tests/js/serve.mjs"))
+        .arg(env!("CARGO_BIN_EXE_haul"))
+        .arg(browser.join("wasm/haul-simd.wasm"));
+    let ended = client.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(ended.stdout.trim_ascii(), b"ok");
 }
 
 #[test]
