@@ -47,7 +47,8 @@ function serve() {
   const server = spawn(haul, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
   process.on('exit', () => {
     server.kill();
-    rmSync(home, { recursive: true });
+    // The server may still write its state.
+    rmSync(home, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   });
   return new Promise((resolve, reject) => {
     let printed = '';
