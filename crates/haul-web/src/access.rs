@@ -2,7 +2,7 @@
 
 use crate::certificate::hex;
 use crate::lanes::Lanes;
-use crate::limits::WebLimits;
+use crate::limits::{ANSWERS_MAX, WebLimits};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tokio::sync::Semaphore;
 
 /// Bytes of a code and of a CSRF token. Such a number cannot be guessed.
 const CODE_BYTES: usize = 16;
@@ -50,6 +51,8 @@ pub(crate) struct Session {
     key: [u8; 32],
     last: Mutex<Instant>,
     pub(crate) lanes: Lanes,
+    /// One permit for each piece or listing that waits for its client.
+    pub(crate) answers: Arc<Semaphore>,
     /// Bytes that new directories count against the quota of each root.
     spent: Mutex<HashMap<usize, u64>>,
 }
@@ -124,6 +127,7 @@ impl Access {
             key,
             last: Mutex::new(now),
             lanes: Lanes::new(self.limits),
+            answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             spent: Mutex::default(),
         });
         state.sessions.insert(key, Arc::clone(&session));

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
 /// Bytes of a file that are read at once.
@@ -49,6 +49,8 @@ const ALWAYS: [(HeaderName, &str); 6] = [
 pub(crate) struct Answer {
     content: Content,
     _guard: Option<RequestGuard>,
+    /// Part of a limit, until the body is dropped.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 enum Content {
@@ -58,7 +60,7 @@ enum Content {
 
 impl Answer {
     fn whole(bytes: impl Into<Bytes>) -> Answer {
-        Answer { content: Content::Whole(bytes.into()), _guard: None }
+        Answer { content: Content::Whole(bytes.into()), _guard: None, _permit: None }
     }
 
     /// Counts the request as in progress until this body is dropped.
@@ -67,11 +69,19 @@ impl Answer {
         self
     }
 
+    /// Holds a permit until this body is dropped.
+    pub(crate) fn holding(mut self, permit: OwnedSemaphorePermit) -> Answer {
+        self._permit = Some(permit);
+        self
+    }
+
     /// Returns the body with the bytes of `range`. A task reads them ahead of the client.
-    pub(crate) fn of_file(opened: OpenedFile, range: Range<u64>) -> Answer {
+    /// `permit` is held while the file is open.
+    pub(crate) fn of_file(opened: OpenedFile, range: Range<u64>, permit: OwnedSemaphorePermit) -> Answer {
         let (sender, blocks) = mpsc::channel(BLOCKS_AHEAD);
         let left = range.end - range.start;
         tokio::spawn(async move {
+            let _permit = permit;
             let (file, mut range) = (Arc::new(opened.file), range);
             while !range.is_empty() {
                 let (file, at) = (Arc::clone(&file), range.start);
@@ -92,7 +102,7 @@ impl Answer {
                 }
             }
         });
-        Answer { content: Content::File { blocks, left }, _guard: None }
+        Answer { content: Content::File { blocks, left }, _guard: None, _permit: None }
     }
 }
 

@@ -46,6 +46,13 @@ pub const PIECES_AHEAD_MAX: u64 = 4;
 /// Maximum number of unread bytes that a lane holds for its next pieces.
 pub const UNREAD_BYTES_MAX: usize = 4 << 20;
 
+/// Maximum number of a session's pieces and listings that wait for their client, of at most
+/// `PIECE_BYTES_MAX` each.
+pub const ANSWERS_MAX: usize = 64;
+
+/// Maximum number of concurrent downloads of files, each with a descriptor.
+pub const DOWNLOADS_MAX: usize = 64;
+
 /// Maximum number of names in one page of a listing.
 pub const NAMES_PER_PAGE_MAX: usize = 5000;
 
@@ -82,6 +89,8 @@ pub struct WebLimits {
     pub connection_idle: Duration,
     /// The same for a connection on which no request had the cookie of a session.
     pub stranger_idle: Duration,
+    /// Maximum duration of such a connection, whatever it requests: it must not keep others out.
+    pub stranger_max: Duration,
     /// Delay of the answer to a wrong code.
     pub wrong_delay: Duration,
     /// Number of wrong codes of one peer within `failure_window` after which codes of this peer
@@ -105,6 +114,7 @@ impl Default for WebLimits {
             request: Duration::from_secs(10),
             connection_idle: Duration::from_secs(300),
             stranger_idle: Duration::from_secs(30),
+            stranger_max: Duration::from_secs(60),
             wrong_delay: Duration::from_secs(1),
             failures: 5,
             failure_window: Duration::from_secs(60),

@@ -25,6 +25,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Header of the last piece of a lane in either direction.
 const END: HeaderName = HeaderName::from_static("x-haul-end");
@@ -302,7 +303,8 @@ impl Call<'_> {
                 mode: facts.map_or(0, |facts| facts.mode),
             }
         };
-        Ok(answer::json(StatusCode::OK, &Page { entries: entries.into_iter().map(entry).collect(), next }))
+        let page = Page { entries: entries.into_iter().map(entry).collect(), next };
+        self.limited(answer::json(StatusCode::OK, &page))
     }
 
     async fn create_folder(&self, body: Incoming) -> Result<Reply, Reply> {
@@ -340,8 +342,10 @@ impl Call<'_> {
         let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
         let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+        let permit = Arc::clone(&self.shared.downloads).try_acquire_owned().map_err(|_| busy())?;
         let opened = served.run(move |root| files::open_file(root, &path)).await.map_err(failed)?;
-        Ok(download(opened, &name, headers))
+        self.changed(served, "opened a file");
+        Ok(download(opened, &name, headers, permit))
     }
 
     async fn open_lane(&self, body: Incoming) -> Result<Reply, Reply> {
@@ -396,7 +400,7 @@ impl Call<'_> {
                     return Err(refused(LaneRefusal::TooLarge(UPLOAD_BYTES_MAX)));
                 }
                 let ends = request.headers().contains_key(END);
-                lane.put(number, ends, request.into_body()).await.map_err(refused)?;
+                lane.put(number, length, ends, request.into_body()).await.map_err(refused)?;
                 Ok(answer::empty(StatusCode::NO_CONTENT))
             }
             Method::GET => {
@@ -407,14 +411,25 @@ impl Call<'_> {
                 if piece.is_last {
                     reply.headers_mut().insert(END, HeaderValue::from_static("1"));
                 }
-                Ok(reply)
+                self.limited(reply)
             }
             _ => Err(answer::error(StatusCode::METHOD_NOT_ALLOWED, &"a lane has GET, PUT and DELETE")),
         }
     }
 
     async fn json<T: serde::de::DeserializeOwned>(&self, body: Incoming) -> Result<T, Reply> {
-        query::json(body, self.shared.limits.request).await.map_err(bad)
+        let value = query::json(body, self.shared.limits.request).await.map_err(bad)?;
+        if self.session.lanes.has_ended() {
+            return Err(answer::error(StatusCode::UNAUTHORIZED, &"the session has ended; sign in again"));
+        }
+        Ok(value)
+    }
+
+    /// Counts a reply until its client has taken it. A piece that is refused is kept, and the client
+    /// asks for it again.
+    fn limited(&self, reply: Reply) -> Result<Reply, Reply> {
+        let permit = Arc::clone(&self.session.answers).try_acquire_owned().map_err(|_| busy())?;
+        Ok(reply.map(|answer| answer.holding(permit)))
     }
 
     fn changed(&self, served: &RootThreads, what: &'static str) {
@@ -424,7 +439,7 @@ impl Call<'_> {
 }
 
 /// Returns the response with a file or the requested range of it.
-fn download(opened: OpenedFile, name: &[u8], headers: &HeaderMap) -> Reply {
+fn download(opened: OpenedFile, name: &[u8], headers: &HeaderMap, permit: OwnedSemaphorePermit) -> Reply {
     let facts = opened.facts;
     let tag = format!("\"{:x}-{:x}-{:x}.{:x}\"", facts.ino, facts.size, facts.mtime.sec, facts.mtime.nsec);
     let is_current = headers.get(header::IF_RANGE).is_none_or(|wanted| wanted.as_bytes() == tag.as_bytes());
@@ -439,7 +454,7 @@ fn download(opened: OpenedFile, name: &[u8], headers: &HeaderMap) -> Reply {
             return reply;
         }
     };
-    let mut reply = Reply::new(Answer::of_file(opened, range.clone()));
+    let mut reply = Reply::new(Answer::of_file(opened, range.clone(), permit));
     *reply.status_mut() = status;
     if status == StatusCode::PARTIAL_CONTENT {
         let said = format!("bytes {}-{}/{}", range.start, range.end - 1, facts.size);
@@ -452,6 +467,11 @@ fn download(opened: OpenedFile, name: &[u8], headers: &HeaderMap) -> Reply {
     let name = query::encode(String::from_utf8_lossy(name).as_bytes());
     insert(&mut reply, header::CONTENT_DISPOSITION, &format!("attachment; filename*=UTF-8''{name}"));
     reply
+}
+
+fn busy() -> Reply {
+    let why = "too many answers and downloads are in progress; send the request again later";
+    answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)
 }
 
 /// Returns a single range of bytes within a file of `size` bytes (RFC 9110 section 14), or

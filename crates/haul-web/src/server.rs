@@ -7,7 +7,7 @@ use crate::checks::Hosts;
 use crate::event::{Events, WebEvent};
 use crate::files::{RootThreads, WebRoot};
 use crate::limits::{
-    CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, HEADER_BYTES_MAX,
+    CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, DOWNLOADS_MAX, HEADER_BYTES_MAX,
     STREAM_WINDOW_BYTES, STREAMS_MAX, WebLimits,
 };
 use crate::routes;
@@ -31,7 +31,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -123,6 +123,8 @@ pub(crate) struct Shared {
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
     connections: Mutex<HashMap<IpAddr, usize>>,
+    /// One permit for each download of a file.
+    pub(crate) downloads: Arc<Semaphore>,
 }
 
 impl WebListener {
@@ -169,6 +171,7 @@ impl WebServer {
             roots,
             link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
             connections: Mutex::default(),
+            downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
         });
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -266,22 +269,26 @@ async fn look_around(shared: Arc<Shared>) {
             shared.events.report(&WebEvent::SignedOut { session });
         }
         number = (number + 1) % LOOKS_PER_RENEWAL;
-        if number != 0 {
-            continue;
+        if number == 0 {
+            // A task of its own: readers of a directory that hangs can delay it.
+            tokio::spawn(renew(shared.clone()));
         }
-        let inside = shared.clone();
-        let renewed = tokio::task::spawn_blocking(move || inside.certificate.renew(SystemTime::now())).await;
-        let failed = |why: String| shared.events.report(&WebEvent::CertificateFailed { why });
-        match renewed {
-            Ok(Ok((is_new, note))) => {
-                if is_new {
-                    shared.events.report(&WebEvent::Renewed { sha256: shared.certificate.sha256() });
-                }
-                note.into_iter().for_each(failed);
+    }
+}
+
+async fn renew(shared: Arc<Shared>) {
+    let inside = shared.clone();
+    let renewed = tokio::task::spawn_blocking(move || inside.certificate.renew(SystemTime::now())).await;
+    let failed = |why: String| shared.events.report(&WebEvent::CertificateFailed { why });
+    match renewed {
+        Ok(Ok((is_new, note))) => {
+            if is_new {
+                shared.events.report(&WebEvent::Renewed { sha256: shared.certificate.sha256() });
             }
-            Ok(Err(error)) => failed(error.to_string()),
-            Err(error) => failed(error.to_string()),
+            note.into_iter().for_each(failed);
         }
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(error) => failed(error.to_string()),
     }
 }
 
@@ -326,6 +333,7 @@ impl Shared {
 /// Requests in progress on a connection, and the end of the last one.
 #[derive(Debug)]
 struct Activity {
+    begin: Instant,
     in_progress: AtomicUsize,
     last: Mutex<Instant>,
     /// True once a request had the cookie of a session.
@@ -356,9 +364,13 @@ impl Drop for RequestGuard {
 }
 
 impl Activity {
-    fn is_idle(&self, limits: &WebLimits) -> bool {
+    /// Returns true if the connection is idle, or has existed for too long without a session.
+    fn is_over(&self, limits: &WebLimits) -> bool {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_signed_in = self.is_signed_in.load(Ordering::Acquire);
+        if !is_signed_in && self.begin.elapsed() >= limits.stranger_max {
+            return true;
+        }
         let time = if is_signed_in { limits.connection_idle } else { limits.stranger_idle };
         self.in_progress.load(Ordering::Acquire) == 0 && last.elapsed() >= time
     }
@@ -373,6 +385,7 @@ async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, pe
     let Ok(Ok(stream)) = timeout(shared.limits.request, tls.accept(stream)).await else { return };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let activity = Arc::new(Activity {
+        begin: Instant::now(),
         in_progress: AtomicUsize::new(0),
         last: Mutex::new(Instant::now()),
         is_signed_in: AtomicBool::new(false),
@@ -411,7 +424,7 @@ async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, pe
     drop(slot);
 }
 
-/// Runs a connection until it ends or is idle.
+/// Runs a connection until it ends, or its time is over.
 async fn serve<F: Future>(served: F, end: impl FnOnce(Pin<&mut F>), activity: &Activity, limits: &WebLimits) {
     let mut served = pin!(served);
     loop {
@@ -419,11 +432,34 @@ async fn serve<F: Future>(served: F, end: impl FnOnce(Pin<&mut F>), activity: &A
         if timeout(limits.stranger_idle / 2, served.as_mut()).await.is_ok() {
             return;
         }
-        if activity.is_idle(limits) {
+        if activity.is_over(limits) {
             break;
         }
     }
     end(served.as_mut());
     // Dropped if it does not end by itself.
     let _ = timeout(CLOSE_TIMEOUT, served).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: clients without a code kept their connections with requests whose responses they
+    /// did not read, and others found none free.
+    #[test]
+    fn connections_without_a_session_end_despite_requests() {
+        let limits = WebLimits::default();
+        let now = Instant::now();
+        let activity = Arc::new(Activity {
+            begin: now.checked_sub(limits.stranger_max).expect("a time"),
+            in_progress: AtomicUsize::new(0),
+            last: Mutex::new(now),
+            is_signed_in: AtomicBool::new(false),
+        });
+        let request = RequestGuard::new(&activity);
+        assert!(activity.is_over(&limits));
+        request.signed_in();
+        assert!(!activity.is_over(&limits));
+    }
 }

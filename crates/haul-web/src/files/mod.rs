@@ -15,7 +15,7 @@ pub(crate) use opened::{OpenedFile, open_file};
 use crate::limits::PATH_BYTES_MAX;
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use haul_net::{Role, TicketId};
-use haul_proto::{check_name, check_received};
+use haul_proto::check_received;
 use haul_sys::Follow;
 use haul_sys::beneath::{open_place_beneath, open_root};
 use rustix::io::Errno;
@@ -179,11 +179,11 @@ fn entry(root: &OwnedFd, path: &[u8], doing: &'static str) -> Result<Entry, File
     Ok(Entry { place, name })
 }
 
-/// Opens the directory `path`; empty for the root.
+/// Opens the directory `path`; empty for the root. Reserved names are refused as in [`entry`].
 fn directory(root: &OwnedFd, path: &[u8], doing: &'static str) -> Result<OwnedFd, FileError> {
     check_length(path)?;
     if !path.is_empty() {
-        check_name(path).map_err(|fault| FileError::Name(format!("cannot {doing}: {fault}")))?;
+        check_received(path).map_err(|fault| FileError::Name(format!("cannot {doing}: {fault}")))?;
     }
     open_place_beneath(root, OsStr::from_bytes(path), Follow::No).map_err(failed(doing))
 }

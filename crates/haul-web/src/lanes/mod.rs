@@ -73,6 +73,8 @@ pub(crate) enum OpenRefusal {
 pub(crate) struct Lanes {
     limits: WebLimits,
     open: Mutex<HashMap<String, Arc<Lane>>>,
+    /// True once the session has ended; set while `open` is locked.
+    has_ended: AtomicBool,
 }
 
 /// One lane.
@@ -97,7 +99,7 @@ pub(crate) struct Use {
 
 impl Lanes {
     pub(crate) fn new(limits: WebLimits) -> Lanes {
-        Lanes { limits, open: Mutex::default() }
+        Lanes { limits, open: Mutex::default(), has_ended: AtomicBool::new(false) }
     }
 
     /// Opens a lane. Returns its ID, and the end of the socket pair for the session code. Must be
@@ -105,6 +107,9 @@ impl Lanes {
     pub(crate) fn open(&self, now: Instant) -> Result<(String, OwnedFd), OpenRefusal> {
         let failed = |error: &dyn std::fmt::Display| OpenRefusal::Failed(error.to_string());
         let mut open = self.lock();
+        if self.has_ended() {
+            return Err(OpenRefusal::Failed("the session has ended".to_owned()));
+        }
         if open.len() >= self.limits.lanes {
             return Err(OpenRefusal::TooMany(self.limits.lanes));
         }
@@ -142,10 +147,18 @@ impl Lanes {
         lane.inspect(|lane| lane.abort()).is_some()
     }
 
-    /// Aborts all lanes.
+    /// Aborts all lanes of a session that ends. No more are opened.
     pub(crate) fn abort_all(&self) {
-        let lanes: Vec<_> = self.lock().drain().map(|(_, lane)| lane).collect();
+        let mut open = self.lock();
+        self.has_ended.store(true, Ordering::Release);
+        let lanes: Vec<_> = open.drain().map(|(_, lane)| lane).collect();
+        drop(open);
         lanes.iter().for_each(|lane| lane.abort());
+    }
+
+    /// Returns true if the session has ended, whose requests may still be in progress.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Aborts the lanes without a request for too long.

@@ -80,29 +80,34 @@ fn uploads_are_put_in_order_whatever_their_order_of_arrival() {
         let later: Vec<_> = [4, 2, 3, 1]
             .map(|number: u64| {
                 let lane = lane.clone();
-                tokio::spawn(async move { lane.put(number, number == 4, whole(vec![number as u8; 3])).await })
+                tokio::spawn(async move {
+                    lane.put(number, None, number == 4, whole(vec![number as u8; 3])).await
+                })
             })
             .into();
-        lane.put(0, false, whole(vec![0; 3])).await.expect("taken");
+        lane.put(0, None, false, whole(vec![0; 3])).await.expect("taken");
         for upload in later {
             upload.await.expect("no panic").expect("taken");
         }
         let mut read = Vec::new();
         far.read_to_end(&mut read).expect("the direction has ended");
         assert_eq!(read, [[0; 3], [1; 3], [2; 3], [3; 3], [4; 3]].concat());
-        assert_eq!(lane.put(5, false, whole("x")).await, Err(LaneRefusal::PastTheEnd));
+        assert_eq!(lane.put(5, None, false, whole("x")).await, Err(LaneRefusal::PastTheEnd));
     });
 }
 
 #[test]
 fn a_repeated_upload_continues_behind_the_bytes_that_were_taken() {
     with_lane(WebLimits::default(), |lane, mut far| async move {
-        let cut = lane.put(0, false, Blocks::failing(&[b"ab", b"cd"])).await;
+        let cut = lane.put(0, None, false, Blocks::failing(&[b"ab", b"cd"])).await;
         assert_eq!(cut, Err(LaneRefusal::Incomplete));
-        assert_eq!(lane.put(0, false, Blocks::failing(&[b"abc"])).await, Err(LaneRefusal::Incomplete));
-        lane.put(0, false, whole("abcdef")).await.expect("taken");
-        lane.put(0, false, whole("abcdef")).await.expect("it was taken, and is ignored");
-        lane.put(1, true, whole("gh")).await.expect("taken");
+        assert_eq!(lane.put(0, None, false, Blocks::failing(&[b"abc"])).await, Err(LaneRefusal::Incomplete));
+        // The reset of a stream can look like the end of its body.
+        let cut = lane.put(0, Some(6), false, whole("abcde")).await;
+        assert_eq!(cut, Err(LaneRefusal::Incomplete));
+        lane.put(0, Some(6), false, whole("abcdef")).await.expect("taken");
+        lane.put(0, None, false, whole("abcdef")).await.expect("it was taken, and is ignored");
+        lane.put(1, None, true, whole("gh")).await.expect("taken");
         let mut read = String::new();
         far.read_to_string(&mut read).expect("the direction has ended");
         assert_eq!(read, "abcdefgh");
@@ -113,14 +118,14 @@ fn a_repeated_upload_continues_behind_the_bytes_that_were_taken() {
 fn the_latest_upload_of_a_number_takes_the_turn() {
     with_lane(WebLimits::default(), |lane, mut far| async move {
         let first = lane.clone();
-        let first = tokio::spawn(async move { first.put(0, false, Blocks::waiting(&[b"abc"])).await });
+        let first = tokio::spawn(async move { first.put(0, None, false, Blocks::waiting(&[b"abc"])).await });
         let mut read = [0; 3];
         // The first request holds the turn and waits for more of its body.
         let mut far = tokio::task::spawn_blocking(move || far.read_exact(&mut read).map(|()| far))
             .await
             .expect("no panic")
             .expect("three bytes");
-        lane.put(0, true, whole("abcdef")).await.expect("taken");
+        lane.put(0, None, true, whole("abcdef")).await.expect("taken");
         let mut rest = String::new();
         far.read_to_string(&mut rest).expect("the direction has ended");
         assert_eq!(rest, "def");
@@ -132,18 +137,18 @@ fn the_latest_upload_of_a_number_takes_the_turn() {
 #[test]
 fn uploads_out_of_bounds_are_refused() {
     with_lane(quick(), |lane, far| async move {
-        assert_eq!(lane.put(9, false, whole("x")).await, Err(LaneRefusal::TooFarAhead(8)));
-        assert_eq!(lane.put(8, false, whole("x")).await, Err(LaneRefusal::Waited));
-        assert_eq!(lane.put(0, false, Blocks::waiting(&[b"x"])).await, Err(LaneRefusal::Stalled));
+        assert_eq!(lane.put(9, None, false, whole("x")).await, Err(LaneRefusal::TooFarAhead(8)));
+        assert_eq!(lane.put(8, None, false, whole("x")).await, Err(LaneRefusal::Waited));
+        assert_eq!(lane.put(0, None, false, Blocks::waiting(&[b"x"])).await, Err(LaneRefusal::Stalled));
         // A request with the same number must have the same bytes.
-        assert_eq!(lane.put(0, false, whole("")).await, Err(LaneRefusal::Differs));
-        assert_eq!(lane.put(0, false, whole("x")).await, Err(LaneRefusal::Gone));
+        assert_eq!(lane.put(0, None, false, whole("")).await, Err(LaneRefusal::Differs));
+        assert_eq!(lane.put(0, None, false, whole("x")).await, Err(LaneRefusal::Gone));
         drop(far);
     });
     with_lane(WebLimits::default(), |lane, far| async move {
         let far = thread::spawn(move || std::io::copy(&mut &far, &mut std::io::sink()));
         let body = whole(vec![0; UPLOAD_BYTES_MAX as usize + 1]);
-        let too_large = lane.put(0, false, body).await;
+        let too_large = lane.put(0, None, false, body).await;
         assert!(matches!(too_large, Err(LaneRefusal::TooLarge(_))), "{too_large:?}");
         far.join().expect("no panic").expect("the lane has ended");
     });
@@ -154,12 +159,12 @@ fn an_upload_to_a_slow_receiver_is_repeated_without_loss() {
     with_lane(quick(), |lane, mut far| async move {
         // More than the socket holds.
         let bytes = random_bytes(1 << 20);
-        assert_eq!(lane.put(0, false, whole(bytes.clone())).await, Err(LaneRefusal::Waited));
+        assert_eq!(lane.put(0, None, false, whole(bytes.clone())).await, Err(LaneRefusal::Waited));
         let reader = thread::spawn(move || {
             let mut read = Vec::new();
             far.read_to_end(&mut read).map(|_| read)
         });
-        lane.put(0, true, whole(bytes.clone())).await.expect("taken");
+        lane.put(0, None, true, whole(bytes.clone())).await.expect("taken");
         assert_eq!(reader.join().expect("no panic").expect("read"), bytes);
     });
 }

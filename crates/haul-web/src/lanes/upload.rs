@@ -31,8 +31,15 @@ pub(super) struct Upload {
 }
 
 impl Lane {
-    /// Takes the body of request `number`. With `ends`, this direction ends behind it.
-    pub(crate) async fn put<B>(&self, number: u64, ends: bool, body: B) -> Result<(), LaneRefusal>
+    /// Takes the body of request `number`, of `length` bytes if that is known. With `ends`, this
+    /// direction ends behind it.
+    pub(crate) async fn put<B>(
+        &self,
+        number: u64,
+        length: Option<u64>,
+        ends: bool,
+        body: B,
+    ) -> Result<(), LaneRefusal>
     where
         B: Body<Data = Bytes>,
     {
@@ -54,6 +61,10 @@ impl Lane {
             bytes.advance(again);
             skipped -= again as u64;
             self.write(claim, bytes).await?;
+        }
+        // A reset stream can look like the end of its body.
+        if length.is_some_and(|length| length != arrived) {
+            return Err(LaneRefusal::Incomplete);
         }
         let mut upload = self.upload();
         if upload.claim != claim {
