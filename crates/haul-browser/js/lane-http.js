@@ -162,16 +162,16 @@ export class HttpLane {
   /** @param {number} number */
   async get(number) {
     for (;;) {
-      const response = await this.request('GET', number);
+      const { response, bytes } = await this.request('GET', number);
       if (response.status !== 204) {
-        const bytes = new Uint8Array(await response.arrayBuffer());
         return { bytes, isLast: response.headers.get('X-Haul-End') === '1' };
       }
     }
   }
 
   /**
-   * Makes a request, several times if the network or the server is the cause of a failure.
+   * Makes a request, several times if the network or the server is the cause of a failure. The
+   * body of the answer is part of it: a connection can fail after the head of an answer.
    * @param {string} method
    * @param {number} number
    * @param {Record<string, string>} [more] headers
@@ -188,7 +188,7 @@ export class HttpLane {
         const headers = method === 'GET' ? {} : { ...this.headers, ...more };
         const response = await this.fetcher(`${this.url}/${number}`, { method, headers, body, signal, cache: 'no-store' });
         if (response.ok) {
-          return response;
+          return { response, bytes: new Uint8Array(await response.arrayBuffer()) };
         }
         cause = await reason(response);
         // 409: too far ahead of a piece that is being sent again.

@@ -76,6 +76,12 @@ const server = createServer(async (request, response) => {
   }
   const last = Math.ceil(BYTES / piece) - 1;
   const end = seq >= last ? { 'X-Haul-End': '1' } : {};
+  if (seq === 5 && !failed.has('half')) {
+    // The connection fails within the body of an answer.
+    failed.add('half');
+    response.writeHead(200, { 'Content-Length': piece });
+    return response.write(toClient.subarray(seq * piece, (seq + 0.5) * piece), () => request.socket.destroy());
+  }
   return answer(200, toClient.subarray(seq * piece, (seq + 1) * piece), end);
 });
 
@@ -99,7 +105,7 @@ for await (const piece of client.pieces()) {
 await sending;
 assert.ok(Buffer.concat(received).equals(toClient), 'bytes to the client');
 assert.ok(Buffer.concat(lane.received).equals(sent), 'bytes to the server');
-assert.ok(lane.hasEnded && lane.taken > 3 && lane.ahead.size === 0 && failed.size > 4);
+assert.ok(lane.hasEnded && lane.taken > 3 && lane.ahead.size === 0 && failed.size > 4 && failed.has('half'));
 client.close();
 await assert.rejects(client.write(new Uint8Array(5 << 20)), LaneLost);
 
