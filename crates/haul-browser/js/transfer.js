@@ -5,15 +5,17 @@
 
 import { LaneLost } from './lane-http.js';
 
-/** Delay before a lost lane is opened again, in milliseconds: the first one, and the longest. */
-const RECONNECT_DELAY = 500;
-const RECONNECT_DELAY_MAX = 30_000;
+/**
+ * Times in milliseconds.
+ * @typedef {object} Delays
+ * @property {number} reconnect delay before a lost lane is opened again; it doubles
+ * @property {number} reconnectMax the longest such delay
+ * @property {number} tick interval at which the module learns the time
+ * @property {number} close time for the last bytes, and for the server to end the lane
+ */
 
-/** Interval at which the module learns the time, in milliseconds. */
-const TICK = 1000;
-
-/** Time that a server has to end the lane after the session, in milliseconds. */
-const CLOSE_DELAY = 2000;
+/** @type {Delays} */
+const DELAYS = { reconnect: 500, reconnectMax: 30_000, tick: 1000, close: 2000 };
 
 /**
  * A direction of a job.
@@ -30,19 +32,25 @@ export class Transfer {
    * @param {Direction} direction
    * @param {() => Promise<import('./lane-http.js').Lane>} openLane
    * @param {(report: import('./core.js').CoreEvent) => void} report
+   * @param {Delays} [delays]
    */
-  constructor(core, direction, openLane, report) {
+  constructor(core, direction, openLane, report, delays = DELAYS) {
     this.core = core;
     this.direction = direction;
     this.openLane = openLane;
     this.report = report;
+    this.delays = delays;
     this.isStopped = false;
+    /** @type {Promise<void>} */
+    this.stopped = new Promise((resolve) => {
+      this.resolveStopped = resolve;
+    });
+    /** True while the module has a session that can be stopped. */
+    this.isStarted = false;
     /** @type {import('./core.js').CoreEvent | null} */
     this.ended = null;
     /** @type {(() => void)[]} */
     this.waiting = [];
-    /** Wakes the delay before a connection. */
-    this.wake = () => {};
   }
 
   /**
@@ -50,28 +58,58 @@ export class Transfer {
    * @returns {Promise<import('./core.js').CoreEvent>}
    */
   async run() {
-    for (let delay = RECONNECT_DELAY; ; delay = Math.min(2 * delay, RECONNECT_DELAY_MAX)) {
-      const { ended, isLost, moved } = await this.session();
-      if (!isLost || this.isStopped) {
-        return ended;
+    const { reconnect, reconnectMax } = this.delays;
+    /** @type {import('./core.js').CoreEvent} */
+    let last = { type: 'ended', ok: 0, done: 0, same: 0, failed: 0, unread: 0, bytes: 0, again: 0 };
+    for (let delay = reconnect; !this.isStopped; delay = Math.min(2 * delay, reconnectMax)) {
+      const session = await this.session();
+      last = { ...last, ...session.ended };
+      if (!session.isLost) {
+        return last;
       }
-      if (moved) {
-        delay = RECONNECT_DELAY;
+      if (this.isStopped) {
+        break;
       }
-      this.report({ type: 'reconnecting', text: ended.text, delay });
-      await new Promise((resolve) => {
-        this.wake = () => resolve(undefined);
-        setTimeout(resolve, delay);
-      });
+      if (session.moved) {
+        delay = reconnect;
+      }
+      this.report({ type: 'reconnecting', text: last.text, delay });
+      await this.pause(delay);
     }
+    return { ...last, text: 'stopped' };
   }
 
   /** Stops the job. What the server has is kept; the same job resumes. */
   stop() {
     this.isStopped = true;
-    this.wake();
-    this.core.stop();
-    this.settle();
+    this.resolveStopped?.();
+    if (this.isStarted) {
+      this.core.stop();
+      this.settle();
+    }
+  }
+
+  /**
+   * Waits until a time has passed, or the job is stopped.
+   * @param {number} ms
+   */
+  async pause(ms) {
+    let timer;
+    await Promise.race([this.stopped, new Promise((resolve) => {
+      timer = setTimeout(resolve, ms);
+    })]);
+    clearTimeout(timer);
+  }
+
+  /** Opens a lane. Returns null if the job is stopped before that. */
+  async connect() {
+    const opening = this.openLane();
+    const lane = await Promise.race([opening, this.stopped.then(() => null)]);
+    if (lane && !this.isStopped) {
+      return lane;
+    }
+    opening.then((late) => late.close(), () => {});
+    return null;
   }
 
   /** Opens a lane and runs one session over it. */
@@ -79,10 +117,13 @@ export class Transfer {
     this.ended = null;
     let lane;
     try {
-      lane = await this.openLane();
+      lane = await this.connect();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
       return { ended: { type: 'ended', ok: 0, text }, isLost: true, moved: false };
+    }
+    if (!lane) {
+      return { ended: { type: 'ended', ok: 0, text: 'stopped' }, isLost: false, moved: false };
     }
     let isLost = false;
     const lost = (/** @type {unknown} */ error) => {
@@ -97,19 +138,26 @@ export class Transfer {
     const ticks = setInterval(() => {
       this.core.tick();
       this.settle();
-    }, TICK);
+    }, this.delays.tick);
     try {
       await this.direction.start(this.core);
+      this.isStarted = true;
+      if (this.isStopped) {
+        // The job was stopped before the module had this session.
+        this.core.stop();
+        this.settle();
+      }
       const receiving = this.receive(lane).then(() => lost(undefined), lost);
       // Awaited below, possibly later than it fails.
       receiving.catch(() => {});
       await this.send(lane).catch(lost);
       await lane.finish();
       // The server ends the lane when it has read the BYE.
-      await Promise.race([receiving, new Promise((resolve) => setTimeout(resolve, CLOSE_DELAY))]);
+      await Promise.race([receiving, new Promise((resolve) => setTimeout(resolve, this.delays.close))]);
       lane.close();
       await receiving;
     } finally {
+      this.isStarted = false;
       lane.close();
       clearInterval(ticks);
       await this.direction.end();

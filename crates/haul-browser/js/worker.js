@@ -29,9 +29,11 @@ const PROGRESS = 100;
 
 /** @type {Transfer | null} */
 let transfer = null;
+let isStopped = false;
 
 self.addEventListener('message', ({ data }) => {
   if (data.type === 'stop') {
+    isStopped = true;
     transfer?.stop();
   } else if (data.type === 'start' && !transfer) {
     run(data).catch((error) => self.postMessage({ type: 'ended', ok: 0, text: reason(error) }));
@@ -74,6 +76,9 @@ async function runLocked({ direction, job, object = OBJECT_BYTES, level = Level.
     ? () => HttpLane.open(lane.base ?? '', lane.csrf, lane.root)
     : () => WebTransportLane.open(lane.url, lane.certificateHash);
   transfer = new Transfer(core, side, open, report);
+  if (isStopped) {
+    transfer.stop();
+  }
   let reported = 0;
   const timer = setInterval(() => {
     const bytes = side instanceof Upload ? core.settledBytes() : side.writtenBytes;

@@ -265,4 +265,80 @@ assert.ok(fetched < 4_500_000, `resumed: ${fetched} bytes in the second session`
 // A log that was cut within a line counts up to that line.
 const again = new JobLog({ ...log, read: () => log.text.slice(0, -5) });
 assert.equal(again.kept().length, new JobLog({ ...log, read: () => log.text }).kept().length - 1 + Number(again.kept().some((file) => file.objects.length > 0 && !file.complete)));
+
+/** A lane that delivers nothing, and takes everything. */
+function silentLane() {
+  const queue = new Queue();
+  const lane = {
+    closed: false,
+    write: async () => {},
+    flush: () => {},
+    finish: async () => {},
+    pieces: () => queue[Symbol.asyncIterator](),
+    close: () => {
+      lane.closed = true;
+      queue.end('ended');
+    },
+  };
+  return lane;
+}
+
+/** A transfer with this way to open a lane. `change` changes the direction first. */
+async function job(openLane, { change = () => {}, delays = {} } = {}) {
+  const reported = [];
+  let transfer = null;
+  const nobody = { read: () => '', append() {}, flush() {}, close() {} };
+  const report = (event) => {
+    reported.push(event);
+    transfer.onReport?.(event);
+  };
+  const direction = new Download({ ...settings, paths: [''] }, new Memory(), new JobLog(nobody), report, () => transfer.settle());
+  change(direction);
+  const long = { reconnect: 1e6, reconnectMax: 1e6, tick: 1000, close: 10, ...delays };
+  transfer = new Transfer(await instantiateCore(module), direction, openLane, report, long);
+  return { transfer, reported };
+}
+
+// A job stops before it runs, while it connects, before it connects again, and while it starts.
+{
+  const { transfer } = await job(() => assert.fail('connected'));
+  transfer.stop();
+  assert.deepEqual(((end) => [end.ok, end.text])(await transfer.run()), [0, 'stopped']);
+}
+{
+  let connected;
+  const late = silentLane();
+  const { transfer } = await job(() => new Promise((resolve) => {
+    connected = resolve;
+  }));
+  const running = transfer.run();
+  transfer.stop();
+  assert.equal((await running).text, 'stopped');
+  connected(late);
+  await new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+  assert.ok(late.closed);
+}
+{
+  const { transfer, reported } = await job(() => Promise.reject(new LaneLost('no network')));
+  transfer.onReport = () => transfer.stop();
+  assert.equal((await transfer.run()).text, 'stopped');
+  assert.deepEqual(reported.map((event) => event.type), ['reconnecting']);
+}
+{
+  const lane = silentLane();
+  const { transfer } = await job(async () => lane, {
+    change: (direction) => {
+      direction.kept = async () => {
+        transfer.stop();
+        return [];
+      };
+    },
+  });
+  const ended = await transfer.run();
+  assert.equal(ended.ok, 0);
+  assert.match(ended.text, /stopped/);
+  assert.ok(lane.closed);
+}
 console.log('ok');
