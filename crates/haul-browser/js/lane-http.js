@@ -29,9 +29,24 @@ const SMALL_BYTES = 64 << 10;
 const PUTS_MAX = 3;
 const GETS_MAX = 2;
 
-/** Tries of one request, and the delay before the second one, in milliseconds. It doubles. */
+/** Tries of one request. */
 const TRIES = 5;
-const RETRY_DELAY = 250;
+
+/**
+ * Times in milliseconds.
+ * @typedef {object} Times
+ * @property {number} retry delay before the second try of a request; it doubles
+ * @property {number} request time that a request has, besides that for its bytes
+ */
+
+/** @type {Times} */
+const TIMES = { retry: 250, request: 60_000 };
+
+/** A request has more time for its bytes: as at this rate, in bytes per millisecond. */
+const SLOWEST = 16;
+
+/** Size of the largest piece from the server in bytes. */
+const ANSWER_BYTES = 8 << 20;
 
 /** @implements {Lane} */
 export class HttpLane {
@@ -41,28 +56,37 @@ export class HttpLane {
    * @param {string} csrf token of the HTTP session
    * @param {number} [root] number of the server's root
    * @param {typeof fetch} [fetcher]
+   * @param {Times} [times]
    */
-  static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args)) {
+  static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args), times = TIMES) {
     const headers = { 'X-Haul-CSRF': csrf };
     const json = { ...headers, 'Content-Type': 'application/json' };
     const body = JSON.stringify({ root });
-    const response = await fetcher(`${base}/lane`, { method: 'POST', headers: json, body });
-    if (response.status !== 201) {
-      throw new Error(`cannot open a lane: ${await reason(response)}`);
+    const limit = new TimeLimit(times.request);
+    try {
+      const { signal } = limit;
+      const response = await fetcher(`${base}/lane`, { method: 'POST', headers: json, body, signal });
+      if (response.status !== 201) {
+        throw new Error(`cannot open a lane: ${await reason(response)}`);
+      }
+      const { lane } = await response.json();
+      return new HttpLane(`${base}/lane/${encodeURIComponent(lane)}`, headers, fetcher, times);
+    } finally {
+      limit.end();
     }
-    const { lane } = await response.json();
-    return new HttpLane(`${base}/lane/${encodeURIComponent(lane)}`, headers, fetcher);
   }
 
   /**
    * @param {string} url
    * @param {Record<string, string>} headers
    * @param {typeof fetch} fetcher
+   * @param {Times} [times]
    */
-  constructor(url, headers, fetcher) {
+  constructor(url, headers, fetcher, times = TIMES) {
     this.url = url;
     this.headers = headers;
     this.fetcher = fetcher;
+    this.times = times;
     this.stopper = new AbortController();
     this.isClosed = false;
     /** Piece that is being filled, and the buffers that can be filled next. */
@@ -181,12 +205,17 @@ export class HttpLane {
     let cause = 'no answer';
     for (let tries = 0; tries < TRIES; tries += 1) {
       if (tries > 0) {
-        await delay(RETRY_DELAY * 2 ** (tries - 1), this.stopper.signal);
+        await delay(this.times.retry * 2 ** (tries - 1), this.stopper.signal);
       }
+      if (this.stopper.signal.aborted) {
+        break;
+      }
+      const limit = new TimeLimit(this.times.request + (body?.length ?? 0) / SLOWEST, this.stopper.signal);
       try {
-        const { signal } = this.stopper;
+        const { signal } = limit;
         const headers = method === 'GET' ? {} : { ...this.headers, ...more };
         const response = await this.fetcher(`${this.url}/${number}`, { method, headers, body, signal, cache: 'no-store' });
+        limit.start(this.times.request + ANSWER_BYTES / SLOWEST);
         if (response.ok) {
           return { response, bytes: new Uint8Array(await response.arrayBuffer()) };
         }
@@ -200,6 +229,8 @@ export class HttpLane {
           throw new LaneLost('the lane is closed');
         }
         cause = String(error);
+      } finally {
+        limit.end();
       }
     }
     throw new LaneLost(`cannot ${method} piece ${number} of the lane: ${cause}`);
@@ -236,6 +267,39 @@ export class HttpLane {
       this.flush();
       await new Promise((resolve) => this.waiting.push(() => resolve(undefined)));
     }
+  }
+}
+
+/** A signal that aborts after a time, or with another signal. */
+class TimeLimit {
+  /**
+   * @param {number} ms
+   * @param {AbortSignal} [other]
+   */
+  constructor(ms, other) {
+    const controller = new AbortController();
+    this.signal = controller.signal;
+    this.other = other;
+    this.ms = ms;
+    this.stop = () => controller.abort();
+    this.expire = () => controller.abort(new Error(`no answer within ${Math.round(this.ms / 1000)} seconds`));
+    other?.addEventListener('abort', this.stop);
+    this.start(ms);
+  }
+
+  /**
+   * Starts the time again.
+   * @param {number} ms
+   */
+  start(ms) {
+    clearTimeout(this.timer);
+    this.ms = ms;
+    this.timer = setTimeout(this.expire, ms);
+  }
+
+  end() {
+    clearTimeout(this.timer);
+    this.other?.removeEventListener('abort', this.stop);
   }
 }
 

@@ -151,9 +151,11 @@ export class Transfer {
       // Awaited below, possibly later than it fails.
       receiving.catch(() => {});
       await this.send(lane).catch(lost);
-      await lane.finish();
-      // The server ends the lane when it has read the BYE.
-      await Promise.race([receiving, new Promise((resolve) => setTimeout(resolve, this.delays.close))]);
+      if (!isLost) {
+        // The server ends the lane when it has read the BYE.
+        const closing = lane.finish().then(() => receiving);
+        await Promise.race([closing.catch(() => {}), after(this.delays.close)]);
+      }
       lane.close();
       await receiving;
     } finally {
@@ -219,4 +221,12 @@ export class Transfer {
   change() {
     return new Promise((resolve) => this.waiting.push(() => resolve(undefined)));
   }
+}
+
+/**
+ * Waits.
+ * @param {number} ms
+ */
+function after(ms) {
+  return new Promise((resolve) => setTimeout(() => resolve(undefined), ms));
 }

@@ -109,6 +109,24 @@ assert.ok(lane.hasEnded && lane.taken > 3 && lane.ahead.size === 0 && failed.siz
 client.close();
 await assert.rejects(client.write(new Uint8Array(5 << 20)), LaneLost);
 
+// A request without an answer is made again.
+let hangs = 1;
+const impatient = await HttpLane.open(base, 'token', 3, (url, init) => {
+  if (init.method === 'GET' && url.endsWith('/0') && hangs > 0) {
+    hangs -= 1;
+    return new Promise((_, reject) => {
+      init.signal.addEventListener('abort', () => reject(init.signal.reason));
+    });
+  }
+  return fetch(url, init);
+}, { retry: 1, request: 1000 });
+for await (const piece of impatient.pieces()) {
+  assert.ok(Buffer.from(piece).equals(toClient.subarray(0, piece.length)));
+  break;
+}
+assert.equal(hangs, 0);
+impatient.close();
+
 // A lane that the server has forgotten.
 const lost = await HttpLane.open(base, 'token', 3);
 lane = null;

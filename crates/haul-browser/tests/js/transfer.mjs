@@ -341,4 +341,29 @@ async function job(openLane, { change = () => {}, delays = {} } = {}) {
   assert.match(ended.text, /stopped/);
   assert.ok(lane.closed);
 }
+
+// A lane that is lost closes at once; one that never finishes closes after a delay.
+for (const isLost of [true, false]) {
+  const lane = silentLane();
+  let finishes = 0;
+  lane.finish = () => {
+    finishes += 1;
+    return new Promise(() => {});
+  };
+  if (isLost) {
+    lane.write = () => Promise.reject(new LaneLost('cut'));
+  }
+  const { transfer } = await job(async () => lane);
+  transfer.onReport = () => transfer.stop();
+  const running = transfer.run();
+  if (!isLost) {
+    await new Promise((resolve) => {
+      setImmediate(resolve);
+    });
+    transfer.stop();
+  }
+  assert.equal((await running).text, 'stopped');
+  assert.equal(finishes, isLost ? 0 : 1);
+  assert.ok(lane.closed);
+}
 console.log('ok');
