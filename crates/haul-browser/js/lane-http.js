@@ -16,6 +16,9 @@
 /** The lane is gone, and with it the session. A new lane resumes the job. */
 export class LaneLost extends Error {}
 
+/** The server refuses to open a lane, and would do so again. */
+export class LaneRefused extends Error {}
+
 /** Size of a full piece in bytes. The server takes at most 8 MiB. */
 const PIECE_BYTES = 4 << 20;
 
@@ -67,7 +70,11 @@ export class HttpLane {
       const { signal } = limit;
       const response = await fetcher(`${base}/lane`, { method: 'POST', headers: json, body, signal });
       if (response.status !== 201) {
-        throw new Error(`cannot open a lane: ${await reason(response)}`);
+        const text = `cannot open a lane: ${await reason(response)}`;
+        const { status } = response;
+        throw status >= 400 && status < 500 && status !== 408 && status !== 429
+          ? new LaneRefused(text)
+          : new LaneLost(text);
       }
       const { lane } = await response.json();
       return new HttpLane(`${base}/lane/${encodeURIComponent(lane)}`, headers, fetcher, times);

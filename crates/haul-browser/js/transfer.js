@@ -3,7 +3,7 @@
 // The module decides what to read, write and send. This file carries that out: events of the module
 // go to an `Upload` (upload.js) or a `Download` (download.js), which answer them.
 
-import { LaneLost } from './lane-http.js';
+import { LaneLost, LaneRefused } from './lane-http.js';
 
 /**
  * Times in milliseconds.
@@ -120,7 +120,7 @@ export class Transfer {
       lane = await this.connect();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
-      return { ended: { type: 'ended', ok: 0, text }, isLost: true, moved: false };
+      return { ended: { type: 'ended', ok: 0, text }, isLost: !(error instanceof LaneRefused), moved: false };
     }
     if (!lane) {
       return { ended: { type: 'ended', ok: 0, text: 'stopped' }, isLost: false, moved: false };

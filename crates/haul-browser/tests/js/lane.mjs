@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import { HttpLane, LaneLost } from '../../js/lane-http.js';
+import { HttpLane, LaneLost, LaneRefused } from '../../js/lane-http.js';
 
 const BYTES = 9_000_001;
 /** Requests that have failed once. Every third one does. */
@@ -89,6 +89,9 @@ await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const base = `http://127.0.0.1:${server.address().port}`;
 
 await assert.rejects(HttpLane.open(base, 'wrong'), /status 403: no token/);
+for (const [status, kind] of [[403, LaneRefused], [404, LaneRefused], [408, LaneLost], [429, LaneLost], [503, LaneLost]]) {
+  await assert.rejects(HttpLane.open(base, 'token', 3, async () => new Response('', { status })), kind);
+}
 const client = await HttpLane.open(base, 'token', 3);
 const sent = data(BYTES, 5);
 const sending = (async () => {

@@ -9,7 +9,7 @@ import { Buffer } from 'node:buffer';
 import { Level, Outcome, instantiateCore } from '../../js/core.js';
 import { Download } from '../../js/download.js';
 import { JobLog } from '../../js/job-log.js';
-import { LaneLost } from '../../js/lane-http.js';
+import { LaneLost, LaneRefused } from '../../js/lane-http.js';
 import { Transfer } from '../../js/transfer.js';
 import { Upload } from '../../js/upload.js';
 
@@ -365,5 +365,17 @@ for (const isLost of [true, false]) {
   assert.equal((await running).text, 'stopped');
   assert.equal(finishes, isLost ? 0 : 1);
   assert.ok(lane.closed);
+}
+
+// A server that refuses the lane ends the job; without a network it connects again.
+{
+  let tries = 0;
+  const { transfer, reported } = await job(async () => {
+    tries += 1;
+    throw tries < 3 ? new TypeError('no network') : new LaneRefused('cannot open a lane: status 403');
+  }, { delays: { reconnect: 1 } });
+  const ended = await transfer.run();
+  assert.deepEqual([ended.ok, ended.text], [0, 'cannot open a lane: status 403']);
+  assert.deepEqual([tries, reported.length], [3, 2]);
 }
 console.log('ok');
