@@ -32,18 +32,18 @@ const SMALL_BYTES = 64 << 10;
 const PUTS_MAX = 3;
 const GETS_MAX = 2;
 
-/** Tries of one request. */
-const TRIES = 5;
-
 /**
  * Times in milliseconds.
  * @typedef {object} Times
  * @property {number} retry delay before the second try of a request; it doubles
+ * @property {number} retryMax the longest such delay
+ * @property {number} failing time for which a request is made again after its first failure; the
+ *   server keeps a lane for 60 seconds without requests
  * @property {number} request time that a request has, besides that for its bytes
  */
 
 /** @type {Times} */
-const TIMES = { retry: 250, request: 60_000 };
+const TIMES = { retry: 250, retryMax: 5000, failing: 50_000, request: 60_000 };
 
 /** A request has more time for its bytes: as at this rate, in bytes per millisecond. */
 const SLOWEST = 16;
@@ -209,13 +209,13 @@ export class HttpLane {
    * @param {Uint8Array} [body]
    */
   async request(method, number, more = {}, body = undefined) {
+    const { retry, retryMax, failing } = this.times;
     let cause = 'no answer';
-    for (let tries = 0; tries < TRIES; tries += 1) {
-      if (tries > 0) {
-        await delay(this.times.retry * 2 ** (tries - 1), this.stopper.signal);
-      }
+    /** When this request is given up; unknown before its first failure. */
+    let end = Infinity;
+    for (let pause = retry; Date.now() < end; pause = Math.min(2 * pause, retryMax)) {
       if (this.stopper.signal.aborted) {
-        break;
+        throw new LaneLost('the lane is closed');
       }
       const limit = new TimeLimit(this.times.request + (body?.length ?? 0) / SLOWEST, this.stopper.signal);
       try {
@@ -228,17 +228,21 @@ export class HttpLane {
         }
         cause = await reason(response);
         // 409: too far ahead of a piece that is being sent again.
-        if (response.status < 500 && response.status !== 409 && response.status !== 429) {
+        if (response.status < 500 && ![408, 409, 429].includes(response.status)) {
           break;
         }
+        // 503: the server has the lane, and asks for the request again.
+        end = method === 'PUT' && response.status === 503 ? Infinity : Math.min(end, Date.now() + failing);
       } catch (error) {
         if (this.stopper.signal.aborted) {
           throw new LaneLost('the lane is closed');
         }
         cause = String(error);
+        end = Math.min(end, Date.now() + failing);
       } finally {
         limit.end();
       }
+      await delay(pause, this.stopper.signal);
     }
     throw new LaneLost(`cannot ${method} piece ${number} of the lane: ${cause}`);
   }

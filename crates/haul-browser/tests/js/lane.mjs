@@ -122,13 +122,33 @@ const impatient = await HttpLane.open(base, 'token', 3, (url, init) => {
     });
   }
   return fetch(url, init);
-}, { retry: 1, request: 1000 });
+}, { retry: 1, retryMax: 1, failing: 1e6, request: 1000 });
 for await (const piece of impatient.pieces()) {
   assert.ok(Buffer.from(piece).equals(toClient.subarray(0, piece.length)));
   break;
 }
 assert.equal(hangs, 0);
 impatient.close();
+
+// Status 503 to a PUT is no failure, however often; other failures end the lane after a time.
+{
+  const times = { retry: 0, retryMax: 0, failing: 0, request: 1e6 };
+  const statuses = [...Array(20).fill(503), 204];
+  const busy = new HttpLane('', {}, async () => new Response(null, { status: statuses.shift() ?? 204 }), times);
+  await busy.write(new Uint8Array(1));
+  await busy.finish();
+  assert.equal(busy.failure, null);
+  assert.equal(statuses.length, 0);
+
+  const cut = new HttpLane('', {}, () => Promise.reject(new TypeError('no network')), times);
+  await assert.rejects(cut.request('PUT', 4), /cannot PUT piece 4 of the lane: TypeError: no network/);
+  await assert.rejects(cut.request('GET', 4), LaneLost);
+
+  const broken = [503, 500, 503, 204].map((status) => new Response(null, { status }));
+  const patient = new HttpLane('', {}, async () => broken.shift(), { ...times, failing: 1e6 });
+  await patient.request('PUT', 0);
+  assert.equal(broken.length, 0);
+}
 
 // A lane that the server has forgotten.
 const lost = await HttpLane.open(base, 'token', 3);
