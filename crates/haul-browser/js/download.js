@@ -40,6 +40,7 @@ export class Download {
     this.log = log;
     this.report = report;
     this.settle = settle;
+    this.fail = (/** @type {unknown} */ _error) => {};
     /** @type {Map<number, Receiving>} */
     this.files = new Map();
     this.session = 0;
@@ -190,7 +191,9 @@ export class Download {
         this.settle();
       }
     };
-    (work ?? Promise.reject(new Error('the file is not open'))).then(told, (error) => told(reason(error)));
+    (work ?? Promise.reject(new Error('the file is not open')))
+      .then(told, (error) => told(reason(error)))
+      .catch((error) => this.fail(error));
   }
 }
 

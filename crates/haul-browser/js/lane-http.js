@@ -332,10 +332,12 @@ async function reason(response) {
  */
 function delay(ms, signal) {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener('abort', () => {
+    const done = () => {
       clearTimeout(timer);
+      signal.removeEventListener('abort', done);
       resolve(undefined);
-    }, { once: true });
+    };
+    const timer = setTimeout(done, signal.aborted ? 0 : ms);
+    signal.addEventListener('abort', done);
   });
 }

@@ -24,6 +24,7 @@ const DELAYS = { reconnect: 500, reconnectMax: 30_000, tick: 1000, close: 2000 }
  * @property {(event: import('./core.js').CoreEvent) => void} handle carries out an event
  * @property {() => void} continue called when something may have changed
  * @property {() => Promise<void>} end called after a session
+ * @property {(error: unknown) => void} fail set by the transfer: ends the job with an error
  */
 
 export class Transfer {
@@ -47,6 +48,9 @@ export class Transfer {
     });
     /** True while the module has a session that can be stopped. */
     this.isStarted = false;
+    /** Ends the session, and the job, with an error. */
+    this.fail = (/** @type {unknown} */ _error) => {};
+    direction.fail = (error) => this.fail(error);
     /** @type {import('./core.js').CoreEvent | null} */
     this.ended = null;
     /** @type {(() => void)[]} */
@@ -84,8 +88,7 @@ export class Transfer {
     this.isStopped = true;
     this.resolveStopped?.();
     if (this.isStarted) {
-      this.core.stop();
-      this.settle();
+      this.attempt(() => this.core.stop());
     }
   }
 
@@ -99,6 +102,19 @@ export class Transfer {
       timer = setTimeout(resolve, ms);
     })]);
     clearTimeout(timer);
+  }
+
+  /**
+   * Calls the module outside of the loops of a session.
+   * @param {() => void} call
+   */
+  attempt(call) {
+    try {
+      call();
+      this.settle();
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   /** Opens a lane. Returns null if the job is stopped before that. */
@@ -126,21 +142,27 @@ export class Transfer {
       return { ended: { type: 'ended', ok: 0, text: 'stopped' }, isLost: false, moved: false };
     }
     let isLost = false;
+    let isOver = false;
+    /** @type {Promise<never>} */
+    const failed = new Promise((_, reject) => {
+      this.fail = reject;
+    });
+    failed.catch(() => {});
     const lost = (/** @type {unknown} */ error) => {
+      if (isOver) {
+        return;
+      }
+      if (!(error instanceof LaneLost) && error !== undefined) {
+        throw error;
+      }
       // The server closes the lane after its BYE.
       isLost ||= this.ended === null;
       this.core.laneLost();
       this.settle();
-      if (!(error instanceof LaneLost) && error !== undefined) {
-        throw error;
-      }
     };
-    const ticks = setInterval(() => {
-      this.core.tick();
-      this.settle();
-    }, this.delays.tick);
+    const ticks = setInterval(() => this.attempt(() => this.core.tick()), this.delays.tick);
     try {
-      await this.direction.start(this.core);
+      await Promise.race([this.direction.start(this.core), failed]);
       this.isStarted = true;
       if (this.isStopped) {
         // The job was stopped before the module had this session.
@@ -148,17 +170,17 @@ export class Transfer {
         this.settle();
       }
       const receiving = this.receive(lane).then(() => lost(undefined), lost);
-      // Awaited below, possibly later than it fails.
-      receiving.catch(() => {});
-      await this.send(lane).catch(lost);
+      receiving.catch(this.fail);
+      await Promise.race([this.send(lane).catch(lost), failed]);
       if (!isLost) {
         // The server ends the lane when it has read the BYE.
         const closing = lane.finish().then(() => receiving);
         await Promise.race([closing.catch(() => {}), after(this.delays.close)]);
       }
       lane.close();
-      await receiving;
+      await Promise.race([receiving, failed]);
     } finally {
+      isOver = true;
       this.isStarted = false;
       lane.close();
       clearInterval(ticks);
@@ -193,6 +215,9 @@ export class Transfer {
         while (!this.core.advance()) {
           // The module waits until events are taken, or until some writes are done.
           if (!this.settle()) {
+            if (this.ended) {
+              return;
+            }
             await this.change();
           }
         }

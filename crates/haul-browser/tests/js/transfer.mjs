@@ -378,4 +378,39 @@ for (const isLost of [true, false]) {
   assert.deepEqual([ended.ok, ended.text], [0, 'cannot open a lane: status 403']);
   assert.deepEqual([tries, reported.length], [3, 2]);
 }
+
+// An exception ends the job: while it receives, in a tick, in an answer, and while it starts.
+const broken = new Error('the module is broken');
+const fails = () => {
+  throw broken;
+};
+for (const place of ['receive', 'tick', 'answer', 'start', 'stop']) {
+  const lane = silentLane();
+  const { transfer } = await job(async () => lane, {
+    delays: { tick: 1 },
+    change: (direction) => {
+      if (place === 'start') {
+        direction.kept = async () => fails();
+      }
+    },
+  });
+  transfer.core.tick = place === 'tick' ? fails : () => {};
+  if (place === 'receive') {
+    lane.pieces = async function* pieces() {
+      yield new Uint8Array(1);
+    };
+    transfer.core.feed = fails;
+  }
+  transfer.core.stop = fails;
+  const running = transfer.run();
+  setTimeout(() => {
+    if (place === 'answer') {
+      transfer.direction.answer(Promise.resolve(1), fails);
+    } else if (place === 'stop') {
+      transfer.stop();
+    }
+  }, 5);
+  await assert.rejects(running, broken, place);
+  assert.ok(lane.closed, place);
+}
 console.log('ok');
