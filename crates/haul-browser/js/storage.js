@@ -3,8 +3,15 @@
 
 import { Level } from './core.js';
 
-/** Suffix of a file until it is complete. */
-const PART = '.haul-part';
+/**
+ * Name of a file until it is complete. The module refuses names of the server that start with
+ * `.haul-`, and a job never shares the file with another job.
+ * @param {string} job name of the job in hexadecimal digits
+ * @param {string} name
+ */
+function partName(job, name) {
+  return `.haul-part-${job}-${name}`;
+}
 
 /** Directory in OPFS for the logs of jobs. */
 const LOGS = '.haul-jobs';
@@ -26,21 +33,24 @@ async function place(root, path) {
 }
 
 /**
- * Returns the size of a file, or -1 if there is none.
+ * Returns what is known of a file, or null if there is none.
  * @param {FileSystemDirectoryHandle} root
  * @param {string} path
+ * @param {(name: string) => string} [rename] gives the name of the file in its directory
+ * @returns {Promise<import('./download.js').Found | null>}
  */
-async function sizeOf(root, path) {
+async function find(root, path, rename = (name) => name) {
   const parts = path.split('/');
-  const name = /** @type {string} */ (parts.pop());
+  const name = rename(/** @type {string} */ (parts.pop()));
   try {
     let directory = root;
     for (const part of parts) {
       directory = await directory.getDirectoryHandle(part);
     }
-    return (await (await directory.getFileHandle(name)).getFile()).size;
+    const { size, lastModified } = await (await directory.getFileHandle(name)).getFile();
+    return { size, lastModified };
   } catch {
-    return -1;
+    return null;
   }
 }
 
@@ -49,17 +59,21 @@ async function sizeOf(root, path) {
  * @implements {import('./download.js').Target}
  */
 export class PrivateTarget {
-  /** @param {FileSystemDirectoryHandle} root */
-  constructor(root) {
+  /**
+   * @param {FileSystemDirectoryHandle} root
+   * @param {string} job name of the job in hexadecimal digits
+   */
+  constructor(root, job) {
     this.root = root;
+    this.job = job;
   }
 
   /**
    * @param {string} path
    * @param {boolean} isComplete
    */
-  sizeOf(path, isComplete) {
-    return sizeOf(this.root, isComplete ? path : path + PART);
+  find(path, isComplete) {
+    return isComplete ? find(this.root, path) : find(this.root, path, (name) => partName(this.job, name));
   }
 
   /**
@@ -68,7 +82,7 @@ export class PrivateTarget {
    */
   async open(path, keep) {
     const { directory, name } = await place(this.root, path);
-    const file = await directory.getFileHandle(name + PART, { create: true });
+    const file = await directory.getFileHandle(partName(this.job, name), { create: true });
     const access = await file.createSyncAccessHandle();
     if (!keep) {
       access.truncate(0);
@@ -120,8 +134,8 @@ export class FolderTarget {
    * @param {string} path
    * @param {boolean} isComplete
    */
-  async sizeOf(path, isComplete) {
-    return isComplete ? sizeOf(this.root, path) : -1;
+  async find(path, isComplete) {
+    return isComplete ? find(this.root, path) : null;
   }
 
   /** @param {string} path */

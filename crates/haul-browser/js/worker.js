@@ -69,7 +69,7 @@ async function runLocked({ direction, job, object = OBJECT_BYTES, level = Level.
     logFile = await openLogFile(job);
     const target = rest.folder
       ? new FolderTarget(rest.folder)
-      : new PrivateTarget(await navigator.storage.getDirectory());
+      : new PrivateTarget(await navigator.storage.getDirectory(), job);
     side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
   }
   const open = lane.kind === 'http'

@@ -10,6 +10,7 @@ import { Level, Outcome, instantiateCore } from '../../js/core.js';
 import { Download } from '../../js/download.js';
 import { JobLog } from '../../js/job-log.js';
 import { LaneLost, LaneRefused } from '../../js/lane-http.js';
+import { PrivateTarget } from '../../js/storage.js';
 import { Transfer } from '../../js/transfer.js';
 import { Upload } from '../../js/upload.js';
 
@@ -162,10 +163,12 @@ class Memory {
     this.files = new Map();
     this.parts = new Map();
     this.directories = [];
+    this.time = 1234;
   }
 
-  async sizeOf(path, isComplete) {
-    return (isComplete ? this.files : this.parts).get(path)?.length ?? -1;
+  async find(path, isComplete) {
+    const size = (isComplete ? this.files : this.parts).get(path)?.length;
+    return size === undefined ? null : { size, lastModified: this.time };
   }
 
   async open(path, keep) {
@@ -265,6 +268,12 @@ assert.ok(fetched < 4_500_000, `resumed: ${fetched} bytes in the second session`
 // A log that was cut within a line counts up to that line.
 const again = new JobLog({ ...log, read: () => log.text.slice(0, -5) });
 assert.equal(again.kept().length, new JobLog({ ...log, read: () => log.text }).kept().length - 1 + Number(again.kept().some((file) => file.objects.length > 0 && !file.complete)));
+
+// A finished file counts while its size and its time are those of the log.
+const later = new Download({ ...settings, paths: [''] }, memory, new JobLog({ ...log, append() {} }), () => {}, () => {});
+assert.equal((await later.kept()).filter((file) => file.complete).length, 5);
+memory.time += 1;
+assert.equal((await later.kept()).filter((file) => file.complete).length, 0);
 
 /** A lane that delivers nothing, and takes everything. */
 function silentLane() {
@@ -412,5 +421,107 @@ for (const place of ['receive', 'tick', 'answer', 'start', 'stop']) {
   }, 5);
   await assert.rejects(running, broken, place);
   assert.ok(lane.closed, place);
+}
+
+/** A directory handle in memory, with what the storage of a download uses. */
+class Directory {
+  constructor() {
+    this.entries = new Map();
+  }
+
+  async entry(name, create, make) {
+    if (!this.entries.has(name)) {
+      if (!create) {
+        throw new DOMException(name, 'NotFoundError');
+      }
+      this.entries.set(name, make());
+    }
+    return this.entries.get(name);
+  }
+
+  getDirectoryHandle(name, { create = false } = {}) {
+    return this.entry(name, create, () => new Directory());
+  }
+
+  getFileHandle(name, { create = false } = {}) {
+    return this.entry(name, create, () => new FileHandle(this, name));
+  }
+
+  async removeEntry(name) {
+    if (!this.entries.delete(name)) {
+      throw new DOMException(name, 'NotFoundError');
+    }
+  }
+}
+
+class FileHandle {
+  constructor(directory, name) {
+    Object.assign(this, { directory, name, bytes: Buffer.alloc(0), isOpen: false });
+  }
+
+  async getFile() {
+    return { size: this.bytes.length, lastModified: 5 };
+  }
+
+  async move(name) {
+    assert.ok(!this.isOpen);
+    this.directory.entries.delete(this.name);
+    this.directory.entries.set(name, this);
+    this.name = name;
+  }
+
+  put(at, part) {
+    const longer = Buffer.alloc(Math.max(this.bytes.length, at + part.length));
+    this.bytes.copy(longer);
+    longer.set(part, at);
+    this.bytes = longer;
+    return part.length;
+  }
+
+  truncate(size) {
+    this.bytes = Buffer.concat([this.bytes, Buffer.alloc(size)]).subarray(0, size);
+  }
+
+  async createSyncAccessHandle() {
+    this.isOpen = true;
+    return {
+      truncate: (size) => this.truncate(size),
+      write: (part, { at }) => this.put(at, part),
+      flush() {},
+      close: () => {
+        this.isOpen = false;
+      },
+    };
+  }
+
+  /** Bytes are in the file when the stream closes. */
+  async createWritable() {
+    const copy = new FileHandle(null, this.name);
+    return {
+      write: async ({ position, data }) => copy.put(position, data),
+      truncate: async (size) => copy.truncate(size),
+      close: async () => {
+        this.bytes = copy.bytes;
+      },
+      abort: async () => {},
+    };
+  }
+}
+
+// Temporary files of the private file system belong to one job, and their names to no peer.
+{
+  const root = new Directory();
+  const [one, two] = ['aa', 'bb'].map((id) => new PrivateTarget(root, id));
+  const open = await Promise.all([one, two].map((target) => target.open('d/f', false)));
+  open[0].write(0, Buffer.from('one'));
+  open[1].write(0, Buffer.from('second'));
+  const directory = root.entries.get('d');
+  assert.deepEqual([...directory.entries.keys()], ['.haul-part-aa-f', '.haul-part-bb-f']);
+  assert.equal((await one.find('d/f', false)).size, 3);
+  assert.equal(await one.find('d/f', true), null);
+  await open[0].finish(3);
+  assert.deepEqual([...directory.entries.keys()].sort(), ['.haul-part-bb-f', 'f']);
+  assert.deepEqual(await one.find('d/f', true), { size: 3, lastModified: 5 });
+  open[1].close();
 }
 console.log('ok');
