@@ -55,6 +55,32 @@ async function find(root, path, rename = (name) => name) {
 }
 
 /**
+ * Starts to replace a file. An empty one has its name until then if there was none.
+ * @param {FileSystemDirectoryHandle} root
+ * @param {string} path
+ */
+async function createFile(root, path) {
+  const { directory, name } = await place(root, path);
+  let isNew = false;
+  const file = await directory.getFileHandle(name).catch((error) => {
+    if (error.name !== 'NotFoundError') {
+      throw error;
+    }
+    isNew = true;
+    return directory.getFileHandle(name, { create: true });
+  });
+  try {
+    const stream = await file.createWritable({ keepExistingData: false });
+    return { directory, name, isNew, stream };
+  } catch (error) {
+    if (isNew) {
+      await directory.removeEntry(name).catch(() => {});
+    }
+    throw error;
+  }
+}
+
+/**
  * A directory of OPFS. Files are written by a synchronous handle, without a copy, and resume.
  * @implements {import('./download.js').Target}
  */
@@ -138,28 +164,49 @@ export class FolderTarget {
     return isComplete ? find(this.root, path) : null;
   }
 
-  /** @param {string} path */
+  /**
+   * Opens a file. It gets its name with its first bytes, and loses it if they are not all.
+   * @param {string} path
+   */
   async open(path) {
-    const { directory, name } = await place(this.root, path);
-    const file = await directory.getFileHandle(name, { create: true });
-    const stream = await file.createWritable({ keepExistingData: false });
+    /** @type {ReturnType<typeof createFile> | null} */
+    let creating = null;
+    const create = () => {
+      creating ??= createFile(this.root, path);
+      return creating;
+    };
     let isClosed = false;
+    const discard = async () => {
+      isClosed = true;
+      const created = await creating?.catch(() => null);
+      if (created) {
+        await created.stream.abort().catch(() => {});
+        if (created.isNew) {
+          await created.directory.removeEntry(created.name).catch(() => {});
+        }
+      }
+    };
     return {
       isSync: false,
-      write: (/** @type {number} */ position, /** @type {Uint8Array} */ data) =>
-        stream.write({ type: 'write', position, data }),
+      write: async (/** @type {number} */ position, /** @type {Uint8Array} */ data) =>
+        (await create()).stream.write({ type: 'write', position, data }),
       // Nothing is durable before the browser has replaced the file.
       sync: () => Level.verified,
       finish: async (/** @type {number} */ size) => {
-        await stream.truncate(size);
+        try {
+          const { stream } = await create();
+          await stream.truncate(size);
+          await stream.close();
+        } catch (error) {
+          await discard();
+          throw error;
+        }
         isClosed = true;
-        await stream.close();
         return Level.verified;
       },
       close: async () => {
         if (!isClosed) {
-          isClosed = true;
-          await stream.abort();
+          await discard();
         }
       },
     };

@@ -10,7 +10,7 @@ import { Level, Outcome, instantiateCore } from '../../js/core.js';
 import { Download } from '../../js/download.js';
 import { JobLog } from '../../js/job-log.js';
 import { LaneLost, LaneRefused } from '../../js/lane-http.js';
-import { PrivateTarget } from '../../js/storage.js';
+import { FolderTarget, PrivateTarget } from '../../js/storage.js';
 import { Transfer } from '../../js/transfer.js';
 import { Upload } from '../../js/upload.js';
 
@@ -523,5 +523,32 @@ class FileHandle {
   assert.deepEqual([...directory.entries.keys()].sort(), ['.haul-part-bb-f', 'f']);
   assert.deepEqual(await one.find('d/f', true), { size: 3, lastModified: 5 });
   open[1].close();
+}
+
+// A folder has a file with its first bytes. One that is not finished disappears, or stays as it was.
+{
+  const root = new Directory();
+  const target = new FolderTarget(root);
+  const file = await target.open('f');
+  assert.equal(root.entries.size, 0);
+  await file.write(1, Buffer.from('x'));
+  assert.deepEqual([...root.entries.keys()], ['f']);
+  await file.close();
+  assert.equal(root.entries.size, 0);
+
+  await (await target.open('empty')).finish(0);
+  const kept = await target.open('f');
+  await kept.write(0, Buffer.from('kept'));
+  await kept.finish(4);
+  await kept.close();
+  for (const end of ['close', 'finish']) {
+    const again = await target.open('f');
+    await again.write(0, Buffer.from('other'));
+    await (end === 'close' ? again.close() : assert.rejects(again.finish(-1)));
+  }
+  const refused = await target.open('g');
+  await refused.write(0, Buffer.from('other'));
+  await assert.rejects(refused.finish(-1));
+  assert.deepEqual([...root.entries].map(([name, { bytes }]) => [name, String(bytes)]), [['empty', ''], ['f', 'kept']]);
 }
 console.log('ok');
