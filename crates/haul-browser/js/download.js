@@ -50,6 +50,8 @@ export class Download {
     this.fail = (/** @type {unknown} */ _error) => {};
     /** @type {Map<number, Receiving>} */
     this.files = new Map();
+    /** @type {Set<Promise<void>>} */
+    this.closings = new Set();
     this.session = 0;
     /** Number of bytes written, for progress. */
     this.writtenBytes = 0;
@@ -81,9 +83,21 @@ export class Download {
 
   async end() {
     this.session += 1;
-    await Promise.all([...this.files.values()].map((file) => file.after((open) => open.close()).catch(() => {})));
+    [...this.files.values()].forEach((file) => this.close(file));
     this.files.clear();
+    await Promise.all(this.closings);
     this.log.flush();
+  }
+
+  /**
+   * Closes a file after its work. The next session can open it when `end` has returned.
+   * @param {Receiving} file
+   */
+  close(file) {
+    const closing = file.after((open) => open.close())
+      .catch(() => {})
+      .finally(() => this.closings.delete(closing));
+    this.closings.add(closing);
   }
 
   /** @param {import('./core.js').CoreEvent} event */
@@ -119,7 +133,9 @@ export class Download {
         break;
       case 'abandon':
         this.files.delete(event.file);
-        file?.after((open) => open.close()).catch(() => {});
+        if (file) {
+          this.close(file);
+        }
         break;
       default:
         this.report({ ...event, path: event.path ?? file?.path });

@@ -126,9 +126,12 @@ export class PrivateTarget {
         return Level.durable;
       },
       finish: async (/** @type {number} */ size) => {
-        access.truncate(size);
-        access.flush();
-        access.close();
+        try {
+          access.truncate(size);
+          access.flush();
+        } finally {
+          access.close();
+        }
         // A file of that name would remain otherwise.
         await directory.removeEntry(name).catch(() => {});
         await /** @type {any} */ (file).move(name);

@@ -61,40 +61,43 @@ async function runLocked({ direction, job, object = OBJECT_BYTES, level = Level.
       self.postMessage(event);
     }
   };
-  let logFile = null;
-  let side;
-  if (direction === 'upload') {
-    side = new Upload({ ...settings, to: rest.to }, () => walk(rest.roots), report, settle);
-  } else {
-    logFile = await openLogFile(job);
-    const target = rest.folder
-      ? new FolderTarget(rest.folder)
-      : new PrivateTarget(await navigator.storage.getDirectory(), job);
-    side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
-  }
   const open = lane.kind === 'http'
     ? () => HttpLane.open(lane.base ?? '', lane.csrf, lane.root)
     : () => WebTransportLane.open(lane.url, lane.certificateHash);
-  transfer = new Transfer(core, side, open, report);
-  if (isStopped) {
-    transfer.stop();
-  }
-  let reported = 0;
-  const timer = setInterval(() => {
-    const bytes = side instanceof Upload ? core.settledBytes() : side.writtenBytes;
-    if (bytes !== reported) {
-      reported = bytes;
-      self.postMessage({ type: 'progress', bytes });
-    }
-  }, PROGRESS);
+  let logFile = null;
+  let timer;
+  let ended;
   try {
-    const ended = await transfer.run();
-    logFile?.close();
-    if (logFile && ended.ok && ended.failed === 0) {
-      await removeLogFile(job);
+    let side;
+    if (direction === 'upload') {
+      side = new Upload({ ...settings, to: rest.to }, () => walk(rest.roots), report, settle);
+    } else {
+      logFile = await openLogFile(job);
+      const target = rest.folder
+        ? new FolderTarget(rest.folder)
+        : new PrivateTarget(await navigator.storage.getDirectory(), job);
+      side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
     }
-    self.postMessage(ended);
+    const running = new Transfer(core, side, open, report);
+    transfer = running;
+    if (isStopped) {
+      running.stop();
+    }
+    let reported = 0;
+    timer = setInterval(() => {
+      const bytes = side instanceof Upload ? core.settledBytes() : side.writtenBytes;
+      if (bytes !== reported) {
+        reported = bytes;
+        self.postMessage({ type: 'progress', bytes });
+      }
+    }, PROGRESS);
+    ended = await running.run();
   } finally {
     clearInterval(timer);
+    logFile?.close();
   }
+  if (logFile && ended.ok && ended.failed === 0) {
+    await removeLogFile(job);
+  }
+  self.postMessage(ended);
 }

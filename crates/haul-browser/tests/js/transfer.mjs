@@ -551,4 +551,37 @@ class FileHandle {
   await assert.rejects(refused.finish(-1));
   assert.deepEqual([...root.entries].map(([name, { bytes }]) => [name, String(bytes)]), [['empty', ''], ['f', 'kept']]);
 }
+
+// The end of a session waits until abandoned files are closed; a handle closes also if it fails.
+{
+  const root = new Directory();
+  const target = new PrivateTarget(root, 'aa');
+  let closed = 0;
+  const slow = {
+    ...new Memory(),
+    open: async (path) => {
+      const file = await target.open(path, false);
+      return {
+        ...file,
+        close: async () => {
+          await new Promise((resolve) => {
+            setTimeout(resolve, 5);
+          });
+          file.close();
+          closed += 1;
+        },
+      };
+    },
+  };
+  const direction = new Download({ ...settings, paths: [''] }, slow, new JobLog({ ...log, append() {} }), () => {}, () => {});
+  ['a', 'b'].forEach((path, file) => direction.handle({ type: 'open', file, path, have: 0 }));
+  direction.handle({ type: 'abandon', file: 0 });
+  await direction.end();
+  assert.equal(closed, 2);
+  assert.ok([...root.entries.values()].every((file) => !file.isOpen));
+
+  const failing = await target.open('c', false);
+  await assert.rejects(failing.finish(-1));
+  assert.ok(!root.entries.get('.haul-part-aa-c').isOpen);
+}
 console.log('ok');
