@@ -13,10 +13,17 @@ import { reason } from './upload.js';
  */
 
 /**
+ * A file in the storage.
+ * @typedef {object} Found
+ * @property {number} size in bytes
+ * @property {number} lastModified in milliseconds, as of a `File`
+ */
+
+/**
  * Storage of a download.
  * @typedef {object} Target
- * @property {(path: string, isComplete: boolean) => Promise<number>} sizeOf size of the
- *   file, or of its temporary file if it is not complete; -1 if there is none
+ * @property {(path: string, isComplete: boolean) => Promise<Found | null>} find finds the
+ *   file, or its temporary file if it is not complete
  * @property {(path: string, keep: boolean) => Promise<TargetFile>} open opens the
  *   temporary file of a path
  * @property {(path: string) => Promise<void>} directory creates a directory
@@ -40,8 +47,11 @@ export class Download {
     this.log = log;
     this.report = report;
     this.settle = settle;
+    this.fail = (/** @type {unknown} */ _error) => {};
     /** @type {Map<number, Receiving>} */
     this.files = new Map();
+    /** @type {Set<Promise<void>>} */
+    this.closings = new Set();
     this.session = 0;
     /** Number of bytes written, for progress. */
     this.writtenBytes = 0;
@@ -59,11 +69,12 @@ export class Download {
     const { object } = this.settings;
     const found = [];
     for (const file of this.log.kept()) {
-      const size = await this.target.sizeOf(file.path, file.complete);
-      if (file.complete ? size === file.size : size >= 0) {
-        const objects = file.objects.filter(([index]) => Math.min(file.size, (index + 1) * object) <= size);
-        found.push({ ...file, objects });
+      const stored = await this.target.find(file.path, file.complete);
+      if (!stored || (file.complete && (stored.size !== file.size || stored.lastModified !== file.modified))) {
+        continue;
       }
+      const objects = file.objects.filter(([index]) => Math.min(file.size, (index + 1) * object) <= stored.size);
+      found.push({ ...file, objects });
     }
     return found;
   }
@@ -72,9 +83,21 @@ export class Download {
 
   async end() {
     this.session += 1;
-    await Promise.all([...this.files.values()].map((file) => file.after((open) => open.close()).catch(() => {})));
+    [...this.files.values()].forEach((file) => this.close(file));
     this.files.clear();
+    await Promise.all(this.closings);
     this.log.flush();
+  }
+
+  /**
+   * Closes a file after its work. The next session can open it when `end` has returned.
+   * @param {Receiving} file
+   */
+  close(file) {
+    const closing = file.after((open) => open.close())
+      .catch(() => {})
+      .finally(() => this.closings.delete(closing));
+    this.closings.add(closing);
   }
 
   /** @param {import('./core.js').CoreEvent} event */
@@ -110,7 +133,9 @@ export class Download {
         break;
       case 'abandon':
         this.files.delete(event.file);
-        file?.after((open) => open.close()).catch(() => {});
+        if (file) {
+          this.close(file);
+        }
         break;
       default:
         this.report({ ...event, path: event.path ?? file?.path });
@@ -165,7 +190,8 @@ export class Download {
   finish(event, file) {
     const finishing = file?.after(async (open) => {
       const level = await open.finish(event.size);
-      this.log.completed(file.path, event.digest);
+      const stored = await this.target.find(file.path, true);
+      this.log.completed(file.path, event.digest, stored?.lastModified ?? -1);
       return level;
     });
     this.answer(finishing, (result) => {
@@ -190,7 +216,9 @@ export class Download {
         this.settle();
       }
     };
-    (work ?? Promise.reject(new Error('the file is not open'))).then(told, (error) => told(reason(error)));
+    (work ?? Promise.reject(new Error('the file is not open')))
+      .then(told, (error) => told(reason(error)))
+      .catch((error) => this.fail(error));
   }
 }
 

@@ -5,7 +5,7 @@
 //   {"path", "size", "mtime", "version"}  a file starts; of another version, nothing older counts
 //   {"path", "object", "digest"}          an object is durable
 //   {"path", "restart": true}             nothing older of the file counts, except its version
-//   {"path", "complete": digest}          the file is finished
+//   {"path", "complete": digest, "modified"}  the file is finished; its time in milliseconds
 
 /**
  * Storage of a log.
@@ -20,7 +20,7 @@ export class JobLog {
   /** @param {LogFile} file */
   constructor(file) {
     this.file = file;
-    /** @type {Map<string, import('./core.js').Kept>} */
+    /** @type {Map<string, import('./core.js').Kept & {modified?: number}>} */
     this.files = new Map();
     const text = file.read();
     for (const line of text.slice(0, text.lastIndexOf('\n') + 1).split('\n')) {
@@ -44,7 +44,7 @@ export class JobLog {
   }
 
   /** @param {any} record */
-  apply({ path, size, mtime, version, object, digest, restart, complete }) {
+  apply({ path, size, mtime, version, object, digest, restart, complete, modified }) {
     const known = this.files.get(path);
     if (version !== undefined) {
       const isSame = known && known.size === size && known.mtime === mtime && known.version === version;
@@ -58,6 +58,7 @@ export class JobLog {
       known.objects.push([object, digest]);
     } else if (known && complete !== undefined) {
       known.complete = true;
+      known.modified = modified;
     }
   }
 
@@ -94,9 +95,10 @@ export class JobLog {
   /**
    * @param {string} path
    * @param {string} digest
+   * @param {number} modified `lastModified` of the finished file
    */
-  completed(path, digest) {
-    this.add({ path, complete: digest });
+  completed(path, digest, modified) {
+    this.add({ path, complete: digest, modified });
   }
 
   flush() {

@@ -16,6 +16,9 @@
 /** The lane is gone, and with it the session. A new lane resumes the job. */
 export class LaneLost extends Error {}
 
+/** The server refuses to open a lane, and would do so again. */
+export class LaneRefused extends Error {}
+
 /** Size of a full piece in bytes. The server takes at most 8 MiB. */
 const PIECE_BYTES = 4 << 20;
 
@@ -29,9 +32,24 @@ const SMALL_BYTES = 64 << 10;
 const PUTS_MAX = 3;
 const GETS_MAX = 2;
 
-/** Tries of one request, and the delay before the second one, in milliseconds. It doubles. */
-const TRIES = 5;
-const RETRY_DELAY = 250;
+/**
+ * Times in milliseconds.
+ * @typedef {object} Times
+ * @property {number} retry delay before the second try of a request; it doubles
+ * @property {number} retryMax the longest such delay
+ * @property {number} failing time for which a request is made again after its first failure; the
+ *   server keeps a lane for 60 seconds without requests
+ * @property {number} request time that a request has, besides that for its bytes
+ */
+
+/** @type {Times} */
+const TIMES = { retry: 250, retryMax: 5000, failing: 50_000, request: 60_000 };
+
+/** A request has more time for its bytes: as at this rate, in bytes per millisecond. */
+const SLOWEST = 16;
+
+/** Size of the largest piece from the server in bytes. */
+const ANSWER_BYTES = 8 << 20;
 
 /** @implements {Lane} */
 export class HttpLane {
@@ -41,28 +59,41 @@ export class HttpLane {
    * @param {string} csrf token of the HTTP session
    * @param {number} [root] number of the server's root
    * @param {typeof fetch} [fetcher]
+   * @param {Times} [times]
    */
-  static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args)) {
+  static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args), times = TIMES) {
     const headers = { 'X-Haul-CSRF': csrf };
     const json = { ...headers, 'Content-Type': 'application/json' };
     const body = JSON.stringify({ root });
-    const response = await fetcher(`${base}/lane`, { method: 'POST', headers: json, body });
-    if (response.status !== 201) {
-      throw new Error(`cannot open a lane: ${await reason(response)}`);
+    const limit = new TimeLimit(times.request);
+    try {
+      const { signal } = limit;
+      const response = await fetcher(`${base}/lane`, { method: 'POST', headers: json, body, signal });
+      if (response.status !== 201) {
+        const text = `cannot open a lane: ${await reason(response)}`;
+        const { status } = response;
+        throw status >= 400 && status < 500 && status !== 408 && status !== 429
+          ? new LaneRefused(text)
+          : new LaneLost(text);
+      }
+      const { lane } = await response.json();
+      return new HttpLane(`${base}/lane/${encodeURIComponent(lane)}`, headers, fetcher, times);
+    } finally {
+      limit.end();
     }
-    const { lane } = await response.json();
-    return new HttpLane(`${base}/lane/${encodeURIComponent(lane)}`, headers, fetcher);
   }
 
   /**
    * @param {string} url
    * @param {Record<string, string>} headers
    * @param {typeof fetch} fetcher
+   * @param {Times} [times]
    */
-  constructor(url, headers, fetcher) {
+  constructor(url, headers, fetcher, times = TIMES) {
     this.url = url;
     this.headers = headers;
     this.fetcher = fetcher;
+    this.times = times;
     this.stopper = new AbortController();
     this.isClosed = false;
     /** Piece that is being filled, and the buffers that can be filled next. */
@@ -162,45 +193,56 @@ export class HttpLane {
   /** @param {number} number */
   async get(number) {
     for (;;) {
-      const response = await this.request('GET', number);
+      const { response, bytes } = await this.request('GET', number);
       if (response.status !== 204) {
-        const bytes = new Uint8Array(await response.arrayBuffer());
         return { bytes, isLast: response.headers.get('X-Haul-End') === '1' };
       }
     }
   }
 
   /**
-   * Makes a request, several times if the network or the server is the cause of a failure.
+   * Makes a request, several times if the network or the server is the cause of a failure. The
+   * body of the answer is part of it: a connection can fail after the head of an answer.
    * @param {string} method
    * @param {number} number
    * @param {Record<string, string>} [more] headers
    * @param {Uint8Array} [body]
    */
   async request(method, number, more = {}, body = undefined) {
+    const { retry, retryMax, failing } = this.times;
     let cause = 'no answer';
-    for (let tries = 0; tries < TRIES; tries += 1) {
-      if (tries > 0) {
-        await delay(RETRY_DELAY * 2 ** (tries - 1), this.stopper.signal);
+    /** When this request is given up; unknown before its first failure. */
+    let end = Infinity;
+    for (let pause = retry; Date.now() < end; pause = Math.min(2 * pause, retryMax)) {
+      if (this.stopper.signal.aborted) {
+        throw new LaneLost('the lane is closed');
       }
+      const limit = new TimeLimit(this.times.request + (body?.length ?? 0) / SLOWEST, this.stopper.signal);
       try {
-        const { signal } = this.stopper;
+        const { signal } = limit;
         const headers = method === 'GET' ? {} : { ...this.headers, ...more };
         const response = await this.fetcher(`${this.url}/${number}`, { method, headers, body, signal, cache: 'no-store' });
+        limit.start(this.times.request + ANSWER_BYTES / SLOWEST);
         if (response.ok) {
-          return response;
+          return { response, bytes: new Uint8Array(await response.arrayBuffer()) };
         }
         cause = await reason(response);
         // 409: too far ahead of a piece that is being sent again.
-        if (response.status < 500 && response.status !== 409 && response.status !== 429) {
+        if (response.status < 500 && ![408, 409, 429].includes(response.status)) {
           break;
         }
+        // 503: the server has the lane, and asks for the request again.
+        end = method === 'PUT' && response.status === 503 ? Infinity : Math.min(end, Date.now() + failing);
       } catch (error) {
         if (this.stopper.signal.aborted) {
           throw new LaneLost('the lane is closed');
         }
         cause = String(error);
+        end = Math.min(end, Date.now() + failing);
+      } finally {
+        limit.end();
       }
+      await delay(pause, this.stopper.signal);
     }
     throw new LaneLost(`cannot ${method} piece ${number} of the lane: ${cause}`);
   }
@@ -239,6 +281,39 @@ export class HttpLane {
   }
 }
 
+/** A signal that aborts after a time, or with another signal. */
+class TimeLimit {
+  /**
+   * @param {number} ms
+   * @param {AbortSignal} [other]
+   */
+  constructor(ms, other) {
+    const controller = new AbortController();
+    this.signal = controller.signal;
+    this.other = other;
+    this.ms = ms;
+    this.stop = () => controller.abort();
+    this.expire = () => controller.abort(new Error(`no answer within ${Math.round(this.ms / 1000)} seconds`));
+    other?.addEventListener('abort', this.stop);
+    this.start(ms);
+  }
+
+  /**
+   * Starts the time again.
+   * @param {number} ms
+   */
+  start(ms) {
+    clearTimeout(this.timer);
+    this.ms = ms;
+    this.timer = setTimeout(this.expire, ms);
+  }
+
+  end() {
+    clearTimeout(this.timer);
+    this.other?.removeEventListener('abort', this.stop);
+  }
+}
+
 /** @param {Response} response */
 async function reason(response) {
   const body = (await response.text().catch(() => '')).slice(0, 1000);
@@ -257,10 +332,12 @@ async function reason(response) {
  */
 function delay(ms, signal) {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener('abort', () => {
+    const done = () => {
       clearTimeout(timer);
+      signal.removeEventListener('abort', done);
       resolve(undefined);
-    }, { once: true });
+    };
+    const timer = setTimeout(done, signal.aborted ? 0 : ms);
+    signal.addEventListener('abort', done);
   });
 }

@@ -8,6 +8,9 @@ import { LaneLost } from './lane-http.js';
  */
 const WRITE_BYTES = 4 << 20;
 
+/** Time that a connection has to open, in milliseconds. */
+const OPEN_TIME = 60_000;
+
 /** Size in bytes of the buffer for reads. */
 const READ_BYTES = 1 << 20;
 
@@ -23,6 +26,8 @@ export class WebTransportLane {
       ? { serverCertificateHashes: [{ algorithm: 'sha-256', value: certificateHash }] }
       : {};
     const transport = new WebTransport(url, options);
+    // `ready` fails when the transport is closed.
+    const timer = setTimeout(() => transport.close(), OPEN_TIME);
     try {
       await transport.ready;
       const stream = await transport.createBidirectionalStream();
@@ -30,6 +35,8 @@ export class WebTransportLane {
     } catch (error) {
       transport.close();
       throw new LaneLost(`cannot open a lane over WebTransport: ${error}`);
+    } finally {
+      clearTimeout(timer);
     }
   }
 

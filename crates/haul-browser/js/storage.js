@@ -3,8 +3,15 @@
 
 import { Level } from './core.js';
 
-/** Suffix of a file until it is complete. */
-const PART = '.haul-part';
+/**
+ * Name of a file until it is complete. The module refuses names of the server that start with
+ * `.haul-`, and a job never shares the file with another job.
+ * @param {string} job name of the job in hexadecimal digits
+ * @param {string} name
+ */
+function partName(job, name) {
+  return `.haul-part-${job}-${name}`;
+}
 
 /** Directory in OPFS for the logs of jobs. */
 const LOGS = '.haul-jobs';
@@ -26,21 +33,50 @@ async function place(root, path) {
 }
 
 /**
- * Returns the size of a file, or -1 if there is none.
+ * Returns what is known of a file, or null if there is none.
  * @param {FileSystemDirectoryHandle} root
  * @param {string} path
+ * @param {(name: string) => string} [rename] gives the name of the file in its directory
+ * @returns {Promise<import('./download.js').Found | null>}
  */
-async function sizeOf(root, path) {
+async function find(root, path, rename = (name) => name) {
   const parts = path.split('/');
-  const name = /** @type {string} */ (parts.pop());
+  const name = rename(/** @type {string} */ (parts.pop()));
   try {
     let directory = root;
     for (const part of parts) {
       directory = await directory.getDirectoryHandle(part);
     }
-    return (await (await directory.getFileHandle(name)).getFile()).size;
+    const { size, lastModified } = await (await directory.getFileHandle(name)).getFile();
+    return { size, lastModified };
   } catch {
-    return -1;
+    return null;
+  }
+}
+
+/**
+ * Starts to replace a file. An empty one has its name until then if there was none.
+ * @param {FileSystemDirectoryHandle} root
+ * @param {string} path
+ */
+async function createFile(root, path) {
+  const { directory, name } = await place(root, path);
+  let isNew = false;
+  const file = await directory.getFileHandle(name).catch((error) => {
+    if (error.name !== 'NotFoundError') {
+      throw error;
+    }
+    isNew = true;
+    return directory.getFileHandle(name, { create: true });
+  });
+  try {
+    const stream = await file.createWritable({ keepExistingData: false });
+    return { directory, name, isNew, stream };
+  } catch (error) {
+    if (isNew) {
+      await directory.removeEntry(name).catch(() => {});
+    }
+    throw error;
   }
 }
 
@@ -49,17 +85,21 @@ async function sizeOf(root, path) {
  * @implements {import('./download.js').Target}
  */
 export class PrivateTarget {
-  /** @param {FileSystemDirectoryHandle} root */
-  constructor(root) {
+  /**
+   * @param {FileSystemDirectoryHandle} root
+   * @param {string} job name of the job in hexadecimal digits
+   */
+  constructor(root, job) {
     this.root = root;
+    this.job = job;
   }
 
   /**
    * @param {string} path
    * @param {boolean} isComplete
    */
-  sizeOf(path, isComplete) {
-    return sizeOf(this.root, isComplete ? path : path + PART);
+  find(path, isComplete) {
+    return isComplete ? find(this.root, path) : find(this.root, path, (name) => partName(this.job, name));
   }
 
   /**
@@ -68,7 +108,7 @@ export class PrivateTarget {
    */
   async open(path, keep) {
     const { directory, name } = await place(this.root, path);
-    const file = await directory.getFileHandle(name + PART, { create: true });
+    const file = await directory.getFileHandle(partName(this.job, name), { create: true });
     const access = await file.createSyncAccessHandle();
     if (!keep) {
       access.truncate(0);
@@ -86,9 +126,12 @@ export class PrivateTarget {
         return Level.durable;
       },
       finish: async (/** @type {number} */ size) => {
-        access.truncate(size);
-        access.flush();
-        access.close();
+        try {
+          access.truncate(size);
+          access.flush();
+        } finally {
+          access.close();
+        }
         // A file of that name would remain otherwise.
         await directory.removeEntry(name).catch(() => {});
         await /** @type {any} */ (file).move(name);
@@ -120,32 +163,53 @@ export class FolderTarget {
    * @param {string} path
    * @param {boolean} isComplete
    */
-  async sizeOf(path, isComplete) {
-    return isComplete ? sizeOf(this.root, path) : -1;
+  async find(path, isComplete) {
+    return isComplete ? find(this.root, path) : null;
   }
 
-  /** @param {string} path */
+  /**
+   * Opens a file. It gets its name with its first bytes, and loses it if they are not all.
+   * @param {string} path
+   */
   async open(path) {
-    const { directory, name } = await place(this.root, path);
-    const file = await directory.getFileHandle(name, { create: true });
-    const stream = await file.createWritable({ keepExistingData: false });
+    /** @type {ReturnType<typeof createFile> | null} */
+    let creating = null;
+    const create = () => {
+      creating ??= createFile(this.root, path);
+      return creating;
+    };
     let isClosed = false;
+    const discard = async () => {
+      isClosed = true;
+      const created = await creating?.catch(() => null);
+      if (created) {
+        await created.stream.abort().catch(() => {});
+        if (created.isNew) {
+          await created.directory.removeEntry(created.name).catch(() => {});
+        }
+      }
+    };
     return {
       isSync: false,
-      write: (/** @type {number} */ position, /** @type {Uint8Array} */ data) =>
-        stream.write({ type: 'write', position, data }),
+      write: async (/** @type {number} */ position, /** @type {Uint8Array} */ data) =>
+        (await create()).stream.write({ type: 'write', position, data }),
       // Nothing is durable before the browser has replaced the file.
       sync: () => Level.verified,
       finish: async (/** @type {number} */ size) => {
-        await stream.truncate(size);
+        try {
+          const { stream } = await create();
+          await stream.truncate(size);
+          await stream.close();
+        } catch (error) {
+          await discard();
+          throw error;
+        }
         isClosed = true;
-        await stream.close();
         return Level.verified;
       },
       close: async () => {
         if (!isClosed) {
-          isClosed = true;
-          await stream.abort();
+          await discard();
         }
       },
     };

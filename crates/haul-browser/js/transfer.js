@@ -3,17 +3,19 @@
 // The module decides what to read, write and send. This file carries that out: events of the module
 // go to an `Upload` (upload.js) or a `Download` (download.js), which answer them.
 
-import { LaneLost } from './lane-http.js';
+import { LaneLost, LaneRefused } from './lane-http.js';
 
-/** Delay before a lost lane is opened again, in milliseconds: the first one, and the longest. */
-const RECONNECT_DELAY = 500;
-const RECONNECT_DELAY_MAX = 30_000;
+/**
+ * Times in milliseconds.
+ * @typedef {object} Delays
+ * @property {number} reconnect delay before a lost lane is opened again; it doubles
+ * @property {number} reconnectMax the longest such delay
+ * @property {number} tick interval at which the module learns the time
+ * @property {number} close time for the last bytes, and for the server to end the lane
+ */
 
-/** Interval at which the module learns the time, in milliseconds. */
-const TICK = 1000;
-
-/** Time that a server has to end the lane after the session, in milliseconds. */
-const CLOSE_DELAY = 2000;
+/** @type {Delays} */
+const DELAYS = { reconnect: 500, reconnectMax: 30_000, tick: 1000, close: 2000 };
 
 /**
  * A direction of a job.
@@ -22,6 +24,7 @@ const CLOSE_DELAY = 2000;
  * @property {(event: import('./core.js').CoreEvent) => void} handle carries out an event
  * @property {() => void} continue called when something may have changed
  * @property {() => Promise<void>} end called after a session
+ * @property {(error: unknown) => void} fail set by the transfer: ends the job with an error
  */
 
 export class Transfer {
@@ -30,19 +33,28 @@ export class Transfer {
    * @param {Direction} direction
    * @param {() => Promise<import('./lane-http.js').Lane>} openLane
    * @param {(report: import('./core.js').CoreEvent) => void} report
+   * @param {Delays} [delays]
    */
-  constructor(core, direction, openLane, report) {
+  constructor(core, direction, openLane, report, delays = DELAYS) {
     this.core = core;
     this.direction = direction;
     this.openLane = openLane;
     this.report = report;
+    this.delays = delays;
     this.isStopped = false;
+    /** @type {Promise<void>} */
+    this.stopped = new Promise((resolve) => {
+      this.resolveStopped = resolve;
+    });
+    /** True while the module has a session that can be stopped. */
+    this.isStarted = false;
+    /** Ends the session, and the job, with an error. */
+    this.fail = (/** @type {unknown} */ _error) => {};
+    direction.fail = (error) => this.fail(error);
     /** @type {import('./core.js').CoreEvent | null} */
     this.ended = null;
     /** @type {(() => void)[]} */
     this.waiting = [];
-    /** Wakes the delay before a connection. */
-    this.wake = () => {};
   }
 
   /**
@@ -50,28 +62,70 @@ export class Transfer {
    * @returns {Promise<import('./core.js').CoreEvent>}
    */
   async run() {
-    for (let delay = RECONNECT_DELAY; ; delay = Math.min(2 * delay, RECONNECT_DELAY_MAX)) {
-      const { ended, isLost, moved } = await this.session();
-      if (!isLost || this.isStopped) {
-        return ended;
+    const { reconnect, reconnectMax } = this.delays;
+    /** @type {import('./core.js').CoreEvent} */
+    let last = { type: 'ended', ok: 0, done: 0, same: 0, failed: 0, unread: 0, bytes: 0, again: 0 };
+    for (let delay = reconnect; !this.isStopped; delay = Math.min(2 * delay, reconnectMax)) {
+      const session = await this.session();
+      last = { ...last, ...session.ended };
+      if (!session.isLost) {
+        return last;
       }
-      if (moved) {
-        delay = RECONNECT_DELAY;
+      if (this.isStopped) {
+        break;
       }
-      this.report({ type: 'reconnecting', text: ended.text, delay });
-      await new Promise((resolve) => {
-        this.wake = () => resolve(undefined);
-        setTimeout(resolve, delay);
-      });
+      if (session.moved) {
+        delay = reconnect;
+      }
+      this.report({ type: 'reconnecting', text: last.text, delay });
+      await this.pause(delay);
     }
+    return { ...last, text: 'stopped' };
   }
 
   /** Stops the job. What the server has is kept; the same job resumes. */
   stop() {
     this.isStopped = true;
-    this.wake();
-    this.core.stop();
-    this.settle();
+    this.resolveStopped?.();
+    if (this.isStarted) {
+      this.attempt(() => this.core.stop());
+    }
+  }
+
+  /**
+   * Waits until a time has passed, or the job is stopped.
+   * @param {number} ms
+   */
+  async pause(ms) {
+    let timer;
+    await Promise.race([this.stopped, new Promise((resolve) => {
+      timer = setTimeout(resolve, ms);
+    })]);
+    clearTimeout(timer);
+  }
+
+  /**
+   * Calls the module outside of the loops of a session.
+   * @param {() => void} call
+   */
+  attempt(call) {
+    try {
+      call();
+      this.settle();
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  /** Opens a lane. Returns null if the job is stopped before that. */
+  async connect() {
+    const opening = this.openLane();
+    const lane = await Promise.race([opening, this.stopped.then(() => null)]);
+    if (lane && !this.isStopped) {
+      return lane;
+    }
+    opening.then((late) => late.close(), () => {});
+    return null;
   }
 
   /** Opens a lane and runs one session over it. */
@@ -79,37 +133,55 @@ export class Transfer {
     this.ended = null;
     let lane;
     try {
-      lane = await this.openLane();
+      lane = await this.connect();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
-      return { ended: { type: 'ended', ok: 0, text }, isLost: true, moved: false };
+      return { ended: { type: 'ended', ok: 0, text }, isLost: !(error instanceof LaneRefused), moved: false };
+    }
+    if (!lane) {
+      return { ended: { type: 'ended', ok: 0, text: 'stopped' }, isLost: false, moved: false };
     }
     let isLost = false;
+    let isOver = false;
+    /** @type {Promise<never>} */
+    const failed = new Promise((_, reject) => {
+      this.fail = reject;
+    });
+    failed.catch(() => {});
     const lost = (/** @type {unknown} */ error) => {
+      if (isOver) {
+        return;
+      }
+      if (!(error instanceof LaneLost) && error !== undefined) {
+        throw error;
+      }
       // The server closes the lane after its BYE.
       isLost ||= this.ended === null;
       this.core.laneLost();
       this.settle();
-      if (!(error instanceof LaneLost) && error !== undefined) {
-        throw error;
-      }
     };
-    const ticks = setInterval(() => {
-      this.core.tick();
-      this.settle();
-    }, TICK);
+    const ticks = setInterval(() => this.attempt(() => this.core.tick()), this.delays.tick);
     try {
-      await this.direction.start(this.core);
+      await Promise.race([this.direction.start(this.core), failed]);
+      this.isStarted = true;
+      if (this.isStopped) {
+        // The job was stopped before the module had this session.
+        this.core.stop();
+        this.settle();
+      }
       const receiving = this.receive(lane).then(() => lost(undefined), lost);
-      // Awaited below, possibly later than it fails.
-      receiving.catch(() => {});
-      await this.send(lane).catch(lost);
-      await lane.finish();
-      // The server ends the lane when it has read the BYE.
-      await Promise.race([receiving, new Promise((resolve) => setTimeout(resolve, CLOSE_DELAY))]);
+      receiving.catch(this.fail);
+      await Promise.race([this.send(lane).catch(lost), failed]);
+      if (!isLost) {
+        // The server ends the lane when it has read the BYE.
+        const closing = lane.finish().then(() => receiving);
+        await Promise.race([closing.catch(() => {}), after(this.delays.close)]);
+      }
       lane.close();
-      await receiving;
+      await Promise.race([receiving, failed]);
     } finally {
+      isOver = true;
+      this.isStarted = false;
       lane.close();
       clearInterval(ticks);
       await this.direction.end();
@@ -143,6 +215,9 @@ export class Transfer {
         while (!this.core.advance()) {
           // The module waits until events are taken, or until some writes are done.
           if (!this.settle()) {
+            if (this.ended) {
+              return;
+            }
             await this.change();
           }
         }
@@ -171,4 +246,12 @@ export class Transfer {
   change() {
     return new Promise((resolve) => this.waiting.push(() => resolve(undefined)));
   }
+}
+
+/**
+ * Waits.
+ * @param {number} ms
+ */
+function after(ms) {
+  return new Promise((resolve) => setTimeout(() => resolve(undefined), ms));
 }

@@ -21,6 +21,7 @@ export class Upload {
     this.entries = entries;
     this.report = report;
     this.settle = settle;
+    this.fail = (/** @type {unknown} */ _error) => {};
     /** @type {Map<number, {path: string, entry: Entry, file: File}>} */
     this.open = new Map();
     this.session = 0;
@@ -37,7 +38,7 @@ export class Upload {
       this.report({ type: 'failed', text: `cannot continue the walk: ${reason(error)}` });
       core.stop();
       this.settle();
-    });
+    }).catch((error) => this.fail(error));
   }
 
   async end() {
@@ -107,10 +108,10 @@ export class Upload {
   handle(event) {
     switch (event.type) {
       case 'read':
-        this.read(event, this.session);
+        this.read(event, this.session).catch((error) => this.fail(error));
         break;
       case 'check':
-        this.check(event, this.session);
+        this.check(event, this.session).catch((error) => this.fail(error));
         break;
       case 'fileDone': {
         const path = this.open.get(event.file)?.path;

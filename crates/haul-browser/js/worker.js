@@ -29,9 +29,11 @@ const PROGRESS = 100;
 
 /** @type {Transfer | null} */
 let transfer = null;
+let isStopped = false;
 
 self.addEventListener('message', ({ data }) => {
   if (data.type === 'stop') {
+    isStopped = true;
     transfer?.stop();
   } else if (data.type === 'start' && !transfer) {
     run(data).catch((error) => self.postMessage({ type: 'ended', ok: 0, text: reason(error) }));
@@ -59,37 +61,43 @@ async function runLocked({ direction, job, object = OBJECT_BYTES, level = Level.
       self.postMessage(event);
     }
   };
-  let logFile = null;
-  let side;
-  if (direction === 'upload') {
-    side = new Upload({ ...settings, to: rest.to }, () => walk(rest.roots), report, settle);
-  } else {
-    logFile = await openLogFile(job);
-    const target = rest.folder
-      ? new FolderTarget(rest.folder)
-      : new PrivateTarget(await navigator.storage.getDirectory());
-    side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
-  }
   const open = lane.kind === 'http'
     ? () => HttpLane.open(lane.base ?? '', lane.csrf, lane.root)
     : () => WebTransportLane.open(lane.url, lane.certificateHash);
-  transfer = new Transfer(core, side, open, report);
-  let reported = 0;
-  const timer = setInterval(() => {
-    const bytes = side instanceof Upload ? core.settledBytes() : side.writtenBytes;
-    if (bytes !== reported) {
-      reported = bytes;
-      self.postMessage({ type: 'progress', bytes });
-    }
-  }, PROGRESS);
+  let logFile = null;
+  let timer;
+  let ended;
   try {
-    const ended = await transfer.run();
-    logFile?.close();
-    if (logFile && ended.ok && ended.failed === 0) {
-      await removeLogFile(job);
+    let side;
+    if (direction === 'upload') {
+      side = new Upload({ ...settings, to: rest.to }, () => walk(rest.roots), report, settle);
+    } else {
+      logFile = await openLogFile(job);
+      const target = rest.folder
+        ? new FolderTarget(rest.folder)
+        : new PrivateTarget(await navigator.storage.getDirectory(), job);
+      side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
     }
-    self.postMessage(ended);
+    const running = new Transfer(core, side, open, report);
+    transfer = running;
+    if (isStopped) {
+      running.stop();
+    }
+    let reported = 0;
+    timer = setInterval(() => {
+      const bytes = side instanceof Upload ? core.settledBytes() : side.writtenBytes;
+      if (bytes !== reported) {
+        reported = bytes;
+        self.postMessage({ type: 'progress', bytes });
+      }
+    }, PROGRESS);
+    ended = await running.run();
   } finally {
     clearInterval(timer);
+    logFile?.close();
   }
+  if (logFile && ended.ok && ended.failed === 0) {
+    await removeLogFile(job);
+  }
+  self.postMessage(ended);
 }

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import { HttpLane, LaneLost } from '../../js/lane-http.js';
+import { HttpLane, LaneLost, LaneRefused } from '../../js/lane-http.js';
 
 const BYTES = 9_000_001;
 /** Requests that have failed once. Every third one does. */
@@ -76,6 +76,12 @@ const server = createServer(async (request, response) => {
   }
   const last = Math.ceil(BYTES / piece) - 1;
   const end = seq >= last ? { 'X-Haul-End': '1' } : {};
+  if (seq === 5 && !failed.has('half')) {
+    // The connection fails within the body of an answer.
+    failed.add('half');
+    response.writeHead(200, { 'Content-Length': piece });
+    return response.write(toClient.subarray(seq * piece, (seq + 0.5) * piece), () => request.socket.destroy());
+  }
   return answer(200, toClient.subarray(seq * piece, (seq + 1) * piece), end);
 });
 
@@ -83,6 +89,9 @@ await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const base = `http://127.0.0.1:${server.address().port}`;
 
 await assert.rejects(HttpLane.open(base, 'wrong'), /status 403: no token/);
+for (const [status, kind] of [[403, LaneRefused], [404, LaneRefused], [408, LaneLost], [429, LaneLost], [503, LaneLost]]) {
+  await assert.rejects(HttpLane.open(base, 'token', 3, async () => new Response('', { status })), kind);
+}
 const client = await HttpLane.open(base, 'token', 3);
 const sent = data(BYTES, 5);
 const sending = (async () => {
@@ -99,9 +108,47 @@ for await (const piece of client.pieces()) {
 await sending;
 assert.ok(Buffer.concat(received).equals(toClient), 'bytes to the client');
 assert.ok(Buffer.concat(lane.received).equals(sent), 'bytes to the server');
-assert.ok(lane.hasEnded && lane.taken > 3 && lane.ahead.size === 0 && failed.size > 4);
+assert.ok(lane.hasEnded && lane.taken > 3 && lane.ahead.size === 0 && failed.size > 4 && failed.has('half'));
 client.close();
 await assert.rejects(client.write(new Uint8Array(5 << 20)), LaneLost);
+
+// A request without an answer is made again.
+let hangs = 1;
+const impatient = await HttpLane.open(base, 'token', 3, (url, init) => {
+  if (init.method === 'GET' && url.endsWith('/0') && hangs > 0) {
+    hangs -= 1;
+    return new Promise((_, reject) => {
+      init.signal.addEventListener('abort', () => reject(init.signal.reason));
+    });
+  }
+  return fetch(url, init);
+}, { retry: 1, retryMax: 1, failing: 1e6, request: 1000 });
+for await (const piece of impatient.pieces()) {
+  assert.ok(Buffer.from(piece).equals(toClient.subarray(0, piece.length)));
+  break;
+}
+assert.equal(hangs, 0);
+impatient.close();
+
+// Status 503 to a PUT is no failure, however often; other failures end the lane after a time.
+{
+  const times = { retry: 0, retryMax: 0, failing: 0, request: 1e6 };
+  const statuses = [...Array(20).fill(503), 204];
+  const busy = new HttpLane('', {}, async () => new Response(null, { status: statuses.shift() ?? 204 }), times);
+  await busy.write(new Uint8Array(1));
+  await busy.finish();
+  assert.equal(busy.failure, null);
+  assert.equal(statuses.length, 0);
+
+  const cut = new HttpLane('', {}, () => Promise.reject(new TypeError('no network')), times);
+  await assert.rejects(cut.request('PUT', 4), /cannot PUT piece 4 of the lane: TypeError: no network/);
+  await assert.rejects(cut.request('GET', 4), LaneLost);
+
+  const broken = [503, 500, 503, 204].map((status) => new Response(null, { status }));
+  const patient = new HttpLane('', {}, async () => broken.shift(), { ...times, failing: 1e6 });
+  await patient.request('PUT', 0);
+  assert.equal(broken.length, 0);
+}
 
 // A lane that the server has forgotten.
 const lost = await HttpLane.open(base, 'token', 3);

@@ -9,7 +9,8 @@ import { Buffer } from 'node:buffer';
 import { Level, Outcome, instantiateCore } from '../../js/core.js';
 import { Download } from '../../js/download.js';
 import { JobLog } from '../../js/job-log.js';
-import { LaneLost } from '../../js/lane-http.js';
+import { LaneLost, LaneRefused } from '../../js/lane-http.js';
+import { FolderTarget, PrivateTarget } from '../../js/storage.js';
 import { Transfer } from '../../js/transfer.js';
 import { Upload } from '../../js/upload.js';
 
@@ -162,10 +163,12 @@ class Memory {
     this.files = new Map();
     this.parts = new Map();
     this.directories = [];
+    this.time = 1234;
   }
 
-  async sizeOf(path, isComplete) {
-    return (isComplete ? this.files : this.parts).get(path)?.length ?? -1;
+  async find(path, isComplete) {
+    const size = (isComplete ? this.files : this.parts).get(path)?.length;
+    return size === undefined ? null : { size, lastModified: this.time };
   }
 
   async open(path, keep) {
@@ -265,4 +268,320 @@ assert.ok(fetched < 4_500_000, `resumed: ${fetched} bytes in the second session`
 // A log that was cut within a line counts up to that line.
 const again = new JobLog({ ...log, read: () => log.text.slice(0, -5) });
 assert.equal(again.kept().length, new JobLog({ ...log, read: () => log.text }).kept().length - 1 + Number(again.kept().some((file) => file.objects.length > 0 && !file.complete)));
+
+// A finished file counts while its size and its time are those of the log.
+const later = new Download({ ...settings, paths: [''] }, memory, new JobLog({ ...log, append() {} }), () => {}, () => {});
+assert.equal((await later.kept()).filter((file) => file.complete).length, 5);
+memory.time += 1;
+assert.equal((await later.kept()).filter((file) => file.complete).length, 0);
+
+/** A lane that delivers nothing, and takes everything. */
+function silentLane() {
+  const queue = new Queue();
+  const lane = {
+    closed: false,
+    write: async () => {},
+    flush: () => {},
+    finish: async () => {},
+    pieces: () => queue[Symbol.asyncIterator](),
+    close: () => {
+      lane.closed = true;
+      queue.end('ended');
+    },
+  };
+  return lane;
+}
+
+/** A transfer with this way to open a lane. `change` changes the direction first. */
+async function job(openLane, { change = () => {}, delays = {} } = {}) {
+  const reported = [];
+  let transfer = null;
+  const nobody = { read: () => '', append() {}, flush() {}, close() {} };
+  const report = (event) => {
+    reported.push(event);
+    transfer.onReport?.(event);
+  };
+  const direction = new Download({ ...settings, paths: [''] }, new Memory(), new JobLog(nobody), report, () => transfer.settle());
+  change(direction);
+  const long = { reconnect: 1e6, reconnectMax: 1e6, tick: 1000, close: 10, ...delays };
+  transfer = new Transfer(await instantiateCore(module), direction, openLane, report, long);
+  return { transfer, reported };
+}
+
+// A job stops before it runs, while it connects, before it connects again, and while it starts.
+{
+  const { transfer } = await job(() => assert.fail('connected'));
+  transfer.stop();
+  assert.deepEqual(((end) => [end.ok, end.text])(await transfer.run()), [0, 'stopped']);
+}
+{
+  let connected;
+  const late = silentLane();
+  const { transfer } = await job(() => new Promise((resolve) => {
+    connected = resolve;
+  }));
+  const running = transfer.run();
+  transfer.stop();
+  assert.equal((await running).text, 'stopped');
+  connected(late);
+  await new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+  assert.ok(late.closed);
+}
+{
+  const { transfer, reported } = await job(() => Promise.reject(new LaneLost('no network')));
+  transfer.onReport = () => transfer.stop();
+  assert.equal((await transfer.run()).text, 'stopped');
+  assert.deepEqual(reported.map((event) => event.type), ['reconnecting']);
+}
+{
+  const lane = silentLane();
+  const { transfer } = await job(async () => lane, {
+    change: (direction) => {
+      direction.kept = async () => {
+        transfer.stop();
+        return [];
+      };
+    },
+  });
+  const ended = await transfer.run();
+  assert.equal(ended.ok, 0);
+  assert.match(ended.text, /stopped/);
+  assert.ok(lane.closed);
+}
+
+// A lane that is lost closes at once; one that never finishes closes after a delay.
+for (const isLost of [true, false]) {
+  const lane = silentLane();
+  let finishes = 0;
+  lane.finish = () => {
+    finishes += 1;
+    return new Promise(() => {});
+  };
+  if (isLost) {
+    lane.write = () => Promise.reject(new LaneLost('cut'));
+  }
+  const { transfer } = await job(async () => lane);
+  transfer.onReport = () => transfer.stop();
+  const running = transfer.run();
+  if (!isLost) {
+    await new Promise((resolve) => {
+      setImmediate(resolve);
+    });
+    transfer.stop();
+  }
+  assert.equal((await running).text, 'stopped');
+  assert.equal(finishes, isLost ? 0 : 1);
+  assert.ok(lane.closed);
+}
+
+// A server that refuses the lane ends the job; without a network it connects again.
+{
+  let tries = 0;
+  const { transfer, reported } = await job(async () => {
+    tries += 1;
+    throw tries < 3 ? new TypeError('no network') : new LaneRefused('cannot open a lane: status 403');
+  }, { delays: { reconnect: 1 } });
+  const ended = await transfer.run();
+  assert.deepEqual([ended.ok, ended.text], [0, 'cannot open a lane: status 403']);
+  assert.deepEqual([tries, reported.length], [3, 2]);
+}
+
+// An exception ends the job: while it receives, in a tick, in an answer, and while it starts.
+const broken = new Error('the module is broken');
+const fails = () => {
+  throw broken;
+};
+for (const place of ['receive', 'tick', 'answer', 'start', 'stop']) {
+  const lane = silentLane();
+  const { transfer } = await job(async () => lane, {
+    delays: { tick: 1 },
+    change: (direction) => {
+      if (place === 'start') {
+        direction.kept = async () => fails();
+      }
+    },
+  });
+  transfer.core.tick = place === 'tick' ? fails : () => {};
+  if (place === 'receive') {
+    lane.pieces = async function* pieces() {
+      yield new Uint8Array(1);
+    };
+    transfer.core.feed = fails;
+  }
+  transfer.core.stop = fails;
+  const running = transfer.run();
+  setTimeout(() => {
+    if (place === 'answer') {
+      transfer.direction.answer(Promise.resolve(1), fails);
+    } else if (place === 'stop') {
+      transfer.stop();
+    }
+  }, 5);
+  await assert.rejects(running, broken, place);
+  assert.ok(lane.closed, place);
+}
+
+/** A directory handle in memory, with what the storage of a download uses. */
+class Directory {
+  constructor() {
+    this.entries = new Map();
+  }
+
+  async entry(name, create, make) {
+    if (!this.entries.has(name)) {
+      if (!create) {
+        throw new DOMException(name, 'NotFoundError');
+      }
+      this.entries.set(name, make());
+    }
+    return this.entries.get(name);
+  }
+
+  getDirectoryHandle(name, { create = false } = {}) {
+    return this.entry(name, create, () => new Directory());
+  }
+
+  getFileHandle(name, { create = false } = {}) {
+    return this.entry(name, create, () => new FileHandle(this, name));
+  }
+
+  async removeEntry(name) {
+    if (!this.entries.delete(name)) {
+      throw new DOMException(name, 'NotFoundError');
+    }
+  }
+}
+
+class FileHandle {
+  constructor(directory, name) {
+    Object.assign(this, { directory, name, bytes: Buffer.alloc(0), isOpen: false });
+  }
+
+  async getFile() {
+    return { size: this.bytes.length, lastModified: 5 };
+  }
+
+  async move(name) {
+    assert.ok(!this.isOpen);
+    this.directory.entries.delete(this.name);
+    this.directory.entries.set(name, this);
+    this.name = name;
+  }
+
+  put(at, part) {
+    const longer = Buffer.alloc(Math.max(this.bytes.length, at + part.length));
+    this.bytes.copy(longer);
+    longer.set(part, at);
+    this.bytes = longer;
+    return part.length;
+  }
+
+  truncate(size) {
+    this.bytes = Buffer.concat([this.bytes, Buffer.alloc(size)]).subarray(0, size);
+  }
+
+  async createSyncAccessHandle() {
+    this.isOpen = true;
+    return {
+      truncate: (size) => this.truncate(size),
+      write: (part, { at }) => this.put(at, part),
+      flush() {},
+      close: () => {
+        this.isOpen = false;
+      },
+    };
+  }
+
+  /** Bytes are in the file when the stream closes. */
+  async createWritable() {
+    const copy = new FileHandle(null, this.name);
+    return {
+      write: async ({ position, data }) => copy.put(position, data),
+      truncate: async (size) => copy.truncate(size),
+      close: async () => {
+        this.bytes = copy.bytes;
+      },
+      abort: async () => {},
+    };
+  }
+}
+
+// Temporary files of the private file system belong to one job, and their names to no peer.
+{
+  const root = new Directory();
+  const [one, two] = ['aa', 'bb'].map((id) => new PrivateTarget(root, id));
+  const open = await Promise.all([one, two].map((target) => target.open('d/f', false)));
+  open[0].write(0, Buffer.from('one'));
+  open[1].write(0, Buffer.from('second'));
+  const directory = root.entries.get('d');
+  assert.deepEqual([...directory.entries.keys()], ['.haul-part-aa-f', '.haul-part-bb-f']);
+  assert.equal((await one.find('d/f', false)).size, 3);
+  assert.equal(await one.find('d/f', true), null);
+  await open[0].finish(3);
+  assert.deepEqual([...directory.entries.keys()].sort(), ['.haul-part-bb-f', 'f']);
+  assert.deepEqual(await one.find('d/f', true), { size: 3, lastModified: 5 });
+  open[1].close();
+}
+
+// A folder has a file with its first bytes. One that is not finished disappears, or stays as it was.
+{
+  const root = new Directory();
+  const target = new FolderTarget(root);
+  const file = await target.open('f');
+  assert.equal(root.entries.size, 0);
+  await file.write(1, Buffer.from('x'));
+  assert.deepEqual([...root.entries.keys()], ['f']);
+  await file.close();
+  assert.equal(root.entries.size, 0);
+
+  await (await target.open('empty')).finish(0);
+  const kept = await target.open('f');
+  await kept.write(0, Buffer.from('kept'));
+  await kept.finish(4);
+  await kept.close();
+  for (const end of ['close', 'finish']) {
+    const again = await target.open('f');
+    await again.write(0, Buffer.from('other'));
+    await (end === 'close' ? again.close() : assert.rejects(again.finish(-1)));
+  }
+  const refused = await target.open('g');
+  await refused.write(0, Buffer.from('other'));
+  await assert.rejects(refused.finish(-1));
+  assert.deepEqual([...root.entries].map(([name, { bytes }]) => [name, String(bytes)]), [['empty', ''], ['f', 'kept']]);
+}
+
+// The end of a session waits until abandoned files are closed; a handle closes also if it fails.
+{
+  const root = new Directory();
+  const target = new PrivateTarget(root, 'aa');
+  let closed = 0;
+  const slow = {
+    ...new Memory(),
+    open: async (path) => {
+      const file = await target.open(path, false);
+      return {
+        ...file,
+        close: async () => {
+          await new Promise((resolve) => {
+            setTimeout(resolve, 5);
+          });
+          file.close();
+          closed += 1;
+        },
+      };
+    },
+  };
+  const direction = new Download({ ...settings, paths: [''] }, slow, new JobLog({ ...log, append() {} }), () => {}, () => {});
+  ['a', 'b'].forEach((path, file) => direction.handle({ type: 'open', file, path, have: 0 }));
+  direction.handle({ type: 'abandon', file: 0 });
+  await direction.end();
+  assert.equal(closed, 2);
+  assert.ok([...root.entries.values()].every((file) => !file.isOpen));
+
+  const failing = await target.open('c', false);
+  await assert.rejects(failing.finish(-1));
+  assert.ok(!root.entries.get('.haul-part-aa-c').isOpen);
+}
 console.log('ok');
