@@ -525,7 +525,8 @@ class FileHandle {
   open[1].close();
 }
 
-// A folder has a file with its first bytes. One that is not finished disappears, or stays as it was.
+// A folder has a file with its first bytes. One that is not finished disappears, or stays as it
+// was.
 {
   const root = new Directory();
   const target = new FolderTarget(root);
