@@ -13,17 +13,12 @@ import { reason } from './upload.js';
  */
 
 /**
- * A file in the storage.
- * @typedef {object} Found
- * @property {number} size in bytes
- * @property {number} lastModified in milliseconds, as of a `File`
- */
-
-/**
  * Storage of a download.
  * @typedef {object} Target
- * @property {(path: string, isComplete: boolean) => Promise<Found | null>} find finds the
- *   file, or its temporary file if it is not complete
+ * @property {(path: string, isComplete: boolean) => Promise<number>} sizeOf size of the
+ *   file, or of its temporary file if it is not complete; -1 if there is none
+ * @property {(path: string) => Promise<number>} [modifiedAt] `lastModified` of a finished file, -1
+ *   if there is none; a storage without times lacks it
  * @property {(path: string, keep: boolean) => Promise<TargetFile>} open opens the
  *   temporary file of a path
  * @property {(path: string) => Promise<void>} directory creates a directory
@@ -69,12 +64,12 @@ export class Download {
     const { object } = this.settings;
     const found = [];
     for (const file of this.log.kept()) {
-      const stored = await this.target.find(file.path, file.complete);
-      if (!stored || (file.complete && (stored.size !== file.size || stored.lastModified !== file.modified))) {
-        continue;
+      const size = await this.target.sizeOf(file.path, file.complete);
+      const isSame = size === file.size && (await this.target.modifiedAt?.(file.path)) === file.modified;
+      if (file.complete ? isSame : size >= 0) {
+        const objects = file.objects.filter(([index]) => Math.min(file.size, (index + 1) * object) <= size);
+        found.push({ ...file, objects });
       }
-      const objects = file.objects.filter(([index]) => Math.min(file.size, (index + 1) * object) <= stored.size);
-      found.push({ ...file, objects });
     }
     return found;
   }
@@ -190,8 +185,7 @@ export class Download {
   finish(event, file) {
     const finishing = file?.after(async (open) => {
       const level = await open.finish(event.size);
-      const stored = await this.target.find(file.path, true);
-      this.log.completed(file.path, event.digest, stored?.lastModified ?? -1);
+      this.log.completed(file.path, event.digest, await this.target.modifiedAt?.(file.path));
       return level;
     });
     this.answer(finishing, (result) => {

@@ -95,7 +95,7 @@ export class JobLog {
   /**
    * @param {string} path
    * @param {string} digest
-   * @param {number} modified `lastModified` of the finished file
+   * @param {number} [modified] `lastModified` of the finished file
    */
   completed(path, digest, modified) {
     this.add({ path, complete: digest, modified });

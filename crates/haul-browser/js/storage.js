@@ -37,7 +37,6 @@ async function place(root, path) {
  * @param {FileSystemDirectoryHandle} root
  * @param {string} path
  * @param {(name: string) => string} [rename] gives the name of the file in its directory
- * @returns {Promise<import('./download.js').Found | null>}
  */
 async function find(root, path, rename = (name) => name) {
   const parts = path.split('/');
@@ -98,8 +97,14 @@ export class PrivateTarget {
    * @param {string} path
    * @param {boolean} isComplete
    */
-  find(path, isComplete) {
-    return isComplete ? find(this.root, path) : find(this.root, path, (name) => partName(this.job, name));
+  async sizeOf(path, isComplete) {
+    const rename = isComplete ? undefined : (/** @type {string} */ name) => partName(this.job, name);
+    return (await find(this.root, path, rename))?.size ?? -1;
+  }
+
+  /** @param {string} path */
+  async modifiedAt(path) {
+    return (await find(this.root, path))?.lastModified ?? -1;
   }
 
   /**
@@ -163,8 +168,13 @@ export class FolderTarget {
    * @param {string} path
    * @param {boolean} isComplete
    */
-  async find(path, isComplete) {
-    return isComplete ? find(this.root, path) : null;
+  async sizeOf(path, isComplete) {
+    return isComplete ? (await find(this.root, path))?.size ?? -1 : -1;
+  }
+
+  /** @param {string} path */
+  async modifiedAt(path) {
+    return (await find(this.root, path))?.lastModified ?? -1;
   }
 
   /**

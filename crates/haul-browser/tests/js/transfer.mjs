@@ -166,9 +166,12 @@ class Memory {
     this.time = 1234;
   }
 
-  async find(path, isComplete) {
-    const size = (isComplete ? this.files : this.parts).get(path)?.length;
-    return size === undefined ? null : { size, lastModified: this.time };
+  async sizeOf(path, isComplete) {
+    return (isComplete ? this.files : this.parts).get(path)?.length ?? -1;
+  }
+
+  async modifiedAt() {
+    return this.time;
   }
 
   async open(path, keep) {
@@ -517,15 +520,16 @@ class FileHandle {
   open[1].write(0, Buffer.from('second'));
   const directory = root.entries.get('d');
   assert.deepEqual([...directory.entries.keys()], ['.haul-part-aa-f', '.haul-part-bb-f']);
-  assert.equal((await one.find('d/f', false)).size, 3);
-  assert.equal(await one.find('d/f', true), null);
+  assert.equal(await one.sizeOf('d/f', false), 3);
+  assert.deepEqual([await one.sizeOf('d/f', true), await one.modifiedAt('d/f')], [-1, -1]);
   await open[0].finish(3);
   assert.deepEqual([...directory.entries.keys()].sort(), ['.haul-part-bb-f', 'f']);
-  assert.deepEqual(await one.find('d/f', true), { size: 3, lastModified: 5 });
+  assert.deepEqual([await one.sizeOf('d/f', true), await one.modifiedAt('d/f')], [3, 5]);
   open[1].close();
 }
 
-// A folder has a file with its first bytes. One that is not finished disappears, or stays as it was.
+// A folder has a file with its first bytes. One that is not finished disappears, or stays as it
+// was.
 {
   const root = new Directory();
   const target = new FolderTarget(root);
