@@ -81,6 +81,8 @@ pub(crate) struct Finder {
     full: u64,
     full_rounds: u64,
     cruise_rounds: u64,
+    /// End of the last measurement of the round-trip time.
+    probed: Time,
     random: u64,
 }
 
@@ -109,6 +111,7 @@ impl Finder {
             full: 0,
             full_rounds: 0,
             cruise_rounds: 6,
+            probed: now,
             random: seed | 1,
         }
     }
@@ -267,8 +270,8 @@ impl Finder {
         (self.acked, self.lost) = (0, 0);
         self.end_round(now, sample.is_app_limited);
         self.check_hint(now);
-        // An idle sender keeps what it knows.
-        if !sample.is_app_limited {
+        // An idle sender keeps what it knows, and so does one that sends less on purpose.
+        if !sample.is_app_limited && self.mode != Mode::ProbeRtt {
             let newest = self.rates[0];
             self.rates.rotate_right(1);
             self.rates[0] = if self.mode == Mode::Startup { newest } else { 0 };
@@ -324,7 +327,8 @@ impl Finder {
                 }
             }
             Mode::Cruise => {
-                if now.saturating_sub(rtt.min_at) > RTT_AGE && has_queue {
+                // Where others keep the queue full, the minimum stays old.
+                if now.saturating_sub(rtt.min_at.max(self.probed)) > RTT_AGE && has_queue {
                     self.enter(Mode::ProbeRtt, now);
                 } else if self.rounds >= self.cruise_rounds {
                     self.up_from = self.delivery_rate();
@@ -349,6 +353,7 @@ impl Finder {
             }
             Mode::ProbeRtt => {
                 if now.saturating_sub(self.since) > PROBE_RTT.max(2 * self.rtt_min) {
+                    self.probed = now;
                     self.enter_cruise(now);
                 }
             }

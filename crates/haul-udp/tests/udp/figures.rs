@@ -314,6 +314,8 @@ fn equal_jobs_start_together() {
     }
 }
 
+/// Regression: where CUBIC never let the queue become empty, ours measured the round-trip time again
+/// and again, each time at half of its window, and had 0.15 of the link.
 #[test]
 fn a_cubic_flow_keeps_its_share() {
     for (rtt, depth) in [(30, 1.0), (30, 2.0), (89, 1.0)] {
@@ -336,7 +338,7 @@ fn a_cubic_flow_keeps_its_share() {
             (world.cubic.as_ref().expect("a flow").acked - before) as f64 * 1500.0 / 20.0 / GIGABIT as f64;
         let ours = world.flows[0][1].arrived[150..350].iter().sum::<u64>() as f64 / 20.0 / link_goodput();
         eprintln!("beside CUBIC, {rtt} ms, queue {depth}: CUBIC {cubic:.3}, ours {ours:.3}");
-        assert!(cubic >= 0.15, "{rtt} ms: CUBIC has {cubic:.3} of the link");
-        assert!(ours >= 0.15, "{rtt} ms: we have {ours:.3} of the link");
+        assert!(cubic >= 0.3, "{rtt} ms: CUBIC has {cubic:.3} of the link");
+        assert!(ours >= 0.3, "{rtt} ms: we have {ours:.3} of the link");
     }
 }
