@@ -425,8 +425,8 @@ impl Call<'_> {
         Ok(value)
     }
 
-    /// Counts a reply until its client has taken it. A piece that is refused is kept, and the client
-    /// asks for it again.
+    /// Counts a reply until its client has taken it. A piece that is refused is kept, and the
+    /// client asks for it again.
     fn limited(&self, reply: Reply) -> Result<Reply, Reply> {
         let permit = Arc::clone(&self.session.answers).try_acquire_owned().map_err(|_| busy())?;
         Ok(reply.map(|answer| answer.holding(permit)))

@@ -101,7 +101,13 @@ enum EntryOutcome {
 
 /// Decides how to copy an entry, and copies it. Regular files continue in the pipeline.
 pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
+    copy_then(job, lane, entry, || ());
+}
+
+/// Does the same, and calls `decided` once a directory is recorded and before its walk is offered.
+pub(crate) fn copy_then(job: &Job<'_>, lane: &mut Lane, entry: Entry, decided: impl FnOnce()) {
     if let Some(file) = regular::into_new_directory(job, &entry) {
+        decided();
         handled(job);
         return pipeline::move_file(job, lane, file);
     }
@@ -113,6 +119,7 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
         }
         EntryOutcome::Through
     });
+    decided();
     if !matches!(fate, EntryOutcome::Enter(_)) {
         handled(job);
     }

@@ -149,17 +149,18 @@ fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
         offer(job, later.take());
     }
     let operand = Operand { source: looked_at, sink_is_missing, sinks_collide, ..Operand::default() };
-    copy_operand(job, lane, (taken, operand), (index, &target, waiting));
-    offer(job, later);
+    copy_operand(job, lane, (taken, operand), (index, &target, waiting), later);
 }
 
 /// Copies an operand, or records it as a directory and offers the walk through it. `waiting` is
-/// the work after the operand has finished.
+/// the work after the operand has finished, `later` that after it is recorded: before its own walk,
+/// because a worker takes what was offered last.
 fn copy_operand(
     job: &Job<'_>,
     lane: &mut Lane,
     (taken, operand): (Placed, Operand),
     (index, target, waiting): (usize, &Opened, Option<OperandWalk>),
+    later: Option<OperandWalk>,
 ) {
     let names = Arc::new(OperandNames {
         index,
@@ -183,7 +184,8 @@ fn copy_operand(
     let parent = Opened::operand(target, settle);
     if failed || was_named_before(job, &taken, operand.source.as_ref()) {
         entry::handled(job);
-        return settle::leave(job, &parent);
+        settle::leave(job, &parent);
+        return offer(job, later);
     }
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
     let part = taken.item.as_ref().and_then(|item| parts::part(item, 0));
@@ -191,7 +193,7 @@ fn copy_operand(
     let (source_name, sink_name) = (taken.source, taken.sink);
     let operand = Some(operand);
     let entry = Entry { parent, source_name, sink_name, kind_hint: None, operand, part, ranges, backup };
-    entry::copy(job, lane, entry);
+    entry::copy_then(job, lane, entry, || offer(job, later));
 }
 
 /// Finishes one operand: sets the preserved metadata of the directories above it, and offers the

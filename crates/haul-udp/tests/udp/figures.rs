@@ -314,8 +314,8 @@ fn equal_jobs_start_together() {
     }
 }
 
-/// Regression: where CUBIC never let the queue become empty, ours measured the round-trip time again
-/// and again, each time at half of its window, and had 0.15 of the link.
+/// Regression: where CUBIC never let the queue become empty, ours measured the round-trip time
+/// again and again, each time at half of its window, and had 0.15 of the link.
 #[test]
 fn a_cubic_flow_keeps_its_share() {
     for (rtt, depth) in [(30, 1.0), (30, 2.0), (89, 1.0)] {
