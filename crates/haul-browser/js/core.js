@@ -366,6 +366,33 @@ export class Core {
     this.wasm.haul_finished(file, failed ? 0 : result, failed ? this.argument(result) : 0, this.now());
   }
 
+  // The waybill of a job. Each call returns the lines that it adds.
+
+  /**
+   * Starts a waybill.
+   * @param {{at: number, root: string, run: string}} job start in milliseconds since 1970, the
+   *   directory that paths are relative to, and a description
+   */
+  waybillBegin({ at, root, run }) {
+    const directory = this.encoder.encode(root);
+    this.check(this.wasm.haul_waybill_begin(at, directory.length, this.argument(directory, run)));
+    return this.text();
+  }
+
+  /** @param {import('./receipt.js').ReceiptEntry} entry */
+  waybillEntry({ path, size, mtime, level, digest }) {
+    const name = this.encoder.encode(path);
+    const len = this.argument(name, fromHex(digest));
+    this.check(this.wasm.haul_waybill_entry(size, mtime, level, name.length, len));
+    return this.text();
+  }
+
+  /** Closes the waybill. */
+  waybillEnd() {
+    this.check(this.wasm.haul_waybill_end());
+    return this.text();
+  }
+
   // BLAKE3 of a file, from its objects in any order
 
   /**

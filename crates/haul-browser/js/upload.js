@@ -114,9 +114,9 @@ export class Upload {
         this.check(event, this.session).catch((error) => this.fail(error));
         break;
       case 'fileDone': {
-        const path = this.open.get(event.file)?.path;
+        const { path, file } = this.open.get(event.file) ?? {};
         this.open.delete(event.file);
-        this.report({ ...event, path });
+        this.report({ ...event, path, size: file?.size, mtime: file?.lastModified, digest: event.text });
         break;
       }
       default:

@@ -11,7 +11,7 @@
 //! number, and the reason is the *text*.
 
 use crate::event::{Event, NUMBER_MAX, RECORD_NUMBERS, Record, hex, level_of};
-use crate::{Download, FileDigest, JobSettings, KeptFile, Session, Upload};
+use crate::{Download, FileDigest, JobSettings, KeptFile, Receipt, ReceiptEntry, Session, Upload};
 use haul_digest::Blake3Object;
 use haul_model::{Level, ObjectIndex, ObjectSize};
 use std::cell::RefCell;
@@ -37,6 +37,7 @@ struct Core {
     record: Record,
     kept: Vec<(Vec<u8>, KeptFile)>,
     hash: Option<FileHash>,
+    receipt: Option<Receipt>,
 }
 
 struct FileHash {
@@ -394,6 +395,51 @@ pub extern "C" fn haul_stop(now: f64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_settled_bytes() -> f64 {
     with(|core| core.upload(|upload| upload.settled_bytes() as f64))
+}
+
+/// Starts a waybill of a job that started `at` milliseconds since 1970. The argument is the
+/// directory that its paths are relative to, and then a description of the job. The text is the
+/// first line.
+#[unsafe(no_mangle)]
+pub extern "C" fn haul_waybill_begin(at: f64, root_len: u32, len: u32) -> u32 {
+    with(|core| {
+        let argument = core.argument(len);
+        let (root, run) = argument.split_at(argument.len().min(root_len as usize));
+        let begun = Receipt::new(at, root, run).map(|mut receipt| {
+            core.record.text = receipt.take();
+            core.receipt = Some(receipt);
+        });
+        core.told(begun)
+    })
+}
+
+/// Adds a file of the waybill, or a directory if `size` is negative. The argument is its path, and
+/// then the digest of a file (32 bytes). The text is its line.
+#[unsafe(no_mangle)]
+pub extern "C" fn haul_waybill_entry(size: f64, mtime: f64, level: u32, path_len: u32, len: u32) -> u32 {
+    with(|core| {
+        let argument = core.argument(len).to_vec();
+        let (path, digest) = argument.split_at(argument.len().min(path_len as usize));
+        let content = (size >= 0.0).then(|| digest.try_into().ok().map(|digest| (number(size), digest)));
+        let Some(receipt) = &mut core.receipt else { return 0 };
+        let added = match content {
+            Some(None) => Err("cannot write the waybill: a digest has 32 bytes".to_owned()),
+            content => receipt.add(&ReceiptEntry { path, content: content.flatten(), mtime, level }),
+        };
+        let lines = receipt.take();
+        core.record.text = lines;
+        core.told(added)
+    })
+}
+
+/// Closes the waybill. The text is its last line.
+#[unsafe(no_mangle)]
+pub extern "C" fn haul_waybill_end() -> u32 {
+    with(|core| {
+        let Some(receipt) = core.receipt.take() else { return 0 };
+        let closed = receipt.close().map(|line| core.record.text = line);
+        core.told(closed)
+    })
 }
 
 /// Starts the digest of a file of `size` bytes.

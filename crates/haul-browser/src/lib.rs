@@ -4,6 +4,7 @@
 //!   They drive the same machines as the engine: `haul_proto::Source` and `haul_proto::Sink`. Bytes
 //!   of a lane go in, bytes to send come out, and [`Event`]s are requests and reports to the page.
 //! - [`FileDigest`] is BLAKE3 of a file from objects in any order.
+//! - [`Receipt`] writes the waybill of a job.
 //! - `exports` are the functions that JavaScript calls; `js/core.js` is their other side.
 //!
 //! The crate uses no clock, file, socket or thread. JavaScript passes in the time.
@@ -15,6 +16,7 @@ mod file_digest;
 mod frames;
 mod link;
 mod output;
+mod receipt;
 mod session;
 mod upload;
 
@@ -23,5 +25,6 @@ pub use event::{Event, NUMBER_MAX, RECORD_NUMBERS, Record, hex, milliseconds, mo
 pub use file_digest::FileDigest;
 pub use link::JobSettings;
 pub use output::BLOCK_BYTES;
+pub use receipt::{Receipt, ReceiptEntry};
 pub use session::Session;
 pub use upload::{BUFFERS, Upload};

@@ -72,6 +72,7 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Send => apart(|| send::run(args)),
         Tool::Fetch => apart(|| fetch::run(args)),
         Tool::Serve => apart(|| serve::run(args)),
+        Tool::Gui => apart(|| serve::run_gui(args)),
         Tool::Jobs => apart(|| jobs::run(args)),
         Tool::Meet => apart(|| meet::run(args)),
     }

@@ -16,6 +16,7 @@ Commands:
   send    files and trees to another host, by ssh or a ticket; every object is compared there
   fetch   files and trees of another host to this one
   serve   let the holders of tickets send and fetch beneath a directory
+  gui     serve a page for browsers on this host, and open it
   sum     print checksums of files, several algorithms from one read; -c checks a list
   check   check files against lists of checksums in any format, which is detected
   verify  re-read data and hold it against a waybill: intact, modified, rotted, missing
@@ -61,6 +62,8 @@ pub(crate) enum Tool {
     Fetch,
     /// `haul serve`.
     Serve,
+    /// `haul gui`.
+    Gui,
     /// `haul jobs`.
     Jobs,
     /// Command that ssh starts on the remote host for `haul send` and `haul fetch`. Not a command
@@ -115,6 +118,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
         "send" => Some(Tool::Send),
         "fetch" => Some(Tool::Fetch),
         "serve" => Some(Tool::Serve),
+        "gui" => Some(Tool::Gui),
         "jobs" => Some(Tool::Jobs),
         "meet" => Some(Tool::Meet),
         _ => called_as(word).filter(|_| !word.as_encoded_bytes().contains(&b'/')),
@@ -126,8 +130,8 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
 pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let commands = [
-        "cp", "mv", "install", "send", "fetch", "serve", "sum", "check", "verify", "repair", "waybill",
-        "jobs", "bench",
+        "cp", "mv", "install", "send", "fetch", "serve", "gui", "sum", "check", "verify", "repair",
+        "waybill", "jobs", "bench",
     ];
     let near = commands.into_iter().find(|command| is_one_slip_away(command, &word));
     near.map(|command| format!(" (did you mean '{command}'?)")).unwrap_or_default()

@@ -1,5 +1,6 @@
 //! BLAKE3 with a key, for key derivation, and with output of any length.
 
+use crate::{Algorithm, Digest};
 use std::fmt;
 
 /// Mode of the hash; each mode has different digests.
@@ -42,6 +43,11 @@ impl ExtendedBlake3 {
     /// Feeds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
+    }
+
+    /// Returns the regular digest of all bytes so far, in the mode [`Blake3Mode::Hash`].
+    pub fn digest(&self) -> Digest {
+        Digest::from_exact(Algorithm::Blake3, self.0.finalize().as_bytes())
     }
 
     /// Returns the output for all bytes so far; its first 32 bytes are the regular digest.

@@ -162,6 +162,10 @@ impl Upload {
         let facts = NewFile { mtime: moment(mtime), atime: moment(mtime), ..NewFile::new(path, kind) };
         let number =
             machine.offer(facts, None).map_err(|flaw| format!("cannot send {}: {flaw}", shown(path)))?;
+        if size == Some(0) {
+            // No object will add it.
+            self.digests.insert(number, (0, FileDigest::new(0, self.settings.object)));
+        }
         self.pump();
         Ok(number.0)
     }

@@ -7,15 +7,16 @@
 
 import assert from 'node:assert/strict';
 import { Buffer } from 'node:buffer';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Level, instantiateCore } from '../../js/core.js';
 import { Download } from '../../js/download.js';
 import { JobLog } from '../../js/job-log.js';
 import { HttpLane } from '../../js/lane-http.js';
+import { Receipt, waybill } from '../../js/receipt.js';
 import { Transfer } from '../../js/transfer.js';
 import { Upload } from '../../js/upload.js';
 
@@ -101,19 +102,37 @@ async function* entries() {
   }
 }
 
-/** Runs a job. Returns its last event and the reports about lost connections. */
+/** Returns a log in memory. */
+function memoryLog() {
+  const log = { text: '', read: () => log.text, append: (text) => { log.text += text; }, flush() {}, close() {} };
+  return log;
+}
+
+/** Writes the files of a receipt as a waybill, and compares the tree at `where` with it. */
+async function verify(receipt, where) {
+  const name = join(home, 'job.waybill');
+  const job = { at: Date.now(), root: where, run: 'upload by a browser' };
+  writeFileSync(name, waybill(await instantiateCore(module), job, receipt.read().entries).join(''));
+  const env = { ...process.env, XDG_STATE_HOME: join(home, 'state') };
+  return spawnSync(haul, ['verify', name, where], { env, encoding: 'utf8' });
+}
+
+/** Runs a job. Returns its last event, the reports about lost connections, and the receipt. */
 async function run(makeSide, open) {
   const lost = [];
+  const receipt = new Receipt(memoryLog());
   const report = (event) => {
     assert.notEqual(event.type, 'failed', event.text);
     if (event.type === 'reconnecting') {
       lost.push(event.text);
+    } else if (event.type === 'fileDone') {
+      receipt.add(event);
     }
   };
   let transfer = null;
   const side = makeSide(report, () => transfer.settle());
   transfer = new Transfer(await instantiateCore(module), side, open, report);
-  return { ended: await transfer.run(), lost };
+  return { ended: await transfer.run(), lost, receipt };
 }
 
 for (const cuts of [0, 1]) {
@@ -121,12 +140,24 @@ for (const cuts of [0, 1]) {
   rmSync(root, { recursive: true });
   mkdirSync(root);
   const settings = { job: randomBytes(16), object: OBJECT, level: Level.durable, to: '' };
-  const { ended, lost } = await run((report, settle) => new Upload(settings, entries, report, settle), open);
+  const { ended, lost, receipt } = await run((report, settle) => new Upload(settings, entries, report, settle), open);
   assert.deepEqual([ended.ok, ended.failed, ended.done + ended.same], [1, 0, files.size]);
   assert.equal(lost.length, cuts);
   for (const [path, content] of files) {
     assert.ok(readFileSync(join(root, path)).equals(content), path);
   }
+  // A file of which an earlier session sent a part has no digest.
+  const { entries: proven, unknown } = receipt.read();
+  assert.equal(proven.length + unknown, files.size);
+  assert.ok(unknown <= cuts);
+  const intact = await verify(receipt, root);
+  assert.equal(intact.status, 0, `${intact.stdout}${intact.stderr}`);
+  const damaged = Buffer.from(files.get('ü/x.txt'));
+  damaged[60_000] ^= 1;
+  writeFileSync(join(root, 'ü/x.txt'), damaged);
+  const found = await verify(receipt, root);
+  assert.equal(found.status, 1, `${found.stdout}${found.stderr}`);
+  writeFileSync(join(root, 'ü/x.txt'), files.get('ü/x.txt'));
 }
 
 /** Storage in memory. */
@@ -163,12 +194,14 @@ class Memory {
 for (const cuts of [0, 1]) {
   const open = cuts ? lanes('GET', 5) : lanes();
   const memory = new Memory();
-  const log = { text: '', read: () => log.text, append: (text) => { log.text += text; }, flush() {}, close() {} };
+  const log = memoryLog();
   const paths = ['a', 'empty', 'ü', 'many'];
   const settings = { job: randomBytes(16), object: OBJECT, level: Level.durable, paths };
   const makeSide = (report, settle) => new Download(settings, memory, new JobLog(log), report, settle);
-  const { ended, lost } = await run(makeSide, open);
+  const { ended, lost, receipt } = await run(makeSide, open);
   assert.deepEqual([ended.ok, ended.failed, lost.length], [1, 0, cuts]);
+  const { entries: proven, unknown } = receipt.read();
+  assert.equal(proven.length + unknown, files.size);
   for (const [path, content] of files) {
     assert.ok(memory.files.get(path)?.equals(content), path);
   }

@@ -257,7 +257,7 @@ impl JobArgs {
         Ok(ResolvedJobArgs {
             options,
             lanes: self.lanes()?,
-            buffers: self.buffers()?,
+            buffers: buffers(self.buffers.as_deref(), udp.as_ref())?,
             rate,
             link: ConnectionSettings {
                 congestion: self.cc.clone().filter(|_| !is_quic),
@@ -282,10 +282,6 @@ impl JobArgs {
             Some(lanes) if (1..=LANES_MAX).contains(&lanes) => Ok(Some(lanes)),
             Some(_) => Err(format!("--streams: must be from 1 to {LANES_MAX}")),
         }
-    }
-
-    fn buffers(&self) -> Result<u64, String> {
-        buffers(self.buffers.as_deref())
     }
 
     fn keep(&self) -> Keep {
@@ -316,9 +312,13 @@ impl ConnectionSettings {
     }
 }
 
-/// Parses `--buffers`, the maximum number of bytes in flight. The error is a message.
-pub(crate) fn buffers(typed: Option<&str>) -> Result<u64, String> {
-    let Some(text) = typed else { return Ok(BUFFERS_DEFAULT) };
+/// Parses `--buffers`, the maximum number of bytes in flight. Without it, large buffers of UDP lanes
+/// raise the default: an object stays in flight longer than its datagrams. The error is a message.
+pub(crate) fn buffers(typed: Option<&str>, udp: Option<&UdpSettings>) -> Result<u64, String> {
+    let Some(text) = typed else {
+        let kept = udp.map_or(0, |udp| udp.buffer_max);
+        return Ok(BUFFERS_DEFAULT.max(2 * kept));
+    };
     let bytes = values::bytes("--buffers", text)?;
     if bytes < BUFFERS_MIN { Err("--buffers: must be at least 8M".to_owned()) } else { Ok(bytes) }
 }
@@ -376,6 +376,16 @@ mod tests {
         assert!(keep.has(Keep::OWNER.with(Keep::XATTRS).with(Keep::HARD_LINKS).with(Keep::SETUID)));
         assert!(!keep.has(Keep::NUMERIC));
         assert_eq!(resolved.link, ConnectionSettings::default());
+    }
+
+    /// Regression: over 1 second and 5 % loss, objects in flight limited the rate to a third of the
+    /// link, although the buffers of UDP sufficed.
+    #[test]
+    fn large_udp_buffers_raise_the_default_of_objects_in_flight() {
+        let buffers = |words: &[&str]| resolved(words).expect("nothing is wrong").buffers;
+        assert_eq!(buffers(&["--transport=udp"]), 256 << 20);
+        assert_eq!(buffers(&["--transport=udp", "--udp-buffers=600M"]), 1200 << 20);
+        assert_eq!(buffers(&["--transport=udp", "--udp-buffers=600M", "--buffers=16M"]), 16 << 20);
     }
 
     #[test]

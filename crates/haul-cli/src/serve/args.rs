@@ -4,7 +4,7 @@ use super::config::Config;
 use super::resolved::{Issue, ResolvedArgs, Share};
 use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
-use super::web::{self, Web};
+use super::web::{self, LinkTarget, Web};
 use super::{addresses, resolved};
 use crate::remote::args::buffers;
 use crate::remote::values;
@@ -217,15 +217,17 @@ impl Args {
         let [transport, check, ports, kept] =
             [&self.transport, &self.packet_check, &self.udp_ports, &self.udp_buffers]
                 .map(|option| option.as_deref());
+        let udp = resolved::udp(transport, (check, ports, kept), rate)?;
         Ok(ResolvedArgs {
-            udp: resolved::udp(transport, (check, ports, kept), rate)?,
+            buffers: buffers(self.buffers.as_deref(), udp.as_ref())?,
+            udp,
             user: self.user.as_deref().map(SessionUser::named).transpose()?,
             sandbox: self.sandbox,
             waybills: resolved::waybills(self.waybills.as_deref(), &shares)?,
             web: self.web.map(|address| Web {
                 address,
                 certificate: self.web_cert.clone().zip(self.web_key.clone()),
-                link: self.web_link.clone(),
+                link: self.web_link.clone().map_or(LinkTarget::Print, LinkTarget::File),
             }),
             shares,
             listen: self.listen.clone(),
@@ -237,7 +239,6 @@ impl Args {
             multipath: self.mptcp,
             sctp: self.transport.as_deref() == Some("sctp"),
             limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
-            buffers: buffers(self.buffers.as_deref())?,
             logs: resolved::logs(
                 self.state_dir.clone(),
                 self.log_quota.as_deref(),

@@ -8,7 +8,7 @@ use super::addresses;
 use super::resolved::{self, Issue, ResolvedArgs, Share};
 use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
-use super::web::Web;
+use super::web::{LinkTarget, Web};
 use crate::remote::args::buffers;
 use crate::remote::values;
 use file::{Access, SandboxWhen, ShareConfig};
@@ -57,8 +57,10 @@ impl Config {
         let [transport, check, ports, kept] =
             [&self.transport, &self.packet_check, &self.udp_ports, &self.udp_buffers]
                 .map(|option| option.as_deref());
+        let udp = resolved::udp(transport, (check, ports, kept), rate)?;
         Ok(ResolvedArgs {
-            udp: resolved::udp(transport, (check, ports, kept), rate)?,
+            buffers: buffers(self.buffers.as_deref(), udp.as_ref())?,
+            udp,
             user: self.user.as_deref().map(OsStr::new).map(SessionUser::named).transpose()?,
             sandbox: self.sandbox.map_or(Sandboxing::Auto, |when| match when {
                 SandboxWhen::Auto => Sandboxing::Auto,
@@ -77,7 +79,6 @@ impl Config {
             multipath: self.mptcp,
             sctp: self.transport.as_deref() == Some("sctp"),
             limits: resolved::limits(self.sessions, self.sessions_per_peer, self.streams, Limits::default())?,
-            buffers: buffers(self.buffers.as_deref())?,
             logs: resolved::logs(
                 self.state_dir,
                 self.log_quota.as_deref(),
@@ -105,7 +106,11 @@ impl Config {
             };
         };
         let certificate = self.web_cert.clone().zip(self.web_key.clone());
-        Ok(Some(Web { address, certificate, link: self.web_link.clone() }))
+        Ok(Some(Web {
+            address,
+            certificate,
+            link: self.web_link.clone().map_or(LinkTarget::Print, LinkTarget::File),
+        }))
     }
 }
 

@@ -3,6 +3,7 @@
 mod addresses;
 mod args;
 mod config;
+mod gui;
 mod identity;
 mod logs;
 mod resolved;
@@ -17,6 +18,7 @@ use crate::remote::args::ConnectionSettings;
 use crate::remote::way::STALL_TIMEOUT;
 use crate::remote::{ticket, typed};
 use args::Args;
+use gui::GuiArgs;
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_net::{
@@ -32,6 +34,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
+use web::LinkTarget;
 
 pub(super) const NAME: &str = "haul serve";
 
@@ -43,6 +46,11 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     typed::run::<Args>(NAME, args, |args, _| Ok(start(args.resolve()?, args.quiet)?))
 }
 
+/// Runs `haul gui` with `args`, which do not include the command's name.
+pub(crate) fn run_gui(args: &[OsString]) -> ExitCode {
+    typed::run::<GuiArgs>(gui::NAME, args, |args, _| Ok(start(args.resolve()?, args.quiet)?))
+}
+
 fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
     process::hide_memory()
         .map_err(|error| format!("cannot protect the secrets in memory: {}", reason(&error)))?;
@@ -50,7 +58,9 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         return Err("cannot print the ticket: standard output is the system journal, which keeps the secret; use --ticket-file or --config"
             .to_owned());
     }
-    if resolved.web.as_ref().is_some_and(|web| web.link.is_none()) && is_journal(io::stdout()) {
+    if resolved.web.as_ref().is_some_and(|web| !matches!(web.link, LinkTarget::File(_)))
+        && is_journal(io::stdout())
+    {
         return Err("cannot print the link: standard output is the system journal, which keeps the code; use --web-link"
             .to_owned());
     }
@@ -192,6 +202,7 @@ fn is_journal(stream: impl AsFd) -> bool {
 /// Prints the ticket or writes it to its file. The error is a message.
 fn hand_out(share: &Share, ticket: &Ticket) -> Result<(), String> {
     match &share.issue {
+        Issue::Withheld => Ok(()),
         Issue::Print => {
             let mut out = io::stdout().lock();
             let printed = writeln!(out, "{}", *ticket.to_line()).and_then(|()| out.flush());
@@ -222,6 +233,9 @@ fn kept(share: &Share, identity: Option<&Identity>) -> Result<Option<Ticket>, St
 }
 
 fn tell(resolved: &ResolvedArgs, listening: &[SocketAddr]) {
+    if resolved.shares.iter().all(|share| share.issue == Issue::Withheld) {
+        return;
+    }
     let at: Vec<String> = listening.iter().map(ToString::to_string).collect();
     say(NAME, &format_args!("listening on {}", at.join(", ")));
     for share in &resolved.shares {
@@ -231,6 +245,7 @@ fn tell(resolved: &ResolvedArgs, listening: &[SocketAddr]) {
             _ => "send",
         };
         let place = match &share.issue {
+            Issue::Withheld => continue,
             Issue::Print => "the ticket above".to_owned(),
             Issue::New(file) | Issue::Kept(file) => format!("the ticket in {}", quote(file.as_os_str())),
         };

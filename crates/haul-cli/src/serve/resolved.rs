@@ -93,6 +93,8 @@ pub(super) enum Issue {
     New(PathBuf),
     /// The ticket in this file, which is created if it is missing.
     Kept(PathBuf),
+    /// A new ticket that the server gives to no user: only browsers open sessions.
+    Withheld,
 }
 
 /// Returns the metadata that a client may keep: all harmless metadata, and owners and setuid bits

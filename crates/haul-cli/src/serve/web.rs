@@ -2,6 +2,7 @@
 
 use super::NAME;
 use super::addresses;
+use super::gui::{self, Redirect};
 use super::resolved::AdvertisedHost;
 use super::server::SessionServer;
 use crate::console::say;
@@ -31,15 +32,31 @@ pub(super) struct Web {
     pub(super) address: SocketAddr,
     /// Files of the certificate and of its key; self-signed without them.
     pub(super) certificate: Option<(PathBuf, PathBuf)>,
-    /// File for the link; standard output without it.
-    pub(super) link: Option<PathBuf>,
+    pub(super) link: LinkTarget,
+}
+
+/// Destination of the link that signs in one browser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LinkTarget {
+    /// Standard output.
+    Print,
+    /// This file.
+    File(PathBuf),
+    /// Standard output, and the desktop's browser if there is a desktop.
+    Open,
+}
+
+/// The running page. Dropped at the end of the server.
+pub(super) struct Page {
+    _server: WebServer,
+    _redirect: Option<Redirect>,
 }
 
 /// Parts of the page that need the rights of the user who starts the server.
 pub(super) struct Prepared {
     listener: WebListener,
     given: Option<GivenCertificate>,
-    link: Option<PathBuf>,
+    link: LinkTarget,
 }
 
 impl Prepared {
@@ -60,14 +77,14 @@ impl Prepared {
         gateway: Gateway,
         state: Result<PathBuf, String>,
         named: &[AdvertisedHost],
-    ) -> Result<WebServer, String> {
+    ) -> Result<Page, String> {
         let quiet = server.quiet;
         let address = self.listener.address();
         let hosts = hosts(address, named);
         let certificate = match self.given {
             Some(given) => CertificateSource::Given(given),
             None => {
-                let file = state.map(|state| state.join(CERTIFICATE));
+                let file = state.as_ref().map(|state| state.join(CERTIFICATE));
                 let file = file
                     .map_err(|why| say(NAME, &format_args!("{why}; the next start has another certificate")));
                 // Addresses of IPv6 have no brackets in a certificate.
@@ -100,8 +117,10 @@ impl Prepared {
                 ),
             );
         }
-        hand_out(&page.link().map_err(|error| error.to_string())?, self.link.as_deref())?;
-        Ok(page)
+        let link = page.link().map_err(|error| error.to_string())?;
+        hand_out(&link, &self.link)?;
+        let redirect = (self.link == LinkTarget::Open).then(|| open(&link, state.ok().as_deref(), quiet));
+        Ok(Page { _server: page, _redirect: redirect.flatten() })
     }
 }
 
@@ -149,17 +168,29 @@ fn hosts(address: SocketAddr, named: &[AdvertisedHost]) -> Vec<String> {
 }
 
 /// Prints the link or writes it to its file. The error is a message.
-fn hand_out(link: &str, file: Option<&Path>) -> Result<(), String> {
-    match file {
-        None => {
+fn hand_out(link: &str, target: &LinkTarget) -> Result<(), String> {
+    match target {
+        LinkTarget::Print | LinkTarget::Open => {
             let mut out = io::stdout().lock();
             let printed = writeln!(out, "{link}").and_then(|()| out.flush());
             printed.map_err(|error| format!("cannot print the link: {error}"))
         }
-        Some(file) => write_secret(file, format!("{link}\n").as_bytes()).map_err(|error| {
+        LinkTarget::File(file) => write_secret(file, format!("{link}\n").as_bytes()).map_err(|error| {
             format!("cannot write the link to {}: {}", quote(file.as_os_str()), reason(&error))
         }),
     }
+}
+
+/// Opens the link in the desktop's browser. A failure is reported: the link is printed already.
+fn open(link: &str, state: Option<&Path>, quiet: bool) -> Option<Redirect> {
+    if !gui::has_desktop() {
+        if !quiet {
+            say(gui::NAME, &"no desktop found; open the link above in a browser");
+        }
+        return None;
+    }
+    let opened = state.ok_or_else(|| "no state directory; open the link yourself".to_owned());
+    opened.and_then(|state| Redirect::open(link, state)).map_err(|why| say(gui::NAME, &why)).ok()
 }
 
 #[cfg(test)]

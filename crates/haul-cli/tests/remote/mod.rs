@@ -11,6 +11,7 @@ mod disk;
 mod endless;
 mod ends;
 mod fidelity;
+mod gui;
 mod hostile;
 mod impaired_link;
 mod lanes;

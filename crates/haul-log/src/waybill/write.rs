@@ -9,7 +9,7 @@ use super::tail::Tail;
 use super::time;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use haul_digest::{Algorithm, Digest, Hasher};
+use haul_digest::{Blake3Mode, Digest, ExtendedBlake3};
 use haul_model::Percent;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -35,7 +35,8 @@ pub enum WriteError {
 pub struct Writer<W> {
     out: W,
     chain: Chain,
-    hasher: Hasher,
+    /// Not a `Hasher`, which would link all algorithms into a module for browsers.
+    hasher: ExtendedBlake3,
     end: End,
     line: String,
 }
@@ -61,9 +62,9 @@ impl<W: Write> Writer<W> {
     }
 
     fn begin(out: W, section: &Section) -> Result<Writer<W>, WriteError> {
-        let digest = haul_digest::digest(Algorithm::Blake3, &[]);
+        let hasher = ExtendedBlake3::new(&Blake3Mode::Hash);
+        let digest = hasher.digest();
         let end = End { section: section.number, entries: 0, files: 0, bytes: 0, lines: 0, digest };
-        let hasher = Hasher::new(Algorithm::Blake3);
         let mut writer = Writer { out, chain: Chain::default(), hasher, end, line: String::new() };
         head(&mut writer.line, section);
         writer.send()?;
@@ -143,6 +144,11 @@ impl<W: Write> Writer<W> {
         Ok(self.out.flush()?)
     }
 
+    /// Returns the output, which has all lines so far.
+    pub fn output(&mut self) -> &mut W {
+        &mut self.out
+    }
+
     /// Writes the closing line and returns the output.
     ///
     /// # Errors
@@ -151,7 +157,7 @@ impl<W: Write> Writer<W> {
     /// closing line.
     pub fn close(mut self) -> Result<(W, End), WriteError> {
         let mut end = self.end;
-        end.digest = self.hasher.clone().finish();
+        end.digest = self.hasher.digest();
         self.line.push_str("end");
         put(&mut self.line, "section", end.section);
         put(&mut self.line, "entries", end.entries);

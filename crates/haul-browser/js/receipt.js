@@ -1,0 +1,78 @@
+// The waybill of a job: which files arrived, with their digests. Years later, `haul verify` compares
+// the files with it.
+//
+// While the job runs, its files are lines of JSON in a log, so that a job that resumes has the files
+// of its earlier runs. The module writes the waybill when the user saves it.
+
+import { Outcome } from './core.js';
+
+/**
+ * A file that arrived.
+ * @typedef {object} ReceiptEntry
+ * @property {string} path beneath the directory of the job
+ * @property {number} size in bytes
+ * @property {number} mtime milliseconds since 1970
+ * @property {number} level level that the file reached
+ * @property {string} digest BLAKE3 in hexadecimal digits
+ */
+
+export class Receipt {
+  /** @param {import('./job-log.js').LogFile} file */
+  constructor(file) {
+    this.file = file;
+    const text = file.read();
+    if (text.length > 0 && !text.endsWith('\n')) {
+      file.append('\n');
+    }
+  }
+
+  /**
+   * Adds the file of a `fileDone` event, if it arrived. A file has no digest if an earlier run sent
+   * a part of it, or if the receiver had it already.
+   * @param {import('./core.js').CoreEvent} event
+   */
+  add({ path, size, mtime, level, digest, outcome = Outcome.done }) {
+    if (outcome !== Outcome.failed && outcome !== Outcome.dryRun) {
+      this.file.append(`${JSON.stringify({ path, size, mtime, level, digest })}\n`);
+    }
+  }
+
+  /**
+   * Returns the files with a digest, each path once, and the number of files without one.
+   * @returns {{entries: ReceiptEntry[], unknown: number}}
+   */
+  read() {
+    /** @type {Map<string, ReceiptEntry>} */
+    const files = new Map();
+    for (const line of this.file.read().split('\n')) {
+      let entry;
+      try {
+        entry = JSON.parse(line);
+      } catch {
+        continue; // The end of the log, or a line that was cut.
+      }
+      const known = files.get(entry.path);
+      const isSame = known?.size === entry.size && known?.mtime === entry.mtime;
+      if (entry.digest || !isSame) {
+        files.set(entry.path, entry);
+      }
+    }
+    const entries = [...files.values()].filter((entry) => entry.digest);
+    return { entries, unknown: files.size - entries.length };
+  }
+}
+
+/**
+ * Returns the waybill as parts of a Blob.
+ * @param {import('./core.js').Core} core
+ * @param {{at: number, root: string, run: string}} job as for `Core.waybillBegin`
+ * @param {ReceiptEntry[]} entries
+ */
+export function waybill(core, job, entries) {
+  const parts = [core.waybillBegin(job)];
+  for (const entry of entries) {
+    parts.push(core.waybillEntry(entry));
+  }
+  parts.push(core.waybillEnd());
+  return parts;
+}
