@@ -41,6 +41,9 @@ function showSignIn() {
 /** @type {Workspace | null} */
 let workspace = null;
 
+/** @type {Jobs | null} */
+let jobs = null;
+
 /** @param {api.Session} session */
 async function showFiles(session) {
   element("sign-in").hidden = true;
@@ -48,9 +51,10 @@ async function showFiles(session) {
   element("sign-out").hidden = false;
   element("server").textContent = `${location.host} \u00b7 ${session.version}`;
   if (workspace !== null) {
+    jobs.signedIn(session);
     return workspace.continue();
   }
-  const jobs = new Jobs(session);
+  jobs = new Jobs(session);
   workspace = new Workspace(session, jobs, { say, attempt });
   new Drawer(element("jobs"), jobs);
   await workspace.start();
