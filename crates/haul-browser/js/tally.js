@@ -5,6 +5,9 @@ import { Level, Outcome } from './core.js';
 /** Failures that are kept with their reasons. */
 const FAILURES_MAX = 200;
 
+/** BLAKE3 of no bytes: an empty file has no object, so the module reports no digest. */
+const EMPTY = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
+
 /** Names of the levels, for the page. */
 const LEVELS = ['none', 'received', 'verified', 'durable', 'reread'];
 
@@ -39,10 +42,11 @@ export class Tally {
       this.complete(path, { outcome: Outcome.same, level: Level.received, size: report.size ?? 0, digest: '' });
     } else if (report.type === 'fileDone' && report.outcome === Outcome.failed) {
       this.fail(path, report.text);
-    } else if (report.type === 'fileDone') {
+    } else if (report.type === 'fileDone' && !report.isDirectory) {
       const { outcome, level, size = 0 } = report;
       // An equal file was there before: this job did not make it durable.
-      this.complete(path, { outcome, level: level || Level.received, size, digest: report.digest || '' });
+      const digest = size === 0 && outcome === Outcome.done ? EMPTY : report.digest || '';
+      this.complete(path, { outcome, level: level || Level.received, size, digest });
     }
   }
 

@@ -29,7 +29,7 @@ export class Upload {
     this.report = report;
     this.settle = settle;
     this.fail = (/** @type {unknown} */ _error) => {};
-    /** @type {Map<number, {path: string, entry: Entry, file: File}>} */
+    /** The file of a directory is null. @type {Map<number, {path: string, entry: Entry, file: File | null}>} */
     this.open = new Map();
     this.session = 0;
     /** Reads that are in progress. */
@@ -110,9 +110,7 @@ export class Upload {
     try {
       // Browsers know no time of a directory.
       const number = this.core.offer(path, file ? file.size : null, file ? file.lastModified : Date.now());
-      if (file) {
-        this.open.set(number, { path, entry, file });
-      }
+      this.open.set(number, { path, entry, file: file ?? null });
     } catch (error) {
       this.report({ type: 'failed', path, text: reason(error) });
     }
@@ -131,7 +129,7 @@ export class Upload {
         const opened = this.open.get(event.file);
         this.open.delete(event.file);
         const digest = event.outcome === Outcome.done ? event.text : '';
-        this.report({ ...event, path: opened?.path, size: opened?.file.size, digest });
+        this.report({ ...event, path: opened?.path, isDirectory: opened?.file === null, size: opened?.file?.size, digest });
         break;
       }
       default:
@@ -148,7 +146,7 @@ export class Upload {
     let result;
     this.reads += 1;
     try {
-      const slice = opened?.file.slice(event.offset, event.offset + event.len);
+      const slice = opened?.file?.slice(event.offset, event.offset + event.len);
       result = slice ? new Uint8Array(await slice.arrayBuffer()) : 'the file is not open';
     } catch (error) {
       result = reason(error);
