@@ -3,9 +3,10 @@
 import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./commands.js";
 import { isAsking, showHelp } from "./dialog.js";
 import { create } from "./dom.js";
+import { DRAG_TYPE } from "./drags.js";
 import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, takeDrop } from "./local-source.js";
-import { DRAG_TYPE, Pane } from "./pane.js";
+import { Pane } from "./pane.js";
 import { ServerSource } from "./server-source.js";
 import { Transfers } from "./transfers.js";
 
