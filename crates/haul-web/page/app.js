@@ -40,6 +40,8 @@ function showSignIn() {
 
 /** @type {Workspace | null} */
 let workspace = null;
+/** @type {Jobs} */
+let jobs;
 
 /** @param {api.Session} session */
 async function showFiles(session) {
@@ -48,9 +50,14 @@ async function showFiles(session) {
   element("sign-out").hidden = false;
   element("server").textContent = `${location.host} \u00b7 ${session.version}`;
   if (workspace !== null) {
+    jobs.signedIn(session);
     return workspace.continue();
   }
-  const jobs = new Jobs(session);
+  jobs = new Jobs(session);
+  jobs.addEventListener("signed-out", () => {
+    showSignIn();
+    say("The session ended. Sign in, and the jobs continue.", true);
+  });
   workspace = new Workspace(session, jobs, { say, attempt });
   new Drawer(element("jobs"), jobs);
   await workspace.start();

@@ -94,7 +94,10 @@ export class Pane extends EventTarget {
         return event.key === "Escape" ? this.#closeFilter() : grid.focus();
       }
     });
-    this.moreButton.addEventListener("click", () => this.#settle(this.listing.loadMore()));
+    this.moreButton.addEventListener("click", () => {
+      grid.focus({ preventScroll: true });
+      this.#settle(this.listing.loadMore());
+    });
     this.places.addEventListener("change", () => this.perform("enterPlace", this, this.places.value));
     listenToDrags(this, (event) => this.#indexAt(event));
   }
@@ -186,6 +189,8 @@ export class Pane extends EventTarget {
       invert: () => listing.invert(),
       clear: () => (listing.selected.size > 0 ? listing.clearSelection() : this.#closeFilter()),
       filter: () => this.#openFilter(),
+      sort: () => listing.sortByNext(),
+      reverse: () => listing.sortBy(listing.order.by),
       hidden: () => listing.setShowsHidden(!listing.showsHidden),
       reload: () => this.reload(),
     }[command];

@@ -115,7 +115,7 @@ export class Workspace {
       const command = commandOf(event, false);
       if (command !== undefined && !element("files").hidden && !isAsking()) {
         event.preventDefault();
-        this.perform(command, this.active);
+        this.active.run(command);
       }
     });
     for (const input of [element("file-input"), element("folder-input")]) {

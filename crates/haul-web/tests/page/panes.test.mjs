@@ -4,21 +4,61 @@ import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, existsSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { axeSource, openPage, screenshot, startServer } from "./world.mjs";
+import { axeSource } from "./needs.mjs";
+import { Server, Visitor, launch, shot } from "./world.mjs";
 
+let browser;
 let server;
+/** Session that gives codes and a cookie to the visitors of all tests. */
+let first;
+let data;
 before(async () => {
-  server = await startServer();
+  browser = await launch();
+  server = await Server.start({ data: {}, inbox: { access: "write" } });
+  mkdirSync(join(server.roots.data, "folder"));
+  data = server.roots.data;
+  first = await Visitor.create(browser);
+  await first.signIn(server);
 });
-after(() => server.end());
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+/** Returns a one-time code. */
+const newCode = () =>
+  first.context.pages()[0].evaluate(async () => {
+    const { csrf } = await (await fetch("/session")).json();
+    return (await (await fetch("/code", { method: "POST", headers: { "X-Haul-CSRF": csrf } })).json()).code;
+  });
+
+/**
+ * Opens the page in a browser of its own. `isOwn` gives it a session of its own, of which a server
+ * has only 16.
+ */
+async function openPage(t, { isOwn = false, ...options } = {}) {
+  const visitor = await Visitor.create(browser, options);
+  t.after(async () => {
+    await visitor.close();
+    assert.deepEqual(visitor.errors, []);
+  });
+  visitor.context.setDefaultTimeout(20_000);
+  const { origin } = new URL(server.link);
+  if (!isOwn) {
+    await visitor.context.addCookies(await first.context.cookies());
+  }
+  const page = await visitor.open(isOwn ? `${origin}/#${await newCode()}` : `${origin}/`);
+  await page.waitForSelector("#right .row.directory");
+  return page;
+}
 
 /** Creates a directory of the served one, with files by name. */
 function folder(name, files = {}) {
-  mkdirSync(join(server.data, name), { recursive: true });
+  mkdirSync(join(data, name), { recursive: true });
   for (const [file, contents] of Object.entries(files)) {
-    writeFileSync(join(server.data, name, file), contents);
+    writeFileSync(join(data, name, file), contents);
   }
-  return join(server.data, name);
+  return join(data, name);
 }
 
 /** Lets `showDirectoryPicker` return a folder of the browser's private storage. */
@@ -43,9 +83,7 @@ async function givePicker(page, name, files = {}) {
 
 /** Opens the page and the folder `name` of the server in the right pane. */
 async function openAt(t, name, options = {}) {
-  const page = await openPage(server, options);
-  t.after(() => page.context().close());
-  await page.waitForSelector("#right .row.directory");
+  const page = await openPage(t, options);
   await enter(page, "right", name);
   return page;
 }
@@ -146,9 +184,9 @@ test("every key of the list does what the help says", async (t) => {
   await press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.closest(".pane").id), "right");
   await press("Shift+Tab");
-  assert.equal(await page.evaluate(() => document.activeElement.closest(".head") !== null), true, "a control of the pane");
+  assert.equal(await page.evaluate(() => document.activeElement.matches("#right .crumbs button")), true);
   await page.locator("#right .grid").focus();
-  writeFileSync(join(server.data, "keys/new"), "");
+  writeFileSync(join(data, "keys/new"), "");
   await press("F9");
   await waitForNames(page, "right", ["inner", "a-1", "a-2", "a-10", "b", "new"]);
   for (const key of ["?", "F1"]) {
@@ -164,8 +202,8 @@ test("names of all scripts and with HTML are shown as text", async (t) => {
     "<img src=x onerror=window.hit=1>", "&amp; \"quoted\" 'x'", "Übung", "Ελλάδα", "日本語", "עברית", "مرحبا", "हिन्दी", "👩‍🚀.png", "a  b",
   ];
   folder("names", Object.fromEntries([...names, "x\u202egpj.exe", "bell\u0007", "line\nbreak"].map((name) => [name, ""])));
-  writeFileSync(Buffer.concat([Buffer.from(join(server.data, "names/latin-")), Buffer.from([0xe9])]), "");
-  symlinkSync("/nowhere", join(server.data, "names/link"));
+  writeFileSync(Buffer.concat([Buffer.from(join(data, "names/latin-")), Buffer.from([0xe9])]), "");
+  symlinkSync("/nowhere", join(data, "names/link"));
   const page = await openAt(t, "names");
   const expected = [...names, "x‹U+202E›gpj.exe", "bell␇", "line␊break", "latin-\ufffd", "link"];
   assert.deepEqual((await namesIn(page, "right")).sort(), expected.sort());
@@ -178,13 +216,13 @@ test("names of all scripts and with HTML are shown as text", async (t) => {
   await page.fill("dialog input", "latin");
   await page.keyboard.press("Enter");
   await waitForStatus(page, "Renamed latin-\ufffd to latin.");
-  assert.ok(existsSync(join(server.data, "names/latin")));
+  assert.ok(existsSync(join(data, "names/latin")));
 });
 
 test("a download names an entry that a browser cannot store", async (t) => {
   folder("refused");
-  writeFileSync(Buffer.concat([Buffer.from(join(server.data, "refused/bytes-")), Buffer.from([0xff])]), "");
-  symlinkSync("/nowhere", join(server.data, "refused/link"));
+  writeFileSync(Buffer.concat([Buffer.from(join(data, "refused/bytes-")), Buffer.from([0xff])]), "");
+  symlinkSync("/nowhere", join(data, "refused/link"));
   const page = await openAt(t, "refused");
   await givePicker(page, "refused-target");
   await openPicked(page, "refused-target");
@@ -210,6 +248,12 @@ test("the columns sort in both directions with folders first", async (t) => {
   await sort("size");
   await waitForNames(page, "right", ["z", "N11", "n9", "n10"]);
   await page.focus("#right .grid");
+  await page.keyboard.press("F3");
+  await page.keyboard.press("F3");
+  await waitForNames(page, "right", ["z", "n9", "n10", "N11"]);
+  await page.keyboard.press("F3");
+  await page.keyboard.press("Shift+F3");
+  await waitForNames(page, "right", ["z", "N11", "n9", "n10"]);
   await page.keyboard.press(".");
   await waitForNames(page, "right", ["z", "N11", "n9", "n10", ".dot"]);
   await page.keyboard.press(".");
@@ -392,8 +436,7 @@ test("a list of 100,000 names scrolls without a long task", async (t) => {
   for (let number = 0; number < count; number += 1) {
     writeFileSync(join(path, `entry ${number}`), "");
   }
-  const page = await openPage(server);
-  t.after(() => page.context().close());
+  const page = await openPage(t);
   await rowOf(page, "right", "many").dblclick();
   await page.waitForFunction(() => document.querySelector("#right .grid").ariaRowCount === "100001", null, { timeout: 60_000 });
   await waitForSummary(page, "right", "100,000 entries, 0 B");
@@ -423,13 +466,14 @@ test("a list of 100,000 names scrolls without a long task", async (t) => {
   await page.focus("#right .grid");
   await page.keyboard.press("Control+a");
   await waitForSummary(page, "right", "100,000 of 100,000 entries selected, 0 B of 0 B");
-  await page.click("#right .head .name button");
+  await page.keyboard.press("Shift+F3");
+  await page.waitForSelector("#right .head [aria-sort=descending]");
+  await page.keyboard.press("End");
   await page.waitForFunction(() => document.querySelector("#right .row[aria-rowindex='100001']")?.textContent.startsWith("entry 0"));
 });
 
 test("a hostile listing without an end stays bounded", async (t) => {
-  const page = await openPage(server);
-  t.after(() => page.context().close());
+  const page = await openPage(t);
   let [pages, isStuck] = [0, false];
   await page.route(/\/tree\?/, (route) => {
     pages += 1;
@@ -440,20 +484,20 @@ test("a hostile listing without an end stays bounded", async (t) => {
   await page.keyboard.press("F9");
   const more = page.locator("#right .more");
   await more.waitFor({ timeout: 30_000 });
-  assert.equal(pages, 20);
-  assert.equal(await more.textContent(), "100,000 names loaded. Show more");
+  assert.equal(pages, 21);
+  assert.equal(await more.textContent(), "105,000 names loaded. Show more");
   await more.click();
-  await page.waitForFunction(() => document.querySelector("#right .more").textContent.startsWith("200,000"), null, { timeout: 30_000 });
-  assert.equal(pages, 40);
+  await page.waitForFunction(() => document.querySelector("#right .more").textContent.startsWith("205,000"), null, { timeout: 30_000 });
+  assert.equal(pages, 41);
   isStuck = true;
   await page.keyboard.press("F9");
   await waitForStatus(page, "the server sent a listing without an end");
-  assert.equal(pages, 41);
+  assert.equal(pages, 42);
 });
 
 test("a wrong code is refused, and an ended session can continue", async (t) => {
   folder("session", { file: "" });
-  const page = await openAt(t, "session", { own: true });
+  const page = await openAt(t, "session", { isOwn: true });
   await page.context().clearCookies();
   await page.keyboard.press("F9");
   await page.waitForSelector("#sign-in:not([hidden])");
@@ -461,12 +505,23 @@ test("a wrong code is refused, and an ended session can continue", async (t) => 
   await page.keyboard.press("Enter");
   await page.locator("#status.error").waitFor();
   assert.ok(await page.isVisible("#sign-in"));
-  await page.fill("#code", await server.code());
+  await page.fill("#code", await newCode());
   await page.keyboard.press("Enter");
   await waitForNames(page, "right", ["file"]);
   await page.click("#sign-out");
   await waitForStatus(page, "Signed out.");
   assert.ok(await page.isHidden("#files"));
+});
+
+test("a root for uploads only has no listing and takes files", async (t) => {
+  const page = await openPage(t);
+  await page.selectOption("#right select", { label: "inbox" });
+  await page.locator("#right .notice", { hasText: "inbox is for uploads only" }).waitFor();
+  await givePicker(page, "to-inbox", { letter: "hello" });
+  await openPicked(page, "to-inbox");
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "The upload of letter to inbox is complete");
+  assert.equal(readFileSync(join(server.roots.inbox, "letter"), "utf8"), "hello");
 });
 
 test("at 400 pixels one pane is visible and tabs change it", async (t) => {
@@ -485,10 +540,10 @@ for (const colorScheme of ["light", "dark"]) {
   test(`axe has no serious finding in ${colorScheme}`, async (t) => {
     folder("axe", { "file.txt": "1", "other.txt": "2", ".hidden": "" });
     folder("axe/sub");
-    const page = await openAt(t, "axe", { colorScheme, own: true });
+    const page = await openAt(t, "axe", { colorScheme, isOwn: true });
     await givePicker(page, "axe-local", { "local.txt": "x", "inner/y": "" });
     const check = async (name) => {
-      await screenshot(page, `panes-${name}-${colorScheme}`);
+      await shot(page, `panes-${name}-${colorScheme}`);
       await page.evaluate(axeSource());
       const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
       const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
@@ -515,8 +570,7 @@ for (const colorScheme of ["light", "dark"]) {
 }
 
 test("the choice of colors outlives a reload", async (t) => {
-  const page = await openPage(server);
-  t.after(() => page.context().close());
+  const page = await openPage(t);
   const scheme = () => page.evaluate(() => getComputedStyle(document.documentElement).colorScheme);
   await page.click("#theme");
   assert.equal(await scheme(), "light");
