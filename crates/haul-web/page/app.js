@@ -40,9 +40,8 @@ function showSignIn() {
 
 /** @type {Workspace | null} */
 let workspace = null;
-
-/** @type {Jobs | null} */
-let jobs = null;
+/** @type {Jobs} */
+let jobs;
 
 /** @param {api.Session} session */
 async function showFiles(session) {
@@ -55,6 +54,10 @@ async function showFiles(session) {
     return workspace.continue();
   }
   jobs = new Jobs(session);
+  jobs.addEventListener("signed-out", () => {
+    showSignIn();
+    say("The session ended. Sign in, and the jobs continue.", true);
+  });
   workspace = new Workspace(session, jobs, { say, attempt });
   new Drawer(element("jobs"), jobs);
   await workspace.start();

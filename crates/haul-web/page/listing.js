@@ -120,12 +120,12 @@ export class Listing extends EventTarget {
   }
 
   /**
-   * Takes pages up to the limit.
+   * Takes pages until there are more entries than the limit: only then is it known that more follow.
    * @param {number} load @param {(page: Item[]) => void} take @param {() => number} [count] entries until now
    */
   async #pull(load, take, count = () => this.items.length) {
     try {
-      while (this.#pages !== null && count() < this.#limit) {
+      while (this.#pages !== null && count() <= this.#limit) {
         const page = await this.#pages.next();
         if (load !== this.#load) {
           return;
@@ -207,6 +207,13 @@ export class Listing extends EventTarget {
   async sortBy(by) {
     const isSame = this.order.by === by;
     this.order = { by, isDescending: isSame && !this.order.isDescending };
+    await this.#arrange();
+  }
+
+  /** Sorts by the next column. */
+  async sortByNext() {
+    const columns = ["name", "size", "time"];
+    this.order = { by: columns[(columns.indexOf(this.order.by) + 1) % columns.length], isDescending: false };
     await this.#arrange();
   }
 

@@ -241,15 +241,24 @@ function* filesOf(node, path) {
  */
 export async function takeDrop(transfer) {
   const items = [...transfer.items].filter((item) => item.kind === "file");
-  if (items.every((item) => item.getAsFileSystemHandle !== undefined)) {
-    const handles = await Promise.all(items.map((item) => item.getAsFileSystemHandle()));
-    return { handles: handles.filter((handle) => handle !== null), files: [] };
+  // All of these calls come before the first pause.
+  const taken = items.map((item) => ({
+    handle: item.getAsFileSystemHandle?.().catch(() => null),
+    entry: item.webkitGetAsEntry?.(),
+    file: item.getAsFile(),
+  }));
+  const [handles, files] = [[], []];
+  for (const { handle, entry, file } of taken) {
+    const found = await handle;
+    if (found) {
+      handles.push(found);
+    } else if (entry) {
+      await walkEntry(entry, entry.name, files);
+    } else if (file !== null) {
+      files.push({ file, path: file.name });
+    }
   }
-  const files = [];
-  for (const entry of items.map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null)) {
-    await walkEntry(entry, entry.name, files);
-  }
-  return { handles: [], files };
+  return { handles, files };
 }
 
 /** @param {FileSystemEntry} entry @param {string} path @param {{file: File, path: string}[]} files */

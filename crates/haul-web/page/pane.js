@@ -1,6 +1,7 @@
 // A pane: the listing of one directory with its location, path, filter and totals.
 
 import { create, iconButton, textButton } from "./dom.js";
+import { listenToDrags } from "./drags.js";
 import { isSamePath, placeText } from "./item.js";
 import { commandOf, stepOf } from "./keys.js";
 import { VirtualList } from "./list.js";
@@ -11,9 +12,6 @@ import { visible } from "./text.js";
 
 /** @typedef {import("./item.js").Item} Item */
 /** @typedef {import("./item.js").Source} Source */
-
-/** Type of the data of a drag between the panes. */
-export const DRAG_TYPE = "application/x-haul-pane";
 
 /** Time after which the next typed character starts another name, in milliseconds. */
 const TYPING = 800;
@@ -96,59 +94,12 @@ export class Pane extends EventTarget {
         return event.key === "Escape" ? this.#closeFilter() : grid.focus();
       }
     });
-    this.moreButton.addEventListener("click", () => this.#settle(this.listing.loadMore()));
+    this.moreButton.addEventListener("click", () => {
+      grid.focus({ preventScroll: true });
+      this.#settle(this.listing.loadMore());
+    });
     this.places.addEventListener("change", () => this.perform("enterPlace", this, this.places.value));
-    this.#listenToDrags();
-  }
-
-  #listenToDrags() {
-    this.grid.addEventListener("dragstart", (event) => {
-      const index = this.#indexAt(event);
-      if (index < 0) {
-        return event.preventDefault();
-      }
-      if (!this.listing.selected.has(this.listing.view[index])) {
-        this.listing.clearSelection();
-        this.listing.moveTo(index);
-      }
-      event.dataTransfer.setData(DRAG_TYPE, this.side);
-      event.dataTransfer.effectAllowed = "copy";
-    });
-    const accepts = ({ types }) => types.includes("Files") || (types.includes(DRAG_TYPE) && !this.element.classList.contains("dragged"));
-    this.grid.addEventListener("dragstart", () => this.element.classList.add("dragged"));
-    this.grid.addEventListener("dragend", () => this.element.classList.remove("dragged"));
-    let depth = 0;
-    const leave = () => {
-      depth = 0;
-      this.hint.hidden = true;
-    };
-    this.element.addEventListener("dragenter", (event) => {
-      depth += 1;
-      if (accepts(event.dataTransfer)) {
-        this.hint.textContent = this.#dropText(event.dataTransfer);
-        this.hint.hidden = false;
-      }
-    });
-    this.element.addEventListener("dragleave", () => --depth <= 0 && leave());
-    this.element.addEventListener("dragover", (event) => {
-      if (accepts(event.dataTransfer)) {
-        event.preventDefault();
-        event.dataTransfer.dropEffect = "copy";
-      }
-    });
-    this.element.addEventListener("drop", (event) => {
-      event.preventDefault();
-      leave();
-      if (accepts(event.dataTransfer)) {
-        this.perform("drop", this, event.dataTransfer);
-      }
-    });
-  }
-
-  /** @param {DataTransfer} transfer */
-  #dropText(transfer) {
-    const isFromDesktop = !transfer.types.includes(DRAG_TYPE);
-    return isFromDesktop && this.source?.kind !== "server" ? "Add to the chosen files" : `Copy to ${visible(this.placeText)}`;
+    listenToDrags(this, (event) => this.#indexAt(event));
   }
 
   /** Text of the shown directory. */
@@ -238,6 +189,8 @@ export class Pane extends EventTarget {
       invert: () => listing.invert(),
       clear: () => (listing.selected.size > 0 ? listing.clearSelection() : this.#closeFilter()),
       filter: () => this.#openFilter(),
+      sort: () => listing.sortByNext(),
+      reverse: () => listing.sortBy(listing.order.by),
       hidden: () => listing.setShowsHidden(!listing.showsHidden),
       reload: () => this.reload(),
     }[command];

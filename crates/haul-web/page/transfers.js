@@ -173,8 +173,8 @@ export class Transfers {
   }
 }
 
-/** Tells whether a level of a job is "durable". @param {unknown} level */
-const isDurable = (level) => level === "durable";
+/** Tells whether the files of a job survive a power cut. @param {string} level */
+const isDurable = (level) => level === "durable" || level === "reread";
 
 /** @param {Item[]} steps */
 const textPath = (steps) => steps.map((step) => step.name).join("/");

@@ -3,9 +3,10 @@
 import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./commands.js";
 import { isAsking, showHelp } from "./dialog.js";
 import { create } from "./dom.js";
+import { DRAG_TYPE } from "./drags.js";
 import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, takeDrop } from "./local-source.js";
-import { DRAG_TYPE, Pane } from "./pane.js";
+import { Pane } from "./pane.js";
 import { ServerSource } from "./server-source.js";
 import { Transfers } from "./transfers.js";
 
@@ -114,7 +115,7 @@ export class Workspace {
       const command = commandOf(event, false);
       if (command !== undefined && !element("files").hidden && !isAsking()) {
         event.preventDefault();
-        this.perform(command, this.active);
+        this.active.run(command);
       }
     });
     for (const input of [element("file-input"), element("folder-input")]) {

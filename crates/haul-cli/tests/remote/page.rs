@@ -31,6 +31,11 @@ fn the_page_starts_in_chromium() {
     run("world.test.mjs");
 }
 
+#[test]
+fn the_panes_work_in_chromium() {
+    run("panes.test.mjs");
+}
+
 /// A file of tests that is not run here would be forgotten.
 #[test]
 fn every_file_of_tests_runs() {
