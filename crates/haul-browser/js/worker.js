@@ -7,7 +7,7 @@
 // Common: {job, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits; the same job
 // resumes. `roots` are File objects or handles, `folder` is the handle of a folder that the user
 // picked, else files go to OPFS. `wasm` is the URL of the modules. `lane` is
-// {kind: 'http', base?, csrf, root?} or {kind: 'webtransport', url, certificateHash?}.
+// {kind: 'http', base?, csrf, root?} or {kind: 'webtransport', base?, csrf, root?}.
 //
 // Messages to the page are the events of the module that it can show (core.js), with the path of
 // their file; `reconnecting`; `progress` at most ten times a second; and at the end `ended`.
@@ -63,7 +63,7 @@ async function runLocked({ direction, job, object = OBJECT_BYTES, level = Level.
   };
   const open = lane.kind === 'http'
     ? () => HttpLane.open(lane.base ?? '', lane.csrf, lane.root)
-    : () => WebTransportLane.open(lane.url, lane.certificateHash);
+    : () => WebTransportLane.open(lane.base ?? '', lane.csrf, lane.root);
   let logFile = null;
   let timer;
   let ended;
