@@ -20,9 +20,9 @@ export class LaneLost extends Error {}
 export class LaneRefused extends Error {
   /**
    * @param {string} text
-   * @param {number} status of the response
+   * @param {number} [status] of the response; 0 without one
    */
-  constructor(text, status) {
+  constructor(text, status = 0) {
     super(text);
     this.status = status;
   }

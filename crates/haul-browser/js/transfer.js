@@ -159,8 +159,8 @@ export class Transfer {
       lane = await this.connect();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
-      const status = error instanceof LaneRefused ? error.status : 0;
-      return { ended: { type: 'ended', ok: 0, text, status }, isLost: status === 0, moved: false };
+      const refusal = error instanceof LaneRefused ? error : null;
+      return { ended: { type: 'ended', ok: 0, text, status: refusal?.status }, isLost: !refusal, moved: false };
     }
     if (!lane) {
       return { ended: { type: 'ended', ok: 0, text: 'stopped' }, isLost: false, moved: false };

@@ -7,7 +7,7 @@
 // Common: {job, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits; the same job
 // resumes. `roots` are File objects or handles, `folder` is the handle of a folder that the user
 // picked, else files go to OPFS. `wasm` is the URL of the modules. `lane` is
-// {kind, base?, csrf, root?, certificate?}: lane-chooser.js.
+// {kind, base?, csrf, root?, webtransport?}: lane-chooser.js.
 //
 // Messages to the page:
 //   {type: 'held'}           another tab runs this job; this worker is done

@@ -110,11 +110,11 @@ export class Job extends EventTarget {
       this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [], receipt: null });
     });
     const { direction, roots, to, paths, folder, root } = this.source;
-    const { csrf, certificate } = this.jobs.session;
+    const { csrf, webtransport = false } = this.jobs.session;
     worker.postMessage({
       type: "start", direction, job: this.id, roots, to, paths, folder,
       wasm: new URL("client/", import.meta.url).href,
-      lane: { kind: this.jobs.lanes, csrf, root, certificate },
+      lane: { kind: this.jobs.lanes, csrf, root, webtransport },
     });
   }
 
