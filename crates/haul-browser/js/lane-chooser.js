@@ -50,10 +50,24 @@ export class LaneChooser {
     this.path = 'http';
     /** True if `auto` tries WebTransport; unknown before the first lane. @type {boolean | null} */
     this.tries = null;
+    /** @type {Promise<void>} */
+    this.removing = Promise.resolve();
+  }
+
+  /**
+   * Removes a lane of an earlier page. The first session waits for it, and tolerates a failure.
+   * @param {string} [url]
+   */
+  remove(url) {
+    if (url) {
+      const headers = { 'X-Haul-CSRF': this.settings.csrf };
+      this.removing = fetch(url, { method: 'DELETE', headers }).then(() => {}, () => {});
+    }
   }
 
   /** @returns {Promise<import('./lane-http.js').Lane>} */
   async open() {
+    await this.removing;
     const { kind, base = '' } = this.settings;
     if (kind === 'webtransport') {
       return this.openBy('webtransport');

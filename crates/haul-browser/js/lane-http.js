@@ -6,6 +6,7 @@
 
 /**
  * @typedef {object} Lane a byte stream in both directions
+ * @property {string} [url] address of a lane over HTTP
  * @property {(bytes: Uint8Array) => Promise<void>} write copies bytes; waits for space
  * @property {() => void} flush sends what `write` gathered
  * @property {() => AsyncGenerator<Uint8Array, void, void>} pieces bytes from the server

@@ -14,6 +14,12 @@ import { LaneLost, LaneRefused } from './lane-http.js';
  * @property {number} close time for the last bytes, and for the server to end the lane
  */
 
+/**
+ * Ends of a session after which another session continues the job, by the texts of the module: a
+ * silent server, a damaged frame, and an earlier session of this job that the server still has.
+ */
+const CONTINUES = /; connect again( to resume)?$|^the server refuses the job: busy: /;
+
 /** @type {Delays} */
 const DELAYS = { reconnect: 500, reconnectMax: 30_000, tick: 1000, close: 2000 };
 
@@ -211,6 +217,7 @@ export class Transfer {
       await this.direction.end();
     }
     const ended = /** @type {import('./core.js').CoreEvent} */ (/** @type {unknown} */ (this.ended));
+    isLost ||= !ended.ok && CONTINUES.test(ended.text);
     return { ended, isLost, moved: ended.bytes > 0 || ended.done > 0 };
   }
 
