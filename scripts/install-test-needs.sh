@@ -9,6 +9,7 @@ packages=(
     attr        # setfattr, getfattr: extended attributes
     b3sum       # the peer of BLAKE3
     btrfs-progs # mkfs.btrfs, and subvolumes
+    chromium    # runs the page of haul serve --web
     coreutils   # the peers: cp, md5sum and their relatives
     diffutils   # diff, cmp
     e2fsprogs   # mkfs.ext4 for file systems that fill up, filefrag to see which extents are shared
@@ -19,6 +20,7 @@ packages=(
     libcap2-bin # setcap: capabilities of files that are copied
     mount       # mount, umount
     nodejs      # runs the WebAssembly modules of haul-browser
+    npm         # installs the packages below
     openssh-client # ssh-keygen, the peer of signatures of waybills
     rhash       # SFV and other lists for haul check
     strace      # which system calls a job makes, and a kill at one of them
@@ -28,15 +30,33 @@ packages=(
     xxhash      # xxhsum, the peer of XXH
 )
 
+# Packages of npm for the tests of the page, as name@version: a driver of the browser, and rules of accessibility.
+page_packages=(playwright-core@1.65.1 axe-core@4.14.1)
+# crates/haul-web/tests/page/needs.mjs looks there.
+page_tools=${HAUL_PAGE_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/haul/page-tools}
+
+install_page_tools() {
+    if [ "$(cat "$page_tools/installed" 2>/dev/null)" = "${page_packages[*]}" ]; then
+        return
+    fi
+    echo "install-test-needs: installing ${page_packages[*]} in $page_tools"
+    mkdir -p "$page_tools"
+    npm install --prefix "$page_tools" --no-save --ignore-scripts --no-audit --no-fund --silent "${page_packages[@]}"
+    echo "${page_packages[*]}" >"$page_tools/installed"
+}
+
 is_installed() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
 missing=()
 for package in "${packages[@]}"; do
+    # npm can come with nodejs from another source.
+    [ "$package" = npm ] && command -v npm >/dev/null && continue
     is_installed "$package" || missing+=("$package")
 done
 if [ "${#missing[@]}" -eq 0 ]; then
+    install_page_tools
     exit 0
 fi
 
@@ -51,3 +71,4 @@ fi
 echo "install-test-needs: installing ${missing[*]}"
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+install_page_tools

@@ -1,5 +1,5 @@
-//! Embeds the files beneath `page/`: writes a table of their names, types, tags and bytes, plain
-//! and compressed with gzip, for `src/page.rs`.
+//! Embeds the files beneath `page/`, and the client of `haul-browser` as `/client/`: writes a table
+//! of their names, types, tags and bytes, plain and compressed with gzip, for `src/page.rs`.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -21,23 +21,25 @@ const TYPES: [(&str, &str); 8] = [
 ];
 
 fn main() -> io::Result<()> {
-    let page = Path::new(&std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("page");
+    let home = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    println!("cargo::rerun-if-changed={}", page.display());
+    let client = home.join("../haul-browser");
     let mut files = Vec::new();
-    collect(&page, &mut files)?;
+    for (dir, at) in [(home.join("page"), ""), (client.join("js"), "client/"), (client.join("wasm"), "client/")] {
+        println!("cargo::rerun-if-changed={}", dir.display());
+        collect(&dir, &dir, at, &mut files)?;
+    }
     files.sort();
     let mut table = String::from("&[\n");
-    for (number, file) in files.iter().enumerate() {
+    for (number, (name, file)) in files.iter().enumerate() {
         let bytes = fs::read(file)?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         encoder.write_all(&bytes)?;
         let packed = out.join(format!("{number}.gz"));
         fs::write(&packed, encoder.finish()?)?;
-        let name = file.strip_prefix(&page).expect("it is beneath").to_str().expect("names are UTF-8");
-        let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let extension = extension(file);
         let kind = TYPES.iter().find(|(known, _)| *known == extension);
-        let kind = kind.unwrap_or_else(|| panic!("page/{name}: no content type for '.{extension}'")).1;
+        let kind = kind.unwrap_or_else(|| panic!("{}: no content type for its name", file.display())).1;
         let tag = format!("\"{:016x}\"", hash(&bytes));
         writeln!(
             table,
@@ -50,13 +52,23 @@ fn main() -> io::Result<()> {
     fs::write(out.join("page.in"), table)
 }
 
-/// Adds the files beneath `dir`.
-fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+/// Adds the files beneath `dir`, with their names beneath `top` after `at`. What a browser does not
+/// load is left out.
+fn collect(dir: &Path, top: &Path, at: &str, files: &mut Vec<(String, PathBuf)>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.is_dir() { collect(&path, files)? } else { files.push(path) }
+        if path.is_dir() {
+            collect(&path, top, at, files)?;
+        } else if path.file_name().is_none_or(|name| name != "MANIFEST") && extension(&path) != "md" {
+            let name = path.strip_prefix(top).expect("it is beneath").to_str().expect("names are UTF-8");
+            files.push((format!("{at}{name}"), path));
+        }
     }
     Ok(())
+}
+
+fn extension(file: &Path) -> &str {
+    file.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
 }
 
 /// Returns the FNV-1a hash: a tag only has to differ from that of the previous build.

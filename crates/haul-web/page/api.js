@@ -5,9 +5,17 @@
 
 /**
  * An entry of a listing. `path` is the name as the server needs it: bytes in percent-encoding, since
- * a name need not be UTF-8.
- * @typedef {{text: string, path: string, kind: string, size: number, mtime: number, mode: number}} Entry
+ * a name need not be UTF-8; `isText` is false then. `time` is in milliseconds since 1970.
+ * @typedef {{text: string, path: string, isText: boolean, kind: string, size: number, time: number, mode: number}} Entry
  */
+
+/** Largest JSON body that is read: a page of 5,000 long names has less. */
+const BODY_MAX = 16 << 20;
+
+/** Entries of one page of a listing. */
+const PAGE_ENTRIES_MAX = 5000;
+
+const KINDS = ["file", "directory", "link", "fifo", "socket", "device"];
 
 /** A request that the server refused. */
 export class ApiError extends Error {
@@ -31,8 +39,10 @@ async function request(method, path, body) {
     headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  const response = await fetch(path, options);
-  const text = await response.text();
+  const response = await fetch(path, options).catch(() => {
+    throw new Error("cannot reach the server; check that it runs, then try again");
+  });
+  const text = await limitedText(response);
   if (!response.ok) {
     let message = response.statusText || `status ${response.status}`;
     try {
@@ -43,6 +53,28 @@ async function request(method, path, body) {
     throw new ApiError(response.status, message);
   }
   return text === "" ? null : JSON.parse(text);
+}
+
+/**
+ * Reads a body up to a limit, because the server can be broken or hostile.
+ * @param {Response} response
+ */
+async function limitedText(response) {
+  const decoder = new TextDecoder();
+  let [text, read] = ["", 0];
+  if (response.body === null) {
+    return text;
+  }
+  const reader = response.body.getReader();
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+    read += piece.value.length;
+    if (read > BODY_MAX) {
+      await reader.cancel();
+      throw new Error("the server sent more than 16 MiB where a short answer was expected");
+    }
+    text += decoder.decode(piece.value, { stream: true });
+  }
+  return text + decoder.decode();
 }
 
 /** @param {Session} session @returns {Session} */
@@ -93,13 +125,22 @@ function forJson(names) {
 const encodeBytes = (bytes) =>
   Array.from(bytes, (byte) => `%${byte.toString(16).padStart(2, "0")}`).join("");
 
+/** Returns a whole number that is not negative. @param {unknown} value */
+const whole = (value) => (Number.isSafeInteger(value) && value >= 0 ? value : 0);
+
 /** @returns {Entry} */
-function entry({ name, name64, kind, size, mtime, mode }) {
-  if (name !== undefined) {
-    return { text: name, path: encodeName(name), kind, size, mtime, mode };
+function entry({ name, name64, kind, size, mtime, mtime_ns, mode }) {
+  const facts = {
+    kind: KINDS.includes(kind) ? kind : "unknown",
+    size: whole(size),
+    time: (Number.isSafeInteger(mtime) ? mtime : 0) * 1000 + Math.floor(whole(mtime_ns) / 1e6),
+    mode: whole(mode),
+  };
+  if (typeof name === "string") {
+    return { text: name, path: encodeName(name), isText: true, ...facts };
   }
   const bytes = Uint8Array.from(atob(name64), (char) => char.charCodeAt(0));
-  return { text: new TextDecoder().decode(bytes), path: encodeBytes(bytes), kind, size, mtime, mode };
+  return { text: new TextDecoder().decode(bytes), path: encodeBytes(bytes), isText: false, ...facts };
 }
 
 /**
@@ -109,15 +150,18 @@ function entry({ name, name64, kind, size, mtime, mode }) {
  */
 export async function list(root, names, after) {
   const page = await request("GET", `/tree?root=${root}&path=${joined(names)}&after=${after}`);
+  if (page.entries.length > PAGE_ENTRIES_MAX) {
+    throw new Error(`the server sent more than ${PAGE_ENTRIES_MAX} names at once`);
+  }
   return { entries: page.entries.map(entry), next: page.next };
 }
 
 /** @param {number} root @param {string[]} names */
 export const createFolder = (root, names) => request("POST", "/tree/folder", { root, path: forJson(names) });
 
-/** @param {number} root @param {string[]} from @param {string[]} to */
-export const rename = (root, from, to) =>
-  request("POST", "/tree/move", { root, from: forJson(from), to: forJson(to) });
+/** @param {number} root @param {string[]} from @param {string[]} to @param {boolean} replace */
+export const rename = (root, from, to, replace) =>
+  request("POST", "/tree/move", { root, from: forJson(from), to: forJson(to), replace });
 
 /** @param {number} root @param {string[]} names @param {boolean} recursive */
 export const remove = (root, names, recursive) =>

@@ -69,6 +69,16 @@ mod tests {
     }
 
     #[test]
+    fn the_client_of_haul_browser_is_embedded() {
+        for path in ["/client/worker.js", "/client/haul.wasm", "/client/haul-simd.wasm"] {
+            assert!(file(path, &HeaderMap::new()).is_some(), "{path}");
+        }
+        let module = file("/client/haul.wasm", &HeaderMap::new()).expect("the module");
+        assert_eq!(module.headers()[header::CONTENT_TYPE], "application/wasm");
+        assert!(file("/client/MANIFEST", &HeaderMap::new()).is_none());
+    }
+
+    #[test]
     fn a_known_tag_needs_no_body() {
         let whole = file("/", &HeaderMap::new()).expect("the page");
         let tag = whole.headers()[header::ETAG].clone();

@@ -19,6 +19,7 @@ mod log_store;
 mod lookup;
 mod matrix;
 mod owners;
+mod page;
 mod power;
 mod quic;
 mod reads;

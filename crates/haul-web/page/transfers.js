@@ -1,0 +1,196 @@
+// Copies and moves from one pane to the other: which are possible, and the jobs that carry them out.
+
+import { choose, confirm } from "./dialog.js";
+import { placeText } from "./item.js";
+import { record, removeRecorded } from "./moves.js";
+import { countText, nameList, visible } from "./text.js";
+
+/** @typedef {import("./item.js").Item} Item */
+/** @typedef {import("./item.js").Source} Source */
+/** @typedef {{source: Source, path: Item[]}} Place */
+
+/**
+ * Returns the reason why entries of one place cannot be copied or moved to another, or null.
+ * @param {Place} from @param {Place} to @param {boolean} isMove
+ */
+export function transferRefusal(from, to, isMove) {
+  const isFromServer = from.source.kind === "server";
+  const isToServer = to.source.kind === "server";
+  const isRename = isMove && isFromServer && from.source === to.source;
+  const refusal = isToServer ? to.source.refusal("receive") : null;
+  if (refusal !== null || isRename) {
+    return refusal ?? from.source.refusal("rename");
+  }
+  if (isFromServer && isToServer) {
+    return "Copies between two directories of the server are not available yet.";
+  }
+  if (!isFromServer && !isToServer) {
+    return "Both panes show this computer. Show a directory of the server in one of them.";
+  }
+  const unreadable = from.source.refusal("read");
+  if (unreadable !== null || !isMove) {
+    return unreadable;
+  }
+  if (isFromServer && (to.source.kind !== "private" || to.path.length > 0)) {
+    return "A browser cannot confirm that files in a folder are durable. Copy with F5, then delete with F8.";
+  }
+  return from.source.refusal("remove");
+}
+
+/** Carries out copies and moves. */
+export class Transfers {
+  /**
+   * @param {import("./jobs.js").Jobs} jobs
+   * @param {{say: (text: string, isError?: boolean) => void, reloadAt: (place: Place) => Promise<void>}} page
+   */
+  constructor(jobs, page) {
+    this.jobs = jobs;
+    this.page = page;
+  }
+
+  /**
+   * Copies or moves entries. `known` are the entries of the target, or null if they are not all known.
+   * @param {Place} from @param {Item[]} items @param {Place} to @param {Item[] | null} known @param {boolean} isMove
+   */
+  async run(from, items, to, known, isMove) {
+    const isUpload = to.source.kind === "server";
+    const isRename = from.source === to.source;
+    if (!isRename) {
+      refuseUnsupported(isUpload ? to.path : [...from.path, ...items], items, isUpload);
+    }
+    await to.source.permit?.();
+    if (isMove && !isRename) {
+      await from.source.permit?.();
+    }
+    const chosen = await this.#withoutExisting(items, to, known, isRename);
+    if (chosen.length === 0) {
+      return;
+    }
+    if (isRename) {
+      await this.#rename(from, chosen, to, known);
+      return;
+    }
+    const nodes = isMove ? await record(from.source, from.path, chosen) : null;
+    const title = chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
+    const job = isUpload ? this.#upload(from.source, chosen, to, title) : this.#download(from, chosen, to, title);
+    this.#watch(job, title, from, to, nodes);
+  }
+
+  /**
+   * Uploads files and folders that were dropped.
+   * @param {{name: string, roots: object[]}[]} entries @param {Place} to @param {Item[] | null} known
+   */
+  async uploadDropped(entries, to, known) {
+    refuseUnsupported(to.path, [], true);
+    const chosen = await this.#withoutExisting(entries, to, known, false);
+    if (chosen.length > 0) {
+      const title = chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
+      const job = this.#upload({ uploadRoots: (entry) => entry.roots }, chosen, to, title);
+      this.#watch(job, title, null, to, null);
+    }
+  }
+
+  #upload(source, items, to, title) {
+    const roots = items.flatMap((item) => source.uploadRoots(item));
+    return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title });
+  }
+
+  #download(from, items, to, title) {
+    const paths = items.map((item) => textPath([...from.path, item]));
+    const isPrivate = to.source.kind === "private" && to.path.length === 0;
+    const folder = isPrivate ? null : to.source.directory(to.path);
+    return this.jobs.download({ root: from.source.root.id, paths, folder, title });
+  }
+
+  /** Asks what to do with names that exist at the target. Returns the entries that remain. */
+  async #withoutExisting(items, to, known, isRename) {
+    const place = visible(placeText(to.source, to.path));
+    const rule = isRename
+      ? "A file that is replaced is lost, and a folder is replaced only if it is empty."
+      : "Files that are equal stay as they are. Other files are replaced, and folders are merged.";
+    if (known === null) {
+      const text = `The names in ${place} are not all known, so some of the entries may exist there.\n${rule}`;
+      return to.source.unlisted === null && !(await confirm("Copy without a check of names?", text, "Continue")) ? [] : items;
+    }
+    const names = new Set(known.map((item) => item.name));
+    const existing = items.filter((item) => names.has(item.name));
+    if (existing.length === 0) {
+      return items;
+    }
+    const count = existing.length === 1 ? "1 name exists" : `${existing.length.toLocaleString("en")} names exist`;
+    const text = `In ${place}: ${nameList(existing.map((item) => item.name))}.\n${rule}`;
+    const left = items.length - existing.length;
+    const skip = { value: "skip", label: left === 0 ? "Skip all" : `Skip (copy the other ${left.toLocaleString("en")})` };
+    const answer = await choose(`${count} already`, text, [skip, { value: "replace", label: "Replace", isMain: true }]);
+    if (answer === "replace") {
+      return items;
+    }
+    return answer === "skip" ? items.filter((item) => !names.has(item.name)) : [];
+  }
+
+  /** Moves entries within a root of the server, without a copy. */
+  async #rename(from, items, to, known) {
+    const names = new Set((known ?? []).map((item) => item.name));
+    let done = 0;
+    try {
+      for (const item of items) {
+        await from.source.moveTo(from.path, item, to.path, names.has(item.name));
+        done += 1;
+      }
+    } finally {
+      await Promise.all([this.page.reloadAt(from), this.page.reloadAt(to)]);
+    }
+    this.page.say(`Moved ${countText(done, "entry", "entries")} to ${visible(placeText(to.source, to.path))}.`);
+  }
+
+  #watch(job, title, from, to, nodes) {
+    const place = visible(placeText(to.source, to.path));
+    const action = job.direction === "download" ? "download" : "upload";
+    this.page.say(`Started the ${action} of ${title} to ${place}. The jobs below show its progress.`);
+    job.addEventListener("ended", async ({ detail }) => {
+      await this.page.reloadAt(to);
+      if (!detail.ok || detail.failed > 0) {
+        const failed = detail.failed > 0 ? ` (${countText(detail.failed, "file")} failed)` : "";
+        const stays = nodes === null ? "" : " The source stays.";
+        this.page.say(`The ${action} of ${title} to ${place} is not complete${failed}.${stays} See the job, then run it again.`, true);
+        return;
+      }
+      const same = detail.same > 0 ? `, ${countText(detail.same, "file")} had equal contents` : "";
+      const text = `The ${action} of ${title} to ${place} is complete: ${countText(detail.done, "file")} copied${same}.`;
+      this.page.say(nodes === null ? text : await this.#removeSource(from, nodes, detail.level, text));
+    });
+  }
+
+  async #removeSource(from, nodes, level, text) {
+    if (!isDurable(level)) {
+      return `${text} The source stays, because the copy is not durable yet.`;
+    }
+    const kept = await removeRecorded(from.source, from.path, nodes);
+    await this.page.reloadAt(from);
+    return kept.length === 0
+      ? `${text} The source is deleted.`
+      : `${text} These entries of the source changed or cannot be deleted, so they stay: ${nameList(kept)}.`;
+  }
+}
+
+/** Tells whether the files of a job survive a power cut. @param {string} level */
+const isDurable = (level) => level === "durable" || level === "reread";
+
+/** @param {Item[]} steps */
+const textPath = (steps) => steps.map((step) => step.name).join("/");
+
+/**
+ * Refuses what the jobs of a browser cannot copy, and names it.
+ * @param {Item[]} steps entries whose names the job needs as text @param {Item[]} items @param {boolean} isUpload
+ */
+function refuseUnsupported(steps, items, isUpload) {
+  const bytes = steps.find((step) => !step.isText);
+  if (bytes !== undefined) {
+    const what = isUpload ? "upload into" : "download";
+    throw new Error(`cannot ${what} ${visible(bytes.name)}: its name is not UTF-8; rename it with F2 first`);
+  }
+  const special = items.find((item) => item.kind !== "file" && item.kind !== "directory");
+  if (special !== undefined) {
+    throw new Error(`cannot download ${visible(special.name)}: a browser stores only files and folders; remove it from the selection`);
+  }
+}

@@ -1,0 +1,249 @@
+// The two panes, and the commands that concern both.
+
+import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./commands.js";
+import { isAsking, showHelp } from "./dialog.js";
+import { create } from "./dom.js";
+import { DRAG_TYPE } from "./drags.js";
+import { commandOf } from "./keys.js";
+import { ChosenSource, FolderSource, canPickFolder, takeDrop } from "./local-source.js";
+import { Pane } from "./pane.js";
+import { ServerSource } from "./server-source.js";
+import { Transfers } from "./transfers.js";
+
+const element = (id) => document.getElementById(id);
+
+/** The two panes of a signed-in user. */
+export class Workspace {
+  /** @type {import("./item.js").Source[]} */
+  sources = [];
+  chosen = new ChosenSource();
+  folders = 0;
+
+  /**
+   * @param {import("./api.js").Session} session @param {import("./jobs.js").Jobs} jobs
+   * @param {{say: (text: string, isError?: boolean) => void, attempt: (action: () => unknown) => Promise<void>}} page
+   */
+  constructor(session, jobs, { say, attempt }) {
+    [this.say, this.attempt] = [say, attempt];
+    const perform = (command, pane, detail) => this.perform(command, pane, detail);
+    this.left = new Pane(element("left"), "left", perform);
+    this.right = new Pane(element("right"), "right", perform);
+    this.panes = [this.left, this.right];
+    this.active = this.right;
+    this.transfers = new Transfers(jobs, { say, reloadAt: (place) => this.reloadAt(place) });
+    this.#buildBar();
+    this.#buildTabs();
+    this.#listen();
+    this.roots = session.roots.map((root) => new ServerSource(root));
+  }
+
+  /** Shows this computer on the left, and the first directory of the server on the right. */
+  async start() {
+    const storage = await navigator.storage?.getDirectory?.().catch(() => undefined);
+    const kept = storage === undefined ? [] : [new FolderSource("private", storage, "Browser storage")];
+    this.setSources([this.chosen, ...kept, ...this.roots]);
+    await this.left.enter(this.chosen, []);
+    if (this.roots.length > 0) {
+      await this.right.enter(this.roots[0], []);
+    } else {
+      this.say("The server has no directories for this browser.");
+    }
+    this.activate(this.right);
+    this.right.focus();
+  }
+
+  /** @param {import("./item.js").Source[]} sources */
+  setSources(sources) {
+    this.sources = sources;
+    this.panes.forEach((pane) => pane.setPlaces(sources));
+  }
+
+  /** @param {Pane} pane */
+  otherOf(pane) {
+    return pane === this.left ? this.right : this.left;
+  }
+
+  /** @param {Pane} pane */
+  activate(pane) {
+    this.active = pane;
+    for (const each of this.panes) {
+      each.element.classList.toggle("active", each === pane);
+      this.tabs.get(each).ariaPressed = String(each === pane);
+    }
+    this.drawBar();
+  }
+
+  #buildTabs() {
+    this.tabs = new Map();
+    for (const pane of this.panes) {
+      const tab = create("button", { type: "button" });
+      tab.addEventListener("click", () => {
+        this.activate(pane);
+        pane.focus();
+      });
+      this.tabs.set(pane, tab);
+      element("tabs").append(tab);
+    }
+  }
+
+  #buildBar() {
+    for (const { command, key, label } of BAR) {
+      const button = create("button", { type: "button" }, create("kbd", { textContent: key }), label);
+      button.dataset.command = command;
+      // The pane keeps the focus, so that the next key works in its list.
+      button.addEventListener("mousedown", (event) => event.preventDefault());
+      button.addEventListener("click", () => this.perform(command, this.active));
+      element("keys").append(button);
+    }
+  }
+
+  /** Shows which commands are possible, and for each other one the reason. */
+  drawBar() {
+    for (const button of element("keys").children) {
+      const refusal = refusalOf(button.dataset.command, this.active, this.otherOf(this.active));
+      button.ariaDisabled = refusal === null ? null : "true";
+      button.title = refusal ?? "";
+    }
+    for (const [pane, tab] of this.tabs) {
+      tab.textContent = pane.source?.title ?? "";
+    }
+  }
+
+  #listen() {
+    this.panes.forEach((pane) => pane.addEventListener("change", () => this.drawBar()));
+    document.addEventListener("keydown", (event) => {
+      const command = commandOf(event, false);
+      if (command !== undefined && !element("files").hidden && !isAsking()) {
+        event.preventDefault();
+        this.active.run(command);
+      }
+    });
+    for (const input of [element("file-input"), element("folder-input")]) {
+      input.addEventListener("change", () => {
+        this.chosen.addFiles(input.files);
+        input.value = "";
+        this.attempt(() => this.showChosen(this.active));
+      });
+    }
+    // A drop beside the panes must not replace the page.
+    for (const type of ["dragover", "drop"]) {
+      document.addEventListener(type, (event) => event.preventDefault());
+    }
+  }
+
+  /** @param {string} command @param {Pane} pane @param {any} [detail] */
+  perform(command, pane, detail) {
+    const other = this.otherOf(pane);
+    const refusal = BAR.some((entry) => entry.command === command) ? refusalOf(command, pane, other) : null;
+    if (refusal !== null) {
+      return this.say(refusal, true);
+    }
+    const actions = {
+      activate: () => this.activate(pane),
+      other: () => (this.activate(other), other.focus()),
+      help: () => showHelp(),
+      rename: () => rename(pane, this.say),
+      newFolder: () => createFolder(pane, this.say),
+      remove: () => remove(pane, this.say),
+      openFile: () => openFile(pane, detail, this.say),
+      copy: () => this.transfer(pane, other, false),
+      move: () => this.transfer(pane, other, true),
+      drop: () => this.drop(pane, detail),
+      openFolder: () => this.openFolder(pane),
+      chooseFiles: () => element("file-input").click(),
+      enterPlace: () => pane.enter(this.sources.find((source) => source.id === detail), []),
+      failed: () => Promise.reject(detail),
+    };
+    return this.attempt(actions[command]);
+  }
+
+  /** Lets the user pick a folder, and shows it. @param {Pane} pane @param {"read" | "readwrite"} [mode] */
+  async openFolder(pane, mode = "read") {
+    if (!canPickFolder()) {
+      element("folder-input").click();
+      return;
+    }
+    const handle = await window.showDirectoryPicker({ mode });
+    for (const source of this.sources) {
+      if (source.kind === "folder" && (await source.handle.isSameEntry(handle))) {
+        return pane.enter(source, []);
+      }
+    }
+    this.folders += 1;
+    const source = new FolderSource(`folder-${this.folders}`, handle);
+    this.setSources([source, ...this.sources]);
+    await pane.enter(source, []);
+    pane.focus();
+  }
+
+  /** @param {Pane} pane */
+  async showChosen(pane) {
+    const shown = pane.source?.kind === "server" ? this.otherOf(pane) : pane;
+    await shown.enter(this.chosen, []);
+    this.activate(shown);
+    shown.focus();
+  }
+
+  /** @param {Pane} from @param {Pane} to @param {boolean} isMove */
+  async transfer(from, to, isMove) {
+    const items = from.listing.targets;
+    const source = { source: from.source, path: from.path };
+    if (to.source.kind === "chosen") {
+      await this.#chooseTarget(to);
+    }
+    const { listing } = to;
+    const known = listing.state === "complete" && to.source.unlisted === null ? listing.items : null;
+    await this.transfers.run(source, items, { source: to.source, path: to.path }, known, isMove);
+    from.listing.clearSelection();
+  }
+
+  /** Shows a place where downloads can be written. @param {Pane} pane */
+  async #chooseTarget(pane) {
+    if (canPickFolder()) {
+      await this.openFolder(pane, "readwrite");
+      return;
+    }
+    const storage = this.sources.find((source) => source.kind === "private");
+    if (storage === undefined) {
+      throw new Error("this browser can store no downloads; open a file with Enter to save it");
+    }
+    await pane.enter(storage, []);
+  }
+
+  /** @param {Pane} pane @param {DataTransfer} data */
+  async drop(pane, data) {
+    if (data.types.includes(DRAG_TYPE)) {
+      return this.perform("copy", this.otherOf(pane));
+    }
+    const { handles, files } = await takeDrop(data);
+    if (pane.source?.kind !== "server") {
+      handles.forEach((handle) => this.chosen.addHandle(handle));
+      files.forEach(({ path, file }) => this.chosen.addFile(path, file));
+      return this.showChosen(pane);
+    }
+    const refusal = pane.source.refusal("receive");
+    if (refusal !== null) {
+      throw new Error(refusal);
+    }
+    const tops = new Map(handles.map((handle) => [handle.name, [handle]]));
+    for (const entry of files) {
+      const [name] = entry.path.split("/");
+      tops.set(name, [...(tops.get(name) ?? []), entry]);
+    }
+    const entries = [...tops].map(([name, roots]) => ({ name, roots }));
+    const { listing } = pane;
+    const known = listing.state === "complete" && pane.source.unlisted === null ? listing.items : null;
+    await this.transfers.uploadDropped(entries, { source: pane.source, path: pane.path }, known);
+  }
+
+  /** Loads panes again that show a place. @param {import("./transfers.js").Place} place */
+  async reloadAt({ source, path }) {
+    await Promise.all(this.panes.map((pane) => pane.reloadIfAt(source, path)));
+  }
+
+  /** Loads both panes again after another sign-in. */
+  async continue() {
+    await Promise.all(this.panes.map((pane) => pane.reload()));
+    this.active.focus();
+  }
+}
