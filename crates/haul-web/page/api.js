@@ -1,7 +1,7 @@
 // Requests to the server. docs/formats/web.md describes them.
 
 /** @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root */
-/** @typedef {{csrf: string, certificate: string, version: string, roots: Root[]}} Session */
+/** @typedef {{csrf: string, certificate: string, version: string, roots: Root[], jobs: boolean}} Session */
 
 /**
  * An entry of a listing. `path` is the name as the server needs it: bytes in percent-encoding, since
@@ -33,6 +33,12 @@ let csrf = "";
  * @param {string} method @param {string} path @param {unknown} [body]
  */
 async function request(method, path, body) {
+  const text = await requestText(method, path, body);
+  return text === "" ? null : JSON.parse(text);
+}
+
+/** Sends a request and returns the body. @param {string} method @param {string} path @param {unknown} [body] */
+async function requestText(method, path, body) {
   const headers = { "X-Haul-CSRF": csrf };
   const options = { method, headers, credentials: "same-origin", cache: "no-store" };
   if (body !== undefined) {
@@ -52,7 +58,7 @@ async function request(method, path, body) {
     }
     throw new ApiError(response.status, message);
   }
-  return text === "" ? null : JSON.parse(text);
+  return text;
 }
 
 /**
@@ -166,6 +172,18 @@ export const rename = (root, from, to, replace) =>
 /** @param {number} root @param {string[]} names @param {boolean} recursive */
 export const remove = (root, names, recursive) =>
   request("POST", "/tree/delete", { root, path: forJson(names), recursive });
+
+/** Returns the counters of the server as OpenMetrics text. */
+export const metrics = () => requestText("GET", "/metrics");
+
+/**
+ * A job of the user who runs the server, as in `haul jobs --json`.
+ * @typedef {{id: string, status: string, words?: string[], trouble?: string, begun?: string,
+ *   files_done?: number, bytes_done?: number, bytes_found?: number}} UserJob
+ */
+
+/** Returns the jobs of the user who runs the server. @returns {Promise<UserJob[]>} */
+export const jobs = async () => (await request("GET", "/jobs")).jobs;
 
 /** Returns the address of a file's contents. @param {number} root @param {string[]} names */
 export const fileAddress = (root, names) => `/file?root=${root}&path=${joined(names)}`;

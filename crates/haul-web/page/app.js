@@ -1,5 +1,6 @@
 // The page: sign-in and sign-out, messages, and the start of the workspace.
 
+import { Activity } from "./activity.js";
 import * as api from "./api.js";
 import { Drawer } from "./drawer.js";
 import { Jobs } from "./jobs.js";
@@ -34,6 +35,7 @@ async function attempt(action) {
 function showSignIn() {
   element("files").hidden = true;
   element("sign-out").hidden = true;
+  element("activity-toggle").hidden = true;
   element("sign-in").hidden = false;
   element("code").focus();
 }
@@ -48,6 +50,7 @@ async function showFiles(session) {
   element("sign-in").hidden = true;
   element("files").hidden = false;
   element("sign-out").hidden = false;
+  element("activity-toggle").hidden = false;
   element("server").textContent = `${location.host} \u00b7 ${session.version}`;
   if (workspace !== null) {
     jobs.signedIn(session);
@@ -60,6 +63,7 @@ async function showFiles(session) {
   });
   workspace = new Workspace(session, jobs, { say, attempt });
   new Drawer(element("jobs"), jobs);
+  new Activity(element("activity"), element("activity-toggle"), session, attempt);
   await workspace.start();
   await jobs.load();
 }
