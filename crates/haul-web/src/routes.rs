@@ -11,6 +11,7 @@ use crate::files::RootThreads;
 use crate::files::{self, FileError, Listing, kind_name};
 use crate::lanes::{LaneRefusal, OpenRefusal, Opened};
 use crate::limits::{NAME_QUOTA_BYTES, NAMES_PER_PAGE_MAX, UPLOAD_BYTES_MAX};
+use crate::metrics;
 use crate::page;
 use crate::query::{self, BadRequest, PathText};
 use crate::server::{RequestGuard, Shared};
@@ -66,6 +67,9 @@ async fn checked(
         return Ok(reply);
     }
     checks::origin(&method, headers, host).map_err(refused("another or no Origin"))?;
+    if (&method, path.as_str()) == (&Method::GET, "/metrics") && shared.metrics.permits(headers) {
+        return Ok(answer::bytes(metrics::CONTENT_TYPE, shared.metrics.text(shared)));
+    }
     if (&method, path.as_str()) == (&Method::POST, "/session") {
         return sign_in(shared, peer, request).await;
     }
@@ -76,6 +80,8 @@ async fn checked(
     match (method, path.as_str()) {
         (Method::GET, "/session") => Ok(call.session()),
         (Method::DELETE, "/session") => Ok(call.sign_out()),
+        (Method::GET, "/metrics") => Ok(answer::bytes(metrics::CONTENT_TYPE, shared.metrics.text(shared))),
+        (Method::GET, "/jobs") => call.jobs().await,
         (Method::POST, "/code") => call.new_code(),
         (Method::GET, "/tree") => call.tree(request.uri().query()).await,
         (Method::POST, "/tree/folder") => call.create_folder(request.into_body()).await,
@@ -203,6 +209,8 @@ impl Call<'_> {
             version: &'static str,
             /// True if lanes over WebTransport can be opened, at the port of HTTPS.
             webtransport: bool,
+            /// True if `GET /jobs` has the jobs of the user who runs the server.
+            jobs: bool,
             roots: Vec<Root<'a>>,
         }
         let roots =
@@ -220,9 +228,22 @@ impl Call<'_> {
             certificate: self.shared.certificate.sha256(),
             version: env!("CARGO_PKG_VERSION"),
             webtransport: self.shared.has_web_transport,
+            jobs: self.shared.jobs.is_some(),
             roots: roots.collect(),
         };
         answer::json(StatusCode::OK, &facts)
+    }
+
+    async fn jobs(&self) -> Result<Reply, Reply> {
+        let Some(list) = self.shared.jobs.clone() else {
+            return Err(answer::error(StatusCode::NOT_FOUND, &"this server does not show jobs"));
+        };
+        let listed = tokio::task::spawn_blocking(move || list()).await;
+        match listed {
+            Ok(Ok(jobs)) => Ok(answer::bytes("application/json", format!("{{\"jobs\":{jobs}}}"))),
+            Ok(Err(why)) => Err(answer::error(StatusCode::INTERNAL_SERVER_ERROR, &why)),
+            Err(_) => Err(answer::error(StatusCode::INTERNAL_SERVER_ERROR, &"cannot list the jobs")),
+        }
     }
 
     fn sign_out(&self) -> Reply {

@@ -127,6 +127,13 @@ fn execute(args: &Args) -> Result<(), JobsError> {
     }
 }
 
+/// Returns the jobs of this user as a JSON array. The error is a message.
+pub(crate) fn all_as_json() -> Result<String, String> {
+    let all = log_args::state_of(None).and_then(|state| jobs(&state)).map_err(|error| error.to_string())?;
+    let lines: Vec<String> = all.iter().map(|job| show::json(job).trim_end().to_owned()).collect();
+    Ok(format!("[{}]", lines.join(",")))
+}
+
 /// Finds the job whose ID starts with `digits`.
 fn find<'j>(all: &'j [Listed], digits: &str) -> Result<&'j Listed, JobsError> {
     if digits.len() < ID_DIGITS_MIN || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {

@@ -72,6 +72,8 @@ impl GuiArgs {
             address: self.port.map_or_else(|| if is_free() { usual } else { address(0) }, address),
             certificate: None,
             link: if self.no_browser { LinkTarget::Print } else { LinkTarget::Open },
+            metrics: None,
+            shows_jobs: true,
         };
         let mut resolved = ResolvedArgs {
             udp: None,

@@ -13,7 +13,8 @@ use haul_engine::transfer::Logs;
 use haul_net::address::Host;
 use haul_net::{Gateway, UdpSettings};
 use haul_web::{
-    CertificateSource, GivenCertificate, WebEvent, WebLimits, WebListener, WebRoot, WebServer, WebSettings,
+    CertificateSource, GivenCertificate, ListJobs, WebEvent, WebLimits, WebListener, WebRoot, WebServer,
+    WebSettings,
 };
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -33,6 +34,10 @@ pub(super) struct Web {
     /// Files of the certificate and of its key; self-signed without them.
     pub(super) certificate: Option<(PathBuf, PathBuf)>,
     pub(super) link: LinkTarget,
+    /// File for the token of the counters.
+    pub(super) metrics: Option<PathBuf>,
+    /// True if browsers see the jobs of the user who starts the server.
+    pub(super) shows_jobs: bool,
 }
 
 /// Destination of the link that signs in one browser.
@@ -57,18 +62,26 @@ pub(super) struct Prepared {
     listener: WebListener,
     given: Option<GivenCertificate>,
     link: LinkTarget,
+    metrics: Option<PathBuf>,
+    shows_jobs: bool,
 }
 
 impl Prepared {
-    /// Binds the address and reads the given certificate. `udp` are the settings of lanes of tickets
-    /// over UDP. The error is a message.
+    /// Binds the address and reads the given certificate. `udp` has the settings of lanes over UDP.
+    /// The error is a message.
     pub(super) fn new(web: &Web, udp: Option<&UdpSettings>) -> Result<Prepared, String> {
         check_ports(web.address, udp.and_then(|udp| udp.ports))?;
         let given =
             web.certificate.as_ref().map(|(certificate, key)| GivenCertificate::read(certificate, key));
         let given = given.transpose().map_err(|error| error.to_string())?;
         let listener = WebListener::bind(web.address).map_err(|error| error.to_string())?;
-        Ok(Prepared { listener, given, link: web.link.clone() })
+        Ok(Prepared {
+            listener,
+            given,
+            link: web.link.clone(),
+            metrics: web.metrics.clone(),
+            shows_jobs: web.shows_jobs,
+        })
     }
 
     /// Serves the shares of `server` to browsers, and hands out the link. `state` is the state
@@ -94,12 +107,15 @@ impl Prepared {
                 CertificateSource::SelfSigned { file: file.ok(), names }
             }
         };
+        let counters = Arc::clone(&server.counters);
         let settings = WebSettings {
             roots: server.served.iter().map(|served| root(server, served)).collect(),
             gateway,
             certificate,
             hosts,
             limits: WebLimits::default(),
+            metrics: Box::new(move || counters.metrics()),
+            jobs: self.shows_jobs.then(|| Arc::new(crate::jobs::all_as_json) as ListJobs),
             on_event: Box::new(move |event: &WebEvent| {
                 if !quiet {
                     say(NAME, event);
@@ -118,6 +134,9 @@ impl Prepared {
                     page.certificate()
                 ),
             );
+        }
+        if let Some(file) = &self.metrics {
+            write_line(file, page.metrics_token(), "token")?;
         }
         let link = page.link().map_err(|error| error.to_string())?;
         hand_out(&link, &self.link)?;
@@ -189,9 +208,7 @@ fn hand_out(link: &str, target: &LinkTarget) -> Result<(), String> {
             let printed = writeln!(out, "{link}").and_then(|()| out.flush());
             printed.map_err(|error| format!("cannot print the link: {error}"))
         }
-        LinkTarget::File(file) => write_secret(file, format!("{link}\n").as_bytes()).map_err(|error| {
-            format!("cannot write the link to {}: {}", quote(file.as_os_str()), reason(&error))
-        }),
+        LinkTarget::File(file) => write_line(file, link, "link"),
     }
 }
 
@@ -205,6 +222,13 @@ fn open(link: &str, state: Option<&Path>, quiet: bool) -> Option<Redirect> {
     }
     let opened = state.ok_or_else(|| "no state directory; open the link yourself".to_owned());
     opened.and_then(|state| Redirect::open(link, state)).map_err(|why| say(gui::NAME, &why)).ok()
+}
+
+/// Writes `secret` to a file that only this user can read. The error is a message.
+fn write_line(file: &Path, secret: &str, what: &str) -> Result<(), String> {
+    write_secret(file, format!("{secret}\n").as_bytes()).map_err(|error| {
+        format!("cannot write the {what} to {}: {}", quote(file.as_os_str()), reason(&error))
+    })
 }
 
 #[cfg(test)]

@@ -48,6 +48,12 @@ fn the_page_opens_in_the_browser_of_the_desktop() {
     let browser = Browser::signed_in(&link);
     assert_eq!(browser.get("/file?path=data%2Fsmall").body.len(), 100);
     assert_eq!(browser.post("/tree/folder", "{\"path\":\"new\"}").status, 201);
+    // The jobs of this user, whose state directory has its usual place.
+    fixture.file("kept-file", 100);
+    assert_ended(&fixture.run(&["cp", "--resume", "kept-file", "copy"]), 0);
+    let jobs = browser.get("/jobs").json()["jobs"].clone();
+    assert_eq!(jobs.as_array().map(Vec::len), Some(1), "{jobs}");
+    assert_eq!((&jobs[0]["status"], &jobs[0]["words"][0]), (&"finished".into(), &"cp".into()), "{jobs}");
     server.signal(Signal::TERM);
     assert_eq!(server.status(), Some(0));
     assert!(!fs::exists(file).unwrap(), "the file with the link remains");
