@@ -70,7 +70,7 @@ test('two jobs run at a time, the others wait, and the drawer shows each', () =>
       ['a', 'b', 'c', 'd'].forEach((name, seed) => jobs.upload({ roots: [tools.file(name, seed, 5_000_000)], root: 0, to: 'in', title: name }));
     });
     await lanes.holding();
-    const states = () => page.evaluate(() => window.jobs.list.map((job) => job.state));
+    const states = () => page.evaluate(() => window.jobs.list.map((job) => job.result?.text || job.state));
     assert.deepEqual(await states(), ['running', 'running', 'queued', 'queued']);
     await page.getByText('2 running \u00b7 2 waiting').waitFor();
     assert.equal(await page.getByRole('progressbar').count(), 4);
