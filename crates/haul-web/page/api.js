@@ -89,6 +89,9 @@ export const signIn = async (code) => keep(await request("POST", "/session", { c
 /** Returns the session of an earlier visit. */
 export const session = async () => keep(await request("GET", "/session"));
 
+/** Returns a one-time code for another browser, with the same rights. @returns {Promise<string>} */
+export const newCode = async () => (await request("POST", "/code")).code;
+
 export const signOut = () => request("DELETE", "/session");
 
 /** Encodes a text for a path of this module. @param {string} text */

@@ -83,6 +83,16 @@ export async function ask(title, text, value, label, problem) {
   return (await answer) === "ok" ? input.value : null;
 }
 
+/** Shows a link that signs another browser in. @param {string} link */
+export async function showLink(link) {
+  const input = create("input", { value: link, readOnly: true, spellcheck: false });
+  const text = "This link works once, within 15 minutes, and gives another browser the same rights.";
+  const field = create("label", { className: "field" }, create("span", { textContent: text }), input);
+  const answer = show("Link for another browser", [field], [{ value: "", label: "Close", isMain: true }], input);
+  input.select();
+  await answer;
+}
+
 /** Shows all keys. */
 export async function showHelp() {
   const groups = new Map();

@@ -36,7 +36,7 @@ const newCode = () =>
  * Opens the page in a browser of its own. `isOwn` gives it a session of its own, of which a server
  * has only 16.
  */
-async function openPage(t, { isOwn = false, ...options } = {}) {
+async function openPage(t, { isOwn = false, link, ...options } = {}) {
   const visitor = await Visitor.create(browser, options);
   t.after(async () => {
     await visitor.close();
@@ -44,10 +44,10 @@ async function openPage(t, { isOwn = false, ...options } = {}) {
   });
   visitor.context.setDefaultTimeout(20_000);
   const { origin } = new URL(server.link);
-  if (!isOwn) {
+  if (!isOwn && link === undefined) {
     await visitor.context.addCookies(await first.context.cookies());
   }
-  const page = await visitor.open(isOwn ? `${origin}/#${await newCode()}` : `${origin}/`);
+  const page = await visitor.open(link ?? (isOwn ? `${origin}/#${await newCode()}` : `${origin}/`));
   await page.waitForSelector("#right .row.directory");
   return page;
 }
@@ -508,6 +508,11 @@ test("a wrong code is refused, and an ended session can continue", async (t) => 
   await page.fill("#code", await newCode());
   await page.keyboard.press("Enter");
   await waitForNames(page, "right", ["file"]);
+  await page.click("#share");
+  const link = await page.inputValue("dialog input");
+  await page.keyboard.press("Escape");
+  const other = await openPage(t, { link });
+  await other.click("#sign-out");
   await page.click("#sign-out");
   await waitForStatus(page, "Signed out.");
   assert.ok(await page.isHidden("#files"));
