@@ -1,5 +1,6 @@
 // The sink of a download: writes files when the module asks, and logs what is verified.
 
+import { Outcome } from './core.js';
 import { reason } from './upload.js';
 
 /**
@@ -48,14 +49,15 @@ export class Download {
     /** @type {Set<Promise<void>>} */
     this.closings = new Set();
     this.session = 0;
-    /** Number of bytes written, for progress. */
-    this.writtenBytes = 0;
+    /** Bytes that this session has written or found, for progress. */
+    this.settledBytes = 0;
   }
 
   /** @param {import('./core.js').Core} core */
   async start(core) {
     this.core = core;
     this.session += 1;
+    this.settledBytes = 0;
     core.download({ ...this.settings, kept: await this.kept() });
   }
 
@@ -75,6 +77,11 @@ export class Download {
   }
 
   continue() {}
+
+  /** True if the session waits for the storage of this computer. */
+  get isAtStorage() {
+    return true;
+  }
 
   async end() {
     this.session += 1;
@@ -101,6 +108,7 @@ export class Download {
     switch (event.type) {
       case 'open':
         this.log.opened(event);
+        this.settledBytes += Math.min(event.have * this.settings.object, event.size);
         this.files.set(event.file, new Receiving(event.path, this.target.open(event.path, event.have > 0)));
         this.report(event);
         break;
@@ -132,6 +140,12 @@ export class Download {
           this.close(file);
         }
         break;
+      case 'same': {
+        const size = this.log.files.get(event.path)?.size ?? 0;
+        this.settledBytes += size;
+        this.report({ ...event, size });
+        break;
+      }
       default:
         this.report({ ...event, path: event.path ?? file?.path });
     }
@@ -174,7 +188,7 @@ export class Download {
    */
   written(event, result) {
     const failure = typeof result === 'string' ? result : undefined;
-    this.writtenBytes += failure === undefined ? event.len : 0;
+    this.settledBytes += failure === undefined ? event.len : 0;
     this.core.written(event, failure);
   }
 
@@ -192,7 +206,7 @@ export class Download {
       this.files.delete(event.file);
       this.core.finished(event, result);
       if (typeof result === 'number') {
-        this.report({ ...event, type: 'fileDone', path: file?.path, level: result });
+        this.report({ ...event, type: 'fileDone', outcome: Outcome.done, path: file?.path, level: result });
       }
     });
   }

@@ -17,7 +17,16 @@
 export class LaneLost extends Error {}
 
 /** The server refuses to open a lane, and would do so again. */
-export class LaneRefused extends Error {}
+export class LaneRefused extends Error {
+  /**
+   * @param {string} text
+   * @param {number} status of the response
+   */
+  constructor(text, status) {
+    super(text);
+    this.status = status;
+  }
+}
 
 /** Size of a full piece in bytes. The server takes at most 8 MiB. */
 const PIECE_BYTES = 4 << 20;
@@ -73,7 +82,7 @@ export class HttpLane {
         const text = `cannot open a lane: ${await reason(response)}`;
         const { status } = response;
         throw status >= 400 && status < 500 && status !== 408 && status !== 429
-          ? new LaneRefused(text)
+          ? new LaneRefused(text, status)
           : new LaneLost(text);
       }
       const { lane } = await response.json();

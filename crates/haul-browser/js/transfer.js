@@ -23,6 +23,7 @@ const DELAYS = { reconnect: 500, reconnectMax: 30_000, tick: 1000, close: 2000 }
  * @property {(core: import('./core.js').Core) => Promise<void> | void} start starts a session
  * @property {(event: import('./core.js').CoreEvent) => void} handle carries out an event
  * @property {() => void} continue called when something may have changed
+ * @property {boolean} isAtStorage true if a session that waits does so for the storage
  * @property {() => Promise<void>} end called after a session
  * @property {(error: unknown) => void} fail set by the transfer: ends the job with an error
  */
@@ -55,6 +56,28 @@ export class Transfer {
     this.ended = null;
     /** @type {(() => void)[]} */
     this.waiting = [];
+    /**
+     * Milliseconds that the loop with the data waited: of an upload the loop that sends, of a
+     * download the one that receives. The rest is work of this thread.
+     */
+    this.waits = { send: { lane: 0, storage: 0, peer: 0 }, receive: { lane: 0, storage: 0, peer: 0 } };
+  }
+
+  /**
+   * Waits, and adds the time to `waits`.
+   * @template T
+   * @param {'send' | 'receive'} loop
+   * @param {'lane' | 'change'} what
+   * @param {Promise<T>} promise
+   */
+  async wait(loop, what, promise) {
+    const since = performance.now();
+    const cause = what === 'lane' ? 'lane' : this.direction.isAtStorage ? 'storage' : 'peer';
+    try {
+      return await promise;
+    } finally {
+      this.waits[loop][cause] += performance.now() - since;
+    }
   }
 
   /**
@@ -136,7 +159,8 @@ export class Transfer {
       lane = await this.connect();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
-      return { ended: { type: 'ended', ok: 0, text }, isLost: !(error instanceof LaneRefused), moved: false };
+      const status = error instanceof LaneRefused ? error.status : 0;
+      return { ended: { type: 'ended', ok: 0, text, status }, isLost: status === 0, moved: false };
     }
     if (!lane) {
       return { ended: { type: 'ended', ok: 0, text: 'stopped' }, isLost: false, moved: false };
@@ -195,7 +219,7 @@ export class Transfer {
     for (;;) {
       for (let bytes = this.core.output(); bytes; bytes = this.core.output()) {
         // A copy: the module can move its memory while the lane waits.
-        await lane.write(bytes.slice());
+        await this.wait('send', 'lane', lane.write(bytes.slice()));
         this.core.outputSent();
         this.settle();
       }
@@ -203,27 +227,44 @@ export class Transfer {
       if (this.ended) {
         return;
       }
-      await this.change();
+      await this.wait('send', 'change', this.change());
     }
   }
 
   /** Passes the bytes of the lane to the module. */
   async receive(/** @type {import('./lane-http.js').Lane} */ lane) {
-    for await (const piece of lane.pieces()) {
-      for (let at = 0; at < piece.length;) {
-        at += this.core.feed(piece.subarray(at));
-        while (!this.core.advance()) {
-          // The module waits until events are taken, or until some writes are done.
-          if (!this.settle()) {
-            if (this.ended) {
-              return;
-            }
-            await this.change();
-          }
+    const pieces = lane.pieces();
+    try {
+      for (;;) {
+        const { value: piece, done } = await this.wait('receive', 'lane', pieces.next());
+        if (done || !(await this.take(piece))) {
+          return;
         }
-        this.settle();
       }
+    } finally {
+      await pieces.return();
     }
+  }
+
+  /**
+   * Passes a piece of the lane to the module. Returns false if the session is over.
+   * @param {Uint8Array} piece
+   */
+  async take(piece) {
+    for (let at = 0; at < piece.length;) {
+      at += this.core.feed(piece.subarray(at));
+      while (!this.core.advance()) {
+        // The module waits until events are taken, or until some writes are done.
+        if (!this.settle()) {
+          if (this.ended) {
+            return false;
+          }
+          await this.wait('receive', 'change', this.change());
+        }
+      }
+      this.settle();
+    }
+    return true;
   }
 
   /** Takes all events of the module, and wakes what waits for a change. Returns false if none. */

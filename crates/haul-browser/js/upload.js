@@ -1,11 +1,18 @@
 // The source of an upload: offers files, and reads them when the module asks.
 
+import { Outcome } from './core.js';
+
 /**
  * A file or a directory to send.
  * @typedef {object} Entry
  * @property {string} path beneath the destination
  * @property {() => Promise<File>} [file] returns the file as it is now; none for a directory
  * @property {string} [failure] the reason why the entry cannot be read
+ */
+
+/**
+ * What the user picked or dropped. A path is one that the page knows and the file does not.
+ * @typedef {File | FileSystemHandle | {file: File, path: string}} Root
  */
 
 /** @implements {import('./transfer.js').Direction} */
@@ -22,10 +29,17 @@ export class Upload {
     this.report = report;
     this.settle = settle;
     this.fail = (/** @type {unknown} */ _error) => {};
-    /** @type {Map<number, {path: string, entry: Entry, file: File}>} */
+    /** The file of a directory is null. @type {Map<number, {path: string, entry: Entry, file: File | null}>} */
     this.open = new Map();
     this.session = 0;
+    /** Reads that are in progress. */
+    this.reads = 0;
     this.wakeWalk = () => {};
+  }
+
+  /** True if the session waits for the storage of this computer. */
+  get isAtStorage() {
+    return this.reads > 0;
   }
 
   /** @param {import('./core.js').Core} core */
@@ -96,9 +110,7 @@ export class Upload {
     try {
       // Browsers know no time of a directory.
       const number = this.core.offer(path, file ? file.size : null, file ? file.lastModified : Date.now());
-      if (file) {
-        this.open.set(number, { path, entry, file });
-      }
+      this.open.set(number, { path, entry, file: file ?? null });
     } catch (error) {
       this.report({ type: 'failed', path, text: reason(error) });
     }
@@ -114,9 +126,10 @@ export class Upload {
         this.check(event, this.session).catch((error) => this.fail(error));
         break;
       case 'fileDone': {
-        const path = this.open.get(event.file)?.path;
+        const opened = this.open.get(event.file);
         this.open.delete(event.file);
-        this.report({ ...event, path });
+        const digest = event.outcome === Outcome.done ? event.text : '';
+        this.report({ ...event, path: opened?.path, isDirectory: opened?.file === null, size: opened?.file?.size, digest });
         break;
       }
       default:
@@ -131,12 +144,14 @@ export class Upload {
   async read(event, session) {
     const opened = this.open.get(event.file);
     let result;
+    this.reads += 1;
     try {
-      const slice = opened?.file.slice(event.offset, event.offset + event.len);
+      const slice = opened?.file?.slice(event.offset, event.offset + event.len);
       result = slice ? new Uint8Array(await slice.arrayBuffer()) : 'the file is not open';
     } catch (error) {
       result = reason(error);
     }
+    this.reads -= 1;
     if (session === this.session) {
       this.core.readDone(event, result);
       this.settle();
@@ -165,13 +180,15 @@ export class Upload {
 /**
  * Walks files and directories that the user picked or dropped. A directory is an entry of its own
  * only if it is empty: the server creates the others with their files.
- * @param {(File | FileSystemHandle)[]} roots
+ * @param {Root[]} roots
  * @returns {AsyncGenerator<Entry, void, void>}
  */
 export async function* walk(roots) {
   for (const root of roots) {
     if (root instanceof File) {
       yield { path: root.webkitRelativePath || root.name, file: async () => root };
+    } else if ('file' in root) {
+      yield { path: root.path, file: async () => root.file };
     } else {
       yield* walkHandle(root, root.name);
     }

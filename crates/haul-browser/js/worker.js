@@ -7,17 +7,24 @@
 // Common: {job, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits; the same job
 // resumes. `roots` are File objects or handles, `folder` is the handle of a folder that the user
 // picked, else files go to OPFS. `wasm` is the URL of the modules. `lane` is
-// {kind: 'http', base?, csrf, root?} or {kind: 'webtransport', url, certificateHash?}.
+// {kind, base?, csrf, root?, certificate?}: lane-chooser.js.
 //
-// Messages to the page are the events of the module that it can show (core.js), with the path of
-// their file; `reconnecting`; `progress` at most ten times a second; and at the end `ended`.
+// Messages to the page:
+//   {type: 'held'}           another tab runs this job; this worker is done
+//   {type: 'started', resumes}, {type: 'reconnecting', text, delay}
+//   {type: 'total', files, bytes, isWhole}
+//   {type: 'progress', bytes, counts, waits, path}   at most ten times a second; tally.js has the
+//     counts, transfer.js the waits, `path` is 'http' or 'webtransport'
+//   {type: 'ended', ok, text, status?, counts, failures, receipt}   `status` is the HTTP status of
+//     a lane that was refused, `receipt` a Blob with a line of JSON for each file
 
 import { Level, fromHex, loadCore } from './core.js';
 import { Download } from './download.js';
 import { JobLog } from './job-log.js';
-import { HttpLane } from './lane-http.js';
-import { WebTransportLane } from './lane-webtransport.js';
+import { measurePaths, measureRoots } from './measure.js';
+import { LaneChooser } from './lane-chooser.js';
 import { FolderTarget, PrivateTarget, openLogFile, removeLogFile } from './storage.js';
+import { Tally } from './tally.js';
 import { Transfer } from './transfer.js';
 import { Upload, reason, walk } from './upload.js';
 
@@ -36,34 +43,61 @@ self.addEventListener('message', ({ data }) => {
     isStopped = true;
     transfer?.stop();
   } else if (data.type === 'start' && !transfer) {
-    run(data).catch((error) => self.postMessage({ type: 'ended', ok: 0, text: reason(error) }));
+    const tally = new Tally();
+    run(data, tally).catch((error) => end(tally, { ok: 0, text: reason(error) }));
   }
 });
 
-/** @param {any} message */
-async function run(message) {
+/**
+ * Reports the end of the job.
+ * @param {Tally} tally
+ * @param {Record<string, any>} ended
+ */
+function end(tally, { ok, text, status }) {
+  const result = { counts: tally.summary(), failures: tally.failed(), receipt: tally.receipt() };
+  self.postMessage({ type: 'ended', ok: Boolean(ok), text, status, ...result });
+}
+
+/**
+ * @param {any} message
+ * @param {Tally} tally
+ */
+async function run(message, tally) {
   // Two tabs never run one job: both would write the same files.
   await navigator.locks.request(`haul-job-${message.job}`, { ifAvailable: true }, async (lock) => {
-    if (!lock) {
-      throw new Error('another tab runs this job; close it, or wait until it ends');
+    if (lock) {
+      end(tally, await runLocked(message, tally));
+    } else {
+      self.postMessage({ type: 'held' });
     }
-    await runLocked(message);
   });
 }
 
-/** @param {any} message */
-async function runLocked({ direction, job, object = OBJECT_BYTES, level = Level.durable, wasm, lane, ...rest }) {
+/**
+ * Measures the job beside its work.
+ * @param {any} message
+ */
+async function measure({ direction, roots, paths, lane }) {
+  const total = direction === 'upload' ? measureRoots(roots) : measurePaths(lane.base ?? '', lane.root ?? 0, paths);
+  self.postMessage({ type: 'total', ...await total });
+}
+
+/**
+ * @param {any} message
+ * @param {Tally} tally
+ */
+async function runLocked(message, tally) {
+  const { direction, job, object = OBJECT_BYTES, level = Level.durable, wasm, lane, ...rest } = message;
   const core = await loadCore(wasm);
   const settings = { job: fromHex(job), object, level };
   const settle = () => transfer?.settle();
   const report = (/** @type {any} */ event) => {
-    if (event.type !== 'synced' && event.type !== 'present') {
+    tally.add(event);
+    if (event.type === 'started' || event.type === 'reconnecting') {
       self.postMessage(event);
     }
   };
-  const open = lane.kind === 'http'
-    ? () => HttpLane.open(lane.base ?? '', lane.csrf, lane.root)
-    : () => WebTransportLane.open(lane.url, lane.certificateHash);
+  const chooser = new LaneChooser(lane);
   let logFile = null;
   let timer;
   let ended;
@@ -78,20 +112,22 @@ async function runLocked({ direction, job, object = OBJECT_BYTES, level = Level.
         : new PrivateTarget(await navigator.storage.getDirectory(), job);
       side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
     }
-    const running = new Transfer(core, side, open, report);
+    const running = new Transfer(core, side, () => chooser.open(), report);
     transfer = running;
     if (isStopped) {
       running.stop();
     }
-    let reported = 0;
-    timer = setInterval(() => {
-      const bytes = side instanceof Upload ? core.settledBytes() : side.writtenBytes;
-      if (bytes !== reported) {
-        reported = bytes;
-        self.postMessage({ type: 'progress', bytes });
-      }
-    }, PROGRESS);
+    // A job whose total is unknown still shows its bytes.
+    measure(message).catch(() => {});
+    const progress = () => {
+      const isUpload = side instanceof Upload;
+      const bytes = isUpload ? core.settledBytes() : side.settledBytes;
+      const waits = running.waits[isUpload ? 'send' : 'receive'];
+      self.postMessage({ type: 'progress', bytes, counts: tally.summary(), waits, path: chooser.path });
+    };
+    timer = setInterval(progress, PROGRESS);
     ended = await running.run();
+    progress();
   } finally {
     clearInterval(timer);
     logFile?.close();
@@ -99,5 +135,5 @@ async function runLocked({ direction, job, object = OBJECT_BYTES, level = Level.
   if (logFile && ended.ok && ended.failed === 0) {
     await removeLogFile(job);
   }
-  self.postMessage(ended);
+  return ended;
 }

@@ -2,7 +2,9 @@
 //
 //   HAUL_BIN=.../haul node --test FILE.test.mjs
 //
-// HAUL_BIN is the binary. HAUL_SHOTS is a directory for screenshots; without it there are none.
+// HAUL_BIN is the binary. HAUL_SHOTS is a directory for screenshots; without it there are none. With
+// HAUL_PAGE_SOURCES=1, scripts, styles and modules come from this repository and not from the binary, so that
+// a change of them needs no build.
 
 import assert from 'node:assert/strict';
 import { Buffer } from 'node:buffer';
@@ -12,6 +14,7 @@ import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSyn
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { chromiumPath, driver } from './needs.mjs';
 
 /** Time for an event, in milliseconds: a test waits for events, and fails after this time. */
@@ -170,6 +173,16 @@ function pickPrivateDirectory() {
   };
 }
 
+/** Answers a request for a file of the page from this repository. @param {import('playwright-core').Route} route */
+async function fromSources(route) {
+  const { pathname } = new URL(route.request().url());
+  const crates = fileURLToPath(new URL('../../..', import.meta.url));
+  const path = pathname.startsWith('/client/')
+    ? join(crates, 'haul-browser', pathname.endsWith('.wasm') ? 'wasm' : 'js', pathname.slice('/client/'.length))
+    : join(crates, 'haul-web/page', pathname);
+  await route.fulfill({ path, headers: { 'Cross-Origin-Embedder-Policy': 'require-corp' } });
+}
+
 /** Starts Chromium. Its contexts accept the certificate of the server, as a user does once. */
 export async function launch() {
   // Chromium needs a sandbox that root has not.
@@ -187,6 +200,9 @@ export class Visitor {
     const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: { width: 1280, height: 800 }, ...options });
     context.setDefaultTimeout(TIMEOUT);
     await context.addInitScript(pickPrivateDirectory);
+    if (process.env.HAUL_PAGE_SOURCES === '1') {
+      await context.route(/\.(js|css|wasm)$/, fromSources);
+    }
     return new Visitor(context);
   }
 

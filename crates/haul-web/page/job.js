@@ -1,0 +1,252 @@
+// One job: an upload or a download, the worker that runs it, and its state.
+
+import { RateHistory } from "./rate.js";
+
+/**
+ * queued: waits for its turn. running, stopping: a worker runs it. paused: it can be resumed.
+ * ended: `result` has the end. elsewhere: another tab of this browser runs it.
+ * @typedef {"queued" | "running" | "stopping" | "paused" | "ended" | "elsewhere"} State
+ */
+
+/**
+ * `level` is the lowest level of a file: "none", "received", "verified", "durable" or "reread".
+ * @typedef {{ok: boolean, done: number, same: number, failed: number, level: string, text: string}} Result
+ */
+
+/**
+ * A file of an upload that only this visit has.
+ * @typedef {{path: string, size: number}} LostFile
+ */
+
+const NO_PROGRESS = { bytes: 0, counts: { done: 0, same: 0, failed: 0, level: "none" }, waits: null, path: "http" };
+
+/** Time between two notes of the state while a job runs, in milliseconds. */
+const NOTE = 1000;
+
+/** Events: "change", and "ended" with the result as its detail. */
+export class Job extends EventTarget {
+  /** @type {State} */
+  state = "paused";
+  /** Why the job is paused, or what it is doing. */
+  reason = "";
+  /** True if the job continues after the next sign-in. */
+  waitsForSignIn = false;
+  /** @type {Result | null} */
+  result = null;
+  /** @type {{path: string, text: string}[]} the first failures */
+  failures = [];
+  /** A line of JSON for each complete file, of each run. @type {Blob[]} */
+  receipts = [];
+  /** @type {{files: number, bytes: number, isWhole: boolean} | null} */
+  total = null;
+  progress = NO_PROGRESS;
+  rates = new RateHistory();
+  /** Files that the user must choose again, because a browser keeps no access to them. @type {LostFile[]} */
+  lost = [];
+  /** @type {Worker | null} */
+  #worker = null;
+  #noted = 0;
+  #since = 0;
+
+  /** @param {import("./jobs.js").Jobs} jobs @param {any} source */
+  constructor(jobs, source) {
+    super();
+    this.jobs = jobs;
+    /** What the job copies. `roots` are gone after a reload, except for handles. */
+    this.source = source;
+  }
+
+  get id() {
+    return this.source.id;
+  }
+
+  get title() {
+    return this.source.title;
+  }
+
+  /** @returns {"upload" | "download"} */
+  get direction() {
+    return this.source.direction;
+  }
+
+  /** Time of the last run until its last report, in milliseconds. */
+  runTime = 0;
+
+  /** True if this tab runs the job, or will. */
+  get isActive() {
+    return this.state === "queued" || this.state === "running" || this.state === "stopping";
+  }
+
+  /** Returns the state for IndexedDB and for other tabs. */
+  snapshot() {
+    const { id, state, reason, waitsForSignIn, result, failures, receipts, total, progress, runTime } = this;
+    return { id, state, reason, waitsForSignIn, result, failures, receipts, total, progress, runTime };
+  }
+
+  /** @param {any} snapshot */
+  restore(snapshot) {
+    const { id: _, ...fields } = snapshot;
+    Object.assign(this, fields);
+  }
+
+  /** Changes some fields, and tells the page, the storage and the other tabs. @param {Partial<Job>} fields */
+  update(fields) {
+    Object.assign(this, fields);
+    this.#noted = Date.now();
+    this.jobs.note(this);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  /** Starts the worker. */
+  run() {
+    this.update({ state: "running", reason: "", waitsForSignIn: false, result: null, failures: [] });
+    this.#since = performance.now();
+    this.rates.start(this.#since, this.progress.bytes);
+    const worker = new Worker(new URL("client/worker.js", import.meta.url), { type: "module" });
+    this.#worker = worker;
+    worker.addEventListener("message", ({ data }) => this.#told(data));
+    worker.addEventListener("error", (event) => {
+      event.preventDefault();
+      this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [], receipt: null });
+    });
+    const { direction, roots, to, paths, folder, root } = this.source;
+    const { csrf, certificate } = this.jobs.session;
+    worker.postMessage({
+      type: "start", direction, job: this.id, roots, to, paths, folder,
+      wasm: new URL("client/", import.meta.url).href,
+      lane: { kind: this.jobs.lanes, csrf, root, certificate },
+    });
+  }
+
+  /** @param {any} message of the worker */
+  #told(message) {
+    switch (message.type) {
+      case "held":
+        this.#release();
+        this.update({ state: "elsewhere", reason: "" });
+        this.jobs.watch();
+        break;
+      case "started":
+        this.update({ reason: "" });
+        break;
+      case "reconnecting":
+        this.update({ reason: `connecting again: ${message.text || "the connection was lost"}` });
+        break;
+      case "total":
+        this.update({ total: { files: message.files, bytes: message.bytes, isWhole: message.isWhole } });
+        break;
+      case "progress": {
+        const { bytes, counts, waits, path } = message;
+        this.progress = { bytes, counts, waits, path };
+        this.runTime = performance.now() - this.#since;
+        this.rates.add(performance.now(), bytes);
+        if (Date.now() - this.#noted >= NOTE) {
+          this.update({});
+        } else {
+          this.dispatchEvent(new Event("change"));
+        }
+        break;
+      }
+      case "ended":
+        this.#end(message);
+    }
+  }
+
+  #release() {
+    this.#worker?.terminate();
+    this.#worker = null;
+    this.jobs.released();
+  }
+
+  /** @param {any} ended */
+  #end({ ok, text = "", status, counts = this.progress.counts, failures, receipt }) {
+    const wasStopping = this.state === "stopping";
+    if (receipt?.size > 0) {
+      this.receipts.push(receipt);
+    }
+    const fields = { failures, progress: { ...this.progress, counts } };
+    if (status === 401) {
+      this.update({ ...fields, state: "paused", reason: "you are signed out; sign in to continue", waitsForSignIn: true });
+    } else if (wasStopping && !ok) {
+      this.update({ ...fields, state: "paused", reason: "" });
+    } else {
+      const result = { ok: Boolean(ok) && counts.failed === 0, ...counts, text };
+      this.update({ ...fields, state: "ended", reason: "", result });
+      this.dispatchEvent(new CustomEvent("ended", { detail: result }));
+    }
+    this.#release();
+  }
+
+  /** Stops the job. What arrived stays, and a later run sends the rest. */
+  pause() {
+    if (this.state === "running") {
+      this.#worker?.postMessage({ type: "stop" });
+      this.update({ state: "stopping" });
+    } else if (this.state === "queued") {
+      this.update({ state: "paused" });
+    } else if (this.state === "elsewhere") {
+      this.jobs.ask(this, "pause");
+    }
+  }
+
+  /** Continues a paused job. Call it in the handler of a click: the browser may ask the user for access. */
+  async resume() {
+    if (this.state !== "paused" || this.lost.length > 0) {
+      return;
+    }
+    const refused = await this.#refusedHandle();
+    if (refused !== null) {
+      this.update({ reason: `the browser has no access to ${refused}; resume, and allow it` });
+      return;
+    }
+    this.jobs.enqueue(this);
+  }
+
+  /** Runs an ended job again. It copies what is missing. */
+  async retry() {
+    if (this.state === "ended") {
+      this.state = "paused";
+      await this.resume();
+      if (this.state === "paused") {
+        this.update({});
+      }
+    }
+  }
+
+  /** Removes the job from the list. What it copied stays. */
+  forget() {
+    if (!this.isActive && this.state !== "elsewhere") {
+      this.jobs.remove(this);
+    }
+  }
+
+  /** Returns the name of the first handle that the browser refuses, or null. */
+  async #refusedHandle() {
+    const mode = this.direction === "upload" ? "read" : "readwrite";
+    const handles = this.direction === "upload" ? this.source.roots.filter((root) => root.kind !== undefined) : [this.source.folder];
+    for (const handle of handles) {
+      if (handle?.requestPermission !== undefined && (await handle.queryPermission({ mode })) !== "granted") {
+        const answer = await handle.requestPermission({ mode }).catch(() => "denied");
+        if (answer !== "granted") {
+          return handle.name;
+        }
+      }
+    }
+    return null;
+  }
+
+  /** Takes files that the user chose again. Returns the number of files that are still missing. @param {Iterable<File>} files */
+  supply(files) {
+    const found = new Map([...files].map((file) => [file.webkitRelativePath || file.name, file]));
+    this.lost = this.lost.filter(({ path, size }) => {
+      const file = found.get(path) ?? found.get(path.split("/").pop() ?? "");
+      if (file === undefined || file.size !== size) {
+        return true;
+      }
+      this.source.roots.push({ file, path });
+      return false;
+    });
+    this.update({});
+    return this.lost.length;
+  }
+}

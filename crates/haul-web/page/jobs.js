@@ -1,0 +1,238 @@
+// The jobs of this browser: a queue, their storage, and the other tabs.
+
+import { Job } from "./job.js";
+import { JobStore } from "./job-store.js";
+
+/** Jobs that run at a time. */
+const RUNNING_MAX = 2;
+
+/** Ended jobs that are kept. */
+const HISTORY_MAX = 100;
+
+/** Interval at which a tab looks whether another tab still runs a job, in milliseconds. */
+const WATCH = 1000;
+
+/** Key in localStorage of the choice of lanes. */
+const LANES = "haul-lanes";
+
+const lockName = (id) => `haul-job-${id}`;
+
+/** @param {File | FileSystemHandle | {file: File, path: string}} root */
+function lostFile(root) {
+  if (root instanceof File) {
+    return { path: root.webkitRelativePath || root.name, size: root.size };
+  }
+  return "file" in root ? { path: root.path, size: root.file.size } : null;
+}
+
+/** Returns the names of jobs that a tab of this browser runs. */
+async function heldJobs() {
+  const { held = [] } = await navigator.locks.query();
+  return new Set(held.map((lock) => lock.name));
+}
+
+/** Event: "change" when a job is added or removed, or "signed-out". */
+export class Jobs extends EventTarget {
+  /** All jobs, the oldest first. @type {Job[]} */
+  list = [];
+  /** @type {Promise<JobStore> | null} */
+  #store = null;
+  #channel = new BroadcastChannel("haul-jobs");
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #watching;
+
+  /** @param {import("./api.js").Session} session */
+  constructor(session) {
+    super();
+    this.session = session;
+    this.#channel.addEventListener("message", ({ data }) => this.#heard(data));
+    window.addEventListener("beforeunload", (event) => {
+      if (this.list.some((job) => job.isActive)) {
+        event.preventDefault();
+      }
+    });
+  }
+
+  /** How lanes reach the server: "auto", "http" or "webtransport". */
+  get lanes() {
+    return localStorage.getItem(LANES) ?? "auto";
+  }
+
+  /** The next run of a job has this choice. */
+  set lanes(choice) {
+    localStorage.setItem(LANES, choice);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  /** Loads the jobs of earlier visits. */
+  async load() {
+    const known = new Set(this.list.map((job) => job.id));
+    const held = await heldJobs();
+    const stored = await (await this.#opened()).all();
+    stored.sort((a, b) => a.source.created - b.source.created);
+    const loaded = stored.filter(({ source }) => !known.has(source.id)).map((entry) => this.#restored(entry, held));
+    this.list = [...loaded, ...this.list];
+    this.dispatchEvent(new Event("change"));
+    this.watch();
+    this.#resumeSignedOut();
+  }
+
+  /** @param {{source: any, state: any}} entry @param {Set<string>} held */
+  #restored({ source, state }, held) {
+    const job = new Job(this, { ...source, roots: source.roots?.filter((root) => root.kind !== undefined) });
+    job.lost = source.lost ?? [];
+    job.restore(state);
+    this.#settle(job, held);
+    return job;
+  }
+
+  /** Corrects the state of a job that no worker of this tab runs. @param {Job} job @param {Set<string>} held */
+  #settle(job, held) {
+    if (held.has(lockName(job.id))) {
+      job.state = "elsewhere";
+    } else if (job.isActive || job.state === "elsewhere") {
+      job.state = "paused";
+      job.reason = "the page was closed";
+    }
+  }
+
+  /** Continues after a sign-in. @param {import("./api.js").Session} session */
+  signedIn(session) {
+    this.session = session;
+    this.#resumeSignedOut();
+  }
+
+  #resumeSignedOut() {
+    this.list.filter((job) => job.state === "paused" && job.waitsForSignIn).forEach((job) => job.resume());
+  }
+
+  #opened() {
+    this.#store ??= JobStore.open();
+    return this.#store;
+  }
+
+  /** @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string, title: string}} what */
+  upload({ roots, root, to, title }) {
+    const lost = roots.map(lostFile).filter((file) => file !== null);
+    return this.#add({ direction: "upload", roots, root, to, title }, lost);
+  }
+
+  /** @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, title: string}} what */
+  download({ root, paths, folder, title }) {
+    return this.#add({ direction: "download", paths, folder, root, title }, []);
+  }
+
+  /** @param {any} what @param {object[]} lost files that a later visit must ask for */
+  #add(what, lost) {
+    const number = crypto.getRandomValues(new Uint8Array(16));
+    const id = Array.from(number, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    const rootName = this.session.roots.find(({ id: root }) => root === what.root)?.name ?? "";
+    const source = { id, created: Date.now(), rootName, ...what };
+    const job = new Job(this, source);
+    this.list.push(job);
+    const stored = { ...source, lost, roots: what.roots?.filter((root) => root.kind !== undefined) };
+    this.#save((store) => store.putSource(stored));
+    this.enqueue(job);
+    this.#trim();
+    this.dispatchEvent(new Event("change"));
+    return job;
+  }
+
+  /** Removes the oldest ended jobs. */
+  #trim() {
+    const ended = this.list.filter((job) => job.state === "ended");
+    ended.slice(0, Math.max(0, ended.length - HISTORY_MAX)).forEach((job) => this.remove(job));
+  }
+
+  /** @param {Job} job */
+  remove(job) {
+    this.list = this.list.filter((other) => other !== job);
+    this.#save((store) => store.remove(job.id));
+    this.#channel.postMessage({ removed: job.id });
+    this.dispatchEvent(new Event("change"));
+  }
+
+  /** @param {(store: JobStore) => Promise<unknown>} work */
+  #save(work) {
+    // Without storage, such as in a private window, the jobs end with the page.
+    this.#opened().then(work).catch((error) => console.warn("cannot store a job:", error));
+  }
+
+  /** Stores the state of a job, and tells the other tabs. @param {Job} job */
+  note(job) {
+    if (job.state !== "elsewhere") {
+      const snapshot = job.snapshot();
+      this.#save((store) => store.putState(snapshot));
+      this.#channel.postMessage({ snapshot });
+    }
+    if (job.waitsForSignIn) {
+      this.dispatchEvent(new Event("signed-out"));
+    }
+  }
+
+  /** Asks the tab that runs a job. @param {Job} job @param {"pause"} action */
+  ask(job, action) {
+    this.#channel.postMessage({ ask: action, id: job.id });
+  }
+
+  /** @param {any} message of another tab */
+  #heard({ snapshot, removed, ask, id }) {
+    const job = this.list.find((other) => other.id === (snapshot?.id ?? removed ?? id));
+    if (snapshot !== undefined && job === undefined) {
+      this.load();
+    } else if (snapshot !== undefined && !job.isActive) {
+      const isRunning = ["queued", "running", "stopping"].includes(snapshot.state);
+      job.restore({ ...snapshot, state: isRunning ? "elsewhere" : snapshot.state });
+      job.rates.add(performance.now(), job.progress.bytes);
+      job.dispatchEvent(new Event("change"));
+      this.watch();
+    } else if (removed !== undefined && job !== undefined && !job.isActive) {
+      this.list = this.list.filter((other) => other !== job);
+      this.dispatchEvent(new Event("change"));
+    } else if (ask === "pause" && job?.isActive) {
+      job.pause();
+    }
+  }
+
+  /** Looks for the end of jobs in other tabs, which can be closed without a message. */
+  watch() {
+    if (this.#watching !== undefined) {
+      return;
+    }
+    this.#watching = setInterval(async () => {
+      const elsewhere = this.list.filter((job) => job.state === "elsewhere");
+      if (elsewhere.length === 0) {
+        clearInterval(this.#watching);
+        this.#watching = undefined;
+        return;
+      }
+      const held = await heldJobs();
+      for (const job of elsewhere.filter(({ id }) => !held.has(lockName(id)))) {
+        const state = await (await this.#opened()).state(job.id);
+        if (job.state === "elsewhere" && state !== undefined) {
+          job.restore(state);
+          this.#settle(job, held);
+          job.dispatchEvent(new Event("change"));
+        }
+      }
+    }, WATCH);
+  }
+
+  /** Runs a job when its turn comes. @param {Job} job */
+  enqueue(job) {
+    job.update({ state: "queued", reason: "" });
+    this.#next();
+  }
+
+  /** A worker has ended. */
+  released() {
+    this.#trim();
+    this.#next();
+  }
+
+  #next() {
+    const running = this.list.filter((job) => job.state === "running" || job.state === "stopping").length;
+    const queued = this.list.filter((job) => job.state === "queued");
+    queued.slice(0, Math.max(0, RUNNING_MAX - running)).forEach((job) => job.run());
+  }
+}
