@@ -8,6 +8,7 @@ import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, takeDrop } from "./local-source.js";
 import { Pane } from "./pane.js";
 import { ServerSource } from "./server-source.js";
+import { visible } from "./text.js";
 import { Transfers } from "./transfers.js";
 
 /** @typedef {import("./item.js").Source} Source */
@@ -115,6 +116,7 @@ export class Workspace {
       button.ariaDisabled = refusal === null ? null : "true";
       button.title = refusal ?? "";
     }
+    document.title = `${visible(this.active.placeText)} \u2013 haul`;
     const { copy } = this.buttons;
     copy.lastChild.textContent = copyLabel(this.active.source, this.otherOf(this.active).source);
     for (const [pane, tab] of this.tabs) {

@@ -1,8 +1,9 @@
 // The two panes of the page in a browser, on a real server.
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, existsSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, existsSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { after, before, test } from "node:test";
 import { axeSource } from "./needs.mjs";
 import { Server, Visitor, launch, shot } from "./world.mjs";
@@ -317,6 +318,17 @@ test("F5 uploads, asks before it replaces, and skips", async (t) => {
   assert.equal(readFileSync(join(path, "same.txt"), "utf8"), "after");
 });
 
+test("an uploaded file has the permissions of a new file", async (t) => {
+  const path = folder("modes");
+  const page = await openAt(t, "modes");
+  await givePicker(page, "modes-local", { "new.txt": "x" });
+  await openPicked(page, "modes-local");
+  await page.keyboard.press("F5");
+  await waitForNames(page, "right", ["new.txt"]);
+  await waitForStatus(page, "is complete");
+  assert.equal(statSync(join(path, "new.txt")).mode & 0o777, 0o666 & ~process.umask());
+});
+
 test("F5 downloads into a folder that the user picks", async (t) => {
   folder("downloads", { "one.txt": "first" });
   folder("downloads/sub", { two: "second" });
@@ -333,6 +345,30 @@ test("F5 downloads into a folder that the user picks", async (t) => {
     return [await read(top, "one.txt"), await read(sub, "two")];
   });
   assert.deepEqual(text, ["first", "second"]);
+});
+
+test("without a folder downloads go to the browser's storage, which saves and moves files", async (t) => {
+  const path = folder("stored", { "kept.txt": "kept", "moved.txt": "moved" });
+  const page = await openAt(t, "stored");
+  await page.evaluate(() => {
+    delete window.showDirectoryPicker;
+    window.showDirectoryPicker = undefined;
+  });
+  await rowOf(page, "right", "kept.txt").click();
+  await page.keyboard.press("F5");
+  await waitForNames(page, "left", ["kept.txt"]);
+  await waitForStatus(page, "is complete");
+  await rowOf(page, "right", "moved.txt").click();
+  await page.keyboard.press("F6");
+  await waitForStatus(page, "The source is deleted.");
+  assert.deepEqual(readdirSync(path), ["kept.txt"]);
+  await waitForNames(page, "left", ["kept.txt", "moved.txt"]);
+  for (const [side, name, contents] of [["left", "moved.txt", "moved"], ["right", "kept.txt", "kept"]]) {
+    await rowOf(page, side, name).click();
+    const [saved] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("Enter")]);
+    assert.equal(saved.suggestedFilename(), name);
+    assert.equal(readFileSync(await saved.path(), "utf8"), contents);
+  }
 });
 
 test("F6 deletes the source after the upload, but not what came later", async (t) => {
@@ -493,6 +529,16 @@ test("a hostile listing without an end stays bounded", async (t) => {
   await page.keyboard.press("F9");
   await waitForStatus(page, "the server sent a listing without an end");
   assert.equal(pages, 42);
+});
+
+test("a hostile answer without an end is refused", async (t) => {
+  const page = await openPage(t);
+  await page.route(/\/tree\?/, (route) => route.fulfill({ body: "[".repeat(17 << 20) }));
+  await page.keyboard.press("F9");
+  await waitForStatus(page, "the server sent more than 16 MiB where a short answer was expected");
+  await page.unroute(/\/tree\?/);
+  await page.keyboard.press("F9");
+  await page.waitForFunction(() => document.querySelector("#right .grid").ariaBusy === "false" && document.querySelector("#right .notice").hidden);
 });
 
 test("a wrong code is refused, and an ended session can continue", async (t) => {
