@@ -1,12 +1,15 @@
 // Requests to the server. docs/formats/web.md describes them.
 
-/** @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root */
+/**
+ * @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root
+ */
 /** @typedef {{csrf: string, certificate: string, version: string, roots: Root[]}} Session */
 
 /**
  * An entry of a listing. `path` is the name as the server needs it: bytes in percent-encoding, since
  * a name need not be UTF-8; `isText` is false then. `time` is in milliseconds since 1970.
- * @typedef {{text: string, path: string, isText: boolean, kind: string, size: number, time: number, mode: number}} Entry
+ * @typedef {{text: string, path: string, isText: boolean, kind: string, size: number, time: number,
+ *   mode: number}} Entry
  */
 
 /** Largest JSON body that is read: a page of 5,000 long names has less. */
@@ -125,8 +128,7 @@ function forJson(names) {
 }
 
 /** @param {Uint8Array} bytes */
-const encodeBytes = (bytes) =>
-  Array.from(bytes, (byte) => `%${byte.toString(16).padStart(2, "0")}`).join("");
+const encodeBytes = (bytes) => Array.from(bytes, (byte) => `%${byte.toString(16).padStart(2, "0")}`).join("");
 
 /** Returns a whole number that is not negative. @param {unknown} value */
 const whole = (value) => (Number.isSafeInteger(value) && value >= 0 ? value : 0);

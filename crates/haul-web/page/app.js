@@ -90,14 +90,18 @@ element("sign-in").addEventListener("submit", (event) => {
     say("");
   });
 });
-element("share").addEventListener("click", () => attempt(async () => {
-  await showLink(`${location.origin}/#${await api.newCode()}`);
-}));
-element("sign-out").addEventListener("click", () => attempt(async () => {
-  await api.signOut();
-  showSignIn();
-  say("Signed out.");
-}));
+element("share").addEventListener("click", () =>
+  attempt(async () => {
+    await showLink(`${location.origin}/#${await api.newCode()}`);
+  }),
+);
+element("sign-out").addEventListener("click", () =>
+  attempt(async () => {
+    await api.signOut();
+    showSignIn();
+    say("Signed out.");
+  }),
+);
 
 attempt(async () => {
   try {

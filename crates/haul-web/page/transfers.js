@@ -50,7 +50,11 @@ export class Transfers {
 
   /**
    * Copies or moves entries. `known` are the entries of the target, or null if they are not all known.
-   * @param {Place} from @param {Item[]} items @param {Place} to @param {Item[] | null} known @param {boolean} isMove
+   * @param {Place} from
+   * @param {Item[]} items
+   * @param {Place} to
+   * @param {Item[] | null} known
+   * @param {boolean} isMove
    */
   async run(from, items, to, known, isMove) {
     const isUpload = to.source.kind === "server";
@@ -71,20 +75,26 @@ export class Transfers {
       return;
     }
     const nodes = isMove ? await record(from.source, from.path, chosen) : null;
-    const title = chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
-    const job = isUpload ? this.#upload(from.source, chosen, to, title) : this.#download(from, chosen, to, title);
+    const title =
+      chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
+    const job = isUpload
+      ? this.#upload(from.source, chosen, to, title)
+      : this.#download(from, chosen, to, title);
     this.#watch(job, title, from, to, nodes);
   }
 
   /**
    * Uploads files and folders that were dropped.
-   * @param {{name: string, roots: object[]}[]} entries @param {Place} to @param {Item[] | null} known
+   * @param {{name: string, roots: object[]}[]} entries
+   * @param {Place} to
+   * @param {Item[] | null} known
    */
   async uploadDropped(entries, to, known) {
     refuseUnsupported(to.path, [], true);
     const chosen = await this.#withoutExisting(entries, to, known, false);
     if (chosen.length > 0) {
-      const title = chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
+      const title =
+        chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
       const job = this.#upload({ uploadRoots: (entry) => entry.roots }, chosen, to, title);
       this.#watch(job, title, null, to, null);
     }
@@ -110,18 +120,28 @@ export class Transfers {
       : "Files that are equal stay as they are. Other files are replaced, and folders are merged.";
     if (known === null) {
       const text = `The names in ${place} are not all known, so some of the entries may exist there.\n${rule}`;
-      return to.source.unlisted === null && !(await confirm("Copy without a check of names?", text, "Continue")) ? [] : items;
+      return to.source.unlisted === null &&
+        !(await confirm("Copy without a check of names?", text, "Continue"))
+        ? []
+        : items;
     }
     const names = new Set(known.map((item) => item.name));
     const existing = items.filter((item) => names.has(item.name));
     if (existing.length === 0) {
       return items;
     }
-    const count = existing.length === 1 ? "1 name exists" : `${existing.length.toLocaleString("en")} names exist`;
+    const count =
+      existing.length === 1 ? "1 name exists" : `${existing.length.toLocaleString("en")} names exist`;
     const text = `In ${place}: ${nameList(existing.map((item) => item.name))}.\n${rule}`;
     const left = items.length - existing.length;
-    const skip = { value: "skip", label: left === 0 ? "Skip all" : `Skip (copy the other ${left.toLocaleString("en")})` };
-    const answer = await choose(`${count} already`, text, [skip, { value: "replace", label: "Replace", isMain: true }]);
+    const skip = {
+      value: "skip",
+      label: left === 0 ? "Skip all" : `Skip (copy the other ${left.toLocaleString("en")})`,
+    };
+    const answer = await choose(`${count} already`, text, [
+      skip,
+      { value: "replace", label: "Replace", isMain: true },
+    ]);
     if (answer === "replace") {
       return items;
     }
@@ -140,7 +160,9 @@ export class Transfers {
     } finally {
       await Promise.all([this.page.reloadAt(from), this.page.reloadAt(to)]);
     }
-    this.page.say(`Moved ${countText(done, "entry", "entries")} to ${visible(placeText(to.source, to.path))}.`);
+    this.page.say(
+      `Moved ${countText(done, "entry", "entries")} to ${visible(placeText(to.source, to.path))}.`,
+    );
   }
 
   #watch(job, title, from, to, nodes) {
@@ -152,7 +174,10 @@ export class Transfers {
       if (!detail.ok || detail.failed > 0) {
         const failed = detail.failed > 0 ? ` (${countText(detail.failed, "file")} failed)` : "";
         const stays = nodes === null ? "" : " The source stays.";
-        this.page.say(`The ${action} of ${title} to ${place} is not complete${failed}.${stays} See the job, then run it again.`, true);
+        this.page.say(
+          `The ${action} of ${title} to ${place} is not complete${failed}.${stays} See the job, then run it again.`,
+          true,
+        );
         return;
       }
       const same = detail.same > 0 ? `, ${countText(detail.same, "file")} had equal contents` : "";
@@ -181,7 +206,9 @@ const textPath = (steps) => steps.map((step) => step.name).join("/");
 
 /**
  * Refuses what the jobs of a browser cannot copy, and names it.
- * @param {Item[]} steps entries whose names the job needs as text @param {Item[]} items @param {boolean} isUpload
+ * @param {Item[]} steps entries whose names the job needs as text
+ * @param {Item[]} items
+ * @param {boolean} isUpload
  */
 function refuseUnsupported(steps, items, isUpload) {
   const bytes = steps.find((step) => !step.isText);
@@ -191,6 +218,8 @@ function refuseUnsupported(steps, items, isUpload) {
   }
   const special = items.find((item) => item.kind !== "file" && item.kind !== "directory");
   if (special !== undefined) {
-    throw new Error(`cannot download ${visible(special.name)}: a browser stores only files and folders; remove it from the selection`);
+    throw new Error(
+      `cannot download ${visible(special.name)}: a browser stores only files and folders; remove it from the selection`,
+    );
   }
 }

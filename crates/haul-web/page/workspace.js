@@ -166,13 +166,21 @@ export class Workspace {
       drop: () => this.drop(pane, detail),
       openFolder: () => this.openFolder(pane),
       chooseFiles: () => element("file-input").click(),
-      enterPlace: () => pane.enter(this.sources.find((source) => source.id === detail), []),
+      enterPlace: () =>
+        pane.enter(
+          this.sources.find((source) => source.id === detail),
+          [],
+        ),
       failed: () => Promise.reject(detail),
     };
     return this.attempt(actions[command]);
   }
 
-  /** Lets the user pick a folder, and shows it. @param {Pane} pane @param {"read" | "readwrite"} [mode] */
+  /**
+   * Lets the user pick a folder, and shows it.
+   * @param {Pane} pane
+   * @param {"read" | "readwrite"} [mode]
+   */
   async openFolder(pane, mode = "read") {
     if (!canPickFolder()) {
       element("folder-input").click();

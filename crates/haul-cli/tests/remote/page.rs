@@ -36,6 +36,16 @@ fn the_panes_work_in_chromium() {
     run("panes.test.mjs");
 }
 
+#[test]
+fn the_panes_copy_and_move_in_chromium() {
+    run("panes-copy.test.mjs");
+}
+
+#[test]
+fn long_listings_scroll_in_chromium() {
+    run("panes-long.test.mjs");
+}
+
 /// A file of tests that is not run here would be forgotten.
 #[test]
 fn every_file_of_tests_runs() {
