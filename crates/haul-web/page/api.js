@@ -142,7 +142,9 @@ function entry({ name, name64, kind, size, mtime, mtime_ns, mode }) {
     mode: whole(mode),
   };
   if (typeof name === "string") {
-    return { text: name, path: encodeName(name), isText: true, ...facts };
+    // JSON can have half surrogates, which no name has.
+    const text = name.toWellFormed();
+    return { text, path: encodeName(text), isText: text === name, ...facts };
   }
   const bytes = Uint8Array.from(atob(name64), (char) => char.charCodeAt(0));
   return { text: new TextDecoder().decode(bytes), path: encodeBytes(bytes), isText: false, ...facts };

@@ -71,6 +71,15 @@ const itemId = (pane, name) => (pane.source.kind === "server" ? encodeURICompone
 /** @param {Pane} pane @param {(text: string, isError?: boolean) => void} say */
 export async function remove(pane, say) {
   const items = pane.listing.targets;
+  if (pane.source.kind === "chosen") {
+    if (pane.path.length > 0) {
+      throw new Error("chosen files can only be read; go to the top of the list to remove entries from it");
+    }
+    items.forEach((item) => pane.source.forget(item));
+    await pane.reload();
+    say(`Removed ${countText(items.length, "entry", "entries")} from the list. The files stay.`);
+    return;
+  }
   const folders = items.filter((item) => item.kind === "directory").length;
   const title =
     items.length === 1

@@ -171,7 +171,12 @@ export class ChosenSource {
 
   /** @param {import("./item.js").Action} action */
   refusal(action) {
-    return action === "read" ? null : "Chosen files can only be read. Open a folder to change files.";
+    return action === "read" || action === "remove" ? null : "Chosen files can only be read. Open a folder to change files.";
+  }
+
+  /** Takes an entry off the list. The file stays where it is. @param {Item} item */
+  forget(item) {
+    this.#nodes.delete(item.id);
   }
 
   /** Adds files of an input or a drop. @param {Iterable<File>} files */

@@ -1,7 +1,7 @@
 // Copies and moves from one pane to the other: which are possible, and the jobs that carry them out.
 
 import { choose, confirm } from "./dialog.js";
-import { placeText } from "./item.js";
+import { isSamePath, placeText } from "./item.js";
 import { record, removeRecorded } from "./moves.js";
 import { countText, nameList, visible } from "./text.js";
 
@@ -16,6 +16,9 @@ import { countText, nameList, visible } from "./text.js";
 export function transferRefusal(from, to, isMove) {
   const isFromServer = from.source.kind === "server";
   const isToServer = to.source.kind === "server";
+  if (from.source === to.source && isSamePath(from.path, to.path)) {
+    return "Both panes show the same folder. Open another one in the other pane.";
+  }
   const isRename = isMove && isFromServer && from.source === to.source;
   const refusal = isToServer ? to.source.refusal("receive") : null;
   if (refusal !== null || isRename) {
@@ -33,6 +36,9 @@ export function transferRefusal(from, to, isMove) {
   }
   if (isFromServer && (to.source.kind !== "private" || to.path.length > 0)) {
     return "A browser cannot confirm that files in a folder are durable. Copy with F5, then delete with F8.";
+  }
+  if (from.source.kind === "chosen") {
+    return "Chosen files can only be copied. Open their folder to move them.";
   }
   return from.source.refusal("remove");
 }

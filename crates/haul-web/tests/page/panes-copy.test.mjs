@@ -157,6 +157,7 @@ test("two panes on the server move by a rename and refuse a copy with a reason",
   const page = await openAt(t, "both");
   await page.selectOption("#left select", "server-0");
   await enter(page, "left", "both");
+  assert.match(await page.getAttribute("#keys [data-command=move]", "title"), /the same folder/);
   await enter(page, "left", "target");
   await rowOf(page, "right", "file").click();
   const copy = page.locator("#keys [data-command=copy]");
@@ -209,11 +210,30 @@ test("files from the desktop are chosen on the left and sent on the right", asyn
   await waitForNames(page, "left", ["chosen"]);
   await page.setInputFiles("#file-input", [{ name: "by input", mimeType: "", buffer: Buffer.from("input") }]);
   await waitForNames(page, "left", ["by input", "chosen"]);
-  assert.equal(await page.getAttribute("#keys [data-command=remove]", "aria-disabled"), "true");
+  assert.equal(await page.getAttribute("#keys [data-command=rename]", "aria-disabled"), "true");
+  assert.equal(await page.getAttribute("#keys [data-command=move]", "aria-disabled"), "true");
   await page.keyboard.press("Control+a");
   await page.keyboard.press("F5");
   await waitForNames(page, "right", ["by input", "chosen", "old", "sent"]);
   assert.equal(readFileSync(join(path, "by input"), "utf8"), "input");
+  await rowOf(page, "left", "chosen").click();
+  await page.keyboard.press("F8");
+  await waitForStatus(page, "Removed 1 entry from the list. The files stay.");
+  await waitForNames(page, "left", ["by input"]);
+});
+
+test("a folder of the input for folders keeps its paths", async (t) => {
+  const path = folder("from-input");
+  folder("local/deep/er", { file: "in a folder" });
+  const page = await openAt(t, "from-input");
+  await page.setInputFiles("#folder-input", join(world.data, "local"));
+  await waitForNames(page, "left", ["local"]);
+  await enter(page, "left", "local");
+  await waitForNames(page, "left", ["deep"]);
+  await page.keyboard.press("F5");
+  await waitForNames(page, "right", ["deep"]);
+  await waitForStatus(page, "is complete");
+  assert.equal(readFileSync(join(path, "deep/er/file"), "utf8"), "in a folder");
 });
 
 test("a root for uploads only has no listing and takes files", async (t) => {
