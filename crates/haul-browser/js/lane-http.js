@@ -6,6 +6,7 @@
 
 /**
  * @typedef {object} Lane a byte stream in both directions
+ * @property {string} [url] address of a lane over HTTP
  * @property {(bytes: Uint8Array) => Promise<void>} write copies bytes; waits for space
  * @property {() => void} flush sends what `write` gathered
  * @property {() => AsyncGenerator<Uint8Array, void, void>} pieces bytes from the server
@@ -20,9 +21,9 @@ export class LaneLost extends Error {}
 export class LaneRefused extends Error {
   /**
    * @param {string} text
-   * @param {number} status of the response
+   * @param {number} [status] of the response; 0 without one
    */
-  constructor(text, status) {
+  constructor(text, status = 0) {
     super(text);
     this.status = status;
   }

@@ -1,6 +1,9 @@
 // A lane over WebTransport: one bidirectional stream of a session of its own.
+//
+// WebTransport sends no cookie. `POST /lane` therefore returns a path with a token, which opens one
+// session within 30 seconds, and the hash of the certificate that the server uses now.
 
-import { LaneLost } from './lane-http.js';
+import { LaneLost, LaneRefused } from './lane-http.js';
 
 /**
  * Size in bytes of a write. Chromium handles each write as one task of its network process: writes
@@ -9,7 +12,7 @@ import { LaneLost } from './lane-http.js';
 const WRITE_BYTES = 4 << 20;
 
 /** Time that a connection has to open, in milliseconds. */
-const OPEN_TIME = 60_000;
+const OPEN_TIME = 20_000;
 
 /** Size in bytes of the buffer for reads. */
 const READ_BYTES = 1 << 20;
@@ -18,22 +21,30 @@ const READ_BYTES = 1 << 20;
 export class WebTransportLane {
   /**
    * Opens a lane.
-   * @param {string} url of the server, with what it needs to know the HTTP session
-   * @param {Uint8Array} [certificateHash] SHA-256 of a self-signed certificate of at most 14 days
+   * @param {string} base URL of the server without a trailing slash; empty for that of the page
+   * @param {string} csrf token of the HTTP session
+   * @param {number} [root] number of the server's root
+   * @param {typeof fetch} [fetcher]
    */
-  static async open(url, certificateHash) {
-    const options = certificateHash
-      ? { serverCertificateHashes: [{ algorithm: 'sha-256', value: certificateHash }] }
+  static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args)) {
+    if (typeof WebTransport === 'undefined') {
+      throw new LaneRefused('this browser has no WebTransport');
+    }
+    const { path, certificate } = await requestLane(base, csrf, root, fetcher);
+    // A self-signed certificate is known by its hash, any other one by its authority.
+    const options = certificate
+      ? { serverCertificateHashes: [{ algorithm: 'sha-256', value: fromHex(certificate) }] }
       : {};
-    const transport = new WebTransport(url, options);
-    // `ready` fails when the transport is closed.
+    const transport = new WebTransport((base || self.location.origin) + path, options);
+    // `ready` fails when the transport is closed. `closed` fails with it, and with each loss.
+    transport.closed.catch(() => {});
     const timer = setTimeout(() => transport.close(), OPEN_TIME);
     try {
       await transport.ready;
       const stream = await transport.createBidirectionalStream();
       return new WebTransportLane(transport, stream);
     } catch (error) {
-      transport.close();
+      close(transport);
       throw new LaneLost(`cannot open a lane over WebTransport: ${error}`);
     } finally {
       clearTimeout(timer);
@@ -61,23 +72,23 @@ export class WebTransportLane {
   /** @param {Uint8Array} bytes */
   async write(bytes) {
     for (let at = 0; at < bytes.length;) {
+      if (this.failure) {
+        throw this.failure;
+      }
       const part = bytes.subarray(at, at + WRITE_BYTES - this.filled);
       this.gathered.set(part, this.filled);
       this.filled += part.length;
       at += part.length;
-      if (this.filled === WRITE_BYTES) {
-        // One write is in progress while the next one is gathered.
+      // One write is in progress while the next one is gathered.
+      while (this.filled === WRITE_BYTES && !this.failure) {
+        this.flush();
         await this.sent;
-        this.send();
-      }
-      if (this.failure) {
-        throw this.failure;
       }
     }
   }
 
   flush() {
-    if (this.filled > 0 && !this.isWriting) {
+    if (this.filled > 0 && !this.isWriting && !this.failure) {
       this.send();
     }
   }
@@ -89,12 +100,12 @@ export class WebTransportLane {
     this.filled = 0;
     this.isWriting = true;
     this.sent = this.writer.write(bytes)
-      .catch((error) => this.fail(error))
+      .catch((error) => {
+        this.fail(error);
+      })
       .finally(() => {
         this.isWriting = false;
-        if (!this.failure) {
-          this.flush();
-        }
+        this.flush();
       });
   }
 
@@ -127,7 +138,7 @@ export class WebTransportLane {
 
   close() {
     this.fail('closed');
-    this.transport.close();
+    close(this.transport);
   }
 
   /** Ends the direction to the server, and waits until everything is sent. */
@@ -138,4 +149,51 @@ export class WebTransportLane {
     }
     await this.writer.close().catch((error) => this.fail(error));
   }
+}
+
+/**
+ * Requests a lane.
+ * @param {string} base
+ * @param {string} csrf
+ * @param {number} root
+ * @param {typeof fetch} fetcher
+ * @returns {Promise<{path: string, certificate?: string}>}
+ */
+async function requestLane(base, csrf, root, fetcher) {
+  const headers = { 'X-Haul-CSRF': csrf, 'Content-Type': 'application/json' };
+  const body = JSON.stringify({ root, kind: 'webtransport' });
+  const signal = AbortSignal.timeout(OPEN_TIME);
+  let response;
+  let answer;
+  try {
+    response = await fetcher(`${base}/lane`, { method: 'POST', headers, body, signal });
+    answer = await response.json();
+  } catch (error) {
+    throw new LaneLost(`cannot open a lane: ${error}`);
+  }
+  const { status } = response;
+  if (status === 201) {
+    return answer;
+  }
+  const text = `cannot open a lane: status ${status}: ${answer?.error}`;
+  throw status >= 400 && status < 500 && status !== 408 && status !== 429
+    ? new LaneRefused(text, status)
+    : new LaneLost(text);
+}
+
+/**
+ * Closes a session that may have ended.
+ * @param {WebTransport} transport
+ */
+function close(transport) {
+  try {
+    transport.close();
+  } catch {
+    // It has ended.
+  }
+}
+
+/** @param {string} text */
+function fromHex(text) {
+  return Uint8Array.from(text.match(/../g) ?? [], (digits) => parseInt(digits, 16));
 }

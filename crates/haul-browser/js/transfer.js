@@ -14,6 +14,12 @@ import { LaneLost, LaneRefused } from './lane-http.js';
  * @property {number} close time for the last bytes, and for the server to end the lane
  */
 
+/**
+ * Ends of a session after which another session continues the job, by the texts of the module: a
+ * silent server, a damaged frame, and an earlier session of this job that the server still has.
+ */
+const CONTINUES = /; connect again( to resume)?$|^the server refuses the job: busy: /;
+
 /** @type {Delays} */
 const DELAYS = { reconnect: 500, reconnectMax: 30_000, tick: 1000, close: 2000 };
 
@@ -159,8 +165,8 @@ export class Transfer {
       lane = await this.connect();
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
-      const status = error instanceof LaneRefused ? error.status : 0;
-      return { ended: { type: 'ended', ok: 0, text, status }, isLost: status === 0, moved: false };
+      const refusal = error instanceof LaneRefused ? error : null;
+      return { ended: { type: 'ended', ok: 0, text, status: refusal?.status }, isLost: !refusal, moved: false };
     }
     if (!lane) {
       return { ended: { type: 'ended', ok: 0, text: 'stopped' }, isLost: false, moved: false };
@@ -211,6 +217,7 @@ export class Transfer {
       await this.direction.end();
     }
     const ended = /** @type {import('./core.js').CoreEvent} */ (/** @type {unknown} */ (this.ended));
+    isLost ||= !ended.ok && CONTINUES.test(ended.text);
     return { ended, isLost, moved: ended.bytes > 0 || ended.done > 0 };
   }
 

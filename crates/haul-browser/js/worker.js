@@ -4,14 +4,15 @@
 //   {type: 'start', direction: 'upload', roots, to, ...common}
 //   {type: 'start', direction: 'download', paths, folder?, ...common}
 //   {type: 'stop'}
-// Common: {job, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits; the same job
+// Common: {job, staleLane?, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits; the same job
 // resumes. `roots` are File objects or handles, `folder` is the handle of a folder that the user
 // picked, else files go to OPFS. `wasm` is the URL of the modules. `lane` is
-// {kind, base?, csrf, root?, certificate?}: lane-chooser.js.
+// {kind, base?, csrf, root?, webtransport?}: lane-chooser.js.
 //
 // Messages to the page:
 //   {type: 'held'}           another tab runs this job; this worker is done
 //   {type: 'started', resumes}, {type: 'reconnecting', text, delay}
+//   {type: 'lane', url}      the lane over HTTP that is open
 //   {type: 'total', files, bytes, isWhole}
 //   {type: 'progress', bytes, counts, waits, path}   at most ten times a second; tally.js has the
 //     counts, transfer.js the waits, `path` is 'http' or 'webtransport'
@@ -112,7 +113,14 @@ async function runLocked(message, tally) {
         : new PrivateTarget(await navigator.storage.getDirectory(), job);
       side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
     }
-    const running = new Transfer(core, side, () => chooser.open(), report);
+    // A page that was closed or reloaded leaves its lane open, and the server keeps the job with it.
+    chooser.remove(message.staleLane);
+    const open = async () => {
+      const opened = await chooser.open();
+      self.postMessage({ type: 'lane', url: opened.url ?? '' });
+      return opened;
+    };
+    const running = new Transfer(core, side, open, report);
     transfer = running;
     if (isStopped) {
       running.stop();

@@ -40,6 +40,8 @@ export class Job extends EventTarget {
   /** @type {{files: number, bytes: number, isWhole: boolean} | null} */
   total = null;
   progress = NO_PROGRESS;
+  /** Address of the lane, which a closed page leaves open. */
+  lane = "";
   rates = new RateHistory();
   /** Files that the user must choose again, because a browser keeps no access to them. @type {LostFile[]} */
   lost = [];
@@ -79,8 +81,8 @@ export class Job extends EventTarget {
 
   /** Returns the state for IndexedDB and for other tabs. */
   snapshot() {
-    const { id, state, reason, waitsForSignIn, result, failures, receipts, total, progress, runTime } = this;
-    return { id, state, reason, waitsForSignIn, result, failures, receipts, total, progress, runTime };
+    const { id, state, reason, waitsForSignIn, result, failures, receipts, total, progress, lane, runTime } = this;
+    return { id, state, reason, waitsForSignIn, result, failures, receipts, total, progress, lane, runTime };
   }
 
   /** @param {any} snapshot */
@@ -110,11 +112,11 @@ export class Job extends EventTarget {
       this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [], receipt: null });
     });
     const { direction, roots, to, paths, folder, root } = this.source;
-    const { csrf, certificate } = this.jobs.session;
+    const { csrf, webtransport = false } = this.jobs.session;
     worker.postMessage({
-      type: "start", direction, job: this.id, roots, to, paths, folder,
+      type: "start", direction, job: this.id, staleLane: this.lane, roots, to, paths, folder,
       wasm: new URL("client/", import.meta.url).href,
-      lane: { kind: this.jobs.lanes, csrf, root, certificate },
+      lane: { kind: this.jobs.lanes, csrf, root, webtransport },
     });
   }
 
@@ -131,6 +133,9 @@ export class Job extends EventTarget {
         break;
       case "reconnecting":
         this.update({ reason: `connecting again: ${message.text || "the connection was lost"}` });
+        break;
+      case "lane":
+        this.update({ lane: message.url });
         break;
       case "total":
         this.update({ total: { files: message.files, bytes: message.bytes, isWhole: message.isWhole } });
@@ -164,7 +169,7 @@ export class Job extends EventTarget {
     if (receipt?.size > 0) {
       this.receipts.push(receipt);
     }
-    const fields = { failures, progress: { ...this.progress, counts } };
+    const fields = { lane: "", failures, progress: { ...this.progress, counts } };
     if (status === 401) {
       this.update({ ...fields, state: "paused", reason: "you are signed out; sign in to continue", waitsForSignIn: true });
     } else if (wasStopping && !ok) {

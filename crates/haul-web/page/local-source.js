@@ -171,7 +171,9 @@ export class ChosenSource {
 
   /** @param {import("./item.js").Action} action */
   refusal(action) {
-    return action === "read" || action === "remove" ? null : "Chosen files can only be read. Open a folder to change files.";
+    return action === "read" || action === "remove"
+      ? null
+      : "Chosen files can only be read. Open a folder to change files.";
   }
 
   /** Takes an entry off the list. The file stays where it is. @param {Item} item */

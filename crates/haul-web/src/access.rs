@@ -1,7 +1,7 @@
 //! One-time codes and the sessions that they open. Time is passed in.
 
 use crate::certificate::hex;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, StreamLane};
 use crate::limits::{ANSWERS_MAX, WebLimits};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -11,7 +11,7 @@ use haul_net::address::peer_group;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 /// Bytes of a code and of a CSRF token. Such a number cannot be guessed.
@@ -66,6 +66,15 @@ pub(crate) enum CodeError {
     TooManyWrong,
     /// All sessions are in use. The code stays valid.
     Full,
+}
+
+/// Reason for refusing the connection of a lane over WebTransport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneError {
+    /// There is no such lane.
+    Unknown,
+    /// The token is wrong, was used, or has expired.
+    Token,
 }
 
 /// Failure of the random number generator.
@@ -137,13 +146,27 @@ impl Access {
     /// Returns the session of a cookie, and extends it.
     pub(crate) fn session(&self, cookie: &str, now: Instant) -> Option<Arc<Session>> {
         let session = self.lock().sessions.get(&sha256(cookie.as_bytes())).cloned()?;
-        let mut last = session.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_duration_since(*last) >= self.limits.session_idle {
+        if session.idle_time(now) >= self.limits.session_idle {
             return None;
         }
-        *last = now;
-        drop(last);
+        session.extend(now);
         Some(session)
+    }
+
+    /// Uses the token of a lane over WebTransport. Returns the lane and its session.
+    pub(crate) fn connect_lane(
+        &self,
+        id: &str,
+        token: &str,
+        now: Instant,
+    ) -> Result<(Arc<Session>, Arc<StreamLane>), LaneError> {
+        let sessions: Vec<_> = self.lock().sessions.values().cloned().collect();
+        for session in sessions {
+            if let Some(connected) = session.lanes.connect(id, token, now) {
+                return connected.map(|lane| (session, lane)).ok_or(LaneError::Token);
+            }
+        }
+        Err(LaneError::Unknown)
     }
 
     /// Ends a session and its lanes.
@@ -154,10 +177,7 @@ impl Access {
 
     /// Ends the sessions and lanes without requests. Returns the numbers of the ended sessions.
     pub(crate) fn end_idle(&self, now: Instant) -> Vec<u64> {
-        let idle = |session: &Session| {
-            let last = *session.last.lock().unwrap_or_else(PoisonError::into_inner);
-            now.saturating_duration_since(last) >= self.limits.session_idle
-        };
+        let idle = |session: &Session| session.idle_time(now) >= self.limits.session_idle;
         let (ended, others): (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             state.failures.retain(|_, (_, end)| now < *end);
@@ -196,6 +216,15 @@ impl State {
 }
 
 impl Session {
+    /// Records a request, or bytes of a lane over WebTransport.
+    pub(crate) fn extend(&self, now: Instant) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    fn idle_time(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.last.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Returns the token that each request but GET repeats.
     pub(crate) fn csrf(&self) -> &str {
         &self.csrf
@@ -235,7 +264,8 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
     Ok(bytes)
 }
 
-fn sha256(bytes: &[u8]) -> [u8; 32] {
+/// Returns the SHA-256 of `bytes`.
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
     hash
@@ -245,7 +275,6 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 mod tests {
     use super::*;
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));

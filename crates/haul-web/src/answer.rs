@@ -179,6 +179,14 @@ pub(crate) fn error(status: StatusCode, why: &dyn std::fmt::Display) -> Reply {
     json(status, &Error { error: why.to_string() })
 }
 
+/// Sets a header.
+pub(crate) fn insert(reply: &mut Reply, name: HeaderName, value: &str) {
+    // All values here are ASCII.
+    if let Ok(value) = HeaderValue::from_str(value) {
+        reply.headers_mut().insert(name, value);
+    }
+}
+
 /// Adds the headers of every response.
 pub(crate) fn finish(reply: &mut Reply, is_page: bool) {
     let headers = reply.headers_mut();

@@ -183,6 +183,13 @@ impl CertificateStore {
         hex(&self.current().sha256)
     }
 
+    /// Returns the SHA-256 of a self-signed certificate. Browsers accept such a hash only for a
+    /// certificate that is valid for at most two weeks.
+    pub(crate) fn pin(&self) -> Option<String> {
+        let current = self.current();
+        current.expires.map(|_| hex(&current.sha256))
+    }
+
     fn current(&self) -> Current {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

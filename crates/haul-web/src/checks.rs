@@ -53,7 +53,12 @@ impl Hosts {
         if hosts.next().is_some() || named.any(|other| other != first) {
             return Err(misdirected());
         }
-        self.names.iter().find(|name| **name == first).map(String::as_str).ok_or_else(misdirected)
+        self.find(&first).ok_or_else(misdirected)
+    }
+
+    /// Returns the host of this server with this name and port, in small letters.
+    pub(crate) fn find(&self, named: &str) -> Option<&str> {
+        self.names.iter().find(|name| **name == named).map(String::as_str)
     }
 
     /// Returns the value of `Set-Cookie` that stores the secret of a session; empty to delete it.
@@ -97,11 +102,14 @@ pub(crate) fn origin(method: &Method, headers: &HeaderMap, host: &str) -> Result
     match (origins.next(), origins.next()) {
         (None, None) if is_safe(method) => Ok(()),
         (None, None) => Err(answer::error(StatusCode::FORBIDDEN, &"the request has no Origin")),
-        (Some(origin), None) if origin.as_bytes().strip_prefix(b"https://") == Some(host.as_bytes()) => {
-            Ok(())
-        }
+        (Some(origin), None) if is_own(origin.as_bytes(), host) => Ok(()),
         _ => Err(foreign()),
     }
+}
+
+/// Returns true if `origin` is that of the pages of this server at `host`.
+pub(crate) fn is_own(origin: &[u8], host: &str) -> bool {
+    origin.strip_prefix(b"https://") == Some(host.as_bytes())
 }
 
 /// Checks the token of a request that changes something.

@@ -54,6 +54,11 @@ pub enum WebEvent {
         /// Reason for the failure.
         why: String,
     },
+    /// There is no WebTransport: browsers use HTTPS only.
+    NoWebTransport {
+        /// Reason for the failure.
+        why: String,
+    },
     /// Further events of the kinds above.
     LeftOut {
         /// Number of events.
@@ -83,6 +88,9 @@ impl fmt::Display for WebEvent {
                 write!(f, "web: closed a connection from {peer}: too many connections")
             }
             Self::AcceptFailed { why } => write!(f, "web: cannot accept a connection: {why}"),
+            Self::NoWebTransport { why } => {
+                write!(f, "web: cannot use WebTransport: {why}; browsers use HTTPS only")
+            }
             Self::LeftOut { count } => write!(f, "web: {count} more wrong codes or refused requests"),
             Self::Renewed { sha256 } => write!(f, "web: renewed the certificate; its SHA-256 is {sha256}"),
             Self::CertificateFailed { why } => write!(f, "web: {why}"),

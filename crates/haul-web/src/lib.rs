@@ -10,6 +10,7 @@
 
 mod access;
 mod answer;
+mod attachment;
 mod certificate;
 mod checks;
 mod event;
@@ -20,6 +21,7 @@ mod page;
 mod query;
 mod routes;
 mod server;
+mod webtransport;
 
 pub use certificate::{CertificateError, CertificateSource, GivenCertificate};
 pub use event::WebEvent;

@@ -62,6 +62,21 @@ pub const DELETE_DEPTH_MAX: usize = 256;
 /// Bytes that a new name counts against a quota, as in a transfer.
 pub const NAME_QUOTA_BYTES: u64 = 512;
 
+/// Maximum number of connections over UDP that have no lane: their handshake is in progress, or
+/// their request was not accepted yet.
+pub const HANDSHAKES_MAX: usize = 32;
+
+/// Number of such connections from which a client proves its source address first (RFC 9000 section
+/// 8.1.2). Others can then not use up the limit with false addresses.
+pub const HANDSHAKES_UNPROVEN_MAX: usize = 8;
+
+/// Bytes that a connection over UDP without a lane buffers. A request has a few hundred.
+pub const HANDSHAKE_WINDOW_BYTES: u32 = 64 << 10;
+
+/// Bytes of a lane over WebTransport that are buffered in each direction: at a round trip of 100 ms
+/// they carry 1.3 Gbit/s.
+pub const LANE_WINDOW_BYTES: u32 = 16 << 20;
+
 /// Settings that tests change.
 #[derive(Clone, Copy, Debug)]
 pub struct WebLimits {
@@ -73,16 +88,21 @@ pub struct WebLimits {
     pub codes: usize,
     /// Time after which an unused code expires.
     pub code_age: Duration,
-    /// Time without a request after which a session ends.
+    /// Time without a request, and without bytes of a lane over WebTransport, after which a session
+    /// ends.
     pub session_idle: Duration,
-    /// Time without a request after which a lane is aborted.
+    /// Time without a request, or without a datagram of its connection, after which a lane is
+    /// aborted.
     pub lane_idle: Duration,
+    /// Time in which a browser connects to a lane over WebTransport.
+    pub lane_token: Duration,
     /// Time for which a request for the next piece of a lane waits.
     pub poll: Duration,
     /// Maximum time without a byte of a request's body, and the time for which an upload waits for
     /// earlier ones.
     pub body_stall: Duration,
-    /// Maximum time for a JSON body, and for TLS and the header of a request.
+    /// Maximum time for a JSON body, for TLS and the header of a request, and for the stream of a lane
+    /// over WebTransport.
     pub request: Duration,
     /// Time without a request after which a connection is closed. A client that receives the last
     /// bytes of its requests more slowly than this loses them.
@@ -109,6 +129,7 @@ impl Default for WebLimits {
             code_age: Duration::from_secs(15 * 60),
             session_idle: Duration::from_secs(2 * 3600),
             lane_idle: Duration::from_secs(60),
+            lane_token: Duration::from_secs(30),
             poll: Duration::from_secs(20),
             body_stall: Duration::from_secs(30),
             request: Duration::from_secs(10),

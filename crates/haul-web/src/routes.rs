@@ -3,12 +3,13 @@
 #![allow(clippy::result_large_err, reason = "a refusal is the response itself, once for each request")]
 
 use crate::access::{CodeError, Session};
-use crate::answer::{self, Answer, Reply};
+use crate::answer::{self, Reply};
+use crate::attachment;
 use crate::checks;
 use crate::event::WebEvent;
 use crate::files::RootThreads;
-use crate::files::{self, FileError, Listing, OpenedFile, kind_name};
-use crate::lanes::{LaneRefusal, OpenRefusal};
+use crate::files::{self, FileError, Listing, kind_name};
+use crate::lanes::{LaneRefusal, OpenRefusal, Opened};
 use crate::limits::{NAME_QUOTA_BYTES, NAMES_PER_PAGE_MAX, UPLOAD_BYTES_MAX};
 use crate::page;
 use crate::query::{self, BadRequest, PathText};
@@ -22,10 +23,8 @@ use hyper::{HeaderMap, Method, Request, StatusCode};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Header of the last piece of a lane in either direction.
 const END: HeaderName = HeaderName::from_static("x-haul-end");
@@ -173,6 +172,16 @@ struct LaneRequest {
     root: usize,
     /// Lanes with the same name are lanes of one transfer.
     transfer: Option<String>,
+    #[serde(default)]
+    kind: LaneKind,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LaneKind {
+    #[default]
+    Http,
+    WebTransport,
 }
 
 impl Call<'_> {
@@ -192,6 +201,8 @@ impl Call<'_> {
             /// SHA-256 of the certificate.
             certificate: String,
             version: &'static str,
+            /// True if lanes over WebTransport can be opened, at the port of HTTPS.
+            webtransport: bool,
             roots: Vec<Root<'a>>,
         }
         let roots =
@@ -208,6 +219,7 @@ impl Call<'_> {
             csrf: self.session.csrf(),
             certificate: self.shared.certificate.sha256(),
             version: env!("CARGO_PKG_VERSION"),
+            webtransport: self.shared.has_web_transport,
             roots: roots.collect(),
         };
         answer::json(StatusCode::OK, &facts)
@@ -345,19 +357,34 @@ impl Call<'_> {
         let permit = Arc::clone(&self.shared.downloads).try_acquire_owned().map_err(|_| busy())?;
         let opened = served.run(move |root| files::open_file(root, &path)).await.map_err(failed)?;
         self.changed(served, "opened a file");
-        Ok(download(opened, &name, headers, permit))
+        Ok(attachment::reply(opened, &name, headers, permit))
     }
 
     async fn open_lane(&self, body: Incoming) -> Result<Reply, Reply> {
         #[derive(Serialize)]
         struct Lane {
             lane: String,
+            /// Path of the connection of a lane over WebTransport.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            path: Option<String>,
+            /// SHA-256 of the certificate, if no authority vouches for it.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            certificate: Option<String>,
         }
-        let LaneRequest { root, transfer } = self.json(body).await?;
+        let LaneRequest { root, transfer, kind } = self.json(body).await?;
         let served = self.root(root, Right::Read).or_else(|_| self.root(root, Right::Write))?;
         let session = &self.session;
-        let opened = session.lanes.open(Instant::now());
-        let (lane, socket) = opened.map_err(|error| {
+        let opened = match kind {
+            LaneKind::Http => session.lanes.open(Instant::now()),
+            LaneKind::WebTransport if self.shared.has_web_transport => {
+                session.lanes.open_stream(Instant::now())
+            }
+            LaneKind::WebTransport => {
+                let why = "this server has no WebTransport; open a lane over HTTP";
+                return Err(answer::error(StatusCode::NOT_FOUND, &why));
+            }
+        };
+        let Opened { id: lane, token, socket } = opened.map_err(|error| {
             let status = match error {
                 OpenRefusal::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
                 OpenRefusal::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -376,7 +403,9 @@ impl Call<'_> {
             };
             return Err(answer::error(status, &verdict));
         }
-        Ok(answer::json(StatusCode::CREATED, &Lane { lane }))
+        let certificate = token.as_ref().and_then(|_| self.shared.certificate.pin());
+        let path = token.map(|token| format!("/lane/{lane}?token={token}"));
+        Ok(answer::json(StatusCode::CREATED, &Lane { lane, path, certificate }))
     }
 
     /// Handles a request of a lane; `rest` is its ID, and a number for the bytes.
@@ -438,71 +467,13 @@ impl Call<'_> {
     }
 }
 
-/// Returns the response with a file or the requested range of it.
-fn download(opened: OpenedFile, name: &[u8], headers: &HeaderMap, permit: OwnedSemaphorePermit) -> Reply {
-    let facts = opened.facts;
-    let tag = format!("\"{:x}-{:x}-{:x}.{:x}\"", facts.ino, facts.size, facts.mtime.sec, facts.mtime.nsec);
-    let is_current = headers.get(header::IF_RANGE).is_none_or(|wanted| wanted.as_bytes() == tag.as_bytes());
-    let range = headers.get(header::RANGE).filter(|_| is_current);
-    let (status, range) = match range.and_then(|range| parse_range(range, facts.size)) {
-        None => (StatusCode::OK, 0..facts.size),
-        Some(Some(range)) => (StatusCode::PARTIAL_CONTENT, range),
-        Some(None) => {
-            let mut reply =
-                answer::error(StatusCode::RANGE_NOT_SATISFIABLE, &"the file ends before this range");
-            insert(&mut reply, header::CONTENT_RANGE, &format!("bytes */{}", facts.size));
-            return reply;
-        }
-    };
-    let mut reply = Reply::new(Answer::of_file(opened, range.clone(), permit));
-    *reply.status_mut() = status;
-    if status == StatusCode::PARTIAL_CONTENT {
-        let said = format!("bytes {}-{}/{}", range.start, range.end - 1, facts.size);
-        insert(&mut reply, header::CONTENT_RANGE, &said);
-    }
-    insert(&mut reply, header::ETAG, &tag);
-    insert(&mut reply, header::ACCEPT_RANGES, "bytes");
-    insert(&mut reply, header::CONTENT_TYPE, "application/octet-stream");
-    // The name in percent-encoding (RFC 8187) has no character of a header's syntax.
-    let name = query::encode(String::from_utf8_lossy(name).as_bytes());
-    insert(&mut reply, header::CONTENT_DISPOSITION, &format!("attachment; filename*=UTF-8''{name}"));
-    reply
-}
-
 fn busy() -> Reply {
     let why = "too many answers and downloads are in progress; send the request again later";
     answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)
 }
 
-/// Returns a single range of bytes within a file of `size` bytes (RFC 9110 section 14), or
-/// `Some(None)` if the file has no byte of it. Other ranges are ignored, as the standard permits.
-fn parse_range(value: &HeaderValue, size: u64) -> Option<Option<Range<u64>>> {
-    let (first, last) = value.to_str().ok()?.strip_prefix("bytes=")?.trim().split_once('-')?;
-    let number =
-        |text: &str| text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse::<u64>().ok())?;
-    let range = match (first, last) {
-        ("", last) => size.saturating_sub(number(last)?)..size,
-        (first, "") => number(first)?..size,
-        (first, last) => {
-            let (first, last) = (number(first)?, number(last)?);
-            if last < first {
-                return None;
-            }
-            first..size.min(last.saturating_add(1))
-        }
-    };
-    Some((!range.is_empty()).then_some(range))
-}
-
-fn insert(reply: &mut Reply, name: HeaderName, value: &str) {
-    // All values here are ASCII.
-    if let Ok(value) = HeaderValue::from_str(value) {
-        reply.headers_mut().insert(name, value);
-    }
-}
-
 fn set_cookie(reply: &mut Reply, cookie: &str) {
-    insert(reply, header::SET_COOKIE, cookie);
+    answer::insert(reply, header::SET_COOKIE, cookie);
 }
 
 fn bad(error: BadRequest) -> Reply {
@@ -555,35 +526,4 @@ fn failed(error: FileError) -> Reply {
         },
     };
     answer::error(status, &error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn single_ranges_are_cut_to_the_file() {
-        let parse = |text: &str, size| parse_range(&text.parse().expect("a value"), size);
-        assert_eq!(parse("bytes=0-99", 1000), Some(Some(0..100)));
-        assert_eq!(parse("bytes=990-5000", 1000), Some(Some(990..1000)));
-        assert_eq!(parse("bytes=990-", 1000), Some(Some(990..1000)));
-        assert_eq!(parse("bytes=-10", 1000), Some(Some(990..1000)));
-        assert_eq!(parse("bytes=-5000", 1000), Some(Some(0..1000)));
-        assert_eq!(parse("bytes=0-18446744073709551615", 1000), Some(Some(0..1000)));
-        for outside in ["bytes=1000-", "bytes=1000-1001", "bytes=-0"] {
-            assert_eq!(parse(outside, 1000), Some(None), "{outside}");
-        }
-        for ignored in [
-            "bytes=5-4",
-            "bytes=0-1,3-4",
-            "bytes=a-b",
-            "items=0-1",
-            "bytes=-",
-            "bytes=+1-2",
-            "bytes=99999999999999999999-",
-        ] {
-            assert_eq!(parse(ignored, 1000), None, "{ignored}");
-        }
-        assert_eq!(parse("bytes=0-0", 0), Some(None));
-    }
 }

@@ -11,6 +11,7 @@ use crate::limits::{
     STREAM_WINDOW_BYTES, STREAMS_MAX, WebLimits,
 };
 use crate::routes;
+use crate::webtransport;
 use haul_net::address::peer_group;
 use haul_net::{Gateway, tls};
 use hyper::Request;
@@ -18,12 +19,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use quinn::{Endpoint, VarInt};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +46,9 @@ const READERS: usize = 8;
 /// Delay before the next accept after a failure, such as a lack of descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// Attempts to find a port that is free for TCP and UDP.
+const PORT_ATTEMPTS: usize = 8;
+
 /// Interval of looks for idle sessions, lanes and connections.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -52,6 +57,9 @@ const LOOKS_PER_RENEWAL: u32 = 3600;
 
 /// Interval and timeout of pings on a connection by HTTP/2, which detect a peer that is gone.
 const PING: Duration = Duration::from_secs(20);
+
+/// Time for the last datagrams to clients over UDP.
+const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Time for an idle connection to end by itself before it is dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -97,11 +105,13 @@ pub enum WebError {
     Code(String),
 }
 
-/// A bound socket, which does not accept yet.
+/// Bound sockets, which do not accept yet.
 #[derive(Debug)]
 pub struct WebListener {
     socket: StdTcpListener,
     address: SocketAddr,
+    /// Socket for WebTransport at the same address and port.
+    udp: io::Result<UdpSocket>,
 }
 
 /// A running server. Dropping it ends its sessions and lanes, and its threads.
@@ -123,21 +133,28 @@ pub(crate) struct Shared {
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
     connections: Mutex<HashMap<IpAddr, usize>>,
+    /// True if browsers can use WebTransport.
+    pub(crate) has_web_transport: bool,
     /// One permit for each download of a file.
     pub(crate) downloads: Arc<Semaphore>,
 }
 
 impl WebListener {
-    /// Binds `address`; port 0 selects a free port.
+    /// Binds `address` for TCP and UDP; port 0 selects a free port. Without UDP, there is no
+    /// WebTransport.
     ///
     /// # Errors
-    /// Returns [`WebError::Listen`] if the address cannot be used.
+    /// Returns [`WebError::Listen`] if the address cannot be used for TCP.
     pub fn bind(address: SocketAddr) -> Result<WebListener, WebError> {
-        let failed = |source| WebError::Listen { address, source };
-        let socket = StdTcpListener::bind(address).map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
-        let address = socket.local_addr().map_err(failed)?;
-        Ok(WebListener { socket, address })
+        let mut bound = bind(address)?;
+        // Another program may use the free port of TCP for UDP.
+        for _ in 1..PORT_ATTEMPTS {
+            if address.port() != 0 || bound.udp.is_ok() {
+                break;
+            }
+            bound = bind(address)?;
+        }
+        Ok(bound)
     }
 
     /// Returns the address, with the port that the system chose.
@@ -158,35 +175,45 @@ impl WebServer {
         let (certificate, note) = CertificateStore::open(settings.certificate, SystemTime::now())?;
         let certificate = Arc::new(certificate);
         let tls = TlsAcceptor::from(tls::https_config(certificate.clone())?);
-        let roots = settings.roots.into_iter().map(RootThreads::new).collect();
-        let port = listener.address.port();
-        let link_host = settings.hosts.first().cloned().unwrap_or_default();
-        let shared = Arc::new(Shared {
-            access: Access::new(settings.limits),
-            certificate,
-            events: Events::new(settings.on_event),
-            gateway: settings.gateway,
-            hosts: Hosts::new(&settings.hosts, port),
-            limits: settings.limits,
-            roots,
-            link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
-            connections: Mutex::default(),
-            downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
-        });
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .max_blocking_threads(READERS)
             .thread_name("haul-web")
             .enable_all()
             .build()?;
+        let inside = runtime.enter();
+        let events = Events::new(settings.on_event);
+        let endpoint = listener
+            .udp
+            .map_err(|error| format!("UDP port {}: {error}", listener.address.port()))
+            .and_then(|udp| {
+                webtransport::endpoint(udp, certificate.clone(), &settings.limits)
+                    .map_err(|error| error.to_string())
+            })
+            .map_err(|why| events.report(&WebEvent::NoWebTransport { why }))
+            .ok();
+        let roots = settings.roots.into_iter().map(RootThreads::new).collect();
+        let port = listener.address.port();
+        let link_host = settings.hosts.first().cloned().unwrap_or_default();
+        let shared = Arc::new(Shared {
+            access: Access::new(settings.limits),
+            certificate,
+            events,
+            gateway: settings.gateway,
+            hosts: Hosts::new(&settings.hosts, port),
+            limits: settings.limits,
+            roots,
+            link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
+            connections: Mutex::default(),
+            has_web_transport: endpoint.is_some(),
+            downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
+        });
         let (stop, stopped) = watch::channel(false);
-        let socket = {
-            let _inside = runtime.enter();
-            TcpListener::from_std(listener.socket)?
-        };
+        let socket = TcpListener::from_std(listener.socket)?;
+        drop(inside);
         let inside = shared.clone();
         let thread = thread::Builder::new().name("haul-web".into()).spawn(move || {
-            runtime.block_on(run(inside, socket, tls, stopped));
+            runtime.block_on(run(inside, socket, tls, endpoint, stopped));
             runtime.shutdown_timeout(CLOSE_TIMEOUT);
         })?;
         Ok((WebServer { address: listener.address, shared, stop, thread: Some(thread) }, note))
@@ -232,16 +259,48 @@ impl fmt::Debug for WebServer {
     }
 }
 
-/// Accepts connections until `stopped` changes.
-async fn run(shared: Arc<Shared>, socket: TcpListener, tls: TlsAcceptor, mut stopped: watch::Receiver<bool>) {
+fn bind(address: SocketAddr) -> Result<WebListener, WebError> {
+    let failed = |source| WebError::Listen { address, source };
+    let socket = StdTcpListener::bind(address).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    let address = socket.local_addr().map_err(failed)?;
+    Ok(WebListener { socket, address, udp: UdpSocket::bind(address) })
+}
+
+/// Serves until `stopped` changes.
+async fn run(
+    shared: Arc<Shared>,
+    socket: TcpListener,
+    tls: TlsAcceptor,
+    endpoint: Option<Endpoint>,
+    stopped: watch::Receiver<bool>,
+) {
     tokio::spawn(look_around(shared.clone()));
+    if let Some(endpoint) = &endpoint {
+        tokio::spawn(webtransport::accept(shared.clone(), endpoint.clone()));
+    }
+    accept(&shared, socket, tls, stopped).await;
+    if let Some(endpoint) = endpoint {
+        endpoint.close(VarInt::from_u32(0), b"");
+        // Browsers learn at once that the server ends.
+        let _ = timeout(GOODBYE_TIMEOUT, endpoint.wait_idle()).await;
+    }
+}
+
+/// Accepts connections over TCP until `stopped` changes.
+async fn accept(
+    shared: &Arc<Shared>,
+    socket: TcpListener,
+    tls: TlsAcceptor,
+    mut stopped: watch::Receiver<bool>,
+) {
     loop {
         let accepted = tokio::select! {
             _ = stopped.changed() => return,
             accepted = socket.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => match Slot::reserve(&shared, peer.ip()) {
+            Ok((stream, peer)) => match Slot::reserve(shared, peer.ip()) {
                 Some(slot) => {
                     tokio::spawn(connection(shared.clone(), tls.clone(), stream, peer, slot));
                 }
@@ -293,13 +352,13 @@ async fn renew(shared: Arc<Shared>) {
 }
 
 /// Slot of a connection, released on drop.
-struct Slot {
+pub(crate) struct Slot {
     shared: Arc<Shared>,
     peer: IpAddr,
 }
 
 impl Slot {
-    fn reserve(shared: &Arc<Shared>, peer: IpAddr) -> Option<Slot> {
+    pub(crate) fn reserve(shared: &Arc<Shared>, peer: IpAddr) -> Option<Slot> {
         let peer = peer_group(peer);
         let mut connections = shared.connections();
         let total: usize = connections.values().sum();

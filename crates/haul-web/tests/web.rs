@@ -4,4 +4,5 @@ mod files;
 mod http2;
 mod lanes;
 mod rules;
+mod webtransport;
 mod world;

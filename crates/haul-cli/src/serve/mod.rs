@@ -78,7 +78,7 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
     for note in listener.notes() {
         say(NAME, note);
     }
-    let page = resolved.web.as_ref().map(web::Prepared::new).transpose()?;
+    let page = resolved.web.as_ref().map(|web| web::Prepared::new(web, resolved.udp.as_ref())).transpose()?;
     let addresses = addresses::of_tickets(&resolved.addresses, listener.local_addresses());
     let mut served = Vec::new();
     for (share, kept) in resolved.shares.iter().zip(kept) {

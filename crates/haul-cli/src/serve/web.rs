@@ -9,8 +9,8 @@ use crate::remote::ticket::write_secret;
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_engine::transfer::Logs;
-use haul_net::Gateway;
 use haul_net::address::Host;
+use haul_net::{Gateway, UdpSettings};
 use haul_web::{
     CertificateSource, GivenCertificate, WebEvent, WebLimits, WebListener, WebRoot, WebServer, WebSettings,
 };
@@ -43,8 +43,10 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Binds the address and reads the given certificate. The error is a message.
-    pub(super) fn new(web: &Web) -> Result<Prepared, String> {
+    /// Binds the address and reads the given certificate. `udp` are the settings of lanes of tickets
+    /// over UDP. The error is a message.
+    pub(super) fn new(web: &Web, udp: Option<&UdpSettings>) -> Result<Prepared, String> {
+        check_ports(web.address, udp.and_then(|udp| udp.ports))?;
         let given =
             web.certificate.as_ref().map(|(certificate, key)| GivenCertificate::read(certificate, key));
         let given = given.transpose().map_err(|error| error.to_string())?;
@@ -103,6 +105,18 @@ impl Prepared {
         hand_out(&page.link().map_err(|error| error.to_string())?, self.link.as_deref())?;
         Ok(page)
     }
+}
+
+/// Refuses a range of UDP ports that has only the port of WebTransport. From other ranges, lanes of
+/// tickets take the ports that are free. The error is a message.
+fn check_ports(web: SocketAddr, udp: Option<(u16, u16)>) -> Result<(), String> {
+    if udp == Some((web.port(), web.port())) {
+        return Err(format!(
+            "--udp-ports has only port {}, which --web uses; name another port or more ports",
+            web.port()
+        ));
+    }
+    Ok(())
 }
 
 /// Returns a share for browsers.
@@ -165,6 +179,15 @@ fn hand_out(link: &str, file: Option<&Path>) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lanes_over_udp_need_another_port_than_the_page() {
+        let web = "127.0.0.1:7443".parse().expect("an address");
+        for usable in [None, Some((7443, 7444)), Some((7000, 7443)), Some((7444, 7444))] {
+            assert_eq!(check_ports(web, usable), Ok(()));
+        }
+        assert!(check_ports(web, Some((7443, 7443))).is_err_and(|why| why.contains("7443")));
+    }
 
     #[test]
     fn the_link_names_the_bound_address_or_the_given_host() {

@@ -19,7 +19,7 @@ fn run(name: &str) {
         return;
     }
     let mut tests = Command::new("node");
-    tests.arg("--test").arg(script(name)).env("HAUL_BIN", env!("CARGO_BIN_EXE_haul"));
+    tests.args(["--test", "--test-timeout=100000"]).arg(script(name)).env("HAUL_BIN", env!("CARGO_BIN_EXE_haul"));
     let ended = tests.output().unwrap();
     let printed = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{printed}\n{}", String::from_utf8_lossy(&ended.stderr));
@@ -44,6 +44,26 @@ fn the_panes_copy_and_move_in_chromium() {
 #[test]
 fn long_listings_scroll_in_chromium() {
     run("panes-long.test.mjs");
+}
+
+#[test]
+fn jobs_of_the_page_copy_files_both_ways() {
+    run("jobs-copy.test.mjs");
+}
+
+#[test]
+fn jobs_of_the_page_resume_after_a_reload() {
+    run("jobs-resume.test.mjs");
+}
+
+#[test]
+fn jobs_of_the_page_survive_faults() {
+    run("jobs-faults.test.mjs");
+}
+
+#[test]
+fn jobs_of_the_page_run_in_one_tab_at_a_time() {
+    run("jobs-tabs.test.mjs");
 }
 
 /// A file of tests that is not run here would be forgotten.

@@ -1,14 +1,17 @@
-//! Lanes over HTTP: requests that a server joins into a stream of bytes.
+//! Lanes of browsers: streams of bytes over HTTP requests, or over WebTransport.
 //!
 //! One end of a pair of UNIX sockets is a lane of the session code, as if it were a connection that
 //! was admitted. Requests pump the other end: `PUT` writes its body, `GET` takes the bytes that
 //! were read. Requests have numbers, so that several can be in flight, and each can be repeated
-//! after an error of the network.
+//! after an error of the network. A [`StreamLane`] carries the bytes of a stream instead.
 
 mod download;
+mod stream;
 mod upload;
 
-use crate::access::random;
+pub(crate) use stream::StreamLane;
+
+use crate::access::{NoRandomness, random};
 use crate::certificate::hex;
 use crate::limits::WebLimits;
 use download::Download;
@@ -72,12 +75,27 @@ pub(crate) enum OpenRefusal {
 /// Lanes of one session.
 pub(crate) struct Lanes {
     limits: WebLimits,
-    open: Mutex<HashMap<String, Arc<Lane>>>,
+    open: Mutex<HashMap<String, OpenLane>>,
     /// True once the session has ended; set while `open` is locked.
     has_ended: AtomicBool,
 }
 
-/// One lane.
+/// A lane of either kind.
+enum OpenLane {
+    Http(Arc<Lane>),
+    Stream(Arc<StreamLane>),
+}
+
+/// A lane that was opened.
+pub(crate) struct Opened {
+    pub(crate) id: String,
+    /// Token for the connection of a lane over WebTransport.
+    pub(crate) token: Option<String>,
+    /// End of the socket pair for the session code.
+    pub(crate) socket: OwnedFd,
+}
+
+/// One lane over HTTP requests.
 pub(crate) struct Lane {
     limits: WebLimits,
     socket: UnixStream,
@@ -102,9 +120,37 @@ impl Lanes {
         Lanes { limits, open: Mutex::default(), has_ended: AtomicBool::new(false) }
     }
 
-    /// Opens a lane. Returns its ID, and the end of the socket pair for the session code. Must be
-    /// called within the runtime.
-    pub(crate) fn open(&self, now: Instant) -> Result<(String, OwnedFd), OpenRefusal> {
+    /// Opens a lane over HTTP requests. Must be called within the runtime.
+    pub(crate) fn open(&self, now: Instant) -> Result<Opened, OpenRefusal> {
+        self.insert(|socket| {
+            let lane = Arc::new(Lane {
+                limits: self.limits,
+                socket,
+                upload: Mutex::default(),
+                download: Mutex::default(),
+                upload_changed: Notify::new(),
+                download_changed: Notify::new(),
+                aborted: AtomicBool::new(false),
+                in_progress: AtomicUsize::new(0),
+                last: Mutex::new(now),
+            });
+            tokio::spawn(Arc::clone(&lane).read_all());
+            Ok((OpenLane::Http(lane), None))
+        })
+    }
+
+    /// Opens a lane over WebTransport. Must be called within the runtime.
+    pub(crate) fn open_stream(&self, now: Instant) -> Result<Opened, OpenRefusal> {
+        self.insert(|socket| {
+            let (lane, token) = StreamLane::new(socket, now + self.limits.lane_token)?;
+            Ok((OpenLane::Stream(Arc::new(lane)), Some(token)))
+        })
+    }
+
+    fn insert(
+        &self,
+        make: impl FnOnce(UnixStream) -> Result<(OpenLane, Option<String>), NoRandomness>,
+    ) -> Result<Opened, OpenRefusal> {
         let failed = |error: &dyn std::fmt::Display| OpenRefusal::Failed(error.to_string());
         let mut open = self.lock();
         if self.has_ended() {
@@ -117,34 +163,38 @@ impl Lanes {
         let (ours, theirs) = StdUnixStream::pair().map_err(|error| failed(&error))?;
         ours.set_nonblocking(true).map_err(|error| failed(&error))?;
         let socket = UnixStream::from_std(ours).map_err(|error| failed(&error))?;
-        let lane = Arc::new(Lane {
-            limits: self.limits,
-            socket,
-            upload: Mutex::default(),
-            download: Mutex::default(),
-            upload_changed: Notify::new(),
-            download_changed: Notify::new(),
-            aborted: AtomicBool::new(false),
-            in_progress: AtomicUsize::new(0),
-            last: Mutex::new(now),
-        });
-        tokio::spawn(Arc::clone(&lane).read_all());
+        let (lane, token) = make(socket).map_err(|error| failed(&error))?;
         open.insert(id.clone(), lane);
-        Ok((id, theirs.into()))
+        Ok(Opened { id, token, socket: theirs.into() })
     }
 
-    /// Returns a lane for a request.
+    /// Returns the lane over WebTransport with this ID and token; the token is used then. The
+    /// first result is `None` if there is no such lane, the second if the token is wrong.
+    pub(crate) fn connect(&self, id: &str, token: &str, now: Instant) -> Option<Option<Arc<StreamLane>>> {
+        match self.lock().get(id) {
+            Some(OpenLane::Stream(lane)) => Some(lane.connect(token, now).then(|| Arc::clone(lane))),
+            _ => None,
+        }
+    }
+
+    /// Returns a lane over HTTP for a request.
     pub(crate) fn lane(&self, id: &str) -> Option<Use> {
-        self.lock().get(id).map(|lane| {
-            lane.in_progress.fetch_add(1, Ordering::AcqRel);
-            Use { lane: Arc::clone(lane) }
-        })
+        let open = self.lock();
+        let Some(OpenLane::Http(lane)) = open.get(id) else { return None };
+        lane.in_progress.fetch_add(1, Ordering::AcqRel);
+        Some(Use { lane: Arc::clone(lane) })
     }
 
     /// Aborts a lane. Returns false if it is unknown.
     pub(crate) fn abort(&self, id: &str) -> bool {
         let lane = self.lock().remove(id);
         lane.inspect(|lane| lane.abort()).is_some()
+    }
+
+    /// Aborts a lane over WebTransport whose connection ends.
+    pub(crate) fn end(&self, lane: &Arc<StreamLane>) {
+        self.lock().retain(|_, open| !matches!(open, OpenLane::Stream(open) if Arc::ptr_eq(open, lane)));
+        lane.abort();
     }
 
     /// Aborts all lanes of a session that ends. No more are opened.
@@ -161,15 +211,32 @@ impl Lanes {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Aborts the lanes without a request for too long.
+    /// Aborts the lanes without a request for too long, and those to which no browser has connected
+    /// in time.
     pub(crate) fn abort_idle(&self, now: Instant) {
         let idle: Vec<_> =
             self.lock().extract_if(|_, lane| lane.is_idle(now)).map(|(_, lane)| lane).collect();
         idle.iter().for_each(|lane| lane.abort());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Lane>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenLane>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenLane {
+    fn is_idle(&self, now: Instant) -> bool {
+        match self {
+            Self::Http(lane) => lane.is_idle(now),
+            Self::Stream(lane) => lane.is_idle(now),
+        }
+    }
+
+    fn abort(&self) {
+        match self {
+            Self::Http(lane) => lane.abort(),
+            Self::Stream(lane) => lane.abort(),
+        }
     }
 }
 

@@ -64,7 +64,7 @@ fn with_lane<F: Future>(limits: WebLimits, test: impl FnOnce(Arc<Use>, StdUnixSt
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let lanes = Lanes::new(limits);
-        let (id, socket) = lanes.open(Instant::now()).expect("a lane");
+        let Opened { id, socket, .. } = lanes.open(Instant::now()).expect("a lane");
         let lane = lanes.lane(&id).expect("it is open");
         test(Arc::new(lane), socket.into()).await
     })
@@ -253,9 +253,9 @@ fn idle_and_ended_lanes_are_aborted_and_their_number_is_limited() {
     runtime.block_on(async {
         let lanes = Lanes::new(WebLimits { lanes: 2, ..quick() });
         let now = Instant::now();
-        let (one, mut far) =
-            lanes.open(now).map(|(id, socket)| (id, StdUnixStream::from(socket))).expect("a lane");
-        let (two, _far) = lanes.open(now).expect("a lane");
+        let Opened { id: one, socket, .. } = lanes.open(now).expect("a lane");
+        let mut far = StdUnixStream::from(socket);
+        let Opened { id: two, socket: _far, .. } = lanes.open(now).expect("a lane");
         assert!(matches!(lanes.open(now), Err(OpenRefusal::TooMany(2))));
         let late = now + 2 * WebLimits::default().lane_idle;
         let used = lanes.lane(&one).expect("open");

@@ -17,7 +17,7 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Creates files of several objects, of none, and in directories.
-fn tree(world: &World, name: &str) {
+pub(crate) fn tree(world: &World, name: &str) {
     world.write(&format!("{name}/large"), &bytes(20 << 20, 1));
     world.write(&format!("{name}/empty"), b"");
     world.write(&format!("{name}/sub/odd \u{1f980} <b>"), &bytes(70_000, 2));
@@ -26,8 +26,9 @@ fn tree(world: &World, name: &str) {
     }
 }
 
+/// Compares two directories.
 #[track_caller]
-fn assert_alike(one: &Path, other: &Path) {
+pub(crate) fn assert_alike(one: &Path, other: &Path) {
     let ended = Command::new("diff").arg("-r").args([one, other]).output().expect("diff runs");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
 }

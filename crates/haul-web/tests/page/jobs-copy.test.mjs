@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { openJobs } from './jobs-world.mjs';
-import { Server, Visitor, bytes, digests, launch, sha256, shot, write } from './world.mjs';
+import { inWindows } from './jobs-world.mjs';
+import { bytes, digests, launch, sha256, shot, write } from './world.mjs';
 
 let browser;
 before(async () => {
@@ -12,18 +12,7 @@ before(async () => {
 });
 after(() => browser?.close());
 
-/** Runs a test with a server and a window of its own. */
-async function inWindow(shares, work) {
-  const server = await Server.start(shares);
-  const visitor = await Visitor.create(browser);
-  try {
-    await work({ server, visitor, page: await openJobs(visitor, server) });
-    assert.deepEqual(visitor.errors, []);
-  } finally {
-    await visitor.close();
-    await server.close();
-  }
-}
+const inWindow = inWindows(() => browser);
 
 const LARGE = 9_000_001;
 

@@ -1,7 +1,8 @@
 // A window with the jobs and the drawer alone, for tests that need no panes. It has the headers of
 // the page, so that its content security policy holds here too.
 
-import { eventually } from './world.mjs';
+import assert from 'node:assert/strict';
+import { Server, Visitor, eventually } from './world.mjs';
 
 const BODY = `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>jobs</title>
 <link rel="stylesheet" href="/style.css"><link rel="stylesheet" href="/drawer.css"></head>
@@ -109,18 +110,41 @@ export async function startJobs(page, code = null) {
   }, code);
 }
 
+/**
+ * Returns a function that runs a test with a server and a window of its own.
+ * @param {() => import('playwright-core').Browser} browser
+ */
+export const inWindows = (browser) => async (shares, work) => {
+  const server = await Server.start(shares);
+  const visitor = await Visitor.create(browser());
+  try {
+    const lanes = await LaneRequests.create(visitor);
+    await work({ server, visitor, lanes, page: await openJobs(visitor, server) });
+    assert.deepEqual(visitor.errors, []);
+  } finally {
+    await visitor.close();
+    await server.close();
+  }
+};
+
 /** Requests of the lanes of a visitor: they are counted, held back and changed here. */
 export class LaneRequests {
   /** @param {import('./world.mjs').Visitor} visitor */
   static async create(visitor) {
     const requests = new LaneRequests();
+    visitor.context.on('response', (response) => {
+      if (response.request().method() === 'GET' && response.url().includes('/lane/')) {
+        requests.received += Number(response.headers()['content-length'] ?? 0);
+      }
+    });
     await visitor.context.route(/\/lane\/[^/]+\/\d+$/, (route) => requests.handle(route).catch(() => {}));
     return requests;
   }
 
   constructor() {
     this.puts = 0;
-    this.gets = 0;
+    /** Bytes of pieces from the server. */
+    this.received = 0;
     /** Requests that are held back, until `release`. @type {(() => void)[]} */
     this.held = [];
     /** Returns true for a request that is to be held back. @type {(method: string, number: number) => boolean} */
@@ -135,7 +159,6 @@ export class LaneRequests {
     const number = Number(request.url().split('/').pop());
     const method = request.method();
     this.puts += method === 'PUT' ? 1 : 0;
-    this.gets += method === 'GET' ? 1 : 0;
     if (this.holds(method, number)) {
       await new Promise((resolve) => this.held.push(() => resolve(undefined)));
     }

@@ -42,7 +42,8 @@ fn echo(session: &Session) {
         match reader.read_some(&mut buffer) {
             Ok(0) => break,
             Ok(read) => writer.write_all(&buffer[..read]).expect("written"),
-            Err(error) => panic!("{error}"),
+            // The lane is lost.
+            Err(_) => return,
         }
     }
     writer.finish().expect("finished");
@@ -72,7 +73,23 @@ impl World {
         World::start(Role::Both, limits, None, |session, _, _| echo(session))
     }
 
+    /// Same as [`echoing`](Self::echoing), with a bound socket.
+    pub(crate) fn echoing_at(socket: WebListener, limits: WebLimits) -> World {
+        World::start_at(socket, Role::Both, limits, None, |session, _, _| echo(session))
+    }
+
     fn start(
+        role: Role,
+        limits: WebLimits,
+        quota: Option<u64>,
+        serve: fn(&Session, &Path, &AtomicBool),
+    ) -> World {
+        let socket = WebListener::bind("127.0.0.1:0".parse().expect("an address")).expect("it listens");
+        World::start_at(socket, role, limits, quota, serve)
+    }
+
+    fn start_at(
+        socket: WebListener,
         role: Role,
         limits: WebLimits,
         quota: Option<u64>,
@@ -104,7 +121,6 @@ impl World {
             limits,
             on_event: Box::new(move |event| heard.lock().expect("a log").push(event.to_string())),
         };
-        let socket = WebListener::bind(address).expect("it listens");
         let (web, note) = WebServer::start(socket, settings).expect("it starts");
         assert_eq!(note, None);
         let stop = Arc::<AtomicBool>::default();

@@ -1,0 +1,116 @@
+// Jobs survive a lost connection, a new start of the server, and bytes that change on the way.
+
+import assert from 'node:assert/strict';
+import { Buffer } from 'node:buffer';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { inWindows } from './jobs-world.mjs';
+import { bytes, digests, launch, sha256, write } from './world.mjs';
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser?.close());
+
+const inWindow = inWindows(() => browser);
+
+/** More than one request of a lane takes, and several objects. */
+const LARGE = 40_000_000;
+const PIECE = 4 << 20;
+const ARRIVED = 8 << 20;
+
+test('jobs survive a network that fails for a while', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    write(join(server.roots.data, 'down'), bytes(4, LARGE));
+    let failures = 0;
+    lanes.change = async (route, method, number) => {
+      // Each request that is in flight when the network fails, and the first repetition.
+      const fails = number >= 3 && failures < 12;
+      failures += fails ? 1 : 0;
+      if (fails) {
+        await route.abort('internetdisconnected');
+      }
+      return fails;
+    };
+    const ended = await page.evaluate(async (size) => {
+      const { tools, jobs } = window;
+      const up = jobs.upload({ roots: [tools.file('up', 5, size)], root: 0, to: '', title: 'up' });
+      const down = jobs.download({ root: 0, paths: ['down'], folder: null, title: 'down' });
+      return { up: await tools.ended(up), down: await tools.ended(down), found: await tools.digests('') };
+    }, LARGE);
+    assert.equal(failures, 12);
+    assert.equal(ended.up.ok, true, JSON.stringify(ended));
+    assert.equal(ended.down.ok, true, JSON.stringify(ended));
+    assert.deepEqual(ended.found, { down: sha256(bytes(4, LARGE)) });
+    assert.equal(digests(server.roots.data).up, sha256(bytes(5, LARGE)));
+  }));
+
+test('a server that was killed asks for a sign-in, and the job resumes after it', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    lanes.holds = (method, number) => method === 'PUT' && number >= 8;
+    await page.evaluate(async ([size, arrived]) => {
+      const { tools, jobs } = window;
+      window.signedOut = new Promise((resolve) => jobs.addEventListener('signed-out', resolve, { once: true }));
+      await tools.passes(jobs.upload({ roots: [tools.file('large', 6, size)], root: 0, to: '', title: 'large' }), arrived);
+    }, [LARGE, ARRIVED]);
+    await lanes.holding();
+    await server.kill();
+    await server.run();
+    lanes.release();
+    const paused = await page.evaluate(async () => {
+      const [job] = window.jobs.list;
+      await window.signedOut;
+      return window.tools.reaches(job, 'paused', 'ended');
+    });
+    assert.equal(paused, 'paused');
+    await page.getByText('you are signed out').waitFor();
+    const ended = await page.evaluate(async (code) => {
+      const { tools, jobs } = window;
+      const api = await import('/api.js');
+      jobs.signedIn(await api.signIn(code));
+      return tools.ended(jobs.list[0]);
+    }, server.link.split('/#')[1]);
+    assert.equal(ended.ok, true, JSON.stringify(ended));
+    assert.deepEqual(digests(server.roots.data), { large: sha256(bytes(6, LARGE)) });
+  }));
+
+test('bytes that change on the way are found, and transferred again', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    write(join(server.roots.data, 'down'), bytes(7, LARGE));
+    const flipped = [];
+    lanes.change = async (route, method, number) => {
+      const sent = method === 'PUT' ? route.request().postDataBuffer() : null;
+      if (number < 4 || flipped.includes(method) || (method === 'PUT' && !(sent?.length > PIECE / 2))) {
+        return false;
+      }
+      flipped.push(method);
+      const flip = (data) => {
+        const changed = Buffer.from(data);
+        changed[changed.length >> 1] ^= 1;
+        return changed;
+      };
+      if (method === 'GET') {
+        const response = await route.fetch();
+        await route.fulfill({ response, body: flip(await response.body()) });
+      } else {
+        await route.continue({ postData: flip(sent) });
+      }
+      return true;
+    };
+    const down = await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      const job = jobs.download({ root: 0, paths: ['down'], folder: null, title: 'down' });
+      return { ended: await tools.ended(job), found: await tools.digests('') };
+    });
+    assert.deepEqual(flipped, ['GET']);
+    assert.equal(down.ended.ok, true, JSON.stringify(down));
+    assert.deepEqual(down.found, { down: sha256(bytes(7, LARGE)) });
+    const up = await page.evaluate(async (size) => {
+      const { tools, jobs } = window;
+      return tools.ended(jobs.upload({ roots: [tools.file('up', 8, size)], root: 0, to: '', title: 'up' }));
+    }, LARGE);
+    assert.ok(flipped.includes('PUT'));
+    assert.equal(up.ok, true, JSON.stringify(up));
+    assert.equal(digests(server.roots.data).up, sha256(bytes(8, LARGE)));
+  }));

@@ -1,0 +1,105 @@
+// Jobs continue after a pause and after a reload of the page.
+
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { inWindows, startJobs } from './jobs-world.mjs';
+import { bytes, digests, eventually, launch, sha256, shot, write } from './world.mjs';
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser?.close());
+
+const inWindow = inWindows(() => browser);
+
+/** More than one request of a lane takes, and several objects. */
+const LARGE = 40_000_000;
+const ARRIVED = 8 << 20;
+
+test('an upload of a file of the disk resumes after a reload of the page', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    lanes.holds = (method, number) => method === 'PUT' && number >= 8;
+    await page.evaluate(async ([size, arrived]) => {
+      const { tools, jobs } = window;
+      await tools.plant('large', 1, size);
+      const handle = await (await tools.directory('')).getFileHandle('large');
+      await tools.passes(jobs.upload({ roots: [handle], root: 0, to: '', title: 'large' }), arrived);
+    }, [LARGE, ARRIVED]);
+    await lanes.holding();
+    await page.reload();
+    lanes.release();
+    await startJobs(page);
+    const ended = await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      const [job] = jobs.list;
+      await tools.reaches(job, 'paused');
+      const { title, lost } = job;
+      await job.resume();
+      return { title, lost, ...await tools.ended(job) };
+    });
+    assert.equal(ended.ok, true, JSON.stringify(ended));
+    assert.equal(ended.title, 'large');
+    assert.deepEqual(ended.lost, []);
+    assert.deepEqual(digests(server.roots.data), { large: sha256(bytes(1, LARGE)) });
+    // Bytes that the server had verified are not sent again.
+    const [, amount] = await eventually(() => / 1 transferred, ([\d.]+) M/.exec(server.log), 'end of the session');
+    assert.ok(Number(amount) < (LARGE - ARRIVED / 2) / 1e6, server.log);
+  }));
+
+test('chosen files are asked for again after a reload, by name and size', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    lanes.holds = (method, number) => method === 'PUT' && number >= 2;
+    await page.evaluate((size) => {
+      const { tools, jobs } = window;
+      jobs.upload({ roots: [tools.file('chosen', 1, size), tools.file('other', 2, 10)], root: 0, to: '', title: 'two' });
+    }, LARGE);
+    await lanes.holding();
+    await page.reload();
+    lanes.release();
+    await startJobs(page);
+    await page.getByRole('button', { name: /^Choose files/ }).waitFor();
+    await shot(page, 'files-to-choose');
+    const result = await page.evaluate(async (size) => {
+      const { tools, jobs } = window;
+      const [job] = jobs.list;
+      await job.resume();
+      const stays = job.state;
+      const left = [job.supply([tools.file('chosen', 1, 5), tools.file('other', 2, 10)]), job.supply([tools.file('chosen', 1, size)])];
+      await job.resume();
+      return { stays, left, ended: await tools.ended(job) };
+    }, LARGE);
+    assert.equal(result.stays, 'paused');
+    assert.deepEqual(result.left, [1, 0]);
+    assert.equal(result.ended.ok, true, JSON.stringify(result.ended));
+    assert.deepEqual(digests(server.roots.data), { chosen: sha256(bytes(1, LARGE)), other: sha256(bytes(2, 10)) });
+  }));
+
+test('a download to the storage of the page resumes after a pause and after a reload', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    write(join(server.roots.data, 'large'), bytes(3, LARGE));
+    lanes.holds = (method, number) => method === 'GET' && number >= 8;
+    const paused = await page.evaluate(async (arrived) => {
+      const { tools, jobs } = window;
+      const job = jobs.download({ root: 0, paths: ['large'], folder: null, title: 'large' });
+      await tools.passes(job, arrived);
+      job.pause();
+      return tools.reaches(job, 'paused', 'ended');
+    }, ARRIVED);
+    assert.equal(paused, 'paused');
+    await page.reload();
+    lanes.release();
+    await startJobs(page);
+    const before = lanes.received;
+    const ended = await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      const [job] = jobs.list;
+      await job.resume();
+      return { ...await tools.ended(job), found: await tools.digests('') };
+    });
+    assert.equal(ended.ok, true, JSON.stringify(ended));
+    assert.deepEqual(ended.found, { large: sha256(bytes(3, LARGE)) });
+    const again = lanes.received - before;
+    assert.ok(again > 0 && again < LARGE - (4 << 20), `${again} bytes`);
+  }));
