@@ -19,7 +19,10 @@ fn run(name: &str) {
         return;
     }
     let mut tests = Command::new("node");
-    tests.args(["--test", "--test-timeout=100000"]).arg(script(name)).env("HAUL_BIN", env!("CARGO_BIN_EXE_haul"));
+    tests
+        .args(["--test", "--test-timeout=100000"])
+        .arg(script(name))
+        .env("HAUL_BIN", env!("CARGO_BIN_EXE_haul"));
     let ended = tests.output().unwrap();
     let printed = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{printed}\n{}", String::from_utf8_lossy(&ended.stderr));
