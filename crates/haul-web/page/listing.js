@@ -16,6 +16,9 @@ const DETAILS_AT_ONCE = 16;
 /** Time between two events while details arrive, in milliseconds. */
 const DETAIL_EVENTS = 150;
 
+/** Entries on each side of the cursor that may take its place when they are listed again. */
+const NEIGHBOURS = 1000;
+
 /** Events: "change" when rows or the selection changed. */
 export class Listing extends EventTarget {
   /** All entries that were loaded. @type {Item[]} */
@@ -72,26 +75,25 @@ export class Listing extends EventTarget {
   async reload(source, path, wanted = null) {
     const load = this.#start(source, path);
     const items = [];
-    await this.#pull(
-      load,
-      (page) => items.push(...page),
-      () => items.length,
-    );
+    /** @type {Map<string, Item>} */
+    const known = new Map();
+    const take = (page) => {
+      items.push(...page);
+      page.forEach((item) => known.set(item.id, item));
+    };
+    await this.#pull(load, take, () => items.length);
     if (load !== this.#load || this.state === "failed") {
       return;
     }
-    const selected = new Set([...this.selected].map((item) => item.id));
-    const old = this.view[this.cursor];
+    const { view, cursor } = this;
+    const idsOf = (from, to) => view.slice(Math.max(from, 0), Math.max(to, 0)).map((item) => item.id);
     // The neighbours take the cursor if its entry is gone.
-    const after = this.view.slice(this.cursor, this.cursor + 1000).map((item) => item.id);
-    const before = this.view
-      .slice(Math.max(this.cursor - 1000, 0), Math.max(this.cursor, 0))
-      .map((item) => item.id)
-      .reverse();
-    const known = new Set(items.map((item) => item.id));
+    const after = idsOf(cursor, cursor + NEIGHBOURS);
+    const before = idsOf(cursor - NEIGHBOURS, cursor).reverse();
+    this.#wanted =
+      [...(wanted === null ? [] : [wanted]), ...after, ...before].find((id) => known.has(id)) ?? null;
     this.items = items;
-    this.selected = new Set(items.filter((item) => selected.has(item.id)));
-    this.#wanted = [wanted ?? old?.id, ...after, ...before].find((id) => known.has(id)) ?? null;
+    this.selected = new Set([...this.selected].map((item) => known.get(item.id)).filter((item) => item));
     await this.#arrange();
     this.#fillDetails(load);
   }
