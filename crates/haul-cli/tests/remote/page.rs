@@ -69,6 +69,11 @@ fn jobs_of_the_page_run_in_one_tab_at_a_time() {
     run("jobs-tabs.test.mjs");
 }
 
+#[test]
+fn the_drawer_of_the_page_shows_its_jobs() {
+    run("drawer.test.mjs");
+}
+
 /// A file of tests that is not run here would be forgotten.
 #[test]
 fn every_file_of_tests_runs() {
