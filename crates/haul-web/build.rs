@@ -25,7 +25,9 @@ fn main() -> io::Result<()> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     let client = home.join("../haul-browser");
     let mut files = Vec::new();
-    for (dir, at) in [(home.join("page"), ""), (client.join("js"), "client/"), (client.join("wasm"), "client/")] {
+    for (dir, at) in
+        [(home.join("page"), ""), (client.join("js"), "client/"), (client.join("wasm"), "client/")]
+    {
         println!("cargo::rerun-if-changed={}", dir.display());
         collect(&dir, &dir, at, &mut files)?;
     }

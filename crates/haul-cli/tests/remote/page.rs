@@ -19,7 +19,10 @@ fn run(name: &str) {
         return;
     }
     let mut tests = Command::new("node");
-    tests.args(["--test", "--test-timeout=100000"]).arg(script(name)).env("HAUL_BIN", env!("CARGO_BIN_EXE_haul"));
+    tests
+        .args(["--test", "--test-timeout=100000"])
+        .arg(script(name))
+        .env("HAUL_BIN", env!("CARGO_BIN_EXE_haul"));
     let ended = tests.output().unwrap();
     let printed = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{printed}\n{}", String::from_utf8_lossy(&ended.stderr));
@@ -34,6 +37,16 @@ fn the_page_starts_in_chromium() {
 #[test]
 fn the_panes_work_in_chromium() {
     run("panes.test.mjs");
+}
+
+#[test]
+fn the_panes_copy_and_move_in_chromium() {
+    run("panes-copy.test.mjs");
+}
+
+#[test]
+fn long_listings_scroll_in_chromium() {
+    run("panes-long.test.mjs");
 }
 
 #[test]
