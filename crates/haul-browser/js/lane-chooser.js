@@ -17,10 +17,10 @@ import { WebTransportLane } from './lane-webtransport.js';
  * browser moves fewer bytes per second over WebTransport: HTTP is faster to a server that is near.
  * Far away, loss and round trips count more, and WebTransport is not bound to one TCP connection.
  */
-const FAR = 15;
+const FAR = 20;
 
 /** Requests of which the fastest one is the round trip. */
-const PROBES = 3;
+const PROBES = 5;
 
 /** Time for WebTransport to open in `auto`, in milliseconds. UDP can be blocked without an answer. */
 const OPEN_TIME = 3000;

@@ -60,6 +60,8 @@ export class Transfer {
     direction.fail = (error) => this.fail(error);
     /** @type {import('./core.js').CoreEvent | null} */
     this.ended = null;
+    /** @type {import('./lane-http.js').Lane | null} */
+    this.lane = null;
     /** @type {(() => void)[]} */
     this.waiting = [];
     /**
@@ -119,6 +121,8 @@ export class Transfer {
     if (this.isStarted) {
       this.attempt(() => this.core.stop());
     }
+    // A lane that is stuck would keep the job.
+    this.giveUp = setTimeout(() => this.lane?.close(), this.delays.close);
   }
 
   /**
@@ -171,6 +175,7 @@ export class Transfer {
     if (!lane) {
       return { ended: { type: 'ended', ok: 0, text: 'stopped' }, isLost: false, moved: false };
     }
+    this.lane = lane;
     let isLost = false;
     let isOver = false;
     /** @type {Promise<never>} */
@@ -212,6 +217,8 @@ export class Transfer {
     } finally {
       isOver = true;
       this.isStarted = false;
+      this.lane = null;
+      clearTimeout(this.giveUp);
       lane.close();
       clearInterval(ticks);
       await this.direction.end();

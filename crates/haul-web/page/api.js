@@ -1,12 +1,15 @@
 // Requests to the server. docs/formats/web.md describes them.
 
-/** @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root */
+/**
+ * @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root
+ */
 /** @typedef {{csrf: string, certificate: string, version: string, roots: Root[], jobs: boolean}} Session */
 
 /**
  * An entry of a listing. `path` is the name as the server needs it: bytes in percent-encoding, since
  * a name need not be UTF-8; `isText` is false then. `time` is in milliseconds since 1970.
- * @typedef {{text: string, path: string, isText: boolean, kind: string, size: number, time: number, mode: number}} Entry
+ * @typedef {{text: string, path: string, isText: boolean, kind: string, size: number, time: number,
+ *   mode: number}} Entry
  */
 
 /** Largest JSON body that is read: a page of 5,000 long names has less. */
@@ -95,6 +98,9 @@ export const signIn = async (code) => keep(await request("POST", "/session", { c
 /** Returns the session of an earlier visit. */
 export const session = async () => keep(await request("GET", "/session"));
 
+/** Returns a one-time code for another browser, with the same rights. @returns {Promise<string>} */
+export const newCode = async () => (await request("POST", "/code")).code;
+
 export const signOut = () => request("DELETE", "/session");
 
 /** Encodes a text for a path of this module. @param {string} text */
@@ -128,8 +134,7 @@ function forJson(names) {
 }
 
 /** @param {Uint8Array} bytes */
-const encodeBytes = (bytes) =>
-  Array.from(bytes, (byte) => `%${byte.toString(16).padStart(2, "0")}`).join("");
+const encodeBytes = (bytes) => Array.from(bytes, (byte) => `%${byte.toString(16).padStart(2, "0")}`).join("");
 
 /** Returns a whole number that is not negative. @param {unknown} value */
 const whole = (value) => (Number.isSafeInteger(value) && value >= 0 ? value : 0);
@@ -143,7 +148,9 @@ function entry({ name, name64, kind, size, mtime, mtime_ns, mode }) {
     mode: whole(mode),
   };
   if (typeof name === "string") {
-    return { text: name, path: encodeName(name), isText: true, ...facts };
+    // JSON can have half surrogates, which no name has.
+    const text = name.toWellFormed();
+    return { text, path: encodeName(text), isText: text === name, ...facts };
   }
   const bytes = Uint8Array.from(atob(name64), (char) => char.charCodeAt(0));
   return { text: new TextDecoder().decode(bytes), path: encodeBytes(bytes), isText: false, ...facts };

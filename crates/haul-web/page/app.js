@@ -2,6 +2,7 @@
 
 import { Activity } from "./activity.js";
 import * as api from "./api.js";
+import { showLink } from "./dialog.js";
 import { Drawer } from "./drawer.js";
 import { Jobs } from "./jobs.js";
 import { installTheme } from "./theme.js";
@@ -33,9 +34,7 @@ async function attempt(action) {
 }
 
 function showSignIn() {
-  element("files").hidden = true;
-  element("sign-out").hidden = true;
-  element("activity-toggle").hidden = true;
+  ["files", "sign-out", "share", "activity-toggle"].forEach((id) => (element(id).hidden = true));
   element("sign-in").hidden = false;
   element("code").focus();
 }
@@ -48,9 +47,7 @@ let jobs;
 /** @param {api.Session} session */
 async function showFiles(session) {
   element("sign-in").hidden = true;
-  element("files").hidden = false;
-  element("sign-out").hidden = false;
-  element("activity-toggle").hidden = false;
+  ["files", "sign-out", "share", "activity-toggle"].forEach((id) => (element(id).hidden = false));
   element("server").textContent = `${location.host} \u00b7 ${session.version}`;
   if (workspace !== null) {
     jobs.signedIn(session);
@@ -95,11 +92,18 @@ element("sign-in").addEventListener("submit", (event) => {
     say("");
   });
 });
-element("sign-out").addEventListener("click", () => attempt(async () => {
-  await api.signOut();
-  showSignIn();
-  say("Signed out.");
-}));
+element("share").addEventListener("click", () =>
+  attempt(async () => {
+    await showLink(`${location.origin}/#${await api.newCode()}`);
+  }),
+);
+element("sign-out").addEventListener("click", () =>
+  attempt(async () => {
+    await api.signOut();
+    showSignIn();
+    say("Signed out.");
+  }),
+);
 
 attempt(async () => {
   try {

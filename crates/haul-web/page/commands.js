@@ -30,9 +30,10 @@ export function refusalOf(command, pane, other) {
   if (command === "newFolder") {
     return pane.source.refusal("create");
   }
-  const refusal = command === "copy" || command === "move"
-    ? transferRefusal(pane, other, command === "move")
-    : pane.source.refusal(command);
+  const refusal =
+    command === "copy" || command === "move"
+      ? transferRefusal(pane, other, command === "move")
+      : pane.source.refusal(command);
   if (refusal !== null) {
     return refusal;
   }
@@ -70,10 +71,27 @@ const itemId = (pane, name) => (pane.source.kind === "server" ? encodeURICompone
 /** @param {Pane} pane @param {(text: string, isError?: boolean) => void} say */
 export async function remove(pane, say) {
   const items = pane.listing.targets;
+  if (pane.source.kind === "chosen") {
+    if (pane.path.length > 0) {
+      throw new Error("chosen files can only be read; go to the top of the list to remove entries from it");
+    }
+    items.forEach((item) => pane.source.forget(item));
+    await pane.reload();
+    say(`Removed ${countText(items.length, "entry", "entries")} from the list. The files stay.`);
+    return;
+  }
   const folders = items.filter((item) => item.kind === "directory").length;
-  const title = items.length === 1 ? `Delete ${visible(items[0].name)}?` : `Delete ${countText(items.length, "entry", "entries")}?`;
+  const title =
+    items.length === 1
+      ? `Delete ${visible(items[0].name)}?`
+      : `Delete ${countText(items.length, "entry", "entries")}?`;
   const names = items.length === 1 ? "" : `${nameList(items.map((item) => item.name))}.\n`;
-  const contents = folders === 0 ? "" : folders === 1 ? " The folder is deleted with everything in it." : " Folders are deleted with everything in them.";
+  const contents =
+    folders === 0
+      ? ""
+      : folders === 1
+        ? " The folder is deleted with everything in it."
+        : " Folders are deleted with everything in them.";
   const text = `${names}From ${visible(pane.placeText)}.${contents} This cannot be undone.`;
   if (!(await confirm(title, text, "Delete", true))) {
     return;
@@ -102,7 +120,12 @@ export async function remove(pane, say) {
   }
 }
 
-/** Lets the browser save a file. @param {Pane} pane @param {Item} item @param {(text: string) => void} say */
+/**
+ * Lets the browser save a file.
+ * @param {Pane} pane
+ * @param {Item} item
+ * @param {(text: string) => void} say
+ */
 export async function openFile(pane, item, say) {
   const name = visible(item.name);
   if (item.kind !== "file") {

@@ -21,7 +21,15 @@ function show(title, body, buttons, focused) {
   for (const { value, label, isMain, isDanger } of buttons) {
     const className = isDanger ? "danger" : isMain ? "primary" : "";
     const isLeave = value === "";
-    row.append(create("button", { type: isLeave ? "button" : "submit", value, className, textContent: label, formNoValidate: isLeave }));
+    row.append(
+      create("button", {
+        type: isLeave ? "button" : "submit",
+        value,
+        className,
+        textContent: label,
+        formNoValidate: isLeave,
+      }),
+    );
   }
   const form = create("form", { method: "dialog" }, heading, ...body, row);
   const dialog = create("dialog", {}, form);
@@ -59,7 +67,9 @@ export async function confirm(title, text, label, isDanger = false) {
 
 /**
  * Asks which of several ways to take. Returns "" if none.
- * @param {string} title @param {string} text @param {{value: string, label: string, isMain?: boolean, isDanger?: boolean}[]} ways
+ * @param {string} title
+ * @param {string} text
+ * @param {{value: string, label: string, isMain?: boolean, isDanger?: boolean}[]} ways
  */
 export function choose(title, text, ways) {
   return show(title, paragraphs(text), [{ value: "", label: "Cancel" }, ...ways]);
@@ -68,7 +78,8 @@ export function choose(title, text, ways) {
 /**
  * Asks for a text. Returns null if cancelled.
  * @param {string} title @param {string} text @param {string} value
- * @param {string} label of the button @param {(text: string) => string} problem returns "" for a valid text
+ * @param {string} label of the button
+ * @param {(text: string) => string} problem returns "" for a valid text
  */
 export async function ask(title, text, value, label, problem) {
   const input = create("input", { value, autocomplete: "off", spellcheck: false, name: "text" });
@@ -76,11 +87,34 @@ export async function ask(title, text, value, label, problem) {
   input.addEventListener("input", check);
   check();
   const field = create("label", { className: "field" }, create("span", { textContent: text }), input);
-  const answer = show(title, [field], [{ value: "", label: "Cancel" }, { value: "ok", label, isMain: true }], input);
+  const answer = show(
+    title,
+    [field],
+    [
+      { value: "", label: "Cancel" },
+      { value: "ok", label, isMain: true },
+    ],
+    input,
+  );
   // The end of a name is mostly the type of the file, which stays.
   const end = value.lastIndexOf(".");
   input.setSelectionRange(0, end > 0 ? end : value.length);
   return (await answer) === "ok" ? input.value : null;
+}
+
+/** Shows a link that signs another browser in. @param {string} link */
+export async function showLink(link) {
+  const input = create("input", { value: link, readOnly: true, spellcheck: false });
+  const text = "This link works once, within 15 minutes, and gives another browser the same rights.";
+  const field = create("label", { className: "field" }, create("span", { textContent: text }), input);
+  const answer = show(
+    "Link for another browser",
+    [field],
+    [{ value: "", label: "Close", isMain: true }],
+    input,
+  );
+  input.select();
+  await answer;
 }
 
 /** Shows all keys. */
@@ -92,7 +126,13 @@ export async function showHelp() {
     const keys = names.map((name) => create("kbd", { textContent: name }));
     list.append(create("div", {}, create("dt", {}, ...keys), create("dd", { textContent: text })));
   }
-  const sections = [...groups].map(([group, list]) => create("section", {}, create("h3", { textContent: group }), list));
-  const body = create("div", { className: "help", tabIndex: 0, role: "region", ariaLabel: "Keys" }, ...sections);
+  const sections = [...groups].map(([group, list]) =>
+    create("section", {}, create("h3", { textContent: group }), list),
+  );
+  const body = create(
+    "div",
+    { className: "help", tabIndex: 0, role: "region", ariaLabel: "Keys" },
+    ...sections,
+  );
   await show("Keys", [body], [{ value: "", label: "Close", isMain: true }]);
 }

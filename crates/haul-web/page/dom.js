@@ -4,7 +4,9 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /**
  * Creates an element with properties and children. Texts become text nodes, never HTML.
- * @param {string} tag @param {Record<string, unknown>} [properties] @param {(Node | string)[]} children
+ * @param {string} tag
+ * @param {Record<string, unknown>} [properties]
+ * @param {(Node | string)[]} children
  */
 export function create(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -30,9 +32,18 @@ export function setIcon(svg, name) {
   }
 }
 
-/** Creates a button with a drawing and a name for screen readers. @param {string} name @param {string} label @param {() => void} action */
+/**
+ * Creates a button with a drawing and a name for screen readers.
+ * @param {string} name
+ * @param {string} label
+ * @param {() => void} action
+ */
 export function iconButton(name, label, action) {
-  const button = create("button", { type: "button", className: "icon-button", title: label, ariaLabel: label }, icon(name));
+  const button = create(
+    "button",
+    { type: "button", className: "icon-button", title: label, ariaLabel: label },
+    icon(name),
+  );
   button.addEventListener("click", action);
   return button;
 }

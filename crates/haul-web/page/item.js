@@ -47,7 +47,11 @@ export function makeItem({ id, name, kind, size = null, time = null, mode = null
   return { id: id ?? name, name, isText, kind, size, time, mode, key, lower: name.toLowerCase(), ...rest };
 }
 
-/** Returns the path as text, with the title of the source. @param {Source} source @param {Item[]} path */
+/**
+ * Returns the path as text, with the title of the source.
+ * @param {Source} source
+ * @param {Item[]} path
+ */
 export const placeText = (source, path) => [source.title, ...path.map((step) => step.name)].join("/");
 
 /** Tells whether two paths of one source are the same. @param {Item[]} one @param {Item[]} other */

@@ -17,6 +17,11 @@ function put(element, text) {
   }
 }
 
+/** Most texts name their file. @param {{path: string, text: string}} failure */
+function failureItem({ path, text }) {
+  return text.includes(path) ? create("li", {}, visible(text)) : create("li", {}, create("bdi", {}, visible(path)), `: ${visible(text)}`);
+}
+
 export class JobRow {
   /** @param {import("./job.js").Job} job */
   constructor(job) {
@@ -134,7 +139,7 @@ export class JobRow {
     put(this.failureTitle, failed > 0 ? `${countText(failed, "file")} failed${failed > shown.length ? `; the first ${shown.length}` : ""}` : "");
     this.failureTitle.hidden = failed === 0;
     if (this.failures.childElementCount !== shown.length) {
-      this.failures.replaceChildren(...shown.map(({ path, text }) => create("li", {}, create("bdi", {}, visible(path)), `: ${visible(text)}`)));
+      this.failures.replaceChildren(...shown.map(failureItem));
     }
   }
 }

@@ -9,7 +9,10 @@ const MARGIN = 8;
  */
 export class VirtualList {
   #count = 0;
-  /** Rows in the document. Row i of the list is at index i modulo the length. @type {HTMLElement[]} */
+  /**
+   * Rows in the document. Row i of the list is at index i modulo the length.
+   * @type {HTMLElement[]}
+   */
   #pool = [];
   /** Index of the list that each row of the pool shows. @type {number[]} */
   #shown = [];

@@ -16,6 +16,9 @@ const DETAILS_AT_ONCE = 16;
 /** Time between two events while details arrive, in milliseconds. */
 const DETAIL_EVENTS = 150;
 
+/** Entries on each side of the cursor that may take its place when they are listed again. */
+const NEIGHBOURS = 1000;
+
 /** Events: "change" when rows or the selection changed. */
 export class Listing extends EventTarget {
   /** All entries that were loaded. @type {Item[]} */
@@ -72,19 +75,25 @@ export class Listing extends EventTarget {
   async reload(source, path, wanted = null) {
     const load = this.#start(source, path);
     const items = [];
-    await this.#pull(load, (page) => items.push(...page), () => items.length);
+    /** @type {Map<string, Item>} */
+    const known = new Map();
+    const take = (page) => {
+      items.push(...page);
+      page.forEach((item) => known.set(item.id, item));
+    };
+    await this.#pull(load, take, () => items.length);
     if (load !== this.#load || this.state === "failed") {
       return;
     }
-    const selected = new Set([...this.selected].map((item) => item.id));
-    const old = this.view[this.cursor];
+    const { view, cursor } = this;
+    const idsOf = (from, to) => view.slice(Math.max(from, 0), Math.max(to, 0)).map((item) => item.id);
     // The neighbours take the cursor if its entry is gone.
-    const after = this.view.slice(this.cursor, this.cursor + 1000).map((item) => item.id);
-    const before = this.view.slice(Math.max(this.cursor - 1000, 0), Math.max(this.cursor, 0)).map((item) => item.id).reverse();
-    const known = new Set(items.map((item) => item.id));
+    const after = idsOf(cursor, cursor + NEIGHBOURS);
+    const before = idsOf(cursor - NEIGHBOURS, cursor).reverse();
+    this.#wanted =
+      [...(wanted === null ? [] : [wanted]), ...after, ...before].find((id) => known.has(id)) ?? null;
     this.items = items;
-    this.selected = new Set(items.filter((item) => selected.has(item.id)));
-    this.#wanted = [wanted ?? old?.id, ...after, ...before].find((id) => known.has(id)) ?? null;
+    this.selected = new Set([...this.selected].map((item) => known.get(item.id)).filter((item) => item));
     await this.#arrange();
     this.#fillDetails(load);
   }
@@ -121,7 +130,9 @@ export class Listing extends EventTarget {
 
   /**
    * Takes pages until there are more entries than the limit: only then is it known that more follow.
-   * @param {number} load @param {(page: Item[]) => void} take @param {() => number} [count] entries until now
+   * @param {number} load
+   * @param {(page: Item[]) => void} take
+   * @param {() => number} [count] entries until now
    */
   async #pull(load, take, count = () => this.items.length) {
     try {
@@ -161,7 +172,9 @@ export class Listing extends EventTarget {
 
   /** @param {Item} item */
   #passes(item) {
-    return (this.showsHidden || item.name[0] !== ".") && (this.filter === "" || item.lower.includes(this.filter));
+    return (
+      (this.showsHidden || item.name[0] !== ".") && (this.filter === "" || item.lower.includes(this.filter))
+    );
   }
 
   /** Sorts and filters all entries anew. */
@@ -171,7 +184,12 @@ export class Listing extends EventTarget {
     for (;;) {
       const { items } = this;
       const length = items.length;
-      const view = await arrange(items, (item) => this.#passes(item), comparison(this.order), () => number === this.#arrangement);
+      const view = await arrange(
+        items,
+        (item) => this.#passes(item),
+        comparison(this.order),
+        () => number === this.#arrangement,
+      );
       if (view === null) {
         return;
       }
@@ -229,7 +247,10 @@ export class Listing extends EventTarget {
     await this.#arrange();
   }
 
-  /** Moves the cursor, and selects all entries that it passes if `selects`. @param {number} index */
+  /**
+   * Moves the cursor, and selects all entries that it passes if `selects`.
+   * @param {number} index
+   */
   moveTo(index, selects = false) {
     if (this.view.length === 0) {
       return;
@@ -269,7 +290,10 @@ export class Listing extends EventTarget {
     }
   }
 
-  /** Entries that an action concerns: the selected ones, else the one under the cursor. @returns {Item[]} */
+  /**
+   * Entries that an action concerns: the selected ones, else the one under the cursor.
+   * @returns {Item[]}
+   */
   get targets() {
     if (this.selected.size > 0) {
       return this.view.filter((item) => this.selected.has(item));
@@ -277,7 +301,10 @@ export class Listing extends EventTarget {
     return this.cursor < 0 ? [] : [this.view[this.cursor]];
   }
 
-  /** Asks the source for sizes and times that it does not give with the names. @param {number} load */
+  /**
+   * Asks the source for sizes and times that it does not give with the names.
+   * @param {number} load
+   */
   async #fillDetails(load) {
     if (load !== this.#load || this.#source.detail === undefined) {
       return;

@@ -43,7 +43,11 @@ async function detail(item) {
   }
 }
 
-/** Tells whether an entry has a name in a directory. @param {FileSystemDirectoryHandle} directory @param {string} name */
+/**
+ * Tells whether an entry has a name in a directory.
+ * @param {FileSystemDirectoryHandle} directory
+ * @param {string} name
+ */
 async function has(directory, name) {
   const isMissing = (error) => {
     if (error.name === "NotFoundError") {
@@ -61,7 +65,11 @@ async function has(directory, name) {
 export class FolderSource {
   unlisted = null;
 
-  /** @param {string} id @param {FileSystemDirectoryHandle} handle @param {string} [title] of the private storage */
+  /**
+   * @param {string} id
+   * @param {FileSystemDirectoryHandle} handle
+   * @param {string} [title] of the private storage
+   */
   constructor(id, handle, title) {
     this.id = id;
     this.handle = handle;
@@ -78,10 +86,12 @@ export class FolderSource {
     return null;
   }
 
-  /** Asks the user for the permission to write, if there is none yet. Call it within a user action. */
+  /**
+   * Asks the user for the permission to write, if there is none yet. Call it within a user action.
+   */
   async permit() {
     const mode = { mode: "readwrite" };
-    if ((await this.handle.requestPermission?.(mode) ?? "granted") !== "granted") {
+    if (((await this.handle.requestPermission?.(mode)) ?? "granted") !== "granted") {
       throw new Error(`the browser does not permit changes in ${this.title}; allow them, then try again`);
     }
   }
@@ -114,7 +124,9 @@ export class FolderSource {
     }
     if (item.kind === "directory" || item.handle.move === undefined) {
       const what = item.kind === "directory" ? "a folder" : "a file";
-      throw new Error(`cannot rename ${item.name}: this browser cannot rename ${what}; rename it outside the browser`);
+      throw new Error(
+        `cannot rename ${item.name}: this browser cannot rename ${what}; rename it outside the browser`,
+      );
     }
     await item.handle.move(name);
   }
@@ -159,7 +171,14 @@ export class ChosenSource {
 
   /** @param {import("./item.js").Action} action */
   refusal(action) {
-    return action === "read" ? null : "Chosen files can only be read. Open a folder to change files.";
+    return action === "read" || action === "remove"
+      ? null
+      : "Chosen files can only be read. Open a folder to change files.";
+  }
+
+  /** Takes an entry off the list. The file stays where it is. @param {Item} item */
+  forget(item) {
+    this.#nodes.delete(item.id);
   }
 
   /** Adds files of an input or a drop. @param {Iterable<File>} files */
@@ -223,7 +242,11 @@ function nodeItem({ name, handle, file, children }) {
   return makeItem({ name, kind, handle, file, children, ...facts });
 }
 
-/** @param {Node | Item} node @param {string} path @returns {Generator<{file: File, path: string}>} */
+/**
+ * @param {Node | Item} node
+ * @param {string} path
+ * @returns {Generator<{file: File, path: string}>}
+ */
 function* filesOf(node, path) {
   if (node.file !== undefined) {
     yield { file: node.file, path };
@@ -261,11 +284,17 @@ export async function takeDrop(transfer) {
   return { handles, files };
 }
 
-/** @param {FileSystemEntry} entry @param {string} path @param {{file: File, path: string}[]} files */
+/**
+ * @param {FileSystemEntry} entry
+ * @param {string} path
+ * @param {{file: File, path: string}[]} files
+ */
 async function walkEntry(entry, path, files) {
   if (entry.isFile) {
     if (files.length === DROPPED_MAX) {
-      throw new Error(`cannot take more than ${DROPPED_MAX.toLocaleString("en")} files from one drop; drop fewer folders`);
+      throw new Error(
+        `cannot take more than ${DROPPED_MAX.toLocaleString("en")} files from one drop; drop fewer folders`,
+      );
     }
     files.push({ file: await new Promise((resolve, reject) => entry.file(resolve, reject)), path });
     return;

@@ -17,7 +17,9 @@ export async function record(source, path, items) {
   const walk = async (path, item) => {
     count += 1;
     if (count > MOVED_MAX) {
-      throw new Error(`cannot move more than ${MOVED_MAX.toLocaleString("en")} entries at once; copy them with F5, then delete them with F8`);
+      throw new Error(
+        `cannot move more than ${MOVED_MAX.toLocaleString("en")} entries at once; copy them with F5, then delete them with F8`,
+      );
     }
     if (item.kind !== "directory") {
       await source.detail?.(item);
@@ -70,7 +72,12 @@ async function removeIn(source, path, nodes, kept) {
     } else {
       isFree = item.kind === "directory" && (await removeIn(source, [...path, item], children, kept));
     }
-    const isRemoved = isFree && (await source.remove(path, item).then(() => true, () => false));
+    const isRemoved =
+      isFree &&
+      (await source.remove(path, item).then(
+        () => true,
+        () => false,
+      ));
     if (!isRemoved) {
       kept.push(text);
       isEmptied = false;

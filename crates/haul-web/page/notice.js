@@ -6,7 +6,11 @@ import { countText, sizeText, visible } from "./text.js";
 
 /** @typedef {import("./listing.js").Listing} Listing */
 
-/** Returns the number and the size of the selection and of all. @param {Listing} listing @param {{count: number, bytes: number}} all */
+/**
+ * Returns the number and the size of the selection and of all.
+ * @param {Listing} listing
+ * @param {{count: number, bytes: number}} all
+ */
 export function summaryOf({ items, view, selected, state }, all) {
   const count = countText(all.count, "entry", "entries");
   const parts = [`${count}, ${sizeText(all.bytes)}`];
@@ -35,7 +39,9 @@ const CHOOSE = { label: "Choose files\u2026", action: "chooseFiles" };
 
 /**
  * Returns what an empty pane says, and its buttons.
- * @param {Listing} listing @param {import("./item.js").Source} source @param {import("./item.js").Item[]} path
+ * @param {Listing} listing
+ * @param {import("./item.js").Source} source
+ * @param {import("./item.js").Item[]} path
  * @returns {{text: string, buttons: {label: string, action: string}[]}}
  */
 export function noticeOf({ state, error, filter, items }, source, path) {
@@ -47,7 +53,10 @@ export function noticeOf({ state, error, filter, items }, source, path) {
     return { text: "Loading\u2026", buttons: [] };
   }
   if (source.unlisted !== null) {
-    return { text: `${visible(source.unlisted)} Copy files into it with F5, or drop them here.`, buttons: [] };
+    return {
+      text: `${visible(source.unlisted)} Copy files into it with F5, or drop them here.`,
+      buttons: [],
+    };
   }
   if (source.kind === "chosen" && path.length === 0 && source.isEmpty) {
     const text = "Files of this computer. Open a folder, choose files, or drop them here.";
@@ -55,7 +64,7 @@ export function noticeOf({ state, error, filter, items }, source, path) {
   }
   if (filter !== "") {
     const text = `No name contains \u201c${visible(filter)}\u201d.`;
-    return { text, buttons: [{ label: "Clear the filter", action: "clearFilter" }] };
+    return { text, buttons: [{ label: "Clear the filter", action: "closeFilter" }] };
   }
   if (items.length > 0) {
     const text = `This folder has only ${countText(items.length, "hidden entry", "hidden entries")}.`;

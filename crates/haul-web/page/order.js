@@ -10,10 +10,15 @@ const SLICE = 2048;
 /** Time between two pauses, in milliseconds. */
 const WORK = 12;
 
-const byKey = (one, other) => (one.key < other.key ? -1 : one.key > other.key ? 1 : one.id < other.id ? -1 : one.id > other.id ? 1 : 0);
+const byKey = (one, other) =>
+  one.key < other.key ? -1 : one.key > other.key ? 1 : one.id < other.id ? -1 : one.id > other.id ? 1 : 0;
 const unknownFirst = (value) => value ?? -1;
 
-/** Returns the comparison of an order. Directories are first in both directions. @param {Order} order @returns {Compare} */
+/**
+ * Returns the comparison of an order. Directories are first in both directions.
+ * @param {Order} order
+ * @returns {Compare}
+ */
 export function comparison({ by, isDescending }) {
   const sign = isDescending ? -1 : 1;
   const value = { size: (item) => unknownFirst(item.size), time: (item) => unknownFirst(item.time) }[by];
@@ -60,7 +65,12 @@ export async function arrange(items, passes, compare, isCurrent) {
   const breathe = breather();
   let runs = [];
   for (let at = 0; at < items.length; at += SLICE) {
-    runs.push(items.slice(at, at + SLICE).filter(passes).sort(compare));
+    runs.push(
+      items
+        .slice(at, at + SLICE)
+        .filter(passes)
+        .sort(compare),
+    );
     await breathe();
     if (!isCurrent()) {
       return null;

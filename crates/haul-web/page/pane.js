@@ -1,13 +1,14 @@
 // A pane: the listing of one directory with its location, path, filter and totals.
 
-import { create, iconButton, textButton } from "./dom.js";
+import { create, textButton } from "./dom.js";
 import { listenToDrags } from "./drags.js";
+import { createFrame } from "./frame.js";
 import { isSamePath, placeText } from "./item.js";
 import { commandOf, stepOf } from "./keys.js";
 import { VirtualList } from "./list.js";
 import { Listing, totals } from "./listing.js";
 import { moreText, noticeOf, summaryOf } from "./notice.js";
-import { createHead, createRow, fillRow, markOrder } from "./row.js";
+import { createRow, fillRow, markOrder } from "./row.js";
 import { visible } from "./text.js";
 
 /** @typedef {import("./item.js").Item} Item */
@@ -38,43 +39,18 @@ export class Pane extends EventTarget {
     this.element = element;
     this.side = side;
     this.perform = perform;
-    this.#build();
-    this.listing.addEventListener("change", () => this.#draw());
-    this.#listen();
-  }
-
-  #build() {
-    this.places = create("select", { ariaLabel: `Location of the ${this.side} pane` });
-    this.crumbs = create("nav", { className: "crumbs", ariaLabel: `Path in the ${this.side} pane` });
-    this.openButton = iconButton("open", "Open a folder of this computer", () => this.perform("openFolder", this));
-    this.filesButton = iconButton("add", "Choose files of this computer", () => this.perform("chooseFiles", this));
-    this.filterButton = iconButton("filter", "Filter (/)", () => this.run("filter"));
-    this.hiddenButton = iconButton("hidden", "Hidden entries (.)", () => this.run("hidden"));
-    this.reloadButton = iconButton("reload", "Load again (F9)", () => this.run("reload"));
-    const tools = create("div", { className: "tools" }, this.openButton, this.filesButton, this.filterButton, this.hiddenButton, this.reloadButton);
-    this.filterInput = create("input", { type: "search", ariaLabel: `Filter of the ${this.side} pane`, placeholder: "Text in the name", autocomplete: "off", spellcheck: false });
-    this.filterBar = create("div", { className: "filter", hidden: true }, this.filterInput, iconButton("close", "Close the filter", () => this.#closeFilter()));
-    const head = createHead((by) => this.listing.sortBy(by));
-    const space = create("div", { className: "space", role: "rowgroup" });
-    this.grid = create("div", { className: "grid", role: "grid", tabIndex: 0, ariaLabel: `Entries in the ${this.side} pane`, ariaMultiSelectable: "true", ariaColCount: "4" }, head, space);
-    this.notice = create("div", { className: "notice", hidden: true });
-    this.moreButton = create("button", { type: "button", className: "more", hidden: true });
-    this.summary = create("p", { className: "summary" });
-    this.hint = create("p", { className: "hint", hidden: true });
-    const body = create("div", { className: "pane-body" }, this.grid, this.notice, this.hint);
-    this.element.replaceChildren(
-      create("div", { className: "pane-bar" }, this.places, tools),
-      this.crumbs, this.filterBar, body, this.moreButton, this.summary,
-    );
+    Object.assign(this, createFrame(this));
     let rows = 0;
     this.list = new VirtualList(
       this.grid,
-      () => createRow(`${this.side}-row-${rows++}`),
+      () => createRow(`${side}-row-${rows++}`),
       (row, index) => {
         const { view, selected, cursor } = this.listing;
         fillRow(row, view[index], index, selected.has(view[index]), index === cursor);
       },
     );
+    this.listing.addEventListener("change", () => this.#draw());
+    this.#listen();
   }
 
   #listen() {
@@ -189,6 +165,7 @@ export class Pane extends EventTarget {
       invert: () => listing.invert(),
       clear: () => (listing.selected.size > 0 ? listing.clearSelection() : this.#closeFilter()),
       filter: () => this.#openFilter(),
+      closeFilter: () => this.#closeFilter(),
       sort: () => listing.sortByNext(),
       reverse: () => listing.sortBy(listing.order.by),
       hidden: () => listing.setShowsHidden(!listing.showsHidden),
@@ -250,14 +227,21 @@ export class Pane extends EventTarget {
     }
   }
 
-  /** Loads the entries again if a directory is shown. @param {Source} source @param {Item[]} path */
+  /**
+   * Loads the entries again if a directory is shown.
+   * @param {Source} source
+   * @param {Item[]} path
+   */
   async reloadIfAt(source, path) {
     if (this.source === source && isSamePath(this.path, path)) {
       await this.reload();
     }
   }
 
-  /** Reports a failed load: the pane shows it, and the page may have to ask for a sign-in. @param {Promise<void>} load */
+  /**
+   * Reports a failed load: the pane shows it, and the page may have to ask for a sign-in.
+   * @param {Promise<void>} load
+   */
   async #settle(load) {
     await load.catch((error) => this.perform("failed", this, error));
   }
@@ -266,7 +250,11 @@ export class Pane extends EventTarget {
   setPlaces(sources) {
     const group = (label, isServer) => {
       const members = sources.filter((source) => (source.kind === "server") === isServer);
-      return create("optgroup", { label }, ...members.map((source) => new Option(visible(source.title), source.id)));
+      return create(
+        "optgroup",
+        { label },
+        ...members.map((source) => new Option(visible(source.title), source.id)),
+      );
     };
     this.places.replaceChildren(group("This computer", false), group("Server", true));
     if (this.source !== undefined) {
@@ -290,7 +278,10 @@ export class Pane extends EventTarget {
       }
       return button;
     };
-    this.crumbs.replaceChildren(crumb(this.source.title, 0), ...this.path.map((step, at) => crumb(step.name, at + 1)));
+    this.crumbs.replaceChildren(
+      crumb(this.source.title, 0),
+      ...this.path.map((step, at) => crumb(step.name, at + 1)),
+    );
     this.crumbs.scrollLeft = this.crumbs.scrollWidth;
     const isServer = this.source.kind === "server";
     this.openButton.hidden = isServer;
@@ -312,7 +303,9 @@ export class Pane extends EventTarget {
     }
     requestAnimationFrame(() => {
       const row = list.row(listing.cursor);
-      row === undefined ? grid.removeAttribute("aria-activedescendant") : grid.setAttribute("aria-activedescendant", row.id);
+      row === undefined
+        ? grid.removeAttribute("aria-activedescendant")
+        : grid.setAttribute("aria-activedescendant", row.id);
     });
     markOrder(list.head, listing.order);
     this.hiddenButton.ariaPressed = String(listing.showsHidden);
@@ -354,15 +347,12 @@ export class Pane extends EventTarget {
     if (this.notice.hidden) {
       return;
     }
-    const actions = {
-      reload: () => this.reload(),
-      clearFilter: () => this.#closeFilter(),
-      hidden: () => this.run("hidden"),
-      openFolder: () => this.perform("openFolder", this),
-      chooseFiles: () => this.perform("chooseFiles", this),
-    };
     const { text, buttons } = noticeOf(listing, source, this.path);
-    const row = create("div", {}, ...buttons.map(({ label, action }) => textButton(label, actions[action])));
+    const row = create(
+      "div",
+      {},
+      ...buttons.map(({ label, action }) => textButton(label, () => this.run(action))),
+    );
     this.notice.replaceChildren(create("p", { textContent: text }), row);
   }
 }

@@ -15,7 +15,11 @@ const KINDS = {
 };
 
 /** Columns that sort. @type {["name" | "size" | "time", string][]} */
-const COLUMNS = [["name", "Name"], ["size", "Size"], ["time", "Modified"]];
+const COLUMNS = [
+  ["name", "Name"],
+  ["size", "Size"],
+  ["time", "Modified"],
+];
 
 /**
  * Creates the header row and the element that holds the rows.
@@ -24,7 +28,12 @@ const COLUMNS = [["name", "Name"], ["size", "Size"], ["time", "Modified"]];
 export function createHead(sort) {
   const head = create("div", { className: "row head", role: "row", ariaRowIndex: "1" });
   for (const [by, label] of COLUMNS) {
-    const button = create("button", { type: "button", title: `Sort by ${label.toLowerCase()}`, tabIndex: 0 }, label, icon("sort"));
+    const button = create(
+      "button",
+      { type: "button", title: `Sort by ${label.toLowerCase()}`, tabIndex: 0 },
+      label,
+      icon("sort"),
+    );
     button.addEventListener("click", () => sort(by));
     const cell = create("div", { className: `cell ${by}`, role: "columnheader" }, button);
     cell.dataset.by = by;
@@ -34,7 +43,11 @@ export function createHead(sort) {
   return head;
 }
 
-/** Shows the order in the header. @param {HTMLElement} head @param {import("./order.js").Order} order */
+/**
+ * Shows the order in the header.
+ * @param {HTMLElement} head
+ * @param {import("./order.js").Order} order
+ */
 export function markOrder(head, { by, isDescending }) {
   for (const cell of head.children) {
     const sort = isDescending ? "descending" : "ascending";
@@ -45,7 +58,8 @@ export function markOrder(head, { by, isDescending }) {
 /** Creates a row without contents. @param {string} id */
 export function createRow(id) {
   const mark = create("span", { className: "mark" }, icon("file"));
-  const cell = (name, ...children) => create("div", { className: `cell ${name}`, role: "gridcell" }, ...children);
+  const cell = (name, ...children) =>
+    create("div", { className: `cell ${name}`, role: "gridcell" }, ...children);
   const row = create(
     "div",
     { className: "row", role: "row", id, draggable: true },

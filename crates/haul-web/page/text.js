@@ -24,7 +24,12 @@ export function timeText(time) {
   return `${day} ${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
 }
 
-/** Returns "1 file", "2 files". @param {number} number @param {string} noun @param {string} [plural] */
+/**
+ * Returns "1 file", "2 files".
+ * @param {number} number
+ * @param {string} noun
+ * @param {string} [plural]
+ */
 export function countText(number, noun, plural = `${noun}s`) {
   return `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;
 }
@@ -48,7 +53,11 @@ export function visible(text) {
   });
 }
 
-/** Returns the first names and the number of the others. @param {string[]} names @param {number} [max] */
+/**
+ * Returns the first names and the number of the others.
+ * @param {string[]} names
+ * @param {number} [max]
+ */
 export function nameList(names, max = 6) {
   const shown = names.slice(0, max).map(visible);
   const left = names.length - shown.length;

@@ -1,7 +1,7 @@
 // Copies and moves from one pane to the other: which are possible, and the jobs that carry them out.
 
 import { choose, confirm } from "./dialog.js";
-import { placeText } from "./item.js";
+import { isSamePath, placeText } from "./item.js";
 import { record, removeRecorded } from "./moves.js";
 import { countText, nameList, visible } from "./text.js";
 
@@ -16,6 +16,9 @@ import { countText, nameList, visible } from "./text.js";
 export function transferRefusal(from, to, isMove) {
   const isFromServer = from.source.kind === "server";
   const isToServer = to.source.kind === "server";
+  if (from.source === to.source && isSamePath(from.path, to.path)) {
+    return "Both panes show the same folder. Open another one in the other pane.";
+  }
   const isRename = isMove && isFromServer && from.source === to.source;
   const refusal = isToServer ? to.source.refusal("receive") : null;
   if (refusal !== null || isRename) {
@@ -34,6 +37,9 @@ export function transferRefusal(from, to, isMove) {
   if (isFromServer && (to.source.kind !== "private" || to.path.length > 0)) {
     return "A browser cannot confirm that files in a folder are durable. Copy with F5, then delete with F8.";
   }
+  if (from.source.kind === "chosen") {
+    return "Chosen files can only be copied. Open their folder to move them.";
+  }
   return from.source.refusal("remove");
 }
 
@@ -50,7 +56,11 @@ export class Transfers {
 
   /**
    * Copies or moves entries. `known` are the entries of the target, or null if they are not all known.
-   * @param {Place} from @param {Item[]} items @param {Place} to @param {Item[] | null} known @param {boolean} isMove
+   * @param {Place} from
+   * @param {Item[]} items
+   * @param {Place} to
+   * @param {Item[] | null} known
+   * @param {boolean} isMove
    */
   async run(from, items, to, known, isMove) {
     const isUpload = to.source.kind === "server";
@@ -71,20 +81,26 @@ export class Transfers {
       return;
     }
     const nodes = isMove ? await record(from.source, from.path, chosen) : null;
-    const title = chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
-    const job = isUpload ? this.#upload(from.source, chosen, to, title) : this.#download(from, chosen, to, title);
+    const title =
+      chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
+    const job = isUpload
+      ? this.#upload(from.source, chosen, to, title)
+      : this.#download(from, chosen, to, title);
     this.#watch(job, title, from, to, nodes);
   }
 
   /**
    * Uploads files and folders that were dropped.
-   * @param {{name: string, roots: object[]}[]} entries @param {Place} to @param {Item[] | null} known
+   * @param {{name: string, roots: object[]}[]} entries
+   * @param {Place} to
+   * @param {Item[] | null} known
    */
   async uploadDropped(entries, to, known) {
     refuseUnsupported(to.path, [], true);
     const chosen = await this.#withoutExisting(entries, to, known, false);
     if (chosen.length > 0) {
-      const title = chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
+      const title =
+        chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
       const job = this.#upload({ uploadRoots: (entry) => entry.roots }, chosen, to, title);
       this.#watch(job, title, null, to, null);
     }
@@ -110,18 +126,28 @@ export class Transfers {
       : "Files that are equal stay as they are. Other files are replaced, and folders are merged.";
     if (known === null) {
       const text = `The names in ${place} are not all known, so some of the entries may exist there.\n${rule}`;
-      return to.source.unlisted === null && !(await confirm("Copy without a check of names?", text, "Continue")) ? [] : items;
+      return to.source.unlisted === null &&
+        !(await confirm("Copy without a check of names?", text, "Continue"))
+        ? []
+        : items;
     }
     const names = new Set(known.map((item) => item.name));
     const existing = items.filter((item) => names.has(item.name));
     if (existing.length === 0) {
       return items;
     }
-    const count = existing.length === 1 ? "1 name exists" : `${existing.length.toLocaleString("en")} names exist`;
+    const count =
+      existing.length === 1 ? "1 name exists" : `${existing.length.toLocaleString("en")} names exist`;
     const text = `In ${place}: ${nameList(existing.map((item) => item.name))}.\n${rule}`;
     const left = items.length - existing.length;
-    const skip = { value: "skip", label: left === 0 ? "Skip all" : `Skip (copy the other ${left.toLocaleString("en")})` };
-    const answer = await choose(`${count} already`, text, [skip, { value: "replace", label: "Replace", isMain: true }]);
+    const skip = {
+      value: "skip",
+      label: left === 0 ? "Skip all" : `Skip (copy the other ${left.toLocaleString("en")})`,
+    };
+    const answer = await choose(`${count} already`, text, [
+      skip,
+      { value: "replace", label: "Replace", isMain: true },
+    ]);
     if (answer === "replace") {
       return items;
     }
@@ -140,7 +166,9 @@ export class Transfers {
     } finally {
       await Promise.all([this.page.reloadAt(from), this.page.reloadAt(to)]);
     }
-    this.page.say(`Moved ${countText(done, "entry", "entries")} to ${visible(placeText(to.source, to.path))}.`);
+    this.page.say(
+      `Moved ${countText(done, "entry", "entries")} to ${visible(placeText(to.source, to.path))}.`,
+    );
   }
 
   #watch(job, title, from, to, nodes) {
@@ -152,7 +180,10 @@ export class Transfers {
       if (!detail.ok || detail.failed > 0) {
         const failed = detail.failed > 0 ? ` (${countText(detail.failed, "file")} failed)` : "";
         const stays = nodes === null ? "" : " The source stays.";
-        this.page.say(`The ${action} of ${title} to ${place} is not complete${failed}.${stays} See the job, then run it again.`, true);
+        this.page.say(
+          `The ${action} of ${title} to ${place} is not complete${failed}.${stays} See the job, then run it again.`,
+          true,
+        );
         return;
       }
       const same = detail.same > 0 ? `, ${countText(detail.same, "file")} had equal contents` : "";
@@ -181,7 +212,9 @@ const textPath = (steps) => steps.map((step) => step.name).join("/");
 
 /**
  * Refuses what the jobs of a browser cannot copy, and names it.
- * @param {Item[]} steps entries whose names the job needs as text @param {Item[]} items @param {boolean} isUpload
+ * @param {Item[]} steps entries whose names the job needs as text
+ * @param {Item[]} items
+ * @param {boolean} isUpload
  */
 function refuseUnsupported(steps, items, isUpload) {
   const bytes = steps.find((step) => !step.isText);
@@ -191,6 +224,8 @@ function refuseUnsupported(steps, items, isUpload) {
   }
   const special = items.find((item) => item.kind !== "file" && item.kind !== "directory");
   if (special !== undefined) {
-    throw new Error(`cannot download ${visible(special.name)}: a browser stores only files and folders; remove it from the selection`);
+    throw new Error(
+      `cannot download ${visible(special.name)}: a browser stores only files and folders; remove it from the selection`,
+    );
   }
 }

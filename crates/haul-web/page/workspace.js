@@ -8,13 +8,22 @@ import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, takeDrop } from "./local-source.js";
 import { Pane } from "./pane.js";
 import { ServerSource } from "./server-source.js";
+import { visible } from "./text.js";
 import { Transfers } from "./transfers.js";
+
+/** @typedef {import("./item.js").Source} Source */
 
 const element = (id) => document.getElementById(id);
 
+/** Returns what a copy between two sources is. @param {Source} [from] @param {Source} [to] */
+function copyLabel(from, to) {
+  const [isFromServer, isToServer] = [from?.kind === "server", to?.kind === "server"];
+  return isFromServer === isToServer ? "Copy" : isToServer ? "Upload" : "Download";
+}
+
 /** The two panes of a signed-in user. */
 export class Workspace {
-  /** @type {import("./item.js").Source[]} */
+  /** @type {Source[]} */
   sources = [];
   chosen = new ChosenSource();
   folders = 0;
@@ -52,7 +61,7 @@ export class Workspace {
     this.right.focus();
   }
 
-  /** @param {import("./item.js").Source[]} sources */
+  /** @param {Source[]} sources */
   setSources(sources) {
     this.sources = sources;
     this.panes.forEach((pane) => pane.setPlaces(sources));
@@ -87,12 +96,15 @@ export class Workspace {
   }
 
   #buildBar() {
+    /** @type {Record<string, HTMLButtonElement>} */
+    this.buttons = {};
     for (const { command, key, label } of BAR) {
       const button = create("button", { type: "button" }, create("kbd", { textContent: key }), label);
       button.dataset.command = command;
       // The pane keeps the focus, so that the next key works in its list.
       button.addEventListener("mousedown", (event) => event.preventDefault());
       button.addEventListener("click", () => this.perform(command, this.active));
+      this.buttons[command] = button;
       element("keys").append(button);
     }
   }
@@ -104,6 +116,9 @@ export class Workspace {
       button.ariaDisabled = refusal === null ? null : "true";
       button.title = refusal ?? "";
     }
+    document.title = `${visible(this.active.placeText)} \u2013 haul`;
+    const { copy } = this.buttons;
+    copy.lastChild.textContent = copyLabel(this.active.source, this.otherOf(this.active).source);
     for (const [pane, tab] of this.tabs) {
       tab.textContent = pane.source?.title ?? "";
     }
@@ -151,13 +166,21 @@ export class Workspace {
       drop: () => this.drop(pane, detail),
       openFolder: () => this.openFolder(pane),
       chooseFiles: () => element("file-input").click(),
-      enterPlace: () => pane.enter(this.sources.find((source) => source.id === detail), []),
+      enterPlace: () =>
+        pane.enter(
+          this.sources.find((source) => source.id === detail),
+          [],
+        ),
       failed: () => Promise.reject(detail),
     };
     return this.attempt(actions[command]);
   }
 
-  /** Lets the user pick a folder, and shows it. @param {Pane} pane @param {"read" | "readwrite"} [mode] */
+  /**
+   * Lets the user pick a folder, and shows it.
+   * @param {Pane} pane
+   * @param {"read" | "readwrite"} [mode]
+   */
   async openFolder(pane, mode = "read") {
     if (!canPickFolder()) {
       element("folder-input").click();

@@ -35,6 +35,9 @@ pub const BUFFERS: usize = 16;
 /// Maximum number of items in progress: enough small files that their reads overlap.
 const ITEMS_MAX: usize = 64;
 
+/// Permission bits of files, because browsers know none. The receiver applies its umask.
+const MODE: u32 = 0o666;
+
 /// Source of a session, without threads: bytes go in, bytes and requests to the page come out.
 #[derive(Debug)]
 pub struct Upload {
@@ -159,7 +162,8 @@ impl Upload {
             Some(size) => FileKind::File { size, holes: Default::default() },
             None => FileKind::Directory,
         };
-        let facts = NewFile { mtime: moment(mtime), atime: moment(mtime), ..NewFile::new(path, kind) };
+        let facts =
+            NewFile { mode: MODE, mtime: moment(mtime), atime: moment(mtime), ..NewFile::new(path, kind) };
         let number =
             machine.offer(facts, None).map_err(|flaw| format!("cannot send {}: {flaw}", shown(path)))?;
         if size == Some(0) {

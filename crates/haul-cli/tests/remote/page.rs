@@ -40,6 +40,16 @@ fn the_panes_work_in_chromium() {
 }
 
 #[test]
+fn the_panes_copy_and_move_in_chromium() {
+    run("panes-copy.test.mjs");
+}
+
+#[test]
+fn long_listings_scroll_in_chromium() {
+    run("panes-long.test.mjs");
+}
+
+#[test]
 fn jobs_of_the_page_copy_files_both_ways() {
     run("jobs-copy.test.mjs");
 }
@@ -57,6 +67,11 @@ fn jobs_of_the_page_survive_faults() {
 #[test]
 fn jobs_of_the_page_run_in_one_tab_at_a_time() {
     run("jobs-tabs.test.mjs");
+}
+
+#[test]
+fn the_drawer_of_the_page_shows_its_jobs() {
+    run("drawer.test.mjs");
 }
 
 /// A file of tests that is not run here would be forgotten.

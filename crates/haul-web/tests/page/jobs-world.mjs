@@ -57,13 +57,15 @@ function defineTools() {
       return found;
     },
     /** Waits until a job is in one of these states. */
-    reaches: (job, ...states) => new Promise((resolve) => {
+    reaches: (job, ...states) => new Promise((resolve, reject) => {
       const look = () => states.includes(job.state) && resolve(job.state);
+      setTimeout(() => reject(new Error(`the job is ${job.state}: ${job.reason}`)), 45_000);
       job.addEventListener('change', look);
       look();
     }),
     /** Waits until a job has this many bytes. */
-    passes: (job, bytes) => new Promise((resolve) => {
+    passes: (job, bytes) => new Promise((resolve, reject) => {
+      setTimeout(() => reject(new Error(`the job has ${job.progress.bytes} bytes and is ${job.state}`)), 45_000);
       const look = () => job.progress.bytes >= bytes && resolve(job.progress.bytes);
       job.addEventListener('change', look);
       look();
@@ -104,6 +106,8 @@ export async function startJobs(page, code = null) {
     const [api, { Jobs }, { Drawer }] = await Promise.all([import('/api.js'), import('/jobs.js'), import('/drawer.js')]);
     const session = given === null ? await api.session() : await api.signIn(given);
     window.jobs = new Jobs(session);
+    // LaneRequests sees only these.
+    window.jobs.lanes = 'http';
     window.drawer = new Drawer(document.getElementById('jobs'), window.jobs);
     await window.jobs.load();
     window.drawer.open(true);

@@ -1,0 +1,248 @@
+// Copies and moves between the panes.
+
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { after, before, test } from "node:test";
+import {
+  enter,
+  folder,
+  givePicker,
+  openAt,
+  openPage,
+  openPicked,
+  rowOf,
+  waitForNames,
+  waitForStatus,
+  waitForSummary,
+  world,
+  start,
+  stop,
+} from "./panes-world.mjs";
+
+before(start);
+after(stop);
+
+test("a download names an entry that a browser cannot store", async (t) => {
+  folder("refused");
+  writeFileSync(Buffer.concat([Buffer.from(join(world.data, "refused/bytes-")), Buffer.from([0xff])]), "");
+  symlinkSync("/nowhere", join(world.data, "refused/link"));
+  const page = await openAt(t, "refused");
+  await givePicker(page, "refused-target");
+  await openPicked(page, "refused-target");
+  await rowOf(page, "right", "link").click();
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "cannot download link");
+  await rowOf(page, "right", "bytes-\ufffd").click();
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "cannot download bytes-\ufffd: its name is not UTF-8");
+});
+
+test("F5 uploads, asks before it replaces, and skips", async (t) => {
+  const path = folder("uploads", { "same.txt": "before" });
+  const page = await openAt(t, "uploads");
+  await givePicker(page, "to-send", { "same.txt": "after", "new.txt": "new", "deep/er/file": "deep" });
+  await openPicked(page, "to-send");
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("F5");
+  await page.locator("dialog h2", { hasText: "1 name exists already" }).waitFor();
+  await page.click("dialog button[value=skip]");
+  await waitForStatus(page, "is complete");
+  await waitForNames(page, "right", ["deep", "new.txt", "same.txt"]);
+  assert.equal(readFileSync(join(path, "same.txt"), "utf8"), "before");
+  assert.equal(readFileSync(join(path, "deep/er/file"), "utf8"), "deep");
+  await rowOf(page, "left", "same.txt").click();
+  await page.keyboard.press("F5");
+  await page.click("dialog button[value=replace]");
+  await waitForStatus(page, "The upload of same.txt to data/uploads is complete");
+  assert.equal(readFileSync(join(path, "same.txt"), "utf8"), "after");
+});
+
+test("an uploaded file has the permissions of a new file", async (t) => {
+  const path = folder("modes");
+  const page = await openAt(t, "modes");
+  await givePicker(page, "modes-local", { "new.txt": "x" });
+  await openPicked(page, "modes-local");
+  await page.keyboard.press("F5");
+  await waitForNames(page, "right", ["new.txt"]);
+  await waitForStatus(page, "is complete");
+  assert.equal(statSync(join(path, "new.txt")).mode & 0o777, 0o666 & ~process.umask());
+});
+
+test("F5 downloads into a folder that the user picks", async (t) => {
+  folder("downloads", { "one.txt": "first" });
+  folder("downloads/sub", { two: "second" });
+  const page = await openAt(t, "downloads");
+  await givePicker(page, "received");
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "is complete");
+  await waitForNames(page, "left", ["sub", "one.txt"]);
+  const text = await page.evaluate(async () => {
+    const top = await (await navigator.storage.getDirectory()).getDirectoryHandle("received");
+    const sub = await top.getDirectoryHandle("sub");
+    const read = async (directory, name) => (await (await directory.getFileHandle(name)).getFile()).text();
+    return [await read(top, "one.txt"), await read(sub, "two")];
+  });
+  assert.deepEqual(text, ["first", "second"]);
+});
+
+test("without a folder downloads go to the browser's storage, which saves and moves files", async (t) => {
+  const path = folder("stored", { "kept.txt": "kept", "moved.txt": "moved" });
+  const page = await openAt(t, "stored");
+  await page.evaluate(() => {
+    delete window.showDirectoryPicker;
+    window.showDirectoryPicker = undefined;
+  });
+  await rowOf(page, "right", "kept.txt").click();
+  await page.keyboard.press("F5");
+  await waitForNames(page, "left", ["kept.txt"]);
+  await waitForStatus(page, "is complete");
+  await rowOf(page, "right", "moved.txt").click();
+  await page.keyboard.press("F6");
+  await waitForStatus(page, "The source is deleted.");
+  assert.deepEqual(readdirSync(path), ["kept.txt"]);
+  await waitForNames(page, "left", ["kept.txt", "moved.txt"]);
+  for (const [side, name, contents] of [
+    ["left", "moved.txt", "moved"],
+    ["right", "kept.txt", "kept"],
+  ]) {
+    await rowOf(page, side, name).click();
+    const [saved] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("Enter")]);
+    assert.equal(saved.suggestedFilename(), name);
+    assert.equal(readFileSync(await saved.path(), "utf8"), contents);
+  }
+});
+
+test("F6 deletes the source after the upload, but not what came later", async (t) => {
+  const path = folder("moves");
+  const page = await openAt(t, "moves");
+  await givePicker(page, "to-move", { "tree/one": "1", "tree/two": "2", single: "s" });
+  await openPicked(page, "to-move");
+  await rowOf(page, "left", "single").click();
+  await page.keyboard.press("F6");
+  await waitForStatus(page, "The source is deleted.");
+  await waitForNames(page, "left", ["tree"]);
+  assert.equal(readFileSync(join(path, "single"), "utf8"), "s");
+  // A file that is new when the job has ended stays, with its directories.
+  await page.evaluate(async () => {
+    const { Jobs } = await import("/jobs.js");
+    const { upload } = Jobs.prototype;
+    Jobs.prototype.upload = function (order) {
+      const job = upload.call(this, order);
+      const { addEventListener } = job;
+      job.addEventListener = (type, listener) =>
+        addEventListener.call(job, type, async (event) => {
+          if (type === "ended") {
+            const top = await (await navigator.storage.getDirectory()).getDirectoryHandle("to-move");
+            await (await top.getDirectoryHandle("tree")).getFileHandle("late", { create: true });
+          }
+          listener(event);
+        });
+      return job;
+    };
+  });
+  await rowOf(page, "left", "tree").click();
+  await page.keyboard.press("F6");
+  await waitForStatus(page, "changed or cannot be deleted, so they stay: tree");
+  assert.equal(readFileSync(join(path, "tree/two"), "utf8"), "2");
+  await enter(page, "left", "tree");
+  await waitForNames(page, "left", ["late"]);
+});
+
+test("two panes on the server move by a rename and refuse a copy with a reason", async (t) => {
+  const path = folder("both", { file: "1" });
+  folder("both/target", { file: "2" });
+  const page = await openAt(t, "both");
+  await page.selectOption("#left select", "server-0");
+  await enter(page, "left", "both");
+  assert.match(await page.getAttribute("#keys [data-command=move]", "title"), /the same folder/);
+  await enter(page, "left", "target");
+  await rowOf(page, "right", "file").click();
+  const copy = page.locator("#keys [data-command=copy]");
+  assert.equal(await copy.getAttribute("aria-disabled"), "true");
+  assert.match(await copy.getAttribute("title"), /not available yet/);
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "Copies between two directories of the server are not available yet.");
+  await page.keyboard.press("F6");
+  await page.click("dialog button[value=replace]");
+  await waitForStatus(page, "Moved 1 entry to data/both/target.");
+  await waitForNames(page, "right", ["target"]);
+  assert.equal(readFileSync(join(path, "target/file"), "utf8"), "1");
+});
+
+test("the mouse selects, and a drag copies to the other pane", async (t) => {
+  const path = folder("mouse", { a: "", b: "", c: "", d: "" });
+  const page = await openAt(t, "mouse");
+  await rowOf(page, "right", "a").click();
+  await rowOf(page, "right", "c").click({ modifiers: ["Shift"] });
+  await waitForSummary(page, "right", "3 of 4 entries selected, 0 B of 0 B");
+  await rowOf(page, "right", "b").click({ modifiers: ["Control"] });
+  await waitForSummary(page, "right", "2 of 4 entries selected, 0 B of 0 B");
+  await rowOf(page, "right", "d").click();
+  await waitForSummary(page, "right", "4 entries, 0 B");
+  await givePicker(page, "dragged", { "from-left": "dragged" });
+  await openPicked(page, "dragged");
+  await rowOf(page, "left", "from-left").dragTo(page.locator("#right .grid"));
+  await waitForNames(page, "right", ["a", "b", "c", "d", "from-left"]);
+  assert.equal(readFileSync(join(path, "from-left"), "utf8"), "dragged");
+});
+
+test("files from the desktop are chosen on the left and sent on the right", async (t) => {
+  const path = folder("dropped", { old: "" });
+  const page = await openAt(t, "dropped");
+  const drop = (side, name) =>
+    page.evaluate(
+      ([side, name]) => {
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([`contents of ${name}`], name));
+        document
+          .getElementById(side)
+          .dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+      },
+      [side, name],
+    );
+  await drop("right", "sent");
+  await waitForNames(page, "right", ["old", "sent"]);
+  assert.equal(readFileSync(join(path, "sent"), "utf8"), "contents of sent");
+  await drop("left", "chosen");
+  await waitForNames(page, "left", ["chosen"]);
+  await page.setInputFiles("#file-input", [{ name: "by input", mimeType: "", buffer: Buffer.from("input") }]);
+  await waitForNames(page, "left", ["by input", "chosen"]);
+  assert.equal(await page.getAttribute("#keys [data-command=rename]", "aria-disabled"), "true");
+  assert.equal(await page.getAttribute("#keys [data-command=move]", "aria-disabled"), "true");
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("F5");
+  await waitForNames(page, "right", ["by input", "chosen", "old", "sent"]);
+  assert.equal(readFileSync(join(path, "by input"), "utf8"), "input");
+  await rowOf(page, "left", "chosen").click();
+  await page.keyboard.press("F8");
+  await waitForStatus(page, "Removed 1 entry from the list. The files stay.");
+  await waitForNames(page, "left", ["by input"]);
+});
+
+test("a folder of the input for folders keeps its paths", async (t) => {
+  const path = folder("from-input");
+  folder("local/deep/er", { file: "in a folder" });
+  const page = await openAt(t, "from-input");
+  await page.setInputFiles("#folder-input", join(world.data, "local"));
+  await waitForNames(page, "left", ["local"]);
+  await enter(page, "left", "local");
+  await waitForNames(page, "left", ["deep"]);
+  await page.keyboard.press("F5");
+  await waitForNames(page, "right", ["deep"]);
+  await waitForStatus(page, "is complete");
+  assert.equal(readFileSync(join(path, "deep/er/file"), "utf8"), "in a folder");
+});
+
+test("a root for uploads only has no listing and takes files", async (t) => {
+  const page = await openPage(t);
+  await page.selectOption("#right select", { label: "inbox" });
+  await page.locator("#right .notice", { hasText: "inbox is for uploads only" }).waitFor();
+  await givePicker(page, "to-inbox", { letter: "hello" });
+  await openPicked(page, "to-inbox");
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "The upload of letter to inbox is complete");
+  assert.equal(readFileSync(join(world.server.roots.inbox, "letter"), "utf8"), "hello");
+});

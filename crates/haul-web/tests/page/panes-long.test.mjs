@@ -1,0 +1,112 @@
+// Long and hostile listings in a pane.
+
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { folder, openPage, rowOf, waitForStatus, waitForSummary, start, stop } from "./panes-world.mjs";
+
+before(start);
+after(stop);
+
+test("a list of 100,000 names scrolls without a long task", async (t) => {
+  const count = 100_000;
+  const path = folder("many");
+  for (let number = 0; number < count; number += 1) {
+    writeFileSync(join(path, `entry ${number}`), "");
+  }
+  const page = await openPage(t);
+  await rowOf(page, "right", "many").dblclick();
+  await page.waitForFunction(() => document.querySelector("#right .grid").ariaRowCount === "100001", null, {
+    timeout: 60_000,
+  });
+  await waitForSummary(page, "right", "100,000 entries, 0 B");
+  assert.ok((await page.locator("#right .row").count()) < 100);
+  // A busy machine stops any page; a pause of the page itself would be in each run.
+  const run = () =>
+    page.evaluate(async () => {
+      const long = [];
+      const observer = new PerformanceObserver((list) =>
+        long.push(...list.getEntries().map((entry) => Math.round(entry.duration))),
+      );
+      observer.observe({ type: "longtask" });
+      const grid = document.querySelector("#right .grid");
+      const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+      for (let step = 0; step <= 120; step += 1) {
+        grid.scrollTop = ((grid.scrollHeight - grid.clientHeight) * step) / 120;
+        await frame();
+      }
+      await frame();
+      long.push(...observer.takeRecords().map((entry) => Math.round(entry.duration)));
+      observer.disconnect();
+      return long;
+    });
+  let long = [0];
+  for (let attempt = 0; attempt < 4 && long.length > 0; attempt += 1) {
+    long = await run();
+  }
+  assert.deepEqual(long, []);
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll("#right .space .row")].some(
+      (row) => row.ariaRowIndex === "100001" && row.textContent.startsWith("entry 99999"),
+    ),
+  );
+  await page.focus("#right .grid");
+  await page.keyboard.press("Control+a");
+  await waitForSummary(page, "right", "100,000 of 100,000 entries selected, 0 B of 0 B");
+  await page.keyboard.press("Shift+F3");
+  await page.waitForSelector("#right .head [aria-sort=descending]");
+  await page.keyboard.press("End");
+  await page.waitForFunction(() =>
+    document.querySelector("#right .row[aria-rowindex='100001']")?.textContent.startsWith("entry 0"),
+  );
+});
+
+test("a hostile listing without an end stays bounded", async (t) => {
+  const page = await openPage(t);
+  let [pages, isStuck] = [0, false];
+  await page.route(/\/tree\?/, (route) => {
+    pages += 1;
+    const names = isStuck
+      ? []
+      : Array.from({ length: 5000 }, (_, at) => ({
+          name: `${pages}-${at}`,
+          kind: "file",
+          size: 1,
+          mtime: 0,
+          mode: 0,
+        }));
+    return route.fulfill({ json: { entries: names, next: `${pages}` } });
+  });
+  await page.focus("#right .grid");
+  await page.keyboard.press("F9");
+  const more = page.locator("#right .more");
+  await more.waitFor({ timeout: 30_000 });
+  assert.equal(pages, 21);
+  assert.equal(await more.textContent(), "105,000 names loaded. Show more");
+  await more.click();
+  await page.waitForFunction(
+    () => document.querySelector("#right .more").textContent.startsWith("205,000"),
+    null,
+    { timeout: 30_000 },
+  );
+  assert.equal(pages, 41);
+  isStuck = true;
+  await page.keyboard.press("F9");
+  await waitForStatus(page, "the server sent a listing without an end");
+  assert.equal(pages, 42);
+});
+
+test("a hostile answer without an end is refused", async (t) => {
+  const page = await openPage(t);
+  await page.route(/\/tree\?/, (route) => route.fulfill({ body: "[".repeat(17 << 20) }));
+  await page.keyboard.press("F9");
+  await waitForStatus(page, "the server sent more than 16 MiB where a short answer was expected");
+  await page.unroute(/\/tree\?/);
+  await page.keyboard.press("F9");
+  await page.waitForFunction(
+    () =>
+      document.querySelector("#right .grid").ariaBusy === "false" &&
+      document.querySelector("#right .notice").hidden,
+  );
+});
