@@ -52,7 +52,7 @@ export class Receipt {
         continue; // The end of the log, or a line that was cut.
       }
       const known = files.get(entry.path);
-      const isSame = known?.size === entry.size && known?.mtime === entry.mtime;
+      const isSame = known?.size === entry.size && [undefined, known?.mtime].includes(entry.mtime);
       if (entry.digest || !isSame) {
         files.set(entry.path, entry);
       }
@@ -60,6 +60,15 @@ export class Receipt {
     const entries = [...files.values()].filter((entry) => entry.digest);
     return { entries, unknown: files.size - entries.length };
   }
+}
+
+/**
+ * Returns a log in memory.
+ * @returns {import('./job-log.js').LogFile}
+ */
+export function memoryLog() {
+  let text = '';
+  return { read: () => text, append: (more) => { text += more; }, flush() {}, close() {} };
 }
 
 /**

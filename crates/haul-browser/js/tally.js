@@ -1,12 +1,9 @@
-// Results of the files of one job, over all of its sessions, for the page and for the receipt.
+// Results of the files of one job, over all of its sessions, for the page.
 
 import { Level, Outcome } from './core.js';
 
 /** Failures that are kept with their reasons. */
 const FAILURES_MAX = 200;
-
-/** BLAKE3 of no bytes: an empty file has no object, so the module reports no digest. */
-const EMPTY = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
 
 /** Names of the levels, for the page. */
 const LEVELS = ['none', 'received', 'verified', 'durable', 'reread'];
@@ -16,7 +13,6 @@ const LEVELS = ['none', 'received', 'verified', 'durable', 'reread'];
  * @property {number} outcome
  * @property {number} level
  * @property {number} size
- * @property {string} digest BLAKE3 in hexadecimal digits; empty if the module does not know it
  */
 
 export class Tally {
@@ -39,14 +35,13 @@ export class Tally {
     if (report.type === 'failed') {
       this.fail(path, report.text);
     } else if (report.type === 'same') {
-      this.complete(path, { outcome: Outcome.same, level: Level.received, size: report.size ?? 0, digest: '' });
+      this.complete(path, { outcome: Outcome.same, level: Level.received, size: report.size ?? 0 });
     } else if (report.type === 'fileDone' && report.outcome === Outcome.failed) {
       this.fail(path, report.text);
     } else if (report.type === 'fileDone' && !report.isDirectory) {
       const { outcome, level, size = 0 } = report;
       // An equal file was there before: this job did not make it durable.
-      const digest = size === 0 && outcome === Outcome.done ? EMPTY : report.digest || '';
-      this.complete(path, { outcome, level: level || Level.received, size, digest });
+      this.complete(path, { outcome, level: level || Level.received, size });
     }
   }
 
@@ -75,7 +70,7 @@ export class Tally {
     const key = path || text;
     const known = this.files.get(key);
     if (known?.outcome !== Outcome.failed) {
-      const result = { outcome: Outcome.failed, level: 0, size: 0, digest: '' };
+      const result = { outcome: Outcome.failed, level: 0, size: 0 };
       this.count(known, -1);
       this.count(result, 1);
       this.files.set(key, result);
@@ -105,17 +100,5 @@ export class Tally {
   /** Returns the first failures. */
   failed() {
     return [...this.failures].map(([path, text]) => ({ path, text }));
-  }
-
-  /** Returns a line of JSON for each file that is complete. */
-  receipt() {
-    const lines = [];
-    for (const [path, { outcome, level, size, digest }] of this.files) {
-      if (outcome !== Outcome.failed) {
-        const result = outcome === Outcome.same ? 'same' : 'done';
-        lines.push(`${JSON.stringify({ path, bytes: size, blake3: digest || null, result, level: LEVELS[level] })}\n`);
-      }
-    }
-    return new Blob(lines, { type: 'application/x-ndjson' });
   }
 }

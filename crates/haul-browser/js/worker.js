@@ -4,8 +4,8 @@
 //   {type: 'start', direction: 'upload', roots, to, ...common}
 //   {type: 'start', direction: 'download', paths, folder?, ...common}
 //   {type: 'stop'}
-// Common: {job, staleLane?, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits; the same job
-// resumes. `roots` are File objects or handles, `folder` is the handle of a folder that the user
+// Common: {job, about, staleLane?, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits;
+// the same job resumes. `about` has the texts `root` and `run` of the waybill. `roots` are File objects or handles, `folder` is the handle of a folder that the user
 // picked, else files go to OPFS. `wasm` is the URL of the modules. `lane` is
 // {kind, base?, csrf, root?, webtransport?}: lane-chooser.js.
 //
@@ -16,14 +16,16 @@
 //   {type: 'total', files, bytes, isWhole}
 //   {type: 'progress', bytes, counts, waits, path}   at most ten times a second; tally.js has the
 //     counts, transfer.js the waits, `path` is 'http' or 'webtransport'
-//   {type: 'ended', ok, text, status?, counts, failures, receipt}   `status` is the HTTP status of
-//     a lane that was refused, `receipt` a Blob with a line of JSON for each file
+//   {type: 'ended', ok, text, status?, counts, failures, receipt?, unproven?}   `status` is the
+//     HTTP status of a lane that was refused, `receipt` a Blob with the waybill of all runs, and
+//     `unproven` the number of files that are not in it, because their digests are unknown
 
 import { Level, fromHex, loadCore } from './core.js';
 import { Download } from './download.js';
 import { JobLog } from './job-log.js';
 import { measurePaths, measureRoots } from './measure.js';
 import { LaneChooser } from './lane-chooser.js';
+import { Receipt, memoryLog, waybill } from './receipt.js';
 import { FolderTarget, PrivateTarget, openLogFile, removeLogFile } from './storage.js';
 import { Tally } from './tally.js';
 import { Transfer } from './transfer.js';
@@ -31,6 +33,9 @@ import { Upload, reason, walk } from './upload.js';
 
 /** Size of an object in bytes. */
 const OBJECT_BYTES = 4 << 20;
+
+/** Returns the name of the log of the files that arrived. */
+const receiptName = (/** @type {string} */ job) => `${job}.receipt`;
 
 /** Interval of `progress`, in milliseconds. */
 const PROGRESS = 100;
@@ -54,8 +59,8 @@ self.addEventListener('message', ({ data }) => {
  * @param {Tally} tally
  * @param {Record<string, any>} ended
  */
-function end(tally, { ok, text, status }) {
-  const result = { counts: tally.summary(), failures: tally.failed(), receipt: tally.receipt() };
+function end(tally, { ok, text, status, receipt, unproven }) {
+  const result = { counts: tally.summary(), failures: tally.failed(), receipt, unproven };
   self.postMessage({ type: 'ended', ok: Boolean(ok), text, status, ...result });
 }
 
@@ -88,17 +93,24 @@ async function measure({ direction, roots, paths, lane }) {
  * @param {Tally} tally
  */
 async function runLocked(message, tally) {
-  const { direction, job, object = OBJECT_BYTES, level = Level.durable, wasm, lane, ...rest } = message;
+  const { direction, job, about, object = OBJECT_BYTES, level = Level.durable, wasm, lane, ...rest } = message;
+  const started = Date.now();
   const core = await loadCore(wasm);
   const settings = { job: fromHex(job), object, level };
   const settle = () => transfer?.settle();
   const report = (/** @type {any} */ event) => {
     tally.add(event);
+    if (event.type === 'same' || (event.type === 'fileDone' && !event.isDirectory)) {
+      receipt.add(event);
+    }
     if (event.type === 'started' || event.type === 'reconnecting') {
       self.postMessage(event);
     }
   };
   const chooser = new LaneChooser(lane);
+  // Without storage, the waybill has the files of this run only.
+  const receiptFile = await openLogFile(receiptName(job)).catch(memoryLog);
+  const receipt = new Receipt(receiptFile);
   let logFile = null;
   let timer;
   let ended;
@@ -136,12 +148,17 @@ async function runLocked(message, tally) {
     timer = setInterval(progress, PROGRESS);
     ended = await running.run();
     progress();
+    const { entries, unknown } = receipt.read();
+    const lines = entries.length > 0 ? waybill(core, { at: started, ...about }, entries) : null;
+    ended.receipt = lines && new Blob(lines, { type: 'text/plain' });
+    ended.unproven = unknown;
   } finally {
     clearInterval(timer);
     logFile?.close();
+    receiptFile.close();
   }
-  if (logFile && ended.ok && ended.failed === 0) {
-    await removeLogFile(job);
+  if (ended.ok && ended.failed === 0) {
+    await Promise.all([removeLogFile(job), removeLogFile(receiptName(job))]);
   }
   return ended;
 }

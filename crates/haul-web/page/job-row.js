@@ -64,7 +64,6 @@ export class JobRow {
       forget: textButton("Remove", () => job.forget()),
     };
     Object.values(buttons).forEach((button) => button.setAttribute("aria-label", `${button.textContent}: ${this.name}`));
-    buttons.receipt.title = "Names, sizes and BLAKE3 digests of the files, as lines of JSON";
     return buttons;
   }
 
@@ -81,8 +80,8 @@ export class JobRow {
   }
 
   #saveReceipt() {
-    const address = URL.createObjectURL(new Blob(this.job.receipts, { type: "application/x-ndjson" }));
-    saveAs(address, `haul-${this.job.id.slice(0, 8)}.jsonl`);
+    const address = URL.createObjectURL(this.job.receipt);
+    saveAs(address, `haul-${this.job.id.slice(0, 8)}.waybill`);
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
   }
 
@@ -118,9 +117,12 @@ export class JobRow {
       resume: state === "paused" && !isLost,
       choose: state === "paused" && isLost,
       retry: state === "ended" && !this.job.result?.ok,
-      receipt: this.job.receipts.length > 0,
+      receipt: this.job.receipt !== null,
       forget: state === "paused" || state === "ended",
     };
+    const { unproven } = this.job;
+    const without = unproven > 0 ? ` ${countText(unproven, "file")} without a known digest: there before, or sent in part by an earlier run.` : "";
+    this.buttons.receipt.title = `Waybill: names, sizes and BLAKE3 digests of the files. "haul verify FILE DIRECTORY" compares them.${without}`;
     const hadFocus = this.element.contains(document.activeElement);
     Object.entries(shown).forEach(([name, isShown]) => {
       this.buttons[name].hidden = !isShown;

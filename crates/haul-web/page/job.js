@@ -35,8 +35,10 @@ export class Job extends EventTarget {
   result = null;
   /** @type {{path: string, text: string}[]} the first failures */
   failures = [];
-  /** A line of JSON for each complete file, of each run. @type {Blob[]} */
-  receipts = [];
+  /** The waybill of all runs. @type {Blob | null} */
+  receipt = null;
+  /** Number of files that are not in the waybill, because their digests are unknown. */
+  unproven = 0;
   /** @type {{files: number, bytes: number, isWhole: boolean} | null} */
   total = null;
   progress = NO_PROGRESS;
@@ -81,8 +83,8 @@ export class Job extends EventTarget {
 
   /** Returns the state for IndexedDB and for other tabs. */
   snapshot() {
-    const { id, state, reason, waitsForSignIn, result, failures, receipts, total, progress, lane, runTime } = this;
-    return { id, state, reason, waitsForSignIn, result, failures, receipts, total, progress, lane, runTime };
+    const { id, state, reason, waitsForSignIn, result, failures, receipt, unproven, total, progress, lane, runTime } = this;
+    return { id, state, reason, waitsForSignIn, result, failures, receipt, unproven, total, progress, lane, runTime };
   }
 
   /** @param {any} snapshot */
@@ -109,15 +111,24 @@ export class Job extends EventTarget {
     worker.addEventListener("message", ({ data }) => this.#told(data));
     worker.addEventListener("error", (event) => {
       event.preventDefault();
-      this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [], receipt: null });
+      this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [] });
     });
     const { direction, roots, to, paths, folder, root } = this.source;
     const { csrf, webtransport = false } = this.jobs.session;
     worker.postMessage({
-      type: "start", direction, job: this.id, staleLane: this.lane, roots, to, paths, folder,
+      type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, paths, folder,
       wasm: new URL("client/", import.meta.url).href,
       lane: { kind: this.jobs.lanes, csrf, root, webtransport },
     });
+  }
+
+  /** Returns the texts of the waybill for readers: the directory of its paths, and the job. */
+  #about() {
+    const { direction, rootName, to, folder, paths } = this.source;
+    const isUpload = direction === "upload";
+    const root = isUpload ? [rootName, to].filter(Boolean).join("/") : folder?.name ?? "browser storage";
+    const run = isUpload ? `upload of ${this.title} by a browser` : `download of ${paths.join(" ")} from ${rootName} by a browser`;
+    return { root, run };
   }
 
   /** @param {any} message of the worker */
@@ -164,10 +175,10 @@ export class Job extends EventTarget {
   }
 
   /** @param {any} ended */
-  #end({ ok, text = "", status, counts = this.progress.counts, failures, receipt }) {
+  #end({ ok, text = "", status, counts = this.progress.counts, failures, receipt, unproven }) {
     const wasStopping = this.state === "stopping";
-    if (receipt?.size > 0) {
-      this.receipts.push(receipt);
+    if (receipt) {
+      Object.assign(this, { receipt, unproven });
     }
     const fields = { lane: "", failures, progress: { ...this.progress, counts } };
     if (status === 401) {

@@ -16,7 +16,7 @@ import { Level, instantiateCore } from '../../js/core.js';
 import { Download } from '../../js/download.js';
 import { JobLog } from '../../js/job-log.js';
 import { HttpLane } from '../../js/lane-http.js';
-import { Receipt, waybill } from '../../js/receipt.js';
+import { Receipt, memoryLog, waybill } from '../../js/receipt.js';
 import { Transfer } from '../../js/transfer.js';
 import { Upload } from '../../js/upload.js';
 
@@ -100,12 +100,6 @@ async function* entries() {
     const file = new File([content], path, { lastModified: 1_700_000_000_123 });
     yield { path, file: async () => file };
   }
-}
-
-/** Returns a log in memory. */
-function memoryLog() {
-  const log = { text: '', read: () => log.text, append: (text) => { log.text += text; }, flush() {}, close() {} };
-  return log;
 }
 
 /** Writes the files of a receipt as a waybill, and compares the tree at `where` with it. */
