@@ -29,7 +29,8 @@ export class JobRow {
     const { direction, source } = job;
     const isUpload = direction === "upload";
     const server = `${source.rootName}${source.to ? `/${source.to}` : ""}`;
-    const where = isUpload ? `to ${visible(server)}` : `from ${visible(source.rootName)} to ${source.folder ? visible(source.folder.name) : "the storage of this page"}`;
+    const target = source.folder ? visible(source.folder.name) : "the storage of this page";
+    const where = isUpload ? `to ${visible(server)}` : `from ${visible(source.rootName)} to ${target}`;
     this.name = `${isUpload ? "Upload" : "Download"} of ${visible(job.title)}`;
     this.state = create("span", { className: "job-state" });
     this.path = create("span", { className: "job-path" });
@@ -40,10 +41,12 @@ export class JobRow {
     this.plot = new RatePlot();
     this.failures = create("ul", { className: "job-failures" });
     this.failureTitle = create("h4");
-    this.details = create("details", { className: "job-details" }, create("summary", {}, "Details"), this.plot.element, this.limit, this.failureTitle, this.failures);
+    const parts = [this.plot.element, this.limit, this.failureTitle, this.failures];
+    this.details = create("details", { className: "job-details" }, create("summary", {}, "Details"), ...parts);
     this.details.addEventListener("toggle", () => this.draw());
     this.buttons = this.#createButtons();
-    const title = create("span", { className: "job-title" }, create("span", { className: `job-arrow ${direction}`, ariaHidden: "true" }, isUpload ? "\u2191" : "\u2193"), create("strong", {}, visible(job.title)), ` ${where}`);
+    const arrow = create("span", { className: "job-arrow", ariaHidden: "true" }, isUpload ? "\u2191" : "\u2193");
+    const title = create("span", { className: "job-title" }, arrow, create("strong", {}, visible(job.title)), ` ${where}`);
     this.element = create("li", { className: "job" },
       create("div", { className: "job-head" }, title, this.path, create("span", { className: "job-buttons" }, ...Object.values(this.buttons))),
       this.bar,

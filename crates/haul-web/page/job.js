@@ -40,7 +40,7 @@ export class Job extends EventTarget {
   /** @type {{files: number, bytes: number, isWhole: boolean} | null} */
   total = null;
   progress = NO_PROGRESS;
-  /** Address of the lane, which a closed page leaves open. */
+  /** Address of the last lane, which a page that is closed leaves open. */
   lane = "";
   rates = new RateHistory();
   /** Files that the user must choose again, because a browser keeps no access to them. @type {LostFile[]} */
@@ -169,7 +169,8 @@ export class Job extends EventTarget {
     if (receipt?.size > 0) {
       this.receipts.push(receipt);
     }
-    const fields = { lane: "", failures, progress: { ...this.progress, counts } };
+    // The worker ends before the server knows that its lane is closed. The next run removes the lane.
+    const fields = { lane: ok ? "" : this.lane, failures, progress: { ...this.progress, counts } };
     if (status === 401) {
       this.update({ ...fields, state: "paused", reason: "you are signed out; sign in to continue", waitsForSignIn: true });
     } else if (wasStopping && !ok) {

@@ -175,6 +175,13 @@ impl Access {
         session.lanes.abort_all();
     }
 
+    /// Returns the number of sessions, and of their lanes over HTTP and over WebTransport.
+    pub(crate) fn counts(&self) -> (usize, [usize; 2]) {
+        let sessions: Vec<_> = self.lock().sessions.values().cloned().collect();
+        let lanes = sessions.iter().map(|session| session.lanes.counts());
+        (sessions.len(), lanes.fold([0, 0], |sum, of| [sum[0] + of[0], sum[1] + of[1]]))
+    }
+
     /// Ends the sessions and lanes without requests. Returns the numbers of the ended sessions.
     pub(crate) fn end_idle(&self, now: Instant) -> Vec<u64> {
         let idle = |session: &Session| session.idle_time(now) >= self.limits.session_idle;
@@ -221,7 +228,8 @@ impl Session {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    fn idle_time(&self, now: Instant) -> Duration {
+    /// Returns the time since then.
+    pub(crate) fn idle_time(&self, now: Instant) -> Duration {
         now.saturating_duration_since(*self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

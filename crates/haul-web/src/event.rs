@@ -1,5 +1,6 @@
 //! Events of the web server, for a log.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -76,6 +77,18 @@ pub enum WebEvent {
     },
 }
 
+impl WebEvent {
+    /// Returns the reason if the event is a refusal.
+    fn refusal(&self) -> Option<&'static str> {
+        match self {
+            Self::WrongCode { .. } => Some("wrong code"),
+            Self::Refused { why, .. } => Some(why),
+            Self::TooManyConnections { .. } => Some("too many connections"),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for WebEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -106,11 +119,13 @@ pub(crate) struct Events {
     on_event: OnEvent,
     /// Time of the last limited event, and number of events left out since then.
     limited: Mutex<(Option<Instant>, u64)>,
+    /// Number of refused requests for each reason.
+    refused: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Events {
     pub(crate) fn new(on_event: OnEvent) -> Events {
-        Events { on_event, limited: Mutex::default() }
+        Events { on_event, limited: Mutex::default(), refused: Mutex::default() }
     }
 
     /// Passes on an event of a session or of the server.
@@ -120,6 +135,9 @@ impl Events {
 
     /// Passes on an event that any client can cause, or counts it.
     pub(crate) fn report_limited(&self, event: &WebEvent, now: Instant) {
+        if let Some(reason) = event.refusal() {
+            *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
+        }
         let count = {
             let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
             if limited.0.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL) {
@@ -133,6 +151,12 @@ impl Events {
             self.report(&WebEvent::LeftOut { count });
         }
         self.report(event);
+    }
+
+    /// Returns the number of refused requests and connections for each reason.
+    pub(crate) fn refused(&self) -> Vec<(&'static str, u64)> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.iter().map(|(reason, count)| (*reason, *count)).collect()
     }
 }
 
@@ -153,5 +177,6 @@ mod tests {
         let heard = heard.lock().expect("a log");
         assert_eq!(heard.len(), 3);
         assert!(heard[1].contains("999 more"), "{heard:?}");
+        assert_eq!(events.refused(), [("too many connections", 1001)]);
     }
 }

@@ -101,8 +101,8 @@ pub struct WebLimits {
     /// Maximum time without a byte of a request's body, and the time for which an upload waits for
     /// earlier ones.
     pub body_stall: Duration,
-    /// Maximum time for a JSON body, for TLS and the header of a request, and for the stream of a lane
-    /// over WebTransport.
+    /// Maximum time for a JSON body, for TLS and the header of a request, and for the stream of a
+    /// lane over WebTransport.
     pub request: Duration,
     /// Time without a request after which a connection is closed. A client that receives the last
     /// bytes of its requests more slowly than this loses them.

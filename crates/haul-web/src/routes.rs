@@ -11,6 +11,7 @@ use crate::files::RootThreads;
 use crate::files::{self, FileError, Listing, kind_name};
 use crate::lanes::{LaneRefusal, OpenRefusal, Opened};
 use crate::limits::{NAME_QUOTA_BYTES, NAMES_PER_PAGE_MAX, UPLOAD_BYTES_MAX};
+use crate::metrics;
 use crate::page;
 use crate::query::{self, BadRequest, PathText};
 use crate::server::{RequestGuard, Shared};
@@ -66,6 +67,9 @@ async fn checked(
         return Ok(reply);
     }
     checks::origin(&method, headers, host).map_err(refused("another or no Origin"))?;
+    if (&method, path.as_str()) == (&Method::GET, "/metrics") && shared.metrics.permits(headers) {
+        return Ok(answer::bytes(metrics::CONTENT_TYPE, shared.metrics.text(shared)));
+    }
     if (&method, path.as_str()) == (&Method::POST, "/session") {
         return sign_in(shared, peer, request).await;
     }
@@ -76,6 +80,7 @@ async fn checked(
     match (method, path.as_str()) {
         (Method::GET, "/session") => Ok(call.session()),
         (Method::DELETE, "/session") => Ok(call.sign_out()),
+        (Method::GET, "/metrics") => Ok(answer::bytes(metrics::CONTENT_TYPE, shared.metrics.text(shared))),
         (Method::POST, "/code") => call.new_code(),
         (Method::GET, "/tree") => call.tree(request.uri().query()).await,
         (Method::POST, "/tree/folder") => call.create_folder(request.into_body()).await,

@@ -10,6 +10,7 @@ use crate::limits::{
     CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, DOWNLOADS_MAX, HEADER_BYTES_MAX,
     STREAM_WINDOW_BYTES, STREAMS_MAX, WebLimits,
 };
+use crate::metrics::{Metric, Metrics};
 use crate::routes;
 use crate::webtransport;
 use haul_net::address::peer_group;
@@ -76,6 +77,8 @@ pub struct WebSettings {
     pub hosts: Vec<String>,
     /// Limits.
     pub limits: WebLimits,
+    /// Returns the counters of the sessions that the gateway serves, for `GET /metrics`.
+    pub metrics: Box<dyn Fn() -> Vec<Metric> + Send + Sync>,
     /// Receives events; several threads call it.
     pub on_event: Box<dyn Fn(&WebEvent) + Send + Sync>,
 }
@@ -101,7 +104,7 @@ pub enum WebError {
     #[error("cannot start the web server: {0}")]
     Start(#[from] io::Error),
     /// The random number generator failed.
-    #[error("cannot create a code: {0}")]
+    #[error("cannot create a code or a token: {0}")]
     Code(String),
 }
 
@@ -130,6 +133,7 @@ pub(crate) struct Shared {
     pub(crate) gateway: Gateway,
     pub(crate) hosts: Hosts,
     pub(crate) limits: WebLimits,
+    pub(crate) metrics: Metrics,
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
     connections: Mutex<HashMap<IpAddr, usize>>,
@@ -202,6 +206,7 @@ impl WebServer {
             gateway: settings.gateway,
             hosts: Hosts::new(&settings.hosts, port),
             limits: settings.limits,
+            metrics: Metrics::new(settings.metrics).map_err(|error| WebError::Code(error.to_string()))?,
             roots,
             link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
             connections: Mutex::default(),
@@ -233,6 +238,11 @@ impl WebServer {
         let code = self.shared.access.issue_code(Instant::now());
         let code = code.map_err(|error| WebError::Code(error.to_string()))?;
         Ok(format!("https://{}/#{code}", self.shared.link_host))
+    }
+
+    /// Returns the bearer token for `GET /metrics`.
+    pub fn metrics_token(&self) -> &str {
+        self.shared.metrics.token()
     }
 
     /// Returns the SHA-256 of the certificate as hexadecimal digits.

@@ -162,6 +162,13 @@ fn lane_over_http_survives_lost_requests() {
     }
 }
 
+#[test]
+fn jobs_connect_again_when_that_helps() {
+    if has_node() {
+        assert_eq!(node("reconnect.mjs", MODULES[0], ""), "ok\n");
+    }
+}
+
 /// An upload and a download in JavaScript, each with its module, whose lanes break once.
 #[test]
 fn jobs_in_javascript_resume_and_arrive() {

@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "web", "web_cert", "web_key", "web_link", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
+          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "web", "web_cert", "web_key", "web_link", "web_metrics", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -174,6 +174,10 @@ pub(super) struct Args {
     /// Write the link to FILE, readable only by you, instead of standard output.
     #[arg(long, value_name = "FILE", requires = "web", help_heading = "Web options")]
     web_link: Option<PathBuf>,
+    /// Write a token to FILE, readable only by you: with it, a program can read the counters of the
+    /// server at /metrics of the page, in the format of OpenMetrics.
+    #[arg(long, value_name = "FILE", requires = "web", help_heading = "Web options")]
+    web_metrics: Option<PathBuf>,
 
     /// Write a waybill of each session to DIR, named by its time and its number in the log; DIR
     /// must be outside the served directory.
@@ -226,6 +230,7 @@ impl Args {
                 address,
                 certificate: self.web_cert.clone().zip(self.web_key.clone()),
                 link: self.web_link.clone(),
+                metrics: self.web_metrics.clone(),
             }),
             shares,
             listen: self.listen.clone(),

@@ -96,16 +96,16 @@ impl Config {
             return Err("web-cert and web-key need each other; set both, or neither".to_owned());
         }
         let Some(address) = self.web else {
-            return match self.web_cert.as_ref().or(self.web_link.as_ref()) {
+            return match self.web_cert.as_ref().or(self.web_link.as_ref()).or(self.web_metrics.as_ref()) {
                 Some(_) => {
-                    Err("web-cert, web-key and web-link need web; add it, such as web = '127.0.0.1:7443'"
+                    Err("web-cert, web-key, web-link and web-metrics need web; add it, such as web = '127.0.0.1:7443'"
                         .to_owned())
                 }
                 None => Ok(None),
             };
         };
         let certificate = self.web_cert.clone().zip(self.web_key.clone());
-        Ok(Some(Web { address, certificate, link: self.web_link.clone() }))
+        Ok(Some(Web { address, certificate, link: self.web_link.clone(), metrics: self.web_metrics.clone() }))
     }
 }
 
@@ -199,6 +199,7 @@ mod tests {
             ("plain = true\nlog-age = '14'\n".to_owned() + &share, "log-age"),
             ("plain = true\nlisten = ['here']\n".to_owned() + &share, "listen"),
             ("plain = true\nweb-link = 'l'\n".to_owned() + &share, "need web"),
+            ("plain = true\nweb-metrics = 'm'\n".to_owned() + &share, "need web"),
             ("plain = true\nweb-key = 'k'\n".to_owned() + &share, "need each other"),
             ("plain = true\n".to_owned() + &share + &share, "has the same ticket file"),
             (format!("plain = true\n[[share]]\nroot = '{root}/no'\nticket = 't'\n"), "/no"),

@@ -3,6 +3,7 @@
 mod addresses;
 mod args;
 mod config;
+mod counters;
 mod identity;
 mod logs;
 mod resolved;
@@ -116,6 +117,7 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         waybills: resolved.waybills,
         log_store,
         look_every: logs::look_every(resolved.logs.limits.age),
+        counters: Arc::default(),
     };
     // Dropped before the listener, which ends the lanes of browsers.
     let _page = page

@@ -1,5 +1,6 @@
 //! Sessions of a server, each in its own threads.
 
+use super::counters::SessionCounters;
 use super::resolved::{Issue, Share};
 use super::sandboxing::Sandboxing;
 use super::{NAME, logs};
@@ -51,6 +52,8 @@ pub(super) struct SessionServer {
     pub(super) log_store: Option<Arc<LogStore>>,
     /// Polling interval for expired logs.
     pub(super) look_every: Duration,
+    /// Counters of all sessions.
+    pub(super) counters: Arc<SessionCounters>,
 }
 
 /// Counts and results of the sessions.
@@ -213,7 +216,8 @@ impl SessionServer {
             self.log(&format_args!("session {name}: {why}"));
             return Err(why);
         }
-        let (tally, begun) = (Tally::default(), Instant::now());
+        let (tally, begun) = (Arc::new(Tally::default()), Instant::now());
+        let mut counted = self.counters.begin(&tally);
         let report = SessionReporter::new(NAME, &name, self.quiet);
         let more = &mut || session.try_next_lane().map(|(_, lane)| lane.into());
         let receipt = self.waybills.as_ref().map(|dir| receipt_in(dir, share, &name));
@@ -227,7 +231,10 @@ impl SessionServer {
             written = Err(error.to_string());
         }
         let told = match &ended {
-            Ok(outcome) => told(outcome, begun.elapsed()),
+            Ok(outcome) => {
+                counted.end(outcome);
+                told(outcome, begun.elapsed())
+            }
             Err(error) => error.to_string(),
         };
         self.log(&format_args!("session {name}: {told}"));

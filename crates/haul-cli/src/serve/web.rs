@@ -33,6 +33,8 @@ pub(super) struct Web {
     pub(super) certificate: Option<(PathBuf, PathBuf)>,
     /// File for the link; standard output without it.
     pub(super) link: Option<PathBuf>,
+    /// File for the token of the counters.
+    pub(super) metrics: Option<PathBuf>,
 }
 
 /// Parts of the page that need the rights of the user who starts the server.
@@ -40,18 +42,19 @@ pub(super) struct Prepared {
     listener: WebListener,
     given: Option<GivenCertificate>,
     link: Option<PathBuf>,
+    metrics: Option<PathBuf>,
 }
 
 impl Prepared {
-    /// Binds the address and reads the given certificate. `udp` are the settings of lanes of tickets
-    /// over UDP. The error is a message.
+    /// Binds the address and reads the given certificate. `udp` has the settings of lanes over UDP.
+    /// The error is a message.
     pub(super) fn new(web: &Web, udp: Option<&UdpSettings>) -> Result<Prepared, String> {
         check_ports(web.address, udp.and_then(|udp| udp.ports))?;
         let given =
             web.certificate.as_ref().map(|(certificate, key)| GivenCertificate::read(certificate, key));
         let given = given.transpose().map_err(|error| error.to_string())?;
         let listener = WebListener::bind(web.address).map_err(|error| error.to_string())?;
-        Ok(Prepared { listener, given, link: web.link.clone() })
+        Ok(Prepared { listener, given, link: web.link.clone(), metrics: web.metrics.clone() })
     }
 
     /// Serves the shares of `server` to browsers, and hands out the link. `state` is the state
@@ -77,12 +80,14 @@ impl Prepared {
                 CertificateSource::SelfSigned { file: file.ok(), names }
             }
         };
+        let counters = Arc::clone(&server.counters);
         let settings = WebSettings {
             roots: server.served.iter().map(|served| root(server, served)).collect(),
             gateway,
             certificate,
             hosts,
             limits: WebLimits::default(),
+            metrics: Box::new(move || counters.metrics()),
             on_event: Box::new(move |event: &WebEvent| {
                 if !quiet {
                     say(NAME, event);
@@ -101,6 +106,9 @@ impl Prepared {
                     page.certificate()
                 ),
             );
+        }
+        if let Some(file) = &self.metrics {
+            write_line(file, page.metrics_token(), "token")?;
         }
         hand_out(&page.link().map_err(|error| error.to_string())?, self.link.as_deref())?;
         Ok(page)
@@ -170,10 +178,15 @@ fn hand_out(link: &str, file: Option<&Path>) -> Result<(), String> {
             let printed = writeln!(out, "{link}").and_then(|()| out.flush());
             printed.map_err(|error| format!("cannot print the link: {error}"))
         }
-        Some(file) => write_secret(file, format!("{link}\n").as_bytes()).map_err(|error| {
-            format!("cannot write the link to {}: {}", quote(file.as_os_str()), reason(&error))
-        }),
+        Some(file) => write_line(file, link, "link"),
     }
+}
+
+/// Writes `secret` to a file that only this user can read. The error is a message.
+fn write_line(file: &Path, secret: &str, what: &str) -> Result<(), String> {
+    write_secret(file, format!("{secret}\n").as_bytes()).map_err(|error| {
+        format!("cannot write the {what} to {}: {}", quote(file.as_os_str()), reason(&error))
+    })
 }
 
 #[cfg(test)]

@@ -8,12 +8,14 @@ use haul_lab::needs::{Need, met_or_skip};
 use haul_log::objects::Style;
 use haul_net::Lane;
 use rustix::process::Signal;
+use std::collections::HashMap;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
 
 /// Starts a server whose ticket is in `ticket.line`. Returns the link too.
 fn serve(fixture: &Fixture, args: &[&str]) -> (Server, String) {
@@ -169,6 +171,92 @@ fn a_given_certificate_is_used() {
     assert!(!fixture.path("state/haul/web/certificate.pem").exists());
 }
 
+/// Returns the values of a scrape by name. Checks each line of the format.
+fn scrape(browser: &Browser, token: &str) -> HashMap<String, u64> {
+    let bearer = format!("Bearer {token}");
+    let answer = browser.send("GET", "/metrics", &[("authorization", &bearer)], b"");
+    assert_eq!(answer.status, 200);
+    let text = String::from_utf8(answer.body).unwrap();
+    let body = text.strip_suffix("# EOF\n").unwrap();
+    let (mut family, mut kind, mut values) = (String::new(), String::new(), HashMap::new());
+    for line in body.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["#", "TYPE", name, said] => {
+                assert!(name.starts_with("haul_") && ["gauge", "counter", "info"].contains(&said), "{line}");
+                (family, kind) = (name.to_owned(), said.to_owned());
+            }
+            ["#", "UNIT", name, unit] => assert!(name == family && name.ends_with(unit), "{line}"),
+            ["#", "HELP", name, ..] => assert!(name == family && line.ends_with('.'), "{line}"),
+            _ => {
+                // A value of a label can have spaces.
+                let (sample, value) = line.rsplit_once(' ').unwrap();
+                let suffix = match kind.as_str() {
+                    "counter" => "_total",
+                    "info" => "_info",
+                    _ => "",
+                };
+                let label = sample.strip_prefix(&format!("{family}{suffix}")).unwrap();
+                assert!(label.is_empty() || (label.starts_with('{') && label.ends_with("\"}")), "{line}");
+                assert!(values.insert(sample.to_owned(), value.parse().unwrap()).is_none(), "{line}");
+            }
+        }
+    }
+    values
+}
+
+#[test]
+fn counters_follow_the_transfers() {
+    let fixture = Fixture::new();
+    let (server, link) = serve(&fixture, &["--web-metrics", "token"]);
+    let token = fs::read_to_string(fixture.path("token")).unwrap();
+    assert_eq!(fs::metadata(fixture.path("token")).unwrap().mode() & 0o777, 0o600);
+    let token = token.trim();
+    let browser = Arc::new(Browser::signed_in(&link));
+    let reader = Browser::new(browser.host().parse().unwrap());
+    assert_eq!(scrape(&reader, token)["haul_sessions_total"], 0);
+    fs::write(fixture.path("large"), bytes(30 << 20, 1)).unwrap();
+    fs::write(fixture.path("small"), bytes(1000, 2)).unwrap();
+    let job = SendJob::new(vec![fixture.path("large").into(), fixture.path("small").into()]);
+    let sending = {
+        let browser = browser.clone();
+        thread::spawn(move || {
+            let observer = SimpleObserver::default();
+            let dial = WebDial { browser, name: "up", cut_after: None };
+            transfer::send(&dial, &job, &observer.run_context()).unwrap()
+        })
+    };
+    // Scraped during the transfer: counters never decrease.
+    let (mut last, mut was_running) = (0, false);
+    while !sending.is_finished() {
+        let values = scrape(&reader, token);
+        was_running |= values["haul_running_sessions"] == 1 && values["haul_web_lanes{kind=\"http\"}"] > 0;
+        let settled = values["haul_settled_bytes_total"];
+        assert!(settled >= last && settled <= (30 << 20) + 1000);
+        last = settled;
+    }
+    assert!(was_running);
+    let sent = sending.join().unwrap();
+    assert!(sent.is_whole(), "{sent:?}");
+    haul_lab::wait_until("the end of the session", || scrape(&reader, token)["haul_running_sessions"] == 0);
+    let values = scrape(&reader, token);
+    for (name, value) in [
+        ("haul_sessions_total", 1),
+        ("haul_incomplete_sessions_total", 0),
+        ("haul_files_total", 2),
+        ("haul_failed_files_total", 0),
+        ("haul_settled_bytes_total", (30 << 20) + 1000),
+        ("haul_lane_received_bytes_total", sent.traffic.sent),
+        ("haul_lane_sent_bytes_total", sent.traffic.received),
+        ("haul_web_sessions", 1),
+    ] {
+        assert_eq!(values[name], value, "{name}");
+    }
+    assert!(values["haul_start_time_seconds"] > 1_700_000_000);
+    assert_eq!(browser.get("/metrics").status, 200, "a signed-in browser needs no token");
+    drop(server);
+}
+
 #[test]
 fn settings_of_the_page_that_cannot_work_are_reported() {
     let fixture = Fixture::new();
@@ -182,6 +270,7 @@ fn settings_of_the_page_that_cannot_work_are_reported() {
         (&[taken.as_str()], "use --web=ADDRESS:PORT"),
         (&["--web=127.0.0.1:0", "--web-cert", "x", "--web-key", "x"], "cannot read x"),
         (&["--web=127.0.0.1:0", "--web-link", "none/link"], "cannot write the link"),
+        (&["--web=127.0.0.1:0", "--web-metrics", "none/token"], "cannot write the token"),
     ] {
         let all = [&["serve", "--listen=127.0.0.1:0", "--root", "there"], args].concat();
         let ended = fixture.run(&all);

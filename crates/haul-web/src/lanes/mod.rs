@@ -185,6 +185,13 @@ impl Lanes {
         Some(Use { lane: Arc::clone(lane) })
     }
 
+    /// Returns the number of lanes over HTTP and over WebTransport.
+    pub(crate) fn counts(&self) -> [usize; 2] {
+        let open = self.lock();
+        let http = open.values().filter(|lane| matches!(lane, OpenLane::Http(_))).count();
+        [http, open.len() - http]
+    }
+
     /// Aborts a lane. Returns false if it is unknown.
     pub(crate) fn abort(&self, id: &str) -> bool {
         let lane = self.lock().remove(id);

@@ -45,7 +45,7 @@ impl StreamLane {
         Ok((lane, token))
     }
 
-    /// Uses the token. Returns false if `token` is not the one of this lane, or was used or expired.
+    /// Uses the token. Returns false if `token` is another one, or was used or expired.
     pub(super) fn connect(&self, token: &str, now: Instant) -> bool {
         let mut expected = self.token.lock().unwrap_or_else(PoisonError::into_inner);
         let is_valid = expected.is_some_and(|(digest, expires)| {
@@ -80,7 +80,7 @@ impl StreamLane {
     /// browser has `linger` to end its direction.
     ///
     /// # Errors
-    /// Returns the reason for a loss of the lane: the stream was reset or its connection is lost.
+    /// Returns the reason for a loss of the lane: it was aborted, or the stream failed.
     pub(crate) async fn carry(
         &self,
         session: &Session,
@@ -90,18 +90,23 @@ impl StreamLane {
     ) -> io::Result<()> {
         let mut upload = pin!(self.upload(session, from_browser));
         let mut download = pin!(self.download(session, &mut to_browser));
-        let carried = tokio::select! {
-            uploaded = &mut upload => match uploaded {
-                Ok(()) => download.await,
-                Err(error) => Err(error),
-            },
-            downloaded = &mut download => match downloaded {
-                Ok(()) => timeout(linger, upload).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
-                Err(error) => Err(error),
-            },
+        let carried = async {
+            tokio::select! {
+                uploaded = &mut upload => {
+                    uploaded?;
+                    download.await
+                }
+                downloaded = &mut download => {
+                    downloaded?;
+                    timeout(linger, upload).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+                }
+            }
         };
-        // Bytes that a lane lost must not look like the end of its direction.
-        if *self.aborted.borrow() { Err(io::Error::other(LaneRefusal::Gone)) } else { carried }
+        tokio::select! {
+            biased;
+            () = self.aborted() => Err(io::Error::other(LaneRefusal::Gone)),
+            carried = carried => carried,
+        }
     }
 
     /// Carries bytes to the session code until the browser ends its direction, or the session code
@@ -146,3 +151,6 @@ impl StreamLane {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -195,7 +195,6 @@ async fn serve(
     let carried = tokio::select! {
         biased;
         carried = lane.carry(session, &mut *to_browser, from_browser, shared.limits.lane_idle) => carried,
-        () = lane.aborted() => return http3::GENERAL_PROTOCOL_ERROR,
         () = end_of(&mut streams.from_browser) => return http3::NO_ERROR,
         _ = connection.closed() => return http3::NO_ERROR,
     };
@@ -259,4 +258,50 @@ async fn answer(stream: &mut SendStream, status: Status) {
 /// a capsule before the end.
 async fn end_of(stream: &mut RecvStream) {
     while let Ok(Some(_)) = stream.read_chunk(HANDSHAKE_WINDOW_BYTES as usize, true).await {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certificate::{CertificateSource, CertificateStore};
+    use haul_lab::browser::{Browser, sha256};
+    use quinn::crypto::rustls::QuicClientConfig;
+    use std::time::SystemTime;
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn a_renewed_certificate_is_used_for_the_next_handshake() {
+        let names = vec!["127.0.0.1".to_owned()];
+        let source = CertificateSource::SelfSigned { file: None, names };
+        let now = SystemTime::now();
+        let store = Arc::new(CertificateStore::open(source, now).expect("a certificate").0);
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+            let address = socket.local_addr().expect("an address");
+            let server = endpoint(socket, store.clone(), &WebLimits::default()).expect("an endpoint");
+            let accepting = server.clone();
+            tokio::spawn(async move {
+                while let Some(incoming) = accepting.accept().await {
+                    incoming.await.expect("a handshake").closed().await;
+                }
+            });
+            let client = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("an endpoint");
+            let browser = Browser::new(address);
+            let tls = QuicClientConfig::try_from(browser.tls(http3::PROTOCOL)).expect("TLS 1.3");
+            let config = quinn::ClientConfig::new(Arc::new(tls));
+            let hash = async || {
+                let connecting = client.connect_with(config.clone(), address, "localhost");
+                let connection = connecting.expect("configured").await.expect("connected");
+                connection.close(VarInt::from_u32(0), b"");
+                sha256(&browser.certificate())
+            };
+            let first = hash().await;
+            assert_eq!(first, store.sha256());
+            let late = now + Duration::from_secs(12 * 24 * 3600);
+            assert!(store.renew(late).expect("renewed").0);
+            assert_eq!(hash().await, store.sha256());
+            assert_ne!(store.sha256(), first);
+        });
+    }
 }

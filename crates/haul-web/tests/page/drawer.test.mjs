@@ -27,7 +27,7 @@ test('two jobs run at a time, the others wait, and the drawer shows each', () =>
     await lanes.holding();
     const states = () => page.evaluate(() => window.jobs.list.map((job) => job.result?.text || job.state));
     assert.deepEqual(await states(), ['running', 'running', 'queued', 'queued']);
-    await page.getByText('2 running \u00b7 2 waiting').waitFor();
+    await page.locator('.drawer-summary', { hasText: '2 running \u00b7 2 waiting' }).waitFor();
     assert.equal(await page.getByRole('progressbar').count(), 4);
     // The browser asks before the window is closed.
     assert.equal(await page.evaluate(() => !window.dispatchEvent(new Event('beforeunload', { cancelable: true }))), true);
@@ -44,7 +44,7 @@ test('two jobs run at a time, the others wait, and the drawer shows each', () =>
     lanes.release();
     await page.evaluate(() => Promise.all(window.jobs.list.slice(0, 3).map((job) => window.tools.reaches(job, 'ended'))));
     await page.getByRole('button', { name: 'Remove: Upload of d' }).click();
-    await page.getByText('3 complete').waitFor();
+    await page.locator('.drawer-summary', { hasText: '3 complete' }).waitFor();
     await page.locator('summary').first().click();
     await page.getByRole('button', { name: 'Remove complete jobs' }).click();
     assert.equal(await page.locator('.job').count(), 0);

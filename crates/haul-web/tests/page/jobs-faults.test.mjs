@@ -2,6 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { Buffer } from 'node:buffer';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inWindows } from './jobs-world.mjs';
@@ -64,7 +67,7 @@ test('a server that was killed asks for a sign-in, and the job resumes after it'
       return window.tools.reaches(job, 'paused', 'ended');
     });
     assert.equal(paused, 'paused');
-    await page.getByText('you are signed out').waitFor();
+    await page.locator('.job-state', { hasText: 'you are signed out' }).waitFor();
     const ended = await page.evaluate(async (code) => {
       const { tools, jobs } = window;
       const api = await import('/api.js');
@@ -114,3 +117,25 @@ test('bytes that change on the way are found, and transferred again', () =>
     assert.equal(up.ok, true, JSON.stringify(up));
     assert.equal(digests(server.roots.data).up, sha256(bytes(8, LARGE)));
   }));
+
+test('a full disk of the server fails the file, and a retry succeeds when there is space', { skip: process.getuid() !== 0 && 'needs root' }, async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'haul-full-'));
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'haul-full', dir]);
+  try {
+    await inWindow({ data: { dir } }, async ({ page }) => {
+      const upload = await page.evaluate(async (size) => {
+        const { tools, jobs } = window;
+        return tools.ended(jobs.upload({ roots: [tools.file('large', 9, size), tools.file('small', 1, 10)], root: 0, to: '', title: 'two' }));
+      }, LARGE);
+      assert.equal(upload.ok, false);
+      assert.match(`${upload.text} ${upload.failures.map(({ text }) => text)}`, /space/i);
+      execFileSync('mount', ['-o', 'remount,size=128m', dir]);
+      await page.getByRole('button', { name: /^Try again/ }).click();
+      await page.locator('.drawer-summary', { hasText: '1 complete' }).waitFor();
+      assert.deepEqual(digests(dir), { large: sha256(bytes(9, LARGE)), small: sha256(bytes(1, 10)) });
+    });
+  } finally {
+    execFileSync('umount', [dir]);
+    rmdirSync(dir);
+  }
+});

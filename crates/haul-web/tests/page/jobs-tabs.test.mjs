@@ -25,7 +25,7 @@ test('a second tab shows the job of the first one, pauses it, and continues it',
     }, LARGE);
     await lanes.holding();
     const second = await openJobs(visitor, server, false);
-    await second.getByText('Runs in another tab').waitFor();
+    await second.locator('.job-state', { hasText: 'Runs in another tab' }).waitFor();
     // Two runs of one job would write the same files.
     assert.equal(await second.evaluate(() => window.jobs.list[0].isActive), false);
     await shot(second, 'second-tab');
@@ -49,10 +49,10 @@ test('a tab that is closed leaves its job to the other one', () =>
     }, LARGE);
     await lanes.holding();
     const second = await openJobs(visitor, server, false);
-    await second.getByText('Runs in another tab').waitFor();
+    await second.locator('.job-state', { hasText: 'Runs in another tab' }).waitFor();
     await page.close();
     lanes.release();
-    await second.getByText('Paused: the page was closed').waitFor();
+    await second.locator('.job-state', { hasText: 'Paused: the page was closed' }).waitFor();
     await second.getByRole('button', { name: /^Resume/ }).click();
     const ended = await second.evaluate(() => window.tools.ended(window.jobs.list[0]));
     assert.equal(ended.ok, true, JSON.stringify(ended));

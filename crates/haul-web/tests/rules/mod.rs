@@ -214,3 +214,38 @@ fn connections_above_the_limit_are_closed() {
     drop(idle);
     wait_until("a free connection", || world.stranger().try_send("GET", "/", &[], b"").is_ok());
 }
+
+#[test]
+fn counters_need_the_token_or_a_session_and_keep_their_format() {
+    let world = World::new(Role::Both, limits());
+    let (browser, stranger) = (world.browser(), world.stranger());
+    let bearer = format!("Bearer {}", world.metrics_token());
+    for (headers, status) in [
+        (&[][..], 401),
+        (&[("authorization", "Bearer ")], 401),
+        (&[("authorization", &bearer[1..])], 401),
+        (&[("authorization", &bearer[..bearer.len() - 1])], 401),
+        (&[("authorization", &bearer)], 200),
+        (&[("authorization", &bearer), ("host", "evil.example:443")], 421),
+        (&[("authorization", &bearer), ("origin", "https://evil.example")], 403),
+    ] {
+        assert_eq!(stranger.send("GET", "/metrics", headers, b"").status, status, "{headers:?}");
+    }
+    assert_eq!(stranger.send("GET", "/session", &[("authorization", &bearer)], b"").status, 401);
+    assert_eq!(browser.post("/lane", "").status, 201);
+    let answer = browser.get("/metrics");
+    assert_eq!((answer.status, answer.header("cache-control")), (200, Some("no-store")));
+    let kind = answer.header("content-type").expect("a type");
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let text = String::from_utf8(answer.body).expect("UTF-8");
+    assert!(text.ends_with("\n# EOF\n"));
+    for line in [
+        "haul_web_sessions 1",
+        "haul_web_lanes{kind=\"http\"} 1",
+        "haul_web_lanes{kind=\"webtransport\"} 0",
+        "haul_web_refused_total{reason=\"another host name\"} 1",
+        "haul_web_refused_total{reason=\"another or no Origin\"} 1",
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line}: {text}");
+    }
+}

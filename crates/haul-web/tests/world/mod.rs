@@ -119,6 +119,7 @@ impl World {
             certificate: CertificateSource::SelfSigned { file: None, names: vec!["127.0.0.1".into()] },
             hosts: vec!["127.0.0.1".into(), "localhost".into()],
             limits,
+            metrics: Box::new(Vec::new),
             on_event: Box::new(move |event| heard.lock().expect("a log").push(event.to_string())),
         };
         let (web, note) = WebServer::start(socket, settings).expect("it starts");
@@ -167,6 +168,10 @@ impl World {
     /// Returns a browser that has not signed in.
     pub(crate) fn stranger(&self) -> Browser {
         Browser::new(parse_link(&self.link()).0)
+    }
+
+    pub(crate) fn metrics_token(&self) -> String {
+        self.web().metrics_token().to_owned()
     }
 
     pub(crate) fn certificate(&self) -> String {

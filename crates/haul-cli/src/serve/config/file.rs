@@ -43,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) web_key: Option<PathBuf>,
     /// File for its link.
     pub(crate) web_link: Option<PathBuf>,
+    /// File for the token of its counters.
+    pub(crate) web_metrics: Option<PathBuf>,
     /// State directory for the logs of interrupted jobs.
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) log_quota: Option<String>,
