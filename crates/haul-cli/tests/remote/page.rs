@@ -74,6 +74,11 @@ fn the_drawer_of_the_page_shows_its_jobs() {
     run("drawer.test.mjs");
 }
 
+#[test]
+fn jobs_of_the_page_survive_faults_of_the_server() {
+    run("jobs-server.test.mjs");
+}
+
 /// A file of tests that is not run here would be forgotten.
 #[test]
 fn every_file_of_tests_runs() {

@@ -88,6 +88,7 @@ test('names that the server must not create fail alone, and are shown as text', 
     assert.equal(ended.failed, 5);
     assert.equal(failures.length, 5);
     await page.locator('summary').click();
+    await page.locator('.job-failures li').nth(4).waitFor();
     assert.equal(await page.locator('.job-failures li').count(), 5);
     assert.equal(await page.locator('.job strong').first().textContent(), '<script>alert(1)</script>');
     assert.equal(await page.locator('.job img, .job script').count(), 0);

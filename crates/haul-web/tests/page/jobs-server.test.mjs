@@ -1,0 +1,73 @@
+// Jobs survive a server that was killed, and one whose disk is full.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { inWindows } from './jobs-world.mjs';
+import { bytes, digests, launch, sha256 } from './world.mjs';
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser?.close());
+
+const inWindow = inWindows(() => browser);
+
+/** More than one request of a lane takes, and several objects. */
+const LARGE = 40_000_000;
+const ARRIVED = 8 << 20;
+
+test('a server that was killed asks for a sign-in, and the job resumes after it', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    lanes.holds = (method, number) => method === 'PUT' && number >= 8;
+    await page.evaluate(async ([size, arrived]) => {
+      const { tools, jobs } = window;
+      window.signedOut = new Promise((resolve) => jobs.addEventListener('signed-out', resolve, { once: true }));
+      await tools.passes(jobs.upload({ roots: [tools.file('large', 6, size)], root: 0, to: '', title: 'large' }), arrived);
+    }, [LARGE, ARRIVED]);
+    await lanes.holding();
+    await server.kill();
+    await server.run();
+    lanes.release();
+    const paused = await page.evaluate(async () => {
+      const [job] = window.jobs.list;
+      await window.signedOut;
+      return window.tools.reaches(job, 'paused', 'ended');
+    });
+    assert.equal(paused, 'paused');
+    await page.locator('.job-state', { hasText: 'you are signed out' }).waitFor();
+    const ended = await page.evaluate(async (code) => {
+      const { tools, jobs } = window;
+      const api = await import('/api.js');
+      jobs.signedIn(await api.signIn(code));
+      return tools.ended(jobs.list[0]);
+    }, server.link.split('/#')[1]);
+    assert.equal(ended.ok, true, JSON.stringify(ended));
+    assert.deepEqual(digests(server.roots.data), { large: sha256(bytes(6, LARGE)) });
+  }));
+
+test('a full disk of the server fails the file, and a retry succeeds when there is space', { skip: process.getuid() !== 0 && 'needs root' }, async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'haul-full-'));
+  execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=16m', 'haul-full', dir]);
+  try {
+    await inWindow({ data: { dir } }, async ({ page }) => {
+      const upload = await page.evaluate(async (size) => {
+        const { tools, jobs } = window;
+        return tools.ended(jobs.upload({ roots: [tools.file('large', 9, size), tools.file('small', 1, 10)], root: 0, to: '', title: 'two' }));
+      }, LARGE);
+      assert.equal(upload.ok, false);
+      assert.match(`${upload.text} ${upload.failures.map(({ text }) => text)}`, /space/i);
+      execFileSync('mount', ['-o', 'remount,size=128m', dir]);
+      await page.getByRole('button', { name: /^Try again/ }).click();
+      await page.locator('.drawer-summary', { hasText: '1 complete' }).waitFor();
+      assert.deepEqual(digests(dir), { large: sha256(bytes(9, LARGE)), small: sha256(bytes(1, 10)) });
+    });
+  } finally {
+    execFileSync('umount', [dir]);
+    rmdirSync(dir);
+  }
+});
