@@ -120,7 +120,7 @@ export class Workspace {
     const { copy } = this.buttons;
     copy.lastChild.textContent = copyLabel(this.active.source, this.otherOf(this.active).source);
     for (const [pane, tab] of this.tabs) {
-      tab.textContent = pane.source?.title ?? "";
+      tab.textContent = visible(pane.source?.title ?? "");
     }
   }
 
