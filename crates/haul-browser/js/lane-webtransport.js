@@ -30,22 +30,31 @@ export class WebTransportLane {
     if (typeof WebTransport === 'undefined') {
       throw new LaneRefused('this browser has no WebTransport');
     }
-    const { path, certificate } = await requestLane(base, csrf, root, fetcher);
+    const { lane, path, certificate } = await requestLane(base, csrf, root, fetcher);
     // A self-signed certificate is known by its hash, any other one by its authority.
     const options = certificate
       ? { serverCertificateHashes: [{ algorithm: 'sha-256', value: fromHex(certificate) }] }
       : {};
-    const transport = new WebTransport((base || self.location.origin) + path, options);
-    // `ready` fails when the transport is closed. `closed` fails with it, and with each loss.
-    transport.closed.catch(() => {});
-    const timer = setTimeout(() => transport.close(), OPEN_TIME);
+    let transport = null;
+    let timer;
     try {
-      await transport.ready;
-      const stream = await transport.createBidirectionalStream();
-      return new WebTransportLane(transport, stream);
+      const opening = new WebTransport((base || self.location.origin) + path, options);
+      transport = opening;
+      // `ready` fails when the transport is closed. `closed` fails with it, and with each loss.
+      opening.closed.catch(() => {});
+      timer = setTimeout(() => opening.close(), OPEN_TIME);
+      await opening.ready;
+      const stream = await opening.createBidirectionalStream();
+      return new WebTransportLane(opening, stream);
     } catch (error) {
+      // Not only when its token expires: a session has few lanes.
+      fetcher(`${base}/lane/${lane}`, { method: 'DELETE', headers: { 'X-Haul-CSRF': csrf } }).catch(() => {});
+      const text = `cannot open a lane over WebTransport: ${error}`;
+      if (!transport) {
+        throw new LaneRefused(text);
+      }
       close(transport);
-      throw new LaneLost(`cannot open a lane over WebTransport: ${error}`);
+      throw new LaneLost(text);
     } finally {
       clearTimeout(timer);
     }
@@ -58,7 +67,7 @@ export class WebTransportLane {
   constructor(transport, stream) {
     this.transport = transport;
     this.writer = stream.writable.getWriter();
-    this.readable = stream.readable;
+    this.reader = stream.readable.getReader({ mode: 'byob' });
     this.gathered = new Uint8Array(WRITE_BYTES);
     this.filled = 0;
     /** @type {Promise<void>} */
@@ -111,7 +120,7 @@ export class WebTransportLane {
 
   async* pieces() {
     let buffer = new ArrayBuffer(READ_BYTES);
-    const reader = this.readable.getReader({ mode: 'byob' });
+    const { reader } = this;
     try {
       for (;;) {
         const { value, done } = await reader.read(new Uint8Array(buffer));
@@ -157,7 +166,7 @@ export class WebTransportLane {
  * @param {string} csrf
  * @param {number} root
  * @param {typeof fetch} fetcher
- * @returns {Promise<{path: string, certificate?: string}>}
+ * @returns {Promise<{lane: string, path: string, certificate?: string}>}
  */
 async function requestLane(base, csrf, root, fetcher) {
   const headers = { 'X-Haul-CSRF': csrf, 'Content-Type': 'application/json' };

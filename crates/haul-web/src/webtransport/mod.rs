@@ -176,18 +176,25 @@ async fn serve(
         Err((status, why)) => {
             let event = WebEvent::Refused { peer: connection.remote_address(), why };
             shared.events.report_limited(&event, Instant::now());
-            answer(&mut streams.to_browser, status).await;
-            // The browser closes once it has the answer.
-            let _ = timeout(CLOSE_TIMEOUT, connection.closed()).await;
+            // The browser closes once it has the answer. A hostile one takes no answer.
+            let ended = async {
+                answer(&mut streams.to_browser, status).await;
+                connection.closed().await
+            };
+            let _ = timeout(CLOSE_TIMEOUT, ended).await;
             return http3::NO_ERROR;
         }
     };
     drop(handshake);
-    if streams.to_browser.write_all(Status::Ok.frame()).await.is_err() {
-        return http3::GENERAL_PROTOCOL_ERROR;
-    }
-    connection.set_receive_window(VarInt::from_u32(LANE_WINDOW_BYTES + HANDSHAKE_WINDOW_BYTES));
-    let opened = timeout(shared.limits.request, streams.open_lane(connection)).await;
+    let open = async {
+        streams.to_browser.write_all(Status::Ok.frame()).await.map_err(io::Error::from)?;
+        connection.set_receive_window(VarInt::from_u32(LANE_WINDOW_BYTES + HANDSHAKE_WINDOW_BYTES));
+        streams.open_lane(connection).await
+    };
+    let opened = tokio::select! {
+        opened = timeout(shared.limits.request, open) => opened,
+        () = admitted.lane.aborted() => return http3::GENERAL_PROTOCOL_ERROR,
+    };
     let (Ok(Ok(())), Some((to_browser, from_browser))) = (opened, &mut streams.lane) else {
         return http3::GENERAL_PROTOCOL_ERROR;
     };

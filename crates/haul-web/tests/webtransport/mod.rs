@@ -13,7 +13,7 @@ use haul_net::Role;
 use haul_web::WebLimits;
 use haul_web::limits::HANDSHAKES_MAX;
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, ConnectionError, Endpoint, VarInt};
+use quinn::{ClientConfig, ConnectionError, Endpoint, TransportConfig, VarInt};
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -264,6 +264,27 @@ fn a_connection_that_is_not_webtransport_is_refused() {
             assert_eq!(got.ok().as_deref(), answer.as_ref().map(|answer| &answer[..]));
             connection.close(VarInt::from_u32(0), b"");
         }
+    });
+}
+
+/// Regression: such connections stayed until the server ended, and used up the limit of those
+/// without a lane.
+#[test]
+fn a_client_that_takes_no_answer_is_disconnected() {
+    let world = World::echoing(limits());
+    let client = client(&world);
+    let address: SocketAddr = client.browser.host().parse().expect("an address");
+    client.run(async {
+        let (endpoint, mut config) = plain(&client.browser);
+        let mut transport = TransportConfig::default();
+        transport.stream_receive_window(VarInt::from_u32(0));
+        config.transport_config(Arc::new(transport));
+        let connection = endpoint.connect_with(config, address, "localhost").expect("configured").await;
+        let connection = connection.expect("connected");
+        let (mut to_server, _from_server) = connection.open_bi().await.expect("a stream");
+        to_server.write_all(&[0x01, 4, 0, 0, 0xc0 | 17, 0xc0 | 23]).await.expect("written");
+        let end = connection.closed().await;
+        assert!(matches!(&end, ConnectionError::ApplicationClosed(_)), "{end}");
     });
 }
 
