@@ -1,5 +1,5 @@
 //! Embeds the files beneath `page/`, and the client of `haul-browser` as `/client/`: writes a table
-//! of their names, types, tags and bytes, plain and compressed with gzip, for `src/page.rs`.
+//! of their names, types, tags and bytes, compressed with gzip, for `src/page.rs`.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -45,8 +45,9 @@ fn main() -> io::Result<()> {
         let tag = format!("\"{:016x}\"", hash(&bytes));
         writeln!(
             table,
-            "PageFile {{ path: {:?}, kind: {kind:?}, tag: {tag:?}, plain: include_bytes!({file:?}), packed: include_bytes!({packed:?}) }},",
-            format!("/{name}")
+            "PageFile {{ path: {:?}, kind: {kind:?}, tag: {tag:?}, len: {}, packed: include_bytes!({packed:?}) }},",
+            format!("/{name}"),
+            bytes.len()
         )
         .expect("writing to a string succeeds");
     }

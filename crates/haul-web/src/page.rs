@@ -1,8 +1,10 @@
 //! Files of the page, which the build embeds.
 
 use crate::answer::{self, Reply};
+use flate2::read::GzDecoder;
 use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
+use std::io::Read as _;
 
 /// An embedded file.
 struct PageFile {
@@ -10,9 +12,20 @@ struct PageFile {
     kind: &'static str,
     /// Tag of its contents, in quotes.
     tag: &'static str,
-    plain: &'static [u8],
-    /// The same, compressed with gzip.
+    /// Size in bytes.
+    len: usize,
+    /// Its contents, compressed with gzip. All browsers accept that, and the binary stays small.
     packed: &'static [u8],
+}
+
+impl PageFile {
+    /// Returns the contents, for a client that does not accept gzip.
+    fn plain(&self) -> Vec<u8> {
+        let mut plain = Vec::with_capacity(self.len);
+        // The build compressed it, and reading from memory cannot fail.
+        let _ = GzDecoder::new(self.packed).read_to_end(&mut plain);
+        plain
+    }
 }
 
 static FILES: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/page.in"));
@@ -34,7 +47,7 @@ pub(crate) fn file(path: &str, headers: &HeaderMap) -> Option<Reply> {
         reply.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         reply
     } else {
-        answer::bytes(file.kind, file.plain)
+        answer::bytes(file.kind, file.plain())
     };
     let headers = reply.headers_mut();
     headers.insert(header::ETAG, HeaderValue::from_static(file.tag));
@@ -53,7 +66,7 @@ mod tests {
         let pages: Vec<_> = FILES.iter().filter(|file| file.path.ends_with(".html")).collect();
         assert!(pages.iter().any(|file| file.path == "/index.html"));
         for page in pages {
-            let text = std::str::from_utf8(page.plain).expect("UTF-8");
+            let text = String::from_utf8(page.plain()).expect("UTF-8");
             for inline in ["<style", " style=", " onclick=", " onload=", "javascript:"] {
                 assert!(!text.contains(inline), "{}: {inline}", page.path);
             }
@@ -61,7 +74,7 @@ mod tests {
             assert!(scripts.into_iter().all(|script| script.contains("></script>")), "{}", page.path);
         }
         for file in FILES.iter().filter(|file| file.path.ends_with(".js")) {
-            let text = std::str::from_utf8(file.plain).expect("UTF-8");
+            let text = String::from_utf8(file.plain()).expect("UTF-8");
             for risky in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
                 assert!(!text.contains(risky), "{}: {risky}", file.path);
             }
@@ -76,6 +89,8 @@ mod tests {
         let module = file("/client/haul.wasm", &HeaderMap::new()).expect("the module");
         assert_eq!(module.headers()[header::CONTENT_TYPE], "application/wasm");
         assert!(file("/client/MANIFEST", &HeaderMap::new()).is_none());
+        let plain = FILES.iter().find(|file| file.path == "/client/haul.wasm").expect("the module").plain();
+        assert_eq!(plain, include_bytes!("../../haul-browser/wasm/haul.wasm"));
     }
 
     #[test]
