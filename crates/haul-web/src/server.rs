@@ -82,8 +82,8 @@ pub struct WebSettings {
     pub limits: WebLimits,
     /// Returns the counters of the sessions that the gateway serves, for `GET /metrics`.
     pub metrics: Box<dyn Fn() -> Vec<Metric> + Send + Sync>,
-    /// Returns the jobs of the user who runs the server as a JSON array, for `GET /jobs`; may block.
-    /// `None` hides them: they contain command lines and paths outside the roots.
+    /// Returns the jobs of the user who runs the server as a JSON array, for `GET /jobs`; may
+    /// block. `None` hides them: they contain command lines and paths outside the roots.
     pub jobs: Option<ListJobs>,
     /// Receives events; several threads call it.
     pub on_event: Box<dyn Fn(&WebEvent) + Send + Sync>,
