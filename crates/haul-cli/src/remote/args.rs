@@ -312,8 +312,8 @@ impl ConnectionSettings {
     }
 }
 
-/// Parses `--buffers`, the maximum number of bytes in flight. Without it, large buffers of UDP lanes
-/// raise the default: an object stays in flight longer than its datagrams. The error is a
+/// Parses `--buffers`, the maximum number of bytes in flight. Without it, large buffers of UDP
+/// lanes raise the default: an object stays in flight longer than its datagrams. The error is a
 /// message.
 pub(crate) fn buffers(typed: Option<&str>, udp: Option<&UdpSettings>) -> Result<u64, String> {
     let Some(text) = typed else {
