@@ -137,9 +137,13 @@ export class PrivateTarget {
         } finally {
           access.close();
         }
-        // A file of that name would remain otherwise.
-        await directory.removeEntry(name).catch(() => {});
-        await /** @type {any} */ (file).move(name);
+        const moving = /** @type {any} */ (file);
+        await moving.move(name).catch(async () => {
+          // This browser does not replace a file. An entry of another kind stays.
+          await directory.getFileHandle(name);
+          await directory.removeEntry(name);
+          await moving.move(name);
+        });
         return Level.durable;
       },
       close: () => access.close(),
@@ -194,7 +198,8 @@ export class FolderTarget {
       const created = await creating?.catch(() => null);
       if (created) {
         await created.stream.abort().catch(() => {});
-        if (created.isNew) {
+        if (created.isNew && (await find(created.directory, created.name))?.size === 0) {
+          // Not if another job or program has written the file meanwhile.
           await created.directory.removeEntry(created.name).catch(() => {});
         }
       }

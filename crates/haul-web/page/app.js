@@ -43,6 +43,8 @@ function showSignIn() {
 let workspace = null;
 /** @type {Jobs} */
 let jobs;
+/** The roots that the panes show, as JSON. */
+let roots = "";
 
 /** @param {api.Session} session */
 async function showFiles(session) {
@@ -50,9 +52,15 @@ async function showFiles(session) {
   ["files", "sign-out", "share", "activity-toggle"].forEach((id) => (element(id).hidden = false));
   element("server").textContent = `${location.host} \u00b7 ${session.version}`;
   if (workspace !== null) {
+    if (JSON.stringify(session.roots) !== roots) {
+      // The panes show directories of a server that was started again with others.
+      location.reload();
+      return;
+    }
     jobs.signedIn(session);
     return workspace.continue();
   }
+  roots = JSON.stringify(session.roots);
   jobs = new Jobs(session);
   jobs.addEventListener("signed-out", () => {
     showSignIn();
@@ -71,7 +79,10 @@ async function start() {
   if (code !== "") {
     // The code works once; it must not stay in the history.
     history.replaceState(null, "", location.pathname);
-    return showFiles(await api.signIn(code));
+    return showFiles(await api.signIn(code).catch((error) => {
+      // A link that was opened before: its session may still be valid.
+      return api.session().catch(() => Promise.reject(error));
+    }));
   }
   try {
     await showFiles(await api.session());

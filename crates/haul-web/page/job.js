@@ -15,7 +15,7 @@ import { RateHistory } from "./rate.js";
 
 /**
  * A file of an upload that only this visit has.
- * @typedef {{path: string, size: number}} LostFile
+ * @typedef {{path: string, size: number, time: number}} LostFile
  */
 
 const NO_PROGRESS = { bytes: 0, counts: { done: 0, same: 0, failed: 0, level: "none" }, waits: null, path: "http" };
@@ -103,6 +103,12 @@ export class Job extends EventTarget {
 
   /** Starts the worker. */
   run() {
+    const root = this.jobs.rootOf(this.source);
+    if (root === null) {
+      this.update({ state: "paused", reason: `the server has no directory ${this.source.rootName} now` });
+      this.jobs.released();
+      return;
+    }
     this.update({ state: "running", reason: "", waitsForSignIn: false, result: null, failures: [] });
     this.#since = performance.now();
     this.rates.start(this.#since, this.progress.bytes);
@@ -113,7 +119,7 @@ export class Job extends EventTarget {
       event.preventDefault();
       this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [] });
     });
-    const { direction, roots, to, paths, folder, root } = this.source;
+    const { direction, roots, to, paths, folder } = this.source;
     const { csrf, webtransport = false } = this.jobs.session;
     worker.postMessage({
       type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, paths, folder,
@@ -184,6 +190,7 @@ export class Job extends EventTarget {
     const fields = { lane: ok ? "" : this.lane, failures, progress: { ...this.progress, counts } };
     if (status === 401) {
       this.update({ ...fields, state: "paused", reason: "you are signed out; sign in to continue", waitsForSignIn: true });
+      this.jobs.signedOut();
     } else if (wasStopping && !ok) {
       this.update({ ...fields, state: "paused", reason: "" });
     } else {
@@ -255,9 +262,9 @@ export class Job extends EventTarget {
   /** Takes files that the user chose again. Returns the number of files that are still missing. @param {Iterable<File>} files */
   supply(files) {
     const found = new Map([...files].map((file) => [file.webkitRelativePath || file.name, file]));
-    this.lost = this.lost.filter(({ path, size }) => {
-      const file = found.get(path) ?? found.get(path.split("/").pop() ?? "");
-      if (file === undefined || file.size !== size) {
+    this.lost = this.lost.filter(({ path, size, time }) => {
+      const file = found.get(path);
+      if (file === undefined || file.size !== size || file.lastModified !== time) {
         return true;
       }
       this.source.roots.push({ file, path });

@@ -20,9 +20,9 @@ const lockName = (id) => `haul-job-${id}`;
 /** @param {File | FileSystemHandle | {file: File, path: string}} root */
 function lostFile(root) {
   if (root instanceof File) {
-    return { path: root.webkitRelativePath || root.name, size: root.size };
+    return { path: root.webkitRelativePath || root.name, size: root.size, time: root.lastModified };
   }
-  return "file" in root ? { path: root.path, size: root.file.size } : null;
+  return "file" in root ? { path: root.path, size: root.file.size, time: root.file.lastModified } : null;
 }
 
 /** Returns the names of jobs that a tab of this browser runs. */
@@ -66,9 +66,10 @@ export class Jobs extends EventTarget {
 
   /** Loads the jobs of earlier visits. */
   async load() {
-    const known = new Set(this.list.map((job) => job.id));
     const held = await heldJobs();
     const stored = await (await this.#opened()).all();
+    // After the waits, in which jobs can start.
+    const known = new Set(this.list.map((job) => job.id));
     stored.sort((a, b) => a.source.created - b.source.created);
     const loaded = stored.filter(({ source }) => !known.has(source.id)).map((entry) => this.#restored(entry, held));
     this.list = [...loaded, ...this.list];
@@ -165,9 +166,22 @@ export class Jobs extends EventTarget {
       this.#save((store) => store.putState(snapshot));
       this.#channel.postMessage({ snapshot });
     }
-    if (job.waitsForSignIn) {
-      this.dispatchEvent(new Event("signed-out"));
-    }
+  }
+
+  /** The server has refused the session of a job. */
+  signedOut() {
+    this.dispatchEvent(new Event("signed-out"));
+  }
+
+  /**
+   * Returns the number of the root of a job at the server, or null if it has none of that name. A
+   * server that was started again can number other directories.
+   * @param {{root: number, rootName: string}} source
+   */
+  rootOf({ root, rootName }) {
+    const named = this.session.roots.filter(({ name }) => name === rootName);
+    const found = named.length === 1 ? named[0] : named.find(({ id }) => id === root);
+    return found?.id ?? null;
   }
 
   /** Asks the tab that runs a job. @param {Job} job @param {"pause"} action */
@@ -220,7 +234,7 @@ export class Jobs extends EventTarget {
 
   /** Runs a job when its turn comes. @param {Job} job */
   enqueue(job) {
-    job.update({ state: "queued", reason: "" });
+    job.update({ state: "queued", reason: "", waitsForSignIn: false });
     this.#next();
   }
 

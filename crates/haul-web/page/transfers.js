@@ -34,8 +34,8 @@ export function transferRefusal(from, to, isMove) {
   if (unreadable !== null || !isMove) {
     return unreadable;
   }
-  if (isFromServer && (to.source.kind !== "private" || to.path.length > 0)) {
-    return "A browser cannot confirm that files in a folder are durable. Copy with F5, then delete with F8.";
+  if (isFromServer) {
+    return "A browser does not promise to keep files. Copy with F5, then delete with F8.";
   }
   if (from.source.kind === "chosen") {
     return "Chosen files can only be copied. Open their folder to move them.";
@@ -126,13 +126,13 @@ export class Transfers {
       : "Files that are equal stay as they are. Other files are replaced, and folders are merged.";
     if (known === null) {
       const text = `The names in ${place} are not all known, so some of the entries may exist there.\n${rule}`;
-      return to.source.unlisted === null &&
-        !(await confirm("Copy without a check of names?", text, "Continue"))
-        ? []
-        : items;
+      return (await confirm("Copy without a check of names?", text, "Continue")) ? items : [];
     }
-    const names = new Set(known.map((item) => item.name));
-    const existing = items.filter((item) => names.has(item.name));
+    // File systems of a browser's computer can take names for equal that differ in case or accents.
+    const isLocal = to.source.kind !== "server";
+    const keyOf = ({ name }) => (isLocal ? name.normalize("NFC").toLowerCase() : name);
+    const names = new Set(known.map(keyOf));
+    const existing = items.filter((item) => names.has(keyOf(item)));
     if (existing.length === 0) {
       return items;
     }
@@ -145,13 +145,13 @@ export class Transfers {
       label: left === 0 ? "Skip all" : `Skip (copy the other ${left.toLocaleString("en")})`,
     };
     const answer = await choose(`${count} already`, text, [
-      skip,
-      { value: "replace", label: "Replace", isMain: true },
+      { ...skip, isMain: true },
+      { value: "replace", label: "Replace", isDanger: true },
     ]);
     if (answer === "replace") {
       return items;
     }
-    return answer === "skip" ? items.filter((item) => !names.has(item.name)) : [];
+    return answer === "skip" ? items.filter((item) => !names.has(keyOf(item))) : [];
   }
 
   /** Moves entries within a root of the server, without a copy. */
@@ -188,7 +188,15 @@ export class Transfers {
       }
       const same = detail.same > 0 ? `, ${countText(detail.same, "file")} had equal contents` : "";
       const text = `The ${action} of ${title} to ${place} is complete: ${countText(detail.done, "file")} copied${same}.`;
-      this.page.say(nodes === null ? text : await this.#removeSource(from, nodes, detail.level, text));
+      if (nodes === null) {
+        this.page.say(text);
+        return;
+      }
+      try {
+        this.page.say(await this.#removeSource(from, nodes, detail.level, text));
+      } catch (error) {
+        this.page.say(`${text} The source may be deleted in part only: ${error.message}`, true);
+      }
     });
   }
 

@@ -128,9 +128,15 @@ export class Workspace {
     this.panes.forEach((pane) => pane.addEventListener("change", () => this.drawBar()));
     document.addEventListener("keydown", (event) => {
       const command = commandOf(event, false);
-      if (command !== undefined && !element("files").hidden && !isAsking()) {
+      if (command === undefined || element("files").hidden) {
+        return;
+      }
+      if (!isAsking()) {
         event.preventDefault();
         this.active.run(command);
+      } else if (/^F\d+$/.test(event.key)) {
+        // F5 would reload the page.
+        event.preventDefault();
       }
     });
     for (const input of [element("file-input"), element("folder-input")]) {

@@ -26,7 +26,11 @@ test('a server that was killed asks for a sign-in, and the job resumes after it'
     lanes.holds = (method, number) => method === 'PUT' && number >= 8;
     await page.evaluate(async ([size, arrived]) => {
       const { tools, jobs } = window;
-      window.signedOut = new Promise((resolve) => jobs.addEventListener('signed-out', resolve, { once: true }));
+      window.requests = 0;
+      window.signedOut = new Promise((resolve) => jobs.addEventListener('signed-out', () => {
+        window.requests += 1;
+        resolve();
+      }));
       await tools.passes(jobs.upload({ roots: [tools.file('large', 6, size)], root: 0, to: '', title: 'large' }), arrived);
     }, [LARGE, ARRIVED]);
     await lanes.holding();
@@ -43,10 +47,19 @@ test('a server that was killed asks for a sign-in, and the job resumes after it'
     const ended = await page.evaluate(async (code) => {
       const { tools, jobs } = window;
       const api = await import('/api.js');
-      jobs.signedIn(await api.signIn(code));
-      return tools.ended(jobs.list[0]);
+      const session = await api.signIn(code);
+      const [job] = jobs.list;
+      // A server that was started again with other directories: none has the name of the job's.
+      jobs.signedIn({ ...session, roots: [{ ...session.roots[0], name: 'other' }] });
+      await tools.reaches(job, 'paused');
+      const { reason } = job;
+      jobs.signedIn(session);
+      job.resume();
+      return { ...await tools.ended(job), reason, requests: window.requests };
     }, server.link.split('/#')[1]);
     assert.equal(ended.ok, true, JSON.stringify(ended));
+    assert.equal(ended.reason, 'the server has no directory data now');
+    assert.equal(ended.requests, 1, 'the form for the sign-in shows once');
     assert.deepEqual(digests(server.roots.data), { large: sha256(bytes(6, LARGE)) });
   }));
 
