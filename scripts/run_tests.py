@@ -49,10 +49,12 @@ OWN_PROCESS = (
     "haul_engine::log::",
     "haul_lab::mounts::",
 )
-# Tests that measure memory, scheduling or time, by the beginning of their name. Each has the machine to itself.
+# Tests that measure memory, scheduling or time, and those of a browser, which has a dozen processes of its own, by the beginning of their
+# name. Each has the machine to itself.
 EXCLUSIVE = (
     "cli::faults::memory::",
     "cli::bench::",
+    "cli::remote::page::",
     "cli::remote::slow::busy_processors_are_named_as_the_bottleneck",
 )
 
