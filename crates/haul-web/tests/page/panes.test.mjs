@@ -247,7 +247,7 @@ for (const colorScheme of ["light", "dark"]) {
   test(`axe has no serious finding in ${colorScheme}`, async (t) => {
     folder("axe", { "file.txt": "1", "other.txt": "2", ".hidden": "" });
     folder("axe/sub");
-    const page = await openAt(t, "axe", { colorScheme, isOwn: true });
+    const page = await openAt(t, "axe", { colorScheme, reducedMotion: "reduce", isOwn: true });
     await givePicker(page, "axe-local", { "local.txt": "x", "inner/y": "" });
     const check = async (name) => {
       await shot(page, `panes-${name}-${colorScheme}`);

@@ -30,11 +30,13 @@ fn a_worker_that_panics_ends_the_session() {
         [(false, Level::Verified), (false, Level::Durable), (true, Level::Verified)]
     {
         let pair = Pair::new();
-        for name in ["one", "two"] {
+        // More than a lane holds: the first file ends long before the last one is sent.
+        let names: Vec<String> = (0..40).map(|number| format!("file {number}")).collect();
+        for name in &names {
             fs::write(pair.source().join(name), vec![1; 300 << 10]).unwrap();
         }
         let options = JobOptions { settle, ..small_objects() };
-        let sources = ["one", "two"].map(|name| pair.source().join(name).into()).to_vec();
+        let sources = names.iter().map(|name| pair.source().join(name).into()).collect();
         let job = SendJob { filter: Filter::default(), options, lanes: Some(1), ..SendJob::new(sources) };
         let (ours, theirs) = StreamLane::pair();
         let (give, take) = channel::<StreamLane>();
