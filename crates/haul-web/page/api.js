@@ -78,7 +78,8 @@ async function limitedText(response) {
   for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
     read += piece.value.length;
     if (read > BODY_MAX) {
-      await reader.cancel();
+      // Not awaited: the server decides when the body ends.
+      reader.cancel().catch(() => {});
       throw new Error("the server sent more than 16 MiB where a short answer was expected");
     }
     text += decoder.decode(piece.value, { stream: true });

@@ -247,6 +247,7 @@ export class Jobs extends EventTarget {
   #next() {
     const running = this.list.filter((job) => job.state === "running" || job.state === "stopping").length;
     const queued = this.list.filter((job) => job.state === "queued");
-    queued.slice(0, Math.max(0, RUNNING_MAX - running)).forEach((job) => job.run());
+    // A job that cannot run frees its place at once, and the call for the next one is within this loop.
+    queued.slice(0, Math.max(0, RUNNING_MAX - running)).forEach((job) => job.state === "queued" && job.run());
   }
 }

@@ -101,10 +101,19 @@ test("a hostile listing without an end stays bounded", async (t) => {
 
 test("a hostile answer without an end is refused", async (t) => {
   const page = await openPage(t);
-  await page.route(/\/tree\?/, (route) => route.fulfill({ body: "[".repeat(17 << 20) }));
+  // Neither the body nor its cancellation ends.
+  await page.evaluate(() => {
+    const { fetch } = window;
+    window.restore = () => (window.fetch = fetch);
+    window.fetch = (path, options) => {
+      const pull = (body) => body.enqueue(new Uint8Array(1 << 20).fill(91));
+      const endless = new ReadableStream({ pull, cancel: () => new Promise(() => {}) });
+      return /\/tree\?/.test(path) ? Promise.resolve(new Response(endless)) : fetch(path, options);
+    };
+  });
   await page.keyboard.press("F9");
   await waitForStatus(page, "the server sent more than 16 MiB where a short answer was expected");
-  await page.unroute(/\/tree\?/);
+  await page.evaluate(() => window.restore());
   await page.keyboard.press("F9");
   await page.waitForFunction(
     () =>

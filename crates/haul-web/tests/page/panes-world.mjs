@@ -49,6 +49,8 @@ export async function openPage(t, { isOwn = false, link, ...options } = {}) {
   }
   const page = await visitor.open(link ?? (isOwn ? `${origin}/#${await newCode()}` : `${origin}/`));
   await page.waitForSelector("#right .row.directory");
+  // The last step of the start: an earlier key may go to another pane.
+  await page.waitForFunction(() => document.activeElement === document.querySelector("#right .grid"));
   return page;
 }
 
