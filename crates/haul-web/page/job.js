@@ -141,8 +141,8 @@ export class Job extends EventTarget {
   #told(message) {
     switch (message.type) {
       case "held":
-        this.#release();
         this.update({ state: "elsewhere", reason: "" });
+        this.#release();
         this.jobs.watch();
         break;
       case "started":

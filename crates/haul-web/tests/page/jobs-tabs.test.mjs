@@ -58,3 +58,48 @@ test('a tab that is closed leaves its job to the other one', () =>
     assert.equal(ended.ok, true, JSON.stringify(ended));
     assert.deepEqual(digests(server.roots.data), { large: sha256(bytes(1, LARGE)) });
   }));
+
+test('a job that cannot run here gives its place to the next one, once', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    lanes.holds = (method, number) => method === 'PUT' && number >= 1;
+    const found = await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      const upload = (title, size, root = 0) =>
+        jobs.upload({ roots: [tools.file(title, size, size)], root, to: '', title });
+      const busy = upload('busy', 5_000_000);
+      const locked = upload('locked', 10);
+      // Its worker loads its modules before it asks for the lock.
+      navigator.locks.request(`haul-job-${locked.id}`, () => new Promise(() => {}));
+      const next = upload('next', 10);
+      const states = [next.state];
+      await tools.reaches(locked, 'elsewhere');
+      await tools.reaches(next, 'running', 'ended');
+      states.push(locked.state, busy.state);
+      return states;
+    });
+    assert.deepEqual(found, ['queued', 'elsewhere', 'running']);
+    lanes.release();
+    const started = await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      await Promise.all(jobs.list.filter(({ title }) => title !== 'locked').map((job) => tools.reaches(job, 'ended')));
+      const lost = jobs.upload({ roots: [tools.file('lost', 1, 10)], root: 99, to: '', title: 'lost' });
+      const kept = jobs.upload({ roots: [tools.file('kept', 2, 10)], root: 0, to: '', title: 'kept' });
+      await tools.ended(kept);
+      let workers = 0;
+      const { Worker } = window;
+      window.Worker = class extends Worker {
+        constructor(...values) {
+          super(...values);
+          workers += 1;
+        }
+      };
+      // Two places are free, and the first job has lost its directory.
+      lost.state = 'queued';
+      kept.state = 'queued';
+      jobs.released();
+      await tools.ended(kept);
+      return [workers, lost.state, lost.reason];
+    });
+    assert.deepEqual(started, [1, 'paused', 'the server has no directory  now']);
+    assert.equal(Object.keys(digests(server.roots.data)).length, 3);
+  }));
