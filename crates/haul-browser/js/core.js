@@ -463,3 +463,8 @@ export function fromHex(digits) {
 export function toHex(bytes) {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
+
+/** Returns the text of a failure. @param {unknown} error */
+export function reason(error) {
+  return error instanceof Error ? error.message || error.name : String(error);
+}

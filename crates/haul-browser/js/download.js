@@ -1,7 +1,6 @@
 // The sink of a download: writes files when the module asks, and logs what is verified.
 
-import { Outcome } from './core.js';
-import { reason } from './upload.js';
+import { Outcome, reason } from './core.js';
 
 /**
  * A file that is being received. A method that returns a promise fails by it.

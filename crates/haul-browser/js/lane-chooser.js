@@ -1,6 +1,7 @@
 // Chooses how the lanes of a job reach the server: over HTTP requests or over WebTransport.
 
-import { HttpLane, LaneRefused } from './lane-http.js';
+import { LaneRefused } from './lane.js';
+import { HttpLane } from './lane-http.js';
 import { WebTransportLane } from './lane-webtransport.js';
 
 /**
@@ -65,7 +66,7 @@ export class LaneChooser {
     }
   }
 
-  /** @returns {Promise<import('./lane-http.js').Lane>} */
+  /** @returns {Promise<import('./lane.js').Lane>} */
   async open() {
     await this.removing;
     const { kind, base = '' } = this.settings;

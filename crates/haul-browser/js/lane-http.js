@@ -2,74 +2,54 @@
 //
 // Bytes to the server are bodies of `PUT /lane/ID/SEQ`, bytes from it are bodies of
 // `GET /lane/ID/SEQ`. Several requests are in flight, so that a round trip does not limit the rate.
-// A piece that failed is sent, or asked for, again under its number.
+//
+// A small piece that failed is sent, or asked for, again under its number. Bulk data flows in bodies
+// that are written while they are sent, and read while they arrive: they cost a browser less, and
+// it holds none of their bytes. Such a piece cannot be repeated. If it fails, the lane is lost, and
+// the next lane resumes the job.
 
-/**
- * @typedef {object} Lane a byte stream in both directions
- * @property {string} [url] address of a lane over HTTP
- * @property {(bytes: Uint8Array) => Promise<void>} write copies bytes; waits for space
- * @property {() => void} flush sends what `write` gathered
- * @property {() => AsyncGenerator<Uint8Array, void, void>} pieces bytes from the server
- * @property {() => Promise<void>} finish ends the direction to the server after its last bytes
- * @property {() => void} close ends both directions at once
- */
+import { LaneLost, piecesOf, refusal } from './lane.js';
+import { Requests, TIMES, TimeLimit, reason } from './requests.js';
 
-/** The lane is gone, and with it the session. A new lane resumes the job. */
-export class LaneLost extends Error {}
-
-/** The server refuses to open a lane, and would do so again. */
-export class LaneRefused extends Error {
-  /**
-   * @param {string} text
-   * @param {number} [status] of the response; 0 without one
-   */
-  constructor(text, status = 0) {
-    super(text);
-    this.status = status;
-  }
-}
-
-/** Size of a full piece in bytes. The server takes at most 8 MiB. */
+/** Size of a full piece in bytes. */
 const PIECE_BYTES = 4 << 20;
 
-/** Size in bytes of a piece that is sent although it is not full, while others are in flight. */
-const SMALL_BYTES = 64 << 10;
+/** Size in bytes from which a flow ends. The server takes at most 64 MiB, flows and pieces alike. */
+const FLOW_BYTES = 48 << 20;
 
 /**
- * Requests in flight. A browser opens six connections to a host over HTTP/1.1, and the page needs
- * one of them. The server takes eight pieces ahead and gives four.
+ * Time in milliseconds without bytes after which a flow ends. A proxy may pass on nothing of a body
+ * before its end.
  */
-const PUTS_MAX = 3;
+const FLOW_IDLE = 50;
+
+/** Size in bytes of the buffer for bodies from the server. */
+const READ_BYTES = 1 << 20;
+
+/**
+ * Requests in flight from the server. A browser opens six connections to a host over HTTP/1.1, and
+ * the page needs one of them. The server takes eight pieces ahead and gives four.
+ */
 const GETS_MAX = 2;
 
 /**
- * Times in milliseconds.
- * @typedef {object} Times
- * @property {number} retry delay before the second try of a request; it doubles
- * @property {number} retryMax the longest such delay
- * @property {number} failing time for which a request is made again after its first failure; the
- *   server keeps a lane for 60 seconds without requests
- * @property {number} request time that a request has, besides that for its bytes
+ * Size in bytes from which a piece is sent, by the number of pieces in flight; there are at most
+ * three. The first one is not delayed, and full ones cost the browser least.
  */
+const SENT_FROM = [1, 64 << 10, PIECE_BYTES];
 
-/** @type {Times} */
-const TIMES = { retry: 250, retryMax: 5000, failing: 50_000, request: 60_000 };
-
-/** A request has more time for its bytes: as at this rate, in bytes per millisecond. */
-const SLOWEST = 16;
-
-/** Size of the largest piece from the server in bytes. */
-const ANSWER_BYTES = 8 << 20;
-
-/** @implements {Lane} */
+/** @implements {import('./lane.js').Lane} */
 export class HttpLane {
+  /** False once the first flow of a lane has failed: over HTTP/1.1, for example, browsers send none. */
+  static hasFlows = canStreamBodies();
+
   /**
    * Opens a lane.
    * @param {string} base URL of the server without a trailing slash; empty for that of the page
    * @param {string} csrf token of the HTTP session
    * @param {number} [root] number of the server's root
    * @param {typeof fetch} [fetcher]
-   * @param {Times} [times]
+   * @param {import('./requests.js').Times} [times]
    */
   static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args), times = TIMES) {
     const headers = { 'X-Haul-CSRF': csrf };
@@ -80,11 +60,7 @@ export class HttpLane {
       const { signal } = limit;
       const response = await fetcher(`${base}/lane`, { method: 'POST', headers: json, body, signal });
       if (response.status !== 201) {
-        const text = `cannot open a lane: ${await reason(response)}`;
-        const { status } = response;
-        throw status >= 400 && status < 500 && status !== 408 && status !== 429
-          ? new LaneRefused(text, status)
-          : new LaneLost(text);
+        throw refusal(`cannot open a lane: ${await reason(response)}`, response.status);
       }
       const { lane } = await response.json();
       return new HttpLane(`${base}/lane/${encodeURIComponent(lane)}`, headers, fetcher, times);
@@ -97,20 +73,21 @@ export class HttpLane {
    * @param {string} url
    * @param {Record<string, string>} headers
    * @param {typeof fetch} fetcher
-   * @param {Times} [times]
+   * @param {import('./requests.js').Times} [times]
    */
   constructor(url, headers, fetcher, times = TIMES) {
     this.url = url;
-    this.headers = headers;
-    this.fetcher = fetcher;
-    this.times = times;
-    this.stopper = new AbortController();
+    this.requests = new Requests(url, headers, fetcher, times);
     this.isClosed = false;
     /** Piece that is being filled, and the buffers that can be filled next. */
     this.piece = new Uint8Array(PIECE_BYTES);
     this.filled = 0;
-    /** @type {Uint8Array[]} */
+    /** @type {Uint8Array<ArrayBuffer>[]} */
     this.spare = [];
+    /** @type {Flow | null} */
+    this.flow = null;
+    /** Number of flows that arrived. */
+    this.flows = 0;
     this.puts = 0;
     this.nextPut = 0;
     /** @type {unknown} */
@@ -120,35 +97,70 @@ export class HttpLane {
   }
 
   /** @param {Uint8Array} bytes */
-  async write(bytes) {
-    for (let at = 0; at < bytes.length;) {
-      if (this.failure) {
-        throw this.failure;
-      }
+  take(bytes) {
+    if (this.failure) {
+      throw this.failure;
+    }
+    let at = 0;
+    while (at < bytes.length && !this.isFull) {
       const part = bytes.subarray(at, at + PIECE_BYTES - this.filled);
       this.piece.set(part, this.filled);
       this.filled += part.length;
       at += part.length;
-      if (this.filled === PIECE_BYTES) {
-        while (this.puts >= PUTS_MAX && !this.failure) {
-          await new Promise((resolve) => this.waiting.push(() => resolve(undefined)));
-        }
-        this.put();
+      if (this.isFull) {
+        this.flush();
       }
     }
+    return at;
+  }
+
+  /** True if the piece is full, and waits for its turn. */
+  get isFull() {
+    return this.filled === PIECE_BYTES;
+  }
+
+  async space() {
+    while (this.isFull && !this.failure) {
+      await this.change();
+    }
+  }
+
+  /** Waits until a request has ended, or a flow has taken bytes. */
+  change() {
+    return new Promise((resolve) => this.waiting.push(() => resolve(undefined)));
   }
 
   flush() {
-    if (this.filled > 0 && !this.failure && (this.puts === 0 || (this.puts === 1 && this.filled >= SMALL_BYTES))) {
-      this.put();
+    if (this.failure || this.filled === 0) {
+      return;
+    }
+    if (this.isFull && !this.flow && HttpLane.hasFlows) {
+      this.startFlow();
+    }
+    if (this.flow) {
+      this.flow.offer();
+    } else if (this.filled >= (SENT_FROM[this.puts] ?? Infinity)) {
+      this.send({});
     }
   }
 
-  put() {
-    if (this.failure) {
-      return;
-    }
-    this.send({});
+  /**
+   * Takes the piece that was filled.
+   * @returns {Uint8Array<ArrayBuffer>}
+   */
+  cut() {
+    const bytes = this.piece.subarray(0, this.filled);
+    this.piece = this.spare.pop() ?? new Uint8Array(PIECE_BYTES);
+    this.filled = 0;
+    return bytes;
+  }
+
+  /**
+   * Makes the buffer of a piece available again.
+   * @param {Uint8Array<ArrayBuffer>} bytes
+   */
+  reuse(bytes) {
+    this.spare.push(new Uint8Array(bytes.buffer));
   }
 
   /**
@@ -156,112 +168,108 @@ export class HttpLane {
    * @param {Record<string, string>} headers
    */
   send(headers) {
-    const { piece, filled, nextPut: number } = this;
-    this.piece = this.spare.pop() ?? new Uint8Array(PIECE_BYTES);
-    this.filled = 0;
+    const bytes = this.cut();
+    this.track(this.requests.put(this.nextPut, headers, bytes).then(() => this.reuse(bytes)));
+  }
+
+  /** Sends the following bytes as one piece. */
+  startFlow() {
+    const limit = this.requests.limit(PIECE_BYTES);
+    const flow = new Flow(this, limit);
+    this.flow = flow;
+    const options = /** @type {const} */ ({ body: flow.body, duplex: 'half' });
+    const sending = this.requests.once(limit, 'PUT', this.nextPut, options).then(() => {
+      this.flows += 1;
+    }, (error) => {
+      HttpLane.hasFlows &&= this.flows > 0 || this.failure !== null;
+      throw new LaneLost(`cannot send to the lane: ${error instanceof Error ? error.message : error}`);
+    });
+    this.track(sending.finally(() => flow.end()));
+  }
+
+  /**
+   * Counts the request with the next number as in flight until it ends.
+   * @param {Promise<unknown>} request
+   */
+  track(request) {
     this.nextPut += 1;
     this.puts += 1;
-    this.request('PUT', number, headers, piece.subarray(0, filled))
-      .then(() => this.spare.push(piece))
-      .catch((error) => this.fail(error))
-      .finally(() => {
-        this.puts -= 1;
-        this.waiting.splice(0).forEach((wake) => wake());
-        this.flush();
-      });
+    request.catch((error) => this.fail(error)).finally(() => {
+      this.puts -= 1;
+      this.flush();
+      this.wake();
+    });
+  }
+
+  wake() {
+    this.waiting.splice(0).forEach((wake) => wake());
   }
 
   async* pieces() {
-    /** @type {Promise<{bytes: Uint8Array, isLast: boolean}>[]} */
+    /** @type {ReturnType<Requests['get']>[]} */
     const asked = [];
     let number = 0;
-    const ask = () => {
-      const piece = this.get(number);
-      // The loop below sees the failure; an earlier one ends it before that.
-      piece.catch(() => {});
-      asked.push(piece);
-      number += 1;
-    };
-    while (!this.failure) {
-      while (asked.length < GETS_MAX) {
-        ask();
+    try {
+      for (let isLast = false; !isLast;) {
+        while (asked.length < GETS_MAX) {
+          const next = number + asked.length;
+          const head = this.requests.get(next, this.requests.retries('GET', next));
+          // The loop below sees the failure; an earlier one ends it before that.
+          head.catch(() => {});
+          asked.push(head);
+        }
+        isLast = yield* this.bytesOf(number, /** @type {typeof asked[0]} */ (asked.shift()));
+        number += 1;
       }
-      const piece = await /** @type {NonNullable<typeof asked[0]>} */ (asked.shift()).catch((error) => {
-        this.fail(error);
-        throw error;
-      });
-      if (piece.bytes.length > 0) {
-        yield piece.bytes;
-      }
-      if (piece.isLast) {
-        return;
-      }
-    }
-    throw this.failure;
-  }
-
-  /** @param {number} number */
-  async get(number) {
-    for (;;) {
-      const { response, bytes } = await this.request('GET', number);
-      if (response.status !== 204) {
-        return { bytes, isLast: response.headers.get('X-Haul-End') === '1' };
-      }
+    } catch (error) {
+      this.fail(error);
+      throw this.failure;
     }
   }
 
   /**
-   * Makes a request, several times if the network or the server is the cause of a failure. The
-   * body of the answer is part of it: a connection can fail after the head of an answer.
-   * @param {string} method
+   * Yields the bytes of a piece as they arrive. Returns true if it is the last one.
    * @param {number} number
-   * @param {Record<string, string>} [more] headers
-   * @param {Uint8Array} [body]
+   * @param {ReturnType<Requests['get']>} head
    */
-  async request(method, number, more = {}, body = undefined) {
-    const { retry, retryMax, failing } = this.times;
-    let cause = 'no answer';
-    /** When this request is given up; unknown before its first failure. */
-    let end = Infinity;
-    for (let pause = retry; Date.now() < end; pause = Math.min(2 * pause, retryMax)) {
-      if (this.stopper.signal.aborted) {
-        throw new LaneLost('the lane is closed');
-      }
-      const limit = new TimeLimit(this.times.request + (body?.length ?? 0) / SLOWEST, this.stopper.signal);
+  async* bytesOf(number, head) {
+    const retries = this.requests.retries('GET', number);
+    for (let done = 0; ;) {
+      const { response, limit } = await head;
+      let failure;
+      let at = 0;
       try {
-        const { signal } = limit;
-        const headers = method === 'GET' ? {} : { ...this.headers, ...more };
-        const response = await this.fetcher(`${this.url}/${number}`, { method, headers, body, signal, cache: 'no-store' });
-        limit.start(this.times.request + ANSWER_BYTES / SLOWEST);
-        if (response.ok) {
-          return { response, bytes: new Uint8Array(await response.arrayBuffer()) };
+        limit.start();
+        for await (const bytes of response.body ? piecesOf(response.body, READ_BYTES) : []) {
+          limit.hold();
+          // A piece that is asked for again starts with the bytes that arrived before.
+          const fresh = bytes.subarray(Math.min(Math.max(done - at, 0), bytes.length));
+          at += bytes.length;
+          done = Math.max(done, at);
+          if (fresh.length > 0) {
+            yield fresh;
+          }
+          limit.start();
         }
-        cause = await reason(response);
-        // 409: too far ahead of a piece that is being sent again.
-        if (response.status < 500 && ![408, 409, 429].includes(response.status)) {
-          break;
+        if (at >= done) {
+          return response.headers.get('X-Haul-End') === '1';
         }
-        // 503: the server has the lane, and asks for the request again.
-        end = method === 'PUT' && response.status === 503 ? Infinity : Math.min(end, Date.now() + failing);
+        failure = new Error('the piece is shorter than before');
       } catch (error) {
-        if (this.stopper.signal.aborted) {
-          throw new LaneLost('the lane is closed');
-        }
-        cause = String(error);
-        end = Math.min(end, Date.now() + failing);
+        failure = error;
       } finally {
         limit.end();
       }
-      await delay(pause, this.stopper.signal);
+      await retries.after(failure);
+      head = this.requests.get(number, retries);
     }
-    throw new LaneLost(`cannot ${method} piece ${number} of the lane: ${cause}`);
   }
 
   /** @param {unknown} error */
   fail(error) {
     this.failure ??= error;
-    this.stopper.abort();
-    this.waiting.splice(0).forEach((wake) => wake());
+    this.requests.stop();
+    this.wake();
   }
 
   close() {
@@ -271,7 +279,8 @@ export class HttpLane {
     this.isClosed = true;
     this.fail(new LaneLost('the lane is closed'));
     // The server also ends a lane without requests, so that a failure is harmless.
-    this.fetcher(this.url, { method: 'DELETE', headers: this.headers, keepalive: true }).catch(() => {});
+    const { fetcher, headers } = this.requests;
+    fetcher(this.url, { method: 'DELETE', headers, keepalive: true }).catch(() => {});
   }
 
   /** Ends the direction to the server, and waits until everything is sent. */
@@ -286,68 +295,101 @@ export class HttpLane {
   async sent() {
     while ((this.puts > 0 || this.filled > 0) && !this.failure) {
       this.flush();
-      await new Promise((resolve) => this.waiting.push(() => resolve(undefined)));
+      await this.change();
     }
   }
 }
 
-/** A signal that aborts after a time, or with another signal. */
-class TimeLimit {
+/** The body of a piece that is written while it is sent. */
+class Flow {
   /**
-   * @param {number} ms
-   * @param {AbortSignal} [other]
+   * @param {HttpLane} lane
+   * @param {TimeLimit} limit
    */
-  constructor(ms, other) {
-    const controller = new AbortController();
-    this.signal = controller.signal;
-    this.other = other;
-    this.ms = ms;
-    this.stop = () => controller.abort();
-    this.expire = () => controller.abort(new Error(`no answer within ${Math.round(this.ms / 1000)} seconds`));
-    other?.addEventListener('abort', this.stop);
-    this.start(ms);
+  constructor(lane, limit) {
+    this.lane = lane;
+    this.limit = limit;
+    this.bytes = 0;
+    /** True when the request has ended, and nothing may start its time limit again. */
+    this.isOver = false;
+    /** What the browser is copying. @type {Uint8Array<ArrayBuffer> | null} */
+    this.lent = null;
+    /** Set while the browser waits for bytes. @type {ReadableStreamDefaultController | null} */
+    this.controller = null;
+    // The browser asks for bytes when it has copied all earlier ones (Fetch, "incrementally read").
+    this.body = new ReadableStream({ pull: (controller) => this.pull(controller) }, { highWaterMark: 0 });
   }
 
-  /**
-   * Starts the time again.
-   * @param {number} ms
-   */
-  start(ms) {
-    clearTimeout(this.timer);
-    this.ms = ms;
-    this.timer = setTimeout(this.expire, ms);
+  /** @param {ReadableStreamDefaultController} controller */
+  pull(controller) {
+    if (this.isOver) {
+      return;
+    }
+    this.controller = controller;
+    if (this.lent) {
+      this.lane.reuse(this.lent);
+      this.lent = null;
+    }
+    if (this.bytes >= FLOW_BYTES) {
+      this.close();
+    } else {
+      this.limit.hold();
+      this.idle = setTimeout(() => this.close(), FLOW_IDLE);
+      this.offer();
+    }
+    this.lane.wake();
   }
 
+  /** Passes on the bytes that the lane gathered, if the browser waits for some. */
+  offer() {
+    if (!this.controller || this.lane.filled === 0) {
+      return;
+    }
+    clearTimeout(this.idle);
+    this.lent = this.lane.cut();
+    this.bytes += this.lent.length;
+    this.limit.start();
+    this.controller.enqueue(this.lent);
+    this.controller = null;
+  }
+
+  /** Ends the body. The bytes that follow are another piece. */
+  close() {
+    clearTimeout(this.idle);
+    this.lane.flow = null;
+    this.limit.start();
+    this.controller?.close();
+    this.controller = null;
+    this.lane.flush();
+  }
+
+  /** Called when the request has ended. */
   end() {
-    clearTimeout(this.timer);
-    this.other?.removeEventListener('abort', this.stop);
+    this.isOver = true;
+    clearTimeout(this.idle);
+    this.limit.end();
+    if (this.lane.flow === this) {
+      this.lane.flow = null;
+    }
   }
 }
 
-/** @param {Response} response */
-async function reason(response) {
-  const body = (await response.text().catch(() => '')).slice(0, 1000);
-  let text = body;
+/** Returns true if this browser sends bodies that are written while they are sent. */
+function canStreamBodies() {
+  let isRead = false;
   try {
-    text = String(JSON.parse(body).error);
+    const request = new Request('https://localhost', {
+      method: 'PUT',
+      body: new ReadableStream(),
+      // @ts-expect-error: the types lack this option
+      get duplex() {
+        isRead = true;
+        return 'half';
+      },
+    });
+    // Other browsers convert the stream to a text.
+    return isRead && !request.headers.has('Content-Type');
   } catch {
-    // Not an answer of this server: a proxy, for example.
+    return false;
   }
-  return text ? `status ${response.status}: ${text}` : `status ${response.status}`;
-}
-
-/**
- * @param {number} ms
- * @param {AbortSignal} signal
- */
-function delay(ms, signal) {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve(undefined);
-    };
-    const timer = setTimeout(done, signal.aborted ? 0 : ms);
-    signal.addEventListener('abort', done);
-  });
 }

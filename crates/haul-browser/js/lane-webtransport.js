@@ -3,7 +3,7 @@
 // WebTransport sends no cookie. `POST /lane` therefore returns a path with a token, which opens one
 // session within 30 seconds, and the hash of the certificate that the server uses now.
 
-import { LaneLost, LaneRefused } from './lane-http.js';
+import { LaneLost, LaneRefused, piecesOf, refusal } from './lane.js';
 
 /**
  * Size in bytes of a write. Chromium handles each write as one task of its network process: writes
@@ -17,7 +17,7 @@ const OPEN_TIME = 20_000;
 /** Size in bytes of the buffer for reads. */
 const READ_BYTES = 1 << 20;
 
-/** @implements {import('./lane-http.js').Lane} */
+/** @implements {import('./lane.js').Lane} */
 export class WebTransportLane {
   /**
    * Opens a lane.
@@ -67,8 +67,9 @@ export class WebTransportLane {
   constructor(transport, stream) {
     this.transport = transport;
     this.writer = stream.writable.getWriter();
-    this.reader = stream.readable.getReader({ mode: 'byob' });
+    this.readable = stream.readable;
     this.gathered = new Uint8Array(WRITE_BYTES);
+    this.other = new Uint8Array(WRITE_BYTES);
     this.filled = 0;
     /** @type {Promise<void>} */
     this.sent = Promise.resolve();
@@ -79,20 +80,22 @@ export class WebTransportLane {
   }
 
   /** @param {Uint8Array} bytes */
-  async write(bytes) {
-    for (let at = 0; at < bytes.length;) {
-      if (this.failure) {
-        throw this.failure;
-      }
-      const part = bytes.subarray(at, at + WRITE_BYTES - this.filled);
-      this.gathered.set(part, this.filled);
-      this.filled += part.length;
-      at += part.length;
-      // One write is in progress while the next one is gathered.
-      while (this.filled === WRITE_BYTES && !this.failure) {
-        this.flush();
-        await this.sent;
-      }
+  take(bytes) {
+    if (this.failure) {
+      throw this.failure;
+    }
+    const part = bytes.subarray(0, WRITE_BYTES - this.filled);
+    this.gathered.set(part, this.filled);
+    this.filled += part.length;
+    if (this.filled === WRITE_BYTES) {
+      this.flush();
+    }
+    return part.length;
+  }
+
+  async space() {
+    while (this.filled === WRITE_BYTES && !this.failure) {
+      await this.sent;
     }
   }
 
@@ -102,12 +105,13 @@ export class WebTransportLane {
     }
   }
 
+  /** Sends what was gathered. One write is in progress while the next one is gathered. */
   send() {
     const bytes = this.gathered.subarray(0, this.filled);
-    // The stream keeps the buffer of a write.
-    this.gathered = new Uint8Array(WRITE_BYTES);
+    [this.gathered, this.other] = [this.other, this.gathered];
     this.filled = 0;
     this.isWriting = true;
+    // The stream has taken the bytes, and the buffer is free, when the write is done.
     this.sent = this.writer.write(bytes)
       .catch((error) => {
         this.fail(error);
@@ -119,23 +123,10 @@ export class WebTransportLane {
   }
 
   async* pieces() {
-    let buffer = new ArrayBuffer(READ_BYTES);
-    const { reader } = this;
     try {
-      for (;;) {
-        const { value, done } = await reader.read(new Uint8Array(buffer));
-        if (value?.length) {
-          yield value;
-        }
-        if (done || !value) {
-          return;
-        }
-        buffer = value.buffer;
-      }
+      yield* piecesOf(this.readable, READ_BYTES);
     } catch (error) {
       throw this.fail(error);
-    } finally {
-      reader.releaseLock();
     }
   }
 
@@ -184,10 +175,7 @@ async function requestLane(base, csrf, root, fetcher) {
   if (status === 201) {
     return answer;
   }
-  const text = `cannot open a lane: status ${status}: ${answer?.error}`;
-  throw status >= 400 && status < 500 && status !== 408 && status !== 429
-    ? new LaneRefused(text, status)
-    : new LaneLost(text);
+  throw refusal(`cannot open a lane: status ${status}: ${answer?.error}`, status);
 }
 
 /**

@@ -3,7 +3,7 @@
 // The module decides what to read, write and send. This file carries that out: events of the module
 // go to an `Upload` (upload.js) or a `Download` (download.js), which answer them.
 
-import { LaneLost, LaneRefused } from './lane-http.js';
+import { LaneLost, LaneRefused } from './lane.js';
 
 /**
  * Times in milliseconds.
@@ -38,7 +38,7 @@ export class Transfer {
   /**
    * @param {import('./core.js').Core} core
    * @param {Direction} direction
-   * @param {() => Promise<import('./lane-http.js').Lane>} openLane
+   * @param {() => Promise<import('./lane.js').Lane>} openLane
    * @param {(report: import('./core.js').CoreEvent) => void} report
    * @param {Delays} [delays]
    */
@@ -60,7 +60,7 @@ export class Transfer {
     direction.fail = (error) => this.fail(error);
     /** @type {import('./core.js').CoreEvent | null} */
     this.ended = null;
-    /** @type {import('./lane-http.js').Lane | null} */
+    /** @type {import('./lane.js').Lane | null} */
     this.lane = null;
     /** @type {(() => void)[]} */
     this.waiting = [];
@@ -229,11 +229,14 @@ export class Transfer {
   }
 
   /** Sends the output of the module until the session is over. */
-  async send(/** @type {import('./lane-http.js').Lane} */ lane) {
+  async send(/** @type {import('./lane.js').Lane} */ lane) {
     for (;;) {
       for (let bytes = this.core.output(); bytes; bytes = this.core.output()) {
-        // A copy: the module can move its memory while the lane waits.
-        await this.wait('send', 'lane', lane.write(bytes.slice()));
+        for (let at = lane.take(bytes); at < bytes.length; at += lane.take(bytes.subarray(at))) {
+          await this.wait('send', 'lane', lane.space());
+          // The same bytes: the module can have moved its memory meanwhile.
+          bytes = /** @type {Uint8Array} */ (this.core.output());
+        }
         this.core.outputSent();
         this.settle();
       }
@@ -246,7 +249,7 @@ export class Transfer {
   }
 
   /** Passes the bytes of the lane to the module. */
-  async receive(/** @type {import('./lane-http.js').Lane} */ lane) {
+  async receive(/** @type {import('./lane.js').Lane} */ lane) {
     const pieces = lane.pieces();
     try {
       for (;;) {

@@ -1,6 +1,7 @@
 // The source of an upload: offers files, and reads them when the module asks.
 
-import { Outcome } from './core.js';
+import { Outcome, reason } from './core.js';
+import { SequentialReader } from './sequential-reader.js';
 
 /**
  * A file or a directory to send.
@@ -29,7 +30,10 @@ export class Upload {
     this.report = report;
     this.settle = settle;
     this.fail = (/** @type {unknown} */ _error) => {};
-    /** The file of a directory is null. @type {Map<number, {path: string, entry: Entry, file: File | null}>} */
+    /**
+     * What was offered, by its number. The file of a directory is null.
+     * @type {Map<number, {path: string, entry: Entry, file: File | null, reader: SequentialReader | null}>}
+     */
     this.open = new Map();
     this.session = 0;
     /** Reads that are in progress. */
@@ -46,7 +50,6 @@ export class Upload {
   start(core) {
     this.core = core;
     this.session += 1;
-    this.open.clear();
     core.upload(this.settings);
     this.walk(this.session).catch((error) => {
       this.report({ type: 'failed', text: `cannot continue the walk: ${reason(error)}` });
@@ -58,6 +61,8 @@ export class Upload {
   async end() {
     // Reads of this session that are in progress answer to nobody.
     this.session += 1;
+    this.open.forEach(({ reader }) => reader?.close());
+    this.open.clear();
     this.wakeWalk();
   }
 
@@ -110,7 +115,7 @@ export class Upload {
     try {
       // Browsers know no time of a directory.
       const number = this.core.offer(path, file ? file.size : null, file ? file.lastModified : Date.now());
-      this.open.set(number, { path, entry, file: file ?? null });
+      this.open.set(number, { path, entry, file: file ?? null, reader: file ? new SequentialReader(file) : null });
     } catch (error) {
       this.report({ type: 'failed', path, text: reason(error) });
     }
@@ -126,7 +131,8 @@ export class Upload {
         this.check(event, this.session).catch((error) => this.fail(error));
         break;
       case 'fileDone': {
-        const { path, file } = this.open.get(event.file) ?? {};
+        const { path, file, reader } = this.open.get(event.file) ?? {};
+        reader?.close();
         this.open.delete(event.file);
         const digest = event.outcome === Outcome.done ? event.text : '';
         const { size, lastModified: mtime } = file ?? {};
@@ -143,20 +149,16 @@ export class Upload {
    * @param {number} session
    */
   async read(event, session) {
-    const opened = this.open.get(event.file);
-    let result;
+    const reader = this.open.get(event.file)?.reader;
+    const answer = (/** @type {Uint8Array | string} */ result) => {
+      this.reads -= 1;
+      if (session === this.session) {
+        this.core.readDone(event, result);
+        this.settle();
+      }
+    };
     this.reads += 1;
-    try {
-      const slice = opened?.file?.slice(event.offset, event.offset + event.len);
-      result = slice ? new Uint8Array(await slice.arrayBuffer()) : 'the file is not open';
-    } catch (error) {
-      result = reason(error);
-    }
-    this.reads -= 1;
-    if (session === this.session) {
-      this.core.readDone(event, result);
-      this.settle();
-    }
+    await (reader ? reader.read(event.offset, event.len, answer) : answer('the file is not open'));
   }
 
   /**
@@ -219,9 +221,4 @@ async function* walkHandle(handle, path) {
   if (isEmpty) {
     yield { path };
   }
-}
-
-/** @param {unknown} error */
-export function reason(error) {
-  return error instanceof Error ? error.message || error.name : String(error);
 }

@@ -20,7 +20,7 @@
 //     HTTP status of a lane that was refused, `receipt` a Blob with the waybill of all runs, and
 //     `unproven` the number of files that are not in it, because their digests are unknown
 
-import { Level, fromHex, loadCore } from './core.js';
+import { Level, fromHex, loadCore, reason } from './core.js';
 import { Download } from './download.js';
 import { JobLog } from './job-log.js';
 import { measurePaths, measureRoots } from './measure.js';
@@ -29,7 +29,7 @@ import { Receipt, memoryLog, waybill } from './receipt.js';
 import { FolderTarget, PrivateTarget, openLogFile, removeLogFile } from './storage.js';
 import { Tally } from './tally.js';
 import { Transfer } from './transfer.js';
-import { Upload, reason, walk } from './upload.js';
+import { Upload, walk } from './upload.js';
 
 /** Size of an object in bytes. */
 const OBJECT_BYTES = 4 << 20;

@@ -340,11 +340,28 @@ pub fn read_response(connection: &mut impl BufRead, method: &str) -> io::Result<
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
     let mut answer = Response { status, headers, body: Vec::new() };
-    let len = answer.header("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
-    if method != "HEAD" && status != 304 {
-        answer.body.resize(len, 0);
-        connection.read_exact(&mut answer.body)?;
+    if method == "HEAD" || status == 304 {
+        return Ok(answer);
     }
+    if answer.header("transfer-encoding") == Some("chunked") {
+        // RFC 9112 section 7.1: a line with the length, the bytes and the end of a line; the last
+        // chunk is empty.
+        loop {
+            let mut line = String::new();
+            connection.read_line(&mut line)?;
+            let len = usize::from_str_radix(line.trim_end(), 16).map_err(|_| bad(&line))?;
+            let at = answer.body.len();
+            answer.body.resize(at + len + 2, 0);
+            connection.read_exact(&mut answer.body[at..])?;
+            answer.body.truncate(at + len);
+            if len == 0 {
+                return Ok(answer);
+            }
+        }
+    }
+    let len = answer.header("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
+    answer.body.resize(len, 0);
+    connection.read_exact(&mut answer.body)?;
     Ok(answer)
 }
 

@@ -38,7 +38,7 @@ pub use listen::{
 };
 pub use pace::Pacer;
 pub use secret::{Secret, SessionId, TicketId};
-pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings};
+pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings, enlarge_datagram_buffers};
 pub use ticket::{Grant, Role, Ticket, TicketError, Uses};
 pub use tickets::TicketTable;
 pub use tls::{Fingerprint, Identity, IdentityError};

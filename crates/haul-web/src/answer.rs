@@ -1,12 +1,14 @@
 //! Responses: bodies, status codes and the headers that every response has.
 
 use crate::files::OpenedFile;
+use crate::lanes::{Piece, Use};
 use crate::server::RequestGuard;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -56,6 +58,7 @@ pub(crate) struct Answer {
 enum Content {
     Whole(Bytes),
     File { blocks: mpsc::Receiver<io::Result<Bytes>>, left: u64 },
+    Piece { first: VecDeque<Bytes>, more: Option<mpsc::Receiver<Bytes>> },
 }
 
 impl Answer {
@@ -117,6 +120,13 @@ impl Body for Answer {
         match &mut self.content {
             Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Piece { first, more } => {
+                let block = match (first.pop_front(), more) {
+                    (None, Some(more)) => std::task::ready!(more.poll_recv(context)),
+                    (block, _) => block,
+                };
+                Poll::Ready(block.map(|block| Ok(Frame::data(block))))
+            }
             Content::File { left: 0, .. } => Poll::Ready(None),
             Content::File { blocks, left } => {
                 let block = std::task::ready!(blocks.poll_recv(context));
@@ -133,6 +143,7 @@ impl Body for Answer {
         match &self.content {
             Content::Whole(bytes) => bytes.is_empty(),
             Content::File { left, .. } => *left == 0,
+            Content::Piece { first, more } => first.is_empty() && more.is_none(),
         }
     }
 
@@ -140,6 +151,10 @@ impl Body for Answer {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::File { left, .. } => SizeHint::with_exact(*left),
+            Content::Piece { first, more: None } => {
+                SizeHint::with_exact(first.iter().map(|block| block.len() as u64).sum())
+            }
+            Content::Piece { .. } => SizeHint::default(),
         }
     }
 }
@@ -158,6 +173,14 @@ pub(crate) fn empty(status: StatusCode) -> Reply {
 pub(crate) fn bytes(kind: &'static str, bytes: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Answer::whole(bytes));
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
+}
+
+/// Returns a response with a piece of a lane.
+pub(crate) fn piece(lane: Use, piece: Piece) -> Reply {
+    let (first, more) = lane.blocks(piece);
+    let mut reply = bytes("application/octet-stream", Bytes::new());
+    reply.body_mut().content = Content::Piece { first, more };
     reply
 }
 

@@ -457,8 +457,9 @@ impl Call<'_> {
                 let Some(piece) = lane.get(number).await.map_err(refused)? else {
                     return Ok(answer::empty(StatusCode::NO_CONTENT));
                 };
-                let mut reply = answer::bytes("application/octet-stream", piece.bytes);
-                if piece.is_last {
+                let is_last = piece.is_last;
+                let mut reply = answer::piece(lane, piece);
+                if is_last {
                     reply.headers_mut().insert(END, HeaderValue::from_static("1"));
                 }
                 self.limited(reply)

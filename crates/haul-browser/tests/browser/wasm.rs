@@ -163,6 +163,13 @@ fn lane_over_http_survives_lost_requests() {
 }
 
 #[test]
+fn files_are_read_by_streams_where_browsers_have_them() {
+    if has_node() {
+        assert_eq!(node("reader.mjs", MODULES[0], ""), "ok\n");
+    }
+}
+
+#[test]
 fn jobs_connect_again_when_that_helps() {
     if has_node() {
         assert_eq!(node("reconnect.mjs", MODULES[0], ""), "ok\n");

@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import { HttpLane, LaneLost, LaneRefused } from '../../js/lane-http.js';
+import { LaneLost, LaneRefused } from '../../js/lane.js';
+import { HttpLane } from '../../js/lane-http.js';
 
 const BYTES = 9_000_001;
 /** Requests that have failed once. Every third one does. */
@@ -54,7 +55,7 @@ const server = createServer(async (request, response) => {
     return answer(503, 'busy');
   }
   if (request.method === 'PUT') {
-    assert.ok(bytes.length <= 8 << 20);
+    assert.ok(bytes.length <= 64 << 20);
     if (seq > lane.taken + 8) {
       return answer(409, 'too far ahead');
     }
@@ -92,25 +93,79 @@ await assert.rejects(HttpLane.open(base, 'wrong'), /status 403: no token/);
 for (const [status, kind] of [[403, LaneRefused], [404, LaneRefused], [408, LaneLost], [429, LaneLost], [503, LaneLost]]) {
   await assert.rejects(HttpLane.open(base, 'token', 3, async () => new Response('', { status })), kind);
 }
+// Pieces, which are sent again.
+HttpLane.hasFlows = false;
 const client = await HttpLane.open(base, 'token', 3);
 const sent = data(BYTES, 5);
+
+/** Gives bytes to a lane, which takes them as it has space. */
+async function write(/** @type {HttpLane} */ to, /** @type {Uint8Array} */ bytes) {
+  for (let at = to.take(bytes); at < bytes.length; at += to.take(bytes.subarray(at))) {
+    await to.space();
+  }
+}
+
 const sending = (async () => {
   for (let at = 0, step = 1; at < BYTES; at += step, step = Math.min(step * 3, 3 << 20)) {
-    await client.write(sent.subarray(at, at + step));
+    await write(client, sent.subarray(at, at + step));
     client.flush();
   }
   await client.finish();
 })();
 const received = [];
 for await (const piece of client.pieces()) {
-  received.push(piece);
+  // The lane uses its buffer again.
+  received.push(Uint8Array.from(piece));
 }
 await sending;
 assert.ok(Buffer.concat(received).equals(toClient), 'bytes to the client');
 assert.ok(Buffer.concat(lane.received).equals(sent), 'bytes to the server');
 assert.ok(lane.hasEnded && lane.taken > 3 && lane.ahead.size === 0 && failed.size > 4 && failed.has('half'));
 client.close();
-await assert.rejects(client.write(new Uint8Array(5 << 20)), LaneLost);
+assert.throws(() => client.take(new Uint8Array(5 << 20)), LaneLost);
+
+// Bulk data flows in bodies that are written while they are sent. Small pieces do not.
+{
+  HttpLane.hasFlows = true;
+  ['PUT 1', 'PUT 4'].forEach((key) => failed.add(key));
+  let flows = 0;
+  const isFlow = (/** @type {RequestInit} */ init) => init.body instanceof ReadableStream;
+  // Browsers copy each chunk, as the standard says; node keeps a reference to it.
+  const copying = (init) => ({ ...init, body: init.body.pipeThrough(new TransformStream({
+    transform: (chunk, to) => to.enqueue(chunk.slice()),
+  })) });
+  const flowing = await HttpLane.open(base, 'token', 3, (url, init) => {
+    flows += Number(isFlow(init));
+    return fetch(url, isFlow(init) ? copying(init) : init);
+  });
+  await write(flowing, sent.subarray(0, 100));
+  flowing.flush();
+  await flowing.sent();
+  assert.deepEqual([flows, lane.taken], [0, 1]);
+  await write(flowing, sent.subarray(100));
+  await flowing.finish();
+  assert.ok(Buffer.concat(lane.received).equals(sent), 'bytes of a flow');
+  assert.ok(lane.hasEnded && flows >= 1 && flowing.flows === flows && lane.taken <= 5, `${flows} ${lane.taken}`);
+  flowing.close();
+
+  // Where they do not work, the lane is lost, and the next one has none.
+  const refusing = (url, init) => (isFlow(init) ? Promise.reject(new TypeError('HTTP/1.1')) : fetch(url, init));
+  const without = await HttpLane.open(base, 'token', 3, refusing);
+  await assert.rejects(write(without, sent), LaneLost);
+  assert.equal(HttpLane.hasFlows, false);
+  const next = await HttpLane.open(base, 'token', 3, refusing);
+  await write(next, sent);
+  await next.finish();
+  assert.ok(Buffer.concat(lane.received).equals(sent), 'bytes of pieces');
+
+  // A lane that is closed says nothing about flows.
+  HttpLane.hasFlows = true;
+  const closed = await HttpLane.open(base, 'token', 3, (url, init) => fetch(url, isFlow(init) ? copying(init) : init));
+  await write(closed, sent.subarray(0, 5 << 20));
+  closed.close();
+  await assert.rejects(closed.sent().then(() => Promise.reject(closed.failure)), LaneLost);
+  assert.equal(HttpLane.hasFlows, true);
+}
 
 // A request without an answer is made again.
 let hangs = 1;
@@ -135,18 +190,18 @@ impatient.close();
   const times = { retry: 0, retryMax: 0, failing: 0, request: 1e6 };
   const statuses = [...Array(20).fill(503), 204];
   const busy = new HttpLane('', {}, async () => new Response(null, { status: statuses.shift() ?? 204 }), times);
-  await busy.write(new Uint8Array(1));
+  busy.take(new Uint8Array(1));
   await busy.finish();
   assert.equal(busy.failure, null);
   assert.equal(statuses.length, 0);
 
   const cut = new HttpLane('', {}, () => Promise.reject(new TypeError('no network')), times);
-  await assert.rejects(cut.request('PUT', 4), /cannot PUT piece 4 of the lane: TypeError: no network/);
-  await assert.rejects(cut.request('GET', 4), LaneLost);
+  await assert.rejects(cut.requests.put(4, {}), /cannot PUT piece 4 of the lane: TypeError: no network/);
+  await assert.rejects(cut.requests.get(4, cut.requests.retries('GET', 4)), LaneLost);
 
   const broken = [503, 500, 503, 204].map((status) => new Response(null, { status }));
   const patient = new HttpLane('', {}, async () => broken.shift(), { ...times, failing: 1e6 });
-  await patient.request('PUT', 0);
+  await patient.requests.put(0, {});
   assert.equal(broken.length, 0);
 }
 

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { LaneChooser } from '../../js/lane-chooser.js';
-import { LaneLost, LaneRefused } from '../../js/lane-http.js';
+import { LaneLost, LaneRefused } from '../../js/lane.js';
 import { Transfer } from '../../js/transfer.js';
 
 const DELAYS = { reconnect: 1, reconnectMax: 1, tick: 1, close: 10 };
@@ -15,7 +15,8 @@ function silentLane({ isStuck = false } = {}) {
   });
   const lost = () => closed.then(() => Promise.reject(new LaneLost('closed')));
   return {
-    write: () => (isStuck ? lost() : Promise.resolve()),
+    take: (bytes) => (isStuck ? 0 : bytes.length),
+    space: lost,
     flush() {},
     async* pieces() {
       await closed;

@@ -9,7 +9,7 @@ import { Buffer } from 'node:buffer';
 import { Level, Outcome, instantiateCore } from '../../js/core.js';
 import { Download } from '../../js/download.js';
 import { JobLog } from '../../js/job-log.js';
-import { LaneLost, LaneRefused } from '../../js/lane-http.js';
+import { LaneLost, LaneRefused } from '../../js/lane.js';
 import { FolderTarget, PrivateTarget } from '../../js/storage.js';
 import { Transfer } from '../../js/transfer.js';
 import { Upload } from '../../js/upload.js';
@@ -71,9 +71,13 @@ class Queue {
     this.wake();
   }
 
+  get isFull() {
+    return this.pieces.length > 4 && this.state === 'open';
+  }
+
   /** Waits until few pieces wait, as a network does. */
   async space() {
-    while (this.pieces.length > 4 && this.state === 'open') {
+    while (this.isFull) {
       await new Promise((resolve) => {
         setTimeout(resolve, 1);
       });
@@ -112,10 +116,14 @@ class Meeting {
   lane(index) {
     const [mine, other] = [this.sides[index], this.sides[1 - index]];
     return {
-      write: async (bytes) => {
+      take: (bytes) => {
+        if (other.queue.isFull) {
+          return 0;
+        }
         this.take(mine, other, Buffer.from(bytes));
-        await other.queue.space();
+        return bytes.length;
       },
+      space: () => other.queue.space(),
       flush: () => {},
       finish: async () => {},
       pieces: () => mine.queue[Symbol.asyncIterator](),
@@ -283,7 +291,8 @@ function silentLane() {
   const queue = new Queue();
   const lane = {
     closed: false,
-    write: async () => {},
+    take: (bytes) => bytes.length,
+    space: async () => {},
     flush: () => {},
     finish: async () => {},
     pieces: () => queue[Symbol.asyncIterator](),
@@ -363,7 +372,9 @@ for (const isLost of [true, false]) {
     return new Promise(() => {});
   };
   if (isLost) {
-    lane.write = () => Promise.reject(new LaneLost('cut'));
+    lane.take = () => {
+      throw new LaneLost('cut');
+    };
   }
   const { transfer } = await job(async () => lane);
   transfer.onReport = () => transfer.stop();

@@ -1,18 +1,15 @@
 //! UDP socket with segmentation offload.
 
+use crate::socket::enlarge_datagram_buffers;
 use haul_sys::socket::allow_fragments;
 use haul_udp::Chunk;
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Size in bytes to request for each buffer of the socket. It holds 30 ms at 1 Gbit/s, for which
-/// another process can keep the driver from running.
-const BUFFER_BYTES: usize = 4 << 20;
 
 /// Calls of recvmmsg(2) take this number of messages at most; each holds up to 64 KiB of datagrams
 /// that the kernel merged.
@@ -56,10 +53,7 @@ impl Socket {
         }
         let socket = bound?;
         let state = UdpSocketState::new((&socket).into())?;
-        let reference = || UdpSockRef::from(&socket);
-        // The kernel grants at most its limit. A smaller buffer loses more datagrams.
-        let _ = state.set_send_buffer_size(reference(), BUFFER_BYTES);
-        let _ = state.set_recv_buffer_size(reference(), BUFFER_BYTES);
+        enlarge_datagram_buffers(&socket);
         if matches!(chunk, Chunk::Fixed(_)) {
             allow_fragments(&socket)?;
         }

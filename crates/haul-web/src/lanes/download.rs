@@ -1,20 +1,33 @@
 //! Bytes from the session code to the browser.
 //!
 //! A task reads the socket ahead of the requests. The next request gets the bytes that were read
-//! until then as one piece, which is kept until the browser requests a piece that it could not
-//! request without this one.
+//! until then, and those that follow without a pause, as one piece. A small piece is kept until the
+//! browser requests a piece that it could not request without this one. A large piece is not kept:
+//! if its request fails, the lane is lost, and the job resumes over another one.
 
-use super::{Lane, LaneRefusal};
-use crate::limits::{PIECE_BYTES_MAX, PIECES_AHEAD_MAX, UNREAD_BYTES_MAX};
+use super::{Lane, LaneRefusal, Use};
+use crate::limits::{PIECE_BYTES_MAX, PIECE_KEPT_BYTES_MAX, PIECES_AHEAD_MAX, UNREAD_BYTES_MAX};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io;
 use std::pin::pin;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 /// Bytes for which the reading task makes space before a read.
 const READ_BYTES: usize = 256 << 10;
+
+/// Maximum number of bytes in a block of a piece.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Blocks of a piece that wait for the client.
+const BLOCKS_AHEAD: usize = 2;
+
+/// Pause of the session code that ends a piece. A shorter one costs the browser more requests, a
+/// longer one delays what a proxy gathers.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// State of the direction.
 #[derive(Default)]
@@ -25,49 +38,93 @@ pub(super) struct Download {
     is_ended: bool,
     /// Number of the next piece.
     next: u64,
-    /// Pieces that can be requested again, in order. The last one has the number `next - 1`.
-    kept: VecDeque<Piece>,
+    /// Latest pieces, in order. The last one has the number `next - 1`.
+    pub(super) given: VecDeque<Given>,
+    /// True if the last piece takes more bytes.
+    is_open: bool,
+}
+
+/// A piece that a request got.
+pub(super) struct Given {
+    /// The bytes; none if there are more than [`PIECE_KEPT_BYTES_MAX`].
+    pub(super) blocks: Vec<Bytes>,
+    pub(super) len: usize,
+    is_last: bool,
 }
 
 /// Bytes that a request gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    pub(crate) bytes: Bytes,
+    number: u64,
+    /// The first bytes.
+    pub(super) blocks: Vec<Bytes>,
     /// True if no more pieces follow.
     pub(crate) is_last: bool,
+    /// True if more bytes follow, by [`Lane::more`].
+    pub(super) is_open: bool,
 }
 
 impl Download {
-    /// Returns a kept piece. A request for `number` shows that pieces which could not be in flight
-    /// together with it have arrived: they are dropped.
-    fn kept(&mut self, number: u64) -> Option<Piece> {
-        let mut first = self.next - self.kept.len() as u64;
-        while first + PIECES_AHEAD_MAX < number && self.kept.pop_front().is_some() {
+    /// Returns a piece that was given before, as far as it was. A request for `number` shows that
+    /// pieces which could not be in flight together with it have arrived: they are dropped.
+    fn again(&mut self, number: u64) -> Option<Result<Piece, LaneRefusal>> {
+        let mut first = self.next - self.given.len() as u64;
+        while first + PIECES_AHEAD_MAX < number && self.given.pop_front().is_some() {
             first += 1;
         }
         let at = usize::try_from(number.checked_sub(first)?).ok()?;
-        self.kept.get(at).cloned()
+        let given = self.given.get(at)?;
+        if number + 1 == self.next {
+            // The connection of the earlier request may be lost unnoticed.
+            self.is_open = false;
+        }
+        if given.len > PIECE_KEPT_BYTES_MAX {
+            return Some(Err(LaneRefusal::NotKept));
+        }
+        Some(Ok(Piece { number, blocks: given.blocks.clone(), is_last: given.is_last, is_open: false }))
     }
 
-    /// Makes the next piece, if there are bytes for it or the stream has ended.
-    fn cut(&mut self) -> Option<Piece> {
-        if self.unread.is_empty() && !self.is_ended {
+    /// Starts the next piece, if there are bytes for it or the stream has ended.
+    fn start(&mut self) -> Option<Piece> {
+        if self.is_open || (self.unread.is_empty() && !self.is_ended) {
             return None;
         }
-        let bytes = self.unread.split_to(self.unread.len().min(PIECE_BYTES_MAX)).freeze();
-        let piece = Piece { bytes, is_last: self.is_ended && self.unread.is_empty() };
+        let number = self.next;
         self.next += 1;
-        self.kept.push_back(piece.clone());
-        Some(piece)
+        self.given.push_back(Given { blocks: Vec::new(), len: 0, is_last: false });
+        let blocks = self.cut().into_iter().collect();
+        let is_last = self.is_ended && self.unread.is_empty();
+        self.is_open = !is_last;
+        if let Some(given) = self.given.back_mut() {
+            given.is_last = is_last;
+        }
+        Some(Piece { number, blocks, is_last, is_open: self.is_open })
+    }
+
+    /// Takes the next bytes for the last piece, if it has space and there are some.
+    fn cut(&mut self) -> Option<Bytes> {
+        let given = self.given.back_mut()?;
+        let len = self.unread.len().min(BLOCK_BYTES).min(PIECE_BYTES_MAX - given.len);
+        if len == 0 {
+            return None;
+        }
+        let block = self.unread.split_to(len).freeze();
+        given.len += len;
+        if given.len <= PIECE_KEPT_BYTES_MAX {
+            given.blocks.push(block.clone());
+        } else {
+            given.blocks.clear();
+        }
+        Some(block)
     }
 
     fn is_over(&self) -> bool {
-        self.kept.back().is_some_and(|piece| piece.is_last)
+        self.given.back().is_some_and(|piece| piece.is_last)
     }
 }
 
 impl Lane {
-    /// Returns piece `number`, or `None` if no byte of it arrives in time.
+    /// Returns the start of piece `number`, or `None` if no byte of it arrives in time.
     pub(crate) async fn get(&self, number: u64) -> Result<Option<Piece>, LaneRefusal> {
         let deadline = Instant::now() + self.limits.poll;
         loop {
@@ -79,8 +136,10 @@ impl Lane {
                 if number.saturating_sub(download.next) > PIECES_AHEAD_MAX {
                     return Err(LaneRefusal::TooFarAhead(PIECES_AHEAD_MAX));
                 }
-                if let Some(piece) = download.kept(number) {
-                    return Ok(Some(piece));
+                if let Some(piece) = download.again(number) {
+                    drop(download);
+                    self.download_changed.notify_waiters();
+                    return piece.map(Some);
                 }
                 if number < download.next {
                     return Err(LaneRefusal::NotKept);
@@ -90,7 +149,7 @@ impl Lane {
                 }
                 self.unless_aborted()?;
                 if number == download.next
-                    && let Some(piece) = download.cut()
+                    && let Some(piece) = download.start()
                 {
                     // The next request may have its piece, and the reader has space.
                     drop(download);
@@ -102,6 +161,41 @@ impl Lane {
                 return Ok(None);
             }
         }
+    }
+
+    /// Returns the next bytes of an open piece, or `None` at its end.
+    pub(super) async fn more(&self, number: u64) -> Option<Bytes> {
+        let deadline = Instant::now() + PAUSE;
+        loop {
+            let mut changed = pin!(self.download_changed.notified());
+            changed.as_mut().enable();
+            {
+                let mut download = self.download();
+                if !download.is_open || download.next != number + 1 || self.unless_aborted().is_err() {
+                    return None;
+                }
+                let block = download.cut();
+                let is_full = download.given.back().is_some_and(|given| given.len == PIECE_BYTES_MAX);
+                if block.is_some() || is_full || download.is_ended {
+                    drop(download);
+                    self.download_changed.notify_waiters();
+                    return block;
+                }
+            }
+            if timeout_at(deadline, changed).await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    /// Ends a piece: the bytes that follow are another one.
+    pub(super) fn close(&self, number: u64) {
+        let mut download = self.download();
+        if download.next == number + 1 {
+            download.is_open = false;
+        }
+        drop(download);
+        self.download_changed.notify_waiters();
     }
 
     /// Reads the socket until its end, while there is space.
@@ -135,7 +229,28 @@ impl Lane {
         }
     }
 
-    fn download(&self) -> MutexGuard<'_, Download> {
+    pub(super) fn download(&self) -> MutexGuard<'_, Download> {
         self.download.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Use {
+    /// Returns the blocks of a piece for its request. A task takes those that follow the first ones.
+    pub(crate) fn blocks(self, piece: Piece) -> (VecDeque<Bytes>, Option<mpsc::Receiver<Bytes>>) {
+        let Piece { number, blocks, is_open, .. } = piece;
+        if !is_open {
+            return (blocks.into(), None);
+        }
+        let (sender, receiver) = mpsc::channel(BLOCKS_AHEAD);
+        tokio::spawn(async move {
+            while let Some(block) = self.more(number).await {
+                // Fails if the client has left.
+                if sender.send(block).await.is_err() {
+                    break;
+                }
+            }
+            self.close(number);
+        });
+        (blocks.into(), Some(receiver))
     }
 }

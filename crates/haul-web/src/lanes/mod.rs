@@ -2,13 +2,14 @@
 //!
 //! One end of a pair of UNIX sockets is a lane of the session code, as if it were a connection that
 //! was admitted. Requests pump the other end: `PUT` writes its body, `GET` takes the bytes that
-//! were read. Requests have numbers, so that several can be in flight, and each can be repeated
-//! after an error of the network. A [`StreamLane`] carries the bytes of a stream instead.
+//! were read. Requests have numbers, so that several can be in flight, and small ones can be
+//! repeated after an error of the network. A [`StreamLane`] carries the bytes of a stream instead.
 
 mod download;
 mod stream;
 mod upload;
 
+pub(crate) use download::Piece;
 pub(crate) use stream::StreamLane;
 
 use crate::access::{NoRandomness, random};

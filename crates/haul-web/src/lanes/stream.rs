@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Bytes of a token.
 const TOKEN_BYTES: usize = 16;
@@ -23,6 +23,12 @@ const TOKEN_BYTES: usize = 16;
 /// Maximum number of bytes that are read at once. A stream hands over all bytes that have arrived,
 /// so that the datagrams of a fast sender, of about 1.2 KB each, cost one write together.
 const BLOCK_BYTES: usize = 1 << 20;
+
+/// Bytes of a read that shows a sender of bulk data; a small message is passed on at once.
+const BULK_BYTES: usize = 1000;
+
+/// Time for which bulk data is gathered. Without it, each datagram wakes the session code.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// A lane that a browser connects to with a token, once.
 pub(crate) struct StreamLane {
@@ -114,7 +120,13 @@ impl StreamLane {
     async fn upload(&self, session: &Session, mut from: impl AsyncRead + Unpin) -> io::Result<()> {
         let mut block = vec![0; BLOCK_BYTES];
         loop {
-            let read = from.read(&mut block).await?;
+            let mut read = from.read(&mut block).await?;
+            if (BULK_BYTES..BLOCK_BYTES / 4).contains(&read) {
+                sleep(GATHER).await;
+                // Only what has arrived. The next read shows the end or an error again.
+                let more = timeout(Duration::ZERO, from.read(&mut block[read..])).await;
+                read += more.ok().and_then(Result::ok).unwrap_or(0);
+            }
             if read == 0 {
                 // An error is harmless: the session code has ended the socket already.
                 let _ = shutdown(&self.socket, Shutdown::Write);

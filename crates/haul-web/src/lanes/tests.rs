@@ -1,7 +1,7 @@
 //! Tests of lanes without HTTP: bodies from memory, and the other end of the socket pair.
 
 use super::*;
-use crate::limits::{PIECE_BYTES_MAX, UNREAD_BYTES_MAX, UPLOAD_BYTES_MAX};
+use crate::limits::{PIECE_KEPT_BYTES_MAX, PIECES_AHEAD_MAX, UNREAD_BYTES_MAX, UPLOAD_BYTES_MAX};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame};
@@ -70,8 +70,21 @@ fn with_lane<F: Future>(limits: WebLimits, test: impl FnOnce(Arc<Use>, StdUnixSt
     })
 }
 
-fn piece(bytes: &[u8], is_last: bool) -> Option<download::Piece> {
-    Some(download::Piece { bytes: Bytes::copy_from_slice(bytes), is_last })
+/// Returns the bytes of a piece and whether it is the last one, as a browser that takes all of it.
+async fn take(lane: &Lane, number: u64) -> Result<Option<(Vec<u8>, bool)>, LaneRefusal> {
+    let Some(piece) = lane.get(number).await? else { return Ok(None) };
+    let mut bytes = piece.blocks.concat();
+    if piece.is_open {
+        while let Some(block) = lane.more(number).await {
+            bytes.extend_from_slice(&block);
+        }
+        lane.close(number);
+    }
+    Ok(Some((bytes, piece.is_last)))
+}
+
+fn piece(bytes: &[u8], is_last: bool) -> Option<(Vec<u8>, bool)> {
+    Some((bytes.to_vec(), is_last))
 }
 
 #[test]
@@ -172,39 +185,92 @@ fn an_upload_to_a_slow_receiver_is_repeated_without_loss() {
 #[test]
 fn pieces_are_repeated_until_later_ones_are_requested() {
     with_lane(quick(), |lane, mut far| async move {
-        assert_eq!(lane.get(0).await, Ok(None), "nothing to send yet");
+        assert_eq!(take(&lane, 0).await, Ok(None), "nothing to send yet");
         for (number, text) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
             far.write_all(text.as_bytes()).expect("written");
             let got = loop {
-                if let Some(got) = lane.get(number as u64).await.expect("a piece") {
+                if let Some(got) = take(&lane, number as u64).await.expect("a piece") {
                     break got;
                 }
             };
             assert_eq!(Some(got), piece(text.as_bytes(), false));
         }
         // Five requests can be in flight, so the first piece may still be lost.
-        assert_eq!(lane.get(0).await, Ok(piece(b"a", false)));
-        assert_eq!(lane.get(10).await, Err(LaneRefusal::TooFarAhead(4)));
-        assert_eq!(lane.get(5).await, Ok(None));
-        assert_eq!(lane.get(0).await, Err(LaneRefusal::NotKept));
-        assert_eq!(lane.get(1).await, Ok(piece(b"b", false)));
+        assert_eq!(take(&lane, 0).await, Ok(piece(b"a", false)));
+        assert_eq!(take(&lane, 10).await, Err(LaneRefusal::TooFarAhead(4)));
+        assert_eq!(take(&lane, 5).await, Ok(None));
+        assert_eq!(take(&lane, 0).await, Err(LaneRefusal::NotKept));
+        assert_eq!(take(&lane, 1).await, Ok(piece(b"b", false)));
         far.write_all(b"f").expect("written");
         drop(far);
-        let mut end = lane.get(5).await.expect("a piece").expect("bytes are there");
-        assert_eq!(end.bytes, "f");
-        if !end.is_last {
-            // The end of the stream was not known yet when the piece was made.
-            end = lane.get(6).await.expect("a piece").expect("the end is there");
-            assert!(end.bytes.is_empty() && end.is_last);
+        let (mut bytes, mut is_last) = take(&lane, 5).await.expect("a piece").expect("bytes are there");
+        assert_eq!(bytes, b"f");
+        if !is_last {
+            // The end of the stream was not known yet when the piece started.
+            (bytes, is_last) = take(&lane, 6).await.expect("a piece").expect("the end is there");
+            assert!(bytes.is_empty() && is_last);
         }
-        assert_eq!(lane.get(8).await, Err(LaneRefusal::PastTheEnd));
+        assert_eq!(take(&lane, 8).await, Err(LaneRefusal::PastTheEnd));
+    });
+}
+
+#[test]
+fn an_open_piece_takes_what_follows_and_ends_when_it_is_requested_again() {
+    with_lane(WebLimits::default(), |lane, mut far| async move {
+        far.write_all(b"ab").expect("written");
+        let first = lane.get(0).await.expect("a piece").expect("bytes are there");
+        assert!(first.is_open && !first.is_last);
+        // A second one would take bytes of the first one.
+        let next = lane.clone();
+        let next = tokio::spawn(async move { take(&next, 1).await });
+        let mut taken = first.blocks.concat();
+        far.write_all(b"cd").expect("written");
+        while taken.len() < 4 {
+            if let Some(block) = lane.more(0).await {
+                taken.extend_from_slice(&block);
+            }
+        }
+        assert_eq!((taken.as_slice(), next.is_finished()), (&b"abcd"[..], false));
+        // The connection of the first request was lost: another one gets the same bytes.
+        assert_eq!(take(&lane, 0).await, Ok(piece(b"abcd", false)));
+        assert_eq!(lane.more(0).await, None, "the first request is over");
+        far.write_all(b"ef").expect("written");
+        assert_eq!(next.await.expect("no panic"), Ok(piece(b"ef", false)));
+    });
+}
+
+#[test]
+fn large_pieces_are_not_kept() {
+    with_lane(WebLimits::default(), |lane, mut far| async move {
+        let bytes = random_bytes(3 * PIECE_KEPT_BYTES_MAX);
+        let sent = bytes.clone();
+        let writer = thread::spawn(move || far.write_all(&sent).map(|()| far));
+        let mut taken = Vec::new();
+        let mut number = 0;
+        while taken.len() < bytes.len() {
+            let piece = lane.get(number).await.expect("a piece").expect("bytes are there");
+            taken.extend_from_slice(&piece.blocks.concat());
+            while let Some(block) = lane.more(number).await {
+                taken.extend_from_slice(&block);
+            }
+            lane.close(number);
+            let is_large = lane.download().given.back().expect("given").len > PIECE_KEPT_BYTES_MAX;
+            let again = take(&lane, number).await;
+            assert_eq!(again == Err(LaneRefusal::NotKept), is_large);
+            let memory: usize =
+                lane.download().given.iter().flat_map(|given| &given.blocks).map(Bytes::len).sum();
+            assert!(memory <= (PIECES_AHEAD_MAX as usize + 1) * PIECE_KEPT_BYTES_MAX, "{memory}");
+            number += 1;
+        }
+        assert!(taken == bytes, "the bytes differ");
+        drop(writer.join().expect("no panic").expect("written"));
     });
 }
 
 #[test]
 fn requests_for_later_pieces_wait_for_their_turn() {
     with_lane(WebLimits::default(), |lane, mut far| async move {
-        let bytes = random_bytes(6 * PIECE_BYTES_MAX);
+        let bytes = random_bytes(12 << 20);
         let sent = bytes.clone();
         let writer = thread::spawn(move || far.write_all(&sent));
         let mut requests: VecDeque<_> = VecDeque::new();
@@ -212,14 +278,13 @@ fn requests_for_later_pieces_wait_for_their_turn() {
         loop {
             while requests.len() < 5 {
                 let lane = lane.clone();
-                requests.push_back(tokio::spawn(async move { lane.get(number).await }));
+                requests.push_back(tokio::spawn(async move { take(&lane, number).await }));
                 number += 1;
             }
             let got = requests.pop_front().expect("five of them").await.expect("no panic");
-            let got = got.expect("a piece").expect("in time");
-            assert!(got.bytes.len() <= PIECE_BYTES_MAX);
-            read.extend_from_slice(&got.bytes);
-            if got.is_last {
+            let (bytes, is_last) = got.expect("a piece").expect("in time");
+            read.extend_from_slice(&bytes);
+            if is_last {
                 break;
             }
         }
@@ -242,8 +307,8 @@ fn memory_for_unread_bytes_is_limited() {
         }
         assert!(written >= UNREAD_BYTES_MAX);
         // Once pieces are taken, more is read.
-        let first = lane.get(0).await.expect("a piece").expect("bytes are there");
-        assert_eq!(first.bytes.len(), PIECE_BYTES_MAX);
+        let (first, _) = take(&lane, 0).await.expect("a piece").expect("bytes are there");
+        assert!(first.len() >= UNREAD_BYTES_MAX, "{}", first.len());
     });
 }
 

@@ -17,7 +17,7 @@ use crate::limits::{
     HANDSHAKE_WINDOW_BYTES, HANDSHAKES_MAX, HANDSHAKES_UNPROVEN_MAX, LANE_WINDOW_BYTES, WebLimits,
 };
 use crate::server::{Shared, Slot};
-use haul_net::tls;
+use haul_net::{enlarge_datagram_buffers, tls};
 use http3::{ProtocolError, Status};
 use quinn::congestion::BbrConfig;
 use quinn::crypto::rustls::QuicServerConfig;
@@ -75,6 +75,7 @@ pub(crate) fn endpoint(
         .max_incoming(INCOMING_MAX)
         .incoming_buffer_size(INCOMING_BYTES)
         .incoming_buffer_size_total(INCOMING_MAX as u64 * INCOMING_BYTES);
+    enlarge_datagram_buffers(&socket);
     let mut endpoint = EndpointConfig::default();
     endpoint.supported_versions(vec![VERSION]);
     Endpoint::new(endpoint, Some(config), socket, Arc::new(TokioRuntime))

@@ -61,7 +61,7 @@ test('a server that was killed asks for a sign-in, and the job resumes after it'
     assert.equal(ended.reason, 'the server has no directory data now');
     assert.equal(ended.requests, 1, 'the form for the sign-in shows once');
     assert.deepEqual(digests(server.roots.data), { large: sha256(bytes(6, LARGE)) });
-  }));
+  }, { hasFlows: false }));
 
 test('a full disk of the server fails the file, and a retry succeeds when there is space', { skip: process.getuid() !== 0 && 'needs root' }, async () => {
   const dir = mkdtempSync(join(tmpdir(), 'haul-full-'));

@@ -2,7 +2,7 @@
 // the page, so that its content security policy holds here too.
 
 import assert from 'node:assert/strict';
-import { Server, Visitor, eventually } from './world.mjs';
+import { Server, Visitor, eventually, withoutFlows } from './world.mjs';
 
 const BODY = `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>jobs</title>
 <link rel="stylesheet" href="/style.css"><link rel="stylesheet" href="/drawer.css"></head>
@@ -115,13 +115,17 @@ export async function startJobs(page, code = null) {
 }
 
 /**
- * Returns a function that runs a test with a server and a window of its own.
+ * Returns a function that runs a test with a server and a window of its own. Without flows, a test
+ * can hold back and change the requests of an upload.
  * @param {() => import('playwright-core').Browser} browser
  */
-export const inWindows = (browser) => async (shares, work) => {
+export const inWindows = (browser) => async (shares, work, { hasFlows = true } = {}) => {
   const server = await Server.start(shares);
   const visitor = await Visitor.create(browser());
   try {
+    if (!hasFlows) {
+      await withoutFlows(visitor.context);
+    }
     const lanes = await LaneRequests.create(visitor);
     await work({ server, visitor, lanes, page: await openJobs(visitor, server) });
     assert.deepEqual(visitor.errors, []);
@@ -136,19 +140,12 @@ export class LaneRequests {
   /** @param {import('./world.mjs').Visitor} visitor */
   static async create(visitor) {
     const requests = new LaneRequests();
-    visitor.context.on('response', (response) => {
-      if (response.request().method() === 'GET' && response.url().includes('/lane/')) {
-        requests.received += Number(response.headers()['content-length'] ?? 0);
-      }
-    });
     await visitor.context.route(/\/lane\/[^/]+\/\d+$/, (route) => requests.handle(route).catch(() => {}));
     return requests;
   }
 
   constructor() {
     this.puts = 0;
-    /** Bytes of pieces from the server. */
-    this.received = 0;
     /** Requests that are held back, until `release`. @type {(() => void)[]} */
     this.held = [];
     /** Returns true for a request that is to be held back. @type {(method: string, number: number) => boolean} */

@@ -173,14 +173,32 @@ function pickPrivateDirectory() {
   };
 }
 
-/** Answers a request for a file of the page from this repository. @param {import('playwright-core').Route} route */
-async function fromSources(route) {
-  const { pathname } = new URL(route.request().url());
+/** Returns where this repository has a file of the page. @param {string} pathname of its address */
+export function sourceOf(pathname) {
   const crates = fileURLToPath(new URL('../../..', import.meta.url));
-  const path = pathname.startsWith('/client/')
+  return pathname.startsWith('/client/')
     ? join(crates, 'haul-browser', pathname.endsWith('.wasm') ? 'wasm' : 'js', pathname.slice('/client/'.length))
     : join(crates, 'haul-web/page', pathname);
-  await route.fulfill({ path, headers: { 'Cross-Origin-Embedder-Policy': 'require-corp' } });
+}
+
+const ISOLATED = { 'Cross-Origin-Embedder-Policy': 'require-corp' };
+
+/** Answers a request for a file of the page from this repository. @param {import('playwright-core').Route} route */
+async function fromSources(route) {
+  await route.fulfill({ path: sourceOf(new URL(route.request().url()).pathname), headers: ISOLATED });
+}
+
+/**
+ * Lets lanes over HTTP send pieces only: a test sees no body that is written while it is sent.
+ * @param {import('playwright-core').BrowserContext} context
+ */
+export async function withoutFlows(context) {
+  await context.route(/\/client\/lane-http\.js$/, async (route) => {
+    const text = readFileSync(sourceOf('/client/lane-http.js'), 'utf8');
+    const body = text.replace('hasFlows = canStreamBodies()', 'hasFlows = false');
+    assert.notEqual(body, text);
+    await route.fulfill({ body, contentType: 'text/javascript', headers: ISOLATED });
+  });
 }
 
 /** Starts Chromium. Its contexts accept the certificate of the server, as a user does once. */

@@ -160,7 +160,7 @@ fn bodies_and_headers_above_the_limits_are_refused() {
         assert_eq!(browser.post("/tree/folder", bad).status, 400, "{bad}");
     }
     let lane = browser.post("/lane", "").json()["lane"].as_str().expect("an ID").to_owned();
-    let head = browser.head("PUT", &format!("/lane/{lane}/0"), &[], (8 << 20) + 1);
+    let head = browser.head("PUT", &format!("/lane/{lane}/0"), &[], (64 << 20) + 1);
     let mut connection = browser.connect().expect("connected");
     connection.get_mut().write_all(head.as_bytes()).expect("sent");
     assert_eq!(read_response(&mut connection, "PUT").expect("a response").status, 413);
