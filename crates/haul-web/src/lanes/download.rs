@@ -235,7 +235,7 @@ impl Lane {
 }
 
 impl Use {
-    /// Returns the blocks of a piece for its request. A task takes those that follow the first ones.
+    /// Returns the blocks of a piece for its request. A task takes those that follow the first.
     pub(crate) fn blocks(self, piece: Piece) -> (VecDeque<Bytes>, Option<mpsc::Receiver<Bytes>>) {
         let Piece { number, blocks, is_open, .. } = piece;
         if !is_open {
