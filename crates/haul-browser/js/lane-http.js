@@ -1,7 +1,9 @@
 // A lane over HTTP: a byte stream in both directions, cut into numbered pieces.
 //
 // Bytes to the server are bodies of `PUT /lane/ID/SEQ`, bytes from it are bodies of
-// `GET /lane/ID/SEQ`. Several requests are in flight, so that a round trip does not limit the rate.
+// `GET /lane/ID/SEQ`. Several PUTs are in flight, so that a round trip does not limit the rate. A GET
+// follows the end of the one before: HTTP/2 servers can hold back the rest of a body while the body
+// of another request is not read (hyper issue 2899).
 //
 // A small piece that failed is sent, or asked for, again under its number. Bulk data flows in bodies
 // that are written while they are sent, and read while they arrive: they cost a browser less, and
@@ -25,12 +27,6 @@ const FLOW_IDLE = 50;
 
 /** Size in bytes of the buffer for bodies from the server. */
 const READ_BYTES = 1 << 20;
-
-/**
- * Requests in flight from the server. A browser opens six connections to a host over HTTP/1.1, and
- * the page needs one of them. The server takes eight pieces ahead and gives four.
- */
-const GETS_MAX = 2;
 
 /**
  * Size in bytes from which a piece is sent, by the number of pieces in flight; there are at most
@@ -206,21 +202,8 @@ export class HttpLane {
   }
 
   async* pieces() {
-    /** @type {ReturnType<Requests['get']>[]} */
-    const asked = [];
-    let number = 0;
     try {
-      for (let isLast = false; !isLast;) {
-        while (asked.length < GETS_MAX) {
-          const next = number + asked.length;
-          const head = this.requests.get(next, this.requests.retries('GET', next));
-          // The loop below sees the failure; an earlier one ends it before that.
-          head.catch(() => {});
-          asked.push(head);
-        }
-        isLast = yield* this.bytesOf(number, /** @type {typeof asked[0]} */ (asked.shift()));
-        number += 1;
-      }
+      for (let number = 0; !(yield* this.bytesOf(number)); number += 1);
     } catch (error) {
       this.fail(error);
       throw this.failure;
@@ -230,12 +213,11 @@ export class HttpLane {
   /**
    * Yields the bytes of a piece as they arrive. Returns true if it is the last one.
    * @param {number} number
-   * @param {ReturnType<Requests['get']>} head
    */
-  async* bytesOf(number, head) {
+  async* bytesOf(number) {
     const retries = this.requests.retries('GET', number);
     for (let done = 0; ;) {
-      const { response, limit } = await head;
+      const { response, limit } = await this.requests.get(number, retries);
       let failure;
       let at = 0;
       try {
@@ -261,7 +243,6 @@ export class HttpLane {
         limit.end();
       }
       await retries.after(failure);
-      head = this.requests.get(number, retries);
     }
   }
 

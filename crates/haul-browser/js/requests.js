@@ -98,7 +98,7 @@ export class Requests {
   }
 
   /**
-   * Waits for the response with a piece, whose time limit is on hold then.
+   * Waits for the response with a piece. Its time limit continues.
    * @param {number} number
    * @param {Retries} retries
    */
@@ -108,7 +108,6 @@ export class Requests {
       try {
         const response = await this.once(limit, 'GET', number);
         if (response.status !== 204) {
-          limit.hold();
           return { response, limit };
         }
         limit.end();

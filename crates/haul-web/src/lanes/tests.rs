@@ -1,7 +1,9 @@
 //! Tests of lanes without HTTP: bodies from memory, and the other end of the socket pair.
 
 use super::*;
-use crate::limits::{PIECE_KEPT_BYTES_MAX, PIECES_AHEAD_MAX, UNREAD_BYTES_MAX, UPLOAD_BYTES_MAX};
+use crate::limits::{
+    PIECE_BYTES_MAX, PIECE_KEPT_BYTES_MAX, PIECES_AHEAD_MAX, UNREAD_BYTES_MAX, UPLOAD_BYTES_MAX,
+};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame};
@@ -290,6 +292,25 @@ fn requests_for_later_pieces_wait_for_their_turn() {
         }
         writer.join().expect("no panic").expect("written");
         assert!(read == bytes, "the bytes differ");
+    });
+}
+
+#[test]
+fn a_full_piece_ends_and_the_next_one_continues() {
+    with_lane(WebLimits::default(), |lane, mut far| async move {
+        far.write_all(b"a").expect("written");
+        let first = lane.get(0).await.expect("a piece").expect("a byte is there");
+        assert_eq!((first.blocks.concat().as_slice(), first.is_open), (&b"a"[..], true));
+        // As if it had that many bytes already.
+        lane.download().given.back_mut().expect("given").len = PIECE_BYTES_MAX - 3;
+        far.write_all(b"bcdefgh").expect("written");
+        let mut more = Vec::new();
+        while more.len() < 3 {
+            more.extend_from_slice(&lane.more(0).await.unwrap_or_default());
+        }
+        assert_eq!((more.as_slice(), lane.more(0).await), (&b"bcd"[..], None));
+        lane.close(0);
+        assert_eq!(take(&lane, 1).await, Ok(piece(b"efgh", false)));
     });
 }
 
