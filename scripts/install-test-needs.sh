@@ -13,6 +13,7 @@ packages=(
     coreutils   # the peers: cp, md5sum and their relatives
     diffutils   # diff, cmp
     e2fsprogs   # mkfs.ext4 for file systems that fill up, filefrag to see which extents are shared
+    firefox-esr # runs the page as well
     fuse3       # mounts of the fault injector without root
     git         # lists the repository's files for the rules of the house
     hashdeep    # hashdeep, md5deep: lists for haul check

@@ -1,4 +1,4 @@
-//! The page of `haul serve --web` in Chromium: `haul-web/tests/page/*.test.mjs`, in a test each.
+//! The page of `haul serve --web` in Chromium and Firefox: `haul-web/tests/page/*.test.mjs`, in a test each.
 
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use std::path::{Path, PathBuf};
@@ -82,6 +82,11 @@ fn the_activity_of_the_server_shows_in_chromium() {
 #[test]
 fn jobs_of_the_page_survive_faults_of_the_server() {
     run("jobs-server.test.mjs");
+}
+
+#[test]
+fn the_page_copies_both_ways_in_firefox() {
+    run("firefox.test.mjs");
 }
 
 /// A file of tests that is not run here would be forgotten.

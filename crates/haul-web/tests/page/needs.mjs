@@ -1,4 +1,4 @@
-// What the tests of the page need: Debian's chromium, and two packages of npm that
+// What the tests of the page need: Debian's chromium and firefox-esr, and two packages of npm that
 // scripts/install-test-needs.sh installs outside of the repository.
 //
 //   node needs.mjs
@@ -16,13 +16,14 @@ const cache = process.env.XDG_CACHE_HOME || join(homedir(), '.cache');
 const tools = process.env.HAUL_PAGE_TOOLS || join(cache, 'haul', 'page-tools');
 const require = createRequire(join(tools, 'none.js'));
 
-/** The program of the browser. */
+/** The programs of the browsers. */
 export const chromiumPath = process.env.HAUL_CHROMIUM || '/usr/bin/chromium';
+export const firefoxPath = process.env.HAUL_FIREFOX || '/usr/bin/firefox-esr';
 
 /** Returns what is missing, as text; empty if nothing is. */
 export function missing() {
   const packages = ['playwright-core', 'axe-core'].filter((name) => !existsSync(join(tools, 'node_modules', name)));
-  const found = [...packages, ...(existsSync(chromiumPath) ? [] : [chromiumPath])];
+  const found = [...packages, ...[chromiumPath, firefoxPath].filter((path) => !existsSync(path))];
   return found.length > 0 ? `${found.join(', ')}; run scripts/install-test-needs.sh` : '';
 }
 
