@@ -2,8 +2,8 @@
 //
 // Bytes to the server are bodies of `PUT /lane/ID/SEQ`, bytes from it are bodies of
 // `GET /lane/ID/SEQ`. Several PUTs are in flight, so that a round trip does not limit the rate. A GET
-// follows the end of the one before: HTTP/2 servers can hold back the rest of a body while the body
-// of another request is not read (hyper issue 2899).
+// follows the end of the one before: over HTTP/2, bytes of a later body that is not read use up the
+// window of the connection, and the rest of the earlier body then never comes (Chromium 156).
 //
 // A small piece that failed is sent, or asked for, again under its number. Bulk data flows in bodies
 // that are written while they are sent, and read while they arrive: they cost a browser less, and
