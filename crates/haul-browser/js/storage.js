@@ -13,6 +13,15 @@ function partName(job, name) {
   return `.haul-part-${job}-${name}`;
 }
 
+/**
+ * Name of the old file while a new one takes its name, in a browser that does not replace files.
+ * @param {string} job
+ * @param {string} name
+ */
+function asideName(job, name) {
+  return `.haul-old-${job}-${name}`;
+}
+
 /** Directory in OPFS for the logs of jobs. */
 const LOGS = '.haul-jobs';
 
@@ -80,6 +89,40 @@ async function createFile(root, path) {
 }
 
 /**
+ * Gives a complete file its name. If that fails, the file that had the name has it still, or is
+ * aside if the browser refuses to move it back.
+ * @param {FileSystemFileHandle} file
+ * @param {FileSystemDirectoryHandle} directory
+ * @param {string} name
+ * @param {string} aside
+ */
+async function replace(file, directory, name, aside) {
+  const moving = /** @type {any} */ (file);
+  try {
+    await moving.move(name);
+    return;
+  } catch (error) {
+    // Without an old file, the browser has another reason. An entry of another kind stays.
+    const old = /** @type {any} */ (await directory.getFileHandle(name).catch(() => null));
+    if (old === null) {
+      throw error;
+    }
+    // A run that was interrupted here has left it. The file of this name is newer.
+    await directory.removeEntry(aside).catch(() => {});
+    await old.move(aside);
+    try {
+      await moving.move(name);
+    } catch (second) {
+      await old.move(name).catch(() => {
+        throw new Error(`cannot replace ${name}: ${second.message}; the old file is ${aside}`);
+      });
+      throw second;
+    }
+  }
+  await directory.removeEntry(aside).catch(() => {});
+}
+
+/**
  * A directory of OPFS. Files are written by a synchronous handle, without a copy, and resume.
  * @implements {import('./download.js').Target}
  */
@@ -137,13 +180,7 @@ export class PrivateTarget {
         } finally {
           access.close();
         }
-        const moving = /** @type {any} */ (file);
-        await moving.move(name).catch(async () => {
-          // This browser does not replace a file. An entry of another kind stays.
-          await directory.getFileHandle(name);
-          await directory.removeEntry(name);
-          await moving.move(name);
-        });
+        await replace(file, directory, name, asideName(this.job, name));
         return Level.durable;
       },
       close: () => access.close(),

@@ -185,3 +185,10 @@ fn jobs_in_javascript_resume_and_arrive() {
         }
     }
 }
+
+#[test]
+fn a_download_to_the_browser_loses_no_old_file() {
+    if has_node() {
+        assert_eq!(node("storage.mjs", MODULES[0], ""), "ok\n");
+    }
+}
