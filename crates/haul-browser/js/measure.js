@@ -3,9 +3,15 @@
 
 import { walk } from './upload.js';
 
-/** Names that are requested at a time, and requests for one job. */
+/** Names that are requested at a time, and requests for one job, one after the other. */
 const NAMES_MAX = 5000;
 const REQUESTS_MAX = 2000;
+
+/** Largest listing that is read, in bytes: one of long names has less. */
+const LISTING_MAX = 16 << 20;
+
+/** Longest path that is requested, in its encoded form. */
+const PATH_MAX = 3 * 4096;
 
 /**
  * @typedef {object} Total
@@ -34,7 +40,47 @@ export async function measureRoots(roots) {
 }
 
 /**
- * Measures what a download fetches, by the listings of the server.
+ * Counts a file of a size that the server sent. No sum is counted that a number cannot hold.
+ * @param {Total} total
+ * @param {unknown} size
+ */
+function count(total, size) {
+  total.files += 1;
+  const isSize = typeof size === 'number' && Number.isSafeInteger(size) && size >= 0;
+  if (isSize && Number.isSafeInteger(total.bytes + size)) {
+    total.bytes += size;
+  } else {
+    total.isWhole = false;
+  }
+}
+
+/**
+ * Reads a listing of at most `LISTING_MAX` bytes.
+ * @param {Response} response
+ */
+async function listing(response) {
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const decoder = new TextDecoder();
+  let text = '';
+  let bytes = 0;
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+    bytes += piece.value.length;
+    if (bytes > LISTING_MAX) {
+      // Not awaited: the server decides when the body ends.
+      reader.cancel().catch(() => {});
+      throw new Error('a listing of the server is too long');
+    }
+    text += decoder.decode(piece.value, { stream: true });
+  }
+  const page = JSON.parse(text + decoder.decode());
+  if (page.entries.length > NAMES_MAX) {
+    throw new Error(`the server sent more than ${NAMES_MAX} names at once`);
+  }
+  return page;
+}
+
+/**
+ * Measures what a download fetches, by the listings of the server, which may be wrong.
  * @param {string} base URL of the server without a trailing slash
  * @param {number} root
  * @param {string[]} paths
@@ -43,16 +89,28 @@ export async function measureRoots(roots) {
  */
 export async function measurePaths(base, root, paths, fetcher = (...args) => fetch(...args)) {
   const total = { files: 0, bytes: 0, isWhole: true };
+  /** @type {string[]} */
   const directories = [];
   let requests = 0;
+  const add = (/** @type {string} */ directory) => {
+    // Each directory takes a request.
+    if (directory.length <= PATH_MAX && requests + directories.length < REQUESTS_MAX) {
+      directories.push(directory);
+    } else {
+      total.isWhole = false;
+    }
+  };
   for (const path of paths) {
+    if (requests === REQUESTS_MAX) {
+      return { ...total, isWhole: false };
+    }
     requests += 1;
     const response = await fetcher(`${base}/file?root=${root}&path=${encodeURIComponent(path)}`, { method: 'HEAD' });
     if (response.ok) {
-      total.files += 1;
-      total.bytes += Number(response.headers.get('Content-Length') ?? 0);
+      const length = response.headers.get('Content-Length') ?? '';
+      count(total, /^\d+$/.test(length) ? Number(length) : null);
     } else {
-      directories.push(encodeURIComponent(path.replace(/\/$/, '')));
+      add(encodeURIComponent(path.replace(/\/$/, '')));
     }
   }
   while (directories.length > 0) {
@@ -68,16 +126,15 @@ export async function measurePaths(base, root, paths, fetcher = (...args) => fet
         total.isWhole = false;
         break;
       }
-      const page = await response.json();
+      const page = await listing(response);
       for (const { name, kind, size } of page.entries) {
         if (kind === 'file') {
-          total.files += 1;
-          total.bytes += size;
+          count(total, size);
         } else if (kind === 'directory' && name !== undefined) {
-          directories.push(directory ? `${directory}%2F${encodeURIComponent(name)}` : encodeURIComponent(name));
+          add(directory ? `${directory}%2F${encodeURIComponent(name)}` : encodeURIComponent(name));
         }
       }
-      after = page.next;
+      after = typeof page.next === 'string' ? page.next : null;
     }
   }
   return total;

@@ -192,3 +192,10 @@ fn a_download_to_the_browser_loses_no_old_file() {
         assert_eq!(node("storage.mjs", MODULES[0], ""), "ok\n");
     }
 }
+
+#[test]
+fn the_size_of_a_download_is_measured_within_limits() {
+    if has_node() {
+        assert_eq!(node("measure.mjs", MODULES[0], ""), "ok\n");
+    }
+}
