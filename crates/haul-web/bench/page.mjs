@@ -1,15 +1,17 @@
 // Measures the page of `haul serve --web` in Chromium over loopback, beside the same bytes over
 // the bare path (examples/bare.rs) in the same browser.
 //
-//   HAUL_BIN=.../haul HAUL_BARE=.../bare node crates/haul-web/bench/page.mjs [--size=MiB] [--rounds=N] [ROW...]
+//   HAUL_BIN=.../haul HAUL_BARE=.../bare node crates/haul-web/bench/page.mjs [OPTION...] [ROW...]
 //
-// Rows: http-up, http-down, webtransport-up, webtransport-down. Each round measures the bare path
-// and the page in turn; the report has the medians, in MB/s, and their ratio. It also has the
-// largest memory of the tab without the pages of files (RssAnon and RssShmem of its process), and
-// the processor time of each process in seconds.
+// Rows: http-up, http-down, webtransport-up, webtransport-down. Options: --size=MiB, --rounds=N,
+// and --sparse=1 for a file without data, which takes no space at the source.
+//
+// Each round measures the bare path and the page in turn; the report has the medians, in MB/s, and
+// their ratio. It also has the largest memory of the tab without the pages of files (RssAnon and
+// RssShmem of its process), and the processor time of each process in seconds.
 
 import { spawn } from 'node:child_process';
-import { copyFileSync, createWriteStream, existsSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { copyFileSync, createWriteStream, existsSync, readFileSync, readdirSync, rmSync, statSync, truncateSync } from 'node:fs';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { Server, bytes } from '../tests/page/world.mjs';
@@ -166,8 +168,11 @@ async function runJob(direction, lanes, name) {
   const job = direction === 'up'
     ? window.benchJobs.upload({ roots: [...document.querySelector('#bench').files], root: root.id, to: '', title: name })
     : window.benchJobs.download({ root: root.id, paths: [name], folder: null, title: name });
+  const since = performance.now();
+  let first = 0;
   await new Promise((resolve, reject) => {
     job.addEventListener('change', () => {
+      first ||= job.progress.bytes > 0 ? performance.now() - since : 0;
       if (job.state === 'ended' || job.state === 'paused') {
         const isDone = job.result?.ok && job.progress.path === lanes;
         isDone ? resolve() : reject(new Error(`${job.state}: ${job.reason} ${job.result?.text} over ${job.progress.path}`));
@@ -178,7 +183,7 @@ async function runJob(direction, lanes, name) {
   job.forget();
   const top = await navigator.storage.getDirectory();
   await top.removeEntry(name).catch(() => {});
-  return waits;
+  return { first, waits };
 }
 
 /** Returns the median. @param {number[]} values */
@@ -190,10 +195,11 @@ process.once('exit', () => [bare.child, server.child].forEach((child) => child.k
 const source = join(server.home, 'source.bin');
 const target = join(server.roots.data, 'source.bin');
 const written = createWriteStream(source);
-for (let part = 0; part < MIB; part += 1) {
+for (let part = 0; part < MIB && !options.sparse; part += 1) {
   written.write(bytes(part, 1 << 20)) || await once(written, 'drain');
 }
 await new Promise((resolve) => written.end(resolve));
+truncateSync(source, SIZE);
 
 for (const row of rows) {
   const [lanes, direction] = row.split('-');
@@ -228,8 +234,9 @@ for (const row of rows) {
             copyFileSync(source, target);
           }
           work = async () => {
-            const waits = await browser.run(runJob, direction, lanes, 'source.bin');
-            console.log(`  waits ${JSON.stringify(waits, (_, value) => typeof value === 'number' ? Math.round(value) : value)}`);
+            const waited = await browser.run(runJob, direction, lanes, 'source.bin');
+            // Milliseconds until bytes were durable, and those that the job waited.
+            console.log(`  ${JSON.stringify(waited, (_, value) => typeof value === 'number' ? Math.round(value) : value)}`);
           };
         }
         const top = side === 'bare' ? bare.child.pid : server.child.pid;
