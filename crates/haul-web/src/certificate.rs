@@ -4,11 +4,14 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{CertificateError as Invalid, RootCertStore};
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -77,6 +80,14 @@ pub enum CertificateError {
     /// The certificate and the key cannot be used together.
     #[error("cannot use the certificate: {0}")]
     NotUsable(String),
+    /// The certificate is not valid any more.
+    #[error(
+        "the certificate expired {0} days ago; renew it, or leave out --web-cert to use a self-signed one"
+    )]
+    Expired(u64),
+    /// The certificate is not valid yet.
+    #[error("the certificate is not valid for {0} more days; check the clock of this host")]
+    NotYetValid(u64),
     /// A certificate could not be created.
     #[error("cannot create a certificate: {0}")]
     NotMade(String),
@@ -151,6 +162,7 @@ impl CertificateStore {
         match source {
             CertificateSource::Given(GivenCertificate { chain, key }) => {
                 let current = usable(chain, key, None)?;
+                check_validity(&current.key, now)?;
                 Ok((CertificateStore { source: Source::Given, current: RwLock::new(current) }, None))
             }
             CertificateSource::SelfSigned { file, names } => {
@@ -259,6 +271,30 @@ fn usable(
     let mut sha256 = [0; 32];
     sha256.copy_from_slice(digest(&SHA256, first).as_ref());
     Ok(Current { key: Arc::new(key), sha256, expires })
+}
+
+/// Fails if the certificate has expired, or is not valid yet.
+fn check_validity(key: &CertifiedKey, now: SystemTime) -> Result<(), CertificateError> {
+    let not_usable = |error: rustls::Error| CertificateError::NotUsable(error.to_string());
+    let certificate = ParsedCertificate::try_from(key.end_entity_cert().map_err(not_usable)?);
+    let days = |from: u64, to: u64| to.saturating_sub(from) / 86_400;
+    // The dates are compared before the search for a root, which fails.
+    let verified = verify_server_cert_signed_by_trust_anchor(
+        &certificate.map_err(not_usable)?,
+        &RootCertStore::empty(),
+        &[],
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds(now))),
+        default_provider().signature_verification_algorithms.all,
+    );
+    match verified {
+        Err(rustls::Error::InvalidCertificate(Invalid::ExpiredContext { not_after, .. })) => {
+            Err(CertificateError::Expired(days(not_after.as_secs(), seconds(now))))
+        }
+        Err(rustls::Error::InvalidCertificate(Invalid::NotValidYetContext { not_before, .. })) => {
+            Err(CertificateError::NotYetValid(days(seconds(now), not_before.as_secs())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the certificate in `file` if it is private, for these names, and does not expire soon.
@@ -384,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_certificate_needs_its_own_private_key() {
+    fn a_given_certificate_needs_its_own_private_key_and_the_right_time() {
         let home = tempfile::tempdir().expect("a folder");
         let (one, two) = (home.path().join("one.pem"), home.path().join("two.pem"));
         for file in [&one, &two] {
@@ -395,6 +431,14 @@ mod tests {
             CertificateStore::open(CertificateSource::Given(given), now()).map(|(store, _)| store)
         };
         let store = usable(&one, &one).expect("a pair");
+        for (time, text) in [
+            (now() + VALIDITY + 2 * Duration::from_secs(86_400), "expired 2 days ago; renew it"),
+            (now() - 3 * Duration::from_secs(86_400), "not valid for 2 more days; check the clock"),
+        ] {
+            let given = GivenCertificate::read(&one, &one).expect("a pair");
+            let refused = CertificateStore::open(CertificateSource::Given(given), time).expect_err("dates");
+            assert!(refused.to_string().contains(text), "{refused}");
+        }
         assert!(!store.renew(now() + VALIDITY).expect("nothing to do").0);
         assert!(matches!(usable(&one, &two), Err(CertificateError::NotUsable(_))));
         fs::set_permissions(&one, Permissions::from_mode(0o640)).expect("set");
