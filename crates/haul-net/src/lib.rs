@@ -38,7 +38,7 @@ pub use listen::{
 };
 pub use pace::Pacer;
 pub use secret::{Secret, SessionId, TicketId};
-pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings, enlarge_datagram_buffers};
+pub use socket::{Buffers, Keepalive, SocketFacts, SocketSettings};
 pub use ticket::{Grant, Role, Ticket, TicketError, Uses};
 pub use tickets::TicketTable;
 pub use tls::{Fingerprint, Identity, IdentityError};
@@ -46,6 +46,7 @@ pub use tls::{Fingerprint, Identity, IdentityError};
 pub use udp::{
     BUFFER_MAX as UDP_BUFFER_MAX, BUFFER_MIN as UDP_BUFFER_MIN, BadUpgrade, CHUNK_FOUND_MAX, Congestion,
     Fallback, PacketCheck, UdpError, UdpRefusal, UdpSettings, describe_departure, describe_upgrade,
+    enlarge_datagram_buffers,
 };
 
 /// Encryption of the connection. Both ends must request the same: neither falls back to the choice

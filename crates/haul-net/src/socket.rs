@@ -347,21 +347,6 @@ impl Buffer {
     }
 }
 
-/// Size in bytes of each buffer of a UDP socket. It holds 30 ms at 1 Gbit/s, for which another
-/// process can keep the receiver from running.
-const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
-
-/// Requests buffers for the bulk data of a UDP socket. Without the right to exceed the limit of the
-/// system, they have this limit. A smaller buffer loses more datagrams.
-pub fn enlarge_datagram_buffers(socket: impl AsFd) {
-    let socket = socket.as_fd();
-    for buffer in [Buffer::Send, Buffer::Receive] {
-        let _ = buffer
-            .force(socket, DATAGRAM_BUFFER_BYTES)
-            .or_else(|_| buffer.set(socket, DATAGRAM_BUFFER_BYTES));
-    }
-}
-
 /// Requests the sizes of the buffers.
 fn set_buffers(socket: BorrowedFd<'_>, buffers: Buffers, notes: &mut Vec<String>) {
     for buffer in [Buffer::Send, Buffer::Receive] {

@@ -116,13 +116,7 @@ class Meeting {
   lane(index) {
     const [mine, other] = [this.sides[index], this.sides[1 - index]];
     return {
-      take: (bytes) => {
-        if (other.queue.isFull) {
-          return 0;
-        }
-        this.take(mine, other, Buffer.from(bytes));
-        return bytes.length;
-      },
+      take: (bytes) => (other.queue.isFull ? 0 : this.take(mine, other, Buffer.from(bytes)) ?? bytes.length),
       space: () => other.queue.space(),
       flush: () => {},
       finish: async () => {},

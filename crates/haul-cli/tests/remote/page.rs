@@ -1,5 +1,5 @@
-//! The page of `haul serve --web` in Chromium and Firefox: `haul-web/tests/page/*.test.mjs`, in a test
-//! each.
+//! The page of `haul serve --web` in Chromium and Firefox: `haul-web/tests/page/*.test.mjs`, in a
+//! test each.
 
 use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
 use std::path::{Path, PathBuf};
