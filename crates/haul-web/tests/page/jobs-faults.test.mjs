@@ -22,10 +22,11 @@ const PIECE = 4 << 20;
 test('jobs survive a network that fails for a while', () =>
   inWindow({ data: {} }, async ({ server, page, lanes }) => {
     write(join(server.roots.data, 'down'), bytes(4, LARGE));
-    let failures = 0;
-    lanes.change = async (route, method, number) => {
-      // Each request that is in flight when the network fails, and the first repetition.
-      const fails = number >= 3 && failures < 12;
+    let [requests, failures] = [0, 0];
+    lanes.change = async (route) => {
+      // After the first requests of both jobs, all of them fail for a while, repetitions too.
+      requests += 1;
+      const fails = requests > 6 && failures < 12;
       failures += fails ? 1 : 0;
       if (fails) {
         await route.abort('internetdisconnected');
@@ -49,22 +50,24 @@ test('bytes that change on the way are found, and transferred again', () =>
   inWindow({ data: {} }, async ({ server, page, lanes }) => {
     write(join(server.roots.data, 'down'), bytes(7, LARGE));
     const flipped = [];
-    lanes.change = async (route, method, number) => {
-      const sent = method === 'PUT' ? route.request().postDataBuffer() : null;
-      if (number < 4 || flipped.includes(method) || (method === 'PUT' && !(sent?.length > PIECE / 2))) {
+    /** Changes the first large body in each direction. */
+    const flip = (method, data) => {
+      const changed = Buffer.from(data);
+      if (changed.length > PIECE / 2 && !flipped.includes(method)) {
+        flipped.push(method);
+        changed[changed.length >> 1] ^= 1;
+      }
+      return changed;
+    };
+    lanes.change = async (route, method) => {
+      if (flipped.includes(method)) {
         return false;
       }
-      flipped.push(method);
-      const flip = (data) => {
-        const changed = Buffer.from(data);
-        changed[changed.length >> 1] ^= 1;
-        return changed;
-      };
       if (method === 'GET') {
         const response = await route.fetch();
-        await route.fulfill({ response, body: flip(await response.body()) });
+        await route.fulfill({ response, body: flip(method, await response.body()) });
       } else {
-        await route.continue({ postData: flip(sent) });
+        await route.continue({ postData: flip(method, route.request().postDataBuffer() ?? '') });
       }
       return true;
     };
