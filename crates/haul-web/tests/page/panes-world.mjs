@@ -96,6 +96,10 @@ export async function openAt(t, name, options = {}) {
 export const rowOf = (page, side, name) =>
   page.locator(`#${side} .space .row`).filter({ has: page.locator("bdi").getByText(name, { exact: true }) });
 
+/** Waits until what the page has decided to show is drawn. */
+const drawn = (page) =>
+  page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+
 export async function enter(page, side, name) {
   await rowOf(page, side, name).dblclick();
   await page.waitForFunction(
@@ -108,6 +112,7 @@ export async function enter(page, side, name) {
     },
     [side, name],
   );
+  await drawn(page);
 }
 
 /** Opens the folder of `givePicker` in the left pane. */
@@ -120,6 +125,7 @@ export async function openPicked(page, name) {
       pane.querySelector(".grid").ariaBusy === "false"
     );
   }, name);
+  await drawn(page);
 }
 
 /** Names of the rows in the document, in order of their index. */
