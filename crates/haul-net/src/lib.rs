@@ -46,7 +46,6 @@ pub use tls::{Fingerprint, Identity, IdentityError};
 pub use udp::{
     BUFFER_MAX as UDP_BUFFER_MAX, BUFFER_MIN as UDP_BUFFER_MIN, BadUpgrade, CHUNK_FOUND_MAX, Congestion,
     Fallback, PacketCheck, UdpError, UdpRefusal, UdpSettings, describe_departure, describe_upgrade,
-    enlarge_datagram_buffers,
 };
 
 /// Encryption of the connection. Both ends must request the same: neither falls back to the choice

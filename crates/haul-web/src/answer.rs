@@ -8,7 +8,6 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -58,7 +57,7 @@ pub(crate) struct Answer {
 enum Content {
     Whole(Bytes),
     File { blocks: mpsc::Receiver<io::Result<Bytes>>, left: u64 },
-    Piece { first: VecDeque<Bytes>, more: Option<mpsc::Receiver<Bytes>> },
+    Piece(mpsc::Receiver<Bytes>),
 }
 
 impl Answer {
@@ -120,13 +119,7 @@ impl Body for Answer {
         match &mut self.content {
             Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Content::Piece { first, more } => {
-                let block = match (first.pop_front(), more) {
-                    (None, Some(more)) => std::task::ready!(more.poll_recv(context)),
-                    (block, _) => block,
-                };
-                Poll::Ready(block.map(|block| Ok(Frame::data(block))))
-            }
+            Content::Piece(blocks) => blocks.poll_recv(context).map(|block| block.map(Frame::data).map(Ok)),
             Content::File { left: 0, .. } => Poll::Ready(None),
             Content::File { blocks, left } => {
                 let block = std::task::ready!(blocks.poll_recv(context));
@@ -143,7 +136,7 @@ impl Body for Answer {
         match &self.content {
             Content::Whole(bytes) => bytes.is_empty(),
             Content::File { left, .. } => *left == 0,
-            Content::Piece { first, more } => first.is_empty() && more.is_none(),
+            Content::Piece(_) => false,
         }
     }
 
@@ -151,10 +144,7 @@ impl Body for Answer {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::File { left, .. } => SizeHint::with_exact(*left),
-            Content::Piece { first, more: None } => {
-                SizeHint::with_exact(first.iter().map(|block| block.len() as u64).sum())
-            }
-            Content::Piece { .. } => SizeHint::default(),
+            Content::Piece(_) => SizeHint::default(),
         }
     }
 }
@@ -178,9 +168,12 @@ pub(crate) fn bytes(kind: &'static str, bytes: impl Into<Bytes>) -> Reply {
 
 /// Returns a response with a piece of a lane.
 pub(crate) fn piece(lane: Use, piece: Piece) -> Reply {
-    let (first, more) = lane.blocks(piece);
-    let mut reply = bytes("application/octet-stream", Bytes::new());
-    reply.body_mut().content = Content::Piece { first, more };
+    let is_open = piece.is_open;
+    let mut reply =
+        bytes("application/octet-stream", if is_open { Vec::new() } else { piece.blocks.concat() });
+    if is_open {
+        reply.body_mut().content = Content::Piece(lane.blocks(piece));
+    }
     reply
 }
 

@@ -16,9 +16,9 @@ pub const STREAMS_MAX: u32 = 128;
 /// request at a time: at a round trip of 30 ms this window carries 1.1 Gbit/s.
 pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 
-/// The same for all requests of a connection. It holds the windows of more requests than the pages
-/// of a browser have waiting: otherwise waiting requests could use all of it, and the request that
-/// they wait for would get no bytes.
+/// The same for all requests of a connection: 16 windows. A lane of the page has at most two
+/// requests that wait for an earlier one, so eight busy lanes leave bytes for the requests that are
+/// read. With more, bodies stall, and are sent again after `body_stall`.
 pub const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
 /// Maximum size of the header of a request. A path has at most 4,096 bytes, and thus 12,288 in

@@ -18,7 +18,6 @@ mod wire;
 
 pub use fallback::{Fallback, describe_departure};
 pub use quic::Congestion;
-pub use socket::enlarge_datagram_buffers;
 pub use upgrade::{BUFFER_MAX, BUFFER_MIN, BadUpgrade, UdpRefusal, describe_upgrade};
 pub(crate) use upgrade::{Request, UPGRADE_BYTES, decode_answer};
 use wire::{Terms, UdpWire};

@@ -2,27 +2,17 @@
 
 use haul_sys::socket::allow_fragments;
 use haul_udp::Chunk;
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
-use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg, sockopt};
+use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Size in bytes to request for each buffer of a socket. It holds 30 ms at 1 Gbit/s, for which
-/// another process can keep the receiver from running.
+/// Size in bytes to request for each buffer of the socket. It holds 30 ms at 1 Gbit/s, for which
+/// another process can keep the driver from running.
 const BUFFER_BYTES: usize = 4 << 20;
-
-/// Requests buffers for bulk data of a UDP socket. Without the right to exceed the limit of the
-/// system, they have this limit. A smaller buffer loses more datagrams.
-pub fn enlarge_datagram_buffers(socket: impl AsFd) {
-    let socket = socket.as_fd();
-    let _ = sockopt::set_socket_send_buffer_size_force(socket, BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(socket, BUFFER_BYTES));
-    let _ = sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES)
-        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES));
-}
 
 /// Calls of recvmmsg(2) take this number of messages at most; each holds up to 64 KiB of datagrams
 /// that the kernel merged.
@@ -66,7 +56,10 @@ impl Socket {
         }
         let socket = bound?;
         let state = UdpSocketState::new((&socket).into())?;
-        enlarge_datagram_buffers(&socket);
+        let reference = || UdpSockRef::from(&socket);
+        // The kernel grants at most its limit. A smaller buffer loses more datagrams.
+        let _ = state.set_send_buffer_size(reference(), BUFFER_BYTES);
+        let _ = state.set_recv_buffer_size(reference(), BUFFER_BYTES);
         if matches!(chunk, Chunk::Fixed(_)) {
             allow_fragments(&socket)?;
         }

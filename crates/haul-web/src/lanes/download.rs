@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Bytes for which the reading task makes space before a read.
 const READ_BYTES: usize = 256 << 10;
@@ -57,11 +57,11 @@ pub(super) struct Given {
 pub(crate) struct Piece {
     number: u64,
     /// The first bytes.
-    pub(super) blocks: Vec<Bytes>,
+    pub(crate) blocks: Vec<Bytes>,
     /// True if no more pieces follow.
     pub(crate) is_last: bool,
-    /// True if more bytes follow, by [`Lane::more`].
-    pub(super) is_open: bool,
+    /// True if more bytes can follow, by [`Use::blocks`].
+    pub(crate) is_open: bool,
 }
 
 impl Download {
@@ -235,22 +235,22 @@ impl Lane {
 }
 
 impl Use {
-    /// Returns the blocks of a piece for its request. A task takes those that follow the first.
-    pub(crate) fn blocks(self, piece: Piece) -> (VecDeque<Bytes>, Option<mpsc::Receiver<Bytes>>) {
-        let Piece { number, blocks, is_open, .. } = piece;
-        if !is_open {
-            return (blocks.into(), None);
-        }
+    /// Returns the blocks of an open piece for its request, which a task takes as they come.
+    pub(crate) fn blocks(self, Piece { number, blocks, .. }: Piece) -> mpsc::Receiver<Bytes> {
         let (sender, receiver) = mpsc::channel(BLOCKS_AHEAD);
         tokio::spawn(async move {
-            while let Some(block) = self.more(number).await {
-                // Fails if the client has left.
-                if sender.send(block).await.is_err() {
-                    break;
-                }
+            // A client that takes nothing, or has left, ends the piece.
+            let stall = self.limits.lane_idle;
+            let send = async |block| matches!(timeout(stall, sender.send(block)).await, Ok(Ok(())));
+            let mut is_taken = true;
+            for block in blocks {
+                is_taken = is_taken && send(block).await;
+            }
+            while is_taken && let Some(block) = self.more(number).await {
+                is_taken = send(block).await;
             }
             self.close(number);
         });
-        (blocks.into(), Some(receiver))
+        receiver
     }
 }

@@ -315,6 +315,29 @@ fn a_full_piece_ends_and_the_next_one_continues() {
 }
 
 #[test]
+fn a_client_that_takes_nothing_ends_its_piece() {
+    let limits = WebLimits { lane_idle: Duration::from_millis(50), ..WebLimits::default() };
+    with_lane(limits, |lane, mut far| async move {
+        let lane = Arc::into_inner(lane).expect("no other reference");
+        far.write_all(b"a").expect("written");
+        let first = lane.get(0).await.expect("a piece").expect("a byte is there");
+        assert!(first.is_open);
+        let writer = thread::spawn(move || far.write_all(&vec![7; UNREAD_BYTES_MAX]).map(|()| far));
+        let mut blocks = lane.blocks(first);
+        // The writer returns once the lane has read all, so more blocks exist than the channel holds.
+        let _far = tokio::task::spawn_blocking(|| writer.join()).await.expect("no panic");
+        while !blocks.is_closed() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mut len = 0;
+        while let Some(block) = blocks.recv().await {
+            len += block.len();
+        }
+        assert!(len < UNREAD_BYTES_MAX, "{len} bytes of the piece");
+    });
+}
+
+#[test]
 fn memory_for_unread_bytes_is_limited() {
     with_lane(quick(), |lane, mut far| async move {
         far.set_write_timeout(Some(Duration::from_millis(200))).expect("set");

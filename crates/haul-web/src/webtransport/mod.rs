@@ -17,7 +17,7 @@ use crate::limits::{
     HANDSHAKE_WINDOW_BYTES, HANDSHAKES_MAX, HANDSHAKES_UNPROVEN_MAX, LANE_WINDOW_BYTES, WebLimits,
 };
 use crate::server::{Shared, Slot};
-use haul_net::{enlarge_datagram_buffers, tls};
+use haul_net::tls;
 use http3::{ProtocolError, Status};
 use quinn::congestion::BbrConfig;
 use quinn::crypto::rustls::QuicServerConfig;
@@ -26,6 +26,7 @@ use quinn::{
     TokioRuntime, TransportConfig, VarInt,
 };
 use request::Request;
+use rustix::net::sockopt;
 use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -46,6 +47,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Bytes of datagrams that are kept; no one reads them.
 const DATAGRAM_BYTES: usize = 8 << 10;
+
+/// Size in bytes to request for each buffer of the socket. It holds 30 ms at 1 Gbit/s, for which
+/// another process can keep the server from running.
+const SOCKET_BYTES: usize = 4 << 20;
 
 /// Handshakes whose first datagrams wait to be accepted, and bytes that these keep.
 const INCOMING_MAX: usize = 64;
@@ -75,10 +80,19 @@ pub(crate) fn endpoint(
         .max_incoming(INCOMING_MAX)
         .incoming_buffer_size(INCOMING_BYTES)
         .incoming_buffer_size_total(INCOMING_MAX as u64 * INCOMING_BYTES);
-    enlarge_datagram_buffers(&socket);
+    enlarge_buffers(&socket);
     let mut endpoint = EndpointConfig::default();
     endpoint.supported_versions(vec![VERSION]);
     Endpoint::new(endpoint, Some(config), socket, Arc::new(TokioRuntime))
+}
+
+/// Requests larger buffers. Without the right to exceed the limit of the system, they have this
+/// limit. A smaller buffer loses more datagrams.
+fn enlarge_buffers(socket: &UdpSocket) {
+    let _ = sockopt::set_socket_send_buffer_size_force(socket, SOCKET_BYTES)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(socket, SOCKET_BYTES));
+    let _ = sockopt::set_socket_recv_buffer_size_force(socket, SOCKET_BYTES)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, SOCKET_BYTES));
 }
 
 fn transport(limits: &WebLimits) -> TransportConfig {
