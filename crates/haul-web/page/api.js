@@ -1,5 +1,7 @@
 // Requests to the server. docs/formats/web.md describes them.
 
+import { jsonLines } from "./json-lines.js";
+
 /**
  * @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root
  */
@@ -42,26 +44,31 @@ async function request(method, path, body) {
 
 /** Sends a request and returns the body. @param {string} method @param {string} path @param {unknown} [body] */
 async function requestText(method, path, body) {
-  const headers = { "X-Haul-CSRF": csrf };
-  const options = { method, headers, credentials: "same-origin", cache: "no-store" };
-  if (body !== undefined) {
-    headers["Content-Type"] = "application/json";
-    options.body = JSON.stringify(body);
-  }
+  const json = body === undefined ? {} : { body: JSON.stringify(body), type: "application/json" };
+  return limitedText(await send(method, path, json));
+}
+
+/**
+ * Sends a request and returns the response, if the server accepts it.
+ * @param {string} method @param {string} path
+ * @param {{body?: BodyInit, type?: string, signal?: AbortSignal}} content
+ */
+async function send(method, path, { body, type, signal }) {
+  const headers = { "X-Haul-CSRF": csrf, ...(type === undefined ? {} : { "Content-Type": type }) };
+  const options = { method, headers, body, signal, credentials: "same-origin", cache: "no-store" };
   const response = await fetch(path, options).catch(() => {
     throw new Error("cannot reach the server; check that it runs, then try again");
   });
-  const text = await limitedText(response);
   if (!response.ok) {
     let message = response.statusText || `status ${response.status}`;
     try {
-      message = JSON.parse(text).error ?? message;
+      message = JSON.parse(await limitedText(response)).error ?? message;
     } catch {
       // The response is not from this server's code: its status is all there is.
     }
     throw new ApiError(response.status, message);
   }
-  return text;
+  return response;
 }
 
 /**
@@ -180,6 +187,20 @@ export const rename = (root, from, to, replace) =>
 /** @param {number} root @param {string[]} names @param {boolean} recursive */
 export const remove = (root, names, recursive) =>
   request("POST", "/tree/delete", { root, path: forJson(names), recursive });
+
+/**
+ * Verifies a directory of the server. Returns the events as they arrive: docs/formats/web.md.
+ * @param {number} root @param {string[]} names of the directory
+ * @param {Blob | string[]} waybill the waybill, or the names of its file beneath the same root
+ * @param {AbortSignal} signal
+ */
+export async function* verify(root, names, waybill, signal) {
+  const isSent = waybill instanceof Blob;
+  const query = `root=${root}&path=${joined(names)}${isSent ? "" : `&waybill=${joined(waybill)}`}`;
+  const content = isSent ? { body: waybill, type: "text/plain" } : {};
+  const response = await send("POST", `/verify?${query}`, { ...content, signal });
+  yield* jsonLines(response.body);
+}
 
 /** Returns the counters of the server as OpenMetrics text. */
 export const metrics = () => requestText("GET", "/metrics");

@@ -12,6 +12,7 @@ import { transferRefusal } from "./transfers.js";
 export const BAR = [
   { command: "help", key: "F1", label: "Keys" },
   { command: "rename", key: "F2", label: "Rename" },
+  { command: "verify", key: "F4", label: "Verify" },
   { command: "copy", key: "F5", label: "Copy" },
   { command: "move", key: "F6", label: "Move" },
   { command: "newFolder", key: "F7", label: "New folder" },
@@ -27,8 +28,8 @@ export function refusalOf(command, pane, other) {
   if (pane.source === undefined || other.source === undefined || command === "help") {
     return null;
   }
-  if (command === "newFolder") {
-    return pane.source.refusal("create");
+  if (command === "newFolder" || command === "verify") {
+    return pane.source.refusal(command === "verify" ? "read" : "create");
   }
   const refusal =
     command === "copy" || command === "move"

@@ -80,6 +80,14 @@ export const KEYS = [
   { group: "Files", names: ["F2"], text: "Rename", command: "rename", keys: ["F2"], isGlobal: true },
   {
     group: "Files",
+    names: ["F4"],
+    text: "Verify the shown folder by a waybill",
+    command: "verify",
+    keys: ["F4"],
+    isGlobal: true,
+  },
+  {
+    group: "Files",
     names: ["F5"],
     text: "Copy to the other pane: upload or download",
     command: "copy",

@@ -82,6 +82,16 @@ export class ServerSource {
     return api.remove(this.root.id, [...ids(path), item.id], item.kind === "directory");
   }
 
+  /**
+   * Verifies the files beneath a directory.
+   * @param {Item[]} path
+   * @param {import("./verify.js").Waybill} waybill
+   * @param {AbortSignal} signal
+   */
+  verify(path, { blob, steps }, signal) {
+    return api.verify(this.root.id, ids(path), blob ?? ids(steps), signal);
+  }
+
   /** Returns the address of a file's contents. @param {Item[]} path @param {Item} item */
   address(path, item) {
     return api.fileAddress(this.root.id, [...ids(path), item.id]);

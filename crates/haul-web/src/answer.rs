@@ -57,7 +57,7 @@ pub(crate) struct Answer {
 enum Content {
     Whole(Bytes),
     File { blocks: mpsc::Receiver<io::Result<Bytes>>, left: u64 },
-    Piece(mpsc::Receiver<Bytes>),
+    Stream(mpsc::Receiver<Bytes>),
 }
 
 impl Answer {
@@ -119,7 +119,7 @@ impl Body for Answer {
         match &mut self.content {
             Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Content::Piece(blocks) => blocks.poll_recv(context).map(|block| block.map(Frame::data).map(Ok)),
+            Content::Stream(blocks) => blocks.poll_recv(context).map(|block| block.map(Frame::data).map(Ok)),
             Content::File { left: 0, .. } => Poll::Ready(None),
             Content::File { blocks, left } => {
                 let block = std::task::ready!(blocks.poll_recv(context));
@@ -136,7 +136,7 @@ impl Body for Answer {
         match &self.content {
             Content::Whole(bytes) => bytes.is_empty(),
             Content::File { left, .. } => *left == 0,
-            Content::Piece(_) => false,
+            Content::Stream(_) => false,
         }
     }
 
@@ -144,7 +144,7 @@ impl Body for Answer {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::File { left, .. } => SizeHint::with_exact(*left),
-            Content::Piece(_) => SizeHint::default(),
+            Content::Stream(_) => SizeHint::default(),
         }
     }
 }
@@ -166,15 +166,17 @@ pub(crate) fn bytes(kind: &'static str, bytes: impl Into<Bytes>) -> Reply {
     reply
 }
 
+/// Returns a response with the blocks that arrive from a channel.
+pub(crate) fn stream(kind: &'static str, blocks: mpsc::Receiver<Bytes>) -> Reply {
+    let mut reply = bytes(kind, Bytes::new());
+    reply.body_mut().content = Content::Stream(blocks);
+    reply
+}
+
 /// Returns a response with a piece of a lane.
 pub(crate) fn piece(lane: Use, piece: Piece) -> Reply {
-    let is_open = piece.is_open;
-    let mut reply =
-        bytes("application/octet-stream", if is_open { Vec::new() } else { piece.blocks.concat() });
-    if is_open {
-        reply.body_mut().content = Content::Piece(lane.blocks(piece));
-    }
-    reply
+    const KIND: &str = "application/octet-stream";
+    if piece.is_open { stream(KIND, lane.blocks(piece)) } else { bytes(KIND, piece.blocks.concat()) }
 }
 
 /// Returns a response with a JSON text.

@@ -22,6 +22,7 @@ mod page;
 mod query;
 mod routes;
 mod server;
+mod verification;
 mod webtransport;
 
 pub use certificate::{CertificateError, CertificateSource, GivenCertificate};
@@ -30,3 +31,4 @@ pub use files::{Confine, WebRoot};
 pub use limits::WebLimits;
 pub use metrics::{Metric, MetricKind};
 pub use server::{ListJobs, WebError, WebListener, WebServer, WebSettings};
+pub use verification::{Verification, Verify};

@@ -58,6 +58,16 @@ pub const ANSWERS_MAX: usize = 64;
 /// Maximum number of concurrent downloads of files, each with a descriptor.
 pub const DOWNLOADS_MAX: usize = 64;
 
+/// Maximum size of a waybill that a browser sends, which is in memory while it is used. A larger one
+/// can be a file beneath the root. A waybill has about 15 MiB for 1 TiB in objects of 4 MiB.
+pub const WAYBILL_BYTES_MAX: usize = 64 << 20;
+
+/// Maximum number of concurrent verifications: each one reads files with a thread for each CPU.
+pub const VERIFICATIONS_MAX: usize = 2;
+
+/// Blocks with lines of a verification that wait for the client.
+pub const VERIFY_LINES_AHEAD: usize = 4;
+
 /// Maximum number of names in one page of a listing.
 pub const NAMES_PER_PAGE_MAX: usize = 5000;
 
@@ -109,6 +119,8 @@ pub struct WebLimits {
     /// Maximum time for a JSON body, for TLS and the header of a request, and for the stream of a
     /// lane over WebTransport.
     pub request: Duration,
+    /// Maximum time for a waybill.
+    pub waybill: Duration,
     /// Time without a request after which a connection is closed. A client that receives the last
     /// bytes of its requests more slowly than this loses them.
     pub connection_idle: Duration,
@@ -138,6 +150,7 @@ impl Default for WebLimits {
             poll: Duration::from_secs(20),
             body_stall: Duration::from_secs(30),
             request: Duration::from_secs(10),
+            waybill: Duration::from_secs(300),
             connection_idle: Duration::from_secs(300),
             stranger_idle: Duration::from_secs(30),
             stranger_max: Duration::from_secs(60),

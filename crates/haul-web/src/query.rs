@@ -19,8 +19,8 @@ pub(crate) enum BadRequest {
     #[error("the query is invalid: {0}")]
     Query(String),
     /// The body is larger than the limit.
-    #[error("the body is larger than {JSON_BYTES_MAX} bytes")]
-    TooLarge,
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
     /// The body did not arrive in time.
     #[error("the body did not arrive in time")]
     Slow,
@@ -30,6 +30,9 @@ pub(crate) enum BadRequest {
     /// The body is not the JSON that the request needs.
     #[error("the body is invalid: {0}")]
     Json(String),
+    /// The body cannot be stored.
+    #[error("cannot store the body: {0}")]
+    Store(String),
 }
 
 /// Returns the value of `key` in a query, decoded; `None` if the query does not have it.
@@ -86,23 +89,39 @@ pub(crate) fn root(query: Option<&str>) -> Result<usize, BadRequest> {
     number.ok_or_else(|| BadRequest::Query("'root' is not a number".to_owned()))
 }
 
+/// Passes the blocks of a body with at most `most` bytes to `take`.
+pub(crate) async fn collect<B: Body<Data = Bytes>>(
+    body: B,
+    most: usize,
+    within: Duration,
+    mut take: impl FnMut(&[u8]) -> Result<(), BadRequest>,
+) -> Result<(), BadRequest> {
+    let read = async {
+        let (mut body, mut len) = (pin!(body), 0);
+        while let Some(frame) = body.frame().await {
+            let Ok(bytes) = frame.map_err(|_| BadRequest::Incomplete)?.into_data() else { continue };
+            len += bytes.len();
+            if len > most {
+                return Err(BadRequest::TooLarge(most));
+            }
+            take(&bytes)?;
+        }
+        Ok(())
+    };
+    timeout(within, read).await.map_err(|_| BadRequest::Slow)?
+}
+
 /// Reads a JSON body. An empty body is the value without fields, if it has only optional ones.
 pub(crate) async fn json<T: DeserializeOwned, B: Body<Data = Bytes>>(
     body: B,
     within: Duration,
 ) -> Result<T, BadRequest> {
-    let read = async {
-        let (mut body, mut text) = (pin!(body), Vec::new());
-        while let Some(frame) = body.frame().await {
-            let Ok(bytes) = frame.map_err(|_| BadRequest::Incomplete)?.into_data() else { continue };
-            if text.len() + bytes.len() > JSON_BYTES_MAX {
-                return Err(BadRequest::TooLarge);
-            }
-            text.extend_from_slice(&bytes);
-        }
-        Ok(text)
+    let mut text = Vec::new();
+    let take = |block: &[u8]| {
+        text.extend_from_slice(block);
+        Ok(())
     };
-    let text = timeout(within, read).await.map_err(|_| BadRequest::Slow)??;
+    collect(body, JSON_BYTES_MAX, within, take).await?;
     let text = if text.is_empty() { b"{}" } else { text.as_slice() };
     serde_json::from_slice(text).map_err(|error| BadRequest::Json(error.to_string()))
 }

@@ -15,6 +15,7 @@ use crate::metrics;
 use crate::page;
 use crate::query::{self, BadRequest, PathText};
 use crate::server::{RequestGuard, Shared};
+use crate::verification::{self, Verification};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use haul_net::Verdict;
@@ -88,6 +89,7 @@ async fn checked(
         (Method::POST, "/tree/move") => call.rename(request.into_body()).await,
         (Method::POST, "/tree/delete") => call.delete(request.into_body()).await,
         (Method::GET | Method::HEAD, "/file") => call.file(request.uri().query(), request.headers()).await,
+        (Method::POST, "/verify") => call.verify(request).await,
         (Method::POST, "/lane") => call.open_lane(request.into_body()).await,
         (method, path) => match path.strip_prefix("/lane/") {
             Some(rest) => call.lane(&method, rest, request).await,
@@ -381,6 +383,31 @@ impl Call<'_> {
         Ok(attachment::reply(opened, &name, headers, permit))
     }
 
+    /// Verifies a directory by the waybill in the body, or by the one in a file beneath the root.
+    async fn verify(&self, request: Request<Incoming>) -> Result<Reply, Reply> {
+        let query = request.uri().query();
+        let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
+        let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
+        let file = query::value(query, "waybill").map_err(bad)?;
+        // Before the body: each one uses memory.
+        let permit = Arc::clone(&self.shared.verifications).try_acquire_owned();
+        let permit = permit.map_err(|_| {
+            let why = "the server has reached its limit of verifications; try again later";
+            answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)
+        })?;
+        let directory = served.run(move |root| files::open_directory(root, &path)).await.map_err(failed)?;
+        let waybill = match file {
+            Some(file) => {
+                let opened = served.run(move |root| files::open_file(root, &file)).await;
+                opened.map_err(failed)?.file.into()
+            }
+            None => verification::receive(request.into_body(), &self.shared.limits).await.map_err(bad)?,
+        };
+        self.changed(served, "started a verification");
+        let (verify, session) = (Arc::clone(&self.shared.verify), Arc::clone(&self.session));
+        Ok(verification::start(verify, served, Verification { waybill, directory }, session, permit))
+    }
+
     async fn open_lane(&self, body: Incoming) -> Result<Reply, Reply> {
         #[derive(Serialize)]
         struct Lane {
@@ -500,8 +527,9 @@ fn set_cookie(reply: &mut Reply, cookie: &str) {
 
 fn bad(error: BadRequest) -> Reply {
     let status = match error {
-        BadRequest::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        BadRequest::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
         BadRequest::Slow => StatusCode::REQUEST_TIMEOUT,
+        BadRequest::Store(_) => StatusCode::INSUFFICIENT_STORAGE,
         _ => StatusCode::BAD_REQUEST,
     };
     answer::error(status, &error)

@@ -8,10 +8,11 @@ use crate::event::{Events, WebEvent};
 use crate::files::{RootThreads, WebRoot};
 use crate::limits::{
     CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, DOWNLOADS_MAX, HEADER_BYTES_MAX,
-    STREAM_WINDOW_BYTES, STREAMS_MAX, WebLimits,
+    STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
 };
 use crate::metrics::{Metric, Metrics};
 use crate::routes;
+use crate::verification::Verify;
 use crate::webtransport;
 use haul_net::address::peer_group;
 use haul_net::{Gateway, tls};
@@ -85,6 +86,8 @@ pub struct WebSettings {
     /// Returns the jobs of the user who runs the server as a JSON array, for `GET /jobs`; may
     /// block. `None` hides them: they contain command lines and paths outside the roots.
     pub jobs: Option<ListJobs>,
+    /// Verifies directories, for `POST /verify`.
+    pub verify: Verify,
     /// Receives events; several threads call it.
     pub on_event: Box<dyn Fn(&WebEvent) + Send + Sync>,
 }
@@ -141,6 +144,7 @@ pub(crate) struct Shared {
     pub(crate) limits: WebLimits,
     pub(crate) metrics: Metrics,
     pub(crate) jobs: Option<ListJobs>,
+    pub(crate) verify: Verify,
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
     connections: Mutex<HashMap<IpAddr, usize>>,
@@ -148,6 +152,8 @@ pub(crate) struct Shared {
     pub(crate) has_web_transport: bool,
     /// One permit for each download of a file.
     pub(crate) downloads: Arc<Semaphore>,
+    /// One permit for each verification.
+    pub(crate) verifications: Arc<Semaphore>,
 }
 
 impl WebListener {
@@ -215,11 +221,13 @@ impl WebServer {
             limits: settings.limits,
             metrics: Metrics::new(settings.metrics).map_err(|error| WebError::Code(error.to_string()))?,
             jobs: settings.jobs,
+            verify: settings.verify,
             roots,
             link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
             connections: Mutex::default(),
             has_web_transport: endpoint.is_some(),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
+            verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
         });
         let (stop, stopped) = watch::channel(false);
         let socket = TcpListener::from_std(listener.socket)?;

@@ -4,5 +4,6 @@ mod files;
 mod http2;
 mod lanes;
 mod rules;
+mod verification;
 mod webtransport;
 mod world;

@@ -11,6 +11,7 @@ mod resolved;
 mod sandboxing;
 mod server;
 mod user;
+mod verification;
 mod web;
 
 use crate::console::say;

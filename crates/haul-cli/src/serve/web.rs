@@ -5,6 +5,7 @@ use super::addresses;
 use super::gui::{self, Redirect};
 use super::resolved::AdvertisedHost;
 use super::server::SessionServer;
+use super::verification::verify_for_browser;
 use crate::console::say;
 use crate::remote::ticket::write_secret;
 use haul_engine::copy::quote;
@@ -116,6 +117,7 @@ impl Prepared {
             limits: WebLimits::default(),
             metrics: Box::new(move || counters.metrics()),
             jobs: self.shows_jobs.then(|| Arc::new(crate::jobs::all_as_json) as ListJobs),
+            verify: Arc::new(verify_for_browser),
             on_event: Box::new(move |event: &WebEvent| {
                 if !quiet {
                     say(NAME, event);

@@ -1,6 +1,7 @@
 //! `haul verify`: compares data with a waybill, or with digests stored with the files.
 
 mod args;
+mod events;
 mod output;
 mod signer;
 
@@ -15,6 +16,7 @@ use haul_engine::signature::Proof;
 use haul_engine::sum::Counters;
 use haul_engine::verify::{VerifyError, VerifySettings, VerifyTotals, verify, verify_stored};
 use haul_log::waybill::{Reader, Record};
+pub(crate) use events::Event;
 pub(crate) use output::{Output, resume_message};
 pub(crate) use signer::{SignerArgs, told};
 use std::ffi::{OsStr, OsString};

@@ -1,15 +1,14 @@
 //! Output of a verification: lines, or JSON events.
 
+use super::events::Event;
 use super::signer;
 use crate::console::this_command;
-use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::repair::was_cut_off;
 use haul_engine::signature::Proof;
 use haul_engine::verify::{Located, Resumption, Verdict, VerdictKind, VerifyObserver, VerifyTotals};
 use haul_log::waybill::ReadError;
-use haul_model::{LeafSize, format_size};
-use serde::Serialize;
+use haul_model::format_size;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -33,63 +32,6 @@ pub(crate) struct Output<'a> {
     broken: Option<io::Error>,
     /// Set to `true` to stop the work when standard output cannot be written.
     stop: &'a AtomicBool,
-}
-
-/// One line of `--json`.
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-enum Event<'a> {
-    Entry {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        path: Option<&'a str>,
-        /// The name's bytes if they are not UTF-8.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        path_base64: Option<String>,
-        verdict: &'static str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        detail: Option<String>,
-        /// Ranges of bytes that differ, with exclusive ends.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        damage: Vec<[u64; 2]>,
-        /// True if a repair in place was interrupted.
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        half_repaired: bool,
-        /// The size of the leaves that the damage was narrowed down to.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        leaf: Option<u64>,
-        /// Reason why some ranges of the damage are whole objects.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        whole_objects: Option<String>,
-    },
-    /// The waybill's signature is valid.
-    Signature {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        signer: Option<&'a str>,
-        key: &'a str,
-    },
-    /// Resumes an earlier run.
-    Resume {
-        message: String,
-    },
-    Flaw {
-        message: String,
-    },
-    Summary {
-        intact: u64,
-        /// The part of `intact` that an earlier run verified.
-        before: u64,
-        modified: u64,
-        rotted: u64,
-        missing: u64,
-        extra: u64,
-        unproven: u64,
-        passed: u64,
-        flaws: u64,
-        bytes: u64,
-        /// The part of `bytes` that earlier runs read.
-        bytes_before: u64,
-        interrupted: bool,
-    },
 }
 
 impl<'a> Output<'a> {
@@ -147,33 +89,7 @@ impl<'a> Output<'a> {
     /// Reports the totals, on standard error if `wanted`, or as an event.
     pub(super) fn summary(&mut self, totals: &VerifyTotals, wanted: bool, interrupted: bool) {
         if self.json {
-            let VerifyTotals {
-                intact,
-                before,
-                modified,
-                rotted,
-                missing,
-                extra,
-                unproven,
-                passed,
-                flaws,
-                ..
-            } = *totals;
-            let VerifyTotals { bytes, bytes_before, .. } = *totals;
-            return self.event(&Event::Summary {
-                intact,
-                before,
-                modified,
-                rotted,
-                missing,
-                extra,
-                unproven,
-                passed,
-                flaws,
-                bytes,
-                bytes_before,
-                interrupted,
-            });
+            return self.event(&Event::summary(totals, interrupted));
         }
         let flushed = self.out.flush();
         self.note(flushed);
@@ -203,31 +119,14 @@ impl VerifyObserver for Output<'_> {
         if is_quiet && !self.verbose {
             return;
         }
-        let (word, detail) = words(&verdict.kind);
-        let name = verdict.path.as_bytes();
         let may_be_half = matches!(verdict.kind, VerdictKind::Modified(_) | VerdictKind::Rotted);
         let root = self.root.as_ref().filter(|_| may_be_half);
         let half_repaired = root.is_some_and(|root| was_cut_off(root, &verdict.path));
         if self.json {
-            let path = std::str::from_utf8(name).ok();
-            let encode = || base64::engine::general_purpose::STANDARD.encode(name);
-            let path_base64 = path.is_none().then(encode);
-            let damage = verdict.damage.iter().map(|range| [range.start.0, range.end.0]).collect();
-            let located = verdict.located.as_ref();
-            let leaf = located.and_then(|located| located.leaf).map(LeafSize::bytes);
-            let whole_objects = located.and_then(|located| located.whole.as_ref()).map(ToString::to_string);
-            let verdict = word;
-            return self.event(&Event::Entry {
-                path,
-                path_base64,
-                verdict,
-                detail,
-                damage,
-                half_repaired,
-                leaf,
-                whole_objects,
-            });
+            return self.event(&Event::entry(verdict, half_repaired));
         }
+        let (word, detail) = words(&verdict.kind);
+        let name = verdict.path.as_bytes();
         let mut line = format!("{}: {word}", quote(OsStr::from_bytes(name)));
         if let Some(detail) = detail {
             line.push_str(": ");
@@ -251,18 +150,17 @@ impl VerifyObserver for Output<'_> {
     fn flawed(&mut self, flaw: &ReadError) {
         self.flaws += 1;
         if self.json {
-            self.event(&Event::Flaw { message: flaw.to_string() });
+            self.event(&Event::flaw(flaw));
         } else if self.flaws <= FLAWS_TOLD {
             eprintln!("{}: the waybill: {flaw}", self.name);
         }
     }
 
     fn resumption(&mut self, told: &Resumption) {
-        let message = resume_message(told);
         if self.json {
-            self.event(&Event::Resume { message });
+            self.event(&Event::resumption(told));
         } else {
-            eprintln!("{}: {message}", self.name);
+            eprintln!("{}: {}", self.name, resume_message(told));
         }
     }
 
@@ -283,7 +181,7 @@ pub(crate) fn resume_message(told: &Resumption) -> String {
     }
 }
 
-fn words(kind: &VerdictKind) -> (&'static str, Option<String>) {
+pub(super) fn words(kind: &VerdictKind) -> (&'static str, Option<String>) {
     match kind {
         VerdictKind::Intact { touched: false } => ("intact", None),
         VerdictKind::Intact { touched: true } => ("intact", Some("modification time differs".to_owned())),

@@ -8,10 +8,11 @@ use haul_lab::needs::{Need, met_or_skip};
 use haul_log::objects::Style;
 use haul_net::Lane;
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -278,4 +279,56 @@ fn settings_of_the_page_that_cannot_work_are_reported() {
         assert_ended(&ended, 2);
         assert!(ended.err.contains(words), "{words}: {ended:#?}");
     }
+}
+
+/// Returns the events of a verification by the page, except for those of its progress.
+fn verify(browser: &Browser, query: &str, waybill: &str) -> Vec<Value> {
+    let answer = browser.post(&format!("/verify?{query}"), waybill);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let lines = std::str::from_utf8(&answer.body).unwrap().lines();
+    let events = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event["event"] != "progress").collect()
+}
+
+#[test]
+fn a_directory_is_verified_for_a_browser_in_the_sandbox() {
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.path("data/dir")).unwrap();
+    for (name, len) in [("large", 3 << 20), ("dir/small", 5), ("gone", 7)] {
+        fixture.file(&format!("data/{name}"), len);
+    }
+    assert_ended(&fixture.run(&["cp", "-a", "--split-size=1M", "--waybill=w", "data", "there"]), 0);
+    let waybill = fs::read_to_string(fixture.path("w")).unwrap();
+    let (_server, link) = serve(&fixture, &["--read-only", "--sandbox=auto"]);
+    let browser = Browser::signed_in(&link);
+    let intact = verify(&browser, "path=", &waybill);
+    let summary = intact.last().unwrap();
+    assert_eq!((&summary["event"], &summary["intact"]), (&"summary".into(), &5.into()), "{intact:?}");
+    assert_eq!((&summary["bytes"], &summary["interrupted"]), (&((3 << 20) + 12).into(), &false.into()));
+    // One byte of the second object changes, and the time of the file does not.
+    let large = fs::File::options().write(true).open(fixture.path("there/data/large")).unwrap();
+    let time = large.metadata().unwrap().modified().unwrap();
+    large.write_all_at(b"?!", (1 << 20) + 5).unwrap();
+    large.set_modified(time).unwrap();
+    fs::remove_file(fixture.path("there/data/gone")).unwrap();
+    fs::write(fixture.path("there/data/w"), &waybill).unwrap();
+    for (query, body) in [("path=", waybill.as_str()), ("waybill=data%2Fw", "")] {
+        let events = verify(&browser, query, body);
+        let of = |path: &str| events.iter().find(|event| event["path"] == path).unwrap();
+        let large = of("data/large");
+        assert_eq!((&large["verdict"], &large["damage"]), (&"rotted".into(), &json!([[1 << 20, 2 << 20]])));
+        assert_eq!((&large["size"], &large["object"]), (&(3 << 20).into(), &(1 << 20).into()));
+        assert_eq!(large["blake3"].as_str().map(str::len), Some(64));
+        assert_eq!(of("data/gone")["verdict"], "missing");
+        assert_eq!(of("data/dir/small")["verdict"], "intact");
+        let summary = events.last().unwrap();
+        let counts = ["intact", "rotted", "missing", "flaws"].map(|name| summary[name].as_u64());
+        assert_eq!(counts, [3, 1, 1, 0].map(Some), "{summary}");
+    }
+    // Names outside the directory are not opened, and other files are no waybills.
+    let outside = verify(&browser, "path=data", &waybill);
+    assert_eq!(outside.last().unwrap()["missing"], 5, "{outside:?}");
+    let noise = verify(&browser, "", "noise\n");
+    let message = noise.last().unwrap()["message"].as_str().unwrap();
+    assert!(message.starts_with("cannot use the waybill: ") && !message.contains("/proc"), "{message}");
 }

@@ -100,6 +100,6 @@ impl Repair<'_> {
         } else {
             VerdictKind::Rotted
         };
-        Ok(RecoveredState::Anew(Verdict { path: path.clone(), kind, damage: Vec::new(), located: None }))
+        Ok(RecoveredState::Anew(Verdict { kind, damage: Vec::new(), located: None, ..verdict.clone() }))
     }
 }

@@ -120,6 +120,6 @@ impl ExtraneousWalk<'_> {
                 (last_name(OsStr::from_bytes(path)), VerdictKind::Unreadable(why))
             }
         };
-        (self.tell)(Verdict { path, kind, damage: Vec::new(), located: None });
+        (self.tell)(Verdict::new(path, kind));
     }
 }

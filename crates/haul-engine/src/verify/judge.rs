@@ -20,6 +20,15 @@ pub struct Verdict {
     pub damage: Vec<ByteRange>,
     /// Precision of the damage ranges; `None` if there is no damage or if it was not requested.
     pub located: Option<Located>,
+    /// Contents that the waybill records, if it records a regular file.
+    pub recorded: Option<Content>,
+}
+
+impl Verdict {
+    /// Creates a verdict without damage on a name of which no contents are recorded.
+    pub(crate) fn new(path: RelPath, kind: VerdictKind) -> Verdict {
+        Verdict { path, kind, damage: Vec::new(), located: None, recorded: None }
+    }
 }
 
 /// Kind of a verdict.
@@ -124,7 +133,9 @@ pub(super) fn judge(expected: Expected, outcome: Outcome) -> Option<Verdict> {
             (VerdictKind::Unreadable(format!("{error}{at}")), Vec::new())
         }
     };
-    Some(Verdict { path: expected.entry.path, kind, damage, located: None })
+    let Entry { path, kind: entry_kind, .. } = expected.entry;
+    let recorded = if let Kind::File(content) = entry_kind { Some(content) } else { None };
+    Some(Verdict { path, kind, damage, located: None, recorded })
 }
 
 /// Returns the verdict on a name that cannot be opened.

@@ -199,7 +199,7 @@ pub(super) fn last_name(path: &OsStr) -> RelPath {
 /// Reports missing files that have an entry in the hidden directory. Also reports directories in it
 /// that cannot be listed, because their entries are unknown.
 fn missing(root: &Root, stop: &AtomicBool, tell: &mut dyn FnMut(Verdict)) {
-    let mut told = |path, kind| tell(Verdict { path, kind, damage: Vec::new(), located: None });
+    let mut told = |path, kind| tell(Verdict::new(path, kind));
     let sums = Path::new(root.as_os_str()).join(HIDDEN).join("sums").into_os_string();
     let kept = Root::new(sums.clone());
     let mut walk = walk(sums);

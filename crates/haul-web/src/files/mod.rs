@@ -179,6 +179,11 @@ fn entry(root: &OwnedFd, path: &[u8], doing: &'static str) -> Result<Entry, File
     Ok(Entry { place, name })
 }
 
+/// Opens the directory `path`, only as a path; empty for the root.
+pub(crate) fn open_directory(root: &OwnedFd, path: &[u8]) -> Result<OwnedFd, FileError> {
+    directory(root, path, "open the directory")
+}
+
 /// Opens the directory `path`; empty for the root. Reserved names are refused as in [`entry`].
 fn directory(root: &OwnedFd, path: &[u8], doing: &'static str) -> Result<OwnedFd, FileError> {
     check_length(path)?;

@@ -3,7 +3,10 @@
 use haul_engine::transfer::{self, BoxError, Dial, Offer, SimpleObserver};
 use haul_lab::browser::{Browser, parse_link};
 use haul_net::{Grant, Lane, Listener, Role, Session, Ticket, Uses};
-use haul_web::{CertificateSource, WebLimits, WebListener, WebRoot, WebServer, WebSettings};
+use haul_web::{
+    CertificateSource, Verification, WebLimits, WebListener, WebRoot, WebServer, WebSettings,
+};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,6 +50,18 @@ fn echo(session: &Session) {
         }
     }
     writer.finish().expect("finished");
+}
+
+/// Sends back the waybill and the inode of the directory. If the waybill has the word "wait", it sends
+/// lines until the browser takes no more.
+fn verify(verification: &Verification, send: &mut dyn FnMut(Vec<u8>) -> bool) {
+    let waybill = std::fs::read(format!("/proc/self/fd/{}", verification.waybill.as_raw_fd()));
+    let waybill = String::from_utf8(waybill.expect("read")).expect("text");
+    while waybill == "wait" && send(b"more\n".to_vec()) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let directory = haul_sys::stat::stat_fd(&verification.directory).expect("a directory");
+    send(format!("{waybill} {}\n", directory.ino).into_bytes());
 }
 
 /// Limits with short delays, for tests that cause refusals.
@@ -104,7 +119,7 @@ impl World {
             Listener::with_ticket(&[address], grant).expect("it listens");
         let listener = Arc::new(listener);
         let log = Arc::<Mutex<Vec<String>>>::default();
-        let heard = log.clone();
+        let (heard, ended) = (log.clone(), log.clone());
         let settings = WebSettings {
             roots: vec![WebRoot {
                 name: "root".into(),
@@ -121,6 +136,10 @@ impl World {
             limits,
             metrics: Box::new(Vec::new),
             jobs: None,
+            verify: Arc::new(move |verification, send| {
+                verify(verification, send);
+                ended.lock().expect("a log").push("a verification ended".into());
+            }),
             on_event: Box::new(move |event| heard.lock().expect("a log").push(event.to_string())),
         };
         let (web, note) = WebServer::start(socket, settings).expect("it starts");
