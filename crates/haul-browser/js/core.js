@@ -95,6 +95,12 @@ export async function instantiateCore(bytes, clock = () => performance.now()) {
   return new Core(/** @type {any} */ (instance.exports), clock);
 }
 
+/**
+ * A file of a waybill. `isText` is false if the path is not UTF-8.
+ * @typedef {{path: string, isText: boolean, size: number, mtime: number, object: number,
+ *   digest: string | null}} RecordedFile
+ */
+
 /** One module: one session and one file digest at a time. */
 export class Core {
   /**
@@ -391,6 +397,46 @@ export class Core {
   waybillEnd() {
     this.check(this.wasm.haul_waybill_end());
     return this.text();
+  }
+
+  // A waybill that is read
+
+  /**
+   * Starts to read a waybill, of at most 64 MiB.
+   * @param {Uint8Array} waybill
+   */
+  waybillOpen(waybill) {
+    this.wasm.haul_waybill_open(this.argument(waybill));
+  }
+
+  /**
+   * Returns the next item: a file, the start of a section, damage, or null at the end. `digest` is
+   * null where the waybill has none by BLAKE3, and `object` is 0 without digests of objects. Other
+   * entries than files are left out.
+   * @returns {RecordedFile | 'section' | {flaw: string} | null}
+   */
+  waybillNext() {
+    switch (this.wasm.haul_waybill_next()) {
+      case 0:
+        return null;
+      case 1: {
+        const path = this.text();
+        const [size, mtime, object, isText] = new Float64Array(this.wasm.memory.buffer, this.wasm.haul_record(), 4);
+        return { path, isText: isText === 1, size, mtime, object, digest: this.waybillDigest(-1) };
+      }
+      case 2:
+        return 'section';
+      default:
+        return { flaw: this.text() };
+    }
+  }
+
+  /**
+   * Returns the digest of an object of the last file, or null.
+   * @param {number} index
+   */
+  waybillDigest(index) {
+    return this.wasm.haul_waybill_digest(index) ? this.text() : null;
   }
 
   // BLAKE3 of a file, from its objects in any order

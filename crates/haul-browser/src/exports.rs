@@ -11,7 +11,10 @@
 //! number, and the reason is the *text*.
 
 use crate::event::{Event, NUMBER_MAX, RECORD_NUMBERS, Record, hex, level_of};
-use crate::{Download, FileDigest, JobSettings, KeptFile, Receipt, ReceiptEntry, Session, Upload};
+use crate::{
+    Download, FileDigest, Item, JobSettings, KeptFile, Receipt, ReceiptEntry, RecordedFile, Session, Upload,
+    WaybillReader,
+};
 use haul_digest::Blake3Object;
 use haul_model::{Level, ObjectIndex, ObjectSize};
 use std::cell::RefCell;
@@ -38,6 +41,9 @@ struct Core {
     kept: Vec<(Vec<u8>, KeptFile)>,
     hash: Option<FileHash>,
     receipt: Option<Receipt>,
+    waybill: Option<WaybillReader>,
+    /// File of the waybill that was read last.
+    recorded: Option<RecordedFile>,
 }
 
 struct FileHash {
@@ -439,6 +445,65 @@ pub extern "C" fn haul_waybill_end() -> u32 {
         let Some(receipt) = core.receipt.take() else { return 0 };
         let closed = receipt.close().map(|line| core.record.text = line);
         core.told(closed)
+    })
+}
+
+/// Starts to read the waybill in the argument.
+#[unsafe(no_mangle)]
+pub extern "C" fn haul_waybill_open(len: u32) {
+    with(|core| {
+        let mut waybill = std::mem::take(&mut core.argument);
+        waybill.truncate(len as usize);
+        (core.waybill, core.recorded) = (Some(WaybillReader::new(waybill)), None);
+    });
+}
+
+/// Reads the next item of the waybill, and returns its kind. 0: the end. 1: a file; the text is its
+/// path, and the numbers are its size, its time in milliseconds since 1970, the size of its objects
+/// or 0, and 1 if the path is UTF-8. 2: a section starts. 3: damage, which the text describes.
+#[unsafe(no_mangle)]
+pub extern "C" fn haul_waybill_next() -> u32 {
+    with(|core| {
+        core.recorded = None;
+        let item = core.waybill.as_mut().and_then(Iterator::next);
+        let (kind, text) = match item {
+            None => {
+                core.waybill = None;
+                (0, String::new())
+            }
+            Some(Item::Section) => (2, String::new()),
+            Some(Item::Flaw(text)) => (3, text),
+            Some(Item::File(file)) => {
+                let is_text = std::str::from_utf8(&file.path).is_ok();
+                let text = String::from_utf8_lossy(&file.path).into_owned();
+                let numbers = [
+                    file.size as f64,
+                    file.mtime,
+                    file.object_bytes.unwrap_or(0) as f64,
+                    f64::from(u8::from(is_text)),
+                ];
+                core.record.numbers[..numbers.len()].copy_from_slice(&numbers);
+                core.recorded = Some(file);
+                (1, text)
+            }
+        };
+        core.record.text = text;
+        kind
+    })
+}
+
+/// Returns the BLAKE3 of the last file as the text, or of one of its objects if `index` is not
+/// negative. Returns 0 if the waybill does not have it.
+#[unsafe(no_mangle)]
+pub extern "C" fn haul_waybill_digest(index: f64) -> u32 {
+    with(|core| {
+        let file = core.recorded.as_ref();
+        let digest = file.and_then(|file| {
+            if index < 0.0 { file.digest.as_ref() } else { file.object(ObjectIndex(number(index))) }
+        });
+        let Some(digest) = digest else { return 0 };
+        core.record.text = hex(digest.as_bytes());
+        1
     })
 }
 

@@ -4,7 +4,7 @@
 //!   They drive the same machines as the engine: `haul_proto::Source` and `haul_proto::Sink`. Bytes
 //!   of a lane go in, bytes to send come out, and [`Event`]s are requests and reports to the page.
 //! - [`FileDigest`] is BLAKE3 of a file from objects in any order.
-//! - [`Receipt`] writes the waybill of a job.
+//! - [`Receipt`] writes the waybill of a job, and [`WaybillReader`] reads any waybill.
 //! - `exports` are the functions that JavaScript calls; `js/core.js` is their other side.
 //!
 //! The crate uses no clock, file, socket or thread. JavaScript passes in the time.
@@ -19,6 +19,7 @@ mod output;
 mod receipt;
 mod session;
 mod upload;
+mod waybill_reader;
 
 pub use download::{Download, KeptFile};
 pub use event::{Event, NUMBER_MAX, RECORD_NUMBERS, Record, hex, milliseconds, moment};
@@ -28,3 +29,4 @@ pub use output::BLOCK_BYTES;
 pub use receipt::{Receipt, ReceiptEntry};
 pub use session::Session;
 pub use upload::{BUFFERS, Upload};
+pub use waybill_reader::{Item, RecordedFile, WaybillReader};

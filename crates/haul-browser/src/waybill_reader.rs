@@ -2,7 +2,7 @@
 
 use crate::event::milliseconds;
 use haul_digest::{Algorithm, Digest};
-use haul_log::waybill::{Content, Entry, Kind, Mark, ReadError, Reader, Record};
+use haul_log::waybill::{Content, Entry, Kind, ReadError, Reader, Record};
 use haul_model::ObjectIndex;
 use std::io::Cursor;
 
@@ -15,12 +15,19 @@ pub struct RecordedFile {
     pub size: u64,
     /// Modification time in milliseconds since 1970.
     pub mtime: f64,
-    /// Size in bytes of the objects whose digests the waybill has.
-    pub object: Option<u64>,
+    /// Size in bytes of the objects, if they have digests.
+    pub object_bytes: Option<u64>,
     /// BLAKE3 of the file.
     pub digest: Option<Digest>,
-    /// BLAKE3 of each object, as far as known.
-    pub objects: Vec<Option<Digest>>,
+    objects: Vec<(ObjectIndex, Digest)>,
+}
+
+impl RecordedFile {
+    /// Returns BLAKE3 of an object, if the waybill has it.
+    pub fn object(&self, index: ObjectIndex) -> Option<&Digest> {
+        let at = self.objects.binary_search_by_key(&index, |(index, _)| *index).ok()?;
+        Some(&self.objects[at].1)
+    }
 }
 
 /// Item of a waybill.
@@ -34,8 +41,7 @@ pub enum Item {
     Flaw(String),
 }
 
-/// Reader of a waybill in memory. Iteration ends after an item of [`Item::Flaw`] whose text says
-/// that the rest cannot be read.
+/// Reader of a waybill in memory: an iterator over its files. Other entries are left out.
 #[derive(Debug)]
 pub struct WaybillReader {
     reader: Reader<Cursor<Vec<u8>>>,
@@ -59,13 +65,9 @@ impl WaybillReader {
         while let Some(record) = self.record() {
             match record {
                 Ok(Record::Object(object)) => {
-                    // Indices ascend, and the reader refuses those past the end of the file.
-                    let at = usize::try_from(object.index.0).unwrap_or(usize::MAX);
+                    // The reader refuses indices that do not ascend.
                     let digest = object.digests.iter().find(|digest| digest.algorithm() == Algorithm::Blake3);
-                    if objects.len() <= at {
-                        objects.resize(at + 1, None);
-                    }
-                    objects[at] = digest.copied();
+                    objects.extend(digest.map(|digest| (object.index, *digest)));
                 }
                 Ok(Record::Leaves(_) | Record::Proven(_)) => {}
                 other => {
@@ -78,8 +80,8 @@ impl WaybillReader {
             path: path.as_bytes().to_vec(),
             size: content.size,
             mtime: milliseconds(*mtime),
-            object: content.objects.as_ref().map(|objects| objects.size.bytes()),
-            digest: content.digest(Algorithm::Blake3).copied(),
+            object_bytes: content.objects.as_ref().map(|objects| objects.size.bytes()),
+            digest: content.digest(Algorithm::Blake3),
             objects,
         }
     }

@@ -67,7 +67,7 @@ async function showFiles(session) {
     say("The session ended. Sign in, and the jobs continue.", true);
   });
   workspace = new Workspace(session, jobs, { say, attempt });
-  new Drawer(element("jobs"), jobs);
+  new Drawer(element("jobs"), jobs, (job) => attempt(() => workspace.verifyJob(job)));
   new Activity(element("activity"), element("activity-toggle"), session, attempt);
   await workspace.start();
   await jobs.load();

@@ -20,8 +20,12 @@ export class Drawer {
   #news = [];
   #isSaying = false;
 
-  /** @param {HTMLElement} element @param {import("./jobs.js").Jobs} jobs */
-  constructor(element, jobs) {
+  /**
+   * @param {HTMLElement} element @param {import("./jobs.js").Jobs} jobs
+   * @param {(job: import("./job.js").Job) => unknown} verify
+   */
+  constructor(element, jobs, verify) {
+    this.verify = verify;
     this.jobs = jobs;
     this.element = element;
     element.classList.add("drawer");
@@ -76,7 +80,7 @@ export class Drawer {
 
   /** @param {import("./job.js").Job} job */
   #add(job) {
-    const row = new JobRow(job);
+    const row = new JobRow(job, this.verify);
     this.#rows.set(job, row);
     let state = job.state;
     job.addEventListener("change", () => {

@@ -23,9 +23,9 @@ function failureItem({ path, text }) {
 }
 
 export class JobRow {
-  /** @param {import("./job.js").Job} job */
-  constructor(job) {
-    this.job = job;
+  /** @param {import("./job.js").Job} job @param {(job: import("./job.js").Job) => unknown} verify */
+  constructor(job, verify) {
+    [this.job, this.verify] = [job, verify];
     const { direction, source } = job;
     const isUpload = direction === "upload";
     const server = `${source.rootName}${source.to ? `/${source.to}` : ""}`;
@@ -63,6 +63,7 @@ export class JobRow {
       resume: textButton("Resume", () => job.resume()),
       choose: textButton("Choose files\u2026", () => this.#choose()),
       retry: textButton("Try again", () => job.retry()),
+      verify: textButton("Verify", () => this.verify(job)),
       receipt: textButton("Save receipt", () => this.#saveReceipt()),
       forget: textButton("Remove", () => job.forget()),
     };
@@ -120,6 +121,7 @@ export class JobRow {
       resume: state === "paused" && !isLost,
       choose: state === "paused" && isLost,
       retry: state === "ended" && !this.job.result?.ok,
+      verify: state === "ended" && this.job.receipt !== null,
       receipt: this.job.receipt !== null,
       forget: state === "paused" || state === "ended",
     };

@@ -2,6 +2,7 @@
 // storage of the browser, and files that the user chose or dropped.
 
 import { makeItem } from "./item.js";
+import { verifyFiles } from "./verify-files.js";
 
 /** @typedef {import("./item.js").Item} Item */
 
@@ -33,6 +34,25 @@ async function* listHandle(directory) {
     }
   }
   yield batch;
+}
+
+/**
+ * Opens a file beneath a directory. Returns null if there is none.
+ * @param {FileSystemDirectoryHandle} directory
+ * @param {string[]} names
+ */
+async function openBeneath(directory, names) {
+  try {
+    for (const name of names.slice(0, -1)) {
+      directory = await directory.getDirectoryHandle(name);
+    }
+    return await (await directory.getFileHandle(names.at(-1))).getFile();
+  } catch (error) {
+    if (error.name === "NotFoundError" || error.name === "TypeMismatchError") {
+      return null;
+    }
+    throw error;
+  }
 }
 
 /** Fills in the size and the time of a file. @param {Item} item */
@@ -147,6 +167,21 @@ export class FolderSource {
   uploadRoots(item) {
     return [item.handle];
   }
+
+  /** Opens a file beneath a folder. Returns null if there is none. @param {Item[]} path @param {string[]} names */
+  open(path, names) {
+    return openBeneath(this.directory(path), names);
+  }
+
+  /**
+   * Verifies the files beneath a folder.
+   * @param {Item[]} path
+   * @param {import("./verify.js").Waybill} waybill
+   * @param {AbortSignal} signal
+   */
+  verify(path, waybill, signal) {
+    return verifyFiles((names) => this.open(path, names), waybill, signal);
+  }
 }
 
 /**
@@ -227,6 +262,32 @@ export class ChosenSource {
   /** @param {Item} item */
   detail(item) {
     return detail(item);
+  }
+
+  /** The same as for a folder. @param {Item[]} path @param {string[]} names */
+  async open(path, names) {
+    const top = path.at(-1);
+    if (top?.handle !== undefined) {
+      return openBeneath(top.handle, names);
+    }
+    let nodes = top?.children ?? this.#nodes;
+    for (const [at, name] of names.entries()) {
+      const node = nodes.get(name);
+      const rest = names.slice(at + 1);
+      if (node?.handle?.kind === "directory" && rest.length > 0) {
+        return openBeneath(node.handle, rest);
+      }
+      if (rest.length === 0) {
+        return node?.file ?? (node?.handle?.kind === "file" ? node.handle.getFile() : null);
+      }
+      nodes = node?.children ?? new Map();
+    }
+    return null;
+  }
+
+  /** The same as for a folder. @param {Item[]} path @param {import("./verify.js").Waybill} waybill @param {AbortSignal} signal */
+  verify(path, waybill, signal) {
+    return verifyFiles((names) => this.open(path, names), waybill, signal);
   }
 
   /** Returns what a job sends for an entry. @param {Item} item */

@@ -88,8 +88,9 @@ export class ServerSource {
    * @param {import("./verify.js").Waybill} waybill
    * @param {AbortSignal} signal
    */
-  verify(path, { blob, steps }, signal) {
-    return api.verify(this.root.id, ids(path), blob ?? ids(steps), signal);
+  async *verify(path, waybill, signal) {
+    const isHere = waybill.source === this;
+    yield* api.verify(this.root.id, ids(path), isHere ? ids(waybill.steps) : await waybill.read(), signal);
   }
 
   /** Returns the address of a file's contents. @param {Item[]} path @param {Item} item */

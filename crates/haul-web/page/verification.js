@@ -66,6 +66,11 @@ export class Verification extends EventTarget {
     return missing > 0 && intact + modified + rotted + unproven === 0;
   }
 
+  /** True if no name exists, and all of them start with this one. @param {string} name */
+  isAllBeneath(name) {
+    return this.state === "ended" && this.foundNone && this.damaged.every(({ path }) => path?.startsWith(`${name}/`) || path === name);
+  }
+
   /** Takes the events until the last one. @param {(signal: AbortSignal) => AsyncIterable<any>} events */
   async run(events) {
     try {

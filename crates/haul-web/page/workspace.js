@@ -1,15 +1,18 @@
 // The two panes, and the commands that concern both.
 
+import { encodeName } from "./api.js";
 import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./commands.js";
 import { isAsking, showHelp } from "./dialog.js";
 import { create } from "./dom.js";
 import { DRAG_TYPE } from "./drags.js";
+import { makeItem } from "./item.js";
 import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, takeDrop } from "./local-source.js";
 import { Pane } from "./pane.js";
 import { ServerSource } from "./server-source.js";
 import { visible } from "./text.js";
 import { Transfers } from "./transfers.js";
+import { Verifier } from "./verify.js";
 
 /** @typedef {import("./item.js").Source} Source */
 
@@ -40,6 +43,13 @@ export class Workspace {
     this.panes = [this.left, this.right];
     this.active = this.right;
     this.transfers = new Transfers(jobs, { say, reloadAt: (place) => this.reloadAt(place) });
+    this.verifier = new Verifier(element("verification"), jobs, {
+      say,
+      attempt,
+      copiesFor: (place) => this.#copiesFor(place),
+      focus: () => this.active.focus(),
+      reloadAt: (place) => this.reloadAt(place),
+    });
     this.#buildBar();
     this.#buildTabs();
     this.#listen();
@@ -70,6 +80,37 @@ export class Workspace {
   /** @param {Pane} pane */
   otherOf(pane) {
     return pane === this.left ? this.right : this.left;
+  }
+
+  /**
+   * Returns the shown place that can have intact copies of the files of another one, or null: of the
+   * server for this computer, and the reverse.
+   * @param {import("./transfers.js").Place} place
+   */
+  #copiesFor(place) {
+    const isServer = ({ source }) => source.kind === "server";
+    const pane = this.panes.find((each) => isServer(each) !== isServer(place));
+    return pane === undefined ? null : { source: pane.source, path: pane.path };
+  }
+
+  /** Verifies what a job copied, by its receipt. @param {import("./job.js").Job} job */
+  async verifyJob(job) {
+    const { direction, to, folder } = job.source;
+    if (direction === "upload") {
+      const number = this.transfers.jobs.rootOf(job.source);
+      const source = this.roots.find(({ root }) => root.id === number);
+      if (source === undefined) {
+        throw new Error(`the server has no directory ${visible(job.source.rootName)} now`);
+      }
+      const names = to.split("/").filter(Boolean);
+      const path = names.map((name) => makeItem({ id: encodeName(name), name, kind: "directory" }));
+      return this.verifier.startJob({ source, path }, job);
+    }
+    if (folder !== null && (await folder.requestPermission?.({ mode: "read" })) === "denied") {
+      throw new Error(`the browser has no access to ${visible(folder.name)}; verify again, and allow it`);
+    }
+    const source = folder === null ? this.sources.find(({ kind }) => kind === "private") : new FolderSource("job", folder);
+    this.verifier.startJob({ source, path: [] }, job);
   }
 
   /** @param {Pane} pane */
@@ -167,6 +208,7 @@ export class Workspace {
       newFolder: () => createFolder(pane, this.say),
       remove: () => remove(pane, this.say),
       openFile: () => openFile(pane, detail, this.say),
+      verify: () => this.verifier.ask(pane, other),
       copy: () => this.transfer(pane, other, false),
       move: () => this.transfer(pane, other, true),
       drop: () => this.drop(pane, detail),

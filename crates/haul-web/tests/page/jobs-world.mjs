@@ -108,7 +108,7 @@ export async function startJobs(page, code = null) {
     window.jobs = new Jobs(session);
     // LaneRequests sees only these.
     window.jobs.lanes = 'http';
-    window.drawer = new Drawer(document.getElementById('jobs'), window.jobs);
+    window.drawer = new Drawer(document.getElementById('jobs'), window.jobs, () => {});
     await window.jobs.load();
     window.drawer.open(true);
   }, code);
