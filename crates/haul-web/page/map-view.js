@@ -37,20 +37,22 @@ export class MapView {
   draw(map) {
     const { length, cells, unit } = map;
     const rows = Math.max(1, Math.ceil(length / COLUMNS));
-    const columns = Math.min(COLUMNS, Math.max(length, 16));
-    this.drawing.setAttribute("viewBox", `0 0 ${columns * STEP} ${rows * STEP}`);
+    this.drawing.setAttribute("viewBox", `0 0 ${COLUMNS * STEP} ${rows * STEP}`);
     const shapes = NAMES.map(() => "");
     const counts = NAMES.map(() => 0);
     for (let at = 0; at < length; at += 1) {
       const [x, y] = [(at % COLUMNS) * STEP, Math.floor(at / COLUMNS) * STEP];
-      shapes[cells[at]] += `M${x} ${y}h${SIDE}v${SIDE}h-${SIDE}z`;
+      // A missing object is a frame, so that it does not differ by its color only.
+      const hole = cells[at] === Cell.missing ? `M${x + 1} ${y + 1}v${SIDE - 2}h${SIDE - 2}v-${SIDE - 2}z` : "";
+      shapes[cells[at]] += `M${x} ${y}h${SIDE}v${SIDE}h-${SIDE}z${hole}`;
       counts[cells[at]] += 1;
     }
     this.paths.forEach((path, state) => path.setAttribute("d", shapes[state]));
     const parts = NAMES.flatMap((name, state) => (counts[state] > 0 ? [`${counts[state].toLocaleString("en")} ${STATE_TEXTS[name]}`] : []));
-    const each = unit === 1 ? "object" : `${countText(unit, "object")}`;
-    const text = `Map of ${countText(map.count, "object")}: ${parts.join(", ") || "none yet"}`;
+    const each = unit === 1 ? "one object" : `up to ${countText(unit, "object")}`;
+    const squares = unit === 1 ? "" : ` in ${countText(length, "square")}`;
+    const text = `Map of ${countText(map.count, "object")}${squares}: ${parts.join(", ") || "none yet"}`;
     this.drawing.setAttribute("aria-label", text);
-    this.caption.textContent = `${text}. A square is ${unit === 1 ? "one" : ""} ${each}.`.replace("  ", " ");
+    this.caption.textContent = `${text}. A square is ${each}.`;
   }
 }

@@ -51,6 +51,11 @@ fn long_listings_scroll_in_chromium() {
 }
 
 #[test]
+fn files_are_verified_and_repaired_in_chromium() {
+    run("verify.test.mjs");
+}
+
+#[test]
 fn jobs_of_the_page_copy_files_both_ways() {
     run("jobs-copy.test.mjs");
 }

@@ -115,22 +115,28 @@ test("what a job copied is verified by its receipt and repaired from the server"
 });
 
 test("chosen files are verified by a waybill of this computer", async (t) => {
-  const place = folder("chosen-source", { "a.txt": "first", "b.txt": "second" });
-  haul(place, "sum", "-r", "--waybill=w.waybill", ".");
+  const place = folder("chosen-source", { "a.txt": "first", "b.txt": "second", "large.bin": LARGE, "empty": "" });
+  const local = join(world.server.home, "chosen-local");
+  mkdirSync(local);
+  utimesSync(join(place, "large.bin"), TIME, TIME);
+  haul(place, "cp", "-a", "--split-size=1M", `--waybill=${local}/w.waybill`, "a.txt", "b.txt", "large.bin", "empty", local);
+  flip(join(local, "large.bin"), 2 << 20);
   const page = await openAt(t, "chosen-source");
-  await page.setInputFiles("#file-input", [join(place, "a.txt")]);
-  await waitForNames(page, "left", ["a.txt"]);
+  await page.setInputFiles("#file-input", ["a.txt", "large.bin", "empty"].map((name) => join(local, name)));
+  await waitForNames(page, "left", ["a.txt", "empty", "large.bin"]);
   const chooser = page.waitForEvent("filechooser");
   await page.keyboard.press("F4");
   await page.locator("dialog button", { hasText: "By a waybill of this computer" }).click();
-  await (await chooser).setFiles(join(place, "w.waybill"));
-  await waitForState(page, "Complete: 1 intact, 1 missing");
+  await (await chooser).setFiles(join(local, "w.waybill"));
+  await waitForState(page, "Complete: 2 intact, 1 damaged, 1 missing");
+  const label = await panel(page).locator(".map").first().getAttribute("aria-label");
+  assert.equal(label, "Map of 6 objects: 4 intact, 1 damaged, 1 missing");
   // A file that is not a waybill.
   const again = page.waitForEvent("filechooser");
   await panel(page).getByRole("button", { name: "Close" }).click();
   await page.keyboard.press("F4");
   await page.locator("dialog button", { hasText: "By a waybill of this computer" }).click();
-  await (await again).setFiles(join(place, "a.txt"));
+  await (await again).setFiles(join(local, "a.txt"));
   await waitForState(page, "Not complete: cannot use the waybill: the file is not a waybill");
 });
 
