@@ -1,6 +1,7 @@
 // Number and bytes of the files of a job, for its progress. It runs beside the job, which does not
 // wait for it.
 
+import { limitedText } from './limited-text.js';
 import { walk } from './upload.js';
 
 /** Names that are requested at a time, and requests for one job, one after the other. */
@@ -59,20 +60,7 @@ function count(total, size) {
  * @param {Response} response
  */
 async function listing(response) {
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
-  const decoder = new TextDecoder();
-  let text = '';
-  let bytes = 0;
-  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-    bytes += piece.value.length;
-    if (bytes > LISTING_MAX) {
-      // Not awaited: the server decides when the body ends.
-      reader.cancel().catch(() => {});
-      throw new Error('a listing of the server is too long');
-    }
-    text += decoder.decode(piece.value, { stream: true });
-  }
-  const page = JSON.parse(text + decoder.decode());
+  const page = JSON.parse(await limitedText(response, LISTING_MAX, 'a listing'));
   if (page.entries.length > NAMES_MAX) {
     throw new Error(`the server sent more than ${NAMES_MAX} names at once`);
   }

@@ -1,6 +1,7 @@
 // Requests of a lane over HTTP: their time limits, and which of them are made again.
 
 import { LaneLost } from './lane.js';
+import { limitedText } from './limited-text.js';
 
 /**
  * Times in milliseconds.
@@ -17,6 +18,9 @@ export const TIMES = { retry: 250, retryMax: 5000, failing: 50_000, request: 60_
 
 /** A request has more time for its bytes: as at this rate, in bytes per millisecond. */
 const SLOWEST = 16;
+
+/** Largest answer with the reason for a failure, in bytes. */
+const REASON_MAX = 1 << 16;
 
 /** A response with another status than success. */
 class Failed extends Error {
@@ -213,7 +217,7 @@ export class TimeLimit {
 
 /** @param {Response} response */
 export async function reason(response) {
-  const body = (await response.text().catch(() => '')).slice(0, 1000);
+  const body = (await limitedText(response, REASON_MAX).catch(() => '')).slice(0, 1000);
   let text = body;
   try {
     text = String(JSON.parse(body).error);

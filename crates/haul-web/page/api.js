@@ -1,5 +1,6 @@
 // Requests to the server. docs/formats/web.md describes them.
 
+import { limitedText } from "./client/limited-text.js";
 import { jsonLines } from "./json-lines.js";
 
 /**
@@ -45,7 +46,7 @@ async function request(method, path, body) {
 /** Sends a request and returns the body. @param {string} method @param {string} path @param {unknown} [body] */
 async function requestText(method, path, body) {
   const json = body === undefined ? {} : { body: JSON.stringify(body), type: "application/json" };
-  return limitedText(await send(method, path, json));
+  return limitedText(await send(method, path, json), BODY_MAX);
 }
 
 /**
@@ -62,36 +63,13 @@ async function send(method, path, { body, type, signal }) {
   if (!response.ok) {
     let message = response.statusText || `status ${response.status}`;
     try {
-      message = JSON.parse(await limitedText(response)).error ?? message;
+      message = JSON.parse(await limitedText(response, BODY_MAX)).error ?? message;
     } catch {
       // The response is not from this server's code: its status is all there is.
     }
     throw new ApiError(response.status, message);
   }
   return response;
-}
-
-/**
- * Reads a body up to a limit, because the server can be broken or hostile.
- * @param {Response} response
- */
-async function limitedText(response) {
-  const decoder = new TextDecoder();
-  let [text, read] = ["", 0];
-  if (response.body === null) {
-    return text;
-  }
-  const reader = response.body.getReader();
-  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-    read += piece.value.length;
-    if (read > BODY_MAX) {
-      // Not awaited: the server decides when the body ends.
-      reader.cancel().catch(() => {});
-      throw new Error("the server sent more than 16 MiB where a short answer was expected");
-    }
-    text += decoder.decode(piece.value, { stream: true });
-  }
-  return text + decoder.decode();
 }
 
 /** @param {Session} session @returns {Session} */

@@ -86,6 +86,9 @@ export class Verification extends EventTarget {
     } catch (error) {
       if (this.state === "running") {
         this.#end(this.#stop.signal.aborted ? "stopped" : "failed", error.message);
+        if (error.status === 401) {
+          throw error;
+        }
       }
     }
   }

@@ -1,5 +1,6 @@
 // Verify and repair: asks for the waybill, shows the verification, and copies what is damaged.
 
+import { limitedText } from "./client/limited-text.js";
 import { choose } from "./dialog.js";
 import { create } from "./dom.js";
 import { placeText } from "./item.js";
@@ -40,11 +41,10 @@ function selectedWaybill({ source, path, listing }) {
 /** @param {string} address */
 async function fetchWaybill(address) {
   const response = await fetch(address, { cache: "no-store" });
-  if (!response.ok || Number(response.headers.get("content-length")) > WAYBILL_MAX) {
-    response.body?.cancel().catch(() => {});
-    throw new Error(response.ok ? "the waybill has more than 64 MiB; verify with haul verify" : "the server does not send the waybill");
+  if (!response.ok) {
+    throw new Error(`the server does not send the waybill: status ${response.status}`);
   }
-  return response.blob();
+  return new Blob([await limitedText(response, WAYBILL_MAX, "a waybill")]);
 }
 
 /** Lets the user choose a file. @returns {Promise<Waybill | null>} */
@@ -116,7 +116,7 @@ export class Verifier {
         this.start({ source, path: path.slice(0, -1) }, waybill);
       }
     });
-    verification.run((signal) => source.verify(path, waybill, signal));
+    this.page.attempt(() => verification.run((signal) => source.verify(path, waybill, signal)));
   }
 
   /** @param {Verification} verification */

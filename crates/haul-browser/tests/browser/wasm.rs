@@ -49,6 +49,15 @@ fn node(script: &str, module: &str, input: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+/// Runs the tests of a script, with each of these modules.
+fn run_tests(script: &str, modules: &[&str]) {
+    if has_node() {
+        for module in modules {
+            assert_eq!(node(script, module, ""), "ok\n", "{module}");
+        }
+    }
+}
+
 /// Writes a number as JavaScript does.
 fn number(value: f64) -> String {
     format!("{value}")
@@ -157,45 +166,31 @@ fn modules_hash_objects_in_any_order() {
 
 #[test]
 fn lane_over_http_survives_lost_requests() {
-    if has_node() {
-        assert_eq!(node("lane.mjs", MODULES[0], ""), "ok\n");
-    }
+    run_tests("lane.mjs", &MODULES[..1]);
 }
 
 #[test]
 fn files_are_read_by_streams_where_browsers_have_them() {
-    if has_node() {
-        assert_eq!(node("reader.mjs", MODULES[0], ""), "ok\n");
-    }
+    run_tests("reader.mjs", &MODULES[..1]);
 }
 
 #[test]
 fn jobs_connect_again_when_that_helps() {
-    if has_node() {
-        assert_eq!(node("reconnect.mjs", MODULES[0], ""), "ok\n");
-    }
+    run_tests("reconnect.mjs", &MODULES[..1]);
 }
 
 /// An upload and a download in JavaScript, each with its module, whose lanes break once.
 #[test]
 fn jobs_in_javascript_resume_and_arrive() {
-    if has_node() {
-        for module in MODULES {
-            assert_eq!(node("transfer.mjs", module, ""), "ok\n");
-        }
-    }
+    run_tests("transfer.mjs", &MODULES);
 }
 
 #[test]
 fn a_download_to_the_browser_loses_no_old_file() {
-    if has_node() {
-        assert_eq!(node("storage.mjs", MODULES[0], ""), "ok\n");
-    }
+    run_tests("storage.mjs", &MODULES[..1]);
 }
 
 #[test]
 fn the_size_of_a_download_is_measured_within_limits() {
-    if has_node() {
-        assert_eq!(node("measure.mjs", MODULES[0], ""), "ok\n");
-    }
+    run_tests("measure.mjs", &MODULES[..1]);
 }

@@ -112,7 +112,7 @@ test("a hostile answer without an end is refused", async (t) => {
     };
   });
   await page.keyboard.press("F9");
-  await waitForStatus(page, "the server sent more than 16 MiB where a short answer was expected");
+  await waitForStatus(page, "the server sent an answer of more than 16777216 bytes");
   await page.evaluate(() => window.restore());
   await page.keyboard.press("F9");
   await page.waitForFunction(
