@@ -100,7 +100,9 @@ impl<'a> Event<'a> {
             detail,
             size: recorded.map(|content| content.size),
             object: recorded.and_then(|content| Some(content.objects.as_ref()?.size.bytes())),
-            blake3: recorded.and_then(|content| content.digest(Algorithm::Blake3)).map(|digest| digest.to_string()),
+            blake3: recorded
+                .and_then(|content| content.digest(Algorithm::Blake3))
+                .map(|digest| digest.to_string()),
             damage: verdict.damage.iter().map(|range| [range.start.0, range.end.0]).collect(),
             half_repaired,
             leaf: located.and_then(|located| located.leaf).map(LeafSize::bytes),

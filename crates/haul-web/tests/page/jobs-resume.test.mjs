@@ -51,6 +51,33 @@ test('an upload of a file of the disk resumes after a reload of the page', () =>
     assert.ok(Number(amount) >= 4, server.log);
   }, { hasFlows: false }));
 
+test('an upload in flowing bodies resumes after a pause and a reload of the page', () =>
+  inWindow({ data: {} }, async ({ server, page }) => {
+    const before = await page.evaluate(async ([size, arrived]) => {
+      const { tools, jobs } = window;
+      await tools.plant('long', 1, size);
+      const handle = await (await tools.directory('')).getFileHandle('long');
+      const job = jobs.upload({ roots: [handle], root: 0, to: '', title: 'long' });
+      await tools.passes(job, arrived);
+      job.pause();
+      await tools.reaches(job, 'paused', 'ended');
+      return { state: job.state, bytes: job.progress.bytes };
+    }, [LONG, ARRIVED]);
+    assert.equal(before.state, 'paused');
+    assert.ok(before.bytes < LONG, before.bytes);
+    await page.reload();
+    await startJobs(page);
+    const ended = await page.evaluate(async () => {
+      const { tools, jobs: { list: [job] } } = window;
+      await job.resume();
+      return tools.ended(job);
+    });
+    assert.equal(ended.ok, true, JSON.stringify(ended));
+    assert.deepEqual(digests(server.roots.data), { long: sha256(bytes(1, LONG)) });
+    const [, amount] = await eventually(() => / ([\d.]+) MiB already transferred/.exec(server.log), 'end of the session');
+    assert.ok(Number(amount) >= 4, server.log);
+  }));
+
 test('chosen files are asked for again after a reload, by name and size', () =>
   inWindow({ data: {} }, async ({ server, page, lanes }) => {
     lanes.holds = (method, number) => method === 'PUT' && number >= 2;

@@ -17,7 +17,7 @@ fn the_waybill_is_the_body_or_a_file_beneath_the_root() {
     let ino = |path: &str| std::fs::metadata(world.path(path)).expect("there").ino();
     let browser = world.browser();
     let sent = browser.post("/verify?path=dir", "sent");
-    assert_eq!((sent.status, &sent.body), (200, & format!("sent {}\n", ino("root/dir")).into_bytes()));
+    assert_eq!((sent.status, &sent.body), (200, &format!("sent {}\n", ino("root/dir")).into_bytes()));
     assert_eq!(sent.header("content-type"), Some("application/x-ndjson"));
     let stored = browser.post("/verify?path=&waybill=all.waybill", "");
     assert_eq!(stored.body, format!("stored {}\n", ino("root")).into_bytes());

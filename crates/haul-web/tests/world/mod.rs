@@ -3,9 +3,7 @@
 use haul_engine::transfer::{self, BoxError, Dial, Offer, SimpleObserver};
 use haul_lab::browser::{Browser, parse_link};
 use haul_net::{Grant, Lane, Listener, Role, Session, Ticket, Uses};
-use haul_web::{
-    CertificateSource, Verification, WebLimits, WebListener, WebRoot, WebServer, WebSettings,
-};
+use haul_web::{CertificateSource, Verification, WebLimits, WebListener, WebRoot, WebServer, WebSettings};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
