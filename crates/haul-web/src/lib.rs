@@ -11,8 +11,10 @@
 mod access;
 mod answer;
 mod attachment;
+mod background;
 mod certificate;
 mod checks;
+mod copying;
 mod event;
 mod files;
 mod lanes;
@@ -26,6 +28,7 @@ mod verification;
 mod webtransport;
 
 pub use certificate::{CertificateError, CertificateSource, GivenCertificate};
+pub use copying::{CopyBetween, ServerCopy};
 pub use event::WebEvent;
 pub use files::{Confine, WebRoot};
 pub use limits::WebLimits;

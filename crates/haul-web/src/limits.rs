@@ -65,8 +65,14 @@ pub const WAYBILL_BYTES_MAX: usize = 64 << 20;
 /// Maximum number of concurrent verifications: each one reads files with a thread for each CPU.
 pub const VERIFICATIONS_MAX: usize = 2;
 
-/// Blocks with lines of a verification that wait for the client.
-pub const VERIFY_LINES_AHEAD: usize = 4;
+/// Maximum number of concurrent copies between directories of the server.
+pub const COPIES_MAX: usize = 4;
+
+/// Maximum size of the JSON body of a copy, which has the names of its entries.
+pub const COPY_BYTES_MAX: usize = 4 << 20;
+
+/// Blocks with lines of a verification or a copy that wait for the client.
+pub const LINES_AHEAD: usize = 4;
 
 /// Maximum number of names in one page of a listing.
 pub const NAMES_PER_PAGE_MAX: usize = 5000;

@@ -1,6 +1,5 @@
 //! Queries and JSON bodies of requests. Paths are bytes, which need not be UTF-8.
 
-use crate::limits::JSON_BYTES_MAX;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -111,9 +110,10 @@ pub(crate) async fn collect<B: Body<Data = Bytes>>(
     timeout(within, read).await.map_err(|_| BadRequest::Slow)?
 }
 
-/// Reads a JSON body. An empty body is the value without fields, if it has only optional ones.
+/// Reads a JSON body of at most `most` bytes. An empty body is the value without fields, if it has only optional ones.
 pub(crate) async fn json<T: DeserializeOwned, B: Body<Data = Bytes>>(
     body: B,
+    most: usize,
     within: Duration,
 ) -> Result<T, BadRequest> {
     let mut text = Vec::new();
@@ -121,7 +121,7 @@ pub(crate) async fn json<T: DeserializeOwned, B: Body<Data = Bytes>>(
         text.extend_from_slice(block);
         Ok(())
     };
-    collect(body, JSON_BYTES_MAX, within, take).await?;
+    collect(body, most, within, take).await?;
     let text = if text.is_empty() { b"{}" } else { text.as_slice() };
     serde_json::from_slice(text).map_err(|error| BadRequest::Json(error.to_string()))
 }

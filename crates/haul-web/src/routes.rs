@@ -6,11 +6,12 @@ use crate::access::{CodeError, Session};
 use crate::answer::{self, Reply};
 use crate::attachment;
 use crate::checks;
+use crate::copying::{self, CopyRequest, ServerCopy};
 use crate::event::WebEvent;
 use crate::files::RootThreads;
 use crate::files::{self, FileError, Listing, kind_name};
 use crate::lanes::{LaneRefusal, OpenRefusal, Opened};
-use crate::limits::{NAME_QUOTA_BYTES, NAMES_PER_PAGE_MAX, UPLOAD_BYTES_MAX};
+use crate::limits::{COPY_BYTES_MAX, JSON_BYTES_MAX, NAME_QUOTA_BYTES, NAMES_PER_PAGE_MAX, UPLOAD_BYTES_MAX};
 use crate::metrics;
 use crate::page;
 use crate::query::{self, BadRequest, PathText};
@@ -26,7 +27,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Header of the last piece of a lane in either direction.
 const END: HeaderName = HeaderName::from_static("x-haul-end");
@@ -90,6 +93,7 @@ async fn checked(
         (Method::POST, "/tree/delete") => call.delete(request.into_body()).await,
         (Method::GET | Method::HEAD, "/file") => call.file(request.uri().query(), request.headers()).await,
         (Method::POST, "/verify") => call.verify(request).await,
+        (Method::POST, "/copy") => call.copy(request.into_body()).await,
         (Method::POST, "/lane") => call.open_lane(request.into_body()).await,
         (method, path) => match path.strip_prefix("/lane/") {
             Some(rest) => call.lane(&method, rest, request).await,
@@ -103,7 +107,7 @@ async fn sign_in(shared: &Arc<Shared>, peer: SocketAddr, request: Request<Incomi
     struct Code {
         code: String,
     }
-    let Code { code } = query::json(request.into_body(), shared.limits.request).await.map_err(bad)?;
+    let Code { code } = query::json(request.into_body(), JSON_BYTES_MAX, shared.limits.request).await.map_err(bad)?;
     let signed_in =
         shared.access.sign_in(&code, peer.ip(), Instant::now()).map_err(|error| internal(&error))?;
     match signed_in {
@@ -389,12 +393,7 @@ impl Call<'_> {
         let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
         let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
         let file = query::value(query, "waybill").map_err(bad)?;
-        // Before the body: each one uses memory.
-        let permit = Arc::clone(&self.shared.verifications).try_acquire_owned();
-        let permit = permit.map_err(|_| {
-            let why = "the server has reached its limit of verifications; try again later";
-            answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)
-        })?;
+        let permit = permit(&self.shared.verifications, "verifications")?;
         let directory = served.run(move |root| files::open_directory(root, &path)).await.map_err(failed)?;
         let waybill = match file {
             Some(file) => {
@@ -406,6 +405,24 @@ impl Call<'_> {
         self.changed(served, "started a verification");
         let (verify, session) = (Arc::clone(&self.shared.verify), Arc::clone(&self.session));
         Ok(verification::start(verify, served, Verification { waybill, directory }, session, permit))
+    }
+
+    /// Copies entries of a directory to another one.
+    async fn copy(&self, body: Incoming) -> Result<Reply, Reply> {
+        let CopyRequest { root, path, names, to_root, to } = self.json_of(COPY_BYTES_MAX, body).await?;
+        let (source, sink) = (self.root(root, Right::Read)?, self.root(to_root, Right::Write)?);
+        let permit = permit(&self.shared.copies, "copies")?;
+        let (path, to) = (path.into_bytes().map_err(bad)?, to.into_bytes().map_err(bad)?);
+        let names = names.into_iter().map(|name| files::name(&name.into_bytes().map_err(bad)?).map_err(failed));
+        let names = names.collect::<Result<Vec<_>, _>>()?;
+        let checked = copying::check((source, path), names.clone(), (sink, to.clone())).await;
+        let directory = checked.map_err(failed)?;
+        self.changed(source, "started a copy from a directory");
+        let number = self.shared.copies_started.fetch_add(1, Ordering::Relaxed);
+        let session = (&*self.session, to_root);
+        let connect = copying::connector(self.shared.gateway.clone(), sink, session, self.peer, number);
+        let copy = ServerCopy { directory, names, to, connect };
+        Ok(copying::start(Arc::clone(&self.shared.copy), source, copy, Arc::clone(&self.session), permit))
     }
 
     async fn open_lane(&self, body: Incoming) -> Result<Reply, Reply> {
@@ -496,7 +513,11 @@ impl Call<'_> {
     }
 
     async fn json<T: serde::de::DeserializeOwned>(&self, body: Incoming) -> Result<T, Reply> {
-        let value = query::json(body, self.shared.limits.request).await.map_err(bad)?;
+        self.json_of(JSON_BYTES_MAX, body).await
+    }
+
+    async fn json_of<T: serde::de::DeserializeOwned>(&self, most: usize, body: Incoming) -> Result<T, Reply> {
+        let value = query::json(body, most, self.shared.limits.request).await.map_err(bad)?;
         if self.session.lanes.has_ended() {
             return Err(answer::error(StatusCode::UNAUTHORIZED, &"the session has ended; sign in again"));
         }
@@ -514,6 +535,14 @@ impl Call<'_> {
         let (session, root) = (self.session.number, served.root().log_name());
         self.shared.events.report(&WebEvent::Changed { session, root, what });
     }
+}
+
+/// Takes a permit for work in the background, before what uses memory. `what` names the limit.
+fn permit(limit: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, Reply> {
+    Arc::clone(limit).try_acquire_owned().map_err(|_| {
+        let why = format!("the server has reached its limit of {what}; try again later");
+        answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)
+    })
 }
 
 fn busy() -> Reply {

@@ -4,10 +4,11 @@ use crate::access::Access;
 use crate::answer::Reply;
 use crate::certificate::{CertificateError, CertificateSource, CertificateStore};
 use crate::checks::Hosts;
+use crate::copying::CopyBetween;
 use crate::event::{Events, WebEvent};
 use crate::files::{RootThreads, WebRoot};
 use crate::limits::{
-    CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, DOWNLOADS_MAX, HEADER_BYTES_MAX,
+    CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, COPIES_MAX, DOWNLOADS_MAX, HEADER_BYTES_MAX,
     STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
 };
 use crate::metrics::{Metric, Metrics};
@@ -29,7 +30,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -88,6 +89,8 @@ pub struct WebSettings {
     pub jobs: Option<ListJobs>,
     /// Verifies directories, for `POST /verify`.
     pub verify: Verify,
+    /// Copies between directories, for `POST /copy`.
+    pub copy: CopyBetween,
     /// Receives events; several threads call it.
     pub on_event: Box<dyn Fn(&WebEvent) + Send + Sync>,
 }
@@ -145,6 +148,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) jobs: Option<ListJobs>,
     pub(crate) verify: Verify,
+    pub(crate) copy: CopyBetween,
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
     connections: Mutex<HashMap<IpAddr, usize>>,
@@ -154,6 +158,9 @@ pub(crate) struct Shared {
     pub(crate) downloads: Arc<Semaphore>,
     /// One permit for each verification.
     pub(crate) verifications: Arc<Semaphore>,
+    /// One permit for each copy between directories, and the number of copies so far.
+    pub(crate) copies: Arc<Semaphore>,
+    pub(crate) copies_started: AtomicU64,
 }
 
 impl WebListener {
@@ -222,12 +229,15 @@ impl WebServer {
             metrics: Metrics::new(settings.metrics).map_err(|error| WebError::Code(error.to_string()))?,
             jobs: settings.jobs,
             verify: settings.verify,
+            copy: settings.copy,
             roots,
             link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
             connections: Mutex::default(),
             has_web_transport: endpoint.is_some(),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
+            copies: Arc::new(Semaphore::new(COPIES_MAX)),
+            copies_started: AtomicU64::new(0),
         });
         let (stop, stopped) = watch::channel(false);
         let socket = TcpListener::from_std(listener.socket)?;

@@ -1,28 +1,19 @@
 //! Verification of a directory by a waybill, for a browser.
 
 use crate::access::Session;
-use crate::answer::{self, Reply};
+use crate::answer::Reply;
+use crate::background;
 use crate::files::RootThreads;
-use crate::limits::{VERIFY_LINES_AHEAD, WAYBILL_BYTES_MAX, WebLimits};
+use crate::limits::{WAYBILL_BYTES_MAX, WebLimits};
 use crate::query::{self, BadRequest};
 use bytes::Bytes;
-use hyper::StatusCode;
 use hyper::body::Body;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::timeout;
-
-/// Type of the responses: one JSON value a line.
-const LINES: &str = "application/x-ndjson";
-
-/// Time for which a client may take no line.
-const STALL: Duration = Duration::from_secs(60);
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A verification that a browser requests.
 #[derive(Debug)]
@@ -33,8 +24,8 @@ pub struct Verification {
     pub directory: OwnedFd,
 }
 
-/// Function that verifies and passes on lines of JSON, several at a time and at least four times a
-/// second. It runs on a thread of its own, and stops when its second argument returns false.
+/// Function that verifies. It passes lines of JSON to its second argument, several at a time and at
+/// least once a second, and stops when that returns false. It runs on a thread of its own.
 pub type Verify = Arc<dyn Fn(&Verification, &mut (dyn FnMut(Vec<u8>) -> bool + Send)) + Send + Sync>;
 
 /// Stores the waybill that a browser sends.
@@ -58,39 +49,6 @@ pub(crate) fn start(
     session: Arc<Session>,
     permit: OwnedSemaphorePermit,
 ) -> Reply {
-    let (sender, lines) = mpsc::channel(VERIFY_LINES_AHEAD);
-    let confine = Arc::clone(&served.root().confine);
-    let run = move || {
-        let _permit = permit;
-        let mut send = |lines: Vec<u8>| sender.blocking_send(Bytes::from(lines)).is_ok();
-        match confine() {
-            Ok(()) => verify(&verification, &mut send),
-            Err(message) => {
-                let error = serde_json::json!({ "event": "error", "message": message });
-                send(format!("{error}\n").into_bytes());
-            }
-        }
-    };
-    match thread::Builder::new().name("haul-web-verify".into()).spawn(run) {
-        Ok(_) => answer::stream(LINES, pass_on(lines, session)),
-        Err(error) => {
-            let why = format!("cannot start a thread: {error}");
-            answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)
-        }
-    }
-}
-
-/// Passes lines on until the session ends, or the client takes nothing or has left. The next line
-/// then finds no receiver.
-fn pass_on(mut lines: mpsc::Receiver<Bytes>, session: Arc<Session>) -> mpsc::Receiver<Bytes> {
-    let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(async move {
-        while let Some(block) = lines.recv().await {
-            let is_sent = matches!(timeout(STALL, sender.send(block)).await, Ok(Ok(())));
-            if !is_sent || session.lanes.has_ended() {
-                return;
-            }
-        }
-    });
-    receiver
+    let work = move |send: &mut (dyn FnMut(Vec<u8>) -> bool + Send)| verify(&verification, send);
+    background::start(served, "haul-web-verify", session, permit, work)
 }

@@ -41,11 +41,35 @@ impl Gateway {
         session: SessionId,
         peer: SocketAddr,
     ) -> Result<(), Verdict> {
+        self.deliver(StreamLane::over_https(socket, peer), ticket, session, peer)
+    }
+
+    /// Opens a lane of `session` for a client in this process, as if it had proved `ticket`. The
+    /// session appears as one of `peer`, for which the client works.
+    ///
+    /// # Errors
+    /// Same as [`admit`](Self::admit).
+    pub fn connect(
+        &self,
+        ticket: TicketId,
+        session: SessionId,
+        peer: SocketAddr,
+    ) -> Result<StreamLane, Verdict> {
+        let (near, far) = StreamLane::pair();
+        self.deliver(far, ticket, session, peer).map(|()| near)
+    }
+
+    fn deliver(
+        &self,
+        lane: StreamLane,
+        ticket: TicketId,
+        session: SessionId,
+        peer: SocketAddr,
+    ) -> Result<(), Verdict> {
         let Acceptor { registry, settings, .. } = &*self.acceptor;
         let role = registry.role_of(ticket).ok_or(Verdict::Unproven)?;
         let slot = registry.reserve_slot(ticket, session, peer.ip(), SystemTime::now())?;
         let key = slot.key();
-        let lane = StreamLane::over_https(socket, peer);
         let lane = lane.authenticated(settings.stall, settings.pacer.clone(), Some(Box::new(slot)));
         // Lanes of a session differ by their JOIN; the number here is only for logs.
         if registry.deliver(key, 0, lane, role, peer) {
