@@ -2,6 +2,7 @@
 // picked. Only for workers: synchronous access to files is not available in a page.
 
 import { Level } from './core.js';
+import { Spellings } from './spellings.js';
 
 /**
  * Name of a file until it is complete. The module refuses names of the server that start with
@@ -63,26 +64,48 @@ async function find(root, path, rename = (name) => name) {
 }
 
 /**
+ * Returns the directory of a path like `place`. Fails if the disk takes one of its directories for
+ * that of another path of the job.
+ * @param {FileSystemDirectoryHandle} root
+ * @param {string} path
+ * @param {Spellings} spellings
+ */
+async function placeSpelled(root, path, spellings) {
+  const parts = path.split('/');
+  const name = /** @type {string} */ (parts.pop());
+  let directory = root;
+  for (const [index, part] of parts.entries()) {
+    const above = directory;
+    directory = await spellings.open(above, parts.slice(0, index + 1).join('/'), (create) =>
+      above.getDirectoryHandle(part, { create }));
+  }
+  return { directory, name };
+}
+
+/**
  * Starts to replace a file. An empty one has its name until then if there was none.
  * @param {FileSystemDirectoryHandle} root
  * @param {string} path
+ * @param {Spellings} spellings
  */
-async function createFile(root, path) {
-  const { directory, name } = await place(root, path);
+async function createFile(root, path, spellings) {
+  const { directory, name } = await placeSpelled(root, path, spellings);
   let isNew = false;
-  const file = await directory.getFileHandle(name).catch((error) => {
-    if (error.name !== 'NotFoundError') {
-      throw error;
-    }
-    isNew = true;
-    return directory.getFileHandle(name, { create: true });
-  });
+  const file = await spellings.open(directory, path, (create) =>
+    directory.getFileHandle(name).catch((error) => {
+      if (error.name !== 'NotFoundError' || !create) {
+        throw error;
+      }
+      isNew = true;
+      return directory.getFileHandle(name, { create });
+    }));
   try {
     const stream = await file.createWritable({ keepExistingData: false });
     return { directory, name, isNew, stream };
   } catch (error) {
     if (isNew) {
       await directory.removeEntry(name).catch(() => {});
+      spellings.forget(path);
     }
     throw error;
   }
@@ -203,6 +226,7 @@ export class FolderTarget {
   /** @param {FileSystemDirectoryHandle} root */
   constructor(root) {
     this.root = root;
+    this.spellings = new Spellings();
   }
 
   /**
@@ -210,7 +234,12 @@ export class FolderTarget {
    * @param {boolean} isComplete
    */
   async sizeOf(path, isComplete) {
-    return isComplete ? (await find(this.root, path))?.size ?? -1 : -1;
+    const found = isComplete ? await find(this.root, path) : null;
+    if (found === null) {
+      return -1;
+    }
+    this.spellings.add(path);
+    return found.size;
   }
 
   /** @param {string} path */
@@ -226,7 +255,7 @@ export class FolderTarget {
     /** @type {ReturnType<typeof createFile> | null} */
     let creating = null;
     const create = () => {
-      creating ??= createFile(this.root, path);
+      creating ??= createFile(this.root, path, this.spellings);
       return creating;
     };
     let isClosed = false;
@@ -238,6 +267,7 @@ export class FolderTarget {
         if (created.isNew && (await find(created.directory, created.name))?.size === 0) {
           // Not if another job or program has written the file meanwhile.
           await created.directory.removeEntry(created.name).catch(() => {});
+          this.spellings.forget(path);
         }
       }
     };
@@ -269,8 +299,8 @@ export class FolderTarget {
 
   /** @param {string} path */
   async directory(path) {
-    const { directory, name } = await place(this.root, path);
-    await directory.getDirectoryHandle(name, { create: true });
+    const { directory, name } = await placeSpelled(this.root, path, this.spellings);
+    await this.spellings.open(directory, path, (create) => directory.getDirectoryHandle(name, { create }));
   }
 }
 

@@ -194,6 +194,13 @@ fn a_download_to_the_browser_loses_no_old_file() {
 }
 
 #[test]
+fn a_download_keeps_files_whose_names_a_folder_folds() {
+    if has_node() {
+        assert_eq!(node("folder.mjs", MODULES[0], ""), "ok\n");
+    }
+}
+
+#[test]
 fn the_size_of_a_download_is_measured_within_limits() {
     if has_node() {
         assert_eq!(node("measure.mjs", MODULES[0], ""), "ok\n");
