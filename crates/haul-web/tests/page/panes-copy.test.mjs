@@ -223,6 +223,58 @@ test("files from the desktop are chosen on the left and sent on the right", asyn
   await waitForNames(page, "left", ["by input"]);
 });
 
+test("of two files with one name, the second is refused", async (t) => {
+  const path = folder("twice", { old: "" });
+  const page = await openAt(t, "twice");
+  const drop = (side, ...names) =>
+    page.evaluate(
+      ([side, names]) => {
+        const dataTransfer = new DataTransfer();
+        names.forEach((name, at) => dataTransfer.items.add(new File([String(at).repeat(at + 1)], name)));
+        document
+          .getElementById(side)
+          .dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+      },
+      [side, names],
+    );
+  await drop("right", "one", "one", "other");
+  await waitForStatus(page, "cannot upload two entries with the name one; drop only one of them");
+  await drop("left", "one", "one", "other");
+  await waitForStatus(page, "cannot add one: the list has an entry of this name");
+  await waitForNames(page, "left", ["one", "other"]);
+  const file = (name, contents) => ({ name, mimeType: "", buffer: Buffer.from(contents) });
+  await page.setInputFiles("#file-input", [file("other", "another"), file("third", "3")]);
+  await waitForStatus(page, "cannot add other: the list has an entry of this name");
+  await waitForNames(page, "left", ["one", "other", "third"]);
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("F5");
+  await waitForNames(page, "right", ["old", "one", "other", "third"]);
+  await waitForStatus(page, "is complete");
+  assert.deepEqual(
+    ["one", "other", "third"].map((name) => readFileSync(join(path, name), "utf8")),
+    ["0", "222", "3"],
+  );
+});
+
+test("of two handles with one name, the second is refused unless both are one entry", async (t) => {
+  const page = await openPage(t);
+  const texts = await page.evaluate(async () => {
+    const { ChosenSource, sharedPath } = await import("/local-source.js");
+    const top = await navigator.storage.getDirectory();
+    const [one, again, other] = await Promise.all(
+      ["one", "one", "other"].map(async (name) =>
+        (await top.getDirectoryHandle(name, { create: true })).getFileHandle("file", { create: true }),
+      ),
+    );
+    const chosen = new ChosenSource();
+    const add = (handle) => chosen.add([], [handle]).then(() => "added", (error) => error.message);
+    return [await add(one), await add(again), await add(other), sharedPath([one, other], []), sharedPath([one], [])];
+  });
+  const refusal =
+    "cannot add file: the list has an entry of this name; copy it, remove it from the list with F8, then add again";
+  assert.deepEqual(texts, ["added", "added", refusal, "file", undefined]);
+});
+
 test("a folder of the input for folders keeps its paths", async (t) => {
   const path = folder("from-input");
   folder("local/deep/er", { file: "in a folder" });
