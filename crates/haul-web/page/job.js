@@ -15,7 +15,7 @@ import { RateHistory } from "./rate.js";
 
 /**
  * A file of an upload that only this visit has.
- * @typedef {{path: string, size: number, time: number}} LostFile
+ * @typedef {{path: string, size: number, time?: number}} LostFile
  */
 
 const NO_PROGRESS = { bytes: 0, counts: { done: 0, same: 0, failed: 0, level: "none" }, waits: null, path: "http" };
@@ -261,12 +261,20 @@ export class Job extends EventTarget {
 
   /** Takes files that the user chose again. Returns the number of files that are still missing. @param {Iterable<File>} files */
   supply(files) {
-    const found = new Map([...files].map((file) => [file.webkitRelativePath || file.name, file]));
+    /** @type {Map<string, File[]>} */
+    const given = new Map();
+    for (const file of files) {
+      const path = file.webkitRelativePath || file.name;
+      given.set(path, [...(given.get(path) ?? []), file]);
+    }
     this.lost = this.lost.filter(({ path, size, time }) => {
-      const file = found.get(path);
-      if (file === undefined || file.size !== size || file.lastModified !== time) {
+      const candidates = given.get(path) ?? [];
+      // Jobs of an earlier version of the page have no time.
+      const at = candidates.findIndex((file) => file.size === size && file.lastModified === (time ?? file.lastModified));
+      if (at < 0) {
         return true;
       }
+      const [file] = candidates.splice(at, 1);
       this.source.roots.push({ file, path });
       return false;
     });

@@ -79,6 +79,20 @@ test('chosen files are asked for again after a reload, by name and size', () =>
     assert.deepEqual(digests(server.roots.data), { chosen: sha256(bytes(1, LARGE)), other: sha256(bytes(2, 10)) });
   }, { hasFlows: false }));
 
+test('each file that is chosen again serves one lost file, whose size and time it has', () =>
+  inWindow({ data: {} }, async ({ page }) => {
+    const found = await page.evaluate(async () => {
+      const { Job } = await import('/job.js');
+      const job = new Job({ note() {} }, { roots: [] });
+      const file = (text, lastModified) => new File([text], 'name', { lastModified });
+      const lost = { path: 'name', size: 1, time: 7 };
+      job.lost = [lost, lost, { ...lost, size: 2 }, { path: 'name', size: 3 }];
+      const left = [job.supply([file('a', 7), file('b', 8), file('cc', 7)]), job.supply([file('d', 7), file('eee', 9)])];
+      return [left, await Promise.all(job.source.roots.map((root) => root.file.text()))];
+    });
+    assert.deepEqual(found, [[2, 0], ['a', 'cc', 'd', 'eee']]);
+  }));
+
 test('a download to the storage of the page resumes after a pause and after a reload', () =>
   inWindow({ data: {} }, async ({ server, page }) => {
     write(join(server.roots.data, 'large'), bytes(3, LONG));
