@@ -15,7 +15,8 @@ const WATCH = 1000;
 /** Key in localStorage of the choice of lanes. */
 const LANES = "haul-lanes";
 
-const lockName = (id) => `haul-job-${id}`;
+/** Locks of a job: of the worker that runs it, and of the tab in which it runs or waits for its turn. */
+const lockNames = (id) => [`haul-job-${id}`, `haul-queued-${id}`];
 
 /** @param {File | FileSystemHandle | {file: File, path: string}} root */
 function lostFile(root) {
@@ -25,10 +26,11 @@ function lostFile(root) {
   return "file" in root ? { path: root.path, size: root.file.size, time: root.file.lastModified } : null;
 }
 
-/** Returns the names of jobs that a tab of this browser runs. */
+/** Returns a function that tells whether a job runs, or waits for its turn, in a tab of this browser. */
 async function heldJobs() {
   const { held = [] } = await navigator.locks.query();
-  return new Set(held.map((lock) => lock.name));
+  const names = new Set(held.map((lock) => lock.name));
+  return (job) => lockNames(job.id).some((name) => names.has(name));
 }
 
 /** Event: "change" when a job is added or removed, or "signed-out". */
@@ -40,6 +42,8 @@ export class Jobs extends EventTarget {
   #channel = new BroadcastChannel("haul-jobs");
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #watching;
+  /** Locks of the jobs of this tab. @type {Map<string, {release: () => void, done: Promise<unknown>}>} */
+  #claims = new Map();
 
   /** @param {import("./api.js").Session} session */
   constructor(session) {
@@ -66,30 +70,33 @@ export class Jobs extends EventTarget {
 
   /** Loads the jobs of earlier visits. */
   async load() {
-    const held = await heldJobs();
     const stored = await (await this.#opened()).all();
+    const isHeld = await heldJobs();
     // After the waits, in which jobs can start.
     const known = new Set(this.list.map((job) => job.id));
     stored.sort((a, b) => a.source.created - b.source.created);
-    const loaded = stored.filter(({ source }) => !known.has(source.id)).map((entry) => this.#restored(entry, held));
+    const loaded = stored.filter(({ source }) => !known.has(source.id)).map((entry) => this.#restored(entry, isHeld));
+    // A lock of this tab can be in the middle of its release.
+    const idle = this.list.filter((job) => !job.isActive && !this.#claims.has(job.id));
+    idle.filter(isHeld).forEach((job) => this.#leave(job));
     this.list = [...loaded, ...this.list];
     this.dispatchEvent(new Event("change"));
     this.watch();
     this.#resumeSignedOut();
   }
 
-  /** @param {{source: any, state: any}} entry @param {Set<string>} held */
-  #restored({ source, state }, held) {
+  /** @param {{source: any, state: any}} entry @param {(job: Job) => boolean} isHeld */
+  #restored({ source, state }, isHeld) {
     const job = new Job(this, { ...source, roots: source.roots?.filter((root) => root.kind !== undefined) });
     job.lost = source.lost ?? [];
     job.restore(state);
-    this.#settle(job, held);
+    this.#settle(job, isHeld);
     return job;
   }
 
-  /** Corrects the state of a job that no worker of this tab runs. @param {Job} job @param {Set<string>} held */
-  #settle(job, held) {
-    if (held.has(lockName(job.id))) {
+  /** Corrects the state of a job that no worker of this tab runs. @param {Job} job @param {(job: Job) => boolean} isHeld */
+  #settle(job, isHeld) {
+    if (isHeld(job)) {
       job.state = "elsewhere";
     } else if (job.isActive || job.state === "elsewhere") {
       job.state = "paused";
@@ -161,6 +168,9 @@ export class Jobs extends EventTarget {
 
   /** Stores the state of a job, and tells the other tabs. @param {Job} job */
   note(job) {
+    if (!job.isActive) {
+      this.#claims.get(job.id)?.release();
+    }
     if (job.state !== "elsewhere") {
       const snapshot = job.snapshot();
       this.#save((store) => store.putState(snapshot));
@@ -194,12 +204,15 @@ export class Jobs extends EventTarget {
     const job = this.list.find((other) => other.id === (snapshot?.id ?? removed ?? id));
     if (snapshot !== undefined && job === undefined) {
       this.load();
-    } else if (snapshot !== undefined && !job.isActive) {
+    } else if (snapshot !== undefined && (!job.isActive || (job.state === "queued" && snapshot.state === "running"))) {
       const isRunning = ["queued", "running", "stopping"].includes(snapshot.state);
-      job.restore({ ...snapshot, state: isRunning ? "elsewhere" : snapshot.state });
+      job.restore(snapshot);
       job.rates.add(performance.now(), job.progress.bytes);
-      job.dispatchEvent(new Event("change"));
-      this.watch();
+      if (isRunning) {
+        this.#leave(job);
+      } else {
+        job.dispatchEvent(new Event("change"));
+      }
     } else if (removed !== undefined && job !== undefined && !job.isActive) {
       this.list = this.list.filter((other) => other !== job);
       this.dispatchEvent(new Event("change"));
@@ -220,12 +233,12 @@ export class Jobs extends EventTarget {
         this.#watching = undefined;
         return;
       }
-      const held = await heldJobs();
-      for (const job of elsewhere.filter(({ id }) => !held.has(lockName(id)))) {
+      const isHeld = await heldJobs();
+      for (const job of elsewhere.filter((job) => !isHeld(job))) {
         const state = await (await this.#opened()).state(job.id);
         if (job.state === "elsewhere" && state !== undefined) {
           job.restore(state);
-          this.#settle(job, held);
+          this.#settle(job, isHeld);
           job.dispatchEvent(new Event("change"));
         }
       }
@@ -235,7 +248,42 @@ export class Jobs extends EventTarget {
   /** Runs a job when its turn comes. @param {Job} job */
   enqueue(job) {
     job.update({ state: "queued", reason: "", waitsForSignIn: false });
+    this.#claim(job);
     this.#next();
+  }
+
+  /** Shows the other tabs that this one has a job, until it is no longer active here. @param {Job} job */
+  #claim(job) {
+    let release = () => {};
+    const released = new Promise((resolve) => {
+      release = () => resolve(undefined);
+    });
+    const [, name] = lockNames(job.id);
+    const before = this.#claims.get(job.id);
+    before?.release();
+    const take = (lock) => {
+      if (lock === null && job.state === "queued") {
+        this.#leave(job);
+      } else if (lock !== null && job.isActive) {
+        // A tab that heard of the job before the lock was taken sees the lock now.
+        this.note(job);
+      }
+      return lock && released;
+    };
+    const done = Promise.resolve(before?.done)
+      .then(() => navigator.locks.request(name, { ifAvailable: true }, take))
+      .catch(() => {})
+      .finally(() => this.#claims.get(job.id)?.release === release && this.#claims.delete(job.id));
+    this.#claims.set(job.id, { release, done });
+  }
+
+  /** Leaves a job to the tab that runs it, or in which it waits for its turn. @param {Job} job */
+  #leave(job) {
+    job.state = "elsewhere";
+    job.reason = "";
+    this.#claims.get(job.id)?.release();
+    job.dispatchEvent(new Event("change"));
+    this.watch();
   }
 
   /** A worker has ended. */

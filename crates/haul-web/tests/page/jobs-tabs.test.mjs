@@ -103,3 +103,49 @@ test('a job that cannot run here gives its place to the next one, once', () =>
     assert.deepEqual(started, [1, 'paused', 'the server has no directory  now']);
     assert.equal(Object.keys(digests(server.roots.data)).length, 3);
   }));
+
+test('a job that waits for its turn in one tab cannot be resumed in another one', () =>
+  inWindow({ data: {} }, async ({ visitor, server, page, lanes }) => {
+    lanes.holds = (method, number) => method === 'PUT' && number >= 1;
+    await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      await tools.plant('waiting', 3, 10);
+      const handle = await (await tools.directory('')).getFileHandle('waiting');
+      ['one', 'two'].forEach((name, seed) => jobs.upload({ roots: [tools.file(name, seed, 5_000_000)], root: 0, to: '', title: name }));
+      jobs.upload({ roots: [handle], root: 0, to: '', title: 'waiting' });
+    });
+    await lanes.holding();
+    const second = await openJobs(visitor, server, false);
+    assert.deepEqual(await second.evaluate(() => window.jobs.list.map(({ state }) => state)), ['elsewhere', 'elsewhere', 'elsewhere']);
+    // Two tabs that do not know of each other still run the job once.
+    await page.evaluate(() => {
+      window.workers = [];
+      const { Worker } = window;
+      window.Worker = class extends Worker {
+        postMessage(message, ...rest) {
+          window.workers.push(message.job);
+          super.postMessage(message, ...rest);
+        }
+      };
+      // The running jobs keep their places until the other tab has run the third one.
+      window.jobs.released = () => {};
+    });
+    lanes.release();
+    const ended = await second.evaluate(async () => {
+      const { tools, jobs } = window;
+      const job = jobs.list[2];
+      job.state = 'paused';
+      await job.resume();
+      return tools.ended(job);
+    });
+    assert.equal(ended.ok, true, JSON.stringify(ended));
+    const found = await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      await Promise.all(jobs.list.map((job) => tools.reaches(job, 'ended')));
+      delete jobs.released;
+      jobs.released();
+      return [window.workers, jobs.list.map(({ state }) => state)];
+    });
+    assert.deepEqual(found, [[], ['ended', 'ended', 'ended']]);
+    assert.equal(Object.keys(digests(server.roots.data)).length, 3);
+  }));
