@@ -2,29 +2,8 @@
 // picked. Only for workers: synchronous access to files is not available in a page.
 
 import { Level } from './core.js';
+import { LOGS, asideName, partName } from './leftovers.js';
 import { Spellings } from './spellings.js';
-
-/**
- * Name of a file until it is complete. The module refuses names of the server that start with
- * `.haul-`, and a job never shares the file with another job.
- * @param {string} job name of the job in hexadecimal digits
- * @param {string} name
- */
-function partName(job, name) {
-  return `.haul-part-${job}-${name}`;
-}
-
-/**
- * Name of the old file while a new one takes its name, in a browser that does not replace files.
- * @param {string} job
- * @param {string} name
- */
-function asideName(job, name) {
-  return `.haul-old-${job}-${name}`;
-}
-
-/** Directory in OPFS for the logs of jobs. */
-const LOGS = '.haul-jobs';
 
 /**
  * Returns the directory of a path beneath `root`, created as needed, and the last component. Paths
@@ -305,13 +284,13 @@ export class FolderTarget {
 }
 
 /**
- * Opens the log of a job in OPFS.
- * @param {string} job name of the job in hexadecimal digits
+ * Opens a log of a job in OPFS.
+ * @param {string} name one of `logNames`
  * @returns {Promise<import('./job-log.js').LogFile>}
  */
-export async function openLogFile(job) {
+export async function openLogFile(name) {
   const logs = await (await navigator.storage.getDirectory()).getDirectoryHandle(LOGS, { create: true });
-  const file = await logs.getFileHandle(`${job}.log`, { create: true });
+  const file = await logs.getFileHandle(name, { create: true });
   const access = await file.createSyncAccessHandle();
   let end = access.getSize();
   return {
@@ -333,10 +312,10 @@ export async function openLogFile(job) {
 }
 
 /**
- * Removes the log of a job that is done.
- * @param {string} job
+ * Removes a log of a job that is done.
+ * @param {string} name
  */
-export async function removeLogFile(job) {
+export async function removeLogFile(name) {
   const logs = await (await navigator.storage.getDirectory()).getDirectoryHandle(LOGS, { create: true });
-  await logs.removeEntry(`${job}.log`).catch(() => {});
+  await logs.removeEntry(name).catch(() => {});
 }

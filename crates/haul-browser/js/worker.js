@@ -23,6 +23,7 @@
 import { Level, fromHex, loadCore, reason } from './core.js';
 import { Download } from './download.js';
 import { JobLog } from './job-log.js';
+import { logNames } from './leftovers.js';
 import { measurePaths, measureRoots } from './measure.js';
 import { LaneChooser } from './lane-chooser.js';
 import { Receipt, memoryLog, waybill } from './receipt.js';
@@ -33,9 +34,6 @@ import { Upload, walk } from './upload.js';
 
 /** Size of an object in bytes. */
 const OBJECT_BYTES = 4 << 20;
-
-/** Returns the name of the log of the files that arrived. */
-const receiptName = (/** @type {string} */ job) => `${job}.receipt`;
 
 /** Interval of `progress`, in milliseconds. */
 const PROGRESS = 100;
@@ -109,7 +107,8 @@ async function runLocked(message, tally) {
   };
   const chooser = new LaneChooser(lane);
   // Without storage, the waybill has the files of this run only.
-  const receiptFile = await openLogFile(receiptName(job)).catch(memoryLog);
+  const [logName, receiptName] = logNames(job);
+  const receiptFile = await openLogFile(receiptName).catch(memoryLog);
   const receipt = new Receipt(receiptFile);
   let logFile = null;
   let timer;
@@ -119,7 +118,7 @@ async function runLocked(message, tally) {
     if (direction === 'upload') {
       side = new Upload({ ...settings, to: rest.to }, () => walk(rest.roots), report, settle);
     } else {
-      logFile = await openLogFile(job);
+      logFile = await openLogFile(logName);
       const target = rest.folder
         ? new FolderTarget(rest.folder)
         : new PrivateTarget(await navigator.storage.getDirectory(), job);
@@ -158,7 +157,7 @@ async function runLocked(message, tally) {
     receiptFile.close();
   }
   if (ended.ok && ended.failed === 0) {
-    await Promise.all([removeLogFile(job), removeLogFile(receiptName(job))]);
+    await Promise.all([removeLogFile(logName), removeLogFile(receiptName)]);
   }
   return ended;
 }

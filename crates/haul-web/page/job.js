@@ -238,9 +238,9 @@ export class Job extends EventTarget {
   }
 
   /** Removes the job from the list. What it copied stays. */
-  forget() {
+  async forget() {
     if (!this.isActive && this.state !== "elsewhere") {
-      this.jobs.remove(this);
+      await this.jobs.remove(this);
     }
   }
 

@@ -1,5 +1,6 @@
 // The jobs of this browser: a queue, their storage, and the other tabs.
 
+import { removeLeftovers } from "./client/leftovers.js";
 import { Job } from "./job.js";
 import { JobStore } from "./job-store.js";
 
@@ -152,12 +153,13 @@ export class Jobs extends EventTarget {
     ended.slice(0, Math.max(0, ended.length - HISTORY_MAX)).forEach((job) => this.remove(job));
   }
 
-  /** @param {Job} job */
+  /** Returns a promise for the removal of what the job left in the storage. @param {Job} job */
   remove(job) {
     this.list = this.list.filter((other) => other !== job);
     this.#save((store) => store.remove(job.id));
     this.#channel.postMessage({ removed: job.id });
     this.dispatchEvent(new Event("change"));
+    return removeLeftovers(job.id).catch((error) => console.warn("cannot remove what a job left:", error));
   }
 
   /** @param {(store: JobStore) => Promise<unknown>} work */

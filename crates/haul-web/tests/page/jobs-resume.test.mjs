@@ -118,3 +118,49 @@ test('a download to the storage of the page resumes after a pause and after a re
     const [, amount] = await eventually(() => / ([\d.]+) MiB already transferred/.exec(server.log), 'end of the session');
     assert.ok(Number(amount) >= 4, server.log);
   }));
+
+test('a job that is removed leaves nothing in the storage, and gives an old file its name back', () =>
+  inWindow({ data: {} }, async ({ server, page }) => {
+    write(join(server.roots.data, 'in/large'), bytes(3, LONG));
+    write(join(server.roots.data, 'in/small'), bytes(4, 10));
+    const found = await page.evaluate(async (arrived) => {
+      const { tools, jobs } = window;
+      const entries = async () => {
+        const names = [];
+        for (const path of ['', 'in', '.haul-jobs']) {
+          for await (const name of (await tools.directory(path)).keys()) {
+            names.push(`${path}/${name}`);
+          }
+        }
+        return names.sort();
+      };
+      const job = jobs.download({ root: 0, paths: ['in'], folder: null, title: 'in' });
+      await tools.passes(job, arrived);
+      job.pause();
+      await tools.reaches(job, 'paused');
+      const before = await entries();
+      // The page was closed while `large` took the name of an old file, and `small` has its name.
+      await tools.plant(`in/.haul-old-${job.id}-large`, 5, 20);
+      await tools.plant(`in/.haul-old-${job.id}-small`, 6, 30);
+      await tools.plant('in/small', 4, 10);
+      // A worker that still runs the job keeps its files.
+      let release;
+      const running = navigator.locks.request(`haul-job-${job.id}`, () => new Promise((resolve) => {
+        release = resolve;
+      }));
+      const removed = job.forget();
+      const during = await entries();
+      release();
+      await running;
+      await removed;
+      return { id: job.id, before, during, after: await entries(), digests: await tools.digests('') };
+    }, ARRIVED);
+    const { id } = found;
+    const logs = [`.haul-jobs/${id}.log`, `.haul-jobs/${id}.receipt.log`];
+    for (const name of [`in/.haul-part-${id}-large`, ...logs]) {
+      assert.ok(found.before.includes(name), JSON.stringify(found.before));
+      assert.ok(found.during.includes(name), JSON.stringify(found.during));
+    }
+    assert.deepEqual(found.after, ['/.haul-jobs', '/in', `in/.haul-old-${id}-small`, 'in/large', 'in/small']);
+    assert.deepEqual(found.digests, { 'in/large': sha256(bytes(5, 20)), 'in/small': sha256(bytes(4, 10)) });
+  }));
