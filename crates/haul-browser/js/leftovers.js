@@ -68,10 +68,26 @@ async function removePart(root, job, path) {
 }
 
 /**
+ * Removes files that a job has created in a folder and that are still empty.
+ * @param {FileSystemDirectoryHandle} folder
+ * @param {JobLog} log
+ */
+export async function removeEmpty(folder, log) {
+  for (const path of log.empty()) {
+    const place = await existing(folder, path);
+    const file = await place?.directory.getFileHandle(place.name).then((handle) => handle.getFile()).catch(() => null);
+    if (file?.size === 0) {
+      await place?.directory.removeEntry(place.name).catch(() => {});
+    }
+  }
+}
+
+/**
  * Removes what a job left. Waits while a tab runs the job.
  * @param {string} job name of the job in hexadecimal digits
+ * @param {FileSystemDirectoryHandle | null} [folder] folder of a download, null for OPFS
  */
-export async function removeLeftovers(job) {
+export async function removeLeftovers(job, folder) {
   await navigator.locks.request(`haul-job-${job}`, async () => {
     const root = await navigator.storage.getDirectory();
     const logs = await root.getDirectoryHandle(LOGS).catch(() => null);
@@ -80,7 +96,13 @@ export async function removeLeftovers(job) {
     }
     const [name] = logNames(job);
     const text = await logs.getFileHandle(name).then(async (file) => (await file.getFile()).text(), () => '');
-    for (const path of new JobLog({ read: () => text, append() {}, flush() {}, close() {} }).files.keys()) {
+    const log = new JobLog({ read: () => text, append() {}, flush() {}, close() {} });
+    // After a reload, a browser can need a question to the user for more access.
+    const permission = await /** @type {any} */ (folder)?.queryPermission?.({ mode: 'readwrite' });
+    if (folder && (permission ?? 'granted') === 'granted') {
+      await removeEmpty(folder, log);
+    }
+    for (const path of folder ? [] : log.files.keys()) {
       await removePart(root, job, path).catch(() => {});
     }
     await Promise.all(logNames(job).map((log) => logs.removeEntry(log).catch(() => {})));

@@ -66,8 +66,9 @@ async function placeSpelled(root, path, spellings) {
  * @param {FileSystemDirectoryHandle} root
  * @param {string} path
  * @param {Spellings} spellings
+ * @param {(path: string, created: boolean) => void} note
  */
-async function createFile(root, path, spellings) {
+async function createFile(root, path, spellings, note) {
   const { directory, name } = await placeSpelled(root, path, spellings);
   let isNew = false;
   const file = await spellings.open(directory, path, (create) =>
@@ -76,6 +77,8 @@ async function createFile(root, path, spellings) {
         throw error;
       }
       isNew = true;
+      // If the browser stops, the next run removes the file.
+      note(path, true);
       return directory.getFileHandle(name, { create });
     }));
   try {
@@ -83,7 +86,7 @@ async function createFile(root, path, spellings) {
     return { directory, name, isNew, stream };
   } catch (error) {
     if (isNew) {
-      await directory.removeEntry(name).catch(() => {});
+      await directory.removeEntry(name).then(() => note(path, false)).catch(() => {});
       spellings.forget(path);
     }
     throw error;
@@ -202,9 +205,13 @@ export class PrivateTarget {
  * @implements {import('./download.js').Target}
  */
 export class FolderTarget {
-  /** @param {FileSystemDirectoryHandle} root */
-  constructor(root) {
+  /**
+   * @param {FileSystemDirectoryHandle} root
+   * @param {(path: string, created: boolean) => void} [note] gets the paths of empty files
+   */
+  constructor(root, note = () => {}) {
     this.root = root;
+    this.note = note;
     this.spellings = new Spellings();
   }
 
@@ -234,7 +241,7 @@ export class FolderTarget {
     /** @type {ReturnType<typeof createFile> | null} */
     let creating = null;
     const create = () => {
-      creating ??= createFile(this.root, path, this.spellings);
+      creating ??= createFile(this.root, path, this.spellings, this.note);
       return creating;
     };
     let isClosed = false;
@@ -245,7 +252,7 @@ export class FolderTarget {
         await created.stream.abort().catch(() => {});
         if (created.isNew && (await find(created.directory, created.name))?.size === 0) {
           // Not if another job or program has written the file meanwhile.
-          await created.directory.removeEntry(created.name).catch(() => {});
+          await created.directory.removeEntry(created.name).then(() => this.note(path, false)).catch(() => {});
           this.spellings.forget(path);
         }
       }

@@ -23,7 +23,7 @@
 import { Level, fromHex, loadCore, reason } from './core.js';
 import { Download } from './download.js';
 import { JobLog } from './job-log.js';
-import { logNames } from './leftovers.js';
+import { logNames, removeEmpty } from './leftovers.js';
 import { measurePaths, measureRoots } from './measure.js';
 import { LaneChooser } from './lane-chooser.js';
 import { Receipt, memoryLog, waybill } from './receipt.js';
@@ -119,10 +119,14 @@ async function runLocked(message, tally) {
       side = new Upload({ ...settings, to: rest.to }, () => walk(rest.roots), report, settle);
     } else {
       logFile = await openLogFile(logName);
+      const log = new JobLog(logFile);
+      if (rest.folder) {
+        await removeEmpty(rest.folder, log);
+      }
       const target = rest.folder
-        ? new FolderTarget(rest.folder)
+        ? new FolderTarget(rest.folder, (path, created) => log.created(path, created))
         : new PrivateTarget(await navigator.storage.getDirectory(), job);
-      side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
+      side = new Download({ ...settings, paths: rest.paths }, target, log, report, settle);
     }
     // A page that was closed or reloaded leaves its lane open, and the server keeps the job with it.
     chooser.remove(message.staleLane);

@@ -159,7 +159,7 @@ export class Jobs extends EventTarget {
     this.#save((store) => store.remove(job.id));
     this.#channel.postMessage({ removed: job.id });
     this.dispatchEvent(new Event("change"));
-    return removeLeftovers(job.id).catch((error) => console.warn("cannot remove what a job left:", error));
+    return removeLeftovers(job.id, job.source.folder).catch((error) => console.warn("cannot remove what a job left:", error));
   }
 
   /** @param {(store: JobStore) => Promise<unknown>} work */

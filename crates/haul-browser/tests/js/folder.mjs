@@ -1,6 +1,8 @@
 // A folder that the user picked, on disks that distinguish names or fold them. It is simulated.
 
 import assert from 'node:assert/strict';
+import { JobLog } from '../../js/job-log.js';
+import { removeEmpty } from '../../js/leftovers.js';
 import { FolderTarget } from '../../js/storage.js';
 
 const failure = (name, message) => Object.assign(new Error(message), { name });
@@ -142,5 +144,29 @@ for (const key of [exact, caseless]) {
   await file.close();
   assert.deepEqual([await receive(target, 'a'), disk.tree()], ['', { a: 'a' }]);
 }
+
+// The next run removes an empty file whose data did not arrive, and no other one.
+const entry = (path) => ({ path, size: 1, mtime: 0, version: 'v', have: 0 });
+const crashed = new Directory(exact);
+let lines = '';
+const logOf = () => new JobLog({ read: () => lines, append: (line) => { lines += line; }, flush() {}, close() {} });
+const log = logOf();
+const target = new FolderTarget(crashed, (path, created) => log.created(path, created));
+await receive(new FolderTarget(crashed), 'old');
+for (const path of ['D/new', 'old', 'closed', 'whole']) {
+  log.opened(entry(path));
+  const file = await target.open(path);
+  await file.write(0, new Uint8Array(1));
+  if (path === 'closed') {
+    await file.close();
+    // Another program has created an empty file meanwhile.
+    await crashed.getFileHandle(path, { create: true });
+  } else if (path === 'whole') {
+    await file.finish(1);
+  }
+}
+assert.deepEqual(Object.keys(crashed.tree()), ['old', 'D/', 'D/new', 'closed', 'whole']);
+await removeEmpty(crashed, logOf());
+assert.deepEqual(crashed.tree(), { old: 'old', 'D/': null, closed: '', whole: '\0' });
 
 console.log('ok');

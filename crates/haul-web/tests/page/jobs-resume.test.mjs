@@ -164,3 +164,24 @@ test('a job that is removed leaves nothing in the storage, and gives an old file
     assert.deepEqual(found.after, ['/.haul-jobs', '/in', `in/.haul-old-${id}-small`, 'in/large', 'in/small']);
     assert.deepEqual(found.digests, { 'in/large': sha256(bytes(5, 20)), 'in/small': sha256(bytes(4, 10)) });
   }));
+
+test('a job that was interrupted and is removed leaves no empty file in the picked folder', () =>
+  inWindow({ data: {} }, async ({ server, page }) => {
+    write(join(server.roots.data, 'large'), bytes(3, LONG));
+    await page.evaluate(async (arrived) => {
+      const { tools, jobs } = window;
+      await tools.plant('picked/other', 1, 0);
+      await tools.passes(jobs.download({ root: 0, paths: ['large'], folder: await tools.directory('picked'), title: 'large' }), arrived);
+    }, ARRIVED);
+    await page.reload();
+    await startJobs(page);
+    const found = await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      const [job] = jobs.list;
+      await tools.reaches(job, 'paused');
+      const before = Object.keys(await tools.digests('picked'));
+      await job.forget();
+      return [before.sort(), Object.keys(await tools.digests('picked'))];
+    });
+    assert.deepEqual(found, [['large', 'other'], ['other']]);
+  }));
