@@ -190,6 +190,29 @@ test("the mouse selects, and a drag copies to the other pane", async (t) => {
   assert.equal(readFileSync(join(path, "from-left"), "utf8"), "dragged");
 });
 
+test("a drag from another window of the page is not one of this window", async (t) => {
+  folder("windows", { here: "" });
+  const page = await openAt(t, "windows");
+  await givePicker(page, "two-windows", { there: "" });
+  await openPicked(page, "two-windows");
+  const typeIn = (window) => window.evaluate(async () => (await import("/drags.js")).DRAG_TYPE);
+  const isTaken = (type) =>
+    page.evaluate((type) => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.setData(type, "left");
+      const pane = document.getElementById("right");
+      const send = (name) =>
+        pane.dispatchEvent(new DragEvent(name, { dataTransfer, bubbles: true, cancelable: true }));
+      send("dragenter");
+      const isShown = !pane.querySelector(".hint").hidden;
+      send("drop");
+      return isShown;
+    }, type);
+  assert.equal(await isTaken(await typeIn(await openPage(t))), false);
+  assert.equal(await isTaken(await typeIn(page)), true);
+  await waitForNames(page, "right", ["here", "there"]);
+});
+
 test("files from the desktop are chosen on the left and sent on the right", async (t) => {
   const path = folder("dropped", { old: "" });
   const page = await openAt(t, "dropped");
