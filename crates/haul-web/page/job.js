@@ -246,9 +246,15 @@ export class Job extends EventTarget {
 
   /** Returns the name of the first handle that the browser refuses, or null. */
   async #refusedHandle() {
-    const mode = this.direction === "upload" ? "read" : "readwrite";
-    const handles = this.direction === "upload" ? this.source.roots.filter((root) => root.kind !== undefined) : [this.source.folder];
-    for (const handle of handles) {
+    const { roots, folder, move } = this.source;
+    // The permission for the directory of a move holds for its entries too.
+    const wanted = move === undefined ? [] : [[move.directory, "readwrite"]];
+    if (this.direction === "download") {
+      wanted.push([folder, "readwrite"]);
+    } else {
+      wanted.push(...roots.filter((root) => root.kind !== undefined).map((root) => [root, "read"]));
+    }
+    for (const [handle, mode] of wanted) {
       if (handle?.requestPermission !== undefined && (await handle.queryPermission({ mode })) !== "granted") {
         const answer = await handle.requestPermission({ mode }).catch(() => "denied");
         if (answer !== "granted") {

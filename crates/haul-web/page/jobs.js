@@ -34,7 +34,10 @@ async function heldJobs() {
   return (job) => lockNames(job.id).some((name) => names.has(name));
 }
 
-/** Event: "change" when a job is added or removed, or "signed-out". */
+/**
+ * Events: "change" when a job is added or removed, "signed-out", and "restored" with jobs of an
+ * earlier visit, or of another tab, as its detail.
+ */
 export class Jobs extends EventTarget {
   /** All jobs, the oldest first. @type {Job[]} */
   list = [];
@@ -81,6 +84,7 @@ export class Jobs extends EventTarget {
     const idle = this.list.filter((job) => !job.isActive && !this.#claims.has(job.id));
     idle.filter(isHeld).forEach((job) => this.#leave(job));
     this.list = [...loaded, ...this.list];
+    this.dispatchEvent(new CustomEvent("restored", { detail: loaded }));
     this.dispatchEvent(new Event("change"));
     this.watch();
     this.#resumeSignedOut();
@@ -120,10 +124,14 @@ export class Jobs extends EventTarget {
     return this.#store;
   }
 
-  /** @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string, title: string}} what */
-  upload({ roots, root, to, title }) {
+  /**
+   * A move has the directory of its entries, and the entries that are deleted when the copy is durable.
+   * @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string, title: string,
+   *   move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
+   */
+  upload({ roots, root, to, title, move }) {
     const lost = roots.map(lostFile).filter((file) => file !== null);
-    return this.#add({ direction: "upload", roots, root, to, title }, lost);
+    return this.#add({ direction: "upload", roots, root, to, title, move }, lost);
   }
 
   /** @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, title: string}} what */
@@ -145,6 +153,13 @@ export class Jobs extends EventTarget {
     this.#trim();
     this.dispatchEvent(new Event("change"));
     return job;
+  }
+
+  /** The source of a move is deleted, as far as that is possible. @param {Job} job */
+  forgetMove(job) {
+    const { move: _, ...source } = job.source;
+    job.source = source;
+    this.#save((store) => store.putSource({ ...source, lost: [] }));
   }
 
   /** Removes the oldest ended jobs. */

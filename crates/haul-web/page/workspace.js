@@ -275,9 +275,10 @@ export class Workspace {
     await this.transfers.uploadDropped(entries, { source: pane.source, path: pane.path }, known);
   }
 
-  /** Loads panes again that show a place. @param {import("./transfers.js").Place} place */
-  async reloadAt({ source, path }) {
-    await Promise.all(this.panes.map((pane) => pane.reloadIfAt(source, path)));
+  /** Loads panes again that show a place, or all for null. @param {import("./transfers.js").Place | null} place */
+  async reloadAt(place) {
+    const reload = (pane) => (place === null ? pane.reload() : pane.reloadIfAt(place.source, place.path));
+    await Promise.all(this.panes.map(reload));
   }
 
   /** Loads both panes again after another sign-in. */

@@ -5,6 +5,7 @@ import { readFileSync, readdirSync, statSync, symlinkSync, writeFileSync } from 
 import { join } from "node:path";
 import process from "node:process";
 import { after, before, test } from "node:test";
+import { LaneRequests } from "./jobs-world.mjs";
 import {
   enter,
   folder,
@@ -211,6 +212,42 @@ test("a drag from another window of the page is not one of this window", async (
   assert.equal(await isTaken(await typeIn(await openPage(t))), false);
   assert.equal(await isTaken(await typeIn(page)), true);
   await waitForNames(page, "right", ["here", "there"]);
+});
+
+test("a move that resumes after a reload deletes the source", async (t) => {
+  const path = folder("moves-later");
+  const page = await openAt(t, "moves-later");
+  await page.evaluate(() => localStorage.setItem("haul-lanes", "http"));
+  const lanes = await LaneRequests.create({ context: page.context() });
+  lanes.holds = (method, number) => method === "PUT" && number >= 1;
+  const contents = "x".repeat(5_000_000);
+  await givePicker(page, "to-move-later", { "tree/large": contents, "tree/small": "s", stays: "" });
+  await openPicked(page, "to-move-later");
+  await rowOf(page, "left", "tree").click();
+  await page.keyboard.press("F6");
+  await lanes.holding();
+  await page.reload();
+  lanes.release();
+  // A file that is new since the move was started stays, with its directory.
+  await page.evaluate(async () => {
+    const top = await (await navigator.storage.getDirectory()).getDirectoryHandle("to-move-later");
+    await (await top.getDirectoryHandle("tree")).getFileHandle("late", { create: true });
+  });
+  await page.click(".drawer-toggle");
+  await page.getByRole("button", { name: "Resume: Upload of tree" }).click();
+  await waitForStatus(page, "changed or cannot be deleted, so they stay: tree");
+  const left = await page.evaluate(async () => {
+    const top = await (await navigator.storage.getDirectory()).getDirectoryHandle("to-move-later");
+    const names = [];
+    for await (const directory of [top, await top.getDirectoryHandle("tree")]) {
+      for await (const name of directory.keys()) {
+        names.push(name);
+      }
+    }
+    return names.sort();
+  });
+  assert.deepEqual(left, ["late", "stays", "tree"]);
+  assert.equal(readFileSync(join(path, "tree/large"), "utf8"), contents);
 });
 
 test("files from the desktop are chosen on the left and sent on the right", async (t) => {
