@@ -48,6 +48,8 @@ export class Jobs extends EventTarget {
   #watching;
   /** Locks of the jobs of this tab. @type {Map<string, {release: () => void, done: Promise<unknown>}>} */
   #claims = new Map();
+  /** Names of jobs that this tab or another one has removed. A load in progress can still read them. */
+  #removed = new Set();
 
   /** @param {import("./api.js").Session} session */
   constructor(session) {
@@ -79,7 +81,8 @@ export class Jobs extends EventTarget {
     // After the waits, in which jobs can start.
     const known = new Set(this.list.map((job) => job.id));
     stored.sort((a, b) => a.source.created - b.source.created);
-    const loaded = stored.filter(({ source }) => !known.has(source.id)).map((entry) => this.#restored(entry, isHeld));
+    const isNew = ({ source }) => !known.has(source.id) && !this.#removed.has(source.id);
+    const loaded = stored.filter(isNew).map((entry) => this.#restored(entry, isHeld));
     // A lock of this tab can be in the middle of its release.
     const idle = this.list.filter((job) => !job.isActive && !this.#claims.has(job.id));
     idle.filter(isHeld).forEach((job) => this.#leave(job));
@@ -171,6 +174,7 @@ export class Jobs extends EventTarget {
   /** Returns a promise for the removal of what the job left in the storage. @param {Job} job */
   remove(job) {
     this.list = this.list.filter((other) => other !== job);
+    this.#removed.add(job.id);
     this.#save((store) => store.remove(job.id));
     this.#channel.postMessage({ removed: job.id });
     this.dispatchEvent(new Event("change"));
@@ -230,7 +234,8 @@ export class Jobs extends EventTarget {
       } else {
         job.dispatchEvent(new Event("change"));
       }
-    } else if (removed !== undefined && job !== undefined && !job.isActive) {
+    } else if (removed !== undefined && !job?.isActive) {
+      this.#removed.add(removed);
       this.list = this.list.filter((other) => other !== job);
       this.dispatchEvent(new Event("change"));
     } else if (ask === "pause" && job?.isActive) {

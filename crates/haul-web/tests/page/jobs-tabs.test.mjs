@@ -149,3 +149,47 @@ test('a job that waits for its turn in one tab cannot be resumed in another one'
     assert.deepEqual(found, [[], ['ended', 'ended', 'ended']]);
     assert.equal(Object.keys(digests(server.roots.data)).length, 3);
   }));
+
+test('a job that another tab removes while this one loads does not appear again', () =>
+  inWindow({ data: {} }, async ({ visitor, server, page }) => {
+    await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      const upload = (name) => tools.ended(jobs.upload({ roots: [tools.file(name, 1, 10)], root: 0, to: '', title: name }));
+      await Promise.all([upload('known'), upload('unknown'), upload('own'), upload('stays')]);
+    });
+    const second = await openJobs(visitor, server, false);
+    await page.evaluate(async () => {
+      const { jobs } = window;
+      const { JobStore } = await import('/job-store.js');
+      const { all } = JobStore.prototype;
+      const read = new Promise((resolve) => {
+        JobStore.prototype.all = async function () {
+          const found = await all.call(this);
+          resolve();
+          await new Promise((go) => {
+            window.go = go;
+          });
+          return found;
+        };
+      });
+      jobs.list = jobs.list.filter(({ title }) => title !== 'unknown');
+      window.loading = jobs.load();
+      window.heard = new Promise((resolve) => {
+        let count = 0;
+        new BroadcastChannel('haul-jobs').addEventListener('message', ({ data }) => {
+          count += data.removed === undefined ? 0 : 1;
+          return count === 2 && resolve();
+        });
+      });
+      await read;
+    });
+    await second.evaluate(() => window.jobs.list.filter(({ title }) => title.endsWith('known')).forEach((job) => job.forget()));
+    const titles = await page.evaluate(async () => {
+      await window.heard;
+      window.jobs.list.find(({ title }) => title === 'own').forget();
+      window.go();
+      await window.loading;
+      return window.jobs.list.map(({ title }) => title);
+    });
+    assert.deepEqual(titles, ['stays']);
+  }));
