@@ -11,8 +11,8 @@
 /**
  * Storage of a log.
  * @typedef {object} LogFile
- * @property {() => string} read
- * @property {(text: string) => void} append
+ * @property {() => Iterable<string>} lines
+ * @property {(line: string) => void} append adds a line, which has its line feed
  * @property {() => void} flush
  * @property {() => void} close
  */
@@ -23,12 +23,8 @@ export class JobLog {
     this.file = file;
     /** @type {Map<string, import('./core.js').Kept & {modified?: number, created?: boolean}>} */
     this.files = new Map();
-    const text = file.read();
-    for (const line of text.slice(0, text.lastIndexOf('\n') + 1).split('\n')) {
+    for (const line of file.lines()) {
       this.replay(line);
-    }
-    if (text.length > 0 && !text.endsWith('\n')) {
-      file.append('\n');
     }
   }
 

@@ -1,5 +1,5 @@
-// Removes what a job leaves in the storage when it does not end, without sync access to files: a page
-// can use this too.
+// Removes what a job leaves in the storage if it does not end. A page can use this too, because it
+// needs no synchronous access to files.
 
 import { JobLog } from './job-log.js';
 
@@ -96,7 +96,7 @@ export async function removeLeftovers(job, folder) {
     }
     const [name] = logNames(job);
     const text = await logs.getFileHandle(name).then(async (file) => (await file.getFile()).text(), () => '');
-    const log = new JobLog({ read: () => text, append() {}, flush() {}, close() {} });
+    const log = new JobLog({ lines: () => text.split('\n'), append() {}, flush() {}, close() {} });
     // After a reload, a browser can need a question to the user for more access.
     const permission = await /** @type {any} */ (folder)?.queryPermission?.({ mode: 'readwrite' });
     if (folder && (permission ?? 'granted') === 'granted') {

@@ -56,7 +56,7 @@ export class Spellings {
    * Opens an entry, and creates it as needed.
    * @template T
    * @param {FileSystemDirectoryHandle} directory
-   * @param {string} path beneath the directory of the job; its last component is the name of the entry
+   * @param {string} path beneath the directory of the job; its last component names the entry
    * @param {(create: boolean) => Promise<T>} open
    * @returns {Promise<T>}
    * @throws if the disk has the entry of another path of the job at this path

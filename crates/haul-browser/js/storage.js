@@ -5,6 +5,11 @@ import { Level } from './core.js';
 import { LOGS, asideName, partName } from './leftovers.js';
 import { Spellings } from './spellings.js';
 
+/** Bytes of a log that are read at a time. A log can be longer than a string. */
+const LOG_PART = 1 << 20;
+
+const LINE_FEED = 10;
+
 /**
  * Returns the directory of a path beneath `root`, created as needed, and the last component. Paths
  * come from the module, which checks them: no component is empty, `.` or `..`.
@@ -300,18 +305,30 @@ export async function openLogFile(name) {
   const file = await logs.getFileHandle(name, { create: true });
   const access = await file.createSyncAccessHandle();
   let end = access.getSize();
+  const append = (/** @type {string} */ text) => {
+    const bytes = new TextEncoder().encode(text);
+    if (access.write(bytes, { at: end }) !== bytes.length) {
+      throw new Error('cannot write the log of the job: the storage is full');
+    }
+    end += bytes.length;
+  };
+  const last = new Uint8Array(1);
+  if (end > 0 && access.read(last, { at: end - 1 }) === 1 && last[0] !== LINE_FEED) {
+    // The end of a line that was cut.
+    append('\n');
+  }
   return {
-    read: () => {
-      const bytes = new Uint8Array(end);
-      access.read(bytes, { at: 0 });
-      return new TextDecoder().decode(bytes);
-    },
-    append: (text) => {
-      const bytes = new TextEncoder().encode(text);
-      if (access.write(bytes, { at: end }) !== bytes.length) {
-        throw new Error('cannot write the log of the job: the storage is full');
+    append,
+    lines: function* () {
+      const decoder = new TextDecoder();
+      let rest = '';
+      for (let at = 0; at < end; at += LOG_PART) {
+        const bytes = new Uint8Array(Math.min(LOG_PART, end - at));
+        access.read(bytes, { at });
+        const lines = (rest + decoder.decode(bytes, { stream: true })).split('\n');
+        rest = /** @type {string} */ (lines.pop());
+        yield* lines;
       }
-      end += bytes.length;
     },
     flush: () => access.flush(),
     close: () => access.close(),

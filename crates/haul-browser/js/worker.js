@@ -152,8 +152,7 @@ async function runLocked(message, tally) {
     ended = await running.run();
     progress();
     const { entries, unknown } = receipt.read();
-    const lines = entries.length > 0 ? waybill(core, { at: started, ...about }, entries) : null;
-    ended.receipt = lines && new Blob(lines, { type: 'text/plain' });
+    ended.receipt = entries.length > 0 ? waybill(core, { at: started, ...about }, entries) : null;
     ended.unproven = unknown;
   } finally {
     clearInterval(timer);

@@ -201,6 +201,13 @@ fn a_download_keeps_files_whose_names_a_folder_folds() {
 }
 
 #[test]
+fn receipts_are_longer_than_a_string() {
+    if has_node() {
+        assert_eq!(node("receipt.mjs", MODULES[0], ""), "ok\n");
+    }
+}
+
+#[test]
 fn the_size_of_a_download_is_measured_within_limits() {
     if has_node() {
         assert_eq!(node("measure.mjs", MODULES[0], ""), "ok\n");

@@ -149,7 +149,7 @@ for (const key of [exact, caseless]) {
 const entry = (path) => ({ path, size: 1, mtime: 0, version: 'v', have: 0 });
 const crashed = new Directory(exact);
 let lines = '';
-const logOf = () => new JobLog({ read: () => lines, append: (line) => { lines += line; }, flush() {}, close() {} });
+const logOf = () => new JobLog({ lines: () => lines.split('\n'), append: (line) => { lines += line; }, flush() {}, close() {} });
 const log = logOf();
 const target = new FolderTarget(crashed, (path, created) => log.created(path, created));
 await receive(new FolderTarget(crashed), 'old');
