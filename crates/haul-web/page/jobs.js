@@ -16,7 +16,7 @@ const WATCH = 1000;
 /** Key in localStorage of the choice of lanes. */
 const LANES = "haul-lanes";
 
-/** Locks of a job: of the worker that runs it, and of the tab in which it runs or waits for its turn. */
+/** Locks of a job: of the worker that runs it, and of the tab in which it runs or waits. */
 const lockNames = (id) => [`haul-job-${id}`, `haul-queued-${id}`];
 
 /** @param {File | FileSystemHandle | {file: File, path: string}} root */
@@ -27,7 +27,7 @@ function lostFile(root) {
   return "file" in root ? { path: root.path, size: root.file.size, time: root.file.lastModified } : null;
 }
 
-/** Returns a function that tells whether a job runs, or waits for its turn, in a tab of this browser. */
+/** Returns a function that tells whether a tab of this browser runs a job, or will. */
 async function heldJobs() {
   const { held = [] } = await navigator.locks.query();
   const names = new Set(held.map((lock) => lock.name));
@@ -46,9 +46,12 @@ export class Jobs extends EventTarget {
   #channel = new BroadcastChannel("haul-jobs");
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #watching;
-  /** Locks of the jobs of this tab. @type {Map<string, {release: () => void, done: Promise<unknown>}>} */
+  /**
+   * Locks of the jobs of this tab.
+   * @type {Map<string, {release: () => void, done: Promise<unknown>}>}
+   */
   #claims = new Map();
-  /** Names of jobs that this tab or another one has removed. A load in progress can still read them. */
+  /** Jobs that this tab or another one has removed. A load in progress can still read them. */
   #removed = new Set();
 
   /** @param {import("./api.js").Session} session */
@@ -102,7 +105,10 @@ export class Jobs extends EventTarget {
     return job;
   }
 
-  /** Corrects the state of a job that no worker of this tab runs. @param {Job} job @param {(job: Job) => boolean} isHeld */
+  /**
+   * Corrects the state of a job that no worker of this tab runs.
+   * @param {Job} job @param {(job: Job) => boolean} isHeld
+   */
   #settle(job, isHeld) {
     if (isHeld(job)) {
       job.state = "elsewhere";
@@ -128,9 +134,9 @@ export class Jobs extends EventTarget {
   }
 
   /**
-   * A move has the directory of its entries, and the entries that are deleted when the copy is durable.
-   * @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string, title: string,
-   *   move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
+   * A move has the directory of its entries, and the entries to delete when the copy is durable.
+   * @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string,
+   *   title: string, move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
    */
   upload({ roots, root, to, title, move }) {
     const lost = roots.map(lostFile).filter((file) => file !== null);
@@ -274,7 +280,7 @@ export class Jobs extends EventTarget {
     this.#next();
   }
 
-  /** Shows the other tabs that this one has a job, until it is no longer active here. @param {Job} job */
+  /** Shows the other tabs that this one has a job, while it is active here. @param {Job} job */
   #claim(job) {
     let release = () => {};
     const released = new Promise((resolve) => {

@@ -48,7 +48,8 @@ export function transferRefusal(from, to, isMove) {
 export class Transfers {
   /**
    * @param {import("./jobs.js").Jobs} jobs
-   * @param {{say: (text: string, isError?: boolean) => void, reloadAt: (place: Place | null) => Promise<void>}} page
+   * @param {{say: (text: string, isError?: boolean) => void,
+   *   reloadAt: (place: Place | null) => Promise<void>}} page
    */
   constructor(jobs, page) {
     this.jobs = jobs;

@@ -205,7 +205,11 @@ export class Workspace {
     pane.focus();
   }
 
-  /** @param {Pane} pane @param {{file: File, path: string}[]} files @param {FileSystemHandle[]} [handles] */
+  /**
+   * @param {Pane} pane
+   * @param {{file: File, path: string}[]} files
+   * @param {FileSystemHandle[]} [handles]
+   */
   async addChosen(pane, files, handles) {
     const added = this.chosen.add(files, handles);
     await added.catch(() => {});
@@ -275,7 +279,10 @@ export class Workspace {
     await this.transfers.uploadDropped(entries, { source: pane.source, path: pane.path }, known);
   }
 
-  /** Loads panes again that show a place, or all for null. @param {import("./transfers.js").Place | null} place */
+  /**
+   * Loads panes again that show a place, or all for null.
+   * @param {import("./transfers.js").Place | null} place
+   */
   async reloadAt(place) {
     const reload = (pane) => (place === null ? pane.reload() : pane.reloadIfAt(place.source, place.path));
     await Promise.all(this.panes.map(reload));
