@@ -4,14 +4,15 @@
 // Lines of JSON, appended in order. A line that is cut at the end of the log does not count.
 //   {"path", "size", "mtime", "version"}  a file starts; of another version, nothing older counts
 //   {"path", "object", "digest"}          an object is durable
+//   {"path", "created"}                   an empty file of this name is created, or removed (false)
 //   {"path", "restart": true}             nothing older of the file counts, except its version
 //   {"path", "complete": digest, "modified"}  the file is finished; its time in milliseconds
 
 /**
  * Storage of a log.
  * @typedef {object} LogFile
- * @property {() => string} read
- * @property {(text: string) => void} append
+ * @property {() => Iterable<string>} lines
+ * @property {(line: string) => void} append adds a line, which has its line feed
  * @property {() => void} flush
  * @property {() => void} close
  */
@@ -20,14 +21,10 @@ export class JobLog {
   /** @param {LogFile} file */
   constructor(file) {
     this.file = file;
-    /** @type {Map<string, import('./core.js').Kept & {modified?: number}>} */
+    /** @type {Map<string, import('./core.js').Kept & {modified?: number, created?: boolean}>} */
     this.files = new Map();
-    const text = file.read();
-    for (const line of text.slice(0, text.lastIndexOf('\n') + 1).split('\n')) {
+    for (const line of file.lines()) {
       this.replay(line);
-    }
-    if (text.length > 0 && !text.endsWith('\n')) {
-      file.append('\n');
     }
   }
 
@@ -44,7 +41,7 @@ export class JobLog {
   }
 
   /** @param {any} record */
-  apply({ path, size, mtime, version, object, digest, restart, complete, modified }) {
+  apply({ path, size, mtime, version, object, digest, restart, complete, modified, created }) {
     const known = this.files.get(path);
     if (version !== undefined) {
       const isSame = known && known.size === size && known.mtime === mtime && known.version === version;
@@ -56,6 +53,8 @@ export class JobLog {
       known.complete = false;
     } else if (known && object !== undefined) {
       known.objects.push([object, digest]);
+    } else if (known && created !== undefined) {
+      known.created = created;
     } else if (known && complete !== undefined) {
       known.complete = true;
       known.modified = modified;
@@ -90,6 +89,20 @@ export class JobLog {
     if (this.files.get(path)?.objects.length) {
       this.add({ path, restart: true });
     }
+  }
+
+  /**
+   * Notes that an empty file has the name until all data arrived, or no longer.
+   * @param {string} path
+   * @param {boolean} created
+   */
+  created(path, created) {
+    this.add({ path, created });
+  }
+
+  /** Returns the paths of files that can be empty, because their data did not arrive. */
+  empty() {
+    return [...this.files.values()].filter((file) => file.created && !file.complete).map(({ path }) => path);
   }
 
   /**

@@ -6,6 +6,9 @@
 
 import { Outcome } from './core.js';
 
+/** Characters of a waybill that are text at a time. */
+const PART = 1 << 20;
+
 /**
  * A file that arrived.
  * @typedef {object} ReceiptEntry
@@ -20,10 +23,6 @@ export class Receipt {
   /** @param {import('./job-log.js').LogFile} file */
   constructor(file) {
     this.file = file;
-    const text = file.read();
-    if (text.length > 0 && !text.endsWith('\n')) {
-      file.append('\n');
-    }
   }
 
   /**
@@ -44,12 +43,12 @@ export class Receipt {
   read() {
     /** @type {Map<string, ReceiptEntry>} */
     const files = new Map();
-    for (const line of this.file.read().split('\n')) {
+    for (const line of this.file.lines()) {
       let entry;
       try {
         entry = JSON.parse(line);
       } catch {
-        continue; // The end of the log, or a line that was cut.
+        continue; // A line that was cut.
       }
       const known = files.get(entry.path);
       const isSame = known?.size === entry.size && [undefined, known?.mtime].includes(entry.mtime);
@@ -67,21 +66,27 @@ export class Receipt {
  * @returns {import('./job-log.js').LogFile}
  */
 export function memoryLog() {
-  let text = '';
-  return { read: () => text, append: (more) => { text += more; }, flush() {}, close() {} };
+  /** @type {string[]} */
+  const lines = [];
+  return { lines: () => lines, append: (line) => { lines.push(line); }, flush() {}, close() {} };
 }
 
 /**
- * Returns the waybill as parts of a Blob.
+ * Returns the waybill. It can be longer than a string.
  * @param {import('./core.js').Core} core
  * @param {{at: number, root: string, run: string}} job as for `Core.waybillBegin`
  * @param {ReceiptEntry[]} entries
  */
 export function waybill(core, job, entries) {
-  const parts = [core.waybillBegin(job)];
+  const parts = [];
+  let text = core.waybillBegin(job);
   for (const entry of entries) {
-    parts.push(core.waybillEntry(entry));
+    text += core.waybillEntry(entry);
+    if (text.length >= PART) {
+      // The browser can move a Blob to the disk.
+      parts.push(new Blob([text]));
+      text = '';
+    }
   }
-  parts.push(core.waybillEnd());
-  return parts;
+  return new Blob([...parts, text, core.waybillEnd()], { type: 'text/plain' });
 }

@@ -2,28 +2,13 @@
 // picked. Only for workers: synchronous access to files is not available in a page.
 
 import { Level } from './core.js';
+import { LOGS, asideName, partName } from './leftovers.js';
+import { Spellings } from './spellings.js';
 
-/**
- * Name of a file until it is complete. The module refuses names of the server that start with
- * `.haul-`, and a job never shares the file with another job.
- * @param {string} job name of the job in hexadecimal digits
- * @param {string} name
- */
-function partName(job, name) {
-  return `.haul-part-${job}-${name}`;
-}
+/** Bytes of a log that are read at a time. A log can be longer than a string. */
+const LOG_PART = 1 << 20;
 
-/**
- * Name of the old file while a new one takes its name, in a browser that does not replace files.
- * @param {string} job
- * @param {string} name
- */
-function asideName(job, name) {
-  return `.haul-old-${job}-${name}`;
-}
-
-/** Directory in OPFS for the logs of jobs. */
-const LOGS = '.haul-jobs';
+const LINE_FEED = 10;
 
 /**
  * Returns the directory of a path beneath `root`, created as needed, and the last component. Paths
@@ -63,26 +48,51 @@ async function find(root, path, rename = (name) => name) {
 }
 
 /**
+ * Returns the directory of a path like `place`. Fails if the disk takes one of its directories for
+ * that of another path of the job.
+ * @param {FileSystemDirectoryHandle} root
+ * @param {string} path
+ * @param {Spellings} spellings
+ */
+async function placeSpelled(root, path, spellings) {
+  const parts = path.split('/');
+  const name = /** @type {string} */ (parts.pop());
+  let directory = root;
+  for (const [index, part] of parts.entries()) {
+    const above = directory;
+    directory = await spellings.open(above, parts.slice(0, index + 1).join('/'), (create) =>
+      above.getDirectoryHandle(part, { create }));
+  }
+  return { directory, name };
+}
+
+/**
  * Starts to replace a file. An empty one has its name until then if there was none.
  * @param {FileSystemDirectoryHandle} root
  * @param {string} path
+ * @param {Spellings} spellings
+ * @param {(path: string, created: boolean) => void} note
  */
-async function createFile(root, path) {
-  const { directory, name } = await place(root, path);
+async function createFile(root, path, spellings, note) {
+  const { directory, name } = await placeSpelled(root, path, spellings);
   let isNew = false;
-  const file = await directory.getFileHandle(name).catch((error) => {
-    if (error.name !== 'NotFoundError') {
-      throw error;
-    }
-    isNew = true;
-    return directory.getFileHandle(name, { create: true });
-  });
+  const file = await spellings.open(directory, path, (create) =>
+    directory.getFileHandle(name).catch((error) => {
+      if (error.name !== 'NotFoundError' || !create) {
+        throw error;
+      }
+      isNew = true;
+      // If the browser stops, the next run removes the file.
+      note(path, true);
+      return directory.getFileHandle(name, { create });
+    }));
   try {
     const stream = await file.createWritable({ keepExistingData: false });
     return { directory, name, isNew, stream };
   } catch (error) {
     if (isNew) {
-      await directory.removeEntry(name).catch(() => {});
+      await directory.removeEntry(name).then(() => note(path, false)).catch(() => {});
+      spellings.forget(path);
     }
     throw error;
   }
@@ -200,9 +210,14 @@ export class PrivateTarget {
  * @implements {import('./download.js').Target}
  */
 export class FolderTarget {
-  /** @param {FileSystemDirectoryHandle} root */
-  constructor(root) {
+  /**
+   * @param {FileSystemDirectoryHandle} root
+   * @param {(path: string, created: boolean) => void} [note] gets the paths of empty files
+   */
+  constructor(root, note = () => {}) {
     this.root = root;
+    this.note = note;
+    this.spellings = new Spellings();
   }
 
   /**
@@ -210,7 +225,12 @@ export class FolderTarget {
    * @param {boolean} isComplete
    */
   async sizeOf(path, isComplete) {
-    return isComplete ? (await find(this.root, path))?.size ?? -1 : -1;
+    const found = isComplete ? await find(this.root, path) : null;
+    if (found === null) {
+      return -1;
+    }
+    this.spellings.add(path);
+    return found.size;
   }
 
   /** @param {string} path */
@@ -226,7 +246,7 @@ export class FolderTarget {
     /** @type {ReturnType<typeof createFile> | null} */
     let creating = null;
     const create = () => {
-      creating ??= createFile(this.root, path);
+      creating ??= createFile(this.root, path, this.spellings, this.note);
       return creating;
     };
     let isClosed = false;
@@ -237,7 +257,8 @@ export class FolderTarget {
         await created.stream.abort().catch(() => {});
         if (created.isNew && (await find(created.directory, created.name))?.size === 0) {
           // Not if another job or program has written the file meanwhile.
-          await created.directory.removeEntry(created.name).catch(() => {});
+          await created.directory.removeEntry(created.name).then(() => this.note(path, false)).catch(() => {});
+          this.spellings.forget(path);
         }
       }
     };
@@ -269,33 +290,45 @@ export class FolderTarget {
 
   /** @param {string} path */
   async directory(path) {
-    const { directory, name } = await place(this.root, path);
-    await directory.getDirectoryHandle(name, { create: true });
+    const { directory, name } = await placeSpelled(this.root, path, this.spellings);
+    await this.spellings.open(directory, path, (create) => directory.getDirectoryHandle(name, { create }));
   }
 }
 
 /**
- * Opens the log of a job in OPFS.
- * @param {string} job name of the job in hexadecimal digits
+ * Opens a log of a job in OPFS.
+ * @param {string} name one of `logNames`
  * @returns {Promise<import('./job-log.js').LogFile>}
  */
-export async function openLogFile(job) {
+export async function openLogFile(name) {
   const logs = await (await navigator.storage.getDirectory()).getDirectoryHandle(LOGS, { create: true });
-  const file = await logs.getFileHandle(`${job}.log`, { create: true });
+  const file = await logs.getFileHandle(name, { create: true });
   const access = await file.createSyncAccessHandle();
   let end = access.getSize();
+  const append = (/** @type {string} */ text) => {
+    const bytes = new TextEncoder().encode(text);
+    if (access.write(bytes, { at: end }) !== bytes.length) {
+      throw new Error('cannot write the log of the job: the storage is full');
+    }
+    end += bytes.length;
+  };
+  const last = new Uint8Array(1);
+  if (end > 0 && access.read(last, { at: end - 1 }) === 1 && last[0] !== LINE_FEED) {
+    // The end of a line that was cut.
+    append('\n');
+  }
   return {
-    read: () => {
-      const bytes = new Uint8Array(end);
-      access.read(bytes, { at: 0 });
-      return new TextDecoder().decode(bytes);
-    },
-    append: (text) => {
-      const bytes = new TextEncoder().encode(text);
-      if (access.write(bytes, { at: end }) !== bytes.length) {
-        throw new Error('cannot write the log of the job: the storage is full');
+    append,
+    lines: function* () {
+      const decoder = new TextDecoder();
+      let rest = '';
+      for (let at = 0; at < end; at += LOG_PART) {
+        const bytes = new Uint8Array(Math.min(LOG_PART, end - at));
+        access.read(bytes, { at });
+        const lines = (rest + decoder.decode(bytes, { stream: true })).split('\n');
+        rest = /** @type {string} */ (lines.pop());
+        yield* lines;
       }
-      end += bytes.length;
     },
     flush: () => access.flush(),
     close: () => access.close(),
@@ -303,10 +336,10 @@ export async function openLogFile(job) {
 }
 
 /**
- * Removes the log of a job that is done.
- * @param {string} job
+ * Removes a log of a job that is done.
+ * @param {string} name
  */
-export async function removeLogFile(job) {
+export async function removeLogFile(name) {
   const logs = await (await navigator.storage.getDirectory()).getDirectoryHandle(LOGS, { create: true });
-  await logs.removeEntry(`${job}.log`).catch(() => {});
+  await logs.removeEntry(name).catch(() => {});
 }

@@ -75,8 +75,8 @@ function open(path) {
 
 /** @param {{wasm: string, root: string, run: string, entries: import('./receipt.js').ReceiptEntry[]}} message */
 async function write({ wasm, entries, ...about }) {
-  const lines = waybill(await loadCore(wasm), { at: Date.now(), ...about }, entries);
-  self.postMessage({ type: 'waybill', waybill: new Blob(lines) });
+  const core = await loadCore(wasm);
+  self.postMessage({ type: 'waybill', waybill: waybill(core, { at: Date.now(), ...about }, entries) });
 }
 
 /** @param {{waybill: Blob, wasm: string, only?: string[]}} message */

@@ -23,6 +23,7 @@
 import { Level, fromHex, loadCore, reason } from './core.js';
 import { Download } from './download.js';
 import { JobLog } from './job-log.js';
+import { logNames, removeEmpty } from './leftovers.js';
 import { measurePaths, measureRoots } from './measure.js';
 import { LaneChooser } from './lane-chooser.js';
 import { Receipt, memoryLog, waybill } from './receipt.js';
@@ -33,9 +34,6 @@ import { Upload, walk } from './upload.js';
 
 /** Size of an object in bytes. */
 const OBJECT_BYTES = 4 << 20;
-
-/** Returns the name of the log of the files that arrived. */
-const receiptName = (/** @type {string} */ job) => `${job}.receipt`;
 
 /** Interval of `progress`, in milliseconds. */
 const PROGRESS = 100;
@@ -109,7 +107,8 @@ async function runLocked(message, tally) {
   };
   const chooser = new LaneChooser(lane);
   // Without storage, the waybill has the files of this run only.
-  const receiptFile = await openLogFile(receiptName(job)).catch(memoryLog);
+  const [logName, receiptName] = logNames(job);
+  const receiptFile = await openLogFile(receiptName).catch(memoryLog);
   const receipt = new Receipt(receiptFile);
   let logFile = null;
   let timer;
@@ -119,11 +118,15 @@ async function runLocked(message, tally) {
     if (direction === 'upload') {
       side = new Upload({ ...settings, to: rest.to }, () => walk(rest.roots), report, settle);
     } else {
-      logFile = await openLogFile(job);
+      logFile = await openLogFile(logName);
+      const log = new JobLog(logFile);
+      if (rest.folder) {
+        await removeEmpty(rest.folder, log);
+      }
       const target = rest.folder
-        ? new FolderTarget(rest.folder)
+        ? new FolderTarget(rest.folder, (path, created) => log.created(path, created))
         : new PrivateTarget(await navigator.storage.getDirectory(), job);
-      side = new Download({ ...settings, paths: rest.paths }, target, new JobLog(logFile), report, settle);
+      side = new Download({ ...settings, paths: rest.paths }, target, log, report, settle);
     }
     // A page that was closed or reloaded leaves its lane open, and the server keeps the job with it.
     chooser.remove(message.staleLane);
@@ -149,8 +152,7 @@ async function runLocked(message, tally) {
     ended = await running.run();
     progress();
     const { entries, unknown } = receipt.read();
-    const lines = entries.length > 0 ? waybill(core, { at: started, ...about }, entries) : null;
-    ended.receipt = lines && new Blob(lines, { type: 'text/plain' });
+    ended.receipt = entries.length > 0 ? waybill(core, { at: started, ...about }, entries) : null;
     ended.unproven = unknown;
   } finally {
     clearInterval(timer);
@@ -158,7 +160,7 @@ async function runLocked(message, tally) {
     receiptFile.close();
   }
   if (ended.ok && ended.failed === 0) {
-    await Promise.all([removeLogFile(job), removeLogFile(receiptName(job))]);
+    await Promise.all([removeLogFile(logName), removeLogFile(receiptName)]);
   }
   return ended;
 }

@@ -2,8 +2,8 @@
 
 import { visible } from "./text.js";
 
-/** Type of the data of a drag between the panes. */
-export const DRAG_TYPE = "application/x-haul-pane";
+/** Type of the data of a drag between the panes of this window. Other windows have other types. */
+export const DRAG_TYPE = `application/x-haul-pane-${crypto.randomUUID()}`;
 
 /**
  * @param {import("./pane.js").Pane} pane

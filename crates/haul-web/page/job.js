@@ -15,7 +15,7 @@ import { RateHistory } from "./rate.js";
 
 /**
  * A file of an upload that only this visit has.
- * @typedef {{path: string, size: number, time: number}} LostFile
+ * @typedef {{path: string, size: number, time?: number}} LostFile
  */
 
 const NO_PROGRESS = { bytes: 0, counts: { done: 0, same: 0, failed: 0, level: "none" }, waits: null, path: "http" };
@@ -238,17 +238,23 @@ export class Job extends EventTarget {
   }
 
   /** Removes the job from the list. What it copied stays. */
-  forget() {
+  async forget() {
     if (!this.isActive && this.state !== "elsewhere") {
-      this.jobs.remove(this);
+      await this.jobs.remove(this);
     }
   }
 
   /** Returns the name of the first handle that the browser refuses, or null. */
   async #refusedHandle() {
-    const mode = this.direction === "upload" ? "read" : "readwrite";
-    const handles = this.direction === "upload" ? this.source.roots.filter((root) => root.kind !== undefined) : [this.source.folder];
-    for (const handle of handles) {
+    const { roots, folder, move } = this.source;
+    // The permission for the directory of a move holds for its entries too.
+    const wanted = move === undefined ? [] : [[move.directory, "readwrite"]];
+    if (this.direction === "download") {
+      wanted.push([folder, "readwrite"]);
+    } else {
+      wanted.push(...roots.filter((root) => root.kind !== undefined).map((root) => [root, "read"]));
+    }
+    for (const [handle, mode] of wanted) {
       if (handle?.requestPermission !== undefined && (await handle.queryPermission({ mode })) !== "granted") {
         const answer = await handle.requestPermission({ mode }).catch(() => "denied");
         if (answer !== "granted") {
@@ -261,12 +267,20 @@ export class Job extends EventTarget {
 
   /** Takes files that the user chose again. Returns the number of files that are still missing. @param {Iterable<File>} files */
   supply(files) {
-    const found = new Map([...files].map((file) => [file.webkitRelativePath || file.name, file]));
+    /** @type {Map<string, File[]>} */
+    const given = new Map();
+    for (const file of files) {
+      const path = file.webkitRelativePath || file.name;
+      given.set(path, [...(given.get(path) ?? []), file]);
+    }
     this.lost = this.lost.filter(({ path, size, time }) => {
-      const file = found.get(path);
-      if (file === undefined || file.size !== size || file.lastModified !== time) {
+      const candidates = given.get(path) ?? [];
+      // Jobs of an earlier version of the page have no time.
+      const at = candidates.findIndex((file) => file.size === size && file.lastModified === (time ?? file.lastModified));
+      if (at < 0) {
         return true;
       }
+      const [file] = candidates.splice(at, 1);
       this.source.roots.push({ file, path });
       return false;
     });

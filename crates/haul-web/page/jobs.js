@@ -1,5 +1,6 @@
 // The jobs of this browser: a queue, their storage, and the other tabs.
 
+import { removeLeftovers } from "./client/leftovers.js";
 import { Job } from "./job.js";
 import { JobStore } from "./job-store.js";
 
@@ -15,7 +16,8 @@ const WATCH = 1000;
 /** Key in localStorage of the choice of lanes. */
 const LANES = "haul-lanes";
 
-const lockName = (id) => `haul-job-${id}`;
+/** Locks of a job: of the worker that runs it, and of the tab in which it runs or waits. */
+const lockNames = (id) => [`haul-job-${id}`, `haul-queued-${id}`];
 
 /** @param {File | FileSystemHandle | {file: File, path: string}} root */
 function lostFile(root) {
@@ -25,13 +27,17 @@ function lostFile(root) {
   return "file" in root ? { path: root.path, size: root.file.size, time: root.file.lastModified } : null;
 }
 
-/** Returns the names of jobs that a tab of this browser runs. */
+/** Returns a function that tells whether a tab of this browser runs a job, or will. */
 async function heldJobs() {
   const { held = [] } = await navigator.locks.query();
-  return new Set(held.map((lock) => lock.name));
+  const names = new Set(held.map((lock) => lock.name));
+  return (job) => lockNames(job.id).some((name) => names.has(name));
 }
 
-/** Event: "change" when a job is added or removed, or "signed-out". */
+/**
+ * Events: "change" when a job is added or removed, "signed-out", and "restored" with jobs of an
+ * earlier visit, or of another tab, as its detail.
+ */
 export class Jobs extends EventTarget {
   /** All jobs, the oldest first. @type {Job[]} */
   list = [];
@@ -40,6 +46,13 @@ export class Jobs extends EventTarget {
   #channel = new BroadcastChannel("haul-jobs");
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #watching;
+  /**
+   * Locks of the jobs of this tab.
+   * @type {Map<string, {release: () => void, done: Promise<unknown>}>}
+   */
+  #claims = new Map();
+  /** Jobs that this tab or another one has removed. A load in progress can still read them. */
+  #removed = new Set();
 
   /** @param {import("./api.js").Session} session */
   constructor(session) {
@@ -66,30 +79,38 @@ export class Jobs extends EventTarget {
 
   /** Loads the jobs of earlier visits. */
   async load() {
-    const held = await heldJobs();
     const stored = await (await this.#opened()).all();
+    const isHeld = await heldJobs();
     // After the waits, in which jobs can start.
     const known = new Set(this.list.map((job) => job.id));
     stored.sort((a, b) => a.source.created - b.source.created);
-    const loaded = stored.filter(({ source }) => !known.has(source.id)).map((entry) => this.#restored(entry, held));
+    const isNew = ({ source }) => !known.has(source.id) && !this.#removed.has(source.id);
+    const loaded = stored.filter(isNew).map((entry) => this.#restored(entry, isHeld));
+    // A lock of this tab can be in the middle of its release.
+    const idle = this.list.filter((job) => !job.isActive && !this.#claims.has(job.id));
+    idle.filter(isHeld).forEach((job) => this.#leave(job));
     this.list = [...loaded, ...this.list];
+    this.dispatchEvent(new CustomEvent("restored", { detail: loaded }));
     this.dispatchEvent(new Event("change"));
     this.watch();
     this.#resumeSignedOut();
   }
 
-  /** @param {{source: any, state: any}} entry @param {Set<string>} held */
-  #restored({ source, state }, held) {
+  /** @param {{source: any, state: any}} entry @param {(job: Job) => boolean} isHeld */
+  #restored({ source, state }, isHeld) {
     const job = new Job(this, { ...source, roots: source.roots?.filter((root) => root.kind !== undefined) });
     job.lost = source.lost ?? [];
     job.restore(state);
-    this.#settle(job, held);
+    this.#settle(job, isHeld);
     return job;
   }
 
-  /** Corrects the state of a job that no worker of this tab runs. @param {Job} job @param {Set<string>} held */
-  #settle(job, held) {
-    if (held.has(lockName(job.id))) {
+  /**
+   * Corrects the state of a job that no worker of this tab runs.
+   * @param {Job} job @param {(job: Job) => boolean} isHeld
+   */
+  #settle(job, isHeld) {
+    if (isHeld(job)) {
       job.state = "elsewhere";
     } else if (job.isActive || job.state === "elsewhere") {
       job.state = "paused";
@@ -112,10 +133,14 @@ export class Jobs extends EventTarget {
     return this.#store;
   }
 
-  /** @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string, title: string}} what */
-  upload({ roots, root, to, title }) {
+  /**
+   * A move has the directory of its entries, and the entries to delete when the copy is durable.
+   * @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string,
+   *   title: string, move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
+   */
+  upload({ roots, root, to, title, move }) {
     const lost = roots.map(lostFile).filter((file) => file !== null);
-    return this.#add({ direction: "upload", roots, root, to, title }, lost);
+    return this.#add({ direction: "upload", roots, root, to, title, move }, lost);
   }
 
   /** @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, title: string}} what */
@@ -139,18 +164,27 @@ export class Jobs extends EventTarget {
     return job;
   }
 
+  /** The source of a move is deleted, as far as that is possible. @param {Job} job */
+  forgetMove(job) {
+    const { move: _, ...source } = job.source;
+    job.source = source;
+    this.#save((store) => store.putSource({ ...source, lost: [] }));
+  }
+
   /** Removes the oldest ended jobs. */
   #trim() {
     const ended = this.list.filter((job) => job.state === "ended");
     ended.slice(0, Math.max(0, ended.length - HISTORY_MAX)).forEach((job) => this.remove(job));
   }
 
-  /** @param {Job} job */
+  /** Returns a promise for the removal of what the job left in the storage. @param {Job} job */
   remove(job) {
     this.list = this.list.filter((other) => other !== job);
+    this.#removed.add(job.id);
     this.#save((store) => store.remove(job.id));
     this.#channel.postMessage({ removed: job.id });
     this.dispatchEvent(new Event("change"));
+    return removeLeftovers(job.id, job.source.folder).catch((error) => console.warn("cannot remove what a job left:", error));
   }
 
   /** @param {(store: JobStore) => Promise<unknown>} work */
@@ -161,6 +195,9 @@ export class Jobs extends EventTarget {
 
   /** Stores the state of a job, and tells the other tabs. @param {Job} job */
   note(job) {
+    if (!job.isActive) {
+      this.#claims.get(job.id)?.release();
+    }
     if (job.state !== "elsewhere") {
       const snapshot = job.snapshot();
       this.#save((store) => store.putState(snapshot));
@@ -194,13 +231,17 @@ export class Jobs extends EventTarget {
     const job = this.list.find((other) => other.id === (snapshot?.id ?? removed ?? id));
     if (snapshot !== undefined && job === undefined) {
       this.load();
-    } else if (snapshot !== undefined && !job.isActive) {
+    } else if (snapshot !== undefined && (!job.isActive || (job.state === "queued" && snapshot.state === "running"))) {
       const isRunning = ["queued", "running", "stopping"].includes(snapshot.state);
-      job.restore({ ...snapshot, state: isRunning ? "elsewhere" : snapshot.state });
+      job.restore(snapshot);
       job.rates.add(performance.now(), job.progress.bytes);
-      job.dispatchEvent(new Event("change"));
-      this.watch();
-    } else if (removed !== undefined && job !== undefined && !job.isActive) {
+      if (isRunning) {
+        this.#leave(job);
+      } else {
+        job.dispatchEvent(new Event("change"));
+      }
+    } else if (removed !== undefined && !job?.isActive) {
+      this.#removed.add(removed);
       this.list = this.list.filter((other) => other !== job);
       this.dispatchEvent(new Event("change"));
     } else if (ask === "pause" && job?.isActive) {
@@ -220,12 +261,12 @@ export class Jobs extends EventTarget {
         this.#watching = undefined;
         return;
       }
-      const held = await heldJobs();
-      for (const job of elsewhere.filter(({ id }) => !held.has(lockName(id)))) {
+      const isHeld = await heldJobs();
+      for (const job of elsewhere.filter((job) => !isHeld(job))) {
         const state = await (await this.#opened()).state(job.id);
         if (job.state === "elsewhere" && state !== undefined) {
           job.restore(state);
-          this.#settle(job, held);
+          this.#settle(job, isHeld);
           job.dispatchEvent(new Event("change"));
         }
       }
@@ -235,7 +276,42 @@ export class Jobs extends EventTarget {
   /** Runs a job when its turn comes. @param {Job} job */
   enqueue(job) {
     job.update({ state: "queued", reason: "", waitsForSignIn: false });
+    this.#claim(job);
     this.#next();
+  }
+
+  /** Shows the other tabs that this one has a job, while it is active here. @param {Job} job */
+  #claim(job) {
+    let release = () => {};
+    const released = new Promise((resolve) => {
+      release = () => resolve(undefined);
+    });
+    const [, name] = lockNames(job.id);
+    const before = this.#claims.get(job.id);
+    before?.release();
+    const take = (lock) => {
+      if (lock === null && job.state === "queued") {
+        this.#leave(job);
+      } else if (lock !== null && job.isActive) {
+        // A tab that heard of the job before the lock was taken sees the lock now.
+        this.note(job);
+      }
+      return lock && released;
+    };
+    const done = Promise.resolve(before?.done)
+      .then(() => navigator.locks.request(name, { ifAvailable: true }, take))
+      .catch(() => {})
+      .finally(() => this.#claims.get(job.id)?.release === release && this.#claims.delete(job.id));
+    this.#claims.set(job.id, { release, done });
+  }
+
+  /** Leaves a job to the tab that runs it, or in which it waits for its turn. @param {Job} job */
+  #leave(job) {
+    job.state = "elsewhere";
+    job.reason = "";
+    this.#claims.get(job.id)?.release();
+    job.dispatchEvent(new Event("change"));
+    this.watch();
   }
 
   /** A worker has ended. */

@@ -2,6 +2,7 @@
 // storage of the browser, and files that the user chose or dropped.
 
 import { makeItem } from "./item.js";
+import { nameList } from "./text.js";
 import { verifyFiles } from "./verify-files.js";
 
 /** @typedef {import("./item.js").Item} Item */
@@ -216,34 +217,51 @@ export class ChosenSource {
     this.#nodes.delete(item.id);
   }
 
-  /** Adds files of an input or a drop. @param {Iterable<File>} files */
-  addFiles(files) {
-    for (const file of files) {
-      this.addFile(file.webkitRelativePath || file.name, file);
+  /**
+   * Adds what the user chose or dropped. An entry stays if another one has its name.
+   * @param {Iterable<{file: File, path: string}>} files
+   * @param {Iterable<FileSystemHandle>} [handles]
+   * @throws if there are entries with used names, after all others are added
+   */
+  async add(files, handles = []) {
+    const refused = [...files].filter(({ file, path }) => !this.#addFile(path, file)).map(({ path }) => path);
+    for (const handle of handles) {
+      const { name } = handle;
+      const known = this.#nodes.get(name);
+      if (known === undefined || (await known.handle?.isSameEntry(handle))) {
+        this.#nodes.set(name, { name, handle });
+      } else {
+        refused.push(name);
+      }
+    }
+    if (refused.length > 0) {
+      const what = refused.length === 1 ? "an entry of this name" : "entries of these names";
+      throw new Error(
+        `cannot add ${nameList(refused)}: the list has ${what}; copy it, remove it from the list with F8, then add again`,
+      );
     }
   }
 
-  /** @param {string} path @param {File} file */
-  addFile(path, file) {
+  /** Returns false if another entry has the path. @param {string} path @param {File} file */
+  #addFile(path, file) {
     const names = path.split("/").filter((name) => name !== "");
     const last = names.pop();
     let nodes = this.#nodes;
     for (const name of names) {
-      let node = nodes.get(name);
-      if (node?.children === undefined) {
-        node = { name, children: new Map() };
-        nodes.set(name, node);
+      const node = nodes.get(name) ?? { name, children: new Map() };
+      if (node.children === undefined) {
+        return false;
       }
+      nodes.set(name, node);
       nodes = node.children;
     }
-    if (last !== undefined) {
-      nodes.set(last, { name: last, file });
+    const known = nodes.get(last);
+    const isSame = known?.file?.size === file.size && known.file.lastModified === file.lastModified;
+    if (known !== undefined && !isSame) {
+      return false;
     }
-  }
-
-  /** @param {FileSystemHandle} handle */
-  addHandle(handle) {
-    this.#nodes.set(handle.name, { name: handle.name, handle });
+    nodes.set(last, { name: last, file });
+    return true;
   }
 
   /** @param {Item[]} path */
@@ -343,6 +361,17 @@ export async function takeDrop(transfer) {
     }
   }
   return { handles, files };
+}
+
+/**
+ * Returns a path that two dropped entries have, or undefined.
+ * @param {FileSystemHandle[]} handles
+ * @param {{path: string}[]} files
+ */
+export function sharedPath(handles, files) {
+  const paths = [...handles.map(({ name }) => name), ...files.map(({ path }) => path)];
+  const seen = new Set();
+  return paths.find((path) => seen.has(path) || !seen.add(path));
 }
 
 /**

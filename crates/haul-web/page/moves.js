@@ -2,10 +2,16 @@
 
 /** @typedef {import("./item.js").Item} Item */
 /** @typedef {import("./item.js").Source} Source */
-/** @typedef {{item: Item, children: Node[] | null}} Node an entry as it was before the job */
+/**
+ * An entry as it was before the job. A stored job has it too.
+ * @typedef {{item: Pick<Item, "id" | "kind" | "size" | "time">, children: Node[] | null}} Node
+ */
 
 /** Entries that one move can have. */
 const MOVED_MAX = 100_000;
+
+/** @param {Item} item */
+const facts = ({ id, kind, size, time }) => ({ id, kind, size, time });
 
 /**
  * Records entries with all that is in them.
@@ -23,7 +29,7 @@ export async function record(source, path, items) {
     }
     if (item.kind !== "directory") {
       await source.detail?.(item);
-      return { item: { ...item }, children: null };
+      return { item: facts(item), children: null };
     }
     const children = [];
     for await (const page of source.list([...path, item])) {
@@ -31,7 +37,7 @@ export async function record(source, path, items) {
         children.push(await walk([...path, item], child));
       }
     }
-    return { item, children };
+    return { item: facts(item), children };
   };
   const nodes = [];
   for (const item of items) {

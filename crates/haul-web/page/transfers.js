@@ -2,6 +2,7 @@
 
 import { choose, confirm } from "./dialog.js";
 import { isSamePath, placeText } from "./item.js";
+import { FolderSource } from "./local-source.js";
 import { record, removeRecorded } from "./moves.js";
 import { countText, nameList, visible } from "./text.js";
 
@@ -47,11 +48,13 @@ export function transferRefusal(from, to, isMove) {
 export class Transfers {
   /**
    * @param {import("./jobs.js").Jobs} jobs
-   * @param {{say: (text: string, isError?: boolean) => void, reloadAt: (place: Place) => Promise<void>}} page
+   * @param {{say: (text: string, isError?: boolean) => void,
+   *   reloadAt: (place: Place | null) => Promise<void>}} page
    */
   constructor(jobs, page) {
     this.jobs = jobs;
     this.page = page;
+    jobs.addEventListener("restored", ({ detail }) => detail.forEach((job) => this.#watchRestored(job)));
   }
 
   /**
@@ -80,13 +83,15 @@ export class Transfers {
       await this.#rename(from, chosen, to, known);
       return;
     }
-    const nodes = isMove ? await record(from.source, from.path, chosen) : null;
+    const move = isMove
+      ? { directory: from.source.directory(from.path), nodes: await record(from.source, from.path, chosen) }
+      : undefined;
     const title =
       chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
     const job = isUpload
-      ? this.#upload(from.source, chosen, to, title)
+      ? this.#upload(from.source, chosen, to, title, move)
       : this.#download(from, chosen, to, title);
-    this.#watch(job, title, from, to, nodes);
+    this.#watch(job, from, to);
   }
 
   /**
@@ -102,13 +107,13 @@ export class Transfers {
       const title =
         chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
       const job = this.#upload({ uploadRoots: (entry) => entry.roots }, chosen, to, title);
-      this.#watch(job, title, null, to, null);
+      this.#watch(job, null, to);
     }
   }
 
-  #upload(source, items, to, title) {
+  #upload(source, items, to, title, move) {
     const roots = items.flatMap((item) => source.uploadRoots(item));
-    return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title });
+    return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title, move });
   }
 
   #download(from, items, to, title) {
@@ -171,33 +176,55 @@ export class Transfers {
     );
   }
 
-  #watch(job, title, from, to, nodes) {
+  /** @param {import("./job.js").Job} job @param {Place | null} from @param {Place} to */
+  #watch(job, from, to) {
     const place = visible(placeText(to.source, to.path));
     const action = job.direction === "download" ? "download" : "upload";
-    this.page.say(`Started the ${action} of ${title} to ${place}. The jobs below show its progress.`);
-    job.addEventListener("ended", async ({ detail }) => {
-      await this.page.reloadAt(to);
-      if (!detail.ok || detail.failed > 0) {
-        const failed = detail.failed > 0 ? ` (${countText(detail.failed, "file")} failed)` : "";
-        const stays = nodes === null ? "" : " The source stays.";
-        this.page.say(
-          `The ${action} of ${title} to ${place} is not complete${failed}.${stays} See the job, then run it again.`,
-          true,
-        );
-        return;
-      }
-      const same = detail.same > 0 ? `, ${countText(detail.same, "file")} had equal contents` : "";
-      const text = `The ${action} of ${title} to ${place} is complete: ${countText(detail.done, "file")} copied${same}.`;
-      if (nodes === null) {
-        this.page.say(text);
-        return;
-      }
-      try {
-        this.page.say(await this.#removeSource(from, nodes, detail.level, text));
-      } catch (error) {
-        this.page.say(`${text} The source may be deleted in part only: ${error.message}`, true);
-      }
-    });
+    this.page.say(`Started the ${action} of ${job.title} to ${place}. The jobs below show its progress.`);
+    job.addEventListener("ended", ({ detail }) => this.#ended(job, detail, place, from, to));
+  }
+
+  /** Watches a move of an earlier visit. @param {import("./job.js").Job} job */
+  #watchRestored(job) {
+    const { move, rootName, to } = job.source;
+    if (move !== undefined) {
+      const place = visible([rootName, to].filter(Boolean).join("/"));
+      const from = { source: new FolderSource("moved", move.directory), path: [] };
+      job.addEventListener("ended", ({ detail }) => this.#ended(job, detail, place, from, null));
+    }
+  }
+
+  /**
+   * Reports the end of a job, and deletes the source of a move.
+   * @param {import("./job.js").Job} job @param {import("./job.js").Result} result
+   * @param {string} place @param {Place | null} from @param {Place | null} to null if it is not known
+   */
+  async #ended(job, result, place, from, to) {
+    const { title, source: { move } } = job;
+    const action = job.direction === "download" ? "download" : "upload";
+    await this.page.reloadAt(to);
+    if (!result.ok || result.failed > 0) {
+      const failed = result.failed > 0 ? ` (${countText(result.failed, "file")} failed)` : "";
+      const stays = move === undefined ? "" : " The source stays.";
+      this.page.say(
+        `The ${action} of ${title} to ${place} is not complete${failed}.${stays} See the job, then run it again.`,
+        true,
+      );
+      return;
+    }
+    const same = result.same > 0 ? `, ${countText(result.same, "file")} had equal contents` : "";
+    const text = `The ${action} of ${title} to ${place} is complete: ${countText(result.done, "file")} copied${same}.`;
+    if (move === undefined) {
+      this.page.say(text);
+      return;
+    }
+    try {
+      this.page.say(await this.#removeSource(from, move.nodes, result.level, text));
+    } catch (error) {
+      this.page.say(`${text} The source may be deleted in part only: ${error.message}`, true);
+    }
+    this.jobs.forgetMove(job);
+    await this.page.reloadAt(to === null ? null : from);
   }
 
   async #removeSource(from, nodes, level, text) {
@@ -205,7 +232,6 @@ export class Transfers {
       return `${text} The source stays, because the copy is not durable yet.`;
     }
     const kept = await removeRecorded(from.source, from.path, nodes);
-    await this.page.reloadAt(from);
     return kept.length === 0
       ? `${text} The source is deleted.`
       : `${text} These entries of the source changed or cannot be deleted, so they stay: ${nameList(kept)}.`;

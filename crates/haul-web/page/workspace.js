@@ -7,7 +7,7 @@ import { create } from "./dom.js";
 import { DRAG_TYPE } from "./drags.js";
 import { makeItem } from "./item.js";
 import { commandOf } from "./keys.js";
-import { ChosenSource, FolderSource, canPickFolder, takeDrop } from "./local-source.js";
+import { ChosenSource, FolderSource, canPickFolder, sharedPath, takeDrop } from "./local-source.js";
 import { Pane } from "./pane.js";
 import { ServerSource } from "./server-source.js";
 import { visible } from "./text.js";
@@ -182,9 +182,9 @@ export class Workspace {
     });
     for (const input of [element("file-input"), element("folder-input")]) {
       input.addEventListener("change", () => {
-        this.chosen.addFiles(input.files);
+        const files = [...input.files].map((file) => ({ file, path: file.webkitRelativePath || file.name }));
         input.value = "";
-        this.attempt(() => this.showChosen(this.active));
+        this.attempt(() => this.addChosen(this.active, files));
       });
     }
     // A drop beside the panes must not replace the page.
@@ -247,6 +247,18 @@ export class Workspace {
     pane.focus();
   }
 
+  /**
+   * @param {Pane} pane
+   * @param {{file: File, path: string}[]} files
+   * @param {FileSystemHandle[]} [handles]
+   */
+  async addChosen(pane, files, handles) {
+    const added = this.chosen.add(files, handles);
+    await added.catch(() => {});
+    await this.showChosen(pane);
+    await added;
+  }
+
   /** @param {Pane} pane */
   async showChosen(pane) {
     const shown = pane.source?.kind === "server" ? this.otherOf(pane) : pane;
@@ -288,13 +300,15 @@ export class Workspace {
     }
     const { handles, files } = await takeDrop(data);
     if (pane.source?.kind !== "server") {
-      handles.forEach((handle) => this.chosen.addHandle(handle));
-      files.forEach(({ path, file }) => this.chosen.addFile(path, file));
-      return this.showChosen(pane);
+      return this.addChosen(pane, files, handles);
     }
     const refusal = pane.source.refusal("receive");
     if (refusal !== null) {
       throw new Error(refusal);
+    }
+    const shared = sharedPath(handles, files);
+    if (shared !== undefined) {
+      throw new Error(`cannot upload two entries with the name ${visible(shared)}; drop only one of them`);
     }
     const tops = new Map(handles.map((handle) => [handle.name, [handle]]));
     for (const entry of files) {
@@ -307,9 +321,13 @@ export class Workspace {
     await this.transfers.uploadDropped(entries, { source: pane.source, path: pane.path }, known);
   }
 
-  /** Loads panes again that show a place. @param {import("./transfers.js").Place} place */
-  async reloadAt({ source, path }) {
-    await Promise.all(this.panes.map((pane) => pane.reloadIfAt(source, path)));
+  /**
+   * Loads panes again that show a place, or all for null.
+   * @param {import("./transfers.js").Place | null} place
+   */
+  async reloadAt(place) {
+    const reload = (pane) => (place === null ? pane.reload() : pane.reloadIfAt(place.source, place.path));
+    await Promise.all(this.panes.map(reload));
   }
 
   /** Loads both panes again after another sign-in. */

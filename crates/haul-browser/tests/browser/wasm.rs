@@ -191,6 +191,20 @@ fn a_download_to_the_browser_loses_no_old_file() {
 }
 
 #[test]
+fn a_download_keeps_files_whose_names_a_folder_folds() {
+    if has_node() {
+        assert_eq!(node("folder.mjs", MODULES[0], ""), "ok\n");
+    }
+}
+
+#[test]
+fn receipts_are_longer_than_a_string() {
+    if has_node() {
+        assert_eq!(node("receipt.mjs", MODULES[0], ""), "ok\n");
+    }
+}
+
+#[test]
 fn the_size_of_a_download_is_measured_within_limits() {
     run_tests("measure.mjs", &MODULES[..1]);
 }

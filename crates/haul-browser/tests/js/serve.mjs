@@ -127,7 +127,7 @@ async function* entries() {
 async function verify(receipt, where) {
   const name = join(home, 'job.waybill');
   const job = { at: Date.now(), root: where, run: 'upload by a browser' };
-  writeFileSync(name, waybill(await instantiateCore(module), job, receipt.read().entries).join(''));
+  writeFileSync(name, await waybill(await instantiateCore(module), job, receipt.read().entries).text());
   const env = { ...process.env, XDG_STATE_HOME: join(home, 'state') };
   return spawnSync(haul, ['verify', name, where], { env, encoding: 'utf8' });
 }

@@ -252,7 +252,7 @@ const source = new Upload({ ...settings, to: '' }, entries, (event) => reports.u
 up = new Transfer(await instantiateCore(module), source, open(0), (event) => reports.up.push(event));
 
 const memory = new Memory();
-const log = { text: '', read: () => log.text, append: (text) => { log.text += text; }, flush() {}, close() {} };
+const log = { text: '', lines: () => log.text.split('\n'), append: (text) => { log.text += text; }, flush() {}, close() {} };
 const sink = new Download({ ...settings, paths: [''] }, memory, new JobLog(log), (event) => reports.down.push(event), () => down.settle());
 down = new Transfer(await instantiateCore(module), sink, open(1), (event) => reports.down.push(event));
 
@@ -271,8 +271,8 @@ const fetched = meetings[1].passed;
 assert.ok(fetched < 4_500_000, `resumed: ${fetched} bytes in the second session`);
 
 // A log that was cut within a line counts up to that line.
-const again = new JobLog({ ...log, read: () => log.text.slice(0, -5) });
-assert.equal(again.kept().length, new JobLog({ ...log, read: () => log.text }).kept().length - 1 + Number(again.kept().some((file) => file.objects.length > 0 && !file.complete)));
+const again = new JobLog({ ...log, lines: () => log.text.slice(0, -5).split('\n') });
+assert.equal(again.kept().length, new JobLog(log).kept().length - 1 + Number(again.kept().some((file) => file.objects.length > 0 && !file.complete)));
 
 // A finished file counts while its size and its time are those of the log.
 const later = new Download({ ...settings, paths: [''] }, memory, new JobLog({ ...log, append() {} }), () => {}, () => {});
@@ -302,7 +302,7 @@ function silentLane() {
 async function job(openLane, { change = () => {}, delays = {} } = {}) {
   const reported = [];
   let transfer = null;
-  const nobody = { read: () => '', append() {}, flush() {}, close() {} };
+  const nobody = { lines: () => [], append() {}, flush() {}, close() {} };
   const report = (event) => {
     reported.push(event);
     transfer.onReport?.(event);

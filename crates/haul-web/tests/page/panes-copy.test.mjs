@@ -5,6 +5,7 @@ import { readFileSync, readdirSync, statSync, symlinkSync, writeFileSync } from 
 import { join } from "node:path";
 import process from "node:process";
 import { after, before, test } from "node:test";
+import { LaneRequests } from "./jobs-world.mjs";
 import {
   enter,
   folder,
@@ -190,6 +191,65 @@ test("the mouse selects, and a drag copies to the other pane", async (t) => {
   assert.equal(readFileSync(join(path, "from-left"), "utf8"), "dragged");
 });
 
+test("a drag from another window of the page is not one of this window", async (t) => {
+  folder("windows", { here: "" });
+  const page = await openAt(t, "windows");
+  await givePicker(page, "two-windows", { there: "" });
+  await openPicked(page, "two-windows");
+  const typeIn = (window) => window.evaluate(async () => (await import("/drags.js")).DRAG_TYPE);
+  const isTaken = (type) =>
+    page.evaluate((type) => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.setData(type, "left");
+      const pane = document.getElementById("right");
+      const send = (name) =>
+        pane.dispatchEvent(new DragEvent(name, { dataTransfer, bubbles: true, cancelable: true }));
+      send("dragenter");
+      const isShown = !pane.querySelector(".hint").hidden;
+      send("drop");
+      return isShown;
+    }, type);
+  assert.equal(await isTaken(await typeIn(await openPage(t))), false);
+  assert.equal(await isTaken(await typeIn(page)), true);
+  await waitForNames(page, "right", ["here", "there"]);
+});
+
+test("a move that resumes after a reload deletes the source", async (t) => {
+  const path = folder("moves-later");
+  const page = await openAt(t, "moves-later");
+  await page.evaluate(() => localStorage.setItem("haul-lanes", "http"));
+  const lanes = await LaneRequests.create({ context: page.context() });
+  lanes.holds = (method, number) => method === "PUT" && number >= 1;
+  const contents = "x".repeat(5_000_000);
+  await givePicker(page, "to-move-later", { "tree/large": contents, "tree/small": "s", stays: "" });
+  await openPicked(page, "to-move-later");
+  await rowOf(page, "left", "tree").click();
+  await page.keyboard.press("F6");
+  await lanes.holding();
+  await page.reload();
+  lanes.release();
+  // A file that is new since the move was started stays, with its directory.
+  await page.evaluate(async () => {
+    const top = await (await navigator.storage.getDirectory()).getDirectoryHandle("to-move-later");
+    await (await top.getDirectoryHandle("tree")).getFileHandle("late", { create: true });
+  });
+  await page.click(".drawer-toggle");
+  await page.getByRole("button", { name: "Resume: Upload of tree" }).click();
+  await waitForStatus(page, "changed or cannot be deleted, so they stay: tree");
+  const left = await page.evaluate(async () => {
+    const top = await (await navigator.storage.getDirectory()).getDirectoryHandle("to-move-later");
+    const names = [];
+    for await (const directory of [top, await top.getDirectoryHandle("tree")]) {
+      for await (const name of directory.keys()) {
+        names.push(name);
+      }
+    }
+    return names.sort();
+  });
+  assert.deepEqual(left, ["late", "stays", "tree"]);
+  assert.equal(readFileSync(join(path, "tree/large"), "utf8"), contents);
+});
+
 test("files from the desktop are chosen on the left and sent on the right", async (t) => {
   const path = folder("dropped", { old: "" });
   const page = await openAt(t, "dropped");
@@ -221,6 +281,58 @@ test("files from the desktop are chosen on the left and sent on the right", asyn
   await page.keyboard.press("F8");
   await waitForStatus(page, "Removed 1 entry from the list. The files stay.");
   await waitForNames(page, "left", ["by input"]);
+});
+
+test("of two files with one name, the second is refused", async (t) => {
+  const path = folder("twice", { old: "" });
+  const page = await openAt(t, "twice");
+  const drop = (side, ...names) =>
+    page.evaluate(
+      ([side, names]) => {
+        const dataTransfer = new DataTransfer();
+        names.forEach((name, at) => dataTransfer.items.add(new File([String(at).repeat(at + 1)], name)));
+        document
+          .getElementById(side)
+          .dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+      },
+      [side, names],
+    );
+  await drop("right", "one", "one", "other");
+  await waitForStatus(page, "cannot upload two entries with the name one; drop only one of them");
+  await drop("left", "one", "one", "other");
+  await waitForStatus(page, "cannot add one: the list has an entry of this name");
+  await waitForNames(page, "left", ["one", "other"]);
+  const file = (name, contents) => ({ name, mimeType: "", buffer: Buffer.from(contents) });
+  await page.setInputFiles("#file-input", [file("other", "another"), file("third", "3")]);
+  await waitForStatus(page, "cannot add other: the list has an entry of this name");
+  await waitForNames(page, "left", ["one", "other", "third"]);
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("F5");
+  await waitForNames(page, "right", ["old", "one", "other", "third"]);
+  await waitForStatus(page, "is complete");
+  assert.deepEqual(
+    ["one", "other", "third"].map((name) => readFileSync(join(path, name), "utf8")),
+    ["0", "222", "3"],
+  );
+});
+
+test("of two handles with one name, the second is refused unless both are one entry", async (t) => {
+  const page = await openPage(t);
+  const texts = await page.evaluate(async () => {
+    const { ChosenSource, sharedPath } = await import("/local-source.js");
+    const top = await navigator.storage.getDirectory();
+    const [one, again, other] = await Promise.all(
+      ["one", "one", "other"].map(async (name) =>
+        (await top.getDirectoryHandle(name, { create: true })).getFileHandle("file", { create: true }),
+      ),
+    );
+    const chosen = new ChosenSource();
+    const add = (handle) => chosen.add([], [handle]).then(() => "added", (error) => error.message);
+    return [await add(one), await add(again), await add(other), sharedPath([one, other], []), sharedPath([one], [])];
+  });
+  const refusal =
+    "cannot add file: the list has an entry of this name; copy it, remove it from the list with F8, then add again";
+  assert.deepEqual(texts, ["added", "added", refusal, "file", undefined]);
 });
 
 test("a folder of the input for folders keeps its paths", async (t) => {

@@ -1,0 +1,85 @@
+// The logs of a job, and the waybill, can be longer than a string. The storage is simulated.
+
+import assert from 'node:assert/strict';
+import { Buffer, constants } from 'node:buffer';
+import { Receipt, waybill } from '../../js/receipt.js';
+import { openLogFile } from '../../js/storage.js';
+
+/** A file that has `fill(bytes, at)` up to `size`, and then what is written. */
+class Storage {
+  constructor(size, fill) {
+    this.size = size;
+    this.fill = fill;
+    this.written = Buffer.alloc(0);
+    this.readBytes = 0;
+  }
+
+  getSize() {
+    return this.size + this.written.length;
+  }
+
+  read(bytes, { at }) {
+    this.readBytes += bytes.length;
+    const filled = Math.max(0, Math.min(bytes.length, this.size - at));
+    this.fill(bytes.subarray(0, filled), at);
+    this.written.copy(bytes, filled, Math.max(0, at - this.size));
+    return bytes.length;
+  }
+
+  write(bytes, { at }) {
+    assert.equal(at, this.getSize());
+    this.written = Buffer.concat([this.written, bytes]);
+    return bytes.length;
+  }
+
+  async open() {
+    const directory = {
+      getDirectoryHandle: async () => directory,
+      getFileHandle: async () => ({ createSyncAccessHandle: async () => this }),
+    };
+    Object.defineProperty(globalThis, 'navigator', { value: { storage: { getDirectory: async () => directory } }, configurable: true });
+    return openLogFile('log');
+  }
+}
+
+const entry = (path) => ({ path, size: 1, mtime: 0, level: 3, digest: 'ab' });
+const lineOf = (path) => Buffer.from(`${JSON.stringify(entry(path))}\n`);
+
+/** A file with this text. */
+const textFile = (bytes) => new Storage(bytes.length, (target, at) => target.set(bytes.subarray(at, at + target.length)));
+
+// A line that was cut does not count, and does not spoil the next one.
+const cut = textFile(Buffer.concat([lineOf('a'), lineOf('cut').subarray(0, -9)]));
+const receipt = new Receipt(await cut.open());
+assert.equal(cut.readBytes, 1);
+receipt.add(entry('b'));
+assert.deepEqual(receipt.read(), { entries: [entry('a'), entry('b')], unknown: 0 });
+const whole = textFile(lineOf('a'));
+assert.deepEqual([...(await whole.open()).lines()], [lineOf('a').toString().trim()]);
+assert.equal(whole.written.length, 0);
+assert.deepEqual([...(await textFile(Buffer.alloc(0)).open()).lines()], []);
+
+// Parts of the log end within lines and within characters.
+const paths = Array.from({ length: 9 }, (_, at) => `${at}${'ü€😀'.repeat(50_000 + at)}`);
+const long = textFile(Buffer.concat(paths.map(lineOf)));
+assert.deepEqual(new Receipt(await long.open()).read().entries.map(({ path }) => path), paths);
+
+// The log of more text than a string can have.
+const line = lineOf('x'.repeat(1 << 20));
+const lines = Math.ceil(constants.MAX_STRING_LENGTH / line.length) + 1;
+const huge = new Storage(lines * line.length, (target, at) => {
+  for (let done = 0; done < target.length;) {
+    const from = (at + done) % line.length;
+    done += line.copy(target, done, from);
+  }
+});
+assert.equal(new Receipt(await huge.open()).read().entries.length, 1);
+
+// A waybill has the entries in order.
+const text = 'y'.repeat(600_000);
+const core = { waybillBegin: () => 'begin', waybillEntry: ({ path }) => path + text, waybillEnd: () => 'end' };
+const blob = waybill(core, {}, ['1', '2', '3'].map(entry));
+assert.equal(await blob.text(), `begin1${text}2${text}3${text}end`);
+assert.equal(blob.type, 'text/plain');
+
+console.log('ok');
