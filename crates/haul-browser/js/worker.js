@@ -3,6 +3,7 @@
 // Messages of the page:
 //   {type: 'start', direction: 'upload', roots, to, ...common}
 //   {type: 'start', direction: 'download', paths, folder?, ...common}
+//   {type: 'start', direction: 'copy', path, names, toRoot, to, ...common}   server-copy.js
 //   {type: 'stop'}
 // Common: {job, about, staleLane?, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits;
 // the same job resumes. `about` has the texts `root` and `run` of the waybill. `roots` are File objects or handles, `folder` is the handle of a folder that the user
@@ -27,6 +28,7 @@ import { logNames, removeEmpty } from './leftovers.js';
 import { measurePaths, measureRoots } from './measure.js';
 import { LaneChooser } from './lane-chooser.js';
 import { Receipt, memoryLog, waybill } from './receipt.js';
+import { copyOnServer } from './server-copy.js';
 import { FolderTarget, PrivateTarget, openLogFile, removeLogFile } from './storage.js';
 import { Tally } from './tally.js';
 import { Transfer } from './transfer.js';
@@ -40,12 +42,15 @@ const PROGRESS = 100;
 
 /** @type {Transfer | null} */
 let transfer = null;
+/** Stops a copy at the server. */
+const copyEnd = new AbortController();
 let isStopped = false;
 
 self.addEventListener('message', ({ data }) => {
   if (data.type === 'stop') {
     isStopped = true;
     transfer?.stop();
+    copyEnd.abort();
   } else if (data.type === 'start' && !transfer) {
     const tally = new Tally();
     run(data, tally).catch((error) => end(tally, { ok: 0, text: reason(error) }));
@@ -57,8 +62,8 @@ self.addEventListener('message', ({ data }) => {
  * @param {Tally} tally
  * @param {Record<string, any>} ended
  */
-function end(tally, { ok, text, status, receipt, unproven }) {
-  const result = { counts: tally.summary(), failures: tally.failed(), receipt, unproven };
+function end(tally, { ok, text, status, receipt, unproven, counts = tally.summary(), failures = tally.failed() }) {
+  const result = { counts, failures, receipt, unproven };
   self.postMessage({ type: 'ended', ok: Boolean(ok), text, status, ...result });
 }
 
@@ -70,7 +75,9 @@ async function run(message, tally) {
   // Two tabs never run one job: both would write the same files.
   await navigator.locks.request(`haul-job-${message.job}`, { ifAvailable: true }, async (lock) => {
     if (lock) {
-      end(tally, await runLocked(message, tally));
+      end(tally, message.direction === 'copy'
+        ? await copyOnServer(message, copyEnd.signal, (told) => self.postMessage(told))
+        : await runLocked(message, tally));
     } else {
       self.postMessage({ type: 'held' });
     }

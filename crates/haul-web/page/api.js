@@ -1,7 +1,7 @@
 // Requests to the server. docs/formats/web.md describes them.
 
+import { jsonLines } from "./client/json-lines.js";
 import { limitedText } from "./client/limited-text.js";
-import { jsonLines } from "./json-lines.js";
 
 /**
  * @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root
@@ -110,7 +110,7 @@ function decoded(path) {
 }
 
 /** Returns a path for a JSON body: text, or base64 if it is not UTF-8. @param {string[]} names */
-function forJson(names) {
+export function forJson(names) {
   const bytes = decoded(joined(names));
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);

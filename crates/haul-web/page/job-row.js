@@ -27,11 +27,14 @@ export class JobRow {
   constructor(job, verify) {
     [this.job, this.verify] = [job, verify];
     const { direction, source } = job;
-    const isUpload = direction === "upload";
     const server = `${source.rootName}${source.to ? `/${source.to}` : ""}`;
     const target = source.folder ? visible(source.folder.name) : "the storage of this page";
-    const where = isUpload ? `to ${visible(server)}` : `from ${visible(source.rootName)} to ${target}`;
-    this.name = `${isUpload ? "Upload" : "Download"} of ${visible(job.title)}`;
+    const [noun, arrow, where] = {
+      upload: ["Upload", "\u2191", `to ${visible(server)}`],
+      download: ["Download", "\u2193", `from ${visible(source.rootName)} to ${target}`],
+      copy: ["Copy", "\u2192", `from ${visible(source.rootName)} to ${visible(source.toText ?? "")}`],
+    }[direction];
+    this.name = `${noun} of ${visible(job.title)}`;
     this.state = create("span", { className: "job-state" });
     this.path = create("span", { className: "job-path" });
     this.bar = create("div", { className: "job-bar", role: "progressbar", ariaLabel: this.name, ariaValueMin: "0", ariaValueMax: "100" });
@@ -45,8 +48,8 @@ export class JobRow {
     this.details = create("details", { className: "job-details" }, create("summary", {}, "Details"), ...parts);
     this.details.addEventListener("toggle", () => this.draw());
     this.buttons = this.#createButtons();
-    const arrow = create("span", { className: "job-arrow", ariaHidden: "true" }, isUpload ? "\u2191" : "\u2193");
-    const title = create("span", { className: "job-title" }, arrow, create("strong", {}, visible(job.title)), ` ${where}`);
+    const sign = create("span", { className: "job-arrow", ariaHidden: "true" }, arrow);
+    const title = create("span", { className: "job-title" }, sign, create("strong", {}, visible(job.title)), ` ${where}`);
     this.element = create("li", { className: "job" },
       create("div", { className: "job-head" }, title, this.path, create("span", { className: "job-buttons" }, ...Object.values(this.buttons))),
       this.bar,

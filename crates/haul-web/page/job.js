@@ -68,7 +68,7 @@ export class Job extends EventTarget {
     return this.source.title;
   }
 
-  /** @returns {"upload" | "download"} */
+  /** A "copy" is between two directories of the server. @returns {"upload" | "download" | "copy"} */
   get direction() {
     return this.source.direction;
   }
@@ -103,9 +103,12 @@ export class Job extends EventTarget {
 
   /** Starts the worker. */
   run() {
+    const { toRoot: target, toName } = this.source;
     const root = this.jobs.rootOf(this.source);
-    if (root === null) {
-      this.update({ state: "paused", reason: `the server has no directory ${this.source.rootName} now` });
+    const toRoot = target === undefined ? undefined : this.jobs.rootOf({ root: target, rootName: toName });
+    if (root === null || toRoot === null) {
+      const gone = root === null ? this.source.rootName : toName;
+      this.update({ state: "paused", reason: `the server has no directory ${gone} now` });
       this.jobs.released();
       return;
     }
@@ -119,10 +122,10 @@ export class Job extends EventTarget {
       event.preventDefault();
       this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [] });
     });
-    const { direction, roots, to, paths, folder } = this.source;
+    const { direction, roots, to, paths, folder, path, names } = this.source;
     const { csrf, webtransport = false } = this.jobs.session;
     worker.postMessage({
-      type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, paths, folder,
+      type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, paths, folder, path, names, toRoot,
       wasm: new URL("client/", import.meta.url).href,
       lane: { kind: this.jobs.lanes, csrf, root, webtransport },
     });
@@ -130,7 +133,7 @@ export class Job extends EventTarget {
 
   /** Returns the texts of the waybill for readers: the directory of its paths, and the job. */
   #about() {
-    const { direction, rootName, to, folder, paths } = this.source;
+    const { direction, rootName, to, folder, paths = [] } = this.source;
     const isUpload = direction === "upload";
     const root = isUpload ? [rootName, to].filter(Boolean).join("/") : folder?.name ?? "browser storage";
     const run = isUpload ? `upload of ${this.title} by a browser` : `download of ${paths.join(" ")} from ${rootName} by a browser`;
@@ -251,7 +254,7 @@ export class Job extends EventTarget {
     const wanted = move === undefined ? [] : [[move.directory, "readwrite"]];
     if (this.direction === "download") {
       wanted.push([folder, "readwrite"]);
-    } else {
+    } else if (this.direction === "upload") {
       wanted.push(...roots.filter((root) => root.kind !== undefined).map((root) => [root, "read"]));
     }
     for (const [handle, mode] of wanted) {

@@ -148,6 +148,16 @@ export class Jobs extends EventTarget {
     return this.#add({ direction: "download", paths, folder, root, title }, []);
   }
 
+  /**
+   * Copies entries of a directory of the server to another one. `path`, `names` and `to` are as in a
+   * JSON body, `toText` is the target for the user.
+   * @param {{root: number, path: unknown, names: unknown[], toRoot: number, to: unknown, toText: string, title: string}} what
+   */
+  copy(what) {
+    const toName = this.session.roots.find(({ id }) => id === what.toRoot)?.name ?? "";
+    return this.#add({ direction: "copy", toName, ...what }, []);
+  }
+
   /** @param {any} what @param {object[]} lost files that a later visit must ask for */
   #add(what, lost) {
     const number = crypto.getRandomValues(new Uint8Array(16));

@@ -1,5 +1,6 @@
 // Copies and moves from one pane to the other: which are possible, and the jobs that carry them out.
 
+import { forJson } from "./api.js";
 import { choose, confirm } from "./dialog.js";
 import { isSamePath, placeText } from "./item.js";
 import { FolderSource } from "./local-source.js";
@@ -25,9 +26,6 @@ export function transferRefusal(from, to, isMove) {
   if (refusal !== null || isRename) {
     return refusal ?? from.source.refusal("rename");
   }
-  if (isFromServer && isToServer) {
-    return "Copies between two directories of the server are not available yet.";
-  }
   if (!isFromServer && !isToServer) {
     return "Both panes show this computer. Show a directory of the server in one of them.";
   }
@@ -36,7 +34,9 @@ export function transferRefusal(from, to, isMove) {
     return unreadable;
   }
   if (isFromServer) {
-    return "A browser does not promise to keep files. Copy with F5, then delete with F8.";
+    return isToServer
+      ? "Entries move only within one directory of the server. Copy with F5, then delete with F8."
+      : "A browser does not promise to keep files. Copy with F5, then delete with F8.";
   }
   if (from.source.kind === "chosen") {
     return "Chosen files can only be copied. Open their folder to move them.";
@@ -67,8 +67,9 @@ export class Transfers {
    */
   async run(from, items, to, known, isMove) {
     const isUpload = to.source.kind === "server";
-    const isRename = from.source === to.source;
-    if (!isRename) {
+    const isCopy = isUpload && from.source.kind === "server";
+    const isRename = isMove && from.source === to.source;
+    if (!isCopy) {
       refuseUnsupported(isUpload ? to.path : [...from.path, ...items], items, isUpload);
     }
     await to.source.permit?.();
@@ -88,9 +89,11 @@ export class Transfers {
       : undefined;
     const title =
       chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
-    const job = isUpload
-      ? this.#upload(from.source, chosen, to, title, move)
-      : this.#download(from, chosen, to, title);
+    const job = isCopy
+      ? this.#copy(from, chosen, to, title)
+      : isUpload
+        ? this.#upload(from.source, chosen, to, title, move)
+        : this.#download(from, chosen, to, title);
     this.#watch(job, from, to);
   }
 
@@ -114,6 +117,19 @@ export class Transfers {
   #upload(source, items, to, title, move) {
     const roots = items.flatMap((item) => source.uploadRoots(item));
     return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title, move });
+  }
+
+  #copy(from, items, to, title) {
+    const ids = (steps) => steps.map((step) => step.id);
+    return this.jobs.copy({
+      root: from.source.root.id,
+      path: forJson(ids(from.path)),
+      names: items.map((item) => forJson([item.id])),
+      toRoot: to.source.root.id,
+      to: forJson(ids(to.path)),
+      toText: placeText(to.source, to.path),
+      title,
+    });
   }
 
   #download(from, items, to, title) {
@@ -179,7 +195,7 @@ export class Transfers {
   /** @param {import("./job.js").Job} job @param {Place | null} from @param {Place} to */
   #watch(job, from, to) {
     const place = visible(placeText(to.source, to.path));
-    const action = job.direction === "download" ? "download" : "upload";
+    const action = job.direction;
     this.page.say(`Started the ${action} of ${job.title} to ${place}. The jobs below show its progress.`);
     job.addEventListener("ended", ({ detail }) => this.#ended(job, detail, place, from, to));
   }
@@ -201,7 +217,7 @@ export class Transfers {
    */
   async #ended(job, result, place, from, to) {
     const { title, source: { move } } = job;
-    const action = job.direction === "download" ? "download" : "upload";
+    const action = job.direction;
     await this.page.reloadAt(to);
     if (!result.ok || result.failed > 0) {
       const failed = result.failed > 0 ? ` (${countText(result.failed, "file")} failed)` : "";

@@ -36,6 +36,8 @@ pub struct ServerCopy {
     pub names: Vec<CString>,
     /// Directory for the copies, beneath the root of the session that `connect` reaches.
     pub to: Vec<u8>,
+    /// True if the copy may compare files with those that exist there.
+    pub may_compare: bool,
     /// Opens a lane of the session that receives the copies.
     pub connect: Box<dyn Fn() -> Result<StreamLane, Verdict> + Send + Sync>,
 }

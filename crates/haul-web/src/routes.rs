@@ -421,7 +421,8 @@ impl Call<'_> {
         let number = self.shared.copies_started.fetch_add(1, Ordering::Relaxed);
         let session = (&*self.session, to_root);
         let connect = copying::connector(self.shared.gateway.clone(), sink, session, self.peer, number);
-        let copy = ServerCopy { directory, names, to, connect };
+        let may_compare = sink.root().role.may_read();
+        let copy = ServerCopy { directory, names, to, may_compare, connect };
         Ok(copying::start(Arc::clone(&self.shared.copy), source, copy, Arc::clone(&self.session), permit))
     }
 

@@ -3,9 +3,11 @@
 mod addresses;
 mod args;
 mod config;
+mod copying;
 mod counters;
 mod gui;
 mod identity;
+mod lines;
 mod logs;
 mod resolved;
 mod sandboxing;

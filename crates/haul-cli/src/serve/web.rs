@@ -2,6 +2,7 @@
 
 use super::NAME;
 use super::addresses;
+use super::copying::copy_for_browser;
 use super::gui::{self, Redirect};
 use super::resolved::AdvertisedHost;
 use super::server::SessionServer;
@@ -118,6 +119,7 @@ impl Prepared {
             metrics: Box::new(move || counters.metrics()),
             jobs: self.shows_jobs.then(|| Arc::new(crate::jobs::all_as_json) as ListJobs),
             verify: Arc::new(verify_for_browser),
+            copy: Arc::new(copy_for_browser),
             on_event: Box::new(move |event: &WebEvent| {
                 if !quiet {
                     say(NAME, event);

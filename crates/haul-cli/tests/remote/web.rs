@@ -1,6 +1,6 @@
 //! `haul serve --web`: the page, its certificate and link, and transfers over its lanes.
 
-use super::{Fixture, Server, assert_alike, assert_ended, assert_no_strays, bytes};
+use super::{Fixture, Server, assert_alike, assert_ended, assert_no_strays, bytes, wait_until};
 use haul_engine::log::{Settings, SyncPolicy};
 use haul_engine::transfer::{self, BoxError, Dial, FetchJob, Resume, SendJob, SimpleObserver};
 use haul_lab::browser::Browser;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -283,7 +283,11 @@ fn settings_of_the_page_that_cannot_work_are_reported() {
 
 /// Returns the events of a verification by the page, except for those of its progress.
 fn verify(browser: &Browser, query: &str, waybill: &str) -> Vec<Value> {
-    let answer = browser.post(&format!("/verify?{query}"), waybill);
+    events(browser, &format!("/verify?{query}"), waybill)
+}
+
+fn events(browser: &Browser, path: &str, body: &str) -> Vec<Value> {
+    let answer = browser.post(path, body);
     assert_eq!(answer.status, 200, "{answer:?}");
     let lines = std::str::from_utf8(&answer.body).unwrap().lines();
     let events = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -331,4 +335,42 @@ fn a_directory_is_verified_for_a_browser_in_the_sandbox() {
     let noise = verify(&browser, "", "noise\n");
     let message = noise.last().unwrap()["message"].as_str().unwrap();
     assert!(message.starts_with("cannot use the waybill: ") && !message.contains("/proc"), "{message}");
+}
+
+#[test]
+fn entries_are_copied_between_shares_in_the_sandbox() {
+    let fixture = Fixture::new();
+    fixture.tree("one/data");
+    fs::create_dir_all(fixture.path("two/in")).unwrap();
+    symlink("/etc", fixture.path("one/etc")).unwrap();
+    let config = "listen = ['127.0.0.1:0']\nidentity = 'identity.pem'\nweb = '127.0.0.1:0'\nweb-link = 'link'\n\
+                  sandbox = 'auto'\n[[share]]\nroot = 'one'\naccess = 'read'\nticket = 'one.ticket'\n\
+                  [[share]]\nroot = 'two'\nquota = '2M'\nticket = 'two.ticket'\n";
+    fs::write(fixture.path("serve.toml"), config).unwrap();
+    let server = fixture.serve_config("serve.toml");
+    server.wait_for_log("serving browsers on");
+    wait_until("the link", || fixture.path("link").exists());
+    let link = fs::read_to_string(fixture.path("link")).unwrap();
+    let browser = Browser::signed_in(link.trim());
+    let copy = |names: &str| {
+        let body = format!(r#"{{"root":0,"path":"","names":{names},"to_root":1,"to":"in"}}"#);
+        events(&browser, "/copy", &body).pop().unwrap()
+    };
+    let copied = copy(r#"["data"]"#);
+    assert_eq!((&copied["event"], &copied["whole"]), (&"copied".into(), &true.into()), "{copied}");
+    assert_eq!((&copied["failed"], &copied["level"]), (&0.into(), &"durable".into()), "{copied}");
+    assert_alike(&fixture.path("one/data"), &fixture.path("two/in/data"));
+    // Equal files stay, by their digests.
+    let inode = || fs::metadata(fixture.path("two/in/data/big")).unwrap().ino();
+    let before = inode();
+    let again = copy(r#"["data"]"#);
+    assert_eq!((&again["whole"], again["same"].as_u64() > Some(0), inode()), (&true.into(), true, before));
+    // A link that leads out is not followed, and a quota holds.
+    let refused = copy(r#"["etc"]"#);
+    assert_eq!((&refused["whole"], &refused["failed"]), (&false.into(), &1.into()), "{refused}");
+    fixture.file("one/large", 3 << 20);
+    let exceeded = copy(r#"["large"]"#);
+    assert_eq!(exceeded["whole"], false, "{exceeded}");
+    assert!(!fixture.path("two/in/large").exists());
+    server.wait_for_log("started a copy from a directory in one");
 }

@@ -6,7 +6,6 @@ use haul_sys::dir::open_place_at;
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow};
 use std::ffi::CString;
-use std::io;
 use std::os::fd::OwnedFd;
 
 /// Action in messages.
@@ -50,6 +49,9 @@ pub(crate) fn open_for_copy(
     names: &[CString],
     target: &[Identity],
 ) -> Result<OwnedFd, FileError> {
+    if names.is_empty() {
+        return Err(FileError::Name("the copy names no entry".to_owned()));
+    }
     let place = directory(root, path, "open the directory")?;
     let own = stat_fd(&place).map_err(failed("open the directory"))?.identity();
     if target.first() == Some(&own) {
@@ -63,9 +65,6 @@ pub(crate) fn open_for_copy(
         if facts.kind == FileKind::Directory && target.contains(&facts.identity()) {
             return Err(FileError::Kind("cannot copy a directory into itself"));
         }
-    }
-    if names.is_empty() {
-        return Err(FileError::Io { doing: DOING, source: io::ErrorKind::NotFound.into() });
     }
     Ok(place)
 }

@@ -153,24 +153,30 @@ test("F6 deletes the source after the upload, but not what came later", async (t
   await waitForNames(page, "left", ["late"]);
 });
 
-test("two panes on the server move by a rename and refuse a copy with a reason", async (t) => {
+test("two panes on the server move by a rename and copy", async (t) => {
   const path = folder("both", { file: "1" });
   folder("both/target", { file: "2" });
+  writeFileSync(Buffer.concat([Buffer.from(join(path, "bytes-")), Buffer.from([0xff])]), "bytes");
   const page = await openAt(t, "both");
   await page.selectOption("#left select", "server-0");
   await enter(page, "left", "both");
   assert.match(await page.getAttribute("#keys [data-command=move]", "title"), /the same folder/);
   await enter(page, "left", "target");
-  await rowOf(page, "right", "file").click();
-  const copy = page.locator("#keys [data-command=copy]");
-  assert.equal(await copy.getAttribute("aria-disabled"), "true");
-  assert.match(await copy.getAttribute("title"), /not available yet/);
+  await rowOf(page, "right", "bytes-\ufffd").click();
   await page.keyboard.press("F5");
-  await waitForStatus(page, "Copies between two directories of the server are not available yet.");
+  await waitForStatus(page, "is complete: 1 file copied");
+  const copied = Buffer.concat([Buffer.from(join(path, "target/bytes-")), Buffer.from([0xff])]);
+  assert.equal(readFileSync(copied, "utf8"), "bytes");
+  await page.locator(".job", { hasText: "all durable" }).waitFor();
+  await rowOf(page, "right", "target").click();
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "is not complete");
+  await page.locator(".job-state", { hasText: "cannot copy a directory into itself" }).waitFor();
+  await rowOf(page, "right", "file").click();
   await page.keyboard.press("F6");
   await page.click("dialog button[value=replace]");
   await waitForStatus(page, "Moved 1 entry to data/both/target.");
-  await waitForNames(page, "right", ["target"]);
+  await waitForNames(page, "right", ["target", "bytes-\ufffd"]);
   assert.equal(readFileSync(join(path, "target/file"), "utf8"), "1");
 });
 

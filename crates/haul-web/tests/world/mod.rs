@@ -1,10 +1,12 @@
 //! A server with one root, and sessions that the engine serves.
 
-use haul_engine::transfer::{self, BoxError, Dial, Offer, SimpleObserver};
+use haul_engine::transfer::{self, BoxError, Dial, Offer, SendJob, SimpleObserver};
 use haul_lab::browser::{Browser, parse_link};
 use haul_net::{Grant, Lane, Listener, Role, Session, Ticket, Uses};
-use haul_web::{CertificateSource, Verification, WebLimits, WebListener, WebRoot, WebServer, WebSettings};
+use haul_web::{CertificateSource, ServerCopy, Verification, WebLimits, WebListener, WebRoot, WebServer, WebSettings};
+use std::ffi::{CString, OsStr};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -48,6 +50,18 @@ fn echo(session: &Session) {
         }
     }
     writer.finish().expect("finished");
+}
+
+/// Copies like the server. Returns the numbers of files that arrived and that failed.
+fn copy_between(copy: &ServerCopy) -> Result<(u64, u64), String> {
+    let directory = format!("/proc/self/fd/{}", copy.directory.as_raw_fd());
+    let source = |name: &CString| Path::new(&directory).join(OsStr::from_bytes(name.as_bytes()));
+    let sources = copy.names.iter().map(|name| source(name).into()).collect();
+    let job = SendJob { to: copy.to.clone(), ..SendJob::new(sources) };
+    let dial = |_: u32| (copy.connect)().map_err(|verdict| BoxError::from(verdict.to_string()));
+    let observer = SimpleObserver::default();
+    let sent = transfer::send(&dial, &job, &observer.run_context()).map_err(|error| error.to_string())?;
+    Ok((sent.summary.done, sent.summary.failed))
 }
 
 /// Sends back the waybill and the inode of the directory. If the waybill has the word "wait", it sends
@@ -118,6 +132,7 @@ impl World {
         let listener = Arc::new(listener);
         let log = Arc::<Mutex<Vec<String>>>::default();
         let (heard, ended) = (log.clone(), log.clone());
+        let copied = log.clone();
         let settings = WebSettings {
             roots: vec![WebRoot {
                 name: "root".into(),
@@ -134,6 +149,11 @@ impl World {
             limits,
             metrics: Box::new(Vec::new),
             jobs: None,
+            copy: Arc::new(move |copy, send| {
+                let ended = format!("{:?}", copy_between(copy));
+                copied.lock().expect("a log").push("a copy ended".into());
+                send(ended.into_bytes());
+            }),
             verify: Arc::new(move |verification, send| {
                 verify(verification, send);
                 ended.lock().expect("a log").push("a verification ended".into());
