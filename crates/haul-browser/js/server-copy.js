@@ -1,4 +1,5 @@
-// A copy between two directories of the server. The server carries it out; the job here follows it.
+// A copy between two directories of the server, or to and from another server. The server carries it
+// out, and this job follows it.
 
 import { jsonLines } from './json-lines.js';
 import { reason } from './requests.js';
@@ -14,19 +15,22 @@ const text = (value) => (typeof value === 'string' ? value : '');
 
 /**
  * Copies. Returns how the copy ended, as for the message `ended` of the worker.
- * @param {{lane: {base?: string, csrf: string, root: number}, path: unknown, names: unknown[],
- *   toRoot: number, to: unknown}} job paths as in a JSON body of the server
+ * @param {{direction: 'copy' | 'fetch', lane: {base?: string, csrf: string, root: number}, ticket?: string,
+ *   path?: unknown, names?: unknown[], paths?: unknown[], toRoot?: number, to: unknown}} job paths as
+ *   in a JSON body of the server; `lane.root` is the directory of this server, of a copy its source
  * @param {AbortSignal} signal
  * @param {(message: Record<string, any>) => void} tell gets the messages `total` and `progress`
  */
-export async function copyOnServer({ lane, path, names, toRoot, to }, signal, tell) {
+export async function copyOnServer({ direction, lane, ticket, path, names, paths, toRoot, to }, signal, tell) {
+  /** @type {{path: string, text: string}[]} */
   const failures = [];
   let failed = 0;
   const counts = { done: 0, same: 0, failed: 0, level: 'none' };
-  const body = JSON.stringify({ root: lane.root, path, names, to_root: toRoot, to });
+  const source = direction === 'fetch' ? { paths, to_root: lane.root } : { root: lane.root, path, names, to_root: toRoot };
+  const body = JSON.stringify({ ...source, to, ticket });
   const headers = { 'X-Haul-CSRF': lane.csrf, 'Content-Type': 'application/json' };
   try {
-    const response = await fetch(`${lane.base ?? ''}/copy`, { method: 'POST', headers, body, signal, cache: 'no-store' });
+    const response = await fetch(`${lane.base ?? ''}/${direction}`, { method: 'POST', headers, body, signal, cache: 'no-store' });
     if (!response.ok || !response.body) {
       return { ok: 0, text: await reason(response), status: response.status, counts, failures };
     }

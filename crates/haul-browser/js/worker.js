@@ -3,7 +3,8 @@
 // Messages of the page:
 //   {type: 'start', direction: 'upload', roots, to, ...common}
 //   {type: 'start', direction: 'download', paths, folder?, ...common}
-//   {type: 'start', direction: 'copy', path, names, toRoot, to, ...common}   server-copy.js
+//   {type: 'start', direction: 'copy', path, names, toRoot?, ticket?, to, ...common}
+//   {type: 'start', direction: 'fetch', ticket, paths, to, ...common}   server-copy.js
 //   {type: 'stop'}
 // Common: {job, about, staleLane?, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits;
 // the same job resumes. `about` has the texts `root` and `run` of the waybill. `roots` are File objects or handles, `folder` is the handle of a folder that the user
@@ -75,7 +76,7 @@ async function run(message, tally) {
   // Two tabs never run one job: both would write the same files.
   await navigator.locks.request(`haul-job-${message.job}`, { ifAvailable: true }, async (lock) => {
     if (lock) {
-      end(tally, message.direction === 'copy'
+      end(tally, ['copy', 'fetch'].includes(message.direction)
         ? await copyOnServer(message, copyEnd.signal, (told) => self.postMessage(told))
         : await runLocked(message, tally));
     } else {

@@ -38,7 +38,7 @@ export function refusalOf(command, pane, other) {
   if (refusal !== null) {
     return refusal;
   }
-  if (count === 0) {
+  if (count === 0 && !(command === "copy" && pane.source.kind === "peer")) {
     return "Select an entry first.";
   }
   return command === "rename" && count > 1 ? "Select only one entry to rename it." : null;

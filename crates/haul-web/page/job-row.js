@@ -32,6 +32,7 @@ export class JobRow {
     const [noun, arrow, where] = {
       upload: ["Upload", "\u2191", `to ${visible(server)}`],
       download: ["Download", "\u2193", `from ${visible(source.rootName)} to ${target}`],
+      fetch: ["Copy", "\u2190", `from another server to ${visible(source.toText ?? "")}`],
       copy: ["Copy", "\u2192", `from ${visible(source.rootName)} to ${visible(source.toText ?? "")}`],
     }[direction];
     this.name = `${noun} of ${visible(job.title)}`;

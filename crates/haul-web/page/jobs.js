@@ -149,13 +149,22 @@ export class Jobs extends EventTarget {
   }
 
   /**
-   * Copies entries of a directory of the server to another one. `path`, `names` and `to` are as in a
-   * JSON body, `toText` is the target for the user.
-   * @param {{root: number, path: unknown, names: unknown[], toRoot: number, to: unknown, toText: string, title: string}} what
+   * Copies entries of a directory of the server to another one, or to the server of a ticket. `path`,
+   * `names` and `to` are as in a JSON body, `toText` is the target for the user.
+   * @param {{root: number, path: unknown, names: unknown[], toRoot?: number, ticket?: string, to: unknown,
+   *   toText: string, title: string}} what
    */
   copy(what) {
     const toName = this.session.roots.find(({ id }) => id === what.toRoot)?.name ?? "";
     return this.#add({ direction: "copy", toName, ...what }, []);
+  }
+
+  /**
+   * Copies from the server of a ticket to a directory of this one.
+   * @param {{ticket: string, paths: string[], root: number, to: unknown, toText: string, title: string}} what
+   */
+  fetch(what) {
+    return this.#add({ direction: "fetch", ...what }, []);
   }
 
   /** @param {any} what @param {object[]} lost files that a later visit must ask for */

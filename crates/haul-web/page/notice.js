@@ -53,10 +53,11 @@ export function noticeOf({ state, error, filter, items }, source, path) {
     return { text: "Loading\u2026", buttons: [] };
   }
   if (source.unlisted !== null) {
-    return {
-      text: `${visible(source.unlisted)} Copy files into it with F5, or drop them here.`,
-      buttons: [],
-    };
+    const more =
+      source.kind === "peer"
+        ? "F5 copies between it and a directory of this server in the other pane."
+        : "Copy files into it with F5, or drop them here.";
+    return { text: `${visible(source.unlisted)} ${more}`, buttons: [] };
   }
   if (source.kind === "chosen" && path.length === 0 && source.isEmpty) {
     const text = "Files of this computer. Open a folder, choose files, or drop them here.";

@@ -17,6 +17,9 @@ import { visible } from "./text.js";
 /** Time after which the next typed character starts another name, in milliseconds. */
 const TYPING = 800;
 
+/** Value of the choice of another server that is not known yet. */
+export const ADD_PEER = "add-peer";
+
 /** Events: "change" when the rows, the selection or the place changed. */
 export class Pane extends EventTarget {
   listing = new Listing();
@@ -246,17 +249,27 @@ export class Pane extends EventTarget {
     await load.catch((error) => this.perform("failed", this, error));
   }
 
-  /** Shows the sources that a user can choose. @param {Source[]} sources */
-  setPlaces(sources) {
-    const group = (label, isServer) => {
-      const members = sources.filter((source) => (source.kind === "server") === isServer);
-      return create(
-        "optgroup",
-        { label },
-        ...members.map((source) => new Option(visible(source.title), source.id)),
-      );
+  /**
+   * Shows the sources that a user can choose.
+   * @param {Source[]} sources @param {boolean} hasPeers whether other servers can be added
+   */
+  setPlaces(sources, hasPeers) {
+    const group = (label, kinds, more = []) => {
+      const members = sources.filter((source) => kinds.includes(source.kind));
+      const options = members.map((source) => new Option(visible(source.title), source.id));
+      return create("optgroup", { label }, ...options, ...more);
     };
-    this.places.replaceChildren(group("This computer", false), group("Server", true));
+    const peers = group("Other servers", ["peer"], [new Option("Add by a ticket\u2026", ADD_PEER)]);
+    this.places.replaceChildren(
+      group("This computer", ["chosen", "folder", "private"]),
+      group("Server", ["server"]),
+      ...(hasPeers ? [peers] : []),
+    );
+    this.showPlace();
+  }
+
+  /** Shows the place of the pane in the list of places, also after a choice that was not carried out. */
+  showPlace() {
     if (this.source !== undefined) {
       this.places.value = this.source.id;
     }

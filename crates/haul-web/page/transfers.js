@@ -1,7 +1,7 @@
 // Copies and moves from one pane to the other: which are possible, and the jobs that carry them out.
 
 import { forJson } from "./api.js";
-import { choose, confirm } from "./dialog.js";
+import { ask, choose, confirm } from "./dialog.js";
 import { isSamePath, placeText } from "./item.js";
 import { FolderSource } from "./local-source.js";
 import { record, removeRecorded } from "./moves.js";
@@ -18,6 +18,13 @@ import { countText, nameList, visible } from "./text.js";
 export function transferRefusal(from, to, isMove) {
   const isFromServer = from.source.kind === "server";
   const isToServer = to.source.kind === "server";
+  if (from.source.kind === "peer" || to.source.kind === "peer") {
+    if (!isFromServer && !isToServer) {
+      return "Another server copies to and from this server only. Show a directory of this server in the other pane.";
+    }
+    const refusal = isToServer ? to.source.refusal("receive") : from.source.refusal("read");
+    return refusal ?? (isMove ? "Entries do not move between servers. Copy with F5, then delete with F8." : null);
+  }
   if (from.source === to.source && isSamePath(from.path, to.path)) {
     return "Both panes show the same folder. Open another one in the other pane.";
   }
@@ -66,6 +73,9 @@ export class Transfers {
    * @param {boolean} isMove
    */
   async run(from, items, to, known, isMove) {
+    if (from.source.kind === "peer" || to.source.kind === "peer") {
+      return this.#runPeer(from, items, to);
+    }
     const isUpload = to.source.kind === "server";
     const isCopy = isUpload && from.source.kind === "server";
     const isRename = isMove && from.source === to.source;
@@ -87,8 +97,7 @@ export class Transfers {
     const move = isMove
       ? { directory: from.source.directory(from.path), nodes: await record(from.source, from.path, chosen) }
       : undefined;
-    const title =
-      chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
+    const title = titleOf(chosen);
     const job = isCopy
       ? this.#copy(from, chosen, to, title)
       : isUpload
@@ -107,9 +116,7 @@ export class Transfers {
     refuseUnsupported(to.path, [], true);
     const chosen = await this.#withoutExisting(entries, to, known, false);
     if (chosen.length > 0) {
-      const title =
-        chosen.length === 1 ? visible(chosen[0].name) : countText(chosen.length, "entry", "entries");
-      const job = this.#upload({ uploadRoots: (entry) => entry.roots }, chosen, to, title);
+      const job = this.#upload({ uploadRoots: (entry) => entry.roots }, chosen, to, titleOf(chosen));
       this.#watch(job, null, to);
     }
   }
@@ -119,12 +126,33 @@ export class Transfers {
     return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title, move });
   }
 
+  /**
+   * Copies between this server and another one, after a question for the place there.
+   * @param {Place} from @param {Item[]} items @param {Place} to
+   */
+  async #runPeer(from, items, to) {
+    const rule = "Existing files of the same names are replaced.";
+    if (to.source.kind === "peer") {
+      const where = await ask("Copy to another server", `Directory there; empty for its top. ${rule}`, "", "Copy", () => "");
+      if (where !== null) {
+        const { ticket, title: server } = to.source;
+        const job = this.jobs.copy({ ...sent(from, items), ticket, to: where, toText: `${server}/${where}`, title: titleOf(items) });
+        this.#watch(job, from, to);
+      }
+      return;
+    }
+    const path = await ask("Copy from another server", `Path there; empty for everything. ${rule}`, "", "Copy", () => "");
+    if (path !== null) {
+      const { ticket, title: server } = from.source;
+      const title = path === "" ? `everything of ${server}` : visible(path);
+      const target = { root: to.source.root.id, to: forJson(ids(to.path)), toText: placeText(to.source, to.path) };
+      this.#watch(this.jobs.fetch({ ticket, paths: [path], ...target, title }), from, to);
+    }
+  }
+
   #copy(from, items, to, title) {
-    const ids = (steps) => steps.map((step) => step.id);
     return this.jobs.copy({
-      root: from.source.root.id,
-      path: forJson(ids(from.path)),
-      names: items.map((item) => forJson([item.id])),
+      ...sent(from, items),
       toRoot: to.source.root.id,
       to: forJson(ids(to.path)),
       toText: placeText(to.source, to.path),
@@ -256,6 +284,20 @@ export class Transfers {
 
 /** Tells whether the files of a job survive a power cut. @param {string} level */
 const isDurable = (level) => level === "durable" || level === "reread";
+
+/** @param {{name: string}[]} entries */
+const titleOf = (entries) =>
+  entries.length === 1 ? visible(entries[0].name) : countText(entries.length, "entry", "entries");
+
+/** @param {Item[]} steps */
+const ids = (steps) => steps.map((step) => step.id);
+
+/** Returns the entries of a copy by the server. @param {Place} from @param {Item[]} items */
+const sent = (from, items) => ({
+  root: from.source.root.id,
+  path: forJson(ids(from.path)),
+  names: items.map((item) => forJson([item.id])),
+});
 
 /** @param {Item[]} steps */
 const textPath = (steps) => steps.map((step) => step.name).join("/");

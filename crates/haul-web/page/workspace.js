@@ -2,13 +2,14 @@
 
 import { encodeName } from "./api.js";
 import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./commands.js";
-import { isAsking, showHelp } from "./dialog.js";
+import { ask, isAsking, showHelp } from "./dialog.js";
 import { create } from "./dom.js";
 import { DRAG_TYPE } from "./drags.js";
 import { makeItem } from "./item.js";
 import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, sharedPath, takeDrop } from "./local-source.js";
-import { Pane } from "./pane.js";
+import { ADD_PEER, Pane } from "./pane.js";
+import { PeerSource } from "./peer-source.js";
 import { ServerSource } from "./server-source.js";
 import { visible } from "./text.js";
 import { Transfers } from "./transfers.js";
@@ -20,6 +21,9 @@ const element = (id) => document.getElementById(id);
 
 /** Returns what a copy between two sources is. @param {Source} [from] @param {Source} [to] */
 function copyLabel(from, to) {
+  if (from?.kind === "peer" || to?.kind === "peer") {
+    return "Copy";
+  }
   const [isFromServer, isToServer] = [from?.kind === "server", to?.kind === "server"];
   return isFromServer === isToServer ? "Copy" : isToServer ? "Upload" : "Download";
 }
@@ -30,6 +34,7 @@ export class Workspace {
   sources = [];
   chosen = new ChosenSource();
   folders = 0;
+  peers = 0;
 
   /**
    * @param {import("./api.js").Session} session @param {import("./jobs.js").Jobs} jobs
@@ -53,6 +58,7 @@ export class Workspace {
     this.#buildBar();
     this.#buildTabs();
     this.#listen();
+    this.hasPeers = session.peers === true;
     this.roots = session.roots.map((root) => new ServerSource(root));
   }
 
@@ -74,7 +80,7 @@ export class Workspace {
   /** @param {Source[]} sources */
   setSources(sources) {
     this.sources = sources;
-    this.panes.forEach((pane) => pane.setPlaces(sources));
+    this.panes.forEach((pane) => pane.setPlaces(sources, this.hasPeers));
   }
 
   /** @param {Pane} pane */
@@ -214,14 +220,27 @@ export class Workspace {
       drop: () => this.drop(pane, detail),
       openFolder: () => this.openFolder(pane),
       chooseFiles: () => element("file-input").click(),
-      enterPlace: () =>
-        pane.enter(
-          this.sources.find((source) => source.id === detail),
-          [],
-        ),
+      enterPlace: () => this.enterPlace(pane, detail),
       failed: () => Promise.reject(detail),
     };
     return this.attempt(actions[command]);
+  }
+
+  /** @param {Pane} pane @param {string} id of the source */
+  async enterPlace(pane, id) {
+    if (id !== ADD_PEER) {
+      return pane.enter(this.sources.find((source) => source.id === id), []);
+    }
+    pane.showPlace();
+    const text = "Its ticket, as haul serve printed it. The data goes directly between both servers.";
+    const problem = (ticket) => (ticket.trim() === "" ? "Enter a ticket." : "");
+    const ticket = await ask("Another server", text, "", "Add", problem);
+    if (ticket !== null) {
+      this.peers += 1;
+      const source = new PeerSource(this.peers, ticket.trim());
+      this.setSources([...this.sources, source]);
+      await pane.enter(source, []);
+    }
   }
 
   /**

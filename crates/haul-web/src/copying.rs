@@ -5,7 +5,7 @@ use crate::answer::Reply;
 use crate::background;
 use crate::files::{self, FileError, RootThreads};
 use crate::query::PathText;
-use haul_net::{Gateway, StreamLane, Verdict};
+use haul_net::{Gateway, StreamLane};
 use serde::Deserialize;
 use std::ffi::CString;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Request of a copy.
+/// Request of a copy to another directory of the server, or to another server.
 #[derive(Deserialize)]
 pub(crate) struct CopyRequest {
     #[serde(default)]
@@ -24,23 +24,57 @@ pub(crate) struct CopyRequest {
     pub(crate) names: Vec<PathText>,
     #[serde(default)]
     pub(crate) to_root: usize,
-    /// Directory for the copies.
+    /// Directory for the copies, at the other server if there is a ticket.
+    pub(crate) to: PathText,
+    /// Ticket of another server.
+    pub(crate) ticket: Option<String>,
+}
+
+/// Request of a copy from another server.
+#[derive(Deserialize)]
+pub(crate) struct FetchRequest {
+    pub(crate) ticket: String,
+    /// Paths at the other server.
+    pub(crate) paths: Vec<PathText>,
+    #[serde(default)]
+    pub(crate) to_root: usize,
     pub(crate) to: PathText,
 }
 
 /// A copy that a browser requests.
 pub struct ServerCopy {
-    /// Directory of the entries. It is a path only (`O_PATH`).
+    /// Directory of the entries of this side. It is a path only (`O_PATH`).
     pub directory: OwnedFd,
-    /// Names of the entries in it.
-    pub names: Vec<CString>,
-    /// Directory for the copies, beneath the root of the session that `connect` reaches.
-    pub to: Vec<u8>,
-    /// True if the copy may compare files with those that exist there.
+    /// Direction and entries.
+    pub work: CopyWork,
+    /// True if the copy may compare files with those that exist at the target.
     pub may_compare: bool,
-    /// Opens a lane of the session that receives the copies.
-    pub connect: Box<dyn Fn() -> Result<StreamLane, Verdict> + Send + Sync>,
+    /// Opens lanes of the session at the other side.
+    pub connect: PeerLanes,
 }
+
+/// Direction of a copy, as seen from the directory.
+pub enum CopyWork {
+    /// From the directory.
+    Send {
+        /// Names in the directory.
+        names: Vec<CString>,
+        /// Directory of the other side.
+        to: Vec<u8>,
+    },
+    /// Into the directory.
+    Fetch {
+        /// Paths at the other side.
+        paths: Vec<Vec<u8>>,
+    },
+}
+
+/// Function that opens the lane of a number. The error is a message.
+pub type PeerLanes = Box<dyn Fn(u32) -> Result<StreamLane, String> + Send + Sync>;
+
+/// Function that takes the ticket of another server and returns a function that connects to it from
+/// any thread, also from one that is confined.
+pub type ConnectPeer = Arc<dyn Fn(&str) -> Result<PeerLanes, String> + Send + Sync>;
 
 /// Function that copies, like [`Verify`](crate::Verify).
 pub type CopyBetween = Arc<dyn Fn(&ServerCopy, &mut (dyn FnMut(Vec<u8>) -> bool + Send)) + Send + Sync>;
@@ -56,27 +90,28 @@ pub(crate) async fn check(
     source.run(move |root| files::open_for_copy(root, &path, &names, &target)).await
 }
 
-/// Starts a copy, and returns the response with its progress. `permit` is held until it ends.
+/// Starts a copy on a thread that is confined to `served`, and returns the response with its
+/// progress. `permit` is held until it ends.
 pub(crate) fn start(
     copy_between: CopyBetween,
-    source: &RootThreads,
+    served: &RootThreads,
     copy: ServerCopy,
     session: Arc<Session>,
     permit: OwnedSemaphorePermit,
 ) -> Reply {
     let work = move |send: &mut (dyn FnMut(Vec<u8>) -> bool + Send)| copy_between(&copy, send);
-    background::start(source, "haul-web-copy", session, permit, work)
+    background::start(served, "haul-web-copy", session, permit, work)
 }
 
-/// Returns a lane opener for a new transfer session at a root.
-pub(crate) fn connector(
+/// Returns lanes of a new transfer session at a root.
+pub(crate) fn lanes_to_root(
     gateway: Gateway,
     sink: &RootThreads,
     (session, root): (&Session, usize),
     peer: SocketAddr,
     number: u64,
-) -> Box<dyn Fn() -> Result<StreamLane, Verdict> + Send + Sync> {
+) -> PeerLanes {
     let ticket = sink.root().ticket;
     let id = session.transfer(root, format!("copy {number}").as_bytes());
-    Box::new(move || gateway.connect(ticket, id, peer))
+    Box::new(move |_| gateway.connect(ticket, id, peer).map_err(|verdict| verdict.to_string()))
 }

@@ -28,7 +28,7 @@ mod verification;
 mod webtransport;
 
 pub use certificate::{CertificateError, CertificateSource, GivenCertificate};
-pub use copying::{CopyBetween, ServerCopy};
+pub use copying::{ConnectPeer, CopyBetween, CopyWork, PeerLanes, ServerCopy};
 pub use event::WebEvent;
 pub use files::{Confine, WebRoot};
 pub use limits::WebLimits;

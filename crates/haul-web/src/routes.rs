@@ -6,7 +6,7 @@ use crate::access::{CodeError, Session};
 use crate::answer::{self, Reply};
 use crate::attachment;
 use crate::checks;
-use crate::copying::{self, CopyRequest, ServerCopy};
+use crate::copying::{self, CopyRequest, CopyWork, FetchRequest, PeerLanes, ServerCopy};
 use crate::event::WebEvent;
 use crate::files::RootThreads;
 use crate::files::{self, FileError, Listing, kind_name};
@@ -94,6 +94,7 @@ async fn checked(
         (Method::GET | Method::HEAD, "/file") => call.file(request.uri().query(), request.headers()).await,
         (Method::POST, "/verify") => call.verify(request).await,
         (Method::POST, "/copy") => call.copy(request.into_body()).await,
+        (Method::POST, "/fetch") => call.fetch(request.into_body()).await,
         (Method::POST, "/lane") => call.open_lane(request.into_body()).await,
         (method, path) => match path.strip_prefix("/lane/") {
             Some(rest) => call.lane(&method, rest, request).await,
@@ -107,7 +108,8 @@ async fn sign_in(shared: &Arc<Shared>, peer: SocketAddr, request: Request<Incomi
     struct Code {
         code: String,
     }
-    let Code { code } = query::json(request.into_body(), JSON_BYTES_MAX, shared.limits.request).await.map_err(bad)?;
+    let Code { code } =
+        query::json(request.into_body(), JSON_BYTES_MAX, shared.limits.request).await.map_err(bad)?;
     let signed_in =
         shared.access.sign_in(&code, peer.ip(), Instant::now()).map_err(|error| internal(&error))?;
     match signed_in {
@@ -217,6 +219,8 @@ impl Call<'_> {
             webtransport: bool,
             /// True if `GET /jobs` has the jobs of the user who runs the server.
             jobs: bool,
+            /// True if copies to and from other servers are permitted.
+            peers: bool,
             roots: Vec<Root<'a>>,
         }
         let roots =
@@ -235,6 +239,7 @@ impl Call<'_> {
             version: env!("CARGO_PKG_VERSION"),
             webtransport: self.shared.has_web_transport,
             jobs: self.shared.jobs.is_some(),
+            peers: self.shared.peers.is_some(),
             roots: roots.collect(),
         };
         answer::json(StatusCode::OK, &facts)
@@ -407,23 +412,60 @@ impl Call<'_> {
         Ok(verification::start(verify, served, Verification { waybill, directory }, session, permit))
     }
 
-    /// Copies entries of a directory to another one.
+    /// Copies entries of a directory to another one, or to another server.
     async fn copy(&self, body: Incoming) -> Result<Reply, Reply> {
-        let CopyRequest { root, path, names, to_root, to } = self.json_of(COPY_BYTES_MAX, body).await?;
-        let (source, sink) = (self.root(root, Right::Read)?, self.root(to_root, Right::Write)?);
+        let request: CopyRequest = self.json_of(COPY_BYTES_MAX, body).await?;
+        let (to_root, source) = (request.to_root, self.root(request.root, Right::Read)?);
         let permit = permit(&self.shared.copies, "copies")?;
-        let (path, to) = (path.into_bytes().map_err(bad)?, to.into_bytes().map_err(bad)?);
-        let names = names.into_iter().map(|name| files::name(&name.into_bytes().map_err(bad)?).map_err(failed));
-        let names = names.collect::<Result<Vec<_>, _>>()?;
-        let checked = copying::check((source, path), names.clone(), (sink, to.clone())).await;
-        let directory = checked.map_err(failed)?;
+        let (path, to) = (request.path.into_bytes().map_err(bad)?, request.to.into_bytes().map_err(bad)?);
+        let name = |name: PathText| files::name(&name.into_bytes().map_err(bad)?).map_err(failed);
+        let names = request.names.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+        let (directory, connect, may_compare) = match request.ticket {
+            Some(ticket) => {
+                let (connect, names) = (self.peer(&ticket)?, names.clone());
+                let opened = source.run(move |root| files::open_for_copy(root, &path, &names, &[])).await;
+                (opened.map_err(failed)?, connect, false)
+            }
+            None => {
+                let sink = self.root(to_root, Right::Write)?;
+                let checked = copying::check((source, path), names.clone(), (sink, to.clone())).await;
+                let number = self.shared.copies_started.fetch_add(1, Ordering::Relaxed);
+                let (gateway, session) = (self.shared.gateway.clone(), (&*self.session, to_root));
+                let connect = copying::lanes_to_root(gateway, sink, session, self.peer, number);
+                (checked.map_err(failed)?, connect, sink.root().role.may_read())
+            }
+        };
         self.changed(source, "started a copy from a directory");
-        let number = self.shared.copies_started.fetch_add(1, Ordering::Relaxed);
-        let session = (&*self.session, to_root);
-        let connect = copying::connector(self.shared.gateway.clone(), sink, session, self.peer, number);
-        let may_compare = sink.root().role.may_read();
-        let copy = ServerCopy { directory, names, to, may_compare, connect };
+        let copy = ServerCopy { directory, work: CopyWork::Send { names, to }, may_compare, connect };
         Ok(copying::start(Arc::clone(&self.shared.copy), source, copy, Arc::clone(&self.session), permit))
+    }
+
+    /// Copies paths of another server to a directory.
+    async fn fetch(&self, body: Incoming) -> Result<Reply, Reply> {
+        let FetchRequest { ticket, paths, to_root, to } = self.json_of(COPY_BYTES_MAX, body).await?;
+        let sink = self.root(to_root, Right::Write)?;
+        if sink.root().quota.is_some() {
+            let why =
+                "this directory has a quota, which holds for what others send; send from the other server";
+            return Err(answer::error(StatusCode::FORBIDDEN, &why));
+        }
+        let permit = permit(&self.shared.copies, "copies")?;
+        let paths = paths.into_iter().map(PathText::into_bytes).collect::<Result<_, _>>().map_err(bad)?;
+        let (to, connect) = (to.into_bytes().map_err(bad)?, self.peer(&ticket)?);
+        let directory = sink.run(move |root| files::open_directory(root, &to)).await.map_err(failed)?;
+        self.changed(sink, "started a copy to a directory");
+        let may_compare = sink.root().role.may_read();
+        let copy = ServerCopy { directory, work: CopyWork::Fetch { paths }, may_compare, connect };
+        Ok(copying::start(Arc::clone(&self.shared.copy), sink, copy, Arc::clone(&self.session), permit))
+    }
+
+    /// Returns lanes to another server.
+    fn peer(&self, ticket: &str) -> Result<PeerLanes, Reply> {
+        let Some(connect) = &self.shared.peers else {
+            let why = "this server does not copy to or from other servers; start it with --web-peers";
+            return Err(answer::error(StatusCode::FORBIDDEN, &why));
+        };
+        connect(ticket).map_err(|why| answer::error(StatusCode::BAD_REQUEST, &why))
     }
 
     async fn open_lane(&self, body: Incoming) -> Result<Reply, Reply> {

@@ -4,12 +4,12 @@ use crate::access::Access;
 use crate::answer::Reply;
 use crate::certificate::{CertificateError, CertificateSource, CertificateStore};
 use crate::checks::Hosts;
-use crate::copying::CopyBetween;
+use crate::copying::{ConnectPeer, CopyBetween};
 use crate::event::{Events, WebEvent};
 use crate::files::{RootThreads, WebRoot};
 use crate::limits::{
-    CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, COPIES_MAX, DOWNLOADS_MAX, HEADER_BYTES_MAX,
-    STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
+    CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, COPIES_MAX, DOWNLOADS_MAX,
+    HEADER_BYTES_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
 };
 use crate::metrics::{Metric, Metrics};
 use crate::routes;
@@ -91,6 +91,9 @@ pub struct WebSettings {
     pub verify: Verify,
     /// Copies between directories, for `POST /copy`.
     pub copy: CopyBetween,
+    /// Connects to other servers, for copies between two servers. `None` refuses them: browsers
+    /// could reach addresses that only this host reaches.
+    pub peers: Option<ConnectPeer>,
     /// Receives events; several threads call it.
     pub on_event: Box<dyn Fn(&WebEvent) + Send + Sync>,
 }
@@ -149,6 +152,7 @@ pub(crate) struct Shared {
     pub(crate) jobs: Option<ListJobs>,
     pub(crate) verify: Verify,
     pub(crate) copy: CopyBetween,
+    pub(crate) peers: Option<ConnectPeer>,
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
     connections: Mutex<HashMap<IpAddr, usize>>,
@@ -230,6 +234,7 @@ impl WebServer {
             jobs: settings.jobs,
             verify: settings.verify,
             copy: settings.copy,
+            peers: settings.peers,
             roots,
             link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
             connections: Mutex::default(),

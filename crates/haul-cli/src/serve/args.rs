@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "web", "web_cert", "web_key", "web_link", "web_metrics", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
+          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "web", "web_cert", "web_key", "web_link", "web_metrics", "web_peers", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -178,6 +178,10 @@ pub(super) struct Args {
     /// server at /metrics of the page, in the format of OpenMetrics.
     #[arg(long, value_name = "FILE", requires = "web", help_heading = "Web options")]
     web_metrics: Option<PathBuf>,
+    /// Let browsers copy to and from other servers, by tickets that they enter. They can then make
+    /// this host connect to any address.
+    #[arg(long, requires = "web", help_heading = "Web options")]
+    web_peers: bool,
 
     /// Write a waybill of each session to DIR, named by its time and its number in the log; DIR
     /// must be outside the served directory.
@@ -234,6 +238,7 @@ impl Args {
                 link: self.web_link.clone().map_or(LinkTarget::Print, LinkTarget::File),
                 metrics: self.web_metrics.clone(),
                 shows_jobs: false,
+                has_peers: self.web_peers,
             }),
             shares,
             listen: self.listen.clone(),

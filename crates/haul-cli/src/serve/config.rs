@@ -97,13 +97,12 @@ impl Config {
             return Err("web-cert and web-key need each other; set both, or neither".to_owned());
         }
         let Some(address) = self.web else {
-            return match self.web_cert.as_ref().or(self.web_link.as_ref()).or(self.web_metrics.as_ref()) {
-                Some(_) => {
-                    Err("web-cert, web-key, web-link and web-metrics need web; add it, such as web = '127.0.0.1:7443'"
-                        .to_owned())
-                }
-                None => Ok(None),
-            };
+            let is_set = self.web_cert.is_some() || self.web_link.is_some() || self.web_metrics.is_some();
+            if is_set || self.web_peers {
+                let names = "web-cert, web-key, web-link, web-metrics and web-peers";
+                return Err(format!("{names} need web; add it, such as web = '127.0.0.1:7443'"));
+            }
+            return Ok(None);
         };
         let certificate = self.web_cert.clone().zip(self.web_key.clone());
         Ok(Some(Web {
@@ -112,6 +111,7 @@ impl Config {
             link: self.web_link.clone().map_or(LinkTarget::Print, LinkTarget::File),
             metrics: self.web_metrics.clone(),
             shows_jobs: false,
+            has_peers: self.web_peers,
         }))
     }
 }

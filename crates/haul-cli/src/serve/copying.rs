@@ -1,20 +1,28 @@
-//! Copies between two directories of the server, for browsers: this server sends to itself, so that
-//! objects are verified, and limits hold, as for any other transfer.
+//! Copies between two directories of the server, or to and from another server, for browsers.
+//! Within the server, it sends to itself, so that objects are verified, and limits hold, as for any
+//! other transfer.
 
 use super::lines::{Lines, SendLines};
 use super::verification::path_of;
+use crate::remote::way::STALL_TIMEOUT;
+use haul_engine::sum::reason;
 use haul_engine::transfer::{
-    self, BoxError, Failure, Outcome, Report, RunContext, SendJob, Tally, TransferError,
+    self, BoxError, Failure, FetchJob, Outcome, Report, RunContext, SendJob, Tally, TransferError,
 };
 use haul_model::Level;
-use haul_proto::{Outcome as FileOutcome, Update};
-use haul_web::ServerCopy;
+use haul_net::{DialSettings, Dialer, StreamLane, Ticket};
+use haul_proto::{JobOptions, Outcome as FileOutcome, Update};
+use haul_web::{CopyWork, PeerLanes, ServerCopy};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
+/// Level that all files of a copy reach.
+const LEVEL: Level = Level::Durable;
 
 /// Maximum number of failures that are sent.
 const FAILURES_MAX: u64 = 200;
@@ -68,8 +76,13 @@ impl Report for Observer<'_> {
     }
 
     fn ended(&self, _: &[u8], outcome: &FileOutcome) {
-        // An equal file was there before: this copy did not make it durable.
-        let level = if let FileOutcome::Done(level) = outcome { *level } else { Level::Received };
+        let level = match outcome {
+            FileOutcome::Done(level) if *level == LEVEL => *level,
+            // Directories and links have no contents, which could be durable.
+            FileOutcome::Done(_) => return,
+            // An equal file was there before: this copy did not make it durable.
+            _ => Level::Received,
+        };
         let mut lowest = self.level.lock().unwrap_or_else(PoisonError::into_inner);
         *lowest = Some(lowest.map_or(level, |lowest| lowest.min(level)));
     }
@@ -78,14 +91,8 @@ impl Report for Observer<'_> {
 /// Copies, and passes lines to `send` until it returns false.
 pub(super) fn copy_for_browser(copy: &ServerCopy, send: SendLines<'_>) {
     let directory = path_of(&copy.directory);
-    let source =
-        |name: &CString| OsString::from_vec([directory.as_bytes(), b"/", name.as_bytes()].concat());
-    let mut job = SendJob::new(copy.names.iter().map(source).collect());
-    job.to.clone_from(&copy.to);
-    job.options.settle = Level::Durable;
-    if copy.may_compare {
-        job.options.update = Update::Digest;
-    }
+    let update = if copy.may_compare { Update::Digest } else { Update::Always };
+    let with_options = |options| JobOptions { settle: LEVEL, update, ..options };
     let (lines, tally) = (Lines::new(send), Tally::default());
     let observer = Observer {
         lines: &lines,
@@ -94,10 +101,48 @@ pub(super) fn copy_for_browser(copy: &ServerCopy, send: SendLines<'_>) {
         level: Mutex::default(),
     };
     let context = RunContext { stop: &lines.stop, tally: &tally, report: &observer, receipt: None };
-    let dial = |_: u32| (copy.connect)().map_err(|verdict| BoxError::from(verdict.to_string()));
-    let sent = lines.during(|| progress(&tally), || transfer::send(&dial, &job, &context));
+    let dial = |number: u32| (copy.connect)(number).map_err(BoxError::from);
+    let work = || match &copy.work {
+        CopyWork::Send { names, to } => {
+            let source =
+                |name: &CString| OsString::from_vec([directory.as_bytes(), b"/", name.as_bytes()].concat());
+            let job = SendJob::new(names.iter().map(source).collect());
+            let options = with_options(job.options);
+            transfer::send(&dial, &SendJob { to: to.clone(), options, ..job }, &context)
+        }
+        CopyWork::Fetch { paths } => {
+            let job = FetchJob::new(paths.clone(), directory.clone());
+            let options = with_options(job.options);
+            transfer::fetch(&dial, &FetchJob { options, ..job }, &context)
+        }
+    };
+    let copied = lines.during(|| progress(&tally), work);
     lines.send(&progress(&tally));
-    lines.send(&end_of(sent, &observer));
+    lines.send(&end_of(copied, &observer));
+}
+
+/// Connects to the server of a ticket for browsers. A thread that no sandbox confines opens the
+/// lanes; it ends when the result is dropped. The error is a message.
+pub(super) fn connect_peer(ticket: &str) -> Result<PeerLanes, String> {
+    let ticket = Ticket::parse(ticket).map_err(|error| format!("cannot use the ticket: {error}"))?;
+    let settings = DialSettings { stall: Some(STALL_TIMEOUT), ..DialSettings::default() };
+    let dialer = Dialer::new(ticket, settings).map_err(|error| error.to_string())?;
+    let (requests, requested) = mpsc::channel::<(u16, mpsc::Sender<Result<StreamLane, String>>)>();
+    let dial = move || {
+        for (number, reply) in requested {
+            // The copy may be over.
+            let _ = reply.send(dialer.lane(number).map_err(|error| error.to_string()));
+        }
+    };
+    let started = thread::Builder::new().name("haul-web-dial".into()).spawn(dial);
+    started.map_err(|error| format!("cannot start a thread: {}", reason(&error)))?;
+    Ok(Box::new(move |number| {
+        let number = u16::try_from(number).map_err(|_| "too many connections".to_owned())?;
+        let (reply, lane) = mpsc::channel();
+        let lost = || "cannot connect: the thread for connections has ended".to_owned();
+        requests.send((number, reply)).map_err(|_| lost())?;
+        lane.recv().map_err(|_| lost())?
+    }))
 }
 
 fn progress(tally: &Tally) -> Event<'static> {

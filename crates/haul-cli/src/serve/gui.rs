@@ -74,6 +74,7 @@ impl GuiArgs {
             link: if self.no_browser { LinkTarget::Print } else { LinkTarget::Open },
             metrics: None,
             shows_jobs: true,
+            has_peers: true,
         };
         let mut resolved = ResolvedArgs {
             udp: None,

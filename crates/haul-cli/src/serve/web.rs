@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::addresses;
-use super::copying::copy_for_browser;
+use super::copying::{connect_peer, copy_for_browser};
 use super::gui::{self, Redirect};
 use super::resolved::AdvertisedHost;
 use super::server::SessionServer;
@@ -15,8 +15,8 @@ use haul_engine::transfer::Logs;
 use haul_net::address::Host;
 use haul_net::{Gateway, UdpSettings};
 use haul_web::{
-    CertificateSource, GivenCertificate, ListJobs, WebEvent, WebLimits, WebListener, WebRoot, WebServer,
-    WebSettings,
+    CertificateSource, ConnectPeer, GivenCertificate, ListJobs, WebEvent, WebLimits, WebListener, WebRoot,
+    WebServer, WebSettings,
 };
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -40,6 +40,8 @@ pub(super) struct Web {
     pub(super) metrics: Option<PathBuf>,
     /// True if browsers see the jobs of the user who starts the server.
     pub(super) shows_jobs: bool,
+    /// True if browsers may copy to and from other servers.
+    pub(super) has_peers: bool,
 }
 
 /// Destination of the link that signs in one browser.
@@ -66,6 +68,7 @@ pub(super) struct Prepared {
     link: LinkTarget,
     metrics: Option<PathBuf>,
     shows_jobs: bool,
+    has_peers: bool,
 }
 
 impl Prepared {
@@ -83,6 +86,7 @@ impl Prepared {
             link: web.link.clone(),
             metrics: web.metrics.clone(),
             shows_jobs: web.shows_jobs,
+            has_peers: web.has_peers,
         })
     }
 
@@ -120,6 +124,7 @@ impl Prepared {
             jobs: self.shows_jobs.then(|| Arc::new(crate::jobs::all_as_json) as ListJobs),
             verify: Arc::new(verify_for_browser),
             copy: Arc::new(copy_for_browser),
+            peers: self.has_peers.then(|| Arc::new(connect_peer) as ConnectPeer),
             on_event: Box::new(move |event: &WebEvent| {
                 if !quiet {
                     say(NAME, event);

@@ -1,6 +1,7 @@
 //! `haul serve --web`: the page, its certificate and link, and transfers over its lanes.
 
-use super::{Fixture, Server, assert_alike, assert_ended, assert_no_strays, bytes, wait_until};
+use super::stopped::wait_until;
+use super::{Fixture, Server, assert_alike, assert_ended, assert_no_strays, bytes};
 use haul_engine::log::{Settings, SyncPolicy};
 use haul_engine::transfer::{self, BoxError, Dial, FetchJob, Resume, SendJob, SimpleObserver};
 use haul_lab::browser::Browser;
@@ -373,4 +374,41 @@ fn entries_are_copied_between_shares_in_the_sandbox() {
     assert_eq!(exceeded["whole"], false, "{exceeded}");
     assert!(!fixture.path("two/in/large").exists());
     server.wait_for_log("started a copy from a directory in one");
+}
+
+#[test]
+fn entries_are_copied_to_and_from_another_server() {
+    let fixture = Fixture::new();
+    fixture.tree("there/data");
+    fs::create_dir_all(fixture.path("there/back")).unwrap();
+    fs::create_dir(fixture.path("far")).unwrap();
+    let far = fixture.serve(&["--root", "far"]);
+    let ticket = fs::read_to_string(fixture.path("ticket")).unwrap();
+    let body = |more: &str| format!(r#"{{"ticket":"{}",{more}}}"#, ticket.trim());
+    let (server, link) = serve(&fixture, &["--sandbox=auto", "--web-peers"]);
+    let browser = Browser::signed_in(&link);
+    assert_eq!(browser.get("/session").json()["peers"], true);
+    let send = body(r#""path":"","names":["data"],"to":"in""#);
+    let sent = events(&browser, "/copy", &send).pop().unwrap();
+    assert_eq!((&sent["whole"], &sent["level"]), (&true.into(), &"durable".into()), "{sent}");
+    assert_alike(&fixture.path("there/data"), &fixture.path("far/in/data"));
+    let fetch = body(r#""paths":["in/data"],"to":"back""#);
+    let fetched = events(&browser, "/fetch", &fetch).pop().unwrap();
+    assert_eq!((&fetched["whole"], &fetched["failed"]), (&true.into(), &0.into()), "{fetched}");
+    assert_alike(&fixture.path("there/data"), &fixture.path("there/back/data"));
+    let lost = events(&browser, "/fetch", &body(r#""paths":["none"],"to":"back""#)).pop().unwrap();
+    assert_eq!(lost["whole"], false, "{lost}");
+    far.signal(Signal::TERM);
+    assert_eq!(far.status(), Some(0));
+    let gone = events(&browser, "/copy", &send).pop().unwrap();
+    assert!(gone["message"].as_str().is_some_and(|why| why.starts_with("cannot connect")), "{gone}");
+    assert_eq!(browser.post("/copy", &send.replace(ticket.trim(), "haul1:x")).status, 400);
+    server.signal(Signal::TERM);
+    assert_eq!(server.status(), Some(0));
+    // Off by default.
+    let (_server, link) = serve(&fixture, &[]);
+    let browser = Browser::signed_in(&link);
+    assert_eq!(browser.get("/session").json()["peers"], false);
+    assert_eq!(browser.post("/copy", &send).status, 403);
+    assert_eq!(browser.post("/fetch", &fetch).status, 403);
 }

@@ -9,8 +9,8 @@ mod copies;
 mod listing;
 mod opened;
 
-pub(crate) use copies::{ancestors, name, open_for_copy};
 pub(crate) use changes::{create_folder, delete, rename};
+pub(crate) use copies::{ancestors, name, open_for_copy};
 pub(crate) use listing::{Listing, kind_name, list};
 pub(crate) use opened::{OpenedFile, open_file};
 

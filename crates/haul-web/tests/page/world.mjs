@@ -81,7 +81,7 @@ export class Server {
   static async start(shares = { data: {} }) {
     const home = mkdtempSync(join(tmpdir(), 'haul-page-'));
     const lines = [`identity = "${home}/identity.pem"`, 'listen = ["127.0.0.1:0"]', `state-dir = "${home}/state"`,
-      `web = "127.0.0.1:${await freePort()}"`, `web-link = "${home}/link"`];
+      `web = "127.0.0.1:${await freePort()}"`, `web-link = "${home}/link"`, 'web-peers = true'];
     const roots = {};
     for (const [name, { access = 'both', quota, dir }] of Object.entries(shares)) {
       roots[name] = dir ?? join(home, name);

@@ -3,7 +3,10 @@
 use haul_engine::transfer::{self, BoxError, Dial, Offer, SendJob, SimpleObserver};
 use haul_lab::browser::{Browser, parse_link};
 use haul_net::{Grant, Lane, Listener, Role, Session, Ticket, Uses};
-use haul_web::{CertificateSource, ServerCopy, Verification, WebLimits, WebListener, WebRoot, WebServer, WebSettings};
+use haul_web::{
+    CertificateSource, CopyWork, ServerCopy, Verification, WebLimits, WebListener, WebRoot, WebServer,
+    WebSettings,
+};
 use std::ffi::{CString, OsStr};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -55,10 +58,11 @@ fn echo(session: &Session) {
 /// Copies like the server. Returns the numbers of files that arrived and that failed.
 fn copy_between(copy: &ServerCopy) -> Result<(u64, u64), String> {
     let directory = format!("/proc/self/fd/{}", copy.directory.as_raw_fd());
+    let CopyWork::Send { names, to } = &copy.work else { return Err("not tested here".into()) };
     let source = |name: &CString| Path::new(&directory).join(OsStr::from_bytes(name.as_bytes()));
-    let sources = copy.names.iter().map(|name| source(name).into()).collect();
-    let job = SendJob { to: copy.to.clone(), ..SendJob::new(sources) };
-    let dial = |_: u32| (copy.connect)().map_err(|verdict| BoxError::from(verdict.to_string()));
+    let sources = names.iter().map(|name| source(name).into()).collect();
+    let job = SendJob { to: to.clone(), ..SendJob::new(sources) };
+    let dial = |number: u32| (copy.connect)(number).map_err(BoxError::from);
     let observer = SimpleObserver::default();
     let sent = transfer::send(&dial, &job, &observer.run_context()).map_err(|error| error.to_string())?;
     Ok((sent.summary.done, sent.summary.failed))
@@ -149,6 +153,7 @@ impl World {
             limits,
             metrics: Box::new(Vec::new),
             jobs: None,
+            peers: None,
             copy: Arc::new(move |copy, send| {
                 let ended = format!("{:?}", copy_between(copy));
                 copied.lock().expect("a log").push("a copy ended".into());

@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) web_link: Option<PathBuf>,
     /// File for the token of its counters.
     pub(crate) web_metrics: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) web_peers: bool,
     /// State directory for the logs of interrupted jobs.
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) log_quota: Option<String>,
