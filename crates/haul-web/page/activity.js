@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { create } from "./dom.js";
+import { parseMetrics, storageOf } from "./metrics.js";
 import { RatePlot } from "./plot.js";
 import { RateHistory } from "./rate.js";
 import { countText, sizeText, visible } from "./text.js";
@@ -18,6 +19,7 @@ const TILES = [
   ["Transfers since the start", (values) => `${number(values.haul_sessions_total)} (${number(values.haul_incomplete_sessions_total)} not complete)`],
   ["Files", (values) => `${number(values.haul_files_total)} (${number(values.haul_failed_files_total)} failed)`],
   ["Verified data", (values) => sizeText(values.haul_settled_bytes_total ?? 0)],
+  ["Arrived, not verified yet", (values) => sizeText(values.haul_unverified_bytes ?? 0)],
   ["Objects sent again", (values) => number(values.haul_resent_objects_total)],
   ["Browsers", (values) => number(values.haul_web_sessions)],
   ["Lanes of browsers", (values) => `${number(values['haul_web_lanes{kind="http"}'])} HTTPS, ${number(values['haul_web_lanes{kind="webtransport"}'])} WebTransport`],
@@ -31,22 +33,9 @@ const number = (value) => (value ?? 0).toLocaleString("en");
 const sum = (values, start) =>
   Object.keys(values).reduce((all, name) => all + (name.startsWith(start) ? values[name] : 0), 0);
 
-/**
- * Returns the values of an OpenMetrics text by their names, with labels as in the text.
- * @param {string} text @returns {Record<string, number>}
- */
-export function parseMetrics(text) {
-  const values = Object.create(null);
-  for (const line of text.split("\n")) {
-    const at = line.lastIndexOf(" ");
-    if (at > 0 && !line.startsWith("#")) {
-      values[line.slice(0, at)] = Number(line.slice(at + 1));
-    }
-  }
-  return values;
-}
-
 export class Activity {
+  /** The last values of the storage, and their time in milliseconds. */
+  #storage = { at: 0, values: new Map() };
   #timer = 0;
   #rates = new RateHistory();
   #isFirst = true;
@@ -60,12 +49,14 @@ export class Activity {
     this.plot = new RatePlot();
     this.values = TILES.map(([label]) => [create("dt", {}, label), create("dd")]);
     this.jobs = create("tbody");
-    const heads = ["Command", "State", "Progress", "Started"].map((text) => create("th", { scope: "col" }, text));
-    this.table = create("table", { hidden: true }, create("caption", {}, "Jobs of this user"), create("thead", {}, create("tr", {}, ...heads)), this.jobs);
+    this.table = table("Jobs of this user", ["Command", "State", "Progress", "Started"], this.jobs);
+    this.storage = create("tbody");
+    this.storageTable = table("Storage of the directories", ["Directory", "Reads", "Writes", "Busy", "Free"], this.storage);
     element.replaceChildren(
       create("h2", {}, "Activity of the server"),
       this.plot.element,
       create("dl", {}, ...this.values.map(([label, value]) => create("div", {}, label, value))),
+      this.storageTable,
       this.table);
     toggle.addEventListener("click", () => this.show(element.hidden));
   }
@@ -104,23 +95,44 @@ export class Activity {
     }
     this.#rates.add(now, bytes);
     this.plot.draw(this.#rates);
+    this.#drawStorage(now, storageOf(values));
     if (this.session.jobs) {
       this.#drawJobs(await api.jobs());
     }
   }
 
+  /** @param {number} now @param {Map<string, Record<string, number>>} storage */
+  #drawStorage(now, storage) {
+    const before = this.#storage;
+    this.#storage = { at: now, values: storage };
+    this.storageTable.hidden = storage.size === 0;
+    this.storage.replaceChildren(...[...storage].slice(0, JOBS_MAX).map(([name, values]) => {
+      const old = before.values.get(name) ?? {};
+      const seconds = (now - before.at) / 1000;
+      const rate = (what) => Math.max(0, values[what] - old[what]) / seconds;
+      const bytes = (what) => (Number.isFinite(rate(what)) ? `${sizeText(Math.round(rate(what)))}/s` : "");
+      const busy = rate("busy_milliseconds") / 10;
+      const share = Number.isFinite(busy) ? `${Math.min(100, Math.round(busy))} %` : "";
+      return line([name, bytes("read_bytes"), bytes("written_bytes"), share, sizeText(values.free_bytes ?? 0)]);
+    }));
+  }
+
   /** @param {api.UserJob[]} jobs */
   #drawJobs(jobs) {
     this.table.hidden = jobs.length === 0;
-    this.jobs.replaceChildren(...jobs.slice(0, JOBS_MAX).map((job) => {
-      const line = create("tr");
-      for (const text of [commandText(job), job.status, progressText(job), job.begun ?? ""]) {
-        line.append(create("td", {}, visible(text)));
-      }
-      return line;
-    }));
+    this.jobs.replaceChildren(...jobs.slice(0, JOBS_MAX).map((job) =>
+      line([commandText(job), job.status, progressText(job), job.begun ?? ""])));
   }
 }
+
+/** @param {string} caption @param {string[]} heads @param {HTMLElement} body */
+function table(caption, heads, body) {
+  const row = create("tr", {}, ...heads.map((text) => create("th", { scope: "col" }, text)));
+  return create("table", { hidden: true }, create("caption", {}, caption), create("thead", {}, row), body);
+}
+
+/** @param {string[]} texts */
+const line = (texts) => create("tr", {}, ...texts.map((text) => create("td", {}, visible(text))));
 
 /** @param {api.UserJob} job */
 const commandText = (job) => (job.words ? ["haul", ...job.words].join(" ") : job.trouble ?? "");

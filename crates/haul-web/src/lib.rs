@@ -32,6 +32,6 @@ pub use copying::{ConnectPeer, CopyBetween, CopyWork, PeerLanes, ServerCopy};
 pub use event::WebEvent;
 pub use files::{Confine, WebRoot};
 pub use limits::WebLimits;
-pub use metrics::{Metric, MetricKind};
+pub use metrics::{Label, Metric, MetricKind};
 pub use server::{ListJobs, WebError, WebListener, WebServer, WebSettings};
 pub use verification::{Verification, Verify};

@@ -7,6 +7,7 @@ use crate::server::Shared;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,8 +26,11 @@ pub struct Metric {
     /// Unit of the values, such as `bytes`.
     pub unit: Option<&'static str>,
     /// Values, each with the name and the value of its label if there are several.
-    pub samples: Vec<(Option<(&'static str, &'static str)>, u64)>,
+    pub samples: Vec<(Option<Label>, u64)>,
 }
+
+/// Name and value of a label.
+pub type Label = (&'static str, Cow<'static, str>);
 
 /// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,11 +88,11 @@ impl Metrics {
         let (sessions, [http, webtransport]) = shared.access.counts();
         let start = self.start.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let lanes = [("http", http), ("webtransport", webtransport)];
-        let lanes = lanes.into_iter().map(|(kind, count)| (Some(("kind", kind)), count as u64));
+        let lanes = lanes.into_iter().map(|(kind, count)| (Some(("kind", kind.into())), count as u64));
         let refused = shared.events.refused().into_iter();
         let mut metrics = vec![
             Metric {
-                samples: vec![(Some(("version", env!("CARGO_PKG_VERSION"))), 1)],
+                samples: vec![(Some(("version", env!("CARGO_PKG_VERSION").into())), 1)],
                 ..Metric::single(Info, "haul_build", "Version of the server.", 1)
             },
             Metric::single(Gauge, "haul_start_time_seconds", "Start of the server since 1970.", start)
@@ -99,7 +103,7 @@ impl Metrics {
                 ..Metric::single(Gauge, "haul_web_lanes", "Open lanes of browsers.", 0)
             },
             Metric {
-                samples: refused.map(|(reason, count)| (Some(("reason", reason)), count)).collect(),
+                samples: refused.map(|(reason, count)| (Some(("reason", reason.into())), count)).collect(),
                 ..Metric::single(Counter, "haul_web_refused", "Refused requests and connections.", 0)
             },
         ];
@@ -108,8 +112,8 @@ impl Metrics {
     }
 }
 
-/// Returns the text of all `metrics`. Names, labels and texts are constants without characters that
-/// need an escape.
+/// Returns the text of all `metrics`. Names, labels and their meanings are constants without
+/// characters that need an escape.
 fn to_text(metrics: &[Metric]) -> String {
     let mut text = String::new();
     for Metric { name, help, kind, unit, samples } in metrics {
@@ -126,7 +130,10 @@ fn to_text(metrics: &[Metric]) -> String {
         let _ = writeln!(text, "# HELP {name} {help}");
         for (label, value) in samples {
             let _ = match label {
-                Some((label, said)) => writeln!(text, "{name}{suffix}{{{label}=\"{said}\"}} {value}"),
+                Some((label, said)) => {
+                    let said = said.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                    writeln!(text, "{name}{suffix}{{{label}=\"{said}\"}} {value}")
+                }
                 None => writeln!(text, "{name}{suffix} {value}"),
             };
         }
@@ -145,11 +152,11 @@ mod tests {
         let metrics = [
             Metric::single(MetricKind::Counter, "haul_settled_bytes", "Bytes.", 7).in_unit("bytes"),
             Metric {
-                samples: lanes.iter().map(|(kind, count)| (Some(("kind", *kind)), *count)).collect(),
+                samples: lanes.iter().map(|(kind, count)| (Some(("kind", (*kind).into())), *count)).collect(),
                 ..Metric::single(MetricKind::Gauge, "haul_web_lanes", "Lanes.", 0)
             },
             Metric {
-                samples: vec![(Some(("version", "1.2")), 1)],
+                samples: vec![(Some(("version", "1.2".into())), 1)],
                 ..Metric::single(MetricKind::Info, "haul", "Version.", 1)
             },
         ];

@@ -28,6 +28,7 @@ struct Sums {
     objects_resent: u64,
     received: u64,
     sent: u64,
+    unverified: u64,
 }
 
 /// A session that is counted as running until it is dropped.
@@ -51,7 +52,10 @@ impl SessionCounters {
         let (running, mut sums) = {
             let state = self.lock();
             let mut sums = state.ended.clone();
-            state.running.iter().for_each(|tally| sums.add_tally(tally));
+            for tally in &state.running {
+                sums.add_tally(tally);
+                add(&mut sums.unverified, tally.unverified.load(Ordering::Relaxed));
+            }
             (state.running.len() as u64, sums)
         };
         sums.sessions += running;
@@ -78,6 +82,13 @@ impl SessionCounters {
                 "Bytes of files that reached the level of their job, such as durable.",
                 sums.bytes_done,
             ),
+            Metric::single(
+                Gauge,
+                "haul_unverified_bytes",
+                "Bytes that arrived in objects that are not compared yet.",
+                sums.unverified,
+            )
+            .in_unit("bytes"),
             single(
                 Counter,
                 "haul_resent_objects",

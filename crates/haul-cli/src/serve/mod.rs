@@ -12,6 +12,7 @@ mod logs;
 mod resolved;
 mod sandboxing;
 mod server;
+mod storage;
 mod user;
 mod verification;
 mod web;

@@ -6,6 +6,7 @@ use super::copying::{connect_peer, copy_for_browser};
 use super::gui::{self, Redirect};
 use super::resolved::AdvertisedHost;
 use super::server::SessionServer;
+use super::storage::{self, StorageTarget};
 use super::verification::verify_for_browser;
 use crate::console::say;
 use crate::remote::ticket::write_secret;
@@ -114,13 +115,15 @@ impl Prepared {
             }
         };
         let counters = Arc::clone(&server.counters);
+        let roots: Vec<WebRoot> = server.served.iter().map(|served| root(server, served)).collect();
+        let targets = storage_targets(&roots);
         let settings = WebSettings {
-            roots: server.served.iter().map(|served| root(server, served)).collect(),
+            roots,
             gateway,
             certificate,
             hosts,
             limits: WebLimits::default(),
-            metrics: Box::new(move || counters.metrics()),
+            metrics: Box::new(move || [counters.metrics(), storage::metrics(&targets)].concat()),
             jobs: self.shows_jobs.then(|| Arc::new(crate::jobs::all_as_json) as ListJobs),
             verify: Arc::new(verify_for_browser),
             copy: Arc::new(copy_for_browser),
@@ -183,6 +186,17 @@ fn root(server: &SessionServer, served: &super::TicketedShare) -> WebRoot {
         expires: served.expires,
         confine: Arc::new(move || sandbox.enter(&offer)),
     }
+}
+
+/// Returns the directories of the roots with their names, which a number follows if it is not the
+/// first one of this name.
+fn storage_targets(roots: &[WebRoot]) -> Vec<StorageTarget> {
+    let name = |at: usize| {
+        let WebRoot { name, .. } = &roots[at];
+        let before = roots[..at].iter().filter(|root| root.name == *name).count();
+        if before == 0 { name.clone() } else { format!("{name} ({})", before + 1) }
+    };
+    (0..roots.len()).map(|at| StorageTarget { name: name(at), path: roots[at].path.clone() }).collect()
 }
 
 /// Returns the hosts under which browsers reach the page, as in a URL. A page of another host name

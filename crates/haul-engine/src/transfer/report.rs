@@ -48,7 +48,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Counters of a transfer. They never decrease.
+/// Counters of a transfer. All but one never decrease.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Number of names that the walk found.
@@ -59,6 +59,9 @@ pub struct Tally {
     pub bytes_found: AtomicU64,
     /// Number of bytes that the sink reports as settled.
     pub bytes_done: AtomicU64,
+    /// Number of bytes that arrived in objects that the sink has not compared yet. Unlike the other
+    /// counters, it decreases.
+    pub unverified: AtomicU64,
     /// True if the walk is complete.
     pub walked: AtomicBool,
 }

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { Buffer } from 'node:buffer';
 import { after, before, test } from 'node:test';
-import { parseMetrics } from '../../page/activity.js';
+import { parseMetrics, storageOf } from '../../page/metrics.js';
 import { Server, Visitor, launch, shot } from './world.mjs';
 
 let browser;
@@ -15,6 +15,13 @@ after(() => browser?.close());
 test('lines of OpenMetrics become values by their names and labels', () => {
   const values = parseMetrics('# TYPE a counter\na_total 7\nb{kind="x y"} 2\n# EOF\n');
   assert.deepEqual({ ...values }, { a_total: 7, 'b{kind="x y"}': 2 });
+});
+
+test('the storage of directories is read by names with any characters', () => {
+  const name = 'a "b" \\ c';
+  const label = name.replace(/["\\]/g, '\\$&');
+  const values = parseMetrics(`haul_storage_free_bytes{root="${label}"} 7\nhaul_storage_busy_milliseconds_total{root="${label}"} 9\n`);
+  assert.deepEqual([...storageOf(values)], [[name, { free_bytes: 7, busy_milliseconds: 9 }]]);
 });
 
 test('the counters of the server grow with an upload, and jobs of its user are hidden', async () => {
@@ -33,7 +40,10 @@ test('the counters of the server grow with an upload, and jobs of its user are h
     await tile('Verified data').filter({ hasText: /^3\.0 MiB$/ }).waitFor();
     await tile('Files').filter({ hasText: /^1 \(0 failed\)$/ }).waitFor();
     await page.locator('#activity .plot-figure').waitFor();
-    assert.equal(await page.locator('#activity table').isHidden(), true);
+    const table = (caption) => page.locator('#activity table', { hasText: caption });
+    assert.equal(await table('Jobs of this user').isHidden(), true);
+    await table('Storage of the directories').getByRole('cell', { name: 'data', exact: true }).waitFor();
+    assert.match(await table('Storage of the directories').innerText(), /[\d.]+ [GT]iB/);
     await shot(page, 'activity');
     await toggle.click();
     assert.equal(await page.locator('#activity').isHidden(), true);

@@ -11,7 +11,7 @@ use haul_model::{ByteRange, Object};
 use haul_net::{FrameError, FrameReader};
 use haul_proto::sink::{Command, Event};
 use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Stated, Verify, Why};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,18 +26,38 @@ pub(super) struct LaneReceiver<'a> {
     frames: Box<dyn FrameReader>,
     unpacker: Unpacker,
     block: Vec<u8>,
-    current: Option<CurrentObject>,
+    current: Option<CurrentObject<'a>>,
     /// Time of the first change of the machine for which no thread was woken yet.
     unnotified_since: Option<Instant>,
 }
 
 /// The object being received.
-struct CurrentObject {
+struct CurrentObject<'a> {
     number: FileNumber,
     attempt: u16,
     object: Object,
     hash: ObjectHash,
     file: Option<Arc<IncomingFile>>,
+    unverified: UnverifiedBytes<'a>,
+}
+
+/// Bytes of an object that count as unverified until this is dropped.
+struct UnverifiedBytes<'a> {
+    total: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl UnverifiedBytes<'_> {
+    fn add(&mut self, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+    }
+}
+
+impl Drop for UnverifiedBytes<'_> {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl<'a> LaneReceiver<'a> {
@@ -149,7 +169,7 @@ impl<'a> LaneReceiver<'a> {
         encoding: Encoding,
         payload: u32,
     ) -> Result<Option<Event>, FrameError> {
-        let is_same = |known: &CurrentObject| {
+        let is_same = |known: &CurrentObject<'_>| {
             known.number == number && known.attempt == attempt && known.object.index == object.index
         };
         if range.start == object.range.start || !self.current.as_ref().is_some_and(is_same) {
@@ -161,13 +181,17 @@ impl<'a> LaneReceiver<'a> {
                 file.root.lock().unwrap_or_else(PoisonError::into_inner).begin_again();
             }
             let hash = self.context.hash_plan.object(object, size);
-            self.current = Some(CurrentObject { number, attempt, object, hash, file });
+            let unverified = UnverifiedBytes { total: &self.context.session.tally.unverified, bytes: 0 };
+            self.current = Some(CurrentObject { number, attempt, object, hash, file, unverified });
         }
         let written = match encoding {
             Encoding::Raw => self.raw(range)?,
             Encoding::Zeros | Encoding::Hole => self.zeros(range),
             Encoding::Zstd => self.packed(range, payload as usize)?,
         };
+        if let Some(current) = &mut self.current {
+            current.unverified.add(range.len());
+        }
         Ok(written.err().map(|reason| {
             if let Some(CurrentObject { file: Some(file), .. }) = &self.current {
                 file.record_failure(&reason);
@@ -285,7 +309,7 @@ impl<'a> LaneReceiver<'a> {
 
     /// Returns the digest of the received object, if it is the object that ends.
     fn object_ended(&mut self, end: &BlockDigest) -> Option<Digest> {
-        let is_it = |known: &CurrentObject| {
+        let is_it = |known: &CurrentObject<'_>| {
             known.number == end.number && known.attempt == end.attempt && known.object.index == end.object
         };
         let current = self.current.take().filter(is_it)?;
