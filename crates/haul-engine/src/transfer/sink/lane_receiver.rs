@@ -184,14 +184,14 @@ impl<'a> LaneReceiver<'a> {
             let unverified = UnverifiedBytes { total: &self.context.session.tally.unverified, bytes: 0 };
             self.current = Some(CurrentObject { number, attempt, object, hash, file, unverified });
         }
+        if let Some(current) = &mut self.current {
+            current.unverified.add(range.len());
+        }
         let written = match encoding {
             Encoding::Raw => self.raw(range)?,
             Encoding::Zeros | Encoding::Hole => self.zeros(range),
             Encoding::Zstd => self.packed(range, payload as usize)?,
         };
-        if let Some(current) = &mut self.current {
-            current.unverified.add(range.len());
-        }
         Ok(written.err().map(|reason| {
             if let Some(CurrentObject { file: Some(file), .. }) = &self.current {
                 file.record_failure(&reason);

@@ -49,7 +49,7 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
     let ends = [SimpleObserver::default(), SimpleObserver::default()];
     let (offer, there, here) = (&offer(&sink), &ends[1], &ends[0]);
     // The length is read through an open file: a lookup by name may fail during the final rename.
-    let (mut ahead, mut arriving) = (0, None);
+    let (mut ahead, mut arriving, mut unverified) = (0, None, 0);
     std::thread::scope(|scope| {
         scope.spawn(move || answer(theirs.into(), &mut || None, offer, &there.run_context()).unwrap());
         let sending = scope.spawn(|| send(&dial, &job, &here.run_context()).unwrap());
@@ -62,6 +62,7 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
             let arrived = arriving.as_ref().map_or(0, |file| file.metadata().unwrap().len());
             assert!(done <= arrived, "{done} bytes are reported as done, and {arrived} exist");
             ahead = ahead.max(sent.saturating_sub(arrived));
+            unverified = unverified.max(there.tally().unverified.load(Ordering::Relaxed));
             std::thread::sleep(Duration::from_millis(2));
         }
         assert!(sending.join().unwrap().is_whole());
@@ -70,6 +71,9 @@ fn progress_never_runs_ahead_of_a_slow_sink() {
         ahead > 64 << 10,
         "no more than {ahead} bytes were ever sent and not there yet: nothing was shown"
     );
+    // One lane receives one object at a time.
+    assert!((1..=small_objects().object.bytes()).contains(&unverified), "{unverified}");
+    assert_eq!(there.tally().unverified.load(Ordering::Relaxed), 0);
     assert_eq!(here.tally().bytes_done.load(Ordering::Relaxed), SIZE as u64);
     assert!(fs::read(store.join("f")).unwrap() == vec![7; SIZE]);
     view.close();
