@@ -108,6 +108,18 @@ impl CrcSpec {
         self.swap_form(plain)
     }
 
+    /// Returns the register after some bytes, one bit at a time. Few bytes need no stream, which would
+    /// link the tables of all CRCs into a module for browsers. The CRC must not be reflected.
+    fn feed(&self, register: u64, bytes: &[u8]) -> u64 {
+        let mask = u64::MAX >> (64 - self.width);
+        bytes.iter().fold(register, |register, byte| {
+            (0..8).fold(register ^ u64::from(*byte) << (self.width - 8), |register, _| {
+                let overflow = register >> (self.width - 1) & 1;
+                register << 1 & mask ^ self.poly & overflow.wrapping_neg()
+            })
+        })
+    }
+
     /// Returns the register before `len` zero bytes: the inverse of [`CrcSpec::advance`], one bit
     /// at a time.
     fn retreat(&self, register: u64, len: u64) -> u64 {
@@ -197,20 +209,16 @@ impl CrcStream {
 /// file).
 pub(crate) fn cksum_close(crc: u64, len: u64) -> u64 {
     let (tail, count) = length_tail(len);
-    let mut stream = CrcStream::from_register(&CKSUM, crc ^ CKSUM.xorout);
-    stream.update(&tail[..count]);
-    stream.value()
+    CKSUM.feed(crc ^ CKSUM.xorout, &tail[..count]) ^ CKSUM.xorout
 }
 
 /// Returns the CRC of the bytes of a file alone from its POSIX `cksum`: removes the length.
 pub(crate) fn cksum_open(value: u64, len: u64) -> u64 {
     let (tail, count) = length_tail(len);
-    let mut stream = CrcStream::new(&CKSUM);
-    stream.update(&tail[..count]);
     // With init 0, a register is linear in its start: subtract the contribution of the tail, then
     // undo its shift.
-    let start = CKSUM.retreat(value ^ stream.value(), count as u64);
-    start ^ CKSUM.xorout
+    let contribution = CKSUM.feed(CKSUM.init, &tail[..count]) ^ CKSUM.xorout;
+    CKSUM.retreat(value ^ contribution, count as u64) ^ CKSUM.xorout
 }
 
 fn length_tail(len: u64) -> ([u8; 8], usize) {

@@ -58,9 +58,11 @@ impl Joint {
         }
         match &mut self.state {
             State::Sum(sum) => {
-                let (before, bytes) = sum.unwrap_or((crate::digest(expected, &[]), 0));
-                let joined = combine(expected, &[(before, ByteLen(bytes)), (leaf, len)])?;
-                *sum = Some((joined, bytes.checked_add(len.0).ok_or(CombineError::TooLong)?));
+                let before = sum.map(|(before, bytes)| (before, ByteLen(bytes)));
+                let parts: Vec<_> = before.into_iter().chain([(leaf, len)]).collect();
+                let bytes = before.map_or(0, |(_, bytes)| bytes.0);
+                let total = bytes.checked_add(len.0).ok_or(CombineError::TooLong)?;
+                *sum = Some((combine(expected, &parts)?, total));
             }
             State::Blake3(only, forest) => {
                 *only = (self.count == 0).then_some(leaf);

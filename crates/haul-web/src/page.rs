@@ -94,6 +94,14 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_less_than_500_kib() {
+        // A browser loads one of both modules.
+        let loaded = FILES.iter().filter(|file| file.path != "/client/haul.wasm");
+        let bytes: usize = loaded.map(|file| file.packed.len()).sum();
+        assert!(bytes < 500 << 10, "{bytes} bytes");
+    }
+
+    #[test]
     fn a_known_tag_needs_no_body() {
         let whole = file("/", &HeaderMap::new()).expect("the page");
         let tag = whole.headers()[header::ETAG].clone();

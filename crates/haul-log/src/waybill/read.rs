@@ -6,7 +6,7 @@ use super::fields::{Fields, number};
 use super::flaw::{Flaw, FlawKind, ReadError, Refusal};
 use super::follow::Following;
 use super::line::{LINE_BYTES_MAX, Links, MAGIC, VERSION};
-use haul_digest::{Algorithm, Digest, Hasher};
+use haul_digest::{Blake3Mode, Digest, ExtendedBlake3};
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
 
@@ -71,7 +71,8 @@ impl Mark {
 #[derive(Debug)]
 struct Open {
     number: u64,
-    hasher: Hasher,
+    /// Not a `Hasher`, which would link all algorithms into a module for browsers.
+    hasher: ExtendedBlake3,
     lines: u64,
     entries: u64,
     files: u64,
@@ -291,7 +292,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn open(&mut self, number: u64, flawed: bool) {
-        let hasher = Hasher::new(Algorithm::Blake3);
+        let hasher = ExtendedBlake3::new(&Blake3Mode::Hash);
         self.section = Some(Open { number, hasher, lines: 0, entries: 0, files: 0, bytes: 0, flawed });
     }
 
@@ -315,7 +316,7 @@ impl<R: BufRead> Reader<R> {
                 return Err(FlawKind::Totals { what, stated, found });
             }
         }
-        if open.hasher.finish() != end.digest {
+        if open.hasher.digest() != end.digest {
             return Err(FlawKind::SectionDiffers);
         }
         self.give(Record::End(end));
