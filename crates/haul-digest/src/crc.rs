@@ -108,8 +108,8 @@ impl CrcSpec {
         self.swap_form(plain)
     }
 
-    /// Returns the register after some bytes, one bit at a time. Few bytes need no stream, which would
-    /// link the tables of all CRCs into a module for browsers. The CRC must not be reflected.
+    /// Returns the register after some bytes, one bit at a time. Few bytes need no stream, which
+    /// would link the tables of all CRCs into a module for browsers. The CRC must not be reflected.
     fn feed(&self, register: u64, bytes: &[u8]) -> u64 {
         let mask = u64::MAX >> (64 - self.width);
         bytes.iter().fold(register, |register, byte| {

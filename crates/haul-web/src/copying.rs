@@ -43,13 +43,13 @@ pub(crate) struct FetchRequest {
 
 /// A copy that a browser requests.
 pub struct ServerCopy {
-    /// Directory of the entries of this side. It is a path only (`O_PATH`).
+    /// Directory of this server. It is a path only (`O_PATH`).
     pub directory: OwnedFd,
     /// Direction and entries.
     pub work: CopyWork,
     /// True if the copy may compare files with those that exist at the target.
     pub may_compare: bool,
-    /// Opens lanes of the session at the other side.
+    /// Opens lanes of the session at the peer: the server itself, or another one.
     pub connect: PeerLanes,
 }
 
@@ -59,12 +59,12 @@ pub enum CopyWork {
     Send {
         /// Names in the directory.
         names: Vec<CString>,
-        /// Directory of the other side.
+        /// Directory of the peer.
         to: Vec<u8>,
     },
     /// Into the directory.
     Fetch {
-        /// Paths at the other side.
+        /// Paths of the peer.
         paths: Vec<Vec<u8>>,
     },
 }

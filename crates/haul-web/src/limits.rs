@@ -58,8 +58,8 @@ pub const ANSWERS_MAX: usize = 64;
 /// Maximum number of concurrent downloads of files, each with a descriptor.
 pub const DOWNLOADS_MAX: usize = 64;
 
-/// Maximum size of a waybill that a browser sends, which is in memory while it is used. A larger one
-/// can be a file beneath the root. A waybill has about 15 MiB for 1 TiB in objects of 4 MiB.
+/// Maximum size of a waybill that a browser sends, which is in memory while it is used. A larger
+/// one can be a file beneath the root. A waybill has about 15 MiB for 1 TiB in objects of 4 MiB.
 pub const WAYBILL_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum number of concurrent verifications: each one reads files with a thread for each CPU.

@@ -110,7 +110,8 @@ pub(crate) async fn collect<B: Body<Data = Bytes>>(
     timeout(within, read).await.map_err(|_| BadRequest::Slow)?
 }
 
-/// Reads a JSON body of at most `most` bytes. An empty body is the value without fields, if it has only optional ones.
+/// Reads a JSON body of at most `most` bytes. An empty body is the value without fields, if it has
+/// only optional ones.
 pub(crate) async fn json<T: DeserializeOwned, B: Body<Data = Bytes>>(
     body: B,
     most: usize,

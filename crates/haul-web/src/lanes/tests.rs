@@ -324,7 +324,7 @@ fn a_client_that_takes_nothing_ends_its_piece() {
         assert!(first.is_open);
         let writer = thread::spawn(move || far.write_all(&vec![7; UNREAD_BYTES_MAX]).map(|()| far));
         let mut blocks = lane.blocks(first);
-        // The writer returns once the lane has read all, so more blocks exist than the channel holds.
+        // The writer returns once the lane has read all: more blocks than the channel holds.
         let _far = tokio::task::spawn_blocking(|| writer.join()).await.expect("no panic");
         while !blocks.is_closed() {
             tokio::time::sleep(Duration::from_millis(10)).await;

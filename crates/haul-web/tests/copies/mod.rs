@@ -1,4 +1,4 @@
-//! Copies between directories of the server: rights, names, and directories that contain each other.
+//! Copies between directories of the server: rights, names, and directories within each other.
 
 use crate::world::{World, limits};
 use haul_net::Role;

@@ -68,8 +68,8 @@ fn copy_between(copy: &ServerCopy) -> Result<(u64, u64), String> {
     Ok((sent.summary.done, sent.summary.failed))
 }
 
-/// Sends back the waybill and the inode of the directory. If the waybill has the word "wait", it sends
-/// lines until the browser takes no more.
+/// Sends back the waybill and the inode of the directory. If the waybill has the word "wait", it
+/// sends lines until the browser takes no more.
 fn verify(verification: &Verification, send: &mut dyn FnMut(Vec<u8>) -> bool) {
     let waybill = std::fs::read(format!("/proc/self/fd/{}", verification.waybill.as_raw_fd()));
     let waybill = String::from_utf8(waybill.expect("read")).expect("text");

@@ -1,0 +1,100 @@
+//! Requests whose work outlives the head of their response: verifications, and copies by the server.
+
+use super::{Call, Right, bad, failed};
+use crate::answer::{self, Reply};
+use crate::copying::{self, CopyRequest, CopyWork, FetchRequest, PeerLanes, ServerCopy};
+use crate::files;
+use crate::limits::COPY_BYTES_MAX;
+use crate::query::{self, PathText};
+use crate::verification::{self, Verification};
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+impl Call<'_> {
+    /// Verifies a directory by the waybill in the body, or by the one in a file beneath the root.
+    pub(super) async fn verify(&self, request: Request<Incoming>) -> Result<Reply, Reply> {
+        let query = request.uri().query();
+        let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
+        let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
+        let file = query::value(query, "waybill").map_err(bad)?;
+        let permit = permit(&self.shared.verifications, "verifications")?;
+        let directory = served.run(move |root| files::open_directory(root, &path)).await.map_err(failed)?;
+        let waybill = match file {
+            Some(file) => {
+                let opened = served.run(move |root| files::open_file(root, &file)).await;
+                opened.map_err(failed)?.file.into()
+            }
+            None => verification::receive(request.into_body(), &self.shared.limits).await.map_err(bad)?,
+        };
+        self.changed(served, "started a verification");
+        let (verify, session) = (Arc::clone(&self.shared.verify), Arc::clone(&self.session));
+        Ok(verification::start(verify, served, Verification { waybill, directory }, session, permit))
+    }
+
+    /// Copies entries of a directory to another one, or to another server.
+    pub(super) async fn copy(&self, body: Incoming) -> Result<Reply, Reply> {
+        let request: CopyRequest = self.json_of(COPY_BYTES_MAX, body).await?;
+        let (to_root, source) = (request.to_root, self.root(request.root, Right::Read)?);
+        let permit = permit(&self.shared.copies, "copies")?;
+        let (path, to) = (request.path.into_bytes().map_err(bad)?, request.to.into_bytes().map_err(bad)?);
+        let name = |name: PathText| files::name(&name.into_bytes().map_err(bad)?).map_err(failed);
+        let names = request.names.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+        let (directory, connect, may_compare) = match request.ticket {
+            Some(ticket) => {
+                let (connect, names) = (self.peer(&ticket)?, names.clone());
+                let opened = source.run(move |root| files::open_for_copy(root, &path, &names, &[])).await;
+                (opened.map_err(failed)?, connect, false)
+            }
+            None => {
+                let sink = self.root(to_root, Right::Write)?;
+                let checked = copying::check((source, path), names.clone(), (sink, to.clone())).await;
+                let number = self.shared.copies_started.fetch_add(1, Ordering::Relaxed);
+                let (gateway, session) = (self.shared.gateway.clone(), (&*self.session, to_root));
+                let connect = copying::lanes_to_root(gateway, sink, session, self.peer, number);
+                (checked.map_err(failed)?, connect, sink.root().role.may_read())
+            }
+        };
+        self.changed(source, "started a copy from a directory");
+        let copy = ServerCopy { directory, work: CopyWork::Send { names, to }, may_compare, connect };
+        Ok(copying::start(Arc::clone(&self.shared.copy), source, copy, Arc::clone(&self.session), permit))
+    }
+
+    /// Copies paths of another server to a directory.
+    pub(super) async fn fetch(&self, body: Incoming) -> Result<Reply, Reply> {
+        let FetchRequest { ticket, paths, to_root, to } = self.json_of(COPY_BYTES_MAX, body).await?;
+        let sink = self.root(to_root, Right::Write)?;
+        if sink.root().quota.is_some() {
+            let why =
+                "this directory has a quota, which holds for what others send; send from the other server";
+            return Err(answer::error(StatusCode::FORBIDDEN, &why));
+        }
+        let permit = permit(&self.shared.copies, "copies")?;
+        let paths = paths.into_iter().map(PathText::into_bytes).collect::<Result<_, _>>().map_err(bad)?;
+        let (to, connect) = (to.into_bytes().map_err(bad)?, self.peer(&ticket)?);
+        let directory = sink.run(move |root| files::open_directory(root, &to)).await.map_err(failed)?;
+        self.changed(sink, "started a copy to a directory");
+        let may_compare = sink.root().role.may_read();
+        let copy = ServerCopy { directory, work: CopyWork::Fetch { paths }, may_compare, connect };
+        Ok(copying::start(Arc::clone(&self.shared.copy), sink, copy, Arc::clone(&self.session), permit))
+    }
+
+    /// Returns lanes to another server.
+    fn peer(&self, ticket: &str) -> Result<PeerLanes, Reply> {
+        let Some(connect) = &self.shared.peers else {
+            let why = "this server does not copy to or from other servers; start it with --web-peers";
+            return Err(answer::error(StatusCode::FORBIDDEN, &why));
+        };
+        connect(ticket).map_err(|why| answer::error(StatusCode::BAD_REQUEST, &why))
+    }
+}
+
+/// Takes a permit for work in the background, before what uses memory. `what` names the limit.
+fn permit(limit: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, Reply> {
+    Arc::clone(limit).try_acquire_owned().map_err(|_| {
+        let why = format!("the server has reached its limit of {what}; try again later");
+        answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)
+    })
+}
