@@ -27,8 +27,8 @@ struct DeviceStat {
     busy: u64,
 }
 
-/// Returns the load of each target. Without a block device, as on a network file system, a target has
-/// only its free space.
+/// Returns the load of each target. Without a block device, as on a network file system, a target
+/// has only its free space.
 pub(super) fn metrics(targets: &[StorageTarget]) -> Vec<Metric> {
     let [mut free, mut read, mut written, mut busy] = [const { Vec::new() }; 4];
     for target in targets {

@@ -1,4 +1,4 @@
-//! Requests whose work outlives the head of their response: verifications, and copies by the server.
+//! Requests whose work outlives the head of their response: verifications and server copies.
 
 use super::{Call, Right, bad, failed};
 use crate::answer::{self, Reply};
