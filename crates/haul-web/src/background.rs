@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
@@ -59,6 +59,8 @@ fn pass_on(mut lines: mpsc::Receiver<Bytes>, session: Arc<Session>) -> mpsc::Rec
             if !is_sent || session.lanes.has_ended() {
                 return;
             }
+            // The browser takes the lines, so it is not idle.
+            session.extend(Instant::now());
         }
     });
     receiver

@@ -2,6 +2,7 @@
 
 use crate::world::{World, limits};
 use haul_net::Role;
+use haul_web::WebLimits;
 use haul_web::limits::{VERIFICATIONS_MAX, WAYBILL_BYTES_MAX};
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::thread;
@@ -48,6 +49,19 @@ fn waybills_out_of_bounds_are_refused() {
     let browser = world.browser();
     let send = |len| browser.send("POST", "/verify", &[], &vec![b'x'; len]).status;
     assert_eq!((send(WAYBILL_BYTES_MAX), send(WAYBILL_BYTES_MAX + 1)), (200, 413));
+}
+
+/// Regression: a verification of some hours ended with its session, which had no other request.
+#[test]
+fn a_verification_keeps_its_session() {
+    let world = World::new(Role::Both, WebLimits { session_idle: Duration::from_secs(2), ..limits() });
+    let browser = world.browser();
+    thread::scope(|scope| {
+        scope.spawn(|| browser.try_send("POST", "/verify", &[], b"wait"));
+        thread::sleep(Duration::from_secs(5));
+        assert_eq!(browser.get("/session").status, 200);
+        assert_eq!(browser.send("DELETE", "/session", &[], b"").status, 204);
+    });
 }
 
 #[test]
