@@ -4,6 +4,8 @@ import { LaneRefused } from './lane.js';
 import { HttpLane } from './lane-http.js';
 import { WebTransportLane } from './lane-webtransport.js';
 
+/** @typedef {'http' | 'webtransport'} Path */
+
 /**
  * @typedef {object} LaneSettings
  * @property {'auto' | 'http' | 'webtransport'} kind
@@ -11,14 +13,45 @@ import { WebTransportLane } from './lane-webtransport.js';
  * @property {string} csrf token of the HTTP session
  * @property {number} [root] number of the server's root
  * @property {boolean} [webtransport] true if the server has WebTransport
+ * @property {'upload' | 'download'} [direction] of the bytes of the job
  */
 
 /**
- * Round trip in milliseconds from which on `auto` uses WebTransport. The network process of a
- * browser moves fewer bytes per second over WebTransport: HTTP is faster to a server that is near.
- * Far away, loss and round trips count more, and WebTransport is not bound to one TCP connection.
+ * Round trip in milliseconds from which on `auto` can use WebTransport. The network process of a
+ * browser moves fewer bytes per second over WebTransport, so that HTTP is faster to a server that is
+ * near. Far away, the congestion control of the sender decides: BBR keeps its rate on a path that
+ * loses packets, CUBIC and Reno do not.
+ *
+ * The server sends by BBR over WebTransport, and tells what its TCP uses. Chromium sends by CUBIC
+ * over WebTransport, and no page learns what the TCP of its system uses. An upload therefore starts
+ * over HTTP. If that is slow, it tries WebTransport, and returns if that is slower.
  */
 const FAR = 20;
+
+/** Congestion control of TCP that keeps its rate. */
+const KEEPS_RATE = /^bbr/;
+
+/**
+ * Rate in bytes per millisecond below which an upload over HTTP is slow. Reno has 9 MB/s with a
+ * round trip of 20 ms and one packet of 10,000 lost, and less with more of either.
+ */
+const SLOW = 9000;
+
+/** Time in milliseconds before an upload can leave HTTP, and at which it can leave WebTransport. */
+const HTTP_TIME = 2000;
+const WEBTRANSPORT_TIME = 5000;
+
+/** Part of the rate of HTTP below which an upload leaves WebTransport. Both rates are estimates. */
+const SLOWER = 0.7;
+
+/** Part of the time for which an upload waits for its lane if this limits the rate. */
+const WAITING = 0.25;
+
+/**
+ * Time in milliseconds that an upload has to take over HTTP yet, to leave it. A move costs about one
+ * second, which is lost on a path that loses nothing and is slow by its rate.
+ */
+const LEFT_TIME = 15_000;
 
 /** Requests of which the fastest one is the round trip. */
 const PROBES = 5;
@@ -33,8 +66,9 @@ const SIGNED_OUT = 401;
 const OPENERS = {
   http: HttpLane.open,
   webtransport: WebTransportLane.open,
-  roundTrip,
+  probe,
   isSupported: () => typeof WebTransport !== 'undefined',
+  now: () => performance.now(),
 };
 
 export class LaneChooser {
@@ -47,10 +81,18 @@ export class LaneChooser {
     this.settings = settings;
     this.openers = openers;
     this.openTime = openTime;
-    /** The path of the last lane. */
+    /** The path of the last lane. @type {Path} */
     this.path = 'http';
-    /** True if `auto` tries WebTransport; unknown before the first lane. @type {boolean | null} */
-    this.tries = null;
+    /** The path of the next lane in `auto`; null before the first one. @type {Path | null} */
+    this.next = null;
+    /** Round trip of an upload in milliseconds, once it is known. */
+    this.roundTrip = 0;
+    /** Settled bytes of an upload, and the milliseconds that it waited for its lanes. */
+    this.reached = { bytes: 0, waited: 0 };
+    /** The same, and the time, when the last lane was opened. */
+    this.opened = { ...this.reached, at: 0 };
+    /** Rate over HTTP after which an upload tried WebTransport. @type {number | null} */
+    this.rate = null;
     /** @type {Promise<void>} */
     this.removing = Promise.resolve();
   }
@@ -69,16 +111,14 @@ export class LaneChooser {
   /** @returns {Promise<import('./lane.js').Lane>} */
   async open() {
     await this.removing;
-    const { kind, base = '' } = this.settings;
-    if (kind === 'webtransport') {
-      return this.openBy('webtransport');
+    const { kind } = this.settings;
+    if (kind !== 'auto') {
+      return this.openBy(kind);
     }
-    if (kind === 'auto') {
-      // A lane over WebTransport that was lost, or did not open, is not tried again.
-      const isFirst = this.tries === null;
-      this.tries = isFirst && await this.isFar(base);
-    }
-    if (this.tries) {
+    const path = this.next ?? await this.first();
+    // A lane over WebTransport that was lost, or did not open, is not tried again.
+    this.next = 'http';
+    if (path === 'webtransport') {
       try {
         return await this.openInTime();
       } catch (error) {
@@ -90,17 +130,69 @@ export class LaneChooser {
     return this.openBy('http');
   }
 
-  /** @param {string} base */
-  async isFar(base) {
-    const { webtransport } = this.settings;
-    return Boolean(webtransport) && this.openers.isSupported() && await this.openers.roundTrip(base) >= FAR;
+  /** Returns the path of the first lane. @returns {Promise<Path>} */
+  async first() {
+    const { base = '', direction, webtransport } = this.settings;
+    if (!webtransport || !this.openers.isSupported()) {
+      return 'http';
+    }
+    const probing = this.openers.probe(base, direction);
+    if (direction === 'upload') {
+      probing.then(({ time }) => {
+        this.roundTrip = time;
+      });
+      return 'http';
+    }
+    const { time, congestion } = await probing;
+    return time >= FAR && !KEEPS_RATE.test(congestion) ? 'webtransport' : 'http';
   }
 
-  /** @param {'http' | 'webtransport'} path */
+  /**
+   * Takes what an upload has reached. Returns true if it is to leave its lane, because `auto` has
+   * another path for the next one.
+   * @param {number} bytes settled bytes
+   * @param {number} left bytes that are not settled; 0 if that is unknown
+   * @param {number} waited milliseconds for which the job waited for its lanes
+   */
+  leaves(bytes, left, waited) {
+    const { bytes: before } = this.reached;
+    this.reached = { bytes: Math.max(bytes, before), waited };
+    const time = this.openers.now() - this.opened.at;
+    const rate = (this.reached.bytes - this.opened.bytes) / time;
+    if (this.settings.kind !== 'auto' || this.settings.direction !== 'upload') {
+      return false;
+    }
+    if (this.path === 'webtransport') {
+      const isJudged = this.rate !== null && time >= WEBTRANSPORT_TIME;
+      const isSlower = isJudged && rate < SLOWER * Number(this.rate);
+      this.rate = isJudged ? null : this.rate;
+      return isSlower;
+    }
+    // Right after an object was settled, little is sent again.
+    if (this.roundTrip < FAR || this.rate !== null || time < HTTP_TIME || bytes <= before) {
+      return false;
+    }
+    this.roundTrip = 0;
+    const isSlow = rate < SLOW && left > LEFT_TIME * rate && waited - this.opened.waited >= WAITING * time;
+    if (isSlow) {
+      [this.rate, this.next] = [rate, 'webtransport'];
+    }
+    return isSlow;
+  }
+
+  /** @param {Path} path */
   async openBy(path) {
     const { base = '', csrf, root = 0 } = this.settings;
-    const lane = await this.openers[path](base, csrf, root);
+    return this.use(path, await this.openers[path](base, csrf, root));
+  }
+
+  /**
+   * @param {Path} path
+   * @param {import('./lane.js').Lane} lane
+   */
+  use(path, lane) {
     this.path = path;
+    this.opened = { ...this.reached, at: this.openers.now() };
     return lane;
   }
 
@@ -113,9 +205,7 @@ export class LaneChooser {
       timer = setTimeout(() => reject(new Error('WebTransport does not open')), this.openTime);
     });
     try {
-      const lane = await Promise.race([opening, late]);
-      this.path = 'webtransport';
-      return lane;
+      return this.use('webtransport', await Promise.race([opening, late]));
     } catch (error) {
       opening.then((lane) => lane.close(), () => {});
       throw error;
@@ -126,19 +216,26 @@ export class LaneChooser {
 }
 
 /**
- * Returns the shortest time of some requests in milliseconds, or 0 if one fails.
+ * Returns the shortest time of some requests in milliseconds, and the congestion control of the
+ * server's TCP. If a request fails, the time is 0. A download from a server that keeps its rate
+ * does not need the time, and waits for one request only.
  * @param {string} base
+ * @param {LaneSettings['direction']} direction
  */
-async function roundTrip(base) {
-  let shortest = Infinity;
-  for (let probe = 0; probe < PROBES; probe += 1) {
+async function probe(base, direction) {
+  let time = Infinity;
+  let congestion = '';
+  const isKnown = () => direction === 'download' && KEEPS_RATE.test(congestion);
+  for (let request = 0; request < PROBES && !isKnown(); request += 1) {
     const since = performance.now();
     try {
-      await (await fetch(`${base}/session`, { cache: 'no-store' })).arrayBuffer();
+      const response = await fetch(`${base}/session`, { cache: 'no-store' });
+      congestion = response.headers.get('X-Haul-TCP') ?? '';
+      await response.arrayBuffer();
     } catch {
-      return 0;
+      return { time: 0, congestion };
     }
-    shortest = Math.min(shortest, performance.now() - since);
+    time = Math.min(time, performance.now() - since);
   }
-  return shortest;
+  return { time, congestion };
 }

@@ -49,6 +49,7 @@ export class Transfer {
     this.report = report;
     this.delays = delays;
     this.isStopped = false;
+    this.isMoving = false;
     /** @type {Promise<void>} */
     this.stopped = new Promise((resolve) => {
       this.resolveStopped = resolve;
@@ -108,6 +109,10 @@ export class Transfer {
       if (session.moved) {
         delay = reconnect;
       }
+      if (this.isMoving) {
+        this.isMoving = false;
+        continue;
+      }
       this.report({ type: 'reconnecting', text: last.text, delay });
       await this.pause(delay);
     }
@@ -123,6 +128,12 @@ export class Transfer {
     }
     // A lane that is stuck would keep the job.
     this.giveUp = setTimeout(() => this.lane?.close(), this.delays.close);
+  }
+
+  /** Leaves the lane, if there is one, and continues over another one at once. */
+  move() {
+    this.isMoving = this.lane !== null;
+    this.lane?.close();
   }
 
   /**

@@ -83,7 +83,9 @@ async function run(message, tally) {
  */
 async function measure({ direction, roots, paths, lane }) {
   const total = direction === 'upload' ? measureRoots(roots) : measurePaths(lane.base ?? '', lane.root ?? 0, paths);
+  const { bytes } = await total;
   self.postMessage({ type: 'total', ...await total });
+  return bytes;
 }
 
 /**
@@ -105,7 +107,7 @@ async function runLocked(message, tally) {
       self.postMessage(event);
     }
   };
-  const chooser = new LaneChooser(lane);
+  const chooser = new LaneChooser({ ...lane, direction });
   // Without storage, the waybill has the files of this run only.
   const [logName, receiptName] = logNames(job);
   const receiptFile = await openLogFile(receiptName).catch(memoryLog);
@@ -141,12 +143,18 @@ async function runLocked(message, tally) {
       running.stop();
     }
     // A job whose total is unknown still shows its bytes.
-    measure(message).catch(() => {});
+    let total = 0;
+    measure(message).then((bytes) => {
+      total = bytes;
+    }).catch(() => {});
     const progress = () => {
       const isUpload = side instanceof Upload;
       const bytes = isUpload ? core.settledBytes() : side.settledBytes;
       const waits = running.waits[isUpload ? 'send' : 'receive'];
       self.postMessage({ type: 'progress', bytes, counts: tally.summary(), waits, path: chooser.path });
+      if (isUpload && chooser.leaves(bytes, Math.max(total - bytes, 0), waits.lane)) {
+        running.move();
+      }
     };
     timer = setInterval(progress, PROGRESS);
     ended = await running.run();

@@ -104,10 +104,16 @@ for (const text of ['the server refuses the job: denied: the ticket allows only 
   assert.deepEqual([ok, text], [0, 'stopped']);
 }
 
-/** Opens two lanes one after the other. Returns their paths, with `!` for a failure. */
-async function paths(kind, { far = 50, has = true, supported = true, webtransport = async () => silentLane() } = {}) {
-  const openers = { http: async () => silentLane(), webtransport, roundTrip: async () => far, isSupported: () => supported };
-  const chooser = new LaneChooser({ kind, csrf: '', webtransport: has }, openers, 20);
+/** Opens two lanes of a download one after the other. Returns their paths, with `!` for a failure. */
+async function paths(kind, { far = 50, tcp = 'cubic', has = true, supported = true, webtransport = async () => silentLane() } = {}) {
+  const openers = {
+    http: async () => silentLane(),
+    webtransport,
+    probe: async () => ({ time: far, congestion: tcp }),
+    isSupported: () => supported,
+    now: () => 0,
+  };
+  const chooser = new LaneChooser({ kind, csrf: '', webtransport: has, direction: 'download' }, openers, 20);
   const found = [];
   for (let lane = 0; lane < 2; lane += 1) {
     await chooser.open().then(() => found.push(chooser.path), (error) => found.push(`!${error.status}`));
@@ -124,11 +130,96 @@ assert.equal(await paths('webtransport', { webtransport: refused(404) }), '!404 
 // A lane that was lost is followed by one over HTTP.
 assert.equal(await paths('auto'), 'webtransport http');
 assert.equal(await paths('auto', { far: 1 }), 'http http');
+// A server whose TCP keeps its rate.
+assert.equal(await paths('auto', { tcp: 'bbr' }), 'http http');
 assert.equal(await paths('auto', { has: false }), 'http http');
 assert.equal(await paths('auto', { supported: false }), 'http http');
 assert.equal(await paths('auto', { webtransport: refused(404) }), 'http http');
 assert.equal(await paths('auto', { webtransport: refused(401) }), '!401 http');
 // UDP that is blocked without an answer.
 assert.equal(await paths('auto', { webtransport: () => new Promise(() => {}) }), 'http http');
+
+/**
+ * Runs an upload of 1,000 MB for a minute, at a rate for each path in MB/s. Returns the path of each lane
+ * with the second at which it was opened.
+ */
+async function moves(rates, { far = 30, kind = 'auto', waits = 0.9, webtransport = async () => silentLane(), size = 1e9 } = {}) {
+  let now = 0;
+  const openers = {
+    http: async () => silentLane(),
+    webtransport,
+    probe: async () => ({ time: far, congestion: 'bbr' }),
+    isSupported: () => true,
+    now: () => now,
+  };
+  const chooser = new LaneChooser({ kind, csrf: '', webtransport: true, direction: 'upload' }, openers, 20);
+  const found = [];
+  const open = async () => {
+    await chooser.open();
+    found.push(`${chooser.path} ${Math.floor(now / 1000)}`);
+  };
+  await open();
+  let bytes = 0;
+  for (; now < 60_000 && bytes < size; now += 100) {
+    bytes = Math.min(bytes + rates[chooser.path] * 1e5, size);
+    // Objects of 4 MB.
+    const settled = bytes - bytes % 4e6;
+    if (chooser.leaves(settled, size - settled, now * waits)) {
+      await open();
+    }
+  }
+  return found.join(', ');
+}
+
+// A slow upload tries WebTransport, and returns to HTTP if that is slower.
+assert.equal(await moves({ http: 2.5, webtransport: 4 }), 'http 0, webtransport 3');
+assert.equal(await moves({ http: 2.5, webtransport: 0 }), 'http 0, webtransport 3, http 8');
+assert.equal(await moves({ http: 2.5, webtransport: 1 }), 'http 0, webtransport 3, http 8');
+assert.equal(await moves({ http: 30, webtransport: 5 }), 'http 0');
+assert.equal(await moves({ http: 2.5, webtransport: 4 }, { far: 5 }), 'http 0');
+assert.equal(await moves({ http: 2.5, webtransport: 4 }, { kind: 'http' }), 'http 0');
+assert.equal(await moves({ http: 2.5, webtransport: 4 }, { kind: 'webtransport' }), 'webtransport 0');
+assert.equal(await moves({ http: 2.5, webtransport: 4 }, { webtransport: refused(404) }), 'http 0, http 3');
+// The rate is limited by files or by the server, or the job ends soon.
+assert.equal(await moves({ http: 2.5, webtransport: 4 }, { waits: 0.1 }), 'http 0');
+assert.equal(await moves({ http: 2.5, webtransport: 4 }, { size: 40e6 }), 'http 0');
+
+// A job that leaves its lane continues at once, and says nothing of a lost connection.
+{
+  let sessions = 0;
+  let isLost = false;
+  const core = {
+    output: () => null,
+    nextEvent() {
+      if (sessions === 2) {
+        sessions = 3;
+        return { type: 'ended', ok: 1, text: '', done: 0, same: 0, failed: 0, unread: 0, bytes: 0, again: 0 };
+      }
+      if (isLost) {
+        isLost = false;
+        return { type: 'ended', ok: 0, text: 'connection lost; connect again to resume', done: 0, bytes: 0 };
+      }
+      return null;
+    },
+    tick() {},
+    laneLost() {
+      isLost = sessions === 1;
+    },
+    stop() {},
+  };
+  const start = () => {
+    sessions += 1;
+    if (sessions === 1) {
+      setTimeout(() => transfer.move());
+    }
+  };
+  const direction = { start, handle() {}, continue() {}, isAtStorage: false, end: async () => {}, fail() {} };
+  const reports = [];
+  const report = ({ type }) => reports.push(type);
+  const delays = { ...DELAYS, reconnect: 1e6, reconnectMax: 1e6 };
+  const transfer = new Transfer(core, direction, async () => silentLane(), report, delays);
+  const { ok } = await transfer.run();
+  assert.deepEqual([ok, sessions, reports.includes('reconnecting')], [1, 3, false]);
+}
 
 console.log('ok');
