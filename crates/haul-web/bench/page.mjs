@@ -6,10 +6,11 @@
 // over the bare path (examples/bare.rs) in the same browser. up, down: in turn the page by HTTP, by
 // WebTransport, and by the one that it chooses itself. These rows need no HAUL_BARE.
 //
-// Options: --size=MiB, --rounds=N, and --sparse=1 for a file without data, which takes no space at
-// the source. --link=30ms,0.1% runs the rows up and down over 1 Gbit/s with this round trip and this
-// loss in each direction; HAUL_LAB is the path of haul-lab, and a third part is the congestion
-// control of TCP (bbr, cubic), by default that of the kernel.
+// Options: --size=MiB, --rounds=N, --sides=webtransport,auto for a part of the rows up and down, and
+// --sparse=1 for a file without data, which takes no space at the source. --link=30ms,0.1% runs the
+// rows up and down over 1 Gbit/s with this round trip and this loss in each direction; HAUL_LAB is
+// the path of haul-lab, and a third part is the congestion control of TCP (bbr, cubic), by default
+// that of the kernel.
 //
 // The report has the medians, in MB/s, and their ratio. It also has the largest memory of the tab
 // without the pages of files (RssAnon and RssShmem of its process), and the processor time of each
@@ -29,6 +30,7 @@ const MIB = Number(options.size ?? 512);
 const ROUNDS = Number(options.rounds ?? 3);
 const SIZE = MIB << 20;
 const OVER_LINKS = ['up', 'down'];
+const SIDES = options.sides?.split(',') ?? ['http', 'webtransport', 'auto'];
 const ALL = ['http-up', 'http-down', 'webtransport-up', 'webtransport-down', ...OVER_LINKS];
 const chosen = process.argv.slice(2).filter((word) => !word.startsWith('--'));
 const rows = chosen.length > 0 ? chosen : options.link ? OVER_LINKS : ALL;
@@ -268,7 +270,7 @@ truncateSync(source, SIZE);
 
 try {
   for (const row of rows) {
-    const sides = OVER_LINKS.includes(row) ? ['http', 'webtransport', 'auto'] : ['bare', 'page'];
+    const sides = OVER_LINKS.includes(row) ? SIDES : ['bare', 'page'];
     const found = Object.fromEntries(sides.map((side) => [side, []]));
     for (let round = 0; round < ROUNDS; round += 1) {
       for (const side of sides) {
