@@ -37,9 +37,14 @@ const KEEPS_RATE = /^bbr/;
  */
 const SLOW = 9000;
 
-/** Time in milliseconds before an upload can leave HTTP, and at which it can leave WebTransport. */
-const HTTP_TIME = 2000;
-const WEBTRANSPORT_TIME = 5000;
+/**
+ * Time in milliseconds of a lane after which its rate is measured. CUBIC is fast until a window of
+ * many packets has lost some.
+ */
+const START_TIME = 2000;
+
+/** Time in milliseconds for which the rate of an upload is measured, by its path. */
+const MEASURED_TIME = { http: 2000, webtransport: 3000 };
 
 /** Part of the rate of HTTP below which an upload leaves WebTransport. Both rates are estimates. */
 const SLOWER = 0.7;
@@ -89,8 +94,13 @@ export class LaneChooser {
     this.roundTrip = 0;
     /** Settled bytes of an upload, and the milliseconds that it waited for its lanes. */
     this.reached = { bytes: 0, waited: 0 };
-    /** The same, and the time, when the last lane was opened. */
-    this.opened = { ...this.reached, at: 0 };
+    /** The time when the last lane was opened. */
+    this.opened = 0;
+    /**
+     * What an upload had reached, and the time, when the measurement of its rate began.
+     * @type {{bytes: number, waited: number, at: number} | null}
+     */
+    this.begin = null;
     /** Rate over HTTP after which an upload tried WebTransport. @type {number | null} */
     this.rate = null;
     /** @type {Promise<void>} */
@@ -155,25 +165,33 @@ export class LaneChooser {
    * @param {number} waited milliseconds for which the job waited for its lanes
    */
   leaves(bytes, left, waited) {
-    const { bytes: before } = this.reached;
-    this.reached = { bytes: Math.max(bytes, before), waited };
-    const time = this.openers.now() - this.opened.at;
-    const rate = (this.reached.bytes - this.opened.bytes) / time;
-    if (this.settings.kind !== 'auto' || this.settings.direction !== 'upload') {
+    // Right after an object was settled, little is sent again.
+    const isSettled = bytes > this.reached.bytes;
+    this.reached = { bytes: Math.max(bytes, this.reached.bytes), waited };
+    const now = this.openers.now();
+    const { begin, path, settings } = this;
+    if (settings.kind !== 'auto' || settings.direction !== 'upload' || !(isSettled || path === 'webtransport')) {
       return false;
     }
-    if (this.path === 'webtransport') {
-      const isJudged = this.rate !== null && time >= WEBTRANSPORT_TIME;
-      const isSlower = isJudged && rate < SLOWER * Number(this.rate);
-      this.rate = isJudged ? null : this.rate;
+    if (!begin) {
+      this.begin = now - this.opened >= START_TIME ? { ...this.reached, at: now } : null;
+      return false;
+    }
+    const time = now - begin.at;
+    const rate = (this.reached.bytes - begin.bytes) / time;
+    if (time < MEASURED_TIME[path]) {
+      return false;
+    }
+    if (path === 'webtransport') {
+      const isSlower = this.rate !== null && rate < SLOWER * this.rate;
+      this.rate = null;
       return isSlower;
     }
-    // Right after an object was settled, little is sent again.
-    if (this.roundTrip < FAR || this.rate !== null || time < HTTP_TIME || bytes <= before) {
+    if (this.roundTrip < FAR || this.rate !== null) {
       return false;
     }
     this.roundTrip = 0;
-    const isSlow = rate < SLOW && left > LEFT_TIME * rate && waited - this.opened.waited >= WAITING * time;
+    const isSlow = rate < SLOW && left > LEFT_TIME * rate && waited - begin.waited >= WAITING * time;
     if (isSlow) {
       [this.rate, this.next] = [rate, 'webtransport'];
     }
@@ -192,7 +210,7 @@ export class LaneChooser {
    */
   use(path, lane) {
     this.path = path;
-    this.opened = { ...this.reached, at: this.openers.now() };
+    [this.opened, this.begin] = [this.openers.now(), null];
     return lane;
   }
 

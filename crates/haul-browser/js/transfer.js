@@ -70,6 +70,8 @@ export class Transfer {
      * download the one that receives. The rest is work of this thread.
      */
     this.waits = { send: { lane: 0, storage: 0, peer: 0 }, receive: { lane: 0, storage: 0, peer: 0 } };
+    /** Begin of a wait of the loop that sends for its lane. @type {number | null} */
+    this.laneSince = null;
   }
 
   /**
@@ -81,12 +83,19 @@ export class Transfer {
    */
   async wait(loop, what, promise) {
     const since = performance.now();
+    this.laneSince = loop === 'send' && what === 'lane' ? since : this.laneSince;
     const cause = what === 'lane' ? 'lane' : this.direction.isAtStorage ? 'storage' : 'peer';
     try {
       return await promise;
     } finally {
       this.waits[loop][cause] += performance.now() - since;
+      this.laneSince = loop === 'send' ? null : this.laneSince;
     }
+  }
+
+  /** Milliseconds that the loop that sends waited for its lane, with a wait that is in progress. */
+  get laneWait() {
+    return this.waits.send.lane + (this.laneSince === null ? 0 : performance.now() - this.laneSince);
   }
 
   /**

@@ -152,7 +152,7 @@ async function runLocked(message, tally) {
       const bytes = isUpload ? core.settledBytes() : side.settledBytes;
       const waits = running.waits[isUpload ? 'send' : 'receive'];
       self.postMessage({ type: 'progress', bytes, counts: tally.summary(), waits, path: chooser.path });
-      if (isUpload && chooser.leaves(bytes, Math.max(total - bytes, 0), waits.lane)) {
+      if (isUpload && chooser.leaves(bytes, Math.max(total - bytes, 0), running.laneWait)) {
         running.move();
       }
     };
