@@ -32,8 +32,9 @@ export class Side {
  * @param {string[]} conditions options of `haul-lab link`
  */
 export async function makeLink(conditions) {
-  const stdio = /** @type {const} */ (['pipe', 'pipe', 'inherit']);
-  const child = spawn(process.env.HAUL_LAB ?? 'haul-lab', ['link', ...conditions], { stdio });
+  // A process group of its own: a signal to that of this program would end it with the link in place.
+  const options = /** @type {const} */ ({ stdio: ['pipe', 'pipe', 'inherit'], detached: true });
+  const child = spawn(process.env.HAUL_LAB ?? 'haul-lab', ['link', ...conditions], options);
   const ended = once(child, 'exit');
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const [near, far] = [await lines.next(), await lines.next()].map(({ value, done }) => {

@@ -28,7 +28,7 @@ const options = Object.fromEntries(process.argv.slice(2).filter((word) => word.s
   .map((word) => word.slice(2).split('=')));
 const MIB = Number(options.size ?? 512);
 const ROUNDS = Number(options.rounds ?? 3);
-const SIZE = MIB << 20;
+const SIZE = MIB * 2 ** 20;
 const OVER_LINKS = ['up', 'down'];
 const SIDES = options.sides?.split(',') ?? ['http', 'webtransport', 'auto'];
 const ALL = ['http-up', 'http-down', 'webtransport-up', 'webtransport-down', ...OVER_LINKS];
@@ -182,20 +182,25 @@ async function runJob(direction, lanes, name) {
     : window.benchJobs.download({ root: root.id, paths: [name], folder: null, title: name });
   const since = performance.now();
   let first = 0;
+  const paths = [];
   await new Promise((resolve, reject) => {
     job.addEventListener('change', () => {
-      first ||= job.progress.bytes > 0 ? performance.now() - since : 0;
+      const now = performance.now() - since;
+      first ||= job.progress.bytes > 0 ? now : 0;
+      if (job.progress.path && job.progress.path !== paths.at(-1)?.split(' ')[0]) {
+        paths.push(`${job.progress.path} from ${(now / 1000).toFixed(1)} s, ${Math.round(job.progress.bytes / 1e6)} MB`);
+      }
       if (job.state === 'ended' || job.state === 'paused') {
         const isDone = job.result?.ok && (lanes === 'auto' || job.progress.path === lanes);
         isDone ? resolve() : reject(new Error(`${job.state}: ${job.reason} ${job.result?.text} over ${job.progress.path}`));
       }
     });
   });
-  const { path, waits } = job.progress;
+  const { waits } = job.progress;
   job.forget();
   const top = await navigator.storage.getDirectory();
   await top.removeEntry(name).catch(() => {});
-  return { path, first, waits };
+  return { paths, first, waits };
 }
 
 /** Returns the median. @param {number[]} values */
@@ -221,9 +226,9 @@ async function prepare(browser, direction, lanes) {
     copyFileSync(source, target);
   }
   return async () => {
-    const { path, ...waited } = await browser.run(runJob, direction, lanes, 'source.bin');
+    const { paths, ...waited } = await browser.run(runJob, direction, lanes, 'source.bin');
     // Milliseconds until bytes were durable, and those that the job waited.
-    console.log(`  ${path} ${JSON.stringify(waited, (_, value) => typeof value === 'number' ? Math.round(value) : value)}`);
+    console.log(`  ${paths.join('; ')} ${JSON.stringify(waited, (_, value) => typeof value === 'number' ? Math.round(value) : value)}`);
   };
 }
 
@@ -259,6 +264,7 @@ const link = options.link ? await makeLink(conditions(options.link)) : null;
 const near = link?.near ?? new Side();
 const server = await Server.start(undefined, link?.far ?? new Side());
 process.once('exit', () => [bare?.child, server.child].forEach((child) => child?.kill('SIGKILL')));
+['SIGINT', 'SIGTERM'].forEach((signal) => process.once(signal, () => process.exit(1)));
 const source = join(server.home, 'source.bin');
 const target = join(server.roots.data, 'source.bin');
 const written = createWriteStream(source);
