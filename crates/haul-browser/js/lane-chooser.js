@@ -4,6 +4,8 @@ import { LaneRefused } from './lane.js';
 import { HttpLane } from './lane-http.js';
 import { WebTransportLane } from './lane-webtransport.js';
 
+/** @typedef {'http' | 'webtransport'} Path */
+
 /**
  * @typedef {object} LaneSettings
  * @property {'auto' | 'http' | 'webtransport'} kind
@@ -11,14 +13,23 @@ import { WebTransportLane } from './lane-webtransport.js';
  * @property {string} csrf token of the HTTP session
  * @property {number} [root] number of the server's root
  * @property {boolean} [webtransport] true if the server has WebTransport
+ * @property {'upload' | 'download'} [direction] of the bytes of the job
  */
 
 /**
- * Round trip in milliseconds from which on `auto` uses WebTransport. The network process of a
- * browser moves fewer bytes per second over WebTransport: HTTP is faster to a server that is near.
- * Far away, loss and round trips count more, and WebTransport is not bound to one TCP connection.
+ * Round trip in milliseconds from which on `auto` can use WebTransport. The network process of a
+ * browser moves fewer bytes per second over WebTransport, so that HTTP is faster to a server that is
+ * near. Far away, the congestion control of the sender decides: BBR keeps its rate on a path that
+ * loses packets, CUBIC and Reno do not.
+ *
+ * The server sends by BBR over WebTransport, and tells what its TCP uses. Chromium does not send by
+ * BBR over WebTransport, and no page learns what the TCP of its system uses. An upload therefore uses
+ * HTTP.
  */
 const FAR = 20;
+
+/** Congestion control of TCP that keeps its rate. */
+const KEEPS_RATE = /^bbr/;
 
 /** Requests of which the fastest one is the round trip. */
 const PROBES = 5;
@@ -33,7 +44,7 @@ const SIGNED_OUT = 401;
 const OPENERS = {
   http: HttpLane.open,
   webtransport: WebTransportLane.open,
-  roundTrip,
+  probe,
   isSupported: () => typeof WebTransport !== 'undefined',
 };
 
@@ -47,10 +58,10 @@ export class LaneChooser {
     this.settings = settings;
     this.openers = openers;
     this.openTime = openTime;
-    /** The path of the last lane. */
+    /** The path of the last lane. @type {Path} */
     this.path = 'http';
-    /** True if `auto` tries WebTransport; unknown before the first lane. @type {boolean | null} */
-    this.tries = null;
+    /** The path of the next lane in `auto`; null before the first one. @type {Path | null} */
+    this.next = null;
     /** @type {Promise<void>} */
     this.removing = Promise.resolve();
   }
@@ -69,16 +80,14 @@ export class LaneChooser {
   /** @returns {Promise<import('./lane.js').Lane>} */
   async open() {
     await this.removing;
-    const { kind, base = '' } = this.settings;
-    if (kind === 'webtransport') {
-      return this.openBy('webtransport');
+    const { kind } = this.settings;
+    if (kind !== 'auto') {
+      return this.openBy(kind);
     }
-    if (kind === 'auto') {
-      // A lane over WebTransport that was lost, or did not open, is not tried again.
-      const isFirst = this.tries === null;
-      this.tries = isFirst && await this.isFar(base);
-    }
-    if (this.tries) {
+    const path = this.next ?? await this.first();
+    // A lane over WebTransport that was lost, or did not open, is not tried again.
+    this.next = 'http';
+    if (path === 'webtransport') {
       try {
         return await this.openInTime();
       } catch (error) {
@@ -90,13 +99,17 @@ export class LaneChooser {
     return this.openBy('http');
   }
 
-  /** @param {string} base */
-  async isFar(base) {
-    const { webtransport } = this.settings;
-    return Boolean(webtransport) && this.openers.isSupported() && await this.openers.roundTrip(base) >= FAR;
+  /** Returns the path of the first lane. @returns {Promise<Path>} */
+  async first() {
+    const { base = '', direction, webtransport } = this.settings;
+    if (!webtransport || direction !== 'download' || !this.openers.isSupported()) {
+      return 'http';
+    }
+    const { time, congestion } = await this.openers.probe(base);
+    return time >= FAR && !KEEPS_RATE.test(congestion) ? 'webtransport' : 'http';
   }
 
-  /** @param {'http' | 'webtransport'} path */
+  /** @param {Path} path */
   async openBy(path) {
     const { base = '', csrf, root = 0 } = this.settings;
     const lane = await this.openers[path](base, csrf, root);
@@ -126,19 +139,24 @@ export class LaneChooser {
 }
 
 /**
- * Returns the shortest time of some requests in milliseconds, or 0 if one fails.
+ * Returns the shortest time of some requests in milliseconds, and the congestion control of the
+ * server's TCP. If a request fails, the time is 0. To a server that keeps its rate, the time does not
+ * matter, and one request is enough.
  * @param {string} base
  */
-async function roundTrip(base) {
-  let shortest = Infinity;
-  for (let probe = 0; probe < PROBES; probe += 1) {
+async function probe(base) {
+  let time = Infinity;
+  let congestion = '';
+  for (let request = 0; request < PROBES && !KEEPS_RATE.test(congestion); request += 1) {
     const since = performance.now();
     try {
-      await (await fetch(`${base}/session`, { cache: 'no-store' })).arrayBuffer();
+      const response = await fetch(`${base}/session`, { cache: 'no-store' });
+      congestion = response.headers.get('X-Haul-TCP') ?? '';
+      await response.arrayBuffer();
     } catch {
-      return 0;
+      return { time: 0, congestion };
     }
-    shortest = Math.min(shortest, performance.now() - since);
+    time = Math.min(time, performance.now() - since);
   }
-  return shortest;
+  return { time, congestion };
 }

@@ -113,7 +113,7 @@ async function runLocked(message, tally) {
       self.postMessage(event);
     }
   };
-  const chooser = new LaneChooser(lane);
+  const chooser = new LaneChooser({ ...lane, direction });
   // Without storage, the waybill has the files of this run only.
   const [logName, receiptName] = logNames(job);
   const receiptFile = await openLogFile(receiptName).catch(memoryLog);

@@ -1,21 +1,21 @@
 // Drives headless Chromium by its DevTools protocol over a pipe. Nothing observes the network: a
 // driver that does, such as Playwright, slows transfers several times.
 
-import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromiumPath } from '../tests/page/needs.mjs';
+import { Side } from './link.mjs';
 
 const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', '--ignore-certificate-errors', '--remote-debugging-pipe'];
 
 export class Chromium {
-  /** Starts the program with a profile of its own, and opens a page. */
-  static async start() {
+  /** Starts the program with a profile of its own, and opens a page. @param {Side} [side] */
+  static async start(side = new Side()) {
     const profile = mkdtempSync(join(tmpdir(), 'haul-bench-'));
     const stdio = /** @type {any} */ (['ignore', 'ignore', 'ignore', 'pipe', 'pipe']);
-    const child = spawn(chromiumPath, [...FLAGS, `--user-data-dir=${profile}`, 'about:blank'], { stdio });
+    const child = side.spawn(chromiumPath, [...FLAGS, `--user-data-dir=${profile}`, 'about:blank'], { stdio });
     const browser = new Chromium(child, profile);
     const { targetInfos } = await browser.call('Target.getTargets');
     const { targetId } = targetInfos.find((target) => target.type === 'page');

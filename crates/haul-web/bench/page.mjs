@@ -1,14 +1,20 @@
-// Measures the page of `haul serve --web` in Chromium over loopback, beside the same bytes over
-// the bare path (examples/bare.rs) in the same browser.
+// Measures the page of `haul serve --web` in Chromium, over loopback or over a link.
 //
 //   HAUL_BIN=.../haul HAUL_BARE=.../bare node crates/haul-web/bench/page.mjs [OPTION...] [ROW...]
 //
-// Rows: http-up, http-down, webtransport-up, webtransport-down. Options: --size=MiB, --rounds=N,
-// and --sparse=1 for a file without data, which takes no space at the source.
+// Rows: http-up, http-down, webtransport-up, webtransport-down: in turn the page and the same bytes
+// over the bare path (examples/bare.rs) in the same browser. up, down: in turn the page by HTTP, by
+// WebTransport, and by the one that it chooses itself. These rows need no HAUL_BARE.
 //
-// Each round measures the bare path and the page in turn; the report has the medians, in MB/s, and
-// their ratio. It also has the largest memory of the tab without the pages of files (RssAnon and
-// RssShmem of its process), and the processor time of each process in seconds.
+// Options: --size=MiB, --rounds=N, --sides=webtransport,auto for a part of the rows up and down, and
+// --sparse=1 for a file without data, which takes no space at the source. --link=30ms,0.1% runs the
+// rows up and down over 1 Gbit/s with this round trip and this loss in each direction; HAUL_LAB is
+// the path of haul-lab, and a third part is the congestion control of TCP (bbr, cubic), by default
+// that of the kernel.
+//
+// The report has the medians, in MB/s, and their ratio. It also has the largest memory of the tab
+// without the pages of files (RssAnon and RssShmem of its process), and the processor time of each
+// process in seconds.
 
 import { spawn } from 'node:child_process';
 import { copyFileSync, createWriteStream, existsSync, readFileSync, readdirSync, rmSync, statSync, truncateSync } from 'node:fs';
@@ -16,15 +22,21 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { Server, bytes } from '../tests/page/world.mjs';
 import { Chromium } from './chromium.mjs';
+import { Side, conditions, makeLink } from './link.mjs';
 
 const options = Object.fromEntries(process.argv.slice(2).filter((word) => word.startsWith('--'))
   .map((word) => word.slice(2).split('=')));
 const MIB = Number(options.size ?? 512);
 const ROUNDS = Number(options.rounds ?? 3);
-const SIZE = MIB << 20;
-const ALL = ['http-up', 'http-down', 'webtransport-up', 'webtransport-down'];
+const SIZE = MIB * 2 ** 20;
+const OVER_LINKS = ['up', 'down'];
+const SIDES = options.sides?.split(',') ?? ['http', 'webtransport', 'auto'];
+const ALL = ['http-up', 'http-down', 'webtransport-up', 'webtransport-down', ...OVER_LINKS];
 const chosen = process.argv.slice(2).filter((word) => !word.startsWith('--'));
-const rows = chosen.length > 0 ? chosen : ALL;
+const rows = chosen.length > 0 ? chosen : options.link ? OVER_LINKS : ALL;
+if (options.link && rows.some((row) => !OVER_LINKS.includes(row))) {
+  throw new Error('the bare path has no rows over a link');
+}
 
 /** Ticks of the processor's clock per second, which /proc counts in. */
 const TICKS = 100;
@@ -170,11 +182,16 @@ async function runJob(direction, lanes, name) {
     : window.benchJobs.download({ root: root.id, paths: [name], folder: null, title: name });
   const since = performance.now();
   let first = 0;
+  const paths = [];
   await new Promise((resolve, reject) => {
     job.addEventListener('change', () => {
-      first ||= job.progress.bytes > 0 ? performance.now() - since : 0;
+      const now = performance.now() - since;
+      first ||= job.progress.bytes > 0 ? now : 0;
+      if (job.progress.path && job.progress.path !== paths.at(-1)?.split(' ')[0]) {
+        paths.push(`${job.progress.path} from ${(now / 1000).toFixed(1)} s, ${Math.round(job.progress.bytes / 1e6)} MB`);
+      }
       if (job.state === 'ended' || job.state === 'paused') {
-        const isDone = job.result?.ok && job.progress.path === lanes;
+        const isDone = job.result?.ok && (lanes === 'auto' || job.progress.path === lanes);
         isDone ? resolve() : reject(new Error(`${job.state}: ${job.reason} ${job.result?.text} over ${job.progress.path}`));
       }
     });
@@ -183,15 +200,71 @@ async function runJob(direction, lanes, name) {
   job.forget();
   const top = await navigator.storage.getDirectory();
   await top.removeEntry(name).catch(() => {});
-  return { first, waits };
+  return { paths, first, waits };
 }
 
 /** Returns the median. @param {number[]} values */
 const median = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
-const bare = await startBare(options.bare ?? 'h2');
-const server = await Server.start();
-process.once('exit', () => [bare.child, server.child].forEach((child) => child.kill('SIGKILL')));
+/** Opens the page of a server that has just started, and prepares a job. Returns the job. */
+async function prepare(browser, direction, lanes) {
+  await server.kill();
+  rmSync(direction === 'up' ? target : join(server.home, 'none'), { force: true });
+  await server.run();
+  await browser.open(server.link);
+  await browser.run(async () => {
+    while (document.querySelector('#right .grid')?.ariaBusy !== 'false') {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  });
+  if (direction === 'up') {
+    await browser.run(() => {
+      document.body.append(Object.assign(document.createElement('input'), { type: 'file', id: 'bench' }));
+    });
+    await browser.choose('#bench', [source]);
+  } else if (!existsSync(target)) {
+    copyFileSync(source, target);
+  }
+  return async () => {
+    const { paths, ...waited } = await browser.run(runJob, direction, lanes, 'source.bin');
+    // Milliseconds until bytes were durable, and those that the job waited.
+    console.log(`  ${paths.join('; ')} ${JSON.stringify(waited, (_, value) => typeof value === 'number' ? Math.round(value) : value)}`);
+  };
+}
+
+/** Measures one run of a row. @param {string} row @param {string} side */
+async function run(row, side) {
+  const direction = row.split('-').at(-1);
+  // A browser of its own for each run, so that none inherits the memory of another.
+  const browser = await Chromium.start(near);
+  try {
+    let work;
+    if (side === 'bare') {
+      await browser.open(`https://127.0.0.1:${bare.port}/`);
+      work = () => row.startsWith('http')
+        ? browser.run(direction === 'up' ? bareHttpUp : bareHttpDown, SIZE)
+        : browser.run(bareStream, SIZE, bare.hash, direction === 'up');
+    } else {
+      work = await prepare(browser, direction, side === 'page' ? row.split('-')[0] : side);
+    }
+    const top = side === 'bare' ? bare.child.pid : server.child.pid;
+    const result = await measured([browser.child.pid, top], work);
+    if (side !== 'bare' && direction === 'up' && statSync(target).size !== SIZE) {
+      throw new Error('the upload is incomplete');
+    }
+    console.log(`${row} ${side} ${result.rate.toFixed(1)} MB/s, ${result.memory.toFixed(0)} MiB, ${JSON.stringify(result.cpu)}`);
+    return result;
+  } finally {
+    await browser.close();
+  }
+}
+
+const bare = rows.every((row) => OVER_LINKS.includes(row)) ? null : await startBare(options.bare ?? 'h2');
+const link = options.link ? await makeLink(conditions(options.link)) : null;
+const near = link?.near ?? new Side();
+const server = await Server.start(undefined, link?.far ?? new Side());
+process.once('exit', () => [bare?.child, server.child].forEach((child) => child?.kill('SIGKILL')));
+['SIGINT', 'SIGTERM'].forEach((signal) => process.once(signal, () => process.exit(1)));
 const source = join(server.home, 'source.bin');
 const target = join(server.roots.data, 'source.bin');
 const written = createWriteStream(source);
@@ -201,59 +274,24 @@ for (let part = 0; part < MIB && !options.sparse; part += 1) {
 await new Promise((resolve) => written.end(resolve));
 truncateSync(source, SIZE);
 
-for (const row of rows) {
-  const [lanes, direction] = row.split('-');
-  const found = { bare: [], page: [] };
-  for (let round = 0; round < ROUNDS; round += 1) {
-    for (const side of ['bare', 'page']) {
-      // A browser of its own for each run, so that none inherits the memory of another.
-      const browser = await Chromium.start();
-      try {
-        let work;
-        if (side === 'bare') {
-          await browser.open(`https://127.0.0.1:${bare.port}/`);
-          work = () => lanes === 'http'
-            ? browser.run(direction === 'up' ? bareHttpUp : bareHttpDown, SIZE)
-            : browser.run(bareStream, SIZE, bare.hash, direction === 'up');
-        } else {
-          await server.kill();
-          rmSync(direction === 'up' ? target : join(server.home, 'none'), { force: true });
-          await server.run();
-          await browser.open(server.link);
-          await browser.run(async () => {
-            while (document.querySelector('#right .grid')?.ariaBusy !== 'false') {
-              await new Promise((resolve) => setTimeout(resolve, 50));
-            }
-          });
-          if (direction === 'up') {
-            await browser.run(() => {
-              document.body.append(Object.assign(document.createElement('input'), { type: 'file', id: 'bench' }));
-            });
-            await browser.choose('#bench', [source]);
-          } else if (!existsSync(target)) {
-            copyFileSync(source, target);
-          }
-          work = async () => {
-            const waited = await browser.run(runJob, direction, lanes, 'source.bin');
-            // Milliseconds until bytes were durable, and those that the job waited.
-            console.log(`  ${JSON.stringify(waited, (_, value) => typeof value === 'number' ? Math.round(value) : value)}`);
-          };
-        }
-        const top = side === 'bare' ? bare.child.pid : server.child.pid;
-        const result = await measured([browser.child.pid, top], work);
-        if (side === 'page' && direction === 'up' && statSync(target).size !== SIZE) {
-          throw new Error('the upload is incomplete');
-        }
-        found[side].push(result);
-        console.log(`${row} ${side} ${result.rate.toFixed(0)} MB/s, ${result.memory.toFixed(0)} MiB, ${JSON.stringify(result.cpu)}`);
-      } finally {
-        await browser.close();
+try {
+  for (const row of rows) {
+    const sides = OVER_LINKS.includes(row) ? SIDES : ['bare', 'page'];
+    const found = Object.fromEntries(sides.map((side) => [side, []]));
+    for (let round = 0; round < ROUNDS; round += 1) {
+      for (const side of sides) {
+        found[side].push(await run(row, side));
       }
     }
+    const rates = sides.map((side) => median(found[side].map(({ rate }) => rate)));
+    const memory = median(found[sides.at(-1)].map((result) => result.memory));
+    // The last side is compared with the best one of the others.
+    const ratio = rates.at(-1) / Math.max(...rates.slice(0, -1));
+    const named = sides.map((side, at) => `${side} ${rates[at].toFixed(0)}`).join(', ');
+    console.log(`= ${row}: ${named} MB/s, ratio ${ratio.toFixed(2)}, the tab ${memory.toFixed(0)} MiB`);
   }
-  const [one, other] = ['bare', 'page'].map((side) => median(found[side].map(({ rate }) => rate)));
-  const memory = median(found.page.map((result) => result.memory));
-  console.log(`= ${row}: bare ${one.toFixed(0)}, page ${other.toFixed(0)} MB/s, ratio ${(other / one).toFixed(2)}, the tab ${memory.toFixed(0)} MiB`);
+} finally {
+  await server.close();
+  bare?.child.kill();
+  await link?.close();
 }
-await server.close();
-bare.child.kill();

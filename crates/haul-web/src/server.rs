@@ -19,10 +19,12 @@ use haul_net::address::peer_group;
 use haul_net::{Gateway, tls};
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use quinn::{Endpoint, VarInt};
+use rustix::net::sockopt;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
@@ -39,6 +41,10 @@ use tokio::runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+
+/// Header of each response: the congestion control of TCP by which the server sends on the connection.
+/// A browser chooses its lanes by that.
+const CONGESTION: HeaderName = HeaderName::from_static("x-haul-tcp");
 
 /// Threads that serve requests: one encrypts while another waits for a lock.
 const THREADS: usize = 2;
@@ -480,6 +486,8 @@ impl Activity {
 async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, peer: SocketAddr, slot: Slot) {
     // Without this option small responses wait for acknowledgements. An error only costs time.
     let _ = stream.set_nodelay(true);
+    let congestion = sockopt::tcp_congestion(&stream).ok();
+    let congestion = congestion.and_then(|name| HeaderValue::try_from(name).ok());
     // A failed handshake is the client's affair, for example a browser that does not trust the
     // certificate yet.
     let Ok(Ok(stream)) = timeout(shared.limits.request, tls.accept(stream)).await else { return };
@@ -493,8 +501,10 @@ async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, pe
     let inside = (shared.clone(), activity.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (shared, guard) = (inside.0.clone(), RequestGuard::new(&inside.1));
+        let congestion = congestion.clone();
         async move {
-            let reply = routes::handle(&shared, peer, request, &guard).await;
+            let mut reply = routes::handle(&shared, peer, request, &guard).await;
+            reply.headers_mut().extend(congestion.map(|name| (CONGESTION, name)));
             Ok::<Reply, Infallible>(reply.map(|answer| answer.guarded(guard)))
         }
     });

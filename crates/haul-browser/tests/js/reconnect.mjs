@@ -104,10 +104,15 @@ for (const text of ['the server refuses the job: denied: the ticket allows only 
   assert.deepEqual([ok, text], [0, 'stopped']);
 }
 
-/** Opens two lanes one after the other. Returns their paths, with `!` for a failure. */
-async function paths(kind, { far = 50, has = true, supported = true, webtransport = async () => silentLane() } = {}) {
-  const openers = { http: async () => silentLane(), webtransport, roundTrip: async () => far, isSupported: () => supported };
-  const chooser = new LaneChooser({ kind, csrf: '', webtransport: has }, openers, 20);
+/** Opens two lanes of a job one after the other. Returns their paths, with `!` for a failure. */
+async function paths(kind, { far = 50, tcp = 'cubic', has = true, supported = true, direction = 'download', webtransport = async () => silentLane() } = {}) {
+  const openers = {
+    http: async () => silentLane(),
+    webtransport,
+    probe: async () => ({ time: far, congestion: tcp }),
+    isSupported: () => supported,
+  };
+  const chooser = new LaneChooser({ kind, csrf: '', webtransport: has, direction }, openers, 20);
   const found = [];
   for (let lane = 0; lane < 2; lane += 1) {
     await chooser.open().then(() => found.push(chooser.path), (error) => found.push(`!${error.status}`));
@@ -124,11 +129,16 @@ assert.equal(await paths('webtransport', { webtransport: refused(404) }), '!404 
 // A lane that was lost is followed by one over HTTP.
 assert.equal(await paths('auto'), 'webtransport http');
 assert.equal(await paths('auto', { far: 1 }), 'http http');
+// A server whose TCP keeps its rate.
+assert.equal(await paths('auto', { tcp: 'bbr' }), 'http http');
 assert.equal(await paths('auto', { has: false }), 'http http');
 assert.equal(await paths('auto', { supported: false }), 'http http');
 assert.equal(await paths('auto', { webtransport: refused(404) }), 'http http');
 assert.equal(await paths('auto', { webtransport: refused(401) }), '!401 http');
 // UDP that is blocked without an answer.
 assert.equal(await paths('auto', { webtransport: () => new Promise(() => {}) }), 'http http');
+
+// An upload.
+assert.equal(await paths('auto', { direction: 'upload' }), 'http http');
 
 console.log('ok');

@@ -77,11 +77,12 @@ export class Server {
   /**
    * @param {Record<string, {access?: 'read' | 'write' | 'both', quota?: string, dir?: string}>} shares
    *   the roots by their names; `dir` is a directory that exists already
+   * @param {{host: string, within: string[]}} [side] address, and the command before that of the program
    */
-  static async start(shares = { data: {} }) {
+  static async start(shares = { data: {} }, { host, within } = { host: '127.0.0.1', within: [] }) {
     const home = mkdtempSync(join(tmpdir(), 'haul-page-'));
     const lines = [`identity = "${home}/identity.pem"`, 'listen = ["127.0.0.1:0"]', `state-dir = "${home}/state"`,
-      `web = "127.0.0.1:${await freePort()}"`, `web-link = "${home}/link"`, 'web-peers = true'];
+      `web = "${host}:${await freePort()}"`, `web-link = "${home}/link"`, 'web-peers = true'];
     const roots = {};
     for (const [name, { access = 'both', quota, dir }] of Object.entries(shares)) {
       roots[name] = dir ?? join(home, name);
@@ -90,7 +91,7 @@ export class Server {
       lines.push(...(quota ? [`quota = "${quota}"`] : []));
     }
     writeFileSync(join(home, 'serve.toml'), `${lines.join('\n')}\n`);
-    const server = new Server(home, roots);
+    const server = new Server(home, roots, within);
     await server.run();
     return server;
   }
@@ -98,10 +99,12 @@ export class Server {
   /**
    * @param {string} home
    * @param {Record<string, string>} roots directories by name
+   * @param {string[]} within command before that of the program
    */
-  constructor(home, roots) {
+  constructor(home, roots, within) {
     this.home = home;
     this.roots = roots;
+    this.within = within;
     this.log = '';
     this.link = '';
   }
@@ -112,7 +115,8 @@ export class Server {
     assert.ok(binary, 'HAUL_BIN is the path of haul');
     rmSync(join(this.home, 'link'), { force: true });
     const env = { ...process.env, XDG_STATE_HOME: join(this.home, 'state') };
-    const child = spawn(binary, ['serve', '--config', join(this.home, 'serve.toml')], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+    const [program, ...values] = [...this.within, binary, 'serve', '--config', join(this.home, 'serve.toml')];
+    const child = spawn(program, values, { env, stdio: ['ignore', 'ignore', 'pipe'] });
     this.child = child;
     this.ended = new Promise((resolve) => child.once('exit', resolve));
     await new Promise((resolve, reject) => {

@@ -24,6 +24,8 @@ fn a_code_signs_in_once_with_a_cookie_for_this_host_only() {
         assert!(cookie.contains(attribute), "{cookie}");
     }
     assert!(!cookie.contains("Domain"));
+    let congestion = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").expect("a name");
+    assert_eq!(answer.header("x-haul-tcp"), Some(congestion.trim()));
     let facts = answer.json();
     assert_eq!(facts["roots"][0]["name"], "root");
     assert_eq!((&facts["roots"][0]["read"], &facts["roots"][0]["write"]), (&true.into(), &true.into()));
