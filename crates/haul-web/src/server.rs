@@ -42,8 +42,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Header of each response: the congestion control of TCP by which the server sends on the connection.
-/// A browser chooses its lanes by that.
+/// Header of each response: the congestion control of TCP by which the server sends on the
+/// connection. A browser chooses its lanes by that.
 const CONGESTION: HeaderName = HeaderName::from_static("x-haul-tcp");
 
 /// Threads that serve requests: one encrypts while another waits for a lock.
