@@ -28,8 +28,11 @@ export function refusalOf(command, pane, other) {
   if (pane.source === undefined || other.source === undefined || command === "help") {
     return null;
   }
-  if (command === "newFolder" || command === "verify") {
-    return pane.source.refusal(command === "verify" ? "read" : "create");
+  if (command === "verify") {
+    return pane.source.kind === "peer" ? "The page does not verify another server." : pane.source.refusal("read");
+  }
+  if (command === "newFolder") {
+    return pane.source.refusal("create");
   }
   const refusal =
     command === "copy" || command === "move"

@@ -94,8 +94,8 @@ export class Workspace {
    * @param {import("./transfers.js").Place} place
    */
   #copiesFor(place) {
-    const isServer = ({ source }) => source.kind === "server";
-    const pane = this.panes.find((each) => isServer(each) !== isServer(place));
+    const wanted = place.source.kind === "server" ? ["folder", "private", "chosen"] : ["server"];
+    const pane = this.panes.find(({ source }) => wanted.includes(source.kind));
     return pane === undefined ? null : { source: pane.source, path: pane.path };
   }
 

@@ -198,6 +198,10 @@ test("F5 copies to and from another server, and the data does not pass through t
   assert.deepEqual(readFileSync(join(far.roots.far, "in/large.bin")), readFileSync(join(path, "large.bin")));
   writeFileSync(join(far.roots.far, "in/back"), "back");
   await page.click("#left .grid");
+  for (const [key, refusal] of [["F4", "does not verify another server"], ["F6", "do not move between servers"], ["F7", "does not change names"]]) {
+    await page.keyboard.press(key);
+    await waitForStatus(page, refusal);
+  }
   await page.keyboard.press("F5");
   await page.fill("dialog input", "in/back");
   await page.click("dialog button.primary");
