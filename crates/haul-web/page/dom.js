@@ -59,3 +59,20 @@ export function textButton(label, action) {
 export function saveAs(href, name) {
   create("a", { href, download: name }).click();
 }
+
+/**
+ * Returns a function that draws after a time, once for all calls before.
+ * @param {number} ms @param {() => void} draw
+ */
+export function drawLater(ms, draw) {
+  let isWaiting = false;
+  return () => {
+    if (!isWaiting) {
+      isWaiting = true;
+      setTimeout(() => {
+        isWaiting = false;
+        draw();
+      }, ms);
+    }
+  };
+}

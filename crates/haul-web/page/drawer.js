@@ -1,6 +1,6 @@
 // The drawer at the bottom of the page: the jobs of this browser.
 
-import { create, textButton } from "./dom.js";
+import { create, drawLater, textButton } from "./dom.js";
 import { JobRow } from "./job-row.js";
 import { share, stateText } from "./job-text.js";
 import { countText, sizeText } from "./text.js";
@@ -14,7 +14,7 @@ const LANES = [["auto", "Automatic"], ["http", "HTTPS"], ["webtransport", "WebTr
 export class Drawer {
   /** @type {Map<import("./job.js").Job, JobRow>} */
   #rows = new Map();
-  #isDrawing = false;
+  #drawSoon = drawLater(DRAW, () => this.#draw());
   #said = 0;
   /** @type {string[]} */
   #news = [];
@@ -92,16 +92,6 @@ export class Drawer {
     });
     if (job.isActive) {
       this.open(true);
-    }
-  }
-
-  #drawSoon() {
-    if (!this.#isDrawing) {
-      this.#isDrawing = true;
-      setTimeout(() => {
-        this.#isDrawing = false;
-        this.#draw();
-      }, DRAW);
     }
   }
 

@@ -1,6 +1,6 @@
 // The panel of a verification: its progress, the map of objects, and the damaged entries.
 
-import { create, textButton } from "./dom.js";
+import { create, drawLater, textButton } from "./dom.js";
 import { MapView } from "./map-view.js";
 import { Cell, ObjectMap, damagedObjects, objectsOf } from "./object-map.js";
 import { countText, sizeText, visible } from "./text.js";
@@ -19,7 +19,7 @@ const CELLS = { modified: Cell.changed, rotted: Cell.damaged, missing: Cell.miss
 export class VerificationPanel {
   /** @type {Verification | null} */
   #verification = null;
-  #isDrawing = false;
+  #drawSoon = drawLater(DRAW, () => this.#draw());
   #listed = 0;
 
   /**
@@ -64,16 +64,6 @@ export class VerificationPanel {
     this.#verification?.stop();
     this.element.hidden = true;
     hidden();
-  }
-
-  #drawSoon() {
-    if (!this.#isDrawing) {
-      this.#isDrawing = true;
-      setTimeout(() => {
-        this.#isDrawing = false;
-        this.#draw();
-      }, DRAW);
-    }
   }
 
   #draw() {
