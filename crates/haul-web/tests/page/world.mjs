@@ -63,7 +63,7 @@ export function digests(top) {
 }
 
 /** Returns a port of TCP that is free now. */
-function freePort() {
+export function freePort() {
   return new Promise((resolve) => {
     const server = createServer().listen(0, '127.0.0.1', () => {
       const { port } = /** @type {import('node:net').AddressInfo} */ (server.address());

@@ -1,0 +1,125 @@
+// Measures uploads by the page of `haul serve --web` and by copyparty in turn, over HTTPS on loopback
+// in one Chromium: the time from the choice of a file to its first MiB at the server and to its end.
+//
+//   HAUL_BIN=.../haul HAUL_COPYPARTY=.../copyparty node crates/haul-web/bench/copyparty.mjs [--size=MiB] [--rounds=N]
+//
+// The first time is measured with a sparse file of 10 GiB that starts with data. copyparty hashes a
+// file before it sends any of it; the page hashes what it sends, and its end includes the sync of the
+// file at the server.
+
+import { spawn } from 'node:child_process';
+import { randomFillSync } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Server, Visitor, freePort, launch } from '../tests/page/world.mjs';
+
+const options = Object.fromEntries(process.argv.slice(2).map((word) => word.slice(2).split('=')));
+const MIB = Number(options.size ?? 512);
+const ROUNDS = Number(options.rounds ?? 3);
+
+/** Time between two looks at the files of a server, in milliseconds. */
+const LOOK = 4;
+
+const home = mkdtempSync(join(tmpdir(), 'haul-bench-'));
+const [large, whole] = [join(home, 'large'), join(home, 'whole')];
+writeFileSync(large, randomFillSync(Buffer.alloc(64 << 20)));
+truncateSync(large, 10 * 2 ** 30);
+for (let at = 0; at < MIB; at += 64) {
+  writeFileSync(whole, randomFillSync(Buffer.alloc(Math.min(64, MIB - at) << 20)), { flag: 'a' });
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Returns the files beneath a directory. */
+function files(directory) {
+  const names = readdirSync(directory, { recursive: true, withFileTypes: true });
+  return names.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+}
+
+/** Waits until a condition on a directory holds. Files can vanish meanwhile. */
+async function until(directory, holds) {
+  for (;;) {
+    try {
+      if (holds(files(directory))) {
+        return;
+      }
+    } catch (error) {
+      if (error.code !== 'ENOENT') {
+        throw error;
+      }
+    }
+    await sleep(LOOK);
+  }
+}
+
+const hasMiB = (found) => found.some((file) => statSync(file).blocks * 512 >= 1 << 20);
+
+/** Returns the seconds of an action until a promise. */
+async function seconds(action, end) {
+  const begin = performance.now();
+  await action();
+  await end();
+  return (performance.now() - begin) / 1000;
+}
+
+async function byCopyparty(browser, file, isFirst) {
+  const data = join(home, 'copyparty');
+  mkdirSync(data);
+  const port = await freePort();
+  const history = join(home, 'history');
+  const args = ['-i', '127.0.0.1', '-p', String(port), '-v', `${data}::rw`, '-q', '--hist', history];
+  const child = spawn(process.env.HAUL_COPYPARTY, args, { stdio: 'ignore' });
+  const context = await browser.newContext({ ignoreHTTPSErrors: true });
+  const page = await context.newPage();
+  const address = `https://127.0.0.1:${port}/`;
+  while (!await page.goto(address).then(() => true, () => sleep(100))) {
+    // It does not listen yet.
+  }
+  await page.waitForSelector('#file1', { state: 'attached' });
+  // Its scripts load after the page.
+  await sleep(1500);
+  const start = async () => {
+    await page.setInputFiles('#file1', file);
+    page.locator('#modal-ok').click().catch(() => {});
+  };
+  const end = () => until(data, isFirst ? hasMiB : (found) => found.some((path) => path.endsWith('/whole')));
+  const time = await seconds(start, end);
+  await context.close();
+  child.kill();
+  await once(child, 'exit');
+  [data, history].forEach((directory) => rmSync(directory, { recursive: true, force: true }));
+  return time;
+}
+
+async function byHaul(browser, file, isFirst) {
+  const server = await Server.start({ data: {} });
+  const visitor = await Visitor.create(browser);
+  const page = await visitor.signIn(server);
+  const start = async () => {
+    await page.setInputFiles('#file-input', file);
+    await page.locator('#left .row bdi').first().click();
+    await page.keyboard.press('F5');
+  };
+  const complete = () => page.locator('#status', { hasText: 'is complete' }).waitFor({ timeout: 0 });
+  const time = await seconds(start, isFirst ? () => until(server.roots.data, hasMiB) : complete);
+  await visitor.close();
+  await server.close();
+  return time;
+}
+
+const browser = await launch();
+try {
+  for (const [file, isFirst, title] of [[large, true, 'first MiB of 10 GiB'], [whole, false, `${MIB} MiB`]]) {
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const [peer, ours] = [await byCopyparty(browser, file, isFirst), await byHaul(browser, file, isFirst)];
+      const ratio = (ours / peer).toFixed(3);
+      console.log(`${title}: copyparty ${peer.toFixed(2)} s, haul ${ours.toFixed(2)} s, ratio ${ratio}`);
+    }
+  }
+} finally {
+  await browser.close();
+  rmSync(home, { recursive: true, force: true });
+}
+process.exit(0);
