@@ -98,9 +98,11 @@ installTheme(element("theme"));
 element("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(async () => {
-    await showFiles(await api.signIn(element("code").value.trim()));
+    const session = await api.signIn(element("code").value.trim());
     element("code").value = "";
+    // Before the panes load: a later message stays.
     say("");
+    await showFiles(session);
   });
 });
 element("share").addEventListener("click", () =>
