@@ -33,7 +33,7 @@ export function asideName(job, name) {
  * @param {FileSystemDirectoryHandle} root
  * @param {string} path
  */
-async function existing(root, path) {
+export async function existing(root, path) {
   const parts = path.split('/');
   const name = /** @type {string} */ (parts.pop());
   try {

@@ -2,7 +2,7 @@
 // picked. Only for workers: synchronous access to files is not available in a page.
 
 import { Level } from './core.js';
-import { LOGS, asideName, partName } from './leftovers.js';
+import { LOGS, asideName, existing, partName } from './leftovers.js';
 import { Spellings } from './spellings.js';
 
 /** Bytes of a log that are read at a time. A log can be longer than a string. */
@@ -33,14 +33,10 @@ async function place(root, path) {
  * @param {(name: string) => string} [rename] gives the name of the file in its directory
  */
 async function find(root, path, rename = (name) => name) {
-  const parts = path.split('/');
-  const name = rename(/** @type {string} */ (parts.pop()));
+  const place = await existing(root, path);
   try {
-    let directory = root;
-    for (const part of parts) {
-      directory = await directory.getDirectoryHandle(part);
-    }
-    const { size, lastModified } = await (await directory.getFileHandle(name)).getFile();
+    const file = await place?.directory.getFileHandle(rename(place.name));
+    const { size, lastModified } = /** @type {File} */ (await file?.getFile());
     return { size, lastModified };
   } catch {
     return null;

@@ -18,6 +18,9 @@ const LINES: &str = "application/x-ndjson";
 /// Time for which a client may take no line.
 const STALL: Duration = Duration::from_secs(60);
 
+/// Takes lines of JSON, several at a time. Returns false if the client takes no more.
+pub type SendLines<'a> = &'a mut (dyn FnMut(Vec<u8>) -> bool + Send);
+
 /// Runs `work` on a thread that is confined to a root, and returns the response with its lines.
 /// `permit` is held until the work ends.
 pub(crate) fn start(
@@ -25,7 +28,7 @@ pub(crate) fn start(
     name: &str,
     session: Arc<Session>,
     permit: OwnedSemaphorePermit,
-    work: impl FnOnce(&mut (dyn FnMut(Vec<u8>) -> bool + Send)) + Send + 'static,
+    work: impl FnOnce(SendLines<'_>) + Send + 'static,
 ) -> Reply {
     let (sender, lines) = mpsc::channel(LINES_AHEAD);
     let confine = Arc::clone(&served.root().confine);

@@ -1,8 +1,7 @@
 //! Copies between two directories of the server, for a browser.
 
 use crate::access::Session;
-use crate::answer::Reply;
-use crate::background;
+use crate::background::SendLines;
 use crate::files::{self, FileError, RootThreads};
 use crate::query::PathText;
 use haul_net::{Gateway, StreamLane};
@@ -11,7 +10,6 @@ use std::ffi::CString;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Request of a copy to another directory of the server, or to another server.
 #[derive(Deserialize)]
@@ -77,7 +75,7 @@ pub type PeerLanes = Box<dyn Fn(u32) -> Result<StreamLane, String> + Send + Sync
 pub type ConnectPeer = Arc<dyn Fn(&str) -> Result<PeerLanes, String> + Send + Sync>;
 
 /// Function that copies, like [`Verify`](crate::Verify).
-pub type CopyBetween = Arc<dyn Fn(&ServerCopy, &mut (dyn FnMut(Vec<u8>) -> bool + Send)) + Send + Sync>;
+pub type CopyBetween = Arc<dyn Fn(&ServerCopy, SendLines<'_>) + Send + Sync>;
 
 /// Opens the directories of a copy. Refuses copies of a directory into itself, and of entries to
 /// their own place. Returns the directory of the entries.
@@ -88,19 +86,6 @@ pub(crate) async fn check(
 ) -> Result<OwnedFd, FileError> {
     let target = sink.run(move |root| files::ancestors(root, &to)).await?;
     source.run(move |root| files::open_for_copy(root, &path, &names, &target)).await
-}
-
-/// Starts a copy on a thread that is confined to `served`, and returns the response with its
-/// progress. `permit` is held until it ends.
-pub(crate) fn start(
-    copy_between: CopyBetween,
-    served: &RootThreads,
-    copy: ServerCopy,
-    session: Arc<Session>,
-    permit: OwnedSemaphorePermit,
-) -> Reply {
-    let work = move |send: &mut (dyn FnMut(Vec<u8>) -> bool + Send)| copy_between(&copy, send);
-    background::start(served, "haul-web-copy", session, permit, work)
 }
 
 /// Returns lanes of a new transfer session at a root.

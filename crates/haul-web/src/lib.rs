@@ -27,6 +27,7 @@ mod server;
 mod verification;
 mod webtransport;
 
+pub use background::SendLines;
 pub use certificate::{CertificateError, CertificateSource, GivenCertificate};
 pub use copying::{ConnectPeer, CopyBetween, CopyWork, PeerLanes, ServerCopy};
 pub use event::WebEvent;

@@ -70,7 +70,7 @@ async fn checked(
     }
     checks::origin(&method, headers, host).map_err(refused("another or no Origin"))?;
     if (&method, path.as_str()) == (&Method::GET, "/metrics") && shared.metrics.permits(headers) {
-        return Ok(answer::bytes(metrics::CONTENT_TYPE, shared.metrics.text(shared)));
+        return counters(shared).await;
     }
     if (&method, path.as_str()) == (&Method::POST, "/session") {
         return sign_in(shared, peer, request).await;
@@ -82,7 +82,7 @@ async fn checked(
     match (method, path.as_str()) {
         (Method::GET, "/session") => Ok(call.session()),
         (Method::DELETE, "/session") => Ok(call.sign_out()),
-        (Method::GET, "/metrics") => Ok(answer::bytes(metrics::CONTENT_TYPE, shared.metrics.text(shared))),
+        (Method::GET, "/metrics") => counters(shared).await,
         (Method::GET, "/jobs") => call.jobs().await,
         (Method::POST, "/code") => call.new_code(),
         (Method::GET, "/tree") => call.tree(request.uri().query()).await,
@@ -99,6 +99,15 @@ async fn checked(
             None => Err(answer::error(StatusCode::NOT_FOUND, &"there is nothing at this address")),
         },
     }
+}
+
+/// Returns the counters. Those of the storage can block, as on a network file system without its
+/// server.
+async fn counters(shared: &Arc<Shared>) -> Result<Reply, Reply> {
+    let shared = Arc::clone(shared);
+    let text = tokio::task::spawn_blocking(move || shared.metrics.text(&shared)).await;
+    let text = text.map_err(|_| internal(&"cannot read the counters"))?;
+    Ok(answer::bytes(metrics::CONTENT_TYPE, text))
 }
 
 async fn sign_in(shared: &Arc<Shared>, peer: SocketAddr, request: Request<Incoming>) -> Result<Reply, Reply> {

@@ -88,7 +88,8 @@ pub struct WebSettings {
     pub hosts: Vec<String>,
     /// Limits.
     pub limits: WebLimits,
-    /// Returns the counters of the sessions that the gateway serves, for `GET /metrics`.
+    /// Returns the counters of the sessions that the gateway serves and of the storage, for
+    /// `GET /metrics`; may block.
     pub metrics: Box<dyn Fn() -> Vec<Metric> + Send + Sync>,
     /// Returns the jobs of the user who runs the server as a JSON array, for `GET /jobs`; may
     /// block. `None` hides them: they contain command lines and paths outside the roots.

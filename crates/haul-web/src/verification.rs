@@ -1,9 +1,6 @@
 //! Verification of a directory by a waybill, for a browser.
 
-use crate::access::Session;
-use crate::answer::Reply;
-use crate::background;
-use crate::files::RootThreads;
+use crate::background::SendLines;
 use crate::limits::{WAYBILL_BYTES_MAX, WebLimits};
 use crate::query::{self, BadRequest};
 use bytes::Bytes;
@@ -13,7 +10,6 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// A verification that a browser requests.
 #[derive(Debug)]
@@ -26,7 +22,7 @@ pub struct Verification {
 
 /// Function that verifies. It passes lines of JSON to its second argument, several at a time and at
 /// least once a second, and stops when that returns false. It runs on a thread of its own.
-pub type Verify = Arc<dyn Fn(&Verification, &mut (dyn FnMut(Vec<u8>) -> bool + Send)) + Send + Sync>;
+pub type Verify = Arc<dyn Fn(&Verification, SendLines<'_>) + Send + Sync>;
 
 /// Stores the waybill that a browser sends.
 pub(crate) async fn receive<B: Body<Data = Bytes>>(
@@ -39,16 +35,4 @@ pub(crate) async fn receive<B: Body<Data = Bytes>>(
     let take = |block: &[u8]| file.write_all(block).map_err(failed);
     query::collect(body, WAYBILL_BYTES_MAX, limits.waybill, take).await?;
     Ok(file.into())
-}
-
-/// Starts a verification, and returns the response with its lines. `permit` is held until it ends.
-pub(crate) fn start(
-    verify: Verify,
-    served: &RootThreads,
-    verification: Verification,
-    session: Arc<Session>,
-    permit: OwnedSemaphorePermit,
-) -> Reply {
-    let work = move |send: &mut (dyn FnMut(Vec<u8>) -> bool + Send)| verify(&verification, send);
-    background::start(served, "haul-web-verify", session, permit, work)
 }

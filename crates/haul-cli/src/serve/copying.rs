@@ -2,7 +2,7 @@
 //! Within the server, it sends to itself, so that objects are verified, and limits hold, as for any
 //! other transfer.
 
-use super::lines::{Lines, SendLines};
+use super::lines::Lines;
 use super::verification::path_of;
 use crate::remote::way::STALL_TIMEOUT;
 use haul_engine::sum::reason;
@@ -12,7 +12,7 @@ use haul_engine::transfer::{
 use haul_model::Level;
 use haul_net::{DialSettings, Dialer, StreamLane, Ticket};
 use haul_proto::{JobOptions, Outcome as FileOutcome, Update};
-use haul_web::{CopyWork, PeerLanes, ServerCopy};
+use haul_web::{CopyWork, PeerLanes, SendLines, ServerCopy};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::ffi::{CString, OsString};

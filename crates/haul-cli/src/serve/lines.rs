@@ -1,5 +1,6 @@
 //! Lines of JSON for a browser, gathered into blocks.
 
+use haul_web::SendLines;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,9 +13,6 @@ const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Bytes of lines that are sent at once.
 const BLOCK_BYTES: usize = 32 << 10;
-
-/// Takes a block of lines. Returns false if no more are wanted.
-pub(super) type SendLines<'a> = &'a mut (dyn FnMut(Vec<u8>) -> bool + Send);
 
 /// Lines that several threads write.
 pub(super) struct Lines<'a> {

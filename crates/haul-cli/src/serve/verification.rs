@@ -1,11 +1,11 @@
 //! Verifications for browsers: the engine of `haul verify`, with its results as lines of JSON.
 
-use super::lines::{Lines, SendLines};
+use super::lines::Lines;
 use crate::verify::Event;
 use haul_engine::sum::{Counters, Settings, reason};
 use haul_engine::verify::{Verdict, VerifyError, VerifyObserver, VerifySettings, VerifyTotals, verify};
 use haul_log::waybill::ReadError;
-use haul_web::Verification;
+use haul_web::{SendLines, Verification};
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::Ordering;

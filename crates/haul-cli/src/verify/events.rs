@@ -124,31 +124,18 @@ impl<'a> Event<'a> {
     }
 
     pub(crate) fn summary(totals: &VerifyTotals, interrupted: bool) -> Event<'static> {
-        let VerifyTotals {
-            intact,
-            before,
-            modified,
-            rotted,
-            missing,
-            extra,
-            unproven,
-            passed,
-            flaws,
-            bytes,
-            bytes_before,
-        } = *totals;
         Event::Summary {
-            intact,
-            before,
-            modified,
-            rotted,
-            missing,
-            extra,
-            unproven,
-            passed,
-            flaws,
-            bytes,
-            bytes_before,
+            intact: totals.intact,
+            before: totals.before,
+            modified: totals.modified,
+            rotted: totals.rotted,
+            missing: totals.missing,
+            extra: totals.extra,
+            unproven: totals.unproven,
+            passed: totals.passed,
+            flaws: totals.flaws,
+            bytes: totals.bytes,
+            bytes_before: totals.bytes_before,
             interrupted,
         }
     }

@@ -2,8 +2,9 @@
 
 use super::{Call, Right, bad, failed};
 use crate::answer::{self, Reply};
+use crate::background::{self, SendLines};
 use crate::copying::{self, CopyRequest, CopyWork, FetchRequest, PeerLanes, ServerCopy};
-use crate::files;
+use crate::files::{self, RootThreads};
 use crate::limits::COPY_BYTES_MAX;
 use crate::query::{self, PathText};
 use crate::verification::{self, Verification};
@@ -30,8 +31,9 @@ impl Call<'_> {
             None => verification::receive(request.into_body(), &self.shared.limits).await.map_err(bad)?,
         };
         self.changed(served, "started a verification");
-        let (verify, session) = (Arc::clone(&self.shared.verify), Arc::clone(&self.session));
-        Ok(verification::start(verify, served, Verification { waybill, directory }, session, permit))
+        let (verify, verification) = (Arc::clone(&self.shared.verify), Verification { waybill, directory });
+        let work = move |send: SendLines<'_>| verify(&verification, send);
+        Ok(background::start(served, "haul-web-verify", Arc::clone(&self.session), permit, work))
     }
 
     /// Copies entries of a directory to another one, or to another server.
@@ -59,7 +61,7 @@ impl Call<'_> {
         };
         self.changed(source, "started a copy from a directory");
         let copy = ServerCopy { directory, work: CopyWork::Send { names, to }, may_compare, connect };
-        Ok(copying::start(Arc::clone(&self.shared.copy), source, copy, Arc::clone(&self.session), permit))
+        Ok(self.run_copy(source, copy, permit))
     }
 
     /// Copies paths of another server to a directory.
@@ -78,7 +80,14 @@ impl Call<'_> {
         self.changed(sink, "started a copy to a directory");
         let may_compare = sink.root().role.may_read();
         let copy = ServerCopy { directory, work: CopyWork::Fetch { paths }, may_compare, connect };
-        Ok(copying::start(Arc::clone(&self.shared.copy), sink, copy, Arc::clone(&self.session), permit))
+        Ok(self.run_copy(sink, copy, permit))
+    }
+
+    /// Copies on a thread that is confined to `served`.
+    fn run_copy(&self, served: &RootThreads, copy: ServerCopy, permit: OwnedSemaphorePermit) -> Reply {
+        let copy_between = Arc::clone(&self.shared.copy);
+        let work = move |send: SendLines<'_>| copy_between(&copy, send);
+        background::start(served, "haul-web-copy", Arc::clone(&self.session), permit, work)
     }
 
     /// Returns lanes to another server.
