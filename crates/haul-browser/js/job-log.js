@@ -9,10 +9,42 @@
 //   {"path", "complete": digest, "modified"}  the file is finished; its time in milliseconds
 
 /**
+ * Characters from which lines are written. Each write is a call of another process of the browser,
+ * and costs as much as the file of a short line.
+ */
+const WRITE = 1 << 16;
+
+/** Lines that are appended to a log, many at a time. */
+export class LogWriter {
+  /** @param {LogFile} file */
+  constructor(file) {
+    this.file = file;
+    /** Lines that are not written yet. */
+    this.lines = '';
+  }
+
+  /** @param {any} record */
+  add(record) {
+    this.lines += `${JSON.stringify(record)}\n`;
+    if (this.lines.length >= WRITE) {
+      this.write();
+    }
+  }
+
+  /** Writes the lines that were added. A page that ends before this loses them. */
+  write() {
+    if (this.lines) {
+      this.file.append(this.lines);
+      this.lines = '';
+    }
+  }
+}
+
+/**
  * Storage of a log.
  * @typedef {object} LogFile
  * @property {() => Iterable<string>} lines
- * @property {(line: string) => void} append adds a line, which has its line feed
+ * @property {(lines: string) => void} append adds lines, each with its line feed
  * @property {() => void} flush
  * @property {() => void} close
  */
@@ -21,6 +53,7 @@ export class JobLog {
   /** @param {LogFile} file */
   constructor(file) {
     this.file = file;
+    this.writer = new LogWriter(file);
     /** @type {Map<string, import('./core.js').Kept & {modified?: number, created?: boolean}>} */
     this.files = new Map();
     for (const line of file.lines()) {
@@ -64,7 +97,12 @@ export class JobLog {
   /** @param {any} record */
   add(record) {
     this.apply(record);
-    this.file.append(`${JSON.stringify(record)}\n`);
+    this.writer.add(record);
+  }
+
+  /** Writes what was added. Without it, a later run fetches some files again. */
+  write() {
+    this.writer.write();
   }
 
   /** @param {import('./core.js').CoreEvent} event */
@@ -98,6 +136,8 @@ export class JobLog {
    */
   created(path, created) {
     this.add({ path, created });
+    // A run that follows a crash must find the empty file.
+    this.write();
   }
 
   /** Returns the paths of files that can be empty, because their data did not arrive. */
@@ -115,6 +155,7 @@ export class JobLog {
   }
 
   flush() {
+    this.write();
     this.file.flush();
   }
 

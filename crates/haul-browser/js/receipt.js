@@ -5,6 +5,7 @@
 // of its earlier runs. The module writes the waybill when the user saves it.
 
 import { Outcome } from './core.js';
+import { LogWriter } from './job-log.js';
 
 /** Characters of a waybill that are text at a time. */
 const PART = 1 << 20;
@@ -23,6 +24,7 @@ export class Receipt {
   /** @param {import('./job-log.js').LogFile} file */
   constructor(file) {
     this.file = file;
+    this.writer = new LogWriter(file);
   }
 
   /**
@@ -32,8 +34,13 @@ export class Receipt {
    */
   add({ path, size, mtime, level, digest, outcome = Outcome.done }) {
     if (outcome !== Outcome.failed && outcome !== Outcome.dryRun) {
-      this.file.append(`${JSON.stringify({ path, size, mtime, level, digest })}\n`);
+      this.writer.add({ path, size, mtime, level, digest });
     }
+  }
+
+  /** Writes the files that were added. A page that is closed before this has no digests of them. */
+  write() {
+    this.writer.write();
   }
 
   /**
@@ -41,6 +48,7 @@ export class Receipt {
    * @returns {{entries: ReceiptEntry[], unknown: number}}
    */
   read() {
+    this.write();
     /** @type {Map<string, ReceiptEntry>} */
     const files = new Map();
     for (const line of this.file.lines()) {

@@ -36,12 +36,14 @@ export class SequentialReader {
   async next(offset, len) {
     if (!this.stream || this.at !== offset) {
       this.close();
-      const slice = this.file.slice(offset);
-      this.stream = slice.size > len ? byteReader(slice) : null;
+      this.stream = this.file.size - offset > len ? byteReader(this.file.slice(offset)) : null;
       this.at = offset;
     }
     if (!this.stream) {
-      return new Uint8Array(await this.file.slice(offset, offset + len).arrayBuffer());
+      // A slice of a complete file costs the browser twice the time of the file.
+      const isWhole = offset === 0 && len >= this.file.size;
+      const part = isWhole ? this.file : this.file.slice(offset, offset + len);
+      return new Uint8Array(await part.arrayBuffer());
     }
     if (this.buffer.byteLength < len) {
       this.buffer = new ArrayBuffer(len);

@@ -16,6 +16,9 @@ import { SequentialReader } from './sequential-reader.js';
  * @typedef {File | FileSystemHandle | {file: File, path: string}} Root
  */
 
+/** Number of files that are opened before they are offered. */
+const AHEAD = 16;
+
 /** @implements {import('./transfer.js').Direction} */
 export class Upload {
   /**
@@ -77,13 +80,8 @@ export class Upload {
    * @param {number} session
    */
   async walk(session) {
-    for await (const entry of this.entries()) {
-      let file;
-      try {
-        file = entry.failure ? null : await entry.file?.();
-      } catch (error) {
-        entry.failure = reason(error);
-      }
+    for await (const { entry, opening } of ahead(this.entries(), AHEAD)) {
+      const file = await opening;
       while (session === this.session && !this.core.capacity()) {
         await new Promise((resolve) => {
           this.wakeWalk = () => resolve(undefined);
@@ -177,6 +175,36 @@ export class Upload {
       this.core.checked(event, found);
       this.settle();
     }
+  }
+}
+
+/**
+ * Opens the files of entries before they are needed, because each takes a round trip to another
+ * process of the browser.
+ * @param {AsyncIterable<Entry>} entries
+ * @param {number} count
+ */
+async function* ahead(entries, count) {
+  const opened = [];
+  for await (const entry of entries) {
+    opened.push({ entry, opening: open(entry) });
+    if (opened.length === count) {
+      yield /** @type {typeof opened[0]} */ (opened.shift());
+    }
+  }
+  yield* opened;
+}
+
+/**
+ * Returns the file of an entry. A failure is noted in the entry.
+ * @param {Entry} entry
+ */
+async function open(entry) {
+  try {
+    return entry.failure ? null : await entry.file?.();
+  } catch (error) {
+    entry.failure = reason(error);
+    return null;
   }
 }
 

@@ -118,6 +118,8 @@ async function runLocked(message, tally) {
   const [logName, receiptName] = logNames(job);
   const receiptFile = await openLogFile(receiptName).catch(memoryLog);
   const receipt = new Receipt(receiptFile);
+  /** @type {{write: () => void}[]} */
+  const logs = [receipt];
   let logFile = null;
   let timer;
   let ended;
@@ -128,6 +130,7 @@ async function runLocked(message, tally) {
     } else {
       logFile = await openLogFile(logName);
       const log = new JobLog(logFile);
+      logs.push(log);
       if (rest.folder) {
         await removeEmpty(rest.folder, log);
       }
@@ -151,6 +154,11 @@ async function runLocked(message, tally) {
     // A job whose total is unknown still shows its bytes.
     measure(message).catch(() => {});
     const progress = () => {
+      try {
+        logs.forEach((lines) => lines.write());
+      } catch (error) {
+        side.fail(error);
+      }
       const isUpload = side instanceof Upload;
       const bytes = isUpload ? core.settledBytes() : side.settledBytes;
       const waits = running.waits[isUpload ? 'send' : 'receive'];

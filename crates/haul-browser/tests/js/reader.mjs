@@ -1,7 +1,9 @@
-// Reads of a file: in order, beside each other, and without byte streams.
+// Reads of a file: in order, beside each other, and without byte streams. Files of an upload open
+// before they are offered.
 
 import assert from 'node:assert/strict';
 import { SequentialReader } from '../../js/sequential-reader.js';
+import { Upload } from '../../js/upload.js';
 
 const BYTES = 5_000_001;
 const BLOCK = 1 << 20;
@@ -57,4 +59,34 @@ const reader = new SequentialReader(broken);
 assert.deepEqual(await read(reader, [[0, 3], [0, 3], [0, 3]]), [
   'the file has changed', 'the file has changed', contents.slice(0, 3),
 ]);
+// 16 files open beside each other, and are offered in order.
+{
+  const [offered, ends] = [[], []];
+  const end = (at) => ends[at]?.(at === 7 ? Promise.reject(new Error('gone')) : new File([], 'file'));
+  async function* entries() {
+    for (let at = 0; at < 40; at += 1) {
+      const file = () => {
+        assert.ok(at - offered.length < 16, `${at} opens`);
+        // The first of 16 files opens when the last one is requested.
+        queueMicrotask(() => end(at - 15));
+        return new Promise((resolve) => {
+          ends[at] = resolve;
+        });
+      };
+      yield { path: String(at), file };
+    }
+    ends.forEach((_, at) => end(at));
+  }
+  const upload = new Upload({}, entries, () => {}, () => {});
+  upload.core = {
+    capacity: () => 1,
+    offer: (path) => offered.push(path),
+    unread: (path, text) => offered.push(`${path} ${text}`),
+    walkEnded: () => offered.push('end'),
+  };
+  await upload.walk(0);
+  const expected = Array.from({ length: 40 }, (_, at) => (at === 7 ? '7 gone' : String(at)));
+  assert.deepEqual(offered, [...expected, 'end']);
+}
+
 console.log('ok');

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { Buffer, constants } from 'node:buffer';
+import { JobLog } from '../../js/job-log.js';
 import { Receipt, waybill } from '../../js/receipt.js';
 import { openLogFile } from '../../js/storage.js';
 
@@ -58,6 +59,26 @@ const whole = textFile(lineOf('a'));
 assert.deepEqual([...(await whole.open()).lines()], [lineOf('a').toString().trim()]);
 assert.equal(whole.written.length, 0);
 assert.deepEqual([...(await textFile(Buffer.alloc(0)).open()).lines()], []);
+
+// Lines are written together: after some time, if they are long, and before they are read.
+const writes = [];
+const counted = { lines: () => writes.join('').split('\n'), append: (text) => writes.push(text), flush() {}, close() {} };
+const together = new Receipt(counted);
+['a', 'b'].forEach((path) => together.add(entry(path)));
+assert.deepEqual(writes, []);
+together.write();
+together.write();
+assert.deepEqual(writes, [`${lineOf('a')}${lineOf('b')}`]);
+together.add(entry('c'));
+assert.equal(together.read().entries.length, 3);
+together.add(entry('l'.repeat(1 << 16)));
+assert.equal(writes.length, 3);
+
+// A later run finds an empty file whose line was not flushed.
+const log = new JobLog(counted);
+log.opened({ path: 'd', size: 1, mtime: 0, version: '', have: 1 });
+log.created('d', true);
+assert.deepEqual(new JobLog(counted).empty(), ['d']);
 
 // Parts of the log end within lines and within characters.
 const paths = Array.from({ length: 9 }, (_, at) => `${at}${'ü€😀'.repeat(50_000 + at)}`);
