@@ -36,6 +36,7 @@ const EVENTS = {
   16: ['abandon', ['file']],
   17: ['same', ['file'], 'path'],
   18: ['present', ['file', 'objects']],
+  19: ['hashed', ['file', 'object'], 'digest'],
 };
 
 /** Number of hexadecimal digits of a version, which precede the path of an `open` event. */
@@ -157,12 +158,12 @@ export class Core {
   // A session
 
   /**
-   * Starts an upload to a directory of the server.
-   * @param {{job: Uint8Array, to: string, object: number, level: number}} settings
+   * Starts an upload to a directory of the server, which `compares` files that it has.
+   * @param {{job: Uint8Array, to: string, object: number, level: number, compares?: boolean}} settings
    */
-  upload({ job, to, object, level }) {
+  upload({ job, to, object, level, compares = false }) {
     const len = this.argument(job, to);
-    this.check(this.wasm.haul_upload(level, object, len, this.now()));
+    this.check(this.wasm.haul_upload(level, object, Number(compares), len, this.now()));
   }
 
   /**
@@ -385,11 +386,16 @@ export class Core {
     return this.text();
   }
 
-  /** @param {import('./receipt.js').ReceiptEntry} entry */
-  waybillEntry({ path, size, mtime, level, digest }) {
+  /**
+   * Adds a file. Its objects give its digest if that is empty.
+   * @param {import('./receipt.js').ReceiptEntry} entry
+   * @param {number} [object] size of an object in bytes
+   */
+  waybillEntry({ path, size, mtime, level, digest, objects = [] }, object = 0) {
     const name = this.encoder.encode(path);
-    const len = this.argument(name, fromHex(digest));
-    this.check(this.wasm.haul_waybill_entry(size, mtime, level, name.length, len));
+    const len = this.argument(name, fromHex(digest + objects.join('')));
+    const divided = objects.length > 0 ? object : 0;
+    this.check(this.wasm.haul_waybill_entry(size, mtime, level, divided, name.length, len));
     return this.text();
   }
 
@@ -502,7 +508,11 @@ function littleEndian(value, len) {
 
 /** @param {string} digits */
 export function fromHex(digits) {
-  return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+  const bytes = new Uint8Array(digits.length / 2);
+  for (let at = 0; at < bytes.length; at += 1) {
+    bytes[at] = Number.parseInt(digits.slice(2 * at, 2 * at + 2), 16);
+  }
+  return bytes;
 }
 
 /** @param {Uint8Array} bytes */

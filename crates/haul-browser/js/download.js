@@ -125,10 +125,11 @@ export class Download {
         break;
       case 'verified':
         this.log.verified(file?.path ?? '', event.object, event.digest);
-        this.report({ ...event, path: file?.path });
+        this.report({ ...event, ...this.version(file) });
         break;
       case 'restart':
         this.log.restarted(file?.path ?? '');
+        this.report({ ...event, ...this.version(file) });
         break;
       case 'finish':
         this.finish(event, file);
@@ -148,6 +149,15 @@ export class Download {
       default:
         this.report({ ...event, path: event.path ?? file?.path });
     }
+  }
+
+  /**
+   * Returns path, size and time of a file.
+   * @param {Receiving | undefined} file
+   */
+  version({ path } = { path: '' }) {
+    const { size, mtime } = this.log.files.get(path) ?? {};
+    return { path, size, mtime };
   }
 
   /**

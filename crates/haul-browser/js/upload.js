@@ -22,7 +22,7 @@ const AHEAD = 16;
 /** @implements {import('./transfer.js').Direction} */
 export class Upload {
   /**
-   * @param {{job: Uint8Array, to: string, object: number, level: number}} settings
+   * @param {{job: Uint8Array, to: string, object: number, level: number, compares?: boolean}} settings
    * @param {() => AsyncIterable<Entry>} entries starts a walk
    * @param {(report: import('./core.js').CoreEvent) => void} report
    * @param {() => void} settle takes the events of the module
@@ -128,6 +128,12 @@ export class Upload {
       case 'check':
         this.check(event, this.session).catch((error) => this.fail(error));
         break;
+      case 'hashed':
+      case 'restart': {
+        const { path, file } = this.open.get(event.file) ?? {};
+        this.report({ ...event, path, size: file?.size, mtime: file?.lastModified });
+        break;
+      }
       case 'fileDone': {
         const { path, file, reader } = this.open.get(event.file) ?? {};
         reader?.close();

@@ -1,7 +1,7 @@
 // A worker that owns the module and runs one job. The page starts one worker for each job.
 //
 // Messages of the page:
-//   {type: 'start', direction: 'upload', roots, to, ...common}
+//   {type: 'start', direction: 'upload', roots, to, compares?, ...common}
 //   {type: 'start', direction: 'download', paths, folder?, ...common}
 //   {type: 'start', direction: 'copy', path, names, toRoot?, ticket?, to, ...common}
 //   {type: 'start', direction: 'fetch', ticket, paths, to, ...common}   server-copy.js
@@ -106,9 +106,7 @@ async function runLocked(message, tally) {
   const settle = () => transfer?.settle();
   const report = (/** @type {any} */ event) => {
     tally.add(event);
-    if (event.type === 'same' || (event.type === 'fileDone' && !event.isDirectory)) {
-      receipt.add(event);
-    }
+    receipt.add(event);
     if (event.type === 'started' || event.type === 'reconnecting') {
       self.postMessage(event);
     }
@@ -117,7 +115,7 @@ async function runLocked(message, tally) {
   // Without storage, the waybill has the files of this run only.
   const [logName, receiptName] = logNames(job);
   const receiptFile = await openLogFile(receiptName).catch(memoryLog);
-  const receipt = new Receipt(receiptFile);
+  const receipt = new Receipt(receiptFile, object);
   /** @type {{write: () => void}[]} */
   const logs = [receipt];
   let logFile = null;
@@ -126,7 +124,7 @@ async function runLocked(message, tally) {
   try {
     let side;
     if (direction === 'upload') {
-      side = new Upload({ ...settings, to: rest.to }, () => walk(rest.roots), report, settle);
+      side = new Upload({ ...settings, to: rest.to, compares: rest.compares }, () => walk(rest.roots), report, settle);
     } else {
       logFile = await openLogFile(logName);
       const log = new JobLog(logFile);
@@ -168,7 +166,7 @@ async function runLocked(message, tally) {
     ended = await running.run();
     progress();
     const { entries, unknown } = receipt.read();
-    ended.receipt = entries.length > 0 ? waybill(core, { at: started, ...about }, entries) : null;
+    ended.receipt = entries.length > 0 ? waybill(core, { at: started, ...about }, entries, object) : null;
     ended.unproven = unknown;
   } finally {
     clearInterval(timer);

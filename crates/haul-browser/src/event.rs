@@ -56,6 +56,16 @@ pub enum Event {
         /// Number of objects.
         objects: u64,
     },
+    /// Upload: an object of a file of several objects has this digest. The server has or accepts no
+    /// other bytes.
+    Hashed {
+        /// File.
+        file: u64,
+        /// Index of the object.
+        object: u64,
+        /// Chaining value of its BLAKE3 subtree.
+        digest: Digest,
+    },
     /// Upload: result of a file.
     FileDone {
         /// File.
@@ -137,7 +147,7 @@ pub enum Event {
         /// Chaining value of its BLAKE3 subtree.
         digest: Digest,
     },
-    /// Download: the file starts again from its first byte. Nothing logged about it counts.
+    /// The file starts again from its first byte. Nothing logged about it counts.
     Restart {
         /// File.
         file: u64,
@@ -237,6 +247,9 @@ impl Event {
             Event::Abandon { file } => of(16, &[number(*file)], ""),
             Event::Same { file, path } => of(17, &[number(*file)], path),
             Event::Present { file, objects } => of(18, &[number(*file), number(*objects)], ""),
+            Event::Hashed { file, object, digest } => {
+                of(19, &[number(*file), number(*object)], &hex_of(Some(digest)))
+            }
         }
     }
 }

@@ -12,11 +12,11 @@
 
 use crate::event::{Event, NUMBER_MAX, RECORD_NUMBERS, Record, hex, level_of};
 use crate::{
-    Download, FileDigest, Item, JobSettings, KeptFile, Receipt, ReceiptEntry, RecordedFile, Session, Upload,
-    WaybillReader,
+    Download, FileDigest, Item, JobSettings, KeptFile, Receipt, ReceiptContent, ReceiptEntry, RecordedFile,
+    Session, Upload, WaybillReader,
 };
 use haul_digest::Blake3Object;
-use haul_model::{Level, ObjectIndex, ObjectSize};
+use haul_model::{ByteLen, Geometry, Level, ObjectIndex, ObjectSize};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -76,7 +76,9 @@ impl Core {
         let (job, rest) =
             self.argument(len).split_first_chunk().ok_or("cannot start a job: it has no name")?;
         let settle = level_of(settle).clamp(Level::Verified, Level::Durable);
-        Ok((JobSettings { job: *job, object, settle, paths: Vec::new(), resumes: false }, rest))
+        let settings =
+            JobSettings { job: *job, object, settle, paths: Vec::new(), resumes: false, compares: false };
+        Ok((settings, rest))
     }
 
     /// Records the text of a failure, if there is one. Returns 1 for success.
@@ -100,9 +102,16 @@ impl Core {
         }
     }
 
-    fn start_upload(&mut self, settle: u32, object: f64, len: u32, now: Duration) -> Result<(), String> {
-        let (mut settings, path) = self.settings(settle, object, len)?;
-        settings.paths = vec![path.into()];
+    fn start_upload(
+        &mut self,
+        settle: u32,
+        object: f64,
+        compares: bool,
+        len: u32,
+        now: Duration,
+    ) -> Result<(), String> {
+        let (settings, path) = self.settings(settle, object, len)?;
+        let settings = JobSettings { paths: vec![path.into()], compares, ..settings };
         self.session = Some(Session::Upload(Box::new(Upload::new(settings, now)?)));
         Ok(())
     }
@@ -174,11 +183,12 @@ pub extern "C" fn haul_record() -> *const f64 {
 }
 
 /// Starts an upload. The argument is the name of the job (16 bytes) and the server's directory.
-/// `settle` is the level of a file: 2 verified, 3 durable.
+/// `settle` is the level of a file: 2 verified, 3 durable. If `compares` is not 0, the server
+/// requests only what differs from its files.
 #[unsafe(no_mangle)]
-pub extern "C" fn haul_upload(settle: u32, object: f64, len: u32, now: f64) -> u32 {
+pub extern "C" fn haul_upload(settle: u32, object: f64, compares: u32, len: u32, now: f64) -> u32 {
     with(|core| {
-        let started = core.start_upload(settle, object, len, time(now));
+        let started = core.start_upload(settle, object, compares != 0, len, time(now));
         core.told(started)
     })
 }
@@ -420,22 +430,37 @@ pub extern "C" fn haul_waybill_begin(at: f64, root_len: u32, len: u32) -> u32 {
 }
 
 /// Adds a file of the waybill, or a directory if `size` is negative. The argument is its path, and
-/// then the digest of a file (32 bytes). The text is its line.
+/// then the digest of a file (32 bytes) if it is known. If `object` is not 0, it is the size of an
+/// object, and the digests of all objects follow. The text is its lines.
 #[unsafe(no_mangle)]
-pub extern "C" fn haul_waybill_entry(size: f64, mtime: f64, level: u32, path_len: u32, len: u32) -> u32 {
+pub extern "C" fn haul_waybill_entry(
+    size: f64,
+    mtime: f64,
+    level: u32,
+    object: f64,
+    path_len: u32,
+    len: u32,
+) -> u32 {
     with(|core| {
         let argument = core.argument(len).to_vec();
-        let (path, digest) = argument.split_at(argument.len().min(path_len as usize));
-        let content = (size >= 0.0).then(|| digest.try_into().ok().map(|digest| (number(size), digest)));
+        let (path, digests) = argument.split_at(argument.len().min(path_len as usize));
+        let content = (size >= 0.0).then(|| content_of(number(size), object, digests));
         let Some(receipt) = &mut core.receipt else { return 0 };
-        let added = match content {
-            Some(None) => Err("cannot write the waybill: a digest has 32 bytes".to_owned()),
-            content => receipt.add(&ReceiptEntry { path, content: content.flatten(), mtime, level }),
-        };
+        let added = receipt.add(ReceiptEntry { path, content, mtime, level });
         let lines = receipt.take();
         core.record.text = lines;
-        core.told(added)
+        core.told(added.map_err(|error| format!("cannot write the waybill: {error}")))
     })
+}
+
+/// Returns the contents of a file from the digests in the argument of [`haul_waybill_entry`].
+fn content_of(size: u64, object: f64, digests: &[u8]) -> ReceiptContent {
+    let mut digests: Vec<[u8; 32]> = digests.as_chunks().0.to_vec();
+    let object = ObjectSize::new(object as u64).ok();
+    let count = object.map_or(0, |object| Geometry::new(ByteLen(size), object).count());
+    let has_digest = digests.len() as u64 > count;
+    let digest = has_digest.then(|| digests.remove(0));
+    ReceiptContent { size, digest, objects: object.map(|object| (object, digests)) }
 }
 
 /// Closes the waybill. The text is its last line.

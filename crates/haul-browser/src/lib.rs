@@ -26,7 +26,7 @@ pub use event::{Event, NUMBER_MAX, RECORD_NUMBERS, Record, hex, milliseconds, mo
 pub use file_digest::FileDigest;
 pub use link::JobSettings;
 pub use output::BLOCK_BYTES;
-pub use receipt::{Receipt, ReceiptEntry};
+pub use receipt::{Receipt, ReceiptContent, ReceiptEntry};
 pub use session::Session;
 pub use upload::{BUFFERS, Upload};
 pub use waybill_reader::{Item, RecordedFile, WaybillReader};

@@ -7,7 +7,7 @@ use haul_digest::Algorithm;
 use haul_model::{Level, ObjectSize};
 use haul_proto::{
     Accept, Compression, Connect, Features, JobOptions, Keep, Message, Operands, PeerText, Role, Summary,
-    VERSION, Verify, Window, check_list,
+    Update, VERSION, Verify, Window, check_list,
 };
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -39,6 +39,10 @@ pub struct JobSettings {
     pub paths: Vec<Box<[u8]>>,
     /// Download: true if the page has files, or parts of files, of an earlier run.
     pub resumes: bool,
+    /// Upload: true if the server compares its files with those of the page, and requests only the
+    /// objects that differ. The page reads its files to hash them, and its session must have the
+    /// right to read.
+    pub compares: bool,
 }
 
 impl JobSettings {
@@ -50,6 +54,7 @@ impl JobSettings {
             verify: Verify::Stream,
             settle: self.settle,
             keep: Keep::TIMES,
+            update: if self.compares { Update::Object } else { Update::default() },
             ..JobOptions::default()
         }
     }

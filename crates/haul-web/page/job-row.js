@@ -130,7 +130,7 @@ export class JobRow {
       forget: state === "paused" || state === "ended",
     };
     const { unproven } = this.job;
-    const without = unproven > 0 ? ` ${countText(unproven, "file")} without a known digest: there before, or sent in part by an earlier run.` : "";
+    const without = unproven > 0 ? ` ${countText(unproven, "file")} without a known digest: there before.` : "";
     this.buttons.receipt.title = `Waybill: names, sizes and BLAKE3 digests of the files. "haul verify FILE DIRECTORY" compares them.${without}`;
     const hadFocus = this.element.contains(document.activeElement);
     Object.entries(shown).forEach(([name, isShown]) => {

@@ -126,10 +126,10 @@ export class Job extends EventTarget {
       event.preventDefault();
       this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [] });
     });
-    const { direction, roots, to, paths, folder, path, names, ticket } = this.source;
+    const { direction, roots, to, compares, paths, folder, path, names, ticket } = this.source;
     const { csrf, webtransport = false } = this.jobs.session;
     worker.postMessage({
-      type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, paths, folder, path, names, toRoot, ticket,
+      type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, compares, paths, folder, path, names, toRoot, ticket,
       wasm: new URL("client/", import.meta.url).href,
       lane: { kind: this.jobs.lanes, csrf, root, webtransport },
     });

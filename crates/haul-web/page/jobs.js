@@ -134,13 +134,14 @@ export class Jobs extends EventTarget {
   }
 
   /**
-   * A move has the directory of its entries, and the entries to delete when the copy is durable.
+   * A move has the directory of its entries, and the entries to delete when the copy is durable. If
+   * the server `compares`, it requests only the objects that differ from its own.
    * @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string,
-   *   title: string, move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
+   *   title: string, compares?: boolean, move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
    */
-  upload({ roots, root, to, title, move }) {
+  upload({ roots, root, to, title, move, compares }) {
     const lost = roots.map(lostFile).filter((file) => file !== null);
-    return this.#add({ direction: "upload", roots, root, to, title, move }, lost);
+    return this.#add({ direction: "upload", roots, root, to, title, move, compares }, lost);
   }
 
   /** @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, title: string}} what */

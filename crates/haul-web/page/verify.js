@@ -179,7 +179,7 @@ export class Verifier {
       roots.push({ file: await from.source.open(from.path, path.split("/")), path });
     }
     const title = `${countText(files.length, "file")} for a repair`;
-    return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title });
+    return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title, compares: true });
   }
 
   /** Downloads the files of each folder by a job. @param {Place} from @param {Place} to @param {Damaged[]} files */

@@ -251,7 +251,8 @@ impl Upload {
         if *at == object.range.end.0 {
             let digest = hasher.clone().finish();
             self.link.output.push(&end(Stated::Digest(digest)));
-            self.file_digest(facts, attempt).add(object.index, &digest);
+            let index = object.index;
+            self.hashed(facts, attempt, index, digest);
             return Step::Whole;
         }
         let Some(request) = blocks.front().copied() else { return Step::Waiting };

@@ -17,8 +17,8 @@ use crate::file_digest::FileDigest;
 use crate::frames::Part;
 use crate::link::{EVENTS_MAX, JobSettings, Link, damaged};
 use crate::output::BLOCK_BYTES;
-use haul_digest::DigestKey;
-use haul_model::ByteRange;
+use haul_digest::{Digest, DigestKey};
+use haul_model::{ByteRange, ObjectIndex};
 use haul_proto::limits::RETRIES_MAX;
 use haul_proto::source::{Command, Event as SourceEvent, Settings, Work};
 use haul_proto::{
@@ -399,13 +399,19 @@ impl Upload {
         }
     }
 
-    fn file_digest(&mut self, facts: &NewFile, attempt: u16) -> &mut FileDigest {
+    /// Notes the digest of an object that was sent.
+    fn hashed(&mut self, facts: &NewFile, attempt: u16, object: ObjectIndex, digest: Digest) {
+        let file = facts.number;
         let new = || (attempt, FileDigest::new(facts.size(), self.settings.object));
-        let known = self.digests.entry(facts.number).or_insert_with(new);
+        let known = self.digests.entry(file).or_insert_with(new);
         if known.0 != attempt {
             *known = new();
+            self.link.report(Event::Restart { file: file.0 });
         }
-        &mut known.1
+        known.1.add(object, &digest);
+        if known.1.objects() > 1 {
+            self.link.report(Event::Hashed { file: file.0, object: object.0, digest });
+        }
     }
 }
 

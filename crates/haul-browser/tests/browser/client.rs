@@ -35,6 +35,7 @@ pub(crate) fn settings(object: u64, paths: &[&str]) -> JobSettings {
         settle: Level::Durable,
         paths: paths.iter().map(|path| path.as_bytes().into()).collect(),
         resumes: false,
+        compares: false,
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::dice::Dice;
 use haul_browser::{Event, KeptFile, milliseconds};
+use haul_digest::Digest;
 use haul_proto::{Outcome, Summary};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,6 +26,8 @@ pub(crate) struct Page {
     offered: usize,
     has_ended_walk: bool,
     numbers: BTreeMap<u64, usize>,
+    /// Digests of objects that were sent, by the name of the file and the index.
+    pub(crate) hashed: BTreeMap<(String, u64), Digest>,
     /// Names of files that arrive.
     names: BTreeMap<u64, String>,
     pub(crate) stored: BTreeMap<String, Stored>,
@@ -55,6 +58,7 @@ impl Page {
             offered: 0,
             has_ended_walk: false,
             numbers: BTreeMap::new(),
+            hashed: BTreeMap::new(),
             names: BTreeMap::new(),
             stored: BTreeMap::new(),
             directories: Vec::new(),
@@ -134,8 +138,12 @@ impl Page {
                 assert!(self.ended.replace((broken, summary)).is_none(), "a session ends once");
             }
             Event::Synced { .. } | Event::Present { .. } | Event::Same { .. } | Event::Abandon { .. } => {}
+            Event::Hashed { file, object, digest } => {
+                let name = self.source_name(file);
+                self.hashed.insert((name, object), digest);
+            }
             Event::FileDone { file, outcome, digest, .. } => {
-                let name = String::from_utf8(self.sources[self.numbers[&file]].0.clone()).unwrap();
+                let name = self.source_name(file);
                 let digest = digest.map(|digest| haul_browser::hex(digest.as_bytes()));
                 self.outcomes.insert(name, (outcome, digest));
             }
@@ -159,10 +167,18 @@ impl Page {
                 let digest = digest.as_bytes().try_into().unwrap();
                 self.file(file).kept.objects.push((object, digest));
             }
+            Event::Restart { file } if self.numbers.contains_key(&file) => {
+                let name = self.source_name(file);
+                self.hashed.retain(|(of, _), _| *of != name);
+            }
             Event::Restart { file } => self.file(file).kept.objects.clear(),
             Event::Failed { text, .. } => self.failures.push(text),
             request => self.later.push(request),
         }
+    }
+
+    fn source_name(&self, file: u64) -> String {
+        String::from_utf8(self.sources[self.numbers[&file]].0.clone()).unwrap()
     }
 
     fn answer(&mut self, event: Event) {

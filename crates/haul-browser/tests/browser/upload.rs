@@ -4,9 +4,11 @@ use crate::client::{Client, JOB};
 use crate::dice::Dice;
 use crate::page::Page;
 use crate::sent_to::{Receiver, Store};
-use haul_digest::{Algorithm, digest};
-use haul_model::Level;
+use haul_browser::FileDigest;
+use haul_digest::{Algorithm, Digest, digest};
+use haul_model::{Level, ObjectIndex, ObjectSize};
 use haul_proto::{End, Outcome, Why};
+use std::collections::BTreeMap;
 
 pub(crate) const OBJECT: u64 = 64 << 10;
 
@@ -51,6 +53,15 @@ fn assert_arrived(page: &Page, server: &Receiver, files: &[(&str, Vec<u8>)]) {
     }
 }
 
+/// Returns the digest of a file of several objects from the events of its objects.
+fn combined(name: &str, size: usize, hashed: &BTreeMap<(String, u64), Digest>) -> Option<Digest> {
+    let mut file = FileDigest::new(size as u64, ObjectSize::new(OBJECT).unwrap());
+    for ((_, object), digest) in hashed.iter().filter(|((of, _), _)| of == name) {
+        assert!(file.add(ObjectIndex(*object), digest));
+    }
+    file.finish()
+}
+
 #[test]
 fn upload_of_any_sizes_arrives_with_its_digests() {
     for seed in 0..8 {
@@ -67,6 +78,12 @@ fn upload_of_any_sizes_arrives_with_its_digests() {
             let wanted = haul_browser::hex(digest(Algorithm::Blake3, bytes).as_bytes());
             assert_eq!(found.as_deref().unwrap_or(&wanted), wanted, "{name}");
             assert!(found.is_some() || bytes.is_empty(), "{name}");
+            if bytes.len() as u64 > OBJECT {
+                let digest = combined(name, bytes.len(), &page.hashed).unwrap();
+                assert_eq!(haul_browser::hex(digest.as_bytes()), wanted, "{name}");
+            } else {
+                assert!(!page.hashed.keys().any(|(of, _)| of == name), "{name}");
+            }
         }
         let connect = server.connect.unwrap();
         assert_eq!((connect.job, &connect.operands[0][..]), (JOB, &b"into"[..]));
@@ -98,6 +115,7 @@ fn upload_after_a_lost_lane_sends_only_the_rest() {
         while page.step() {}
         let ended = page.ended.unwrap().0.unwrap();
         assert!(ended.contains("connect again to resume"), "{ended}");
+        let mut hashed = page.hashed;
 
         let store = server.cut();
         let durable = store.parts.get("large").map_or(0, |(_, log)| log.count());
@@ -108,6 +126,8 @@ fn upload_after_a_lost_lane_sends_only_the_rest() {
         assert_arrived(&page, &server, &files);
         assert_eq!(page.resumes, !server.store.parts.is_empty() || durable > 0);
         assert_eq!(page.read_bytes, 4_000_900 - durable * OBJECT, "only the rest is read");
+        hashed.extend(page.hashed);
+        assert_eq!(combined("large", 4_000_000, &hashed), Some(digest(Algorithm::Blake3, &files[0].1)));
     }
     assert!(seen_part);
 }

@@ -62,7 +62,9 @@ assert.deepEqual(await read(reader, [[0, 3], [0, 3], [0, 3]]), [
 // 16 files open beside each other, and are offered in order.
 {
   const [offered, ends] = [[], []];
-  const end = (at) => ends[at]?.(at === 7 ? Promise.reject(new Error('gone')) : new File([], 'file'));
+  const failure = Promise.reject(new Error('gone'));
+  failure.catch(() => {});
+  const end = (at) => ends[at]?.(at === 7 ? failure : new File([], 'file'));
   async function* entries() {
     for (let at = 0; at < 40; at += 1) {
       const file = () => {

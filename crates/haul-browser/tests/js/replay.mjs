@@ -14,7 +14,7 @@ const core = await instantiateCore(readFileSync(process.argv[2]), () => now);
 
 /** Calls by name. Each gets the numbers and the bytes, and returns a number. */
 const CALLS = {
-  upload: ([level, object], bytes) => core.wasm.haul_upload(level, object, core.argument(bytes), now),
+  upload: ([level, object], bytes) => core.wasm.haul_upload(level, object, 0, core.argument(bytes), now),
   download: ([level, object], bytes) => core.wasm.haul_download(level, object, core.argument(bytes), now),
   keep: ([complete, size, mtime, pathLen], bytes) =>
     core.wasm.haul_keep(complete, size, mtime, pathLen, core.argument(bytes)),

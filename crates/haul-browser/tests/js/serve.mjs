@@ -74,6 +74,9 @@ assert.equal(signedIn.status, 200);
 const { csrf } = await signedIn.json();
 const cookie = { Origin: base, Cookie: signedIn.headers.get('set-cookie').split(';')[0] };
 
+/** Bytes that were sent over lanes. */
+let sent = 0;
+
 /**
  * Opens lanes, of which the first is aborted at the request of a PUT with this number, or once this
  * number of bytes has arrived.
@@ -86,6 +89,7 @@ function lanes({ put = -1, bytes: limit = Infinity } = {}) {
     assert.equal((await fetch(url.slice(0, url.lastIndexOf('/')), abort)).status, 204);
   };
   const fetcher = async (url, options) => {
+    sent += options.method === 'PUT' ? options.body?.length ?? 0 : 0;
     if (!isCut && options.method === 'PUT' && url.endsWith(`/${put}`)) {
       await cut(url);
     }
@@ -127,7 +131,7 @@ async function* entries() {
 async function verify(receipt, where) {
   const name = join(home, 'job.waybill');
   const job = { at: Date.now(), root: where, run: 'upload by a browser' };
-  writeFileSync(name, await waybill(await instantiateCore(module), job, receipt.read().entries).text());
+  writeFileSync(name, await waybill(await instantiateCore(module), job, receipt.read().entries, OBJECT).text());
   const env = { ...process.env, XDG_STATE_HOME: join(home, 'state') };
   return spawnSync(haul, ['verify', name, where], { env, encoding: 'utf8' });
 }
@@ -135,14 +139,13 @@ async function verify(receipt, where) {
 /** Runs a job. Returns its last event, the reports about lost connections, and the receipt. */
 async function run(makeSide, open) {
   const lost = [];
-  const receipt = new Receipt(memoryLog());
+  const receipt = new Receipt(memoryLog(), OBJECT);
   const report = (event) => {
     assert.notEqual(event.type, 'failed', event.text);
     if (event.type === 'reconnecting') {
       lost.push(event.text);
-    } else if (event.type === 'fileDone') {
-      receipt.add(event);
     }
+    receipt.add(event);
   };
   let transfer = null;
   const side = makeSide(report, () => transfer.settle());
@@ -161,18 +164,27 @@ for (const cuts of [0, 1]) {
   for (const [path, content] of files) {
     assert.ok(readFileSync(join(root, path)).equals(content), path);
   }
-  // A file of which an earlier session sent a part has no digest.
+  // A file that arrived just before the lane was lost has no digest.
   const { entries: proven, unknown } = receipt.read();
   assert.equal(proven.length + unknown, files.size);
   assert.ok(unknown <= cuts);
   const intact = await verify(receipt, root);
   assert.equal(intact.status, 0, `${intact.stdout}${intact.stderr}`);
-  const damaged = Buffer.from(files.get('ü/x.txt'));
-  damaged[60_000] ^= 1;
-  writeFileSync(join(root, 'ü/x.txt'), damaged);
+  // Objects of all sessions are in the receipt, so that damage is found in one of them.
+  const damaged = Buffer.from(files.get('a/large'));
+  damaged[5 * OBJECT + 7] ^= 1;
+  writeFileSync(join(root, 'a/large'), damaged);
   const found = await verify(receipt, root);
   assert.equal(found.status, 1, `${found.stdout}${found.stderr}`);
-  writeFileSync(join(root, 'ü/x.txt'), files.get('ü/x.txt'));
+  assert.match(found.stdout, new RegExp(`${5 * OBJECT}.*${6 * OBJECT}`), found.stdout);
+
+  // A server that compares requests this object only.
+  const comparing = { ...settings, job: randomBytes(16), compares: true };
+  const before = sent;
+  const repaired = await run((report, settle) => new Upload(comparing, entries, report, settle), lanes());
+  assert.deepEqual([repaired.ended.ok, repaired.ended.failed], [1, 0]);
+  assert.ok(sent - before > OBJECT && sent - before < 2 * OBJECT, `${sent - before} bytes were sent`);
+  assert.ok(readFileSync(join(root, 'a/large')).equals(files.get('a/large')));
 }
 
 /** Storage in memory. */
@@ -217,6 +229,7 @@ for (const cuts of [0, 1]) {
   assert.deepEqual([ended.ok, ended.failed, lost.length], [1, 0, cuts]);
   const { entries: proven, unknown } = receipt.read();
   assert.equal(proven.length + unknown, files.size);
+  assert.equal(proven.find(({ path }) => path === 'a/large').objects.length, Math.ceil(Number(bytes) / OBJECT));
   for (const [path, content] of files) {
     assert.ok(memory.files.get(path)?.equals(content), path);
   }
