@@ -41,22 +41,21 @@ pub struct ReceiptContent {
 }
 
 impl ReceiptContent {
-    /// Returns the BLAKE3 of the file, and the objects unless they contradict it.
-    fn digests(self) -> Option<(Digest, Option<(ObjectSize, Vec<Digest>)>)> {
-        let of = |bytes: [u8; 32]| Digest::from_bytes(Algorithm::Blake3, &bytes).ok();
-        let known = self.digest.and_then(of);
-        let combined = self.objects.and_then(|(object, values)| {
-            let mut file = FileDigest::new(self.size, object);
-            let indices = (0..).map(ObjectIndex);
-            let are_inside = indices.zip(&values).all(|(index, value)| file.add_bytes(index, *value));
-            let digest = file.finish().filter(|digest| are_inside && known.unwrap_or(*digest) == *digest)?;
-            Some((digest, (object, values.into_iter().filter_map(of).collect())))
+    /// Returns the BLAKE3 of the file, and true if its objects have it too.
+    fn digest(&self) -> Option<(Digest, bool)> {
+        let known = self.digest.map(digest_of);
+        let combined = self.objects.as_ref().and_then(|(object, values)| {
+            let mut file = FileDigest::new(self.size, *object);
+            let mut indices = (0..).map(ObjectIndex).zip(values);
+            let are_inside = indices.all(|(index, value)| file.add_bytes(index, *value));
+            file.finish().filter(|digest| are_inside && known.unwrap_or(*digest) == *digest)
         });
-        match combined {
-            Some((digest, objects)) => Some((digest, Some(objects))),
-            None => Some((known?, None)),
-        }
+        Some((combined.or(known)?, combined.is_some()))
     }
+}
+
+fn digest_of(bytes: [u8; 32]) -> Digest {
+    Digest::from_bytes(Algorithm::Blake3, &bytes).expect("a digest of BLAKE3 has 32 bytes")
 }
 
 impl Receipt {
@@ -87,10 +86,11 @@ impl Receipt {
         let (kind, mode) = match entry.content {
             None => (Kind::Directory, DIRECTORY_MODE),
             Some(content) => {
+                let (digest, has_objects) = content.digest().ok_or("the digest of the file is unknown")?;
                 let size = content.size;
-                let (digest, objects) = content.digests().ok_or("the digest of the file is unknown")?;
                 // The digest of a file of one object is that of its object.
-                let objects = objects.filter(|(_, values)| values.len() > 1).map(|(size, found)| {
+                let known = content.objects.filter(|(_, values)| has_objects && values.len() > 1);
+                let objects = known.map(|(size, found)| {
                     values = found;
                     Objects { size, algorithms: vec![Algorithm::Blake3], leaf: None }
                 });
@@ -107,7 +107,7 @@ impl Receipt {
         let entry = Entry { path, kind, mode, mtime: moment(entry.mtime) };
         self.writer.entry(&entry).map_err(|error| error.to_string())?;
         for (index, digest) in (0..).map(ObjectIndex).zip(values) {
-            let object = ObjectDigests { index, digests: vec![digest] };
+            let object = ObjectDigests { index, digests: vec![digest_of(digest)] };
             self.writer.object(&object).map_err(|error| error.to_string())?;
         }
         Ok(())
