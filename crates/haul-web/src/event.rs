@@ -65,7 +65,7 @@ pub enum WebEvent {
         /// Number of events.
         count: u64,
     },
-    /// The self-signed certificate was renewed.
+    /// Another certificate is used for new connections.
     Renewed {
         /// SHA-256 of the new certificate.
         sha256: String,

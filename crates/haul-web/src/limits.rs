@@ -141,6 +141,8 @@ pub struct WebLimits {
     pub failures: usize,
     /// Time for which a wrong code counts.
     pub failure_window: Duration,
+    /// Time between two checks of the certificate: the files of the user, or the expiry.
+    pub certificate_check: Duration,
 }
 
 impl Default for WebLimits {
@@ -163,6 +165,7 @@ impl Default for WebLimits {
             wrong_delay: Duration::from_secs(1),
             failures: 5,
             failure_window: Duration::from_secs(60),
+            certificate_check: Duration::from_secs(10),
         }
     }
 }

@@ -61,9 +61,6 @@ const PORT_ATTEMPTS: usize = 8;
 /// Interval of looks for idle sessions, lanes and connections.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks between two checks of the certificate's expiry.
-const LOOKS_PER_RENEWAL: u32 = 3600;
-
 /// Interval and timeout of pings on a connection by HTTP/2, which detect a peer that is gone.
 const PING: Duration = Duration::from_secs(20);
 
@@ -324,6 +321,8 @@ async fn run(
     stopped: watch::Receiver<bool>,
 ) {
     tokio::spawn(look_around(shared.clone()));
+    // A task of its own: a directory that hangs can delay the files of the certificate.
+    tokio::spawn(renew(shared.clone()));
     if let Some(endpoint) = &endpoint {
         tokio::spawn(webtransport::accept(shared.clone(), endpoint.clone()));
     }
@@ -366,36 +365,40 @@ async fn accept(
     }
 }
 
-/// Ends idle sessions and lanes, and renews the certificate.
+/// Ends idle sessions and lanes.
 async fn look_around(shared: Arc<Shared>) {
     let mut looks = interval(LOOK_EVERY.min(shared.limits.lane_idle / 4).max(Duration::from_millis(10)));
-    let mut number = 0_u32;
     loop {
         looks.tick().await;
         for session in shared.access.end_idle(Instant::now()) {
             shared.events.report(&WebEvent::SignedOut { session });
         }
-        number = (number + 1) % LOOKS_PER_RENEWAL;
-        if number == 0 {
-            // A task of its own: readers of a directory that hangs can delay it.
-            tokio::spawn(renew(shared.clone()));
-        }
     }
 }
 
+/// Renews the certificate. Reports each reason for a failure once.
 async fn renew(shared: Arc<Shared>) {
-    let inside = shared.clone();
-    let renewed = tokio::task::spawn_blocking(move || inside.certificate.renew(SystemTime::now())).await;
-    let failed = |why: String| shared.events.report(&WebEvent::CertificateFailed { why });
-    match renewed {
-        Ok(Ok((is_new, note))) => {
-            if is_new {
-                shared.events.report(&WebEvent::Renewed { sha256: shared.certificate.sha256() });
+    let mut told = None;
+    loop {
+        sleep(shared.limits.certificate_check).await;
+        let inside = shared.clone();
+        let renewed = tokio::task::spawn_blocking(move || inside.certificate.renew(SystemTime::now())).await;
+        let failed = match renewed {
+            Ok(Ok((is_new, note))) => {
+                if is_new {
+                    shared.events.report(&WebEvent::Renewed { sha256: shared.certificate.sha256() });
+                }
+                note
             }
-            note.into_iter().for_each(failed);
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if failed != told {
+            failed.iter().for_each(|why| {
+                shared.events.report(&WebEvent::CertificateFailed { why: why.clone() });
+            });
+            told = failed;
         }
-        Ok(Err(error)) => failed(error.to_string()),
-        Err(error) => failed(error.to_string()),
     }
 }
 

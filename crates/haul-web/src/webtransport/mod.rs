@@ -71,8 +71,6 @@ pub(crate) fn endpoint(
 ) -> io::Result<Endpoint> {
     let mut tls = (*tls::https_config(certificate).map_err(io::Error::other)?).clone();
     tls.alpn_protocols = vec![http3::PROTOCOL.to_vec()];
-    // A later connection makes a whole handshake, with the certificate of that time.
-    tls.send_tls13_tickets = 0;
     let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
     let mut config = ServerConfig::with_crypto(Arc::new(tls));
     config
