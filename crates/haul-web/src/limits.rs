@@ -87,9 +87,16 @@ pub const NAME_QUOTA_BYTES: u64 = 512;
 /// their request was not accepted yet.
 pub const HANDSHAKES_MAX: usize = 32;
 
+/// The same of one peer, so that others can still connect. A browser opens at most as many lanes as
+/// its session can have.
+pub const HANDSHAKES_PER_PEER_MAX: usize = 16;
+
 /// Number of such connections from which a client proves its source address first (RFC 9000 section
 /// 8.1.2). Others can then not use up the limit with false addresses.
 pub const HANDSHAKES_UNPROVEN_MAX: usize = 8;
+
+const _: () =
+    assert!(HANDSHAKES_UNPROVEN_MAX < HANDSHAKES_PER_PEER_MAX && HANDSHAKES_PER_PEER_MAX < HANDSHAKES_MAX);
 
 /// Bytes that a connection over UDP without a lane buffers. A request has a few hundred.
 pub const HANDSHAKE_WINDOW_BYTES: u32 = 64 << 10;
@@ -165,7 +172,7 @@ impl Default for WebLimits {
             wrong_delay: Duration::from_secs(1),
             failures: 5,
             failure_window: Duration::from_secs(60),
-            certificate_check: Duration::from_secs(10),
+            certificate_check: Duration::from_secs(5),
         }
     }
 }

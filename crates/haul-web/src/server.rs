@@ -12,10 +12,10 @@ use crate::limits::{
     HEADER_BYTES_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
 };
 use crate::metrics::{Metric, Metrics};
+use crate::places::{Place, Places};
 use crate::routes;
 use crate::verification::Verify;
 use crate::webtransport;
-use haul_net::address::peer_group;
 use haul_net::{Gateway, tls};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -25,15 +25,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use quinn::{Endpoint, VarInt};
 use rustix::net::sockopt;
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener as StdTcpListener, UdpSocket};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
@@ -159,7 +158,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Option<ConnectPeer>,
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
-    connections: Mutex<HashMap<IpAddr, usize>>,
+    pub(crate) connections: Arc<Places>,
     /// True if browsers can use WebTransport.
     pub(crate) has_web_transport: bool,
     /// One permit for each download of a file.
@@ -241,7 +240,7 @@ impl WebServer {
             peers: settings.peers,
             roots,
             link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
-            connections: Mutex::default(),
+            connections: Places::new(CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX),
             has_web_transport: endpoint.is_some(),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
@@ -347,9 +346,9 @@ async fn accept(
             accepted = socket.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => match Slot::reserve(shared, peer.ip()) {
-                Some(slot) => {
-                    tokio::spawn(connection(shared.clone(), tls.clone(), stream, peer, slot));
+            Ok((stream, peer)) => match shared.connections.take(peer.ip()) {
+                Some(place) => {
+                    tokio::spawn(connection(shared.clone(), tls.clone(), stream, peer, place));
                 }
                 None => {
                     let event = WebEvent::TooManyConnections { peer: peer.ip() };
@@ -402,44 +401,6 @@ async fn renew(shared: Arc<Shared>) {
     }
 }
 
-/// Slot of a connection, released on drop.
-pub(crate) struct Slot {
-    shared: Arc<Shared>,
-    peer: IpAddr,
-}
-
-impl Slot {
-    pub(crate) fn reserve(shared: &Arc<Shared>, peer: IpAddr) -> Option<Slot> {
-        let peer = peer_group(peer);
-        let mut connections = shared.connections();
-        let total: usize = connections.values().sum();
-        let of_peer = connections.get(&peer).copied().unwrap_or_default();
-        if total >= CONNECTIONS_MAX || of_peer >= CONNECTIONS_PER_PEER_MAX {
-            return None;
-        }
-        connections.insert(peer, of_peer + 1);
-        Some(Slot { shared: shared.clone(), peer })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut connections = self.shared.connections();
-        if let Some(count) = connections.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                connections.remove(&self.peer);
-            }
-        }
-    }
-}
-
-impl Shared {
-    fn connections(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Requests in progress on a connection, and the end of the last one.
 #[derive(Debug)]
 struct Activity {
@@ -487,7 +448,13 @@ impl Activity {
 }
 
 /// Serves one connection.
-async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+async fn connection(
+    shared: Arc<Shared>,
+    tls: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+) {
     // Without this option small responses wait for acknowledgements. An error only costs time.
     let _ = stream.set_nodelay(true);
     let congestion = sockopt::tcp_congestion(&stream).ok();
@@ -535,7 +502,7 @@ async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, pe
         let served = builder.serve_connection(io, service);
         serve(served, |served| served.graceful_shutdown(), &activity, &limits).await;
     }
-    drop(slot);
+    drop(place);
 }
 
 /// Runs a connection until it ends, or its time is over.
