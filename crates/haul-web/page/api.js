@@ -2,11 +2,15 @@
 
 import { jsonLines } from "./client/json-lines.js";
 import { limitedText } from "./client/limited-text.js";
+import { timeText } from "./text.js";
 
 /**
  * @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root
  */
-/** @typedef {{csrf: string, certificate: string, version: string, roots: Root[], jobs: boolean}} Session */
+/**
+ * @typedef {{csrf: string, certificate: string, certificate_expires: number, version: string,
+ *   roots: Root[], jobs: boolean}} Session
+ */
 
 /**
  * An entry of a listing. `path` is the name as the server needs it: bytes in percent-encoding, since
@@ -33,6 +37,8 @@ export class ApiError extends Error {
 }
 
 let csrf = "";
+/** Expiry of the certificate at the last sign-in or load, in milliseconds since 1970. */
+let expires = Infinity;
 
 /**
  * Sends a request and returns the JSON value of the response, or null without a body.
@@ -58,7 +64,7 @@ async function send(method, path, { body, type, signal }) {
   const headers = { "X-Haul-CSRF": csrf, ...(type === undefined ? {} : { "Content-Type": type }) };
   const options = { method, headers, body, signal, credentials: "same-origin", cache: "no-store" };
   const response = await fetch(path, options).catch(() => {
-    throw new Error("cannot reach the server; check that it runs, then try again");
+    throw new Error(`cannot reach the server; ${certificateHint() || "check that it runs, then try again"}`);
   });
   if (!response.ok) {
     let message = response.statusText || `status ${response.status}`;
@@ -75,7 +81,20 @@ async function send(method, path, { body, type, signal }) {
 /** @param {Session} session @returns {Session} */
 function keep(session) {
   csrf = session.csrf;
+  expires = session.certificate_expires * 1000;
   return session;
+}
+
+/**
+ * Returns a hint for a failed connection if the certificate that the server had has expired. A
+ * browser refuses such a certificate for new connections, and does not tell a page the reason.
+ */
+export function certificateHint() {
+  if (Date.now() < expires) {
+    return "";
+  }
+  const until = timeText(expires);
+  return `the server's certificate was valid until ${until}: renew it, or check that the server runs, then try again`;
 }
 
 /** Signs in with a one-time code. @param {string} code */

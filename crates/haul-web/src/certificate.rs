@@ -31,6 +31,9 @@ const EARLIER: Duration = Duration::from_secs(3600);
 /// Remaining validity at which a self-signed certificate is renewed.
 const RENEW_BEFORE: Duration = Duration::from_secs(2 * 86_400);
 
+/// Time in seconds since the epoch at which each certificate has expired: 1 January 10000.
+const NEVER: u64 = 253_402_300_800;
+
 /// Size limit of files with certificates and keys, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
@@ -152,7 +155,7 @@ impl GivenFiles {
 
 impl GivenCertificate {
     fn usable(self, now: SystemTime) -> Result<Current, CertificateError> {
-        let current = usable(self.chain, self.key, None).map_err(|error| match error {
+        let current = usable(self.chain, self.key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => CertificateError::Mismatch(self.files.key),
             error => CertificateError::NotUsable(error.to_string()),
         })?;
@@ -187,8 +190,7 @@ struct Current {
     key: Arc<CertifiedKey>,
     /// SHA-256 of the certificate (DER).
     sha256: [u8; 32],
-    /// Expiry of a self-signed certificate.
-    expires: Option<SystemTime>,
+    expires: SystemTime,
 }
 
 /// A self-signed certificate.
@@ -242,7 +244,7 @@ impl CertificateStore {
                 (read, None)
             }
             Source::SelfSigned { file, names } => {
-                if self.current().expires.is_some_and(|expires| now + RENEW_BEFORE < expires) {
+                if now + RENEW_BEFORE < self.current().expires {
                     return Ok((false, None));
                 }
                 let (made, note) = make_and_keep(file.as_deref(), names, now)?;
@@ -261,8 +263,12 @@ impl CertificateStore {
     /// Returns the SHA-256 of a self-signed certificate. Browsers accept such a hash only for a
     /// certificate that is valid for at most two weeks.
     pub(crate) fn pin(&self) -> Option<String> {
-        let current = self.current();
-        current.expires.map(|_| hex(&current.sha256))
+        matches!(self.source, Source::SelfSigned { .. }).then(|| self.sha256())
+    }
+
+    /// Returns the expiry of the certificate, in seconds since the epoch.
+    pub(crate) fn expires(&self) -> u64 {
+        seconds(self.current().expires)
     }
 
     fn current(&self) -> Current {
@@ -302,7 +308,7 @@ impl Made {
 
     fn usable(self) -> Result<Current, CertificateError> {
         let key = PrivatePkcs8KeyDer::from(self.key);
-        usable(vec![self.certificate], key.into(), Some(self.expires))
+        usable(vec![self.certificate], key.into())
             .map_err(|error| CertificateError::NotUsable(error.to_string()))
     }
 
@@ -325,7 +331,6 @@ impl Made {
 fn usable(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    expires: Option<SystemTime>,
 ) -> Result<Current, rustls::Error> {
     aws_lc_rs::init();
     let key = CertifiedKey::new(chain, any_supported_type(&key)?);
@@ -333,23 +338,32 @@ fn usable(
     let first = key.end_entity_cert()?;
     let mut sha256 = [0; 32];
     sha256.copy_from_slice(digest(&SHA256, first).as_ref());
+    let expires = match verify_dates(&key, NEVER) {
+        Err(rustls::Error::InvalidCertificate(Invalid::ExpiredContext { not_after, .. })) => {
+            not_after.as_secs()
+        }
+        _ => NEVER,
+    };
+    let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(expires);
     Ok(Current { key: Arc::new(key), sha256, expires })
+}
+
+/// Compares the dates of the certificate with `time`, in seconds since the epoch. Each certificate
+/// fails, and an error of the dates comes before that of the missing root.
+fn verify_dates(key: &CertifiedKey, time: u64) -> Result<(), rustls::Error> {
+    verify_server_cert_signed_by_trust_anchor(
+        &ParsedCertificate::try_from(key.end_entity_cert()?)?,
+        &RootCertStore::empty(),
+        &[],
+        UnixTime::since_unix_epoch(Duration::from_secs(time)),
+        default_provider().signature_verification_algorithms.all,
+    )
 }
 
 /// Fails if the certificate has expired, or is not valid yet.
 fn check_validity(key: &CertifiedKey, now: SystemTime) -> Result<(), CertificateError> {
-    let not_usable = |error: rustls::Error| CertificateError::NotUsable(error.to_string());
-    let certificate = ParsedCertificate::try_from(key.end_entity_cert().map_err(not_usable)?);
     let days = |from: u64, to: u64| to.saturating_sub(from) / 86_400;
-    // The dates are compared before the search for a root, which fails.
-    let verified = verify_server_cert_signed_by_trust_anchor(
-        &certificate.map_err(not_usable)?,
-        &RootCertStore::empty(),
-        &[],
-        UnixTime::since_unix_epoch(Duration::from_secs(seconds(now))),
-        default_provider().signature_verification_algorithms.all,
-    );
-    match verified {
+    match verify_dates(key, seconds(now)) {
         Err(rustls::Error::InvalidCertificate(Invalid::ExpiredContext { not_after, .. })) => {
             Err(CertificateError::Expired(days(not_after.as_secs(), seconds(now))))
         }
@@ -475,11 +489,13 @@ mod tests {
     fn validity_is_at_most_thirteen_days() {
         let made = Made::new(&["127.0.0.1".to_owned()], now()).expect("made");
         assert_eq!(made.expires + EARLIER, now() + VALIDITY);
+        let expires = made.expires;
         // Two UTCTime values (tag 23, 13 characters) are the validity of an X.509 certificate.
         let times: Vec<&[u8]> =
             made.certificate.windows(15).filter(|at| at[..2] == [23, 13] && at[14] == b'Z').collect();
         let said = |at: usize| std::str::from_utf8(&times[at][2..]).expect("ASCII");
         assert_eq!((said(0), said(1)), ("270115070000Z", "270128070000Z"));
+        assert_eq!(made.usable().expect("usable").expires, expires);
     }
 
     #[test]

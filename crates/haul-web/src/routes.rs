@@ -223,6 +223,8 @@ impl Call<'_> {
             csrf: &'a str,
             /// SHA-256 of the certificate.
             certificate: String,
+            /// Its expiry, in seconds since the epoch.
+            certificate_expires: u64,
             version: &'static str,
             /// True if lanes over WebTransport can be opened, at the port of HTTPS.
             webtransport: bool,
@@ -245,6 +247,7 @@ impl Call<'_> {
         let facts = Facts {
             csrf: self.session.csrf(),
             certificate: self.shared.certificate.sha256(),
+            certificate_expires: self.shared.certificate.expires(),
             version: env!("CARGO_PKG_VERSION"),
             webtransport: self.shared.has_web_transport,
             jobs: self.shared.jobs.is_some(),
