@@ -95,6 +95,11 @@ fn the_page_copies_both_ways_in_firefox() {
     run("firefox.test.mjs");
 }
 
+#[test]
+fn the_page_continues_after_a_certificate_is_renewed() {
+    run("certificate.test.mjs");
+}
+
 /// A file of tests that is not run here would be forgotten.
 #[test]
 fn every_file_of_tests_runs() {
