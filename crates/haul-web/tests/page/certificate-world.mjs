@@ -6,8 +6,10 @@ import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import process from 'node:process';
+import { after, before } from 'node:test';
 import { chromiumPath } from './needs.mjs';
-import { eventually, launch } from './world.mjs';
+import { Server, Visitor, eventually, launch } from './world.mjs';
 
 const CONFIGURATION = `[ca]
 default_ca = own
@@ -181,4 +183,38 @@ export class Proxy {
     this.cut();
     this.server?.close();
   }
+}
+
+/** Options of a test: the policies of Chromium are in a directory of root. */
+export const options = { skip: process.getuid?.() !== 0 && 'needs root' };
+
+/**
+ * Starts a CA and a browser that trusts it, for a file of tests. Returns a function that starts a
+ * server with a valid certificate, and a visitor of it.
+ */
+export function inWorlds() {
+  /** @type {Authority} */
+  let authority;
+  /** @type {import('playwright-core').Browser} */
+  let browser;
+  before(async () => {
+    if (!options.skip) {
+      authority = new Authority();
+      browser = await authority.launch();
+    }
+  });
+  after(async () => {
+    await browser?.close();
+    authority?.close();
+  });
+  return async (/** @type {import('node:test').TestContext} */ t, context = {}) => {
+    authority.issue(3600);
+    const server = await Server.start({ data: {} }, { settings: authority.settings });
+    const visitor = await Visitor.create(browser, { ignoreHTTPSErrors: false, ...context });
+    t.after(async () => {
+      await visitor.close();
+      await server.close();
+    });
+    return { authority, server, visitor };
+  };
 }
