@@ -29,10 +29,12 @@ const KINDS = ["file", "directory", "link", "fifo", "socket", "device"];
 
 /** A request that the server refused. */
 export class ApiError extends Error {
-  /** @param {number} status @param {string} message */
-  constructor(status, message) {
+  /** @param {number} status @param {string} message @param {boolean} isLate */
+  constructor(status, message, isLate) {
     super(message);
     this.status = status;
+    /** True for a request of a session that was followed by a sign-out or by another session. */
+    this.isLate = isLate;
   }
 }
 
@@ -61,7 +63,8 @@ async function requestText(method, path, body) {
  * @param {{body?: BodyInit, type?: string, signal?: AbortSignal}} content
  */
 async function send(method, path, { body, type, signal }) {
-  const headers = { "X-Haul-CSRF": csrf, ...(type === undefined ? {} : { "Content-Type": type }) };
+  const token = csrf;
+  const headers = { "X-Haul-CSRF": token, ...(type === undefined ? {} : { "Content-Type": type }) };
   const options = { method, headers, body, signal, credentials: "same-origin", cache: "no-store" };
   const response = await fetch(path, options).catch(() => {
     throw new Error(`cannot reach the server; ${certificateHint() || "check that it runs, then try again"}`);
@@ -73,7 +76,7 @@ async function send(method, path, { body, type, signal }) {
     } catch {
       // The response is not from this server's code: its status is all there is.
     }
-    throw new ApiError(response.status, message);
+    throw new ApiError(response.status, message, response.status === 401 && token !== csrf);
   }
   return response;
 }
@@ -106,7 +109,10 @@ export const session = async () => keep(await request("GET", "/session"));
 /** Returns a one-time code for another browser, with the same rights. @returns {Promise<string>} */
 export const newCode = async () => (await request("POST", "/code")).code;
 
-export const signOut = () => request("DELETE", "/session");
+export async function signOut() {
+  await request("DELETE", "/session");
+  csrf = "";
+}
 
 /** Encodes a text for a path of this module. @param {string} text */
 export const encodeName = (text) => encodeURIComponent(text);

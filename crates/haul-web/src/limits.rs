@@ -19,6 +19,10 @@ pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 /// The same for all requests of a connection: 16 windows. A lane of the page has at most two
 /// requests that wait for an earlier one, so eight busy lanes leave bytes for the requests that are
 /// read. With more, bodies stall, and are sent again after `body_stall`.
+///
+/// For responses the windows are those of the browser. In Chromium 156, four bodies that are not
+/// read stop all other responses of a connection, and three do not. A tab runs two jobs, each with
+/// one body at a time, so that two jobs at a standstill leave bytes for listings.
 pub const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
 /// Maximum size of the header of a request. A path has at most 4,096 bytes, and thus 12,288 in
