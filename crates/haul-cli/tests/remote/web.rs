@@ -186,7 +186,7 @@ fn a_given_certificate_is_used() {
     let later = Browser::new(browser.host().parse().unwrap());
     assert_eq!(later.get("/").status, 200);
     assert_eq!(haul_lab::browser::sha256(&later.certificate()), second);
-    assert_eq!(browser.get("/session").status, 200, "the session goes on");
+    assert_eq!(browser.get("/session").status, 200, "the session continues");
 }
 
 /// Returns the values of a scrape by name. Checks each line of the format.
