@@ -228,7 +228,7 @@ impl CertificateStore {
     /// one could not be kept.
     ///
     /// # Errors
-    /// Returns the reason if the certificate in the files cannot be used. The one from before stays.
+    /// Returns the reason if the certificate in the files cannot be used. The earlier one stays.
     pub(crate) fn renew(&self, now: SystemTime) -> Result<(bool, Option<String>), CertificateError> {
         let (renewed, note) = match &self.source {
             Source::Given(files) if !files.are_regular => return Ok((false, None)),
