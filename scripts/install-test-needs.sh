@@ -23,6 +23,7 @@ packages=(
     nodejs      # runs the WebAssembly modules of haul-browser
     npm         # installs the packages below
     openssh-client # ssh-keygen, the peer of signatures of waybills
+    openssl     # a private CA for tests of the page
     rhash       # SFV and other lists for haul check
     strace      # which system calls a job makes, and a kill at one of them
     util-linux  # losetup, script, setpriv, prlimit

@@ -3,6 +3,7 @@
 import { LaneRefused } from './lane.js';
 import { HttpLane } from './lane-http.js';
 import { WebTransportLane } from './lane-webtransport.js';
+import { TIMES } from './requests.js';
 
 /** @typedef {'http' | 'webtransport'} Path */
 
@@ -46,6 +47,8 @@ const OPENERS = {
   webtransport: WebTransportLane.open,
   probe,
   isSupported: () => typeof WebTransport !== 'undefined',
+  /** @type {typeof fetch} */
+  fetch: (...args) => fetch(...args),
 };
 
 export class LaneChooser {
@@ -62,24 +65,36 @@ export class LaneChooser {
     this.path = 'http';
     /** The path of the next lane in `auto`; null before the first one. @type {Path | null} */
     this.next = null;
-    /** @type {Promise<void>} */
-    this.removing = Promise.resolve();
+    /** Address of an earlier lane, which the server may still have. @type {string | undefined} */
+    this.stale = undefined;
   }
 
   /**
-   * Removes a lane of an earlier page. The first session waits for it, and tolerates a failure.
+   * Removes a lane of an earlier page before the next one is opened.
    * @param {string} [url]
    */
   remove(url) {
-    if (url) {
+    this.stale = url;
+  }
+
+  /**
+   * Removes the earlier lane, whose session has the job until the server has waited for a request
+   * for a minute. Its own end did not reach the server if there was no connection.
+   */
+  async removeStale() {
+    if (this.stale) {
       const headers = { 'X-Haul-CSRF': this.settings.csrf };
-      this.removing = fetch(url, { method: 'DELETE', headers }).then(() => {}, () => {});
+      const { openers, stale } = this;
+      const signal = AbortSignal.timeout(TIMES.request);
+      await openers.fetch(stale, { method: 'DELETE', headers, signal }).then(() => {
+        this.stale = undefined;
+      }, () => {});
     }
   }
 
   /** @returns {Promise<import('./lane.js').Lane>} */
   async open() {
-    await this.removing;
+    await this.removeStale();
     const { kind } = this.settings;
     if (kind !== 'auto') {
       return this.openBy(kind);
@@ -113,6 +128,7 @@ export class LaneChooser {
   async openBy(path) {
     const { base = '', csrf, root = 0 } = this.settings;
     const lane = await this.openers[path](base, csrf, root);
+    this.stale = /** @type {{url?: string}} */ (lane).url;
     this.path = path;
     return lane;
   }

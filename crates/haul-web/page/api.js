@@ -2,11 +2,15 @@
 
 import { jsonLines } from "./client/json-lines.js";
 import { limitedText } from "./client/limited-text.js";
+import { timeText } from "./text.js";
 
 /**
  * @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root
  */
-/** @typedef {{csrf: string, certificate: string, version: string, roots: Root[], jobs: boolean}} Session */
+/**
+ * @typedef {{csrf: string, certificate: string, certificate_expires: number, version: string,
+ *   roots: Root[], jobs: boolean}} Session
+ */
 
 /**
  * An entry of a listing. `path` is the name as the server needs it: bytes in percent-encoding, since
@@ -25,14 +29,18 @@ const KINDS = ["file", "directory", "link", "fifo", "socket", "device"];
 
 /** A request that the server refused. */
 export class ApiError extends Error {
-  /** @param {number} status @param {string} message */
-  constructor(status, message) {
+  /** @param {number} status @param {string} message @param {boolean} isLate */
+  constructor(status, message, isLate) {
     super(message);
     this.status = status;
+    /** True for a request of a session that was followed by a sign-out or by another session. */
+    this.isLate = isLate;
   }
 }
 
 let csrf = "";
+/** Expiry of the certificate at the last sign-in or load, in milliseconds since 1970. */
+let expires = Infinity;
 
 /**
  * Sends a request and returns the JSON value of the response, or null without a body.
@@ -55,10 +63,11 @@ async function requestText(method, path, body) {
  * @param {{body?: BodyInit, type?: string, signal?: AbortSignal}} content
  */
 async function send(method, path, { body, type, signal }) {
-  const headers = { "X-Haul-CSRF": csrf, ...(type === undefined ? {} : { "Content-Type": type }) };
+  const token = csrf;
+  const headers = { "X-Haul-CSRF": token, ...(type === undefined ? {} : { "Content-Type": type }) };
   const options = { method, headers, body, signal, credentials: "same-origin", cache: "no-store" };
   const response = await fetch(path, options).catch(() => {
-    throw new Error("cannot reach the server; check that it runs, then try again");
+    throw new Error(`cannot reach the server; ${certificateHint() || "check that it runs, then try again"}`);
   });
   if (!response.ok) {
     let message = response.statusText || `status ${response.status}`;
@@ -67,7 +76,7 @@ async function send(method, path, { body, type, signal }) {
     } catch {
       // The response is not from this server's code: its status is all there is.
     }
-    throw new ApiError(response.status, message);
+    throw new ApiError(response.status, message, response.status === 401 && token !== csrf);
   }
   return response;
 }
@@ -75,7 +84,20 @@ async function send(method, path, { body, type, signal }) {
 /** @param {Session} session @returns {Session} */
 function keep(session) {
   csrf = session.csrf;
+  expires = session.certificate_expires * 1000;
   return session;
+}
+
+/**
+ * Returns a hint for a failed connection if the certificate that the server had has expired. A
+ * browser refuses such a certificate for new connections, and does not tell a page the reason.
+ */
+export function certificateHint() {
+  if (Date.now() < expires) {
+    return "";
+  }
+  const until = timeText(expires);
+  return `the server's certificate was valid until ${until}: renew it, or check that the server runs, then try again`;
 }
 
 /** Signs in with a one-time code. @param {string} code */
@@ -87,7 +109,10 @@ export const session = async () => keep(await request("GET", "/session"));
 /** Returns a one-time code for another browser, with the same rights. @returns {Promise<string>} */
 export const newCode = async () => (await request("POST", "/code")).code;
 
-export const signOut = () => request("DELETE", "/session");
+export async function signOut() {
+  await request("DELETE", "/session");
+  csrf = "";
+}
 
 /** Encodes a text for a path of this module. @param {string} text */
 export const encodeName = (text) => encodeURIComponent(text);

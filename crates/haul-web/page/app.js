@@ -22,8 +22,8 @@ async function attempt(action) {
   try {
     await action();
   } catch (error) {
-    // The user closed a dialog of the browser.
-    if (error.name === "AbortError") {
+    // The user closed a dialog of the browser, or has signed out.
+    if (error.name === "AbortError" || error.isLate) {
       return;
     }
     say(error.message, true);

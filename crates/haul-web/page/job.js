@@ -1,5 +1,6 @@
 // One job: an upload or a download, the worker that runs it, and its state.
 
+import { certificateHint } from "./api.js";
 import { RateHistory } from "./rate.js";
 
 /**
@@ -155,9 +156,11 @@ export class Job extends EventTarget {
       case "started":
         this.update({ reason: "" });
         break;
-      case "reconnecting":
-        this.update({ reason: `connecting again: ${message.text || "the connection was lost"}` });
+      case "reconnecting": {
+        const hint = certificateHint();
+        this.update({ reason: `connecting again: ${message.text || "the connection was lost"}${hint && `; ${hint}`}` });
         break;
+      }
       case "lane":
         this.update({ lane: message.url });
         break;

@@ -56,8 +56,25 @@ pub(crate) struct Answer {
 
 enum Content {
     Whole(Bytes),
-    File { blocks: mpsc::Receiver<io::Result<Bytes>>, left: u64 },
+    File(FileBody),
     Stream(mpsc::Receiver<Bytes>),
+}
+
+/// Bytes of a file, which a task reads.
+struct FileBody {
+    blocks: mpsc::Receiver<io::Result<Bytes>>,
+    /// Number of bytes that the connection has not taken yet.
+    left: u64,
+    on_end: OnEnd,
+}
+
+/// Gets the number of bytes that are left at the end of a download.
+pub(crate) type OnEnd = Box<dyn Fn(u64) + Send + Sync>;
+
+impl Drop for FileBody {
+    fn drop(&mut self) {
+        (self.on_end)(self.left);
+    }
 }
 
 impl Answer {
@@ -79,7 +96,13 @@ impl Answer {
 
     /// Returns the body with the bytes of `range`. A task reads them ahead of the client.
     /// `permit` is held while the file is open.
-    pub(crate) fn of_file(opened: OpenedFile, range: Range<u64>, permit: OwnedSemaphorePermit) -> Answer {
+    /// `on_end` gets the number of bytes that the connection did not take.
+    pub(crate) fn of_file(
+        opened: OpenedFile,
+        range: Range<u64>,
+        permit: OwnedSemaphorePermit,
+        on_end: OnEnd,
+    ) -> Answer {
         let (sender, blocks) = mpsc::channel(BLOCKS_AHEAD);
         let left = range.end - range.start;
         tokio::spawn(async move {
@@ -104,7 +127,7 @@ impl Answer {
                 }
             }
         });
-        Answer { content: Content::File { blocks, left }, _guard: None, _permit: None }
+        Answer { content: Content::File(FileBody { blocks, left, on_end }), _guard: None, _permit: None }
     }
 }
 
@@ -120,8 +143,8 @@ impl Body for Answer {
             Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Content::Stream(blocks) => blocks.poll_recv(context).map(|block| block.map(Frame::data).map(Ok)),
-            Content::File { left: 0, .. } => Poll::Ready(None),
-            Content::File { blocks, left } => {
+            Content::File(FileBody { left: 0, .. }) => Poll::Ready(None),
+            Content::File(FileBody { blocks, left, .. }) => {
                 let block = std::task::ready!(blocks.poll_recv(context));
                 let block = block.unwrap_or_else(|| Err(io::Error::other("the download was given up")));
                 if let Ok(bytes) = &block {
@@ -135,7 +158,7 @@ impl Body for Answer {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Whole(bytes) => bytes.is_empty(),
-            Content::File { left, .. } => *left == 0,
+            Content::File(file) => file.left == 0,
             Content::Stream(_) => false,
         }
     }
@@ -143,7 +166,7 @@ impl Body for Answer {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Content::File { left, .. } => SizeHint::with_exact(*left),
+            Content::File(file) => SizeHint::with_exact(file.left),
             Content::Stream(_) => SizeHint::default(),
         }
     }

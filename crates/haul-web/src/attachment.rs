@@ -8,12 +8,14 @@ use hyper::{HeaderMap, StatusCode};
 use std::ops::Range;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Returns the response with a file or the requested range of it.
+/// Returns the response with a file or the requested range of it. `on_end` gets the number of bytes
+/// in the response, and of those that the connection did not take.
 pub(crate) fn reply(
     opened: OpenedFile,
     name: &[u8],
     headers: &HeaderMap,
     permit: OwnedSemaphorePermit,
+    on_end: impl Fn(u64, u64) + Send + Sync + 'static,
 ) -> Reply {
     let facts = opened.facts;
     let tag = format!("\"{:x}-{:x}-{:x}.{:x}\"", facts.ino, facts.size, facts.mtime.sec, facts.mtime.nsec);
@@ -29,7 +31,9 @@ pub(crate) fn reply(
             return reply;
         }
     };
-    let mut reply = Reply::new(Answer::of_file(opened, range.clone(), permit));
+    let len = range.end - range.start;
+    let on_end = Box::new(move |left| on_end(len, left));
+    let mut reply = Reply::new(Answer::of_file(opened, range.clone(), permit, on_end));
     *reply.status_mut() = status;
     if status == StatusCode::PARTIAL_CONTENT {
         let said = format!("bytes {}-{}/{}", range.start, range.end - 1, facts.size);

@@ -1,4 +1,5 @@
-//! Certificate of the web server: one that the user has, or a self-signed one that is renewed.
+//! Certificate of the web server: one that the user provides and renews, or a self-signed one that
+//! the server renews.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -13,7 +14,7 @@ use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError as Invalid, RootCertStore};
 use std::fmt;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,9 @@ const EARLIER: Duration = Duration::from_secs(3600);
 
 /// Remaining validity at which a self-signed certificate is renewed.
 const RENEW_BEFORE: Duration = Duration::from_secs(2 * 86_400);
+
+/// Time in seconds since the epoch at which each certificate has expired: 1 January 10000.
+const NEVER: u64 = 253_402_300_800;
 
 /// Size limit of files with certificates and keys, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -53,6 +57,16 @@ pub enum CertificateSource {
 pub struct GivenCertificate {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    files: GivenFiles,
+}
+
+/// Files of a certificate and its key, in PEM.
+#[derive(Clone)]
+struct GivenFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// False if a file cannot be read again, such as a pipe.
+    are_regular: bool,
 }
 
 /// Reason for a failure with a certificate.
@@ -80,6 +94,20 @@ pub enum CertificateError {
     /// The certificate and the key cannot be used together.
     #[error("cannot use the certificate: {0}")]
     NotUsable(String),
+    /// The key belongs to another certificate.
+    #[error("the key in {} does not belong to the certificate; replace both files", .0.display())]
+    Mismatch(PathBuf),
+    /// A changed certificate cannot be used.
+    #[error(
+        "cannot renew the certificate from {}: {source}; the earlier one stays in use, and the files are read again",
+        .file.display()
+    )]
+    NotRenewed {
+        /// File of the certificate.
+        file: PathBuf,
+        /// Reason for the failure.
+        source: Box<CertificateError>,
+    },
     /// The certificate is not valid any more.
     #[error(
         "the certificate expired {0} days ago; renew it, or leave out --web-cert to use a self-signed one"
@@ -100,30 +128,50 @@ impl GivenCertificate {
     /// Returns a [`CertificateError`] if a file cannot be read, has other contents, or if other
     /// users can read the key.
     pub fn read(certificate: &Path, key: &Path) -> Result<GivenCertificate, CertificateError> {
-        let content = |file: &Path, expected| CertificateError::Content { file: file.to_owned(), expected };
-        let chain = CertificateDer::pem_slice_iter(&read(certificate)?.0)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| content(certificate, "certificate"))?;
-        if chain.is_empty() {
-            return Err(content(certificate, "certificate"));
-        }
-        let (bytes, mode) = read(key)?;
-        if mode & 0o077 != 0 {
-            return Err(CertificateError::Open(key.to_owned()));
-        }
-        let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| content(key, "private key"))?;
-        Ok(GivenCertificate { chain, key })
+        let (certificate, key) = (certificate.to_owned(), key.to_owned());
+        GivenFiles { certificate, key, are_regular: true }.read()
     }
 }
 
-/// Returns the contents of a file and its mode.
-fn read(file: &Path) -> Result<(Vec<u8>, u32), CertificateError> {
+impl GivenFiles {
+    fn read(&self) -> Result<GivenCertificate, CertificateError> {
+        let content = |file: &Path, expected| CertificateError::Content { file: file.to_owned(), expected };
+        let (bytes, facts) = read(&self.certificate)?;
+        let chain = CertificateDer::pem_slice_iter(&bytes)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| content(&self.certificate, "certificate"))?;
+        if chain.is_empty() {
+            return Err(content(&self.certificate, "certificate"));
+        }
+        let (bytes, of_key) = read(&self.key)?;
+        if of_key.mode() & 0o077 != 0 {
+            return Err(CertificateError::Open(self.key.clone()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| content(&self.key, "private key"))?;
+        let are_regular = facts.is_file() && of_key.is_file();
+        Ok(GivenCertificate { chain, key, files: GivenFiles { are_regular, ..self.clone() } })
+    }
+}
+
+impl GivenCertificate {
+    fn usable(self, now: SystemTime) -> Result<Current, CertificateError> {
+        let current = usable(self.chain, self.key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => CertificateError::Mismatch(self.files.key),
+            error => CertificateError::NotUsable(error.to_string()),
+        })?;
+        check_validity(&current.key, now)?;
+        Ok(current)
+    }
+}
+
+/// Returns the contents of a file and its facts.
+fn read(file: &Path) -> Result<(Vec<u8>, Metadata), CertificateError> {
     let failed = |source| CertificateError::Read { file: file.to_owned(), source };
     let opened = fs::File::open(file).map_err(failed)?;
-    let mode = opened.metadata().map_err(failed)?.mode();
+    let facts = opened.metadata().map_err(failed)?;
     let mut bytes = Vec::new();
     opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    Ok((bytes, mode))
+    Ok((bytes, facts))
 }
 
 /// The current certificate. The TLS handshakes of the server use it.
@@ -133,7 +181,7 @@ pub(crate) struct CertificateStore {
 }
 
 enum Source {
-    Given,
+    Given(GivenFiles),
     SelfSigned { file: Option<PathBuf>, names: Vec<String> },
 }
 
@@ -142,8 +190,7 @@ struct Current {
     key: Arc<CertifiedKey>,
     /// SHA-256 of the certificate (DER).
     sha256: [u8; 32],
-    /// Expiry of a self-signed certificate.
-    expires: Option<SystemTime>,
+    expires: SystemTime,
 }
 
 /// A self-signed certificate.
@@ -160,10 +207,9 @@ impl CertificateStore {
         now: SystemTime,
     ) -> Result<(CertificateStore, Option<String>), CertificateError> {
         match source {
-            CertificateSource::Given(GivenCertificate { chain, key }) => {
-                let current = usable(chain, key, None)?;
-                check_validity(&current.key, now)?;
-                Ok((CertificateStore { source: Source::Given, current: RwLock::new(current) }, None))
+            CertificateSource::Given(given) => {
+                let source = Source::Given(given.files.clone());
+                Ok((CertificateStore { source, current: RwLock::new(given.usable(now)?) }, None))
             }
             CertificateSource::SelfSigned { file, names } => {
                 let kept = file.as_deref().and_then(|file| kept(file, &names, now));
@@ -177,16 +223,35 @@ impl CertificateStore {
         }
     }
 
-    /// Renews a self-signed certificate that expires soon. Returns true if it was renewed, and the
-    /// reason if the new one could not be kept.
+    /// Uses the certificate of the user that is in its files now, or renews a self-signed one that
+    /// expires soon. Returns true if the certificate changed, and the reason if a new self-signed
+    /// one could not be kept.
+    ///
+    /// # Errors
+    /// Returns the reason if the certificate in the files cannot be used. The earlier one stays.
     pub(crate) fn renew(&self, now: SystemTime) -> Result<(bool, Option<String>), CertificateError> {
-        let Source::SelfSigned { file, names } = &self.source else { return Ok((false, None)) };
-        let expires = self.current().expires;
-        if expires.is_some_and(|expires| now + RENEW_BEFORE < expires) {
-            return Ok((false, None));
-        }
-        let (made, note) = make_and_keep(file.as_deref(), names, now)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = made.usable()?;
+        let (renewed, note) = match &self.source {
+            Source::Given(files) if !files.are_regular => return Ok((false, None)),
+            Source::Given(files) => {
+                let read = files.read().and_then(|given| given.usable(now));
+                let read = read.map_err(|error| CertificateError::NotRenewed {
+                    file: files.certificate.clone(),
+                    source: Box::new(error),
+                })?;
+                if read.key.cert == self.current().key.cert {
+                    return Ok((false, None));
+                }
+                (read, None)
+            }
+            Source::SelfSigned { file, names } => {
+                if now + RENEW_BEFORE < self.current().expires {
+                    return Ok((false, None));
+                }
+                let (made, note) = make_and_keep(file.as_deref(), names, now)?;
+                (made.usable()?, note)
+            }
+        };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
         Ok((true, note))
     }
 
@@ -198,8 +263,12 @@ impl CertificateStore {
     /// Returns the SHA-256 of a self-signed certificate. Browsers accept such a hash only for a
     /// certificate that is valid for at most two weeks.
     pub(crate) fn pin(&self) -> Option<String> {
-        let current = self.current();
-        current.expires.map(|_| hex(&current.sha256))
+        matches!(self.source, Source::SelfSigned { .. }).then(|| self.sha256())
+    }
+
+    /// Returns the expiry of the certificate, in seconds since the epoch.
+    pub(crate) fn expires(&self) -> u64 {
+        seconds(self.current().expires)
     }
 
     fn current(&self) -> Current {
@@ -239,7 +308,8 @@ impl Made {
 
     fn usable(self) -> Result<Current, CertificateError> {
         let key = PrivatePkcs8KeyDer::from(self.key);
-        usable(vec![self.certificate], key.into(), Some(self.expires))
+        usable(vec![self.certificate], key.into())
+            .map_err(|error| CertificateError::NotUsable(error.to_string()))
     }
 
     /// Returns the text of the file.
@@ -261,32 +331,39 @@ impl Made {
 fn usable(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    expires: Option<SystemTime>,
-) -> Result<Current, CertificateError> {
-    let not_usable = |error: rustls::Error| CertificateError::NotUsable(error.to_string());
+) -> Result<Current, rustls::Error> {
     aws_lc_rs::init();
-    let key = CertifiedKey::new(chain, any_supported_type(&key).map_err(not_usable)?);
-    key.keys_match().map_err(not_usable)?;
-    let first = key.end_entity_cert().map_err(not_usable)?;
+    let key = CertifiedKey::new(chain, any_supported_type(&key)?);
+    key.keys_match()?;
+    let first = key.end_entity_cert()?;
     let mut sha256 = [0; 32];
     sha256.copy_from_slice(digest(&SHA256, first).as_ref());
+    let expires = match verify_dates(&key, NEVER) {
+        Err(rustls::Error::InvalidCertificate(Invalid::ExpiredContext { not_after, .. })) => {
+            not_after.as_secs()
+        }
+        _ => NEVER,
+    };
+    let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(expires);
     Ok(Current { key: Arc::new(key), sha256, expires })
+}
+
+/// Compares the dates of the certificate with `time`, in seconds since the epoch. Each certificate
+/// fails, and an error of the dates comes before that of the missing root.
+fn verify_dates(key: &CertifiedKey, time: u64) -> Result<(), rustls::Error> {
+    verify_server_cert_signed_by_trust_anchor(
+        &ParsedCertificate::try_from(key.end_entity_cert()?)?,
+        &RootCertStore::empty(),
+        &[],
+        UnixTime::since_unix_epoch(Duration::from_secs(time)),
+        default_provider().signature_verification_algorithms.all,
+    )
 }
 
 /// Fails if the certificate has expired, or is not valid yet.
 fn check_validity(key: &CertifiedKey, now: SystemTime) -> Result<(), CertificateError> {
-    let not_usable = |error: rustls::Error| CertificateError::NotUsable(error.to_string());
-    let certificate = ParsedCertificate::try_from(key.end_entity_cert().map_err(not_usable)?);
     let days = |from: u64, to: u64| to.saturating_sub(from) / 86_400;
-    // The dates are compared before the search for a root, which fails.
-    let verified = verify_server_cert_signed_by_trust_anchor(
-        &certificate.map_err(not_usable)?,
-        &RootCertStore::empty(),
-        &[],
-        UnixTime::since_unix_epoch(Duration::from_secs(seconds(now))),
-        default_provider().signature_verification_algorithms.all,
-    );
-    match verified {
+    match verify_dates(key, seconds(now)) {
         Err(rustls::Error::InvalidCertificate(Invalid::ExpiredContext { not_after, .. })) => {
             Err(CertificateError::Expired(days(not_after.as_secs(), seconds(now))))
         }
@@ -300,12 +377,12 @@ fn check_validity(key: &CertifiedKey, now: SystemTime) -> Result<(), Certificate
 /// Returns the certificate in `file` if it is private, for these names, and does not expire soon.
 /// Any other file is replaced, because it is this program's own.
 fn kept(file: &Path, names: &[String], now: SystemTime) -> Option<Made> {
-    let (bytes, mode) = read(file).ok()?;
+    let (bytes, facts) = read(file).ok()?;
     let text = std::str::from_utf8(&bytes).ok()?;
     let mut words = text.lines().next()?.strip_prefix(HEAD)?.split_ascii_whitespace();
     let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(words.next()?.parse().ok()?);
     let is_current = now + RENEW_BEFORE < expires && expires <= now + VALIDITY;
-    if mode & 0o077 != 0 || !is_current || !words.eq(names.iter().map(String::as_str)) {
+    if facts.mode() & 0o077 != 0 || !is_current || !words.eq(names.iter().map(String::as_str)) {
         return None;
     }
     let certificate = CertificateDer::from_pem_slice(&bytes).ok()?;
@@ -412,11 +489,13 @@ mod tests {
     fn validity_is_at_most_thirteen_days() {
         let made = Made::new(&["127.0.0.1".to_owned()], now()).expect("made");
         assert_eq!(made.expires + EARLIER, now() + VALIDITY);
+        let expires = made.expires;
         // Two UTCTime values (tag 23, 13 characters) are the validity of an X.509 certificate.
         let times: Vec<&[u8]> =
             made.certificate.windows(15).filter(|at| at[..2] == [23, 13] && at[14] == b'Z').collect();
         let said = |at: usize| std::str::from_utf8(&times[at][2..]).expect("ASCII");
         assert_eq!((said(0), said(1)), ("270115070000Z", "270128070000Z"));
+        assert_eq!(made.usable().expect("usable").expires, expires);
     }
 
     #[test]
@@ -439,8 +518,9 @@ mod tests {
             let refused = CertificateStore::open(CertificateSource::Given(given), time).expect_err("dates");
             assert!(refused.to_string().contains(text), "{refused}");
         }
-        assert!(!store.renew(now() + VALIDITY).expect("nothing to do").0);
-        assert!(matches!(usable(&one, &two), Err(CertificateError::NotUsable(_))));
+        let expired = store.renew(now() + VALIDITY).expect_err("expired").to_string();
+        assert!(expired.contains("one.pem: the certificate expired 0 days ago; renew it"), "{expired}");
+        assert!(matches!(usable(&one, &two), Err(CertificateError::Mismatch(_))));
         fs::set_permissions(&one, Permissions::from_mode(0o640)).expect("set");
         assert!(matches!(usable(&one, &one), Err(CertificateError::Open(_))));
         let empty = home.path().join("empty");
@@ -448,5 +528,47 @@ mod tests {
         assert!(matches!(usable(&empty, &two), Err(CertificateError::Content { .. })));
         let absent = usable(&home.path().join("absent"), &two).expect_err("absent").to_string();
         assert!(absent.contains("absent") && absent.contains("No such file"), "{absent}");
+    }
+    #[test]
+    fn a_given_certificate_is_replaced_only_by_a_usable_pair() {
+        let home = tempfile::tempdir().expect("a folder");
+        let pem = |name: &str| {
+            let made = home.path().join(name);
+            open(&made, &["localhost"], now());
+            fs::read(made).expect("read")
+        };
+        let (old, new) = (pem("old"), pem("new"));
+        let (certificate, key) = (home.path().join("certificate"), home.path().join("key"));
+        let put = |file: &Path, text: &[u8]| {
+            let _ = fs::remove_file(file);
+            keep(file, text).expect("written");
+        };
+        put(&certificate, &old);
+        put(&key, &old);
+        let given = GivenCertificate::read(&certificate, &key).expect("a pair");
+        let store = CertificateStore::open(CertificateSource::Given(given), now()).expect("usable").0;
+        let first = store.sha256();
+        assert!(!store.renew(now()).expect("unchanged").0);
+        // A renewer replaces the files one after the other.
+        put(&certificate, &new);
+        let refused = |words: &str| {
+            let why = store.renew(now()).expect_err("refused").to_string();
+            assert!(why.contains("certificate: ") && why.contains(words), "{why}");
+            assert_eq!(store.sha256(), first);
+        };
+        refused("key does not belong to the certificate; replace both files");
+        put(&certificate, b"");
+        refused("no certificate in PEM found");
+        fs::remove_file(&certificate).expect("removed");
+        refused("No such file");
+        put(&certificate, &new);
+        put(&key, &new);
+        fs::set_permissions(&key, Permissions::from_mode(0o644)).expect("set");
+        refused("chmod 600");
+        fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("set");
+        assert!(store.renew(now()).expect("renewed").0);
+        assert_ne!(store.sha256(), first);
+        assert!(!store.renew(now()).expect("unchanged").0);
+        assert_eq!(store.pin(), None);
     }
 }

@@ -33,6 +33,17 @@ pub enum WebEvent {
         /// Change that was made.
         what: &'static str,
     },
+    /// A download of a file, or of a range of it, ended.
+    Downloaded {
+        /// Number of the session.
+        session: u64,
+        /// Name of the root.
+        root: String,
+        /// Number of bytes that were requested.
+        length: u64,
+        /// Number of these bytes that were not sent.
+        left: u64,
+    },
     /// A client sent a wrong code.
     WrongCode {
         /// Source address.
@@ -65,7 +76,7 @@ pub enum WebEvent {
         /// Number of events.
         count: u64,
     },
-    /// The self-signed certificate was renewed.
+    /// Another certificate is used for new connections.
     Renewed {
         /// SHA-256 of the new certificate.
         sha256: String,
@@ -95,6 +106,13 @@ impl fmt::Display for WebEvent {
             Self::SignedIn { session, peer } => write!(f, "web session {session}: signed in from {peer}"),
             Self::SignedOut { session } => write!(f, "web session {session}: ended"),
             Self::Changed { session, root, what } => write!(f, "web session {session}: {what} in {root}"),
+            Self::Downloaded { session, root, length, left: 0 } => {
+                write!(f, "web session {session}: ended a download of {length} bytes from {root}")
+            }
+            Self::Downloaded { session, root, length, left } => {
+                let sent = length - left;
+                write!(f, "web session {session}: lost a download from {root} after {sent} of {length} bytes")
+            }
             Self::WrongCode { peer } => write!(f, "web: wrong code from {peer}"),
             Self::Refused { peer, why } => write!(f, "web: refused a request from {peer}: {why}"),
             Self::TooManyConnections { peer } => {

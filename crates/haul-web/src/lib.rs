@@ -21,6 +21,7 @@ mod lanes;
 pub mod limits;
 mod metrics;
 mod page;
+mod places;
 mod query;
 mod routes;
 mod server;

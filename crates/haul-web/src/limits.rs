@@ -19,6 +19,10 @@ pub const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 /// The same for all requests of a connection: 16 windows. A lane of the page has at most two
 /// requests that wait for an earlier one, so eight busy lanes leave bytes for the requests that are
 /// read. With more, bodies stall, and are sent again after `body_stall`.
+///
+/// For responses the windows are those of the browser. In Chromium 156, four bodies that are not
+/// read stop all other responses of a connection, and three do not. A tab runs two jobs, each with
+/// one body at a time, so that two jobs at a standstill leave bytes for listings.
 pub const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
 /// Maximum size of the header of a request. A path has at most 4,096 bytes, and thus 12,288 in
@@ -87,9 +91,16 @@ pub const NAME_QUOTA_BYTES: u64 = 512;
 /// their request was not accepted yet.
 pub const HANDSHAKES_MAX: usize = 32;
 
+/// The same of one peer, so that others can still connect. A browser opens at most as many lanes as
+/// its session can have.
+pub const HANDSHAKES_PER_PEER_MAX: usize = 16;
+
 /// Number of such connections from which a client proves its source address first (RFC 9000 section
 /// 8.1.2). Others can then not use up the limit with false addresses.
 pub const HANDSHAKES_UNPROVEN_MAX: usize = 8;
+
+const _: () =
+    assert!(HANDSHAKES_UNPROVEN_MAX < HANDSHAKES_PER_PEER_MAX && HANDSHAKES_PER_PEER_MAX < HANDSHAKES_MAX);
 
 /// Bytes that a connection over UDP without a lane buffers. A request has a few hundred.
 pub const HANDSHAKE_WINDOW_BYTES: u32 = 64 << 10;
@@ -141,6 +152,8 @@ pub struct WebLimits {
     pub failures: usize,
     /// Time for which a wrong code counts.
     pub failure_window: Duration,
+    /// Time between two checks of the certificate: the files of the user, or the expiry.
+    pub certificate_check: Duration,
 }
 
 impl Default for WebLimits {
@@ -163,6 +176,7 @@ impl Default for WebLimits {
             wrong_delay: Duration::from_secs(1),
             failures: 5,
             failure_window: Duration::from_secs(60),
+            certificate_check: Duration::from_secs(5),
         }
     }
 }

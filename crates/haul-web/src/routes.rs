@@ -89,7 +89,9 @@ async fn checked(
         (Method::POST, "/tree/folder") => call.create_folder(request.into_body()).await,
         (Method::POST, "/tree/move") => call.rename(request.into_body()).await,
         (Method::POST, "/tree/delete") => call.delete(request.into_body()).await,
-        (Method::GET | Method::HEAD, "/file") => call.file(request.uri().query(), request.headers()).await,
+        (method @ (Method::GET | Method::HEAD), "/file") => {
+            call.file(method, request.uri().query(), request.headers()).await
+        }
         (Method::POST, "/verify") => call.verify(request).await,
         (Method::POST, "/copy") => call.copy(request.into_body()).await,
         (Method::POST, "/fetch") => call.fetch(request.into_body()).await,
@@ -221,6 +223,8 @@ impl Call<'_> {
             csrf: &'a str,
             /// SHA-256 of the certificate.
             certificate: String,
+            /// Its expiry, in seconds since the epoch.
+            certificate_expires: u64,
             version: &'static str,
             /// True if lanes over WebTransport can be opened, at the port of HTTPS.
             webtransport: bool,
@@ -243,6 +247,7 @@ impl Call<'_> {
         let facts = Facts {
             csrf: self.session.csrf(),
             certificate: self.shared.certificate.sha256(),
+            certificate_expires: self.shared.certificate.expires(),
             version: env!("CARGO_PKG_VERSION"),
             webtransport: self.shared.has_web_transport,
             jobs: self.shared.jobs.is_some(),
@@ -389,14 +394,22 @@ impl Call<'_> {
         Ok(answer::empty(StatusCode::NO_CONTENT))
     }
 
-    async fn file(&self, query: Option<&str>, headers: &HeaderMap) -> Result<Reply, Reply> {
+    async fn file(&self, method: Method, query: Option<&str>, headers: &HeaderMap) -> Result<Reply, Reply> {
         let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
         let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let permit = Arc::clone(&self.shared.downloads).try_acquire_owned().map_err(|_| busy())?;
         let opened = served.run(move |root| files::open_file(root, &path)).await.map_err(failed)?;
         self.changed(served, "opened a file");
-        Ok(attachment::reply(opened, &name, headers, permit))
+        let (shared, session) = (Arc::clone(self.shared), self.session.number);
+        let root = served.root().log_name();
+        let on_end = move |length, left| {
+            if method == Method::GET {
+                let root = root.clone();
+                shared.events.report(&WebEvent::Downloaded { session, root, length, left });
+            }
+        };
+        Ok(attachment::reply(opened, &name, headers, permit, on_end))
     }
 
     async fn open_lane(&self, body: Incoming) -> Result<Reply, Reply> {

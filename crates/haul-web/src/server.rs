@@ -12,10 +12,10 @@ use crate::limits::{
     HEADER_BYTES_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
 };
 use crate::metrics::{Metric, Metrics};
+use crate::places::{Place, Places};
 use crate::routes;
 use crate::verification::Verify;
 use crate::webtransport;
-use haul_net::address::peer_group;
 use haul_net::{Gateway, tls};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -25,15 +25,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use quinn::{Endpoint, VarInt};
 use rustix::net::sockopt;
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener as StdTcpListener, UdpSocket};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
@@ -60,9 +59,6 @@ const PORT_ATTEMPTS: usize = 8;
 
 /// Interval of looks for idle sessions, lanes and connections.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Looks between two checks of the certificate's expiry.
-const LOOKS_PER_RENEWAL: u32 = 3600;
 
 /// Interval and timeout of pings on a connection by HTTP/2, which detect a peer that is gone.
 const PING: Duration = Duration::from_secs(20);
@@ -162,7 +158,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Option<ConnectPeer>,
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
-    connections: Mutex<HashMap<IpAddr, usize>>,
+    pub(crate) connections: Arc<Places>,
     /// True if browsers can use WebTransport.
     pub(crate) has_web_transport: bool,
     /// One permit for each download of a file.
@@ -244,7 +240,7 @@ impl WebServer {
             peers: settings.peers,
             roots,
             link_host: if port == 443 { link_host } else { format!("{link_host}:{port}") },
-            connections: Mutex::default(),
+            connections: Places::new(CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX),
             has_web_transport: endpoint.is_some(),
             downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
             verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
@@ -324,6 +320,8 @@ async fn run(
     stopped: watch::Receiver<bool>,
 ) {
     tokio::spawn(look_around(shared.clone()));
+    // A task of its own: a directory that hangs can delay the files of the certificate.
+    tokio::spawn(renew(shared.clone()));
     if let Some(endpoint) = &endpoint {
         tokio::spawn(webtransport::accept(shared.clone(), endpoint.clone()));
     }
@@ -348,9 +346,9 @@ async fn accept(
             accepted = socket.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => match Slot::reserve(shared, peer.ip()) {
-                Some(slot) => {
-                    tokio::spawn(connection(shared.clone(), tls.clone(), stream, peer, slot));
+            Ok((stream, peer)) => match shared.connections.take(peer.ip()) {
+                Some(place) => {
+                    tokio::spawn(connection(shared.clone(), tls.clone(), stream, peer, place));
                 }
                 None => {
                     let event = WebEvent::TooManyConnections { peer: peer.ip() };
@@ -366,74 +364,40 @@ async fn accept(
     }
 }
 
-/// Ends idle sessions and lanes, and renews the certificate.
+/// Ends idle sessions and lanes.
 async fn look_around(shared: Arc<Shared>) {
     let mut looks = interval(LOOK_EVERY.min(shared.limits.lane_idle / 4).max(Duration::from_millis(10)));
-    let mut number = 0_u32;
     loop {
         looks.tick().await;
         for session in shared.access.end_idle(Instant::now()) {
             shared.events.report(&WebEvent::SignedOut { session });
         }
-        number = (number + 1) % LOOKS_PER_RENEWAL;
-        if number == 0 {
-            // A task of its own: readers of a directory that hangs can delay it.
-            tokio::spawn(renew(shared.clone()));
-        }
     }
 }
 
+/// Renews the certificate. Reports each reason for a failure once.
 async fn renew(shared: Arc<Shared>) {
-    let inside = shared.clone();
-    let renewed = tokio::task::spawn_blocking(move || inside.certificate.renew(SystemTime::now())).await;
-    let failed = |why: String| shared.events.report(&WebEvent::CertificateFailed { why });
-    match renewed {
-        Ok(Ok((is_new, note))) => {
-            if is_new {
-                shared.events.report(&WebEvent::Renewed { sha256: shared.certificate.sha256() });
+    let mut told = None;
+    loop {
+        sleep(shared.limits.certificate_check).await;
+        let inside = shared.clone();
+        let renewed = tokio::task::spawn_blocking(move || inside.certificate.renew(SystemTime::now())).await;
+        let failed = match renewed {
+            Ok(Ok((is_new, note))) => {
+                if is_new {
+                    shared.events.report(&WebEvent::Renewed { sha256: shared.certificate.sha256() });
+                }
+                note
             }
-            note.into_iter().for_each(failed);
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if failed != told {
+            failed.iter().for_each(|why| {
+                shared.events.report(&WebEvent::CertificateFailed { why: why.clone() });
+            });
+            told = failed;
         }
-        Ok(Err(error)) => failed(error.to_string()),
-        Err(error) => failed(error.to_string()),
-    }
-}
-
-/// Slot of a connection, released on drop.
-pub(crate) struct Slot {
-    shared: Arc<Shared>,
-    peer: IpAddr,
-}
-
-impl Slot {
-    pub(crate) fn reserve(shared: &Arc<Shared>, peer: IpAddr) -> Option<Slot> {
-        let peer = peer_group(peer);
-        let mut connections = shared.connections();
-        let total: usize = connections.values().sum();
-        let of_peer = connections.get(&peer).copied().unwrap_or_default();
-        if total >= CONNECTIONS_MAX || of_peer >= CONNECTIONS_PER_PEER_MAX {
-            return None;
-        }
-        connections.insert(peer, of_peer + 1);
-        Some(Slot { shared: shared.clone(), peer })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut connections = self.shared.connections();
-        if let Some(count) = connections.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                connections.remove(&self.peer);
-            }
-        }
-    }
-}
-
-impl Shared {
-    fn connections(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -484,7 +448,13 @@ impl Activity {
 }
 
 /// Serves one connection.
-async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+async fn connection(
+    shared: Arc<Shared>,
+    tls: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+) {
     // Without this option small responses wait for acknowledgements. An error only costs time.
     let _ = stream.set_nodelay(true);
     let congestion = sockopt::tcp_congestion(&stream).ok();
@@ -532,7 +502,7 @@ async fn connection(shared: Arc<Shared>, tls: TlsAcceptor, stream: TcpStream, pe
         let served = builder.serve_connection(io, service);
         serve(served, |served| served.graceful_shutdown(), &activity, &limits).await;
     }
-    drop(slot);
+    drop(place);
 }
 
 /// Runs a connection until it ends, or its time is over.

@@ -95,6 +95,16 @@ fn the_page_copies_both_ways_in_firefox() {
     run("firefox.test.mjs");
 }
 
+#[test]
+fn the_page_continues_after_a_certificate_is_renewed() {
+    run("certificate.test.mjs");
+}
+
+#[test]
+fn lanes_of_the_page_need_a_certificate_that_the_browser_accepts() {
+    run("certificate-lanes.test.mjs");
+}
+
 /// A file of tests that is not run here would be forgotten.
 #[test]
 fn every_file_of_tests_runs() {

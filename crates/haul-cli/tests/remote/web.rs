@@ -157,7 +157,12 @@ fn a_given_certificate_is_used() {
     let (server, _) = serve(&fixture, &[]);
     assert_eq!(certificate(&server), first, "the certificate is kept");
     drop(server);
-    fs::rename(own, fixture.path("given.pem")).unwrap();
+    fs::rename(&own, fixture.path("given.pem")).unwrap();
+    let (server, _) = serve(&fixture, &[]);
+    let second = certificate(&server);
+    assert_ne!(second, first);
+    drop(server);
+    fs::rename(own, fixture.path("renewed.pem")).unwrap();
     let given = ["--web-cert", "given.pem", "--web-key", "given.pem", "--web-link", "link"];
     let all = [
         &["serve", "--listen=127.0.0.1:0", "--root=there", "--ticket-file=ticket.line", "--web=127.0.0.1:0"]
@@ -170,8 +175,18 @@ fn a_given_certificate_is_used() {
     // The link is written before sessions are served, but after this line of the log.
     haul_lab::wait_until("the link", || fixture.path("link").exists());
     assert_eq!(fs::metadata(fixture.path("link")).unwrap().mode() & 0o777, 0o600);
-    Browser::signed_in(&fs::read_to_string(fixture.path("link")).unwrap());
+    let browser = Browser::signed_in(&fs::read_to_string(fixture.path("link")).unwrap());
     assert!(!fixture.path("state/haul/web/certificate.pem").exists());
+    // A file that is changed is used without a restart, if it can be.
+    fs::write(fixture.path("given.pem"), "").unwrap();
+    let refused = server.wait_for_log("cannot renew the certificate");
+    assert!(refused.contains("cannot use given.pem: no certificate in PEM found"), "{refused}");
+    fs::rename(fixture.path("renewed.pem"), fixture.path("given.pem")).unwrap();
+    server.wait_for_log(&format!("renewed the certificate; its SHA-256 is {second}"));
+    let later = Browser::new(browser.host().parse().unwrap());
+    assert_eq!(later.get("/").status, 200);
+    assert_eq!(haul_lab::browser::sha256(&later.certificate()), second);
+    assert_eq!(browser.get("/session").status, 200, "the session continues");
 }
 
 /// Returns the values of a scrape by name. Checks each line of the format.

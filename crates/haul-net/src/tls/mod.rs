@@ -58,7 +58,8 @@ pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, ru
 }
 
 /// Returns the TLS configuration of a web server whose certificate `resolver` chooses: TLS 1.3,
-/// with HTTP/2 and HTTP/1.1 by ALPN. Browsers are the clients, so no fingerprint is compared.
+/// with HTTP/2 and HTTP/1.1 by ALPN. Browsers are the clients, so no fingerprint is compared. Each
+/// connection makes a whole handshake: a resumed one would have the certificate of an earlier time.
 ///
 /// # Errors
 /// Returns the error of the TLS library.
@@ -69,6 +70,7 @@ pub fn https_config(resolver: Arc<dyn ResolvesServerCert>) -> Result<Arc<ServerC
         .with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ignore_client_order = !has_fast_aes();
+    config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 

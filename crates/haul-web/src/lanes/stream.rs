@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 /// Bytes of a token.
@@ -82,8 +82,9 @@ impl StreamLane {
         let _ = self.aborted.subscribe().wait_for(|aborted| *aborted).await;
     }
 
-    /// Carries bytes until both directions have ended. Once the session code writes no more, the
-    /// browser has `linger` to end its direction.
+    /// Carries bytes until both directions have ended. `taken` resolves once the browser has all
+    /// bytes of its direction, or with an error if it takes no more of them. Then the browser has
+    /// `linger` after its last byte to end the other direction.
     ///
     /// # Errors
     /// Returns the reason for a loss of the lane: it was aborted, or the stream failed.
@@ -92,21 +93,35 @@ impl StreamLane {
         session: &Session,
         mut to_browser: impl AsyncWrite + Unpin,
         from_browser: impl AsyncRead + Unpin,
+        taken: impl Future<Output = io::Result<()>>,
         linger: Duration,
     ) -> io::Result<()> {
-        let mut upload = pin!(self.upload(session, from_browser));
+        let arrived = Notify::new();
+        let mut upload = pin!(self.upload(session, from_browser, &arrived));
         let mut download = pin!(self.download(session, &mut to_browser));
+        let mut taken = pin!(taken);
         let carried = async {
-            tokio::select! {
-                uploaded = &mut upload => {
-                    uploaded?;
-                    download.await
-                }
-                downloaded = &mut download => {
-                    downloaded?;
-                    timeout(linger, upload).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            let (mut is_uploaded, mut is_downloaded, mut is_taken) = (false, false, false);
+            while !(is_uploaded && is_downloaded && is_taken) {
+                tokio::select! {
+                    biased;
+                    uploaded = &mut upload, if !is_uploaded => {
+                        uploaded?;
+                        is_uploaded = true;
+                    }
+                    downloaded = &mut download, if !is_downloaded => {
+                        downloaded?;
+                        is_downloaded = true;
+                    }
+                    all = &mut taken, if !is_taken => {
+                        all?;
+                        is_taken = true;
+                    }
+                    () = arrived.notified() => {}
+                    () = sleep(linger), if is_downloaded && is_taken => return Err(io::ErrorKind::TimedOut.into()),
                 }
             }
+            Ok(())
         };
         tokio::select! {
             biased;
@@ -116,8 +131,13 @@ impl StreamLane {
     }
 
     /// Carries bytes to the session code until the browser ends its direction, or the session code
-    /// reads no more.
-    async fn upload(&self, session: &Session, mut from: impl AsyncRead + Unpin) -> io::Result<()> {
+    /// reads no more. Each read notifies `arrived`.
+    async fn upload(
+        &self,
+        session: &Session,
+        mut from: impl AsyncRead + Unpin,
+        arrived: &Notify,
+    ) -> io::Result<()> {
         let mut block = vec![0; BLOCK_BYTES];
         loop {
             let mut read = from.read(&mut block).await?;
@@ -133,6 +153,7 @@ impl StreamLane {
                 return Ok(());
             }
             session.extend(Instant::now());
+            arrived.notify_one();
             let mut rest = &block[..read];
             while !rest.is_empty() {
                 self.socket.writable().await?;

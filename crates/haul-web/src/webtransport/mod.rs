@@ -14,9 +14,11 @@ use crate::checks;
 use crate::event::WebEvent;
 use crate::lanes::StreamLane;
 use crate::limits::{
-    HANDSHAKE_WINDOW_BYTES, HANDSHAKES_MAX, HANDSHAKES_UNPROVEN_MAX, LANE_WINDOW_BYTES, WebLimits,
+    HANDSHAKE_WINDOW_BYTES, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, HANDSHAKES_UNPROVEN_MAX,
+    LANE_WINDOW_BYTES, WebLimits,
 };
-use crate::server::{Shared, Slot};
+use crate::places::{Place, Places};
+use crate::server::Shared;
 use haul_net::tls;
 use http3::{ProtocolError, Status};
 use quinn::congestion::BbrConfig;
@@ -31,7 +33,6 @@ use std::io;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// The only version of QUIC in use: 1 (RFC 9000).
@@ -71,8 +72,6 @@ pub(crate) fn endpoint(
 ) -> io::Result<Endpoint> {
     let mut tls = (*tls::https_config(certificate).map_err(io::Error::other)?).clone();
     tls.alpn_protocols = vec![http3::PROTOCOL.to_vec()];
-    // A later connection makes a whole handshake, with the certificate of that time.
-    tls.send_tls13_tickets = 0;
     let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
     let mut config = ServerConfig::with_crypto(Arc::new(tls));
     config
@@ -114,28 +113,27 @@ fn transport(limits: &WebLimits) -> TransportConfig {
 
 /// Accepts connections until the endpoint is closed.
 pub(crate) async fn accept(shared: Arc<Shared>, endpoint: Endpoint) {
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let handshakes = Places::new(HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX);
     while let Some(incoming) = endpoint.accept().await {
-        let in_progress = HANDSHAKES_MAX - handshakes.available_permits();
-        if in_progress >= HANDSHAKES_UNPROVEN_MAX && incoming.may_retry() {
+        if handshakes.taken() >= HANDSHAKES_UNPROVEN_MAX && incoming.may_retry() {
             // Fails only for a proven address.
             let _ = incoming.retry();
             continue;
         }
         let peer = incoming.remote_address().ip();
-        let permits = (Arc::clone(&handshakes).try_acquire_owned().ok(), Slot::reserve(&shared, peer));
-        let (Some(handshake), Some(slot)) = permits else {
+        let places = (handshakes.take(peer), shared.connections.take(peer));
+        let (Some(handshake), Some(place)) = places else {
             incoming.refuse();
             let event = WebEvent::TooManyConnections { peer };
             shared.events.report_limited(&event, Instant::now());
             continue;
         };
-        tokio::spawn(connection(shared.clone(), incoming, handshake, slot));
+        tokio::spawn(connection(shared.clone(), incoming, handshake, place));
     }
 }
 
 /// Serves one connection.
-async fn connection(shared: Arc<Shared>, incoming: Incoming, handshake: OwnedSemaphorePermit, slot: Slot) {
+async fn connection(shared: Arc<Shared>, incoming: Incoming, handshake: Place, place: Place) {
     let limit = shared.limits.request;
     // A failed handshake is the client's affair, for example another certificate hash.
     let Ok(connecting) = incoming.accept() else { return };
@@ -147,7 +145,7 @@ async fn connection(shared: Arc<Shared>, incoming: Incoming, handshake: OwnedSem
     };
     // Before the streams are dropped, which would end them in order.
     connection.close(VarInt::from_u32(code), b"");
-    drop(slot);
+    drop(place);
 }
 
 /// Streams of a connection that the server uses. The control stream of the browser and those for
@@ -180,12 +178,7 @@ impl Streams {
 }
 
 /// Answers the request, and carries the bytes of its lane. Returns the code for the close.
-async fn serve(
-    shared: &Shared,
-    connection: &Connection,
-    streams: &mut Streams,
-    handshake: OwnedSemaphorePermit,
-) -> u32 {
+async fn serve(shared: &Shared, connection: &Connection, streams: &mut Streams, handshake: Place) -> u32 {
     let admitted = match Admitted::new(shared, &streams.request) {
         Ok(admitted) => admitted,
         Err((status, why)) => {
@@ -214,22 +207,21 @@ async fn serve(
         return http3::GENERAL_PROTOCOL_ERROR;
     };
     let Admitted { session, lane } = &admitted;
+    let stopped = to_browser.stopped();
+    let taken =
+        async { matches!(stopped.await, Ok(None)).then_some(()).ok_or(io::ErrorKind::BrokenPipe.into()) };
     let carried = tokio::select! {
         biased;
-        carried = lane.carry(session, &mut *to_browser, from_browser, shared.limits.lane_idle) => carried,
+        carried = lane.carry(session, to_browser, from_browser, taken, shared.limits.lane_idle) => carried,
         () = end_of(&mut streams.from_browser) => return http3::NO_ERROR,
         _ = connection.closed() => return http3::NO_ERROR,
     };
     if carried.is_err() {
         return http3::GENERAL_PROTOCOL_ERROR;
     }
-    // The browser gets all bytes, and reads them before it closes the session.
-    let read = async {
-        let _ = to_browser.stopped().await;
-        let _ = timeout(CLOSE_TIMEOUT, end_of(&mut streams.from_browser)).await;
-    };
+    // The browser has all bytes, and reads them before it closes the session.
     tokio::select! {
-        () = read => {}
+        _ = timeout(CLOSE_TIMEOUT, end_of(&mut streams.from_browser)) => {}
         () = lane.aborted() => {}
         _ = connection.closed() => {}
     }

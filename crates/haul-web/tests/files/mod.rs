@@ -1,6 +1,7 @@
 //! Files over HTTP: rights, pages of listings, ranges and names of any bytes.
 
 use crate::world::{World, limits};
+use haul_lab::wait_until;
 use haul_net::Role;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
@@ -131,4 +132,15 @@ fn downloads_are_attachments_and_have_ranges() {
     // The end can be an error of TLS, since the server does not announce it.
     let _ = connection.read_to_end(&mut rest);
     assert!(rest.len() < 8 << 20, "{}", rest.len());
+    for end in [
+        "ended a download of 1000000 bytes from root",
+        "ended a download of 400000 bytes from root",
+        "lost a download from root after ",
+    ] {
+        wait_until(end, || world.has_logged(end));
+    }
+    let ends =
+        |words: &str| world.log.lock().expect("a log").iter().filter(|line| line.contains(words)).count();
+    // Not the header alone, and not a range that the file has not.
+    assert_eq!((ends("download of 1000000 bytes"), ends("lost a download")), (2, 1));
 }

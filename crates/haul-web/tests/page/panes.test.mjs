@@ -213,6 +213,30 @@ test("a wrong code is refused, and an ended session can continue", async (t) => 
   assert.ok(await page.isHidden("#files"));
 });
 
+// Regression: the message of a request that was in progress replaced that of the sign-out.
+test("a request that outlives its session keeps the message of the sign-out", async (t) => {
+  folder("outlived");
+  const page = await openAt(t, "outlived", { isOwn: true });
+  let release;
+  const released = new Promise((resolve) => {
+    release = resolve;
+  });
+  await page.route(/\/tree\?/, async (route) => {
+    await released;
+    await route.continue();
+  });
+  const requested = page.waitForRequest(/\/tree\?/);
+  await page.keyboard.press("F9");
+  await requested;
+  await page.click("#sign-out");
+  await waitForStatus(page, "Signed out.");
+  const answered = page.waitForResponse(/\/tree\?/);
+  release();
+  assert.equal((await answered).status(), 401);
+  await page.waitForSelector("#right .grid[aria-busy=false]", { state: "attached" });
+  assert.equal(await page.locator("#status").textContent(), "Signed out.");
+});
+
 test("at 400 pixels one pane is visible and tabs change it", async (t) => {
   folder("narrow", { file: "1" });
   const page = await openAt(t, "narrow", { viewport: { width: 400, height: 800 } });

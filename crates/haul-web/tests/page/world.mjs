@@ -77,12 +77,13 @@ export class Server {
   /**
    * @param {Record<string, {access?: 'read' | 'write' | 'both', quota?: string, dir?: string}>} shares
    *   the roots by their names; `dir` is a directory that exists already
-   * @param {{host: string, within: string[]}} [side] address, and the command before that of the program
+   * @param {{host?: string, within?: string[], settings?: string[]}} [side] address, the command before that of
+   *   the program, and further lines of its configuration
    */
-  static async start(shares = { data: {} }, { host, within } = { host: '127.0.0.1', within: [] }) {
+  static async start(shares = { data: {} }, { host = '127.0.0.1', within = [], settings = [] } = {}) {
     const home = mkdtempSync(join(tmpdir(), 'haul-page-'));
     const lines = [`identity = "${home}/identity.pem"`, 'listen = ["127.0.0.1:0"]', `state-dir = "${home}/state"`,
-      `web = "${host}:${await freePort()}"`, `web-link = "${home}/link"`, 'web-peers = true'];
+      `web = "${host}:${await freePort()}"`, `web-link = "${home}/link"`, 'web-peers = true', ...settings];
     const roots = {};
     for (const [name, { access = 'both', quota, dir }] of Object.entries(shares)) {
       roots[name] = dir ?? join(home, name);
@@ -205,11 +206,14 @@ export async function withoutFlows(context) {
   });
 }
 
-/** Starts Chromium. Its contexts accept the certificate of the server, as a user does once. */
-export async function launch() {
+/**
+ * Starts Chromium. Its contexts accept the certificate of the server, as a user does once.
+ * @param {string} [executablePath]
+ */
+export async function launch(executablePath = chromiumPath) {
   // Chromium needs a sandbox that root has not.
   const args = ['--no-sandbox', '--disable-background-networking', '--disable-component-update'];
-  return driver().launch({ executablePath: chromiumPath, args });
+  return driver().launch({ executablePath, args });
 }
 
 /** A browser with one visitor: windows of one context have the same storage and cookies. */

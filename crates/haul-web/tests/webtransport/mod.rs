@@ -11,7 +11,7 @@ use haul_lab::random::Random;
 use haul_lab::wait_until;
 use haul_net::Role;
 use haul_web::WebLimits;
-use haul_web::limits::HANDSHAKES_MAX;
+use haul_web::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, ConnectionError, Endpoint, TransportConfig, VarInt};
 use std::fs;
@@ -158,13 +158,13 @@ fn a_lane_ends_unless_a_browser_connects_in_time() {
 fn lanes_of_both_kinds_count_against_one_limit() {
     let world = World::echoing(WebLimits { lanes: 2, ..limits() });
     let client = client(&world);
-    let Stream { connection, .. } = client.stream();
+    let stream = client.stream();
     assert_eq!(client.browser.post("/lane", "").status, 201);
     for request in ["", "{\"kind\":\"webtransport\"}"] {
         assert_eq!(client.browser.post("/lane", request).status, 429);
     }
     assert_eq!(client.browser.post("/lane", "{\"kind\":\"other\"}").status, 400);
-    connection.close(0_u32.into(), b"");
+    stream.connection.close(0_u32.into(), b"");
     wait_until("the end of the lane", || client.browser.post("/lane", "").status == 201);
 }
 
@@ -206,9 +206,25 @@ fn a_page_that_closes_its_session_leaves_no_lane() {
     wait_until("space for another lane", || client.browser.post("/lane", "").status == 201);
 }
 
-/// Returns an endpoint for connections without requests, and the configuration for them.
-fn plain(browser: &Browser) -> (Endpoint, ClientConfig) {
-    let endpoint = Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a socket");
+/// Regression: the lane stayed until the session code wrote to it.
+#[test]
+fn a_browser_that_reads_no_more_loses_its_lane() {
+    let world = World::echoing(WebLimits { lanes: 1, ..limits() });
+    let client = client(&world);
+    let mut stream = client.stream();
+    client.run(exchange(&mut stream));
+    let Stream { connection, to_server, from_server } = stream;
+    from_server.stop(7_u32.into());
+    let end = client.run(connection.closed());
+    assert!(end.to_string().contains("257"), "H3_GENERAL_PROTOCOL_ERROR: {end}");
+    wait_until("space for another lane", || client.browser.post("/lane", "").status == 201);
+    drop(to_server);
+}
+
+/// Returns an endpoint for connections without requests, and the configuration for them. The last
+/// byte of its address is `host`.
+fn plain(browser: &Browser, host: u8) -> (Endpoint, ClientConfig) {
+    let endpoint = Endpoint::client(([127, 0, 0, host], 0).into()).expect("a socket");
     let tls = QuicClientConfig::try_from(browser.tls(b"h3")).expect("TLS 1.3");
     (endpoint, ClientConfig::new(Arc::new(tls)))
 }
@@ -220,17 +236,27 @@ fn connections_without_a_request_are_limited_and_end() {
     let path = client.path();
     let address: SocketAddr = client.browser.host().parse().expect("an address");
     client.run(async {
-        let (endpoint, config) = plain(&client.browser);
-        let connect = || endpoint.connect_with(config.clone(), address, "localhost").expect("configured");
+        let peers = [1, 2, 3].map(|host| plain(&client.browser, host));
+        let connect = async |peer: usize| {
+            let (endpoint, config) = &peers[peer];
+            endpoint.connect_with(config.clone(), address, "localhost").expect("configured").await
+        };
         let mut idle = Vec::new();
-        for _ in 0..HANDSHAKES_MAX {
-            let connection = connect().await.expect("connected, with a proof of the address if necessary");
+        for at in 0..HANDSHAKES_MAX {
+            let peer = at / HANDSHAKES_PER_PEER_MAX;
+            let connection =
+                connect(peer).await.expect("connected, with a proof of the address if necessary");
             // A stream whose start never ends.
             let (mut stream, _) = connection.open_bi().await.expect("a stream");
             stream.write_all(&[0x01]).await.expect("written");
             idle.push((connection, stream));
+            if idle.len() % HANDSHAKES_PER_PEER_MAX == 0 {
+                // Regression: one peer took all places.
+                let refused = connect(peer).await.expect_err("too many of one peer");
+                assert!(matches!(&refused, ConnectionError::ConnectionClosed(_)), "{refused}");
+            }
         }
-        let refused = connect().await.expect_err("too many");
+        let refused = connect(2).await.expect_err("too many");
         assert!(matches!(&refused, ConnectionError::ConnectionClosed(_)), "{refused}");
         for (connection, _) in idle {
             let end = connection.closed().await;
@@ -248,7 +274,7 @@ fn a_connection_that_is_not_webtransport_is_refused() {
     let client = client(&world);
     let address: SocketAddr = client.browser.host().parse().expect("an address");
     client.run(async {
-        let (endpoint, config) = plain(&client.browser);
+        let (endpoint, config) = plain(&client.browser, 1);
         // GET, by the static table of QPACK, gets 404 (index 27). Other bytes end the connection.
         for (request, answer) in [
             (&[0x01, 4, 0, 0, 0xc0 | 17, 0xc0 | 23][..], Some([0x01, 3, 0, 0, 0xc0 | 27])),
@@ -275,7 +301,7 @@ fn a_client_that_takes_no_answer_is_disconnected() {
     let client = client(&world);
     let address: SocketAddr = client.browser.host().parse().expect("an address");
     client.run(async {
-        let (endpoint, mut config) = plain(&client.browser);
+        let (endpoint, mut config) = plain(&client.browser, 1);
         let mut transport = TransportConfig::default();
         transport.stream_receive_window(VarInt::from_u32(0));
         config.transport_config(Arc::new(transport));

@@ -4,12 +4,14 @@ use super::*;
 use crate::access::Access;
 use crate::lanes::{Lanes, Opened};
 use crate::limits::WebLimits;
+use std::future::ready;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{DuplexStream, ReadBuf, ReadHalf, WriteHalf, duplex, split};
 use tokio::runtime::Builder;
+use tokio::sync::oneshot;
 
 /// A lane in progress, the ends of the browser, and the end of the session code.
 struct World {
@@ -53,7 +55,7 @@ fn bytes_and_the_end_of_each_direction_are_carried() {
     with_lane(1000, |world| async move {
         let World { lane, session, mut browser, mut code, to_browser, from_browser } = world;
         let carried = tokio::spawn(async move {
-            lane.carry(&session, to_browser, from_browser, Duration::from_secs(20)).await
+            lane.carry(&session, to_browser, from_browser, ready(Ok(())), Duration::from_secs(20)).await
         });
         browser.write_all(b"request").await.expect("written");
         browser.shutdown().await.expect("ended");
@@ -75,7 +77,7 @@ fn a_receiver_that_takes_nothing_stops_the_sender() {
         let World { lane, session, mut browser, mut code, to_browser, from_browser } = world;
         let carrier = lane.clone();
         let carried = tokio::spawn(async move {
-            carrier.carry(&session, to_browser, from_browser, Duration::from_secs(20)).await
+            carrier.carry(&session, to_browser, from_browser, ready(Ok(())), Duration::from_secs(20)).await
         });
         // Until nothing moves, both ends hold no more than their buffers and one block.
         fill(&mut browser).await;
@@ -110,7 +112,7 @@ fn lost_lanes_do_not_look_like_ended_ones() {
     // The stream is reset: the session code must not find the end of the direction.
     with_lane(1000, |world| async move {
         let World { lane, session, to_browser, code, .. } = world;
-        let carried = lane.carry(&session, to_browser, Reset, Duration::from_secs(20)).await;
+        let carried = lane.carry(&session, to_browser, Reset, ready(Ok(())), Duration::from_secs(20)).await;
         assert_eq!(carried.expect_err("reset").kind(), io::ErrorKind::ConnectionReset);
         let end = code.try_read(&mut [0]).expect_err("no end yet");
         assert_eq!(end.kind(), io::ErrorKind::WouldBlock);
@@ -120,7 +122,8 @@ fn lost_lanes_do_not_look_like_ended_ones() {
         let World { lane, session, mut browser, to_browser, from_browser, code } = world;
         lane.abort();
         let mut to_browser = to_browser;
-        let carried = lane.carry(&session, &mut to_browser, from_browser, Duration::from_secs(20)).await;
+        let carried =
+            lane.carry(&session, &mut to_browser, from_browser, ready(Ok(())), Duration::from_secs(20)).await;
         carried.expect_err("aborted");
         let end = timeout(Duration::from_millis(50), browser.read(&mut [0])).await;
         assert!(end.is_err(), "the direction was ended: {end:?}");
@@ -130,9 +133,48 @@ fn lost_lanes_do_not_look_like_ended_ones() {
     with_lane(1000, |world| async move {
         let World { lane, session, browser, mut code, to_browser, from_browser } = world;
         code.shutdown().await.expect("ended");
-        let carried = lane.carry(&session, to_browser, from_browser, Duration::from_millis(10)).await;
+        let carried =
+            lane.carry(&session, to_browser, from_browser, ready(Ok(())), Duration::from_millis(10)).await;
         assert_eq!(carried.expect_err("too late").kind(), io::ErrorKind::TimedOut);
         drop(browser);
+    });
+}
+
+/// Regression: the time counted from the last write of the session code, whose bytes were still on
+/// their way.
+#[test]
+fn a_browser_has_time_after_it_has_all_bytes() {
+    with_lane(1000, |world| async move {
+        let World { lane, session, mut browser, mut code, to_browser, from_browser } = world;
+        let (taken, is_taken) = oneshot::channel();
+        let taken_all = async { is_taken.await.map_err(io::Error::other) };
+        let carried = tokio::spawn(async move {
+            lane.carry(&session, to_browser, from_browser, taken_all, Duration::ZERO).await
+        });
+        code.write_all(b"last").await.expect("written");
+        code.shutdown().await.expect("ended");
+        let mut read = Vec::new();
+        browser.read_to_end(&mut read).await.expect("read");
+        assert_eq!(read, b"last");
+        for _ in 0..3 {
+            browser.write_all(b"x").await.expect("written");
+            code.read_exact(&mut [0]).await.expect("the lane is still there");
+        }
+        taken.send(()).expect("the lane waits for this");
+        let end = carried.await.expect("no panic").expect_err("no time is left");
+        assert_eq!(end.kind(), io::ErrorKind::TimedOut);
+    });
+}
+
+/// Regression: nothing happened until the session code wrote again.
+#[test]
+fn a_lane_is_lost_when_the_browser_takes_no_more() {
+    with_lane(1000, |world| async move {
+        let World { lane, session, browser, code, to_browser, from_browser } = world;
+        let stopped = ready(Err(io::ErrorKind::BrokenPipe.into()));
+        let carried = lane.carry(&session, to_browser, from_browser, stopped, Duration::from_secs(20)).await;
+        assert_eq!(carried.expect_err("stopped").kind(), io::ErrorKind::BrokenPipe);
+        drop((browser, code));
     });
 }
 
@@ -145,7 +187,8 @@ fn bytes_extend_the_session() {
         browser.write_all(b"x").await.expect("written");
         browser.shutdown().await.expect("ended");
         drop(code);
-        let _ = lane.carry(&session, to_browser, from_browser, Duration::from_millis(10)).await;
+        let _ =
+            lane.carry(&session, to_browser, from_browser, ready(Ok(())), Duration::from_millis(10)).await;
         assert!(session.idle_time(Instant::now()) < Duration::from_secs(3600));
     });
 }
