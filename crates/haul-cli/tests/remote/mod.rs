@@ -15,6 +15,7 @@ mod gui;
 mod hostile;
 mod impaired_link;
 mod lanes;
+mod listing;
 mod log_store;
 mod lookup;
 mod matrix;

@@ -12,7 +12,7 @@ use super::source::{self, Filter, Operand, Rule, Tree};
 use super::space::{self, CheckSpace};
 use super::terms::{agree, hold};
 use super::wanted::{self, RequestedPaths, relative};
-use super::{Dial, Joined, Outcome, joining};
+use super::{Dial, Joined, Outcome, joining, listing};
 use crate::copy::quote;
 use haul_digest::DigestKey;
 use haul_net::{FrameError, FrameReader, Kind, Lane, LaneError};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum time that the peer may be silent before CONNECT, or its answer, has arrived.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Name of this program on the wire.
 pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
@@ -265,6 +265,9 @@ pub fn answer(
         return Err(TransferError::NoDescriptors);
     };
     let agreed = agree(&request, offer, window, token);
+    if request.needs.has(Features::LISTING) {
+        return listing::answer(first, agreed.err(), &request, offer, run_context);
+    }
     let prepared = agreed.and_then(|accept| match request.role {
         Role::Source => {
             let into = request.operands.first().map_or(&b""[..], |operand| operand);
