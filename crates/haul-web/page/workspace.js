@@ -28,6 +28,13 @@ function copyLabel(from, to) {
   return isFromServer === isToServer ? "Copy" : isToServer ? "Upload" : "Download";
 }
 
+/** Returns the directories of a path. @param {string} text */
+const pathOf = (text) =>
+  text
+    .split("/")
+    .filter(Boolean)
+    .map((name) => makeItem({ id: encodeName(name), name, kind: "directory" }));
+
 /** The two panes of a signed-in user. */
 export class Workspace {
   /** @type {Source[]} */
@@ -108,9 +115,7 @@ export class Workspace {
       if (source === undefined) {
         throw new Error(`the server has no directory ${visible(job.source.rootName)} now`);
       }
-      const names = to.split("/").filter(Boolean);
-      const path = names.map((name) => makeItem({ id: encodeName(name), name, kind: "directory" }));
-      return this.verifier.startJob({ source, path }, job);
+      return this.verifier.startJob({ source, path: pathOf(to) }, job);
     }
     if (folder !== null && (await folder.requestPermission?.({ mode: "read" })) === "denied") {
       throw new Error(`the browser has no access to ${visible(folder.name)}; verify again, and allow it`);
@@ -294,8 +299,18 @@ export class Workspace {
       await this.#chooseTarget(to);
     }
     const { listing } = to;
-    const known = listing.state === "complete" && to.source.unlisted === null ? listing.items : null;
-    await this.transfers.run(source, items, { source: to.source, path: to.path }, known, isMove);
+    let [path, known] = [to.path, null];
+    if (to.source.kind === "peer" && listing.state === "failed") {
+      const text = "It does not list its directories. Directory there; empty for its top. Files of the same names are replaced.";
+      const where = await ask(`Copy to ${to.source.title}`, text, "", "Copy", () => "");
+      if (where === null) {
+        return;
+      }
+      [path, known] = [pathOf(where), []];
+    } else if (listing.state === "complete" && to.source.unlisted === null) {
+      known = listing.items;
+    }
+    await this.transfers.run(source, items, { source: to.source, path }, known, isMove);
     from.listing.clearSelection();
   }
 

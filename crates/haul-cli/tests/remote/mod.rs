@@ -21,6 +21,7 @@ mod lookup;
 mod matrix;
 mod owners;
 mod page;
+mod peers;
 mod power;
 mod quic;
 mod reads;
