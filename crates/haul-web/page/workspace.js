@@ -245,6 +245,7 @@ export class Workspace {
       const source = new PeerSource(this.peers, ticket.trim());
       this.setSources([...this.sources, source]);
       await pane.enter(source, []);
+      pane.focus();
     }
   }
 
