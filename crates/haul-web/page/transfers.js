@@ -2,7 +2,7 @@
 
 import { forJson } from "./api.js";
 import { choose, confirm } from "./dialog.js";
-import { isSamePath, placeText } from "./item.js";
+import { isSamePath, isServer, placeText } from "./item.js";
 import { FolderSource } from "./local-source.js";
 import { record, removeRecorded } from "./moves.js";
 import { ids } from "./server-source.js";
@@ -264,9 +264,6 @@ const isDurable = (level) => level === "durable" || level === "reread";
 /** @param {{name: string}[]} entries */
 const titleOf = (entries) =>
   entries.length === 1 ? visible(entries[0].name) : countText(entries.length, "entry", "entries");
-
-/** Tells whether a source is a server: of the page, or another one. @param {Source} source */
-const isServer = ({ kind }) => kind === "server" || kind === "peer";
 
 /** @param {Item[]} steps */
 const textPath = (steps) => steps.map((step) => step.name).join("/");

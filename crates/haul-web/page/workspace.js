@@ -5,7 +5,7 @@ import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./comman
 import { ask, isAsking, showHelp } from "./dialog.js";
 import { create } from "./dom.js";
 import { DRAG_TYPE } from "./drags.js";
-import { makeItem } from "./item.js";
+import { isServer, makeItem } from "./item.js";
 import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, sharedPath, takeDrop } from "./local-source.js";
 import { ADD_PEER, Pane } from "./pane.js";
@@ -286,7 +286,7 @@ export class Workspace {
 
   /** @param {Pane} pane */
   async showChosen(pane) {
-    const shown = pane.source?.kind === "server" ? this.otherOf(pane) : pane;
+    const shown = pane.source !== undefined && isServer(pane.source) ? this.otherOf(pane) : pane;
     await shown.enter(this.chosen, []);
     this.activate(shown);
     shown.focus();
