@@ -41,7 +41,8 @@ export function refusalOf(command, pane, other) {
   if (refusal !== null) {
     return refusal;
   }
-  if (count === 0) {
+  const isAsked = command === "copy" && pane.source.kind === "peer" && pane.listing.state === "failed";
+  if (count === 0 && !isAsked) {
     return "Select an entry first.";
   }
   return command === "rename" && count > 1 ? "Select only one entry to rename it." : null;

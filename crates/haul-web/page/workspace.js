@@ -294,25 +294,42 @@ export class Workspace {
 
   /** @param {Pane} from @param {Pane} to @param {boolean} isMove */
   async transfer(from, to, isMove) {
-    const items = from.listing.targets;
-    const source = { source: from.source, path: from.path };
+    let items = from.listing.targets;
+    let source = { source: from.source, path: from.path };
+    if (from.source.kind === "peer" && from.listing.state === "failed") {
+      const steps = await this.#askPeer("Copy from", from.source, "Path there; empty for everything.");
+      if (steps === null) {
+        return;
+      }
+      items = steps.splice(-1);
+      items = items.length > 0 ? items : [makeItem({ id: "", name: "everything", kind: "directory" })];
+      source = { source: from.source, path: steps };
+    }
     if (to.source.kind === "chosen") {
       await this.#chooseTarget(to);
     }
     const { listing } = to;
     let [path, known] = [to.path, null];
     if (to.source.kind === "peer" && listing.state === "failed") {
-      const text = "It does not list its directories. Directory there; empty for its top. Files of the same names are replaced.";
-      const where = await ask(`Copy to ${to.source.title}`, text, "", "Copy", () => "");
-      if (where === null) {
+      [path, known] = [await this.#askPeer("Copy to", to.source, "Directory there; empty for its top."), []];
+      if (path === null) {
         return;
       }
-      [path, known] = [pathOf(where), []];
     } else if (listing.state === "complete" && to.source.unlisted === null) {
       known = listing.items;
     }
     await this.transfers.run(source, items, { source: to.source, path }, known, isMove);
     from.listing.clearSelection();
+  }
+
+  /**
+   * Asks for a path of another server that is not listed. Returns null if cancelled.
+   * @param {string} action @param {Source} source @param {string} text
+   */
+  async #askPeer(action, source, text) {
+    const rule = "Existing files of the same names are replaced.";
+    const path = await ask(`${action} ${source.title}`, `${text} ${rule}`, "", "Copy", () => "");
+    return path === null ? null : pathOf(path);
   }
 
   /** Shows a place where downloads can be written. @param {Pane} pane */

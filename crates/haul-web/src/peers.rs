@@ -23,6 +23,8 @@ pub struct PeerConnection {
     pub lanes: PeerLanes,
     /// True if the ticket permits reading there.
     pub may_read: bool,
+    /// True if the ticket is valid for one session.
+    pub is_one_time: bool,
 }
 
 /// Function that opens the lane of a number. The error is a message.

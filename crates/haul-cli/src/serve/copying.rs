@@ -11,7 +11,7 @@ use haul_engine::transfer::{
     self, BoxError, Failure, FetchJob, Outcome, Report, RunContext, SendJob, Tally, TransferError,
 };
 use haul_model::Level;
-use haul_net::{DialSettings, Dialer, StreamLane, Ticket};
+use haul_net::{DialSettings, Dialer, Grant, StreamLane, Ticket, Uses};
 use haul_proto::{JobOptions, Outcome as FileOutcome, Update};
 use haul_web::{CopyWork, PeerConnection, PeerLanes, PeerListing, PeerPage, SendLines, ServerCopy};
 use serde::Serialize;
@@ -126,7 +126,7 @@ pub(super) fn copy_for_browser(copy: &ServerCopy, send: SendLines<'_>) {
 /// lanes; it ends when the result is dropped. The error is a message.
 pub(super) fn connect_peer(ticket: &str) -> Result<PeerConnection, String> {
     let ticket = Ticket::parse(ticket).map_err(|error| format!("cannot use the ticket: {error}"))?;
-    let may_read = ticket.grant().role.may_read();
+    let Grant { role, uses, .. } = ticket.grant();
     let settings = DialSettings { stall: Some(STALL_TIMEOUT), ..DialSettings::default() };
     let dialer = Dialer::new(ticket, settings).map_err(|error| error.to_string())?;
     let (requests, requested) = mpsc::channel::<(u16, mpsc::Sender<Result<StreamLane, String>>)>();
@@ -145,7 +145,7 @@ pub(super) fn connect_peer(ticket: &str) -> Result<PeerConnection, String> {
         requests.send((number, reply)).map_err(|_| lost())?;
         lane.recv().map_err(|_| lost())?
     });
-    Ok(PeerConnection { lanes, may_read })
+    Ok(PeerConnection { lanes, may_read: role.may_read(), is_one_time: uses == Uses::Once })
 }
 
 /// Lists a page of a directory of another server for browsers, on a thread that is confined: it has

@@ -72,7 +72,7 @@ fn listings_stay_beneath_the_root_and_say_why_they_fail() {
     let server = fixture.serve(&["--root", "there"]);
     let within = fixture.run(&["list", TICKET, ":data/within"]);
     assert_eq!((within.status, within.out.as_str()), (Some(0), "'x y'\n"));
-    server.wait_for_log("listed a directory: 1 names");
+    server.wait_for_log("listed a directory; names: 1");
     for (path, why) in [
         (":data/out", "cannot list the directory"),
         (":data/../../outside", "invalid name"),

@@ -102,7 +102,11 @@ impl Call<'_> {
             let why = format!("the path is longer than {PATH_BYTES_MAX} bytes");
             return Err(answer::error(StatusCode::BAD_REQUEST, &why));
         }
-        let (functions, PeerConnection { lanes, .. }) = self.peer(&ticket)?;
+        let (functions, PeerConnection { lanes, is_one_time, .. }) = self.peer(&ticket)?;
+        if is_one_time {
+            let why = "the ticket is valid once, and a listing would use it up; copy without one";
+            return Err(answer::error(StatusCode::CONFLICT, &why));
+        }
         let permit = permit(&self.shared.peer_listings, "listings of other servers")?;
         let listing = PeerListing { path, after, max: NAMES_PER_PAGE_MAX, lanes };
         let listed = peers::list(Arc::clone(&functions.list), listing, permit).await;

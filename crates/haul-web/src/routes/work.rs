@@ -47,7 +47,7 @@ impl Call<'_> {
         let names = request.names.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
         let (directory, connect, may_compare) = match request.ticket {
             Some(ticket) => {
-                let (_, PeerConnection { lanes, may_read }) = self.peer(&ticket)?;
+                let (_, PeerConnection { lanes, may_read, .. }) = self.peer(&ticket)?;
                 let names = names.clone();
                 let opened = source.run(move |root| files::open_for_copy(root, &path, &names, &[])).await;
                 (opened.map_err(failed)?, lanes, may_read)

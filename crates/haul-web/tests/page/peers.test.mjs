@@ -1,8 +1,11 @@
 // Another server in a pane: its tree, copies to and from it, and what the page refuses there.
 
 import assert from "node:assert/strict";
-import { readFileSync, statSync, symlinkSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import process from "node:process";
 import { after, before, test } from "node:test";
 import { axeSource } from "./needs.mjs";
 import {
@@ -16,7 +19,7 @@ import {
   waitForStatus,
   waitForSummary,
 } from "./panes-world.mjs";
-import { Server, shot, write } from "./world.mjs";
+import { Server, eventually, shot, write } from "./world.mjs";
 
 before(start);
 after(stop);
@@ -145,4 +148,25 @@ test("a server that only receives lists nothing, and F5 asks for the directory",
   await far.kill();
   await page.click("#left .notice button");
   await page.locator("#left", { hasText: "cannot connect" }).waitFor();
+});
+
+test("a ticket that is valid once is not used up by a listing", async (t) => {
+  const home = mkdtempSync(join(tmpdir(), "haul-once-"));
+  write(join(home, "far/back"), "back");
+  const values = ["serve", "--once", "--root", join(home, "far"), "--ticket-file", join(home, "ticket"), "--listen", "127.0.0.1:0"];
+  const far = spawn(process.env.HAUL_BIN, values, { stdio: "ignore" });
+  t.after(() => {
+    far.kill("SIGKILL");
+    rmSync(home, { recursive: true });
+  });
+  const ticket = await eventually(() => readFileSync(join(home, "ticket"), "utf8"), "ticket");
+  const path = folder("once");
+  const page = await openAt(t, "once");
+  await addPeer(page, "left", ticket);
+  await page.locator("#left", { hasText: "the ticket is valid once" }).waitFor();
+  await page.keyboard.press("F5");
+  await page.fill("dialog input", "back");
+  await page.click("dialog button.primary");
+  await waitForStatus(page, "The fetch of back to data/once is complete: 1 file copied");
+  assert.equal(readFileSync(join(path, "back"), "utf8"), "back");
 });

@@ -48,7 +48,7 @@ fn world() -> World {
     // The other ends of the lanes.
     let kept = Arc::<Mutex<Vec<StreamLane>>>::default();
     let connect = move |ticket: &str| {
-        if ticket != "good" {
+        if !["good", "once"].contains(&ticket) {
             return Err("cannot use the ticket".to_owned());
         }
         let kept = Arc::clone(&kept);
@@ -57,7 +57,7 @@ fn world() -> World {
             kept.lock().expect("lanes").push(far);
             Ok(near)
         });
-        Ok(PeerConnection { lanes, may_read: true })
+        Ok(PeerConnection { lanes, may_read: true, is_one_time: ticket == "once" })
     };
     let list = move |listing: &PeerListing| list(listing, &heard);
     World::with_peers(Peers { connect: Arc::new(connect), list: Arc::new(list) }, log)
@@ -88,6 +88,7 @@ fn listings_of_other_servers_out_of_bounds_are_refused() {
     for (body, status, why) in [
         (r#"{"ticket":"good","path":"none"}"#.to_owned(), 502, "refused by the remote host: does not exist"),
         (r#"{"ticket":"bad","path":""}"#.to_owned(), 400, "cannot use the ticket"),
+        (r#"{"ticket":"once","path":""}"#.to_owned(), 409, "a listing would use it up"),
         (format!(r#"{{"ticket":"good","path":"{long}"}}"#), 400, "longer than 4096 bytes"),
         (format!(r#"{{"ticket":"good","path":"","after":"{long}"}}"#), 400, "longer than 4096 bytes"),
         (r#"{"path":""}"#.to_owned(), 400, "ticket"),
