@@ -30,8 +30,8 @@ pub struct PeerConnection {
 /// Function that opens the lane of a number. The error is a message.
 pub type PeerLanes = Box<dyn Fn(u32) -> Result<StreamLane, String> + Send + Sync>;
 
-/// Function that takes the ticket of another server and returns a connection, which opens lanes from
-/// any thread, also from one that is confined. The error is a message.
+/// Function that takes the ticket of another server and returns a connection, which opens lanes
+/// from any thread, also from one that is confined. The error is a message.
 pub type ConnectPeer = Arc<dyn Fn(&str) -> Result<PeerConnection, String> + Send + Sync>;
 
 /// Function that lists, on a thread of its own, which it may confine. The error is a message.
@@ -76,8 +76,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Lists a page of a directory of another server. Holds `permit` until the listing has ended, also if
-/// the caller does not wait for it: its lane is aborted then. The error is a message.
+/// Lists a page of a directory of another server. Holds `permit` until the listing has ended, also
+/// if the caller does not wait for it: its lane is aborted then. The error is a message.
 pub(crate) async fn list(
     list: ListPeer,
     mut listing: PeerListing,

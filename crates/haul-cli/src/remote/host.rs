@@ -141,8 +141,8 @@ impl RemoteHost {
 }
 
 impl RemoteHost {
-    /// Connects to the host to read its directory `path`, until `stop` is set. Returns the peer, the
-    /// path there, and a note if the data goes inside ssh. The error is a message.
+    /// Connects to the host to read its directory `path`, until `stop` is set. Returns the peer,
+    /// the path there, and a note if the data goes inside ssh. The error is a message.
     pub(crate) fn connect(
         &self,
         resolved: &ResolvedJobArgs,

@@ -39,6 +39,7 @@ fn names_are_listed_over_every_transport() {
         assert_lists(&fixture.run(&["list", "--transport", transport, TICKET, ":data"]));
     }
     assert_lists(&fixture.over_ssh("list", &["localhost:data"]));
+    assert_lists(&fixture.over_ssh("list", &["--ports=48500-48599", "localhost:data"]));
     assert_lists(&fixture.over_ssh("list", &["--inside-ssh", "localhost:data/"]));
     let _plain = fixture.serve(&["--root", "there", "--plain"]);
     assert_lists(&fixture.run(&["list", "--plain", TICKET, ":data/"]));

@@ -239,7 +239,8 @@ pub fn fetch(
 }
 
 /// Answers one session: reads its request from `first`, and does its part, or lists a directory,
-/// within the limits of `offer`. `more` returns additional lanes that have arrived, and does not wait for them.
+/// within the limits of `offer`. `more` returns additional lanes that have arrived, and does not
+/// wait for them.
 ///
 /// # Errors
 /// Same as [`send`]. A refusal was also sent to the peer.

@@ -83,7 +83,7 @@ pub struct Outcome {
     pub transport: Option<(Kind, Option<Fallback>)>,
     /// Number of bytes that an earlier run of the job transferred and that were not sent again.
     pub reused_bytes: u64,
-    /// Number of names that were sent to the peer, if it requested a listing; `None` for a transfer.
+    /// Number of names that were sent to a peer that requested a listing; `None` for a transfer.
     pub listed: Option<u64>,
 }
 

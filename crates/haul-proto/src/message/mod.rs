@@ -158,8 +158,8 @@ impl Message {
     ///
     /// # Errors
     /// Returns [`Flaw::TooLong`], which names the part that exceeds its limit. Returns
-    /// [`Flaw::Value`] if an OPERANDS or ENTRIES without contents is not the last one, or if the names
-    /// of ENTRIES are invalid or do not ascend.
+    /// [`Flaw::Value`] if an OPERANDS or ENTRIES without contents is not the last one, or if the
+    /// names of ENTRIES are invalid or do not ascend.
     pub fn check(&self) -> Result<(), Flaw> {
         match self {
             Message::Connect(connect) => connect.check(),
