@@ -15,9 +15,10 @@ use haul_model::{ByteLen, ByteRange, Geometry, Level, Moment, ObjectIndex, Objec
 use haul_net::{Address, Grant, Host, Role, Ticket, Uses};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Connect, Delete, Encoding as Carried,
-    Features, FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions, Join, LaneId, List, Message,
-    NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText, Principal, Reason, Role as Side, Runs,
-    SESSION_TOKEN_BYTES, Stated, Summary, Unread, VERSION, WalkEnd, Why, Window,
+    Entries, EntryKind, Features, FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions, Join,
+    LaneId, List, ListedEntry, Message, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText,
+    Principal, Reason, Role as Side, Runs, SESSION_TOKEN_BYTES, Stated, Summary, Unread, VERSION, WalkEnd,
+    Why, Window,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -120,12 +121,20 @@ fn begins() -> Vec<Message> {
         resumes: true,
         rules: Vec::new(),
     };
+    let entry = |name: &[u8; 1]| ListedEntry {
+        name: name.as_slice().into(),
+        kind: EntryKind::File,
+        size: 7,
+        mtime: Moment { sec: 5, nsec: 6 },
+        mode: 0o644,
+    };
     let accept = connect
         .answer(Features(1), connect.window, 4, [9; SESSION_TOKEN_BYTES], PeerText::new("haul"))
         .expect("they agree");
     vec![
         Message::Connect(Box::new(connect)),
         Message::Accept(Box::new(accept)),
+        Message::Entries(Box::new(Entries { last: true, entries: [b"a", b"b"].map(entry).into() })),
         Message::Refuse(Reason::new(Why::Denied, "fetching files from this host")),
     ]
 }

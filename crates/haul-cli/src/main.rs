@@ -15,6 +15,7 @@ mod getopt;
 mod install;
 mod interrupt;
 mod jobs;
+mod list;
 mod meet;
 mod mv;
 mod progress;
@@ -71,6 +72,7 @@ fn start(tool: &Tool, args: &[OsString]) -> ExitCode {
         Tool::Waybill => apart(|| waybill::run(args)),
         Tool::Send => apart(|| send::run(args)),
         Tool::Fetch => apart(|| fetch::run(args)),
+        Tool::List => apart(|| list::run(args)),
         Tool::Serve => apart(|| serve::run(args)),
         Tool::Gui => apart(|| serve::run_gui(args)),
         Tool::Jobs => apart(|| jobs::run(args)),

@@ -15,6 +15,7 @@ Commands:
   install copy files and set owner and permissions (GNU install options)
   send    files and trees to another host, by ssh or a ticket; every object is compared there
   fetch   files and trees of another host to this one
+  list    the names in a directory of another host
   serve   let the holders of tickets send and fetch beneath a directory
   gui     serve a page for browsers on this host, and open it
   sum     print checksums of files, several algorithms from one read; -c checks a list
@@ -60,6 +61,8 @@ pub(crate) enum Tool {
     Send,
     /// `haul fetch`.
     Fetch,
+    /// `haul list`.
+    List,
     /// `haul serve`.
     Serve,
     /// `haul gui`.
@@ -117,6 +120,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
         "waybill" => Some(Tool::Waybill),
         "send" => Some(Tool::Send),
         "fetch" => Some(Tool::Fetch),
+        "list" => Some(Tool::List),
         "serve" => Some(Tool::Serve),
         "gui" => Some(Tool::Gui),
         "jobs" => Some(Tool::Jobs),
@@ -130,7 +134,7 @@ pub(crate) fn command(word: &OsStr) -> Option<Tool> {
 pub(crate) fn suggestion(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let commands = [
-        "cp", "mv", "install", "send", "fetch", "serve", "gui", "sum", "check", "verify", "repair",
+        "cp", "mv", "install", "send", "fetch", "list", "serve", "gui", "sum", "check", "verify", "repair",
         "waybill", "jobs", "bench",
     ];
     let near = commands.into_iter().find(|command| is_one_slip_away(command, &word));

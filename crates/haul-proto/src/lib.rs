@@ -24,10 +24,10 @@ pub use frame::{Flaw, Header};
 pub use limits::{HEADER_LEN, VERSION};
 pub use message::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Compared, Compression, Connect,
-    Delete, Encoding, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep,
-    LaneId, LaneTimes, List, LogRequest, Message, NameRule, NewBlock, NewFile, ObjectDigests, OperandList,
-    Operands, Outcome, Principal, Role, SESSION_TOKEN_BYTES, Stated, Summary, Times, Unit, Unread, Update,
-    Verify, WalkEnd, Window, Xattr, check_list,
+    Delete, Encoding, Entries, EntryKind, Features, FileClose, FileDone, FileId, FileKind, FileNumber,
+    JobOptions, Join, Keep, LaneId, LaneTimes, List, ListedEntry, LogRequest, Message, NameRule, NewBlock,
+    NewFile, ObjectDigests, OperandList, Operands, Outcome, Principal, Role, SESSION_TOKEN_BYTES, Stated,
+    Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Window, Xattr, check_list,
 };
 pub use names::{NAME_BYTES_MAX, NameFault, check_name, check_received};
 pub use reason::{PeerText, Reason, Why};

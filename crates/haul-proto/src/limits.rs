@@ -68,6 +68,9 @@ pub const ENTRY_CHARGE: u64 = 512;
 /// Maximum number of names in one LIST.
 pub const NAMES_PER_LIST: usize = 512;
 
+/// Maximum number of entries in one ENTRIES.
+pub const ENTRIES_PER_MESSAGE: usize = 512;
+
 /// Maximum number of LIST messages that wait for their DELETE.
 pub const LISTS_AHEAD: usize = 8;
 
@@ -116,4 +119,5 @@ const _: () = assert!(OPERANDS_BYTES_MAX + OPERANDS_PER_MESSAGE * 4 + 64 <= BODY
 const _: () = assert!(PATH_BYTES_MAX <= OPERANDS_BYTES_MAX && OPERANDS_MAX <= OPERANDS_PER_MESSAGE);
 const _: () =
     assert!(NAMES_PER_LIST * (haul_model::PART_BYTES_MAX + 2) + PATH_BYTES_MAX + 64 <= BODY_BYTES_MAX);
+const _: () = assert!(ENTRIES_PER_MESSAGE * (crate::NAME_BYTES_MAX + 29) + 64 <= BODY_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX as u64 >= OBJECT_BYTES_MIN);

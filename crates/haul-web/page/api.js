@@ -172,8 +172,17 @@ function entry({ name, name64, kind, size, mtime, mtime_ns, mode }) {
  * @param {number} root @param {string[]} names @param {string} after
  * @returns {Promise<{entries: Entry[], next: string | null}>}
  */
-export async function list(root, names, after) {
-  const page = await request("GET", `/tree?root=${root}&path=${joined(names)}&after=${after}`);
+export const list = async (root, names, after) =>
+  pageOf(await request("GET", `/tree?root=${root}&path=${joined(names)}&after=${after}`));
+
+/**
+ * Lists a page of a directory of another server, as `list`.
+ * @param {string} ticket @param {string[]} names @param {string} after
+ */
+export const listPeer = async (ticket, names, after) =>
+  pageOf(await request("POST", "/peer/tree", { ticket, path: forJson(names), after: forJson([after]) }));
+
+function pageOf(page) {
   if (page.entries.length > PAGE_ENTRIES_MAX) {
     throw new Error(`the server sent more than ${PAGE_ENTRIES_MAX} names at once`);
   }

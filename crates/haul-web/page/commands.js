@@ -41,7 +41,8 @@ export function refusalOf(command, pane, other) {
   if (refusal !== null) {
     return refusal;
   }
-  if (count === 0 && !(command === "copy" && pane.source.kind === "peer")) {
+  const isAsked = command === "copy" && pane.source.kind === "peer" && pane.listing.state === "failed";
+  if (count === 0 && !isAsked) {
     return "Select an entry first.";
   }
   return command === "rename" && count > 1 ? "Select only one entry to rename it." : null;
@@ -149,6 +150,7 @@ export async function openFile(pane, item, say) {
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
     say(`The browser saves ${name}.`);
   } else {
-    say(`${name} is a file of this computer. F5 copies it to the other pane.`);
+    const where = pane.source.kind === "peer" ? "another server" : "this computer";
+    say(`${name} is a file of ${where}. F5 copies it to the other pane.`);
   }
 }

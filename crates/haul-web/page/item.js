@@ -54,6 +54,9 @@ export function makeItem({ id, name, kind, size = null, time = null, mode = null
  */
 export const placeText = (source, path) => [source.title, ...path.map((step) => step.name)].join("/");
 
+/** Tells whether a source is a server: of the page, or another one. @param {Source} source */
+export const isServer = ({ kind }) => kind === "server" || kind === "peer";
+
 /** Tells whether two paths of one source are the same. @param {Item[]} one @param {Item[]} other */
 export const isSamePath = (one, other) =>
   one.length === other.length && one.every((step, at) => step.id === other[at].id);

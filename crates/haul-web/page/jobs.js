@@ -161,8 +161,8 @@ export class Jobs extends EventTarget {
   }
 
   /**
-   * Copies from the server of a ticket to a directory of this one.
-   * @param {{ticket: string, paths: string[], root: number, to: unknown, toText: string, title: string}} what
+   * Copies from the server of a ticket to a directory of this one. `paths` are as in a JSON body.
+   * @param {{ticket: string, paths: unknown[], root: number, to: unknown, toText: string, title: string}} what
    */
   fetch(what) {
     return this.#add({ direction: "fetch", ...what }, []);

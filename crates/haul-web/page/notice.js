@@ -53,10 +53,7 @@ export function noticeOf({ state, error, filter, items }, source, path) {
     return { text: "Loading\u2026", buttons: [] };
   }
   if (source.unlisted !== null) {
-    const more =
-      source.kind === "peer"
-        ? "F5 copies between it and a directory of this server in the other pane."
-        : "Copy files into it with F5, or drop them here.";
+    const more = "Copy files into it with F5, or drop them here.";
     return { text: `${visible(source.unlisted)} ${more}`, buttons: [] };
   }
   if (source.kind === "chosen" && path.length === 0 && source.isEmpty) {

@@ -3,7 +3,7 @@
 import { create, textButton } from "./dom.js";
 import { listenToDrags } from "./drags.js";
 import { createFrame } from "./frame.js";
-import { isSamePath, placeText } from "./item.js";
+import { isSamePath, isServer, placeText } from "./item.js";
 import { commandOf, stepOf } from "./keys.js";
 import { VirtualList } from "./list.js";
 import { Listing, totals } from "./listing.js";
@@ -296,9 +296,9 @@ export class Pane extends EventTarget {
       ...this.path.map((step, at) => crumb(step.name, at + 1)),
     );
     this.crumbs.scrollLeft = this.crumbs.scrollWidth;
-    const isServer = this.source.kind === "server";
-    this.openButton.hidden = isServer;
-    this.filesButton.hidden = isServer;
+    const isRemote = isServer(this.source);
+    this.openButton.hidden = isRemote;
+    this.filesButton.hidden = isRemote;
   }
 
   #draw() {

@@ -1,9 +1,12 @@
-// Another server, which the server of the page reaches by a ticket. The page does not list it.
+// Another server, which the server of the page reaches by a ticket.
+
+import { listPeer } from "./api.js";
+import { ids, pagesOf } from "./server-source.js";
 
 /** @implements {import("./item.js").Source} */
 export class PeerSource {
   kind = "peer";
-  unlisted = "The page does not list another server.";
+  unlisted = null;
 
   /** @param {number} number @param {string} ticket */
   constructor(number, ticket) {
@@ -15,5 +18,10 @@ export class PeerSource {
   /** @param {import("./item.js").Action} action */
   refusal(action) {
     return action === "read" || action === "receive" ? null : "The page does not change names of another server.";
+  }
+
+  /** @param {import("./item.js").Item[]} path */
+  list(path) {
+    return pagesOf((after) => listPeer(this.ticket, ids(path), after));
   }
 }

@@ -17,6 +17,22 @@ const itemOf = (entry) =>
     mode: entry.mode,
   });
 
+/**
+ * Returns the entries of a directory, page by page.
+ * @param {(after: string) => Promise<{entries: api.Entry[], next: string | null}>} load
+ */
+export async function* pagesOf(load) {
+  let after = "";
+  while (after !== null) {
+    const page = await load(after);
+    if (page.next !== null && (page.entries.length === 0 || page.next === after)) {
+      throw new Error("the server sent a listing without an end; try again, or restart the server");
+    }
+    yield page.entries.map(itemOf);
+    after = page.next;
+  }
+}
+
 /** @implements {import("./item.js").Source} */
 export class ServerSource {
   kind = "server";
@@ -42,16 +58,8 @@ export class ServerSource {
   }
 
   /** @param {Item[]} path */
-  async *list(path) {
-    let after = "";
-    while (after !== null) {
-      const page = await api.list(this.root.id, ids(path), after);
-      if (page.next !== null && (page.entries.length === 0 || page.next === after)) {
-        throw new Error("the server sent a listing without an end; try again, or restart the server");
-      }
-      yield page.entries.map(itemOf);
-      after = page.next;
-    }
+  list(path) {
+    return pagesOf((after) => api.list(this.root.id, ids(path), after));
   }
 
   /** @param {Item[]} path @param {string} name */
@@ -99,5 +107,5 @@ export class ServerSource {
   }
 }
 
-/** @param {Item[]} path */
-const ids = (path) => path.map((step) => step.id);
+/** Returns the encoded names of a path. @param {Item[]} path */
+export const ids = (path) => path.map((step) => step.id);

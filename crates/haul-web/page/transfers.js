@@ -1,10 +1,11 @@
 // Copies and moves from one pane to the other: which are possible, and the jobs that carry them out.
 
 import { forJson } from "./api.js";
-import { ask, choose, confirm } from "./dialog.js";
-import { isSamePath, placeText } from "./item.js";
+import { choose, confirm } from "./dialog.js";
+import { isSamePath, isServer, placeText } from "./item.js";
 import { FolderSource } from "./local-source.js";
 import { record, removeRecorded } from "./moves.js";
+import { ids } from "./server-source.js";
 import { countText, nameList, visible } from "./text.js";
 
 /** @typedef {import("./item.js").Item} Item */
@@ -73,11 +74,8 @@ export class Transfers {
    * @param {boolean} isMove
    */
   async run(from, items, to, known, isMove) {
-    if (from.source.kind === "peer" || to.source.kind === "peer") {
-      return this.#runPeer(from, items, to);
-    }
-    const isUpload = to.source.kind === "server";
-    const isCopy = isUpload && from.source.kind === "server";
+    const isUpload = isServer(to.source);
+    const isCopy = isUpload && isServer(from.source);
     const isRename = isMove && from.source === to.source;
     if (!isCopy) {
       refuseUnsupported(isUpload ? to.path : [...from.path, ...items], items, isUpload);
@@ -126,38 +124,16 @@ export class Transfers {
     return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title, move });
   }
 
-  /**
-   * Copies between this server and another one, after a question for the place there.
-   * @param {Place} from @param {Item[]} items @param {Place} to
-   */
-  async #runPeer(from, items, to) {
-    const rule = "Existing files of the same names are replaced.";
-    if (to.source.kind === "peer") {
-      const where = await ask("Copy to another server", `Directory there; empty for its top. ${rule}`, "", "Copy", () => "");
-      if (where !== null) {
-        const { ticket, title: server } = to.source;
-        const job = this.jobs.copy({ ...sent(from, items), ticket, to: where, toText: `${server}/${where}`, title: titleOf(items) });
-        this.#watch(job, from, to);
-      }
-      return;
-    }
-    const path = await ask("Copy from another server", `Path there; empty for everything. ${rule}`, "", "Copy", () => "");
-    if (path !== null) {
-      const { ticket, title: server } = from.source;
-      const title = path === "" ? `everything of ${server}` : visible(path);
-      const target = { root: to.source.root.id, to: forJson(ids(to.path)), toText: placeText(to.source, to.path) };
-      this.#watch(this.jobs.fetch({ ticket, paths: [path], ...target, title }), from, to);
-    }
-  }
-
+  /** Copies between two directories of servers: of this one, and of this one or another one. */
   #copy(from, items, to, title) {
-    return this.jobs.copy({
-      ...sent(from, items),
-      toRoot: to.source.root.id,
-      to: forJson(ids(to.path)),
-      toText: placeText(to.source, to.path),
-      title,
-    });
+    const target = { to: forJson(ids(to.path)), toText: placeText(to.source, to.path), title };
+    if (from.source.kind === "peer") {
+      const paths = items.map((item) => forJson(ids([...from.path, item])));
+      return this.jobs.fetch({ ticket: from.source.ticket, paths, root: to.source.root.id, ...target });
+    }
+    const sink = to.source.kind === "peer" ? { ticket: to.source.ticket } : { toRoot: to.source.root.id };
+    const names = items.map((item) => forJson([item.id]));
+    return this.jobs.copy({ root: from.source.root.id, path: forJson(ids(from.path)), names, ...sink, ...target });
   }
 
   #download(from, items, to, title) {
@@ -178,7 +154,7 @@ export class Transfers {
       return (await confirm("Copy without a check of names?", text, "Continue")) ? items : [];
     }
     // File systems of a browser's computer can take names for equal that differ in case or accents.
-    const isLocal = to.source.kind !== "server";
+    const isLocal = !isServer(to.source);
     const keyOf = ({ name }) => (isLocal ? name.normalize("NFC").toLowerCase() : name);
     const names = new Set(known.map(keyOf));
     const existing = items.filter((item) => names.has(keyOf(item)));
@@ -288,16 +264,6 @@ const isDurable = (level) => level === "durable" || level === "reread";
 /** @param {{name: string}[]} entries */
 const titleOf = (entries) =>
   entries.length === 1 ? visible(entries[0].name) : countText(entries.length, "entry", "entries");
-
-/** @param {Item[]} steps */
-const ids = (steps) => steps.map((step) => step.id);
-
-/** Returns the entries of a copy by the server. @param {Place} from @param {Item[]} items */
-const sent = (from, items) => ({
-  root: from.source.root.id,
-  path: forJson(ids(from.path)),
-  names: items.map((item) => forJson([item.id])),
-});
 
 /** @param {Item[]} steps */
 const textPath = (steps) => steps.map((step) => step.name).join("/");

@@ -5,7 +5,7 @@ import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./comman
 import { ask, isAsking, showHelp } from "./dialog.js";
 import { create } from "./dom.js";
 import { DRAG_TYPE } from "./drags.js";
-import { makeItem } from "./item.js";
+import { isServer, makeItem } from "./item.js";
 import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, sharedPath, takeDrop } from "./local-source.js";
 import { ADD_PEER, Pane } from "./pane.js";
@@ -27,6 +27,13 @@ function copyLabel(from, to) {
   const [isFromServer, isToServer] = [from?.kind === "server", to?.kind === "server"];
   return isFromServer === isToServer ? "Copy" : isToServer ? "Upload" : "Download";
 }
+
+/** Returns the directories of a path. @param {string} text */
+const pathOf = (text) =>
+  text
+    .split("/")
+    .filter(Boolean)
+    .map((name) => makeItem({ id: encodeName(name), name, kind: "directory" }));
 
 /** The two panes of a signed-in user. */
 export class Workspace {
@@ -108,9 +115,7 @@ export class Workspace {
       if (source === undefined) {
         throw new Error(`the server has no directory ${visible(job.source.rootName)} now`);
       }
-      const names = to.split("/").filter(Boolean);
-      const path = names.map((name) => makeItem({ id: encodeName(name), name, kind: "directory" }));
-      return this.verifier.startJob({ source, path }, job);
+      return this.verifier.startJob({ source, path: pathOf(to) }, job);
     }
     if (folder !== null && (await folder.requestPermission?.({ mode: "read" })) === "denied") {
       throw new Error(`the browser has no access to ${visible(folder.name)}; verify again, and allow it`);
@@ -240,6 +245,7 @@ export class Workspace {
       const source = new PeerSource(this.peers, ticket.trim());
       this.setSources([...this.sources, source]);
       await pane.enter(source, []);
+      pane.focus();
     }
   }
 
@@ -280,7 +286,7 @@ export class Workspace {
 
   /** @param {Pane} pane */
   async showChosen(pane) {
-    const shown = pane.source?.kind === "server" ? this.otherOf(pane) : pane;
+    const shown = pane.source !== undefined && isServer(pane.source) ? this.otherOf(pane) : pane;
     await shown.enter(this.chosen, []);
     this.activate(shown);
     shown.focus();
@@ -288,15 +294,42 @@ export class Workspace {
 
   /** @param {Pane} from @param {Pane} to @param {boolean} isMove */
   async transfer(from, to, isMove) {
-    const items = from.listing.targets;
-    const source = { source: from.source, path: from.path };
+    let items = from.listing.targets;
+    let source = { source: from.source, path: from.path };
+    if (from.source.kind === "peer" && from.listing.state === "failed") {
+      const steps = await this.#askPeer("Copy from", from.source, "Path there; empty for everything.");
+      if (steps === null) {
+        return;
+      }
+      items = steps.splice(-1);
+      items = items.length > 0 ? items : [makeItem({ id: "", name: "everything", kind: "directory" })];
+      source = { source: from.source, path: steps };
+    }
     if (to.source.kind === "chosen") {
       await this.#chooseTarget(to);
     }
     const { listing } = to;
-    const known = listing.state === "complete" && to.source.unlisted === null ? listing.items : null;
-    await this.transfers.run(source, items, { source: to.source, path: to.path }, known, isMove);
+    let [path, known] = [to.path, null];
+    if (to.source.kind === "peer" && listing.state === "failed") {
+      [path, known] = [await this.#askPeer("Copy to", to.source, "Directory there; empty for its top."), []];
+      if (path === null) {
+        return;
+      }
+    } else if (listing.state === "complete" && to.source.unlisted === null) {
+      known = listing.items;
+    }
+    await this.transfers.run(source, items, { source: to.source, path }, known, isMove);
     from.listing.clearSelection();
+  }
+
+  /**
+   * Asks for a path of another server that is not listed. Returns null if cancelled.
+   * @param {string} action @param {Source} source @param {string} text
+   */
+  async #askPeer(action, source, text) {
+    const rule = "Existing files of the same names are replaced.";
+    const path = await ask(`${action} ${source.title}`, `${text} ${rule}`, "", "Copy", () => "");
+    return path === null ? null : pathOf(path);
   }
 
   /** Shows a place where downloads can be written. @param {Pane} pane */

@@ -3,8 +3,9 @@
 use crate::access::Session;
 use crate::background::SendLines;
 use crate::files::{self, FileError, RootThreads};
+use crate::peers::PeerLanes;
 use crate::query::PathText;
-use haul_net::{Gateway, StreamLane};
+use haul_net::Gateway;
 use serde::Deserialize;
 use std::ffi::CString;
 use std::net::SocketAddr;
@@ -66,13 +67,6 @@ pub enum CopyWork {
         paths: Vec<Vec<u8>>,
     },
 }
-
-/// Function that opens the lane of a number. The error is a message.
-pub type PeerLanes = Box<dyn Fn(u32) -> Result<StreamLane, String> + Send + Sync>;
-
-/// Function that takes the ticket of another server and returns a function that connects to it from
-/// any thread, also from one that is confined.
-pub type ConnectPeer = Arc<dyn Fn(&str) -> Result<PeerLanes, String> + Send + Sync>;
 
 /// Function that copies, like [`Verify`](crate::Verify).
 pub type CopyBetween = Arc<dyn Fn(&ServerCopy, SendLines<'_>) + Send + Sync>;

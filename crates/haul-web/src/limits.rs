@@ -72,6 +72,12 @@ pub const VERIFICATIONS_MAX: usize = 2;
 /// Maximum number of concurrent copies between directories of the server.
 pub const COPIES_MAX: usize = 4;
 
+/// Maximum number of concurrent listings of other servers, each with a thread.
+pub const PEER_LISTINGS_MAX: usize = 4;
+
+/// Maximum time of a listing of another server.
+pub const PEER_LISTING_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Maximum size of the JSON body of a copy, which has the names of its entries.
 pub const COPY_BYTES_MAX: usize = 4 << 20;
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::result_large_err, reason = "a refusal is the response itself, once for each request")]
 
+mod listing;
 mod work;
 
 use crate::access::{CodeError, Session};
@@ -10,15 +11,13 @@ use crate::attachment;
 use crate::checks;
 use crate::event::WebEvent;
 use crate::files::RootThreads;
-use crate::files::{self, FileError, Listing, kind_name};
+use crate::files::{self, FileError};
 use crate::lanes::{LaneRefusal, OpenRefusal, Opened};
-use crate::limits::{JSON_BYTES_MAX, NAME_QUOTA_BYTES, NAMES_PER_PAGE_MAX, UPLOAD_BYTES_MAX};
+use crate::limits::{JSON_BYTES_MAX, NAME_QUOTA_BYTES, UPLOAD_BYTES_MAX};
 use crate::metrics;
 use crate::page;
 use crate::query::{self, BadRequest, PathText};
 use crate::server::{RequestGuard, Shared};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use haul_net::Verdict;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -93,6 +92,7 @@ async fn checked(
             call.file(method, request.uri().query(), request.headers()).await
         }
         (Method::POST, "/verify") => call.verify(request).await,
+        (Method::POST, "/peer/tree") => call.peer_tree(request.into_body()).await,
         (Method::POST, "/copy") => call.copy(request.into_body()).await,
         (Method::POST, "/fetch") => call.fetch(request.into_body()).await,
         (Method::POST, "/lane") => call.open_lane(request.into_body()).await,
@@ -304,63 +304,6 @@ impl Call<'_> {
             return Err(answer::error(StatusCode::FORBIDDEN, &"the ticket of this directory has expired"));
         }
         if may { Ok(served) } else { Err(answer::error(StatusCode::FORBIDDEN, &why)) }
-    }
-
-    async fn tree(&self, query: Option<&str>) -> Result<Reply, Reply> {
-        #[derive(Serialize)]
-        struct Entry {
-            #[serde(skip_serializing_if = "Option::is_none")]
-            name: Option<String>,
-            /// Name that is not UTF-8.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            name64: Option<String>,
-            kind: &'static str,
-            size: u64,
-            /// Seconds since 1970, and nanoseconds.
-            mtime: i64,
-            mtime_ns: u32,
-            mode: u32,
-        }
-        #[derive(Serialize)]
-        struct Page {
-            entries: Vec<Entry>,
-            /// Value of `after` for the next page, in percent-encoding.
-            next: Option<String>,
-        }
-        let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
-        let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
-        let after = query::value(query, "after").map_err(bad)?.unwrap_or_default();
-        let max = match query::value(query, "max").map_err(bad)? {
-            None => NAMES_PER_PAGE_MAX,
-            Some(text) => std::str::from_utf8(&text)
-                .ok()
-                .and_then(|text| text.parse().ok())
-                .filter(|max| (1..=NAMES_PER_PAGE_MAX).contains(max))
-                .ok_or_else(|| {
-                    bad(BadRequest::Query(format!("'max' is not from 1 to {NAMES_PER_PAGE_MAX}")))
-                })?,
-        };
-        let listed = served.run(move |root| files::list(root, &path, &after, max)).await;
-        let Listing { entries, has_more } = listed.map_err(failed)?;
-        let last = entries.last().filter(|_| has_more);
-        let next = last.map(|(name, _)| query::encode(name.as_bytes()));
-        let entry = |(name, facts): (std::ffi::CString, Option<haul_sys::Stat>)| {
-            let (text, bytes) = match name.into_string() {
-                Ok(text) => (Some(text), None),
-                Err(error) => (None, Some(STANDARD.encode(error.into_cstring().as_bytes()))),
-            };
-            Entry {
-                name: text,
-                name64: bytes,
-                kind: facts.map_or("unknown", |facts| kind_name(facts.kind)),
-                size: facts.map_or(0, |facts| facts.size),
-                mtime: facts.map_or(0, |facts| facts.mtime.sec),
-                mtime_ns: facts.map_or(0, |facts| facts.mtime.nsec),
-                mode: facts.map_or(0, |facts| facts.mode),
-            }
-        };
-        let page = Page { entries: entries.into_iter().map(entry).collect(), next };
-        self.limited(answer::json(StatusCode::OK, &page))
     }
 
     async fn create_folder(&self, body: Incoming) -> Result<Reply, Reply> {

@@ -4,14 +4,15 @@ use crate::access::Access;
 use crate::answer::Reply;
 use crate::certificate::{CertificateError, CertificateSource, CertificateStore};
 use crate::checks::Hosts;
-use crate::copying::{ConnectPeer, CopyBetween};
+use crate::copying::CopyBetween;
 use crate::event::{Events, WebEvent};
 use crate::files::{RootThreads, WebRoot};
 use crate::limits::{
     CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, COPIES_MAX, DOWNLOADS_MAX,
-    HEADER_BYTES_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
+    HEADER_BYTES_MAX, PEER_LISTINGS_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
 };
 use crate::metrics::{Metric, Metrics};
+use crate::peers::Peers;
 use crate::places::{Place, Places};
 use crate::routes;
 use crate::verification::Verify;
@@ -94,9 +95,9 @@ pub struct WebSettings {
     pub verify: Verify,
     /// Copies between directories, for `POST /copy`.
     pub copy: CopyBetween,
-    /// Connects to other servers, for copies between two servers. `None` refuses them: browsers
-    /// could reach addresses that only this host reaches.
-    pub peers: Option<ConnectPeer>,
+    /// Connects to other servers, for listings and for copies between two servers. `None` refuses
+    /// them: browsers could reach addresses that only this host reaches.
+    pub peers: Option<Peers>,
     /// Receives events; several threads call it.
     pub on_event: Box<dyn Fn(&WebEvent) + Send + Sync>,
 }
@@ -155,7 +156,7 @@ pub(crate) struct Shared {
     pub(crate) jobs: Option<ListJobs>,
     pub(crate) verify: Verify,
     pub(crate) copy: CopyBetween,
-    pub(crate) peers: Option<ConnectPeer>,
+    pub(crate) peers: Option<Peers>,
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
     pub(crate) connections: Arc<Places>,
@@ -168,6 +169,8 @@ pub(crate) struct Shared {
     /// One permit for each copy between directories, and the number of copies so far.
     pub(crate) copies: Arc<Semaphore>,
     pub(crate) copies_started: AtomicU64,
+    /// One permit for each listing of another server.
+    pub(crate) peer_listings: Arc<Semaphore>,
 }
 
 impl WebListener {
@@ -246,6 +249,7 @@ impl WebServer {
             verifications: Arc::new(Semaphore::new(VERIFICATIONS_MAX)),
             copies: Arc::new(Semaphore::new(COPIES_MAX)),
             copies_started: AtomicU64::new(0),
+            peer_listings: Arc::new(Semaphore::new(PEER_LISTINGS_MAX)),
         });
         let (stop, stopped) = watch::channel(false);
         let socket = TcpListener::from_std(listener.socket)?;

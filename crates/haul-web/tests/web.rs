@@ -4,6 +4,7 @@ mod copies;
 mod files;
 mod http2;
 mod lanes;
+mod peers;
 mod rules;
 mod verification;
 mod webtransport;

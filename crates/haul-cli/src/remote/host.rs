@@ -14,6 +14,7 @@ use super::words;
 use clap::Args;
 use haul_net::Ticket;
 use std::ffi::{OsStr, OsString};
+use std::sync::atomic::AtomicBool;
 
 /// Options that select the remote host.
 #[derive(Args, Clone, Debug)]
@@ -134,6 +135,42 @@ impl RemoteHost {
                 let dialer = way::dialer(*ticket, &job.link, (rate, job.lanes), false);
                 let dialer = dialer.map_err(|error| error.to_string())?;
                 Ok((Peer::Server(Connector::outside(dialer, None)), paths))
+            }
+        }
+    }
+}
+
+impl RemoteHost {
+    /// Connects to the host to read its directory `path`, until `stop` is set. Returns the peer,
+    /// the path there, and a note if the data goes inside ssh. The error is a message.
+    pub(crate) fn connect(
+        &self,
+        resolved: &ResolvedJobArgs,
+        path: &[u8],
+        stop: &AtomicBool,
+    ) -> Result<(Peer, Vec<u8>, Option<String>), String> {
+        match self {
+            RemoteHost::Ssh { ssh, login } => {
+                let mut path = path.to_vec();
+                if !path.is_empty() && !path.ends_with(b"/") {
+                    path.push(b'/');
+                }
+                let request = typed::request(resolved, ssh, words::Direction::Fetch, &[path]);
+                let met = ssh.meet(login, &request, resolved, stop);
+                let mut met = met.map_err(|error| error.to_string())?;
+                let path = met.paths.pop().ok_or("the remote haul sent no path")?;
+                let note = met.note.take().map(|why| {
+                    format!(
+                        "sending the data through ssh in one connection: no direct connection possible: {why}"
+                    )
+                });
+                Ok((Peer::SshPeer(Box::new(met)), path, note))
+            }
+            RemoteHost::Server(ticket) => {
+                let ticket = Ticket::clone(ticket);
+                let dialer = way::dialer(ticket, &resolved.link, (None, resolved.lanes), false);
+                let dialer = dialer.map_err(|error| error.to_string())?;
+                Ok((Peer::Server(Connector::outside(dialer, None)), path.to_vec(), None))
             }
         }
     }

@@ -469,17 +469,8 @@ mod tests {
             hashing: Duration::from_secs(1),
             ..TimeBreakdown::default()
         };
-        Outcome {
-            summary,
-            broken: None,
-            delete_withheld: false,
-            spent,
-            split: None,
-            traffic: Traffic { sent: summary.bytes, ..Traffic::default() },
-            datagrams: None,
-            transport: None,
-            reused_bytes: 0,
-        }
+        let traffic = Traffic { sent: summary.bytes, ..Traffic::default() };
+        Outcome { summary, spent, traffic, ..Outcome::default() }
     }
 
     #[test]

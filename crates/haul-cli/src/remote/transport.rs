@@ -49,6 +49,11 @@ pub(crate) struct TransportArgs {
 }
 
 impl TransportArgs {
+    /// Returns the options with only `--transport=NAME`.
+    pub(crate) fn named(name: &str) -> TransportArgs {
+        TransportArgs { transport: name.to_owned(), ..TransportArgs::default() }
+    }
+
     /// Returns true for SCTP.
     pub(crate) fn is_sctp(&self) -> bool {
         self.transport == "sctp"

@@ -3,9 +3,9 @@
 
 use super::args::ConnectionSettings;
 use super::transport::held;
-use haul_engine::transfer::DEFAULT_LANES_MIN;
+use haul_engine::transfer::{BoxError, DEFAULT_LANES_MIN, Dial};
 use haul_net::{
-    DialError, DialSettings, Dialer, Encryption, Pacer, SocketSettings, StreamLane, Ticket, UdpSettings,
+    DialError, DialSettings, Dialer, Encryption, Lane, Pacer, SocketSettings, StreamLane, Ticket, UdpSettings,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -144,6 +144,22 @@ impl Connector {
             Connector::Outside { .. } => wanted,
             Connector::Inside(_) => Some(1),
         }
+    }
+}
+
+/// Opens the lanes to a host until `stop` is set.
+pub(crate) struct StoppableDialer<'a> {
+    pub(crate) way: &'a Connector,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+impl Dial for StoppableDialer<'_> {
+    fn lane(&self, number: u32) -> Result<Box<dyn Lane>, BoxError> {
+        Ok(self.way.lane(number, self.stop)?.into())
+    }
+
+    fn give_up(&self) {
+        self.way.give_up();
     }
 }
 

@@ -6,11 +6,9 @@ use crate::remote::place::Location;
 use crate::remote::ssh::LoginArgs;
 use crate::remote::ticket;
 use crate::remote::typed;
-use crate::remote::way::{self, Connector};
-use crate::remote::words;
+use crate::remote::way::StoppableDialer;
 use haul_engine::repair::{Remotes, ReplicaAt, ReplicaRequest, ReplicaResponse};
-use haul_engine::transfer::{self, BoxError, Dial, Failure, FetchJob, Report, RunContext};
-use haul_net::{Lane, Ticket};
+use haul_engine::transfer::{self, Failure, FetchJob, Report, RunContext};
 use haul_proto::Why;
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,7 +103,8 @@ pub(super) struct HostConnector<'a> {
 impl Remotes for HostConnector<'_> {
     fn fetch(&self, replica: usize, asked: &ReplicaRequest<'_>) -> ReplicaResponse {
         let Some(Some(origin)) = self.hosts.origins.get(replica) else { return ().fetch(replica, asked) };
-        let (other, path, note) = match self.meet(origin) {
+        let met = origin.host.connect(&self.hosts.resolved, &origin.path, self.stop);
+        let (other, path, note) = match met {
             Ok(met) => met,
             Err(why) => return ReplicaResponse { broken: Some(why), ..ReplicaResponse::default() },
         };
@@ -114,8 +113,11 @@ impl Remotes for HostConnector<'_> {
         let job = FetchJob { lanes, ..FetchJob::of_parts(path, into, asked.object, parts) };
         let heard = NoteCollector::default();
         let run_context = RunContext { stop: self.stop, tally: asked.tally, report: &heard, receipt: None };
-        let ended =
-            transfer::fetch_confined(&LaneDialer { way: other.way(), stop: self.stop }, &job, &run_context);
+        let ended = transfer::fetch_confined(
+            &StoppableDialer { way: other.way(), stop: self.stop },
+            &job,
+            &run_context,
+        );
         if let Peer::SshPeer(met) = other {
             // The exit of the remote haul does not affect the received data.
             met.part();
@@ -125,54 +127,6 @@ impl Remotes for HostConnector<'_> {
             Err(error) => (Some(error.to_string()), 0),
         };
         ReplicaResponse { notes: note.into_iter().chain(heard.into_notes()).collect(), broken, received }
-    }
-}
-
-impl HostConnector<'_> {
-    /// Connects to the host. Returns the peer, the replica's path there, and the reason if the data
-    /// goes inside ssh.
-    fn meet(&self, origin: &Origin) -> Result<(Peer, Vec<u8>, Option<String>), String> {
-        let resolved = &self.hosts.resolved;
-        match &origin.host {
-            RemoteHost::Ssh { ssh, login } => {
-                let mut path = origin.path.clone();
-                if !path.is_empty() && !path.ends_with(b"/") {
-                    path.push(b'/');
-                }
-                let request = typed::request(resolved, ssh, words::Direction::Fetch, &[path]);
-                let met = ssh.meet(login, &request, resolved, self.stop);
-                let mut met = met.map_err(|error| error.to_string())?;
-                let path = met.paths.pop().ok_or("the remote haul sent no path")?;
-                let note = met.note.take().map(|why| {
-                    format!(
-                        "sending the data through ssh in one connection: no direct connection possible: {why}"
-                    )
-                });
-                Ok((Peer::SshPeer(Box::new(met)), path, note))
-            }
-            RemoteHost::Server(ticket) => {
-                let ticket = Ticket::clone(ticket);
-                let dialer = way::dialer(ticket, &resolved.link, (None, resolved.lanes), false);
-                let dialer = dialer.map_err(|error| error.to_string())?;
-                Ok((Peer::Server(Connector::outside(dialer, None)), origin.path.clone(), None))
-            }
-        }
-    }
-}
-
-/// Opens the lanes to one host.
-struct LaneDialer<'a> {
-    way: &'a Connector,
-    stop: &'a AtomicBool,
-}
-
-impl Dial for LaneDialer<'_> {
-    fn lane(&self, number: u32) -> Result<Box<dyn Lane>, BoxError> {
-        Ok(self.way.lane(number, self.stop)?.into())
-    }
-
-    fn give_up(&self) {
-        self.way.give_up();
     }
 }
 

@@ -3,6 +3,7 @@
 //! other transfer.
 
 use super::lines::Lines;
+use super::sandboxing::Sandboxing;
 use super::verification::path_of;
 use crate::remote::way::STALL_TIMEOUT;
 use haul_engine::sum::reason;
@@ -10,9 +11,9 @@ use haul_engine::transfer::{
     self, BoxError, Failure, FetchJob, Outcome, Report, RunContext, SendJob, Tally, TransferError,
 };
 use haul_model::Level;
-use haul_net::{DialSettings, Dialer, StreamLane, Ticket};
+use haul_net::{DialSettings, Dialer, Grant, StreamLane, Ticket, Uses};
 use haul_proto::{JobOptions, Outcome as FileOutcome, Update};
-use haul_web::{CopyWork, PeerLanes, SendLines, ServerCopy};
+use haul_web::{CopyWork, PeerConnection, PeerLanes, PeerListing, PeerPage, SendLines, ServerCopy};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::ffi::{CString, OsString};
@@ -123,8 +124,9 @@ pub(super) fn copy_for_browser(copy: &ServerCopy, send: SendLines<'_>) {
 
 /// Connects to the server of a ticket for browsers. A thread that no sandbox confines opens the
 /// lanes; it ends when the result is dropped. The error is a message.
-pub(super) fn connect_peer(ticket: &str) -> Result<PeerLanes, String> {
+pub(super) fn connect_peer(ticket: &str) -> Result<PeerConnection, String> {
     let ticket = Ticket::parse(ticket).map_err(|error| format!("cannot use the ticket: {error}"))?;
+    let Grant { role, uses, .. } = ticket.grant();
     let settings = DialSettings { stall: Some(STALL_TIMEOUT), ..DialSettings::default() };
     let dialer = Dialer::new(ticket, settings).map_err(|error| error.to_string())?;
     let (requests, requested) = mpsc::channel::<(u16, mpsc::Sender<Result<StreamLane, String>>)>();
@@ -136,13 +138,30 @@ pub(super) fn connect_peer(ticket: &str) -> Result<PeerLanes, String> {
     };
     let started = thread::Builder::new().name("haul-web-dial".into()).spawn(dial);
     started.map_err(|error| format!("cannot start a thread: {}", reason(&error)))?;
-    Ok(Box::new(move |number| {
+    let lanes: PeerLanes = Box::new(move |number| {
         let number = u16::try_from(number).map_err(|_| "too many connections".to_owned())?;
         let (reply, lane) = mpsc::channel();
         let lost = || "cannot connect: the thread for connections has ended".to_owned();
         requests.send((number, reply)).map_err(|_| lost())?;
         lane.recv().map_err(|_| lost())?
-    }))
+    });
+    Ok(PeerConnection { lanes, may_read: role.may_read(), is_one_time: uses == Uses::Once })
+}
+
+/// Lists a page of a directory of another server for browsers, on a thread that is confined: it has
+/// no rights on files. The error is a message.
+pub(super) fn list_peer(sandbox: Sandboxing, listing: &PeerListing) -> Result<PeerPage, String> {
+    sandbox.enter_without_files()?;
+    let dial = |number: u32| (listing.lanes)(number).map_err(BoxError::from);
+    let mut entries = Vec::new();
+    let has_more = transfer::list(&dial, &listing.path, &listing.after, &mut |entry| {
+        let is_full = entries.len() == listing.max;
+        if !is_full {
+            entries.push(entry);
+        }
+        !is_full
+    });
+    Ok(PeerPage { has_more: has_more.map_err(|error| error.to_string())?, entries })
 }
 
 fn progress(tally: &Tally) -> Event<'static> {

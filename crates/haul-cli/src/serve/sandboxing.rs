@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use haul_engine::sum::reason;
 use haul_engine::transfer::Offer;
-use haul_sys::sandbox;
+use haul_sys::sandbox::{self, Sandbox};
 
 /// When sessions are confined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -38,10 +38,19 @@ impl Sandboxing {
     /// Confines this thread, and all threads that it starts, to the directories of a session. The
     /// error is a message.
     pub(super) fn enter(self, offer: &Offer) -> Result<(), String> {
+        self.confine(|| offer.sandbox())
+    }
+
+    /// Same as [`enter`](Self::enter), for a thread that needs no files.
+    pub(super) fn enter_without_files(self) -> Result<(), String> {
+        self.confine(Sandbox::new)
+    }
+
+    fn confine(self, sandbox: impl FnOnce() -> Sandbox) -> Result<(), String> {
         if self == Sandboxing::Off {
             return Ok(());
         }
-        let entered = offer.sandbox().enter();
+        let entered = sandbox().enter();
         entered.map(drop).map_err(|error| format!("cannot confine the session: {}", reason(&error)))
     }
 }

@@ -260,6 +260,9 @@ fn receipt_in(dir: &Path, share: &Share, session: &str) -> Receipt {
 }
 
 fn told(outcome: &Outcome, took: Duration) -> String {
+    if let Some(names) = outcome.listed {
+        return format!("listed a directory; names: {names}");
+    }
     sentence(outcome, Side::Server, took, outcome.summary.would > 0)
 }
 

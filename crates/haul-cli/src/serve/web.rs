@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::addresses;
-use super::copying::{connect_peer, copy_for_browser};
+use super::copying::{connect_peer, copy_for_browser, list_peer};
 use super::gui::{self, Redirect};
 use super::resolved::AdvertisedHost;
 use super::server::SessionServer;
@@ -16,8 +16,8 @@ use haul_engine::transfer::Logs;
 use haul_net::address::Host;
 use haul_net::{Gateway, UdpSettings};
 use haul_web::{
-    CertificateSource, ConnectPeer, GivenCertificate, ListJobs, WebEvent, WebLimits, WebListener, WebRoot,
-    WebServer, WebSettings,
+    CertificateSource, GivenCertificate, ListJobs, PeerListing, Peers, WebEvent, WebLimits, WebListener,
+    WebRoot, WebServer, WebSettings,
 };
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -117,6 +117,7 @@ impl Prepared {
         let counters = Arc::clone(&server.counters);
         let roots: Vec<WebRoot> = server.served.iter().map(|served| root(server, served)).collect();
         let targets = storage_targets(&roots);
+        let sandbox = server.sandbox;
         let settings = WebSettings {
             roots,
             gateway,
@@ -127,7 +128,10 @@ impl Prepared {
             jobs: self.shows_jobs.then(|| Arc::new(crate::jobs::all_as_json) as ListJobs),
             verify: Arc::new(verify_for_browser),
             copy: Arc::new(copy_for_browser),
-            peers: self.has_peers.then(|| Arc::new(connect_peer) as ConnectPeer),
+            peers: self.has_peers.then(|| Peers {
+                connect: Arc::new(connect_peer),
+                list: Arc::new(move |listing: &PeerListing| list_peer(sandbox, listing)),
+            }),
             on_event: Box::new(move |event: &WebEvent| {
                 if !quiet {
                     say(NAME, event);

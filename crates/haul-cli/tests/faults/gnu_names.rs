@@ -282,8 +282,8 @@ fn closed_output_ends_every_haul_command_silently_with_141() {
     fs::write(home.path().join("list"), prepared.stdout).unwrap();
     fs::write(home.path().join("c"), "damaged").unwrap();
     let help = [
-        "cp", "mv", "install", "send", "fetch", "serve", "sum", "check", "verify", "repair", "waybill",
-        "jobs", "bench",
+        "cp", "mv", "install", "send", "fetch", "list", "serve", "sum", "check", "verify", "repair",
+        "waybill", "jobs", "bench",
     ];
     let mut asked: Vec<Vec<&str>> = help.iter().map(|&command| vec![command, "--help"]).collect();
     asked.extend([

@@ -46,6 +46,11 @@ fn the_panes_copy_and_move_in_chromium() {
 }
 
 #[test]
+fn the_panes_show_other_servers_in_chromium() {
+    run("peers.test.mjs");
+}
+
+#[test]
 fn long_listings_scroll_in_chromium() {
     run("panes-long.test.mjs");
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread;
 
 /// Starts a server whose ticket is in `ticket.line`. Returns the link too.
-fn serve(fixture: &Fixture, args: &[&str]) -> (Server, String) {
+pub(super) fn serve(fixture: &Fixture, args: &[&str]) -> (Server, String) {
     let all = [&["--root", "there", "--ticket-file", "ticket.line", "--web=127.0.0.1:0"], args].concat();
     let server = fixture.serve(&all);
     // The first line on standard output is the link, because the ticket is in a file.
@@ -302,7 +302,7 @@ fn verify(browser: &Browser, query: &str, waybill: &str) -> Vec<Value> {
     events(browser, &format!("/verify?{query}"), waybill)
 }
 
-fn events(browser: &Browser, path: &str, body: &str) -> Vec<Value> {
+pub(super) fn events(browser: &Browser, path: &str, body: &str) -> Vec<Value> {
     let answer = browser.post(path, body);
     assert_eq!(answer.status, 200, "{answer:?}");
     let lines = std::str::from_utf8(&answer.body).unwrap().lines();

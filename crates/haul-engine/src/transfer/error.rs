@@ -34,6 +34,9 @@ pub enum TransferError {
         /// Number of paths that this job names.
         requested: usize,
     },
+    /// The peer runs a version that does not list directories.
+    #[error("cannot list the directory: the haul of the remote host is too old; update it")]
+    NoListing,
     /// This side refused the job.
     #[error("refused: {0}")]
     Denied(Reason),

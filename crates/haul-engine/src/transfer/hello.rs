@@ -12,7 +12,7 @@ use super::source::{self, Filter, Operand, Rule, Tree};
 use super::space::{self, CheckSpace};
 use super::terms::{agree, hold};
 use super::wanted::{self, RequestedPaths, relative};
-use super::{Dial, Joined, Outcome, joining};
+use super::{Dial, Joined, Outcome, joining, listing};
 use crate::copy::quote;
 use haul_digest::DigestKey;
 use haul_net::{FrameError, FrameReader, Kind, Lane, LaneError};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum time that the peer may be silent before CONNECT, or its answer, has arrived.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Name of this program on the wire.
 pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
@@ -238,8 +238,9 @@ pub fn fetch(
     }))
 }
 
-/// Answers one session: reads its request from `first`, and does its part within the limits of
-/// `offer`. `more` returns additional lanes that have arrived, and does not wait for them.
+/// Answers one session: reads its request from `first`, and does its part, or lists a directory,
+/// within the limits of `offer`. `more` returns additional lanes that have arrived, and does not
+/// wait for them.
 ///
 /// # Errors
 /// Same as [`send`]. A refusal was also sent to the peer.
@@ -265,6 +266,9 @@ pub fn answer(
         return Err(TransferError::NoDescriptors);
     };
     let agreed = agree(&request, offer, window, token);
+    if request.needs.has(Features::LISTING) {
+        return listing::answer(first, agreed.err(), &request, offer, run_context);
+    }
     let prepared = agreed.and_then(|accept| match request.role {
         Role::Source => {
             let into = request.operands.first().map_or(&b""[..], |operand| operand);

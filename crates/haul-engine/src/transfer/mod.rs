@@ -15,6 +15,7 @@ mod file_hasher;
 mod hashing;
 mod hello;
 mod joining;
+mod listing;
 mod logged;
 mod monitor;
 mod opening;
@@ -38,6 +39,7 @@ pub use confining::fetch_confined;
 pub use dialing::{BoxError, Dial};
 pub use error::TransferError;
 pub use hello::{FetchJob, Offer, SendJob, answer, fetch, send};
+pub use listing::list;
 pub use logged::Logs;
 pub use opening::{DEFAULT_LANES_MAX, DEFAULT_LANES_MIN};
 pub use packing::{LEVELS, Unpacker};
@@ -59,7 +61,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Result of a session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Counts of the entries that were handled.
     pub summary: Summary,
@@ -81,6 +83,8 @@ pub struct Outcome {
     pub transport: Option<(Kind, Option<Fallback>)>,
     /// Number of bytes that an earlier run of the job transferred and that were not sent again.
     pub reused_bytes: u64,
+    /// Number of names that were sent to a peer that requested a listing; `None` for a transfer.
+    pub listed: Option<u64>,
 }
 
 impl Outcome {
@@ -116,6 +120,7 @@ impl Outcome {
             datagrams,
             transport,
             reused_bytes,
+            listed: None,
         }
     }
 }
@@ -147,17 +152,7 @@ mod tests {
     /// counted as complete.
     #[test]
     fn huge_peer_counts_do_not_hide_failures() {
-        let outcome = |summary| Outcome {
-            summary,
-            broken: None,
-            delete_withheld: false,
-            spent: TimeBreakdown::default(),
-            split: None,
-            traffic: Traffic::default(),
-            datagrams: None,
-            transport: None,
-            reused_bytes: 0,
-        };
+        let outcome = |summary| Outcome { summary, ..Outcome::default() };
         assert!(outcome(Summary::default()).is_whole());
         let failed = Summary { failed: 1, ..Summary::default() };
         assert!(!outcome(Summary { unread: u64::MAX, ..failed }).is_whole());

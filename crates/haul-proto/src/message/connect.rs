@@ -42,8 +42,12 @@ impl Features {
     /// The sink sends the paths that it wants in OPERANDS after ACCEPT, and not in CONNECT.
     pub const OPERANDS: Features = Features(1);
 
+    /// The sink transfers nothing: it wants the names in a directory, as ENTRIES. The first operand
+    /// is the directory, the second the name behind which the listing starts.
+    pub const LISTING: Features = Features(2);
+
     /// All features of this program.
-    pub const ALL: Features = Features::OPERANDS;
+    pub const ALL: Features = Features(Features::OPERANDS.0 | Features::LISTING.0);
 
     /// Returns true if the set contains all of `other`.
     pub fn has(self, other: Features) -> bool {

@@ -3,6 +3,7 @@
 
 mod block;
 mod connect;
+mod entries;
 mod file;
 mod log_request;
 mod operands;
@@ -13,6 +14,7 @@ mod times;
 
 pub use block::{BlockDigest, BlockReject, BlockSync, Compared, Encoding, NewBlock, ObjectDigests, Stated};
 pub use connect::{Accept, Connect, Features, Join, Role, SESSION_TOKEN_BYTES, Window};
+pub use entries::{Entries, EntryKind, ListedEntry};
 pub use file::{Answer, Close, FileClose, FileDone, FileId, FileKind, NewFile, Outcome, Principal, Xattr};
 pub use log_request::LogRequest;
 pub use operands::{OperandList, Operands, check_list};
@@ -80,6 +82,8 @@ pub enum Message {
     Operands(Box<Operands>),
     /// Sink: objects that it compared, and those of them that it wants.
     Compared(Box<Compared>),
+    /// Names in a directory, for a CONNECT that requests a listing.
+    Entries(Box<Entries>),
 }
 
 impl Message {
@@ -107,12 +111,13 @@ impl Message {
             Message::Unread(_) => 18,
             Message::Operands(_) => 19,
             Message::Compared(_) => 20,
+            Message::Entries(_) => 21,
         }
     }
 
     /// Returns the name of the message as in `docs/formats/wire.md`.
     pub fn name(&self) -> &'static str {
-        const NAMES: [&str; 21] = [
+        const NAMES: [&str; 22] = [
             "CONNECT",
             "NEW_FILE",
             "FILE_ID",
@@ -134,6 +139,7 @@ impl Message {
             "UNREAD",
             "OPERANDS",
             "COMPARED",
+            "ENTRIES",
         ];
         NAMES[usize::from(self.kind())]
     }
@@ -152,13 +158,15 @@ impl Message {
     ///
     /// # Errors
     /// Returns [`Flaw::TooLong`], which names the part that exceeds its limit. Returns
-    /// [`Flaw::Value`] if an OPERANDS without paths is not the last one.
+    /// [`Flaw::Value`] if an OPERANDS or ENTRIES without contents is not the last one, or if the
+    /// names of ENTRIES are invalid or do not ascend.
     pub fn check(&self) -> Result<(), Flaw> {
         match self {
             Message::Connect(connect) => connect.check(),
             Message::NewFile(file) => file.check(),
             Message::List(list) => list.check(),
             Message::Operands(operands) => operands.check(),
+            Message::Entries(entries) => entries.check(),
             _ => Ok(()),
         }
     }
@@ -187,6 +195,7 @@ impl Message {
             Message::Unread(unread) => unread.encode(&mut body),
             Message::Operands(operands) => operands.encode(&mut body),
             Message::Compared(compared) => compared.encode(&mut body),
+            Message::Entries(entries) => entries.encode(&mut body),
         }
     }
 
@@ -215,6 +224,7 @@ impl Message {
             18 => Message::Unread(Box::new(Unread::decode(from)?)),
             19 => Message::Operands(Box::new(Operands::decode(from)?)),
             20 => Message::Compared(Box::new(Compared::decode(from)?)),
+            21 => Message::Entries(Box::new(Entries::decode(from)?)),
             unknown => return Err(Flaw::UnknownKind(unknown)),
         };
         fields.end()?;

@@ -3,16 +3,17 @@
 use haul_digest::{Algorithm, Digest, KeyedDigest};
 use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
 use haul_proto::limits::{
-    DIGESTS_PER_MESSAGE, NAMES_PER_LIST, PACKED_BYTES_MAX, PAYLOAD_BYTES_MAX, PRINCIPALS_MAX, XATTRS_MAX,
+    DIGESTS_PER_MESSAGE, ENTRIES_PER_MESSAGE, NAMES_PER_LIST, PACKED_BYTES_MAX, PAYLOAD_BYTES_MAX,
+    PRINCIPALS_MAX, XATTRS_MAX,
 };
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Compression, Connect, Delete,
-    Encoding, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions, Join, Keep, LaneId,
-    LaneTimes, List, LogRequest, Message, NameRule, NewBlock, NewFile, ObjectDigests, Operands, Outcome,
-    PeerText, Principal, Reason, Role, Runs, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd,
-    Why, Window, Xattr,
+    Encoding, Entries, EntryKind, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions,
+    Join, Keep, LaneId, LaneTimes, List, ListedEntry, LogRequest, Message, NameRule, NewBlock, NewFile,
+    ObjectDigests, Operands, Outcome, PeerText, Principal, Reason, Role, Runs, Stated, Summary, Times, Unit,
+    Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
 };
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -258,6 +259,33 @@ fn connect() -> impl Strategy<Value = Connect> {
     )
 }
 
+fn entries() -> impl Strategy<Value = Entries> {
+    let kind = proptest::sample::select(vec![
+        EntryKind::File,
+        EntryKind::Directory,
+        EntryKind::Symlink,
+        EntryKind::Fifo,
+        EntryKind::Socket,
+        EntryKind::Device,
+        EntryKind::Unknown,
+    ]);
+    // Any bytes of a name, except that it is one component and not reserved.
+    let byte = any::<u8>().prop_filter("a byte of a name", |byte| !matches!(byte, 0 | b'/' | b'.'));
+    let names = btree_set(vec(byte, 1..20), 0..ENTRIES_PER_MESSAGE.min(9));
+    let facts = vec((kind, any::<u64>(), moment(), any::<u32>()), ENTRIES_PER_MESSAGE.min(9));
+    (any::<bool>(), names, facts).prop_map(|(last, names, facts)| {
+        let entry = |(name, (kind, size, mtime, mode)): (Vec<u8>, _)| ListedEntry {
+            name: name.into(),
+            kind,
+            size,
+            mtime,
+            mode,
+        };
+        let entries: Vec<_> = names.into_iter().zip(facts).map(entry).collect();
+        Entries { last: last || entries.is_empty(), entries }
+    })
+}
+
 fn session() -> impl Strategy<Value = Message> {
     let accept = (any::<(u16, u64)>(), options(), window(), 1u32..=256, any::<([u8; 32], bool)>(), ".{0,20}")
         .prop_map(|((version, features), options, window, lanes, (token, resumes), agent)| Accept {
@@ -302,6 +330,7 @@ fn session() -> impl Strategy<Value = Message> {
         (any::<bool>(), vec(bytes(60), 1..9))
             .prop_map(|(last, paths)| Message::Operands(Box::new(Operands { last, paths }))),
         Just(Message::Operands(Box::new(Operands { last: true, paths: Vec::new() }))),
+        entries().prop_map(|entries| Message::Entries(Box::new(entries))),
     ]
 }
 

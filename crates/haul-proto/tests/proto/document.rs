@@ -37,6 +37,8 @@ fn kind(message: &Message) -> u8 {
 
 static ALGORITHMS: LazyLock<Vec<(u8, String)>> = LazyLock::new(|| numbered("Codes of algorithms: "));
 
+static KINDS: LazyLock<Vec<(u8, String)>> = LazyLock::new(|| numbered("Kinds of entries: "));
+
 /// The encoded fields of a body.
 #[derive(Default)]
 struct Page(Vec<u8>);
@@ -379,6 +381,15 @@ fn body(message: &Message) -> Page {
             bye.times.iter().fold(&mut page, |page, times| page.times(times))
         }
         Message::KeepAlive => &mut page,
+        Message::Entries(told) => {
+            page.flag(told.last).count(told.entries.len());
+            for entry in &told.entries {
+                let kind = KINDS.iter().find(|(_, name)| name == entry.kind.name());
+                page.u8(kind.unwrap().0).u64(entry.size).moment(entry.mtime).u32(entry.mode);
+                page.bytes(&entry.name);
+            }
+            &mut page
+        }
     };
     page
 }

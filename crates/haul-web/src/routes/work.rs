@@ -3,9 +3,10 @@
 use super::{Call, Right, bad, failed};
 use crate::answer::{self, Reply};
 use crate::background::{self, SendLines};
-use crate::copying::{self, CopyRequest, CopyWork, FetchRequest, PeerLanes, ServerCopy};
+use crate::copying::{self, CopyRequest, CopyWork, FetchRequest, ServerCopy};
 use crate::files::{self, RootThreads};
 use crate::limits::COPY_BYTES_MAX;
+use crate::peers::{PeerConnection, Peers};
 use crate::query::{self, PathText};
 use crate::verification::{self, Verification};
 use hyper::body::Incoming;
@@ -46,9 +47,10 @@ impl Call<'_> {
         let names = request.names.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
         let (directory, connect, may_compare) = match request.ticket {
             Some(ticket) => {
-                let (connect, names) = (self.peer(&ticket)?, names.clone());
+                let (_, PeerConnection { lanes, may_read, .. }) = self.peer(&ticket)?;
+                let names = names.clone();
                 let opened = source.run(move |root| files::open_for_copy(root, &path, &names, &[])).await;
-                (opened.map_err(failed)?, connect, false)
+                (opened.map_err(failed)?, lanes, may_read)
             }
             None => {
                 let sink = self.root(to_root, Right::Write)?;
@@ -75,11 +77,12 @@ impl Call<'_> {
         }
         let permit = permit(&self.shared.copies, "copies")?;
         let paths = paths.into_iter().map(PathText::into_bytes).collect::<Result<_, _>>().map_err(bad)?;
-        let (to, connect) = (to.into_bytes().map_err(bad)?, self.peer(&ticket)?);
+        let (to, (_, peer)) = (to.into_bytes().map_err(bad)?, self.peer(&ticket)?);
         let directory = sink.run(move |root| files::open_directory(root, &to)).await.map_err(failed)?;
         self.changed(sink, "started a copy to a directory");
         let may_compare = sink.root().role.may_read();
-        let copy = ServerCopy { directory, work: CopyWork::Fetch { paths }, may_compare, connect };
+        let work = CopyWork::Fetch { paths };
+        let copy = ServerCopy { directory, work, may_compare, connect: peer.lanes };
         Ok(self.run_copy(sink, copy, permit))
     }
 
@@ -90,18 +93,19 @@ impl Call<'_> {
         background::start(served, "haul-web-copy", Arc::clone(&self.session), permit, work)
     }
 
-    /// Returns lanes to another server.
-    fn peer(&self, ticket: &str) -> Result<PeerLanes, Reply> {
-        let Some(connect) = &self.shared.peers else {
-            let why = "this server does not copy to or from other servers; start it with --web-peers";
+    /// Returns the functions for other servers, and a connection to one of them.
+    pub(super) fn peer(&self, ticket: &str) -> Result<(&Peers, PeerConnection), Reply> {
+        let Some(peers) = &self.shared.peers else {
+            let why = "this server does not connect to other servers; start it with --web-peers";
             return Err(answer::error(StatusCode::FORBIDDEN, &why));
         };
-        connect(ticket).map_err(|why| answer::error(StatusCode::BAD_REQUEST, &why))
+        let connected = (peers.connect)(ticket);
+        Ok((peers, connected.map_err(|why| answer::error(StatusCode::BAD_REQUEST, &why))?))
     }
 }
 
 /// Takes a permit for work in the background, before what uses memory. `what` names the limit.
-fn permit(limit: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, Reply> {
+pub(super) fn permit(limit: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, Reply> {
     Arc::clone(limit).try_acquire_owned().map_err(|_| {
         let why = format!("the server has reached its limit of {what}; try again later");
         answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)

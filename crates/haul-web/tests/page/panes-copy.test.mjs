@@ -21,7 +21,6 @@ import {
   start,
   stop,
 } from "./panes-world.mjs";
-import { Server } from "./world.mjs";
 
 before(start);
 after(stop);
@@ -179,35 +178,6 @@ test("two panes on the server move by a rename and copy", async (t) => {
   await waitForStatus(page, "Moved 1 entry to data/both/target.");
   await waitForNames(page, "right", ["target", "bytes-\ufffd"]);
   assert.equal(readFileSync(join(path, "target/file"), "utf8"), "1");
-});
-
-test("F5 copies to and from another server, and the data does not pass through the browser", async (t) => {
-  const far = await Server.start({ far: {} });
-  t.after(() => far.close());
-  const path = folder("near", { "large.bin": "0123456789abcdef".repeat(1 << 16), other: "other" });
-  const page = await openAt(t, "near");
-  await page.selectOption("#left select", "add-peer");
-  await page.fill("dialog input", readFileSync(join(far.home, "far.ticket"), "utf8"));
-  await page.click("dialog button.primary");
-  await page.locator("#left", { hasText: "The page does not list another server." }).waitFor();
-  await rowOf(page, "right", "large.bin").click();
-  await page.keyboard.press("F5");
-  await page.fill("dialog input", "in");
-  await page.click("dialog button.primary");
-  await waitForStatus(page, "The copy of large.bin to Other server 1 is complete: 1 file copied");
-  assert.deepEqual(readFileSync(join(far.roots.far, "in/large.bin")), readFileSync(join(path, "large.bin")));
-  writeFileSync(join(far.roots.far, "in/back"), "back");
-  await page.click("#left .grid");
-  for (const [key, refusal] of [["F4", "does not verify another server"], ["F6", "do not move between servers"], ["F7", "does not change names"]]) {
-    await page.keyboard.press(key);
-    await waitForStatus(page, refusal);
-  }
-  await page.keyboard.press("F5");
-  await page.fill("dialog input", "in/back");
-  await page.click("dialog button.primary");
-  await waitForStatus(page, "is complete: 1 file copied");
-  await waitForNames(page, "right", ["back", "large.bin", "other"]);
-  assert.equal(readFileSync(join(path, "back"), "utf8"), "back");
 });
 
 test("the mouse selects, and a drag copies to the other pane", async (t) => {

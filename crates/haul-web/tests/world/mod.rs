@@ -4,7 +4,7 @@ use haul_engine::transfer::{self, BoxError, Dial, Offer, SendJob, SimpleObserver
 use haul_lab::browser::{Browser, parse_link};
 use haul_net::{Grant, Lane, Listener, Role, Session, Ticket, Uses};
 use haul_web::{
-    CertificateSource, CopyWork, ServerCopy, Verification, WebLimits, WebListener, WebRoot, WebServer,
+    CertificateSource, CopyWork, Peers, ServerCopy, Verification, WebLimits, WebListener, WebRoot, WebServer,
     WebSettings,
 };
 use std::ffi::{CString, OsStr};
@@ -109,6 +109,12 @@ impl World {
         World::start_at(socket, Role::Both, limits, None, |session, _, _| echo(session))
     }
 
+    /// Starts a server with these functions for other servers, which write to `log`.
+    pub(crate) fn with_peers(peers: Peers, log: Arc<Mutex<Vec<String>>>) -> World {
+        let socket = WebListener::bind("127.0.0.1:0".parse().expect("an address")).expect("it listens");
+        World::start_with(socket, (Role::Both, limits(), None), Some(peers), log, serve)
+    }
+
     fn start(
         role: Role,
         limits: WebLimits,
@@ -126,6 +132,16 @@ impl World {
         quota: Option<u64>,
         serve: fn(&Session, &Path, &AtomicBool),
     ) -> World {
+        World::start_with(socket, (role, limits, quota), None, Arc::default(), serve)
+    }
+
+    fn start_with(
+        socket: WebListener,
+        (role, limits, quota): (Role, WebLimits, Option<u64>),
+        peers: Option<Peers>,
+        log: Arc<Mutex<Vec<String>>>,
+        serve: fn(&Session, &Path, &AtomicBool),
+    ) -> World {
         let home = tempfile::tempdir().expect("a folder");
         let root = home.path().join("root");
         std::fs::create_dir(&root).expect("made");
@@ -134,7 +150,6 @@ impl World {
         let (listener, ticket): (Listener, Ticket) =
             Listener::with_ticket(&[address], grant).expect("it listens");
         let listener = Arc::new(listener);
-        let log = Arc::<Mutex<Vec<String>>>::default();
         let (heard, ended) = (log.clone(), log.clone());
         let copied = log.clone();
         let settings = WebSettings {
@@ -153,7 +168,7 @@ impl World {
             limits,
             metrics: Box::new(Vec::new),
             jobs: None,
-            peers: None,
+            peers,
             copy: Arc::new(move |copy, send| {
                 let ended = format!("{:?}", copy_between(copy));
                 copied.lock().expect("a log").push("a copy ended".into());

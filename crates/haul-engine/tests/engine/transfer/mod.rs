@@ -7,6 +7,7 @@ mod generated;
 mod hostile;
 mod joins;
 mod lanes;
+mod listings;
 mod misbehaving_peer;
 mod operand_lists;
 mod packed;

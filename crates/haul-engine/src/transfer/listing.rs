@@ -1,0 +1,201 @@
+//! Listings: the names in a directory of the peer, over one lane and without a transfer.
+
+use super::error::TransferError;
+use super::hello::{AGENT, HANDSHAKE_TIMEOUT, Offer, read};
+use super::reason::reason;
+use super::source::moment;
+use super::wanted::{self, relative};
+use super::{Dial, Joined, Outcome, RunContext};
+use haul_model::Moment;
+use haul_proto::limits::ENTRIES_PER_MESSAGE;
+use haul_proto::{
+    CONTROL, Connect, Entries, EntryKind, Features, JobOptions, ListedEntry, Message, NAME_BYTES_MAX,
+    PeerText, Reason, Role, Why, check_received,
+};
+use haul_sys::beneath::open_place_beneath;
+use haul_sys::dir::{DirReader, open_dir_at};
+use haul_sys::stat::stat_at;
+use haul_sys::{FileKind, Follow};
+use std::ffi::{CString, OsStr};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
+
+/// Maximum number of names in memory. A directory with more is read again for the next ones.
+const NAMES_HELD_MAX: usize = 1 << 16;
+
+/// Attempted action, for reasons.
+const DOING: &str = "cannot list the directory";
+
+/// Passes the entries of the directory `path` of the peer whose names come behind `after` to
+/// `take`, sorted by the bytes of their names, until it returns false. Returns true if it did.
+///
+/// Each name is one component that [`check_received`] accepts, whatever the peer sends.
+///
+/// # Errors
+/// Returns a [`TransferError`] if the peer does not list the directory, or not to its end.
+pub fn list(
+    dial: &dyn Dial,
+    path: &[u8],
+    after: &[u8],
+    take: &mut dyn FnMut(ListedEntry) -> bool,
+) -> Result<bool, TransferError> {
+    let mut lane = Joined::new(CONTROL, dial.lane(0).map_err(TransferError::Dial)?);
+    let connect = Connect {
+        offers: Features::LISTING,
+        needs: Features::LISTING,
+        operands: vec![path.into(), after.into()],
+        ..Connect::new(Role::Sink, JobOptions::default(), PeerText::new(AGENT))
+    };
+    let connect = Message::Connect(Box::new(connect));
+    connect.check().map_err(|flaw| TransferError::Denied(Reason::new(Why::TooLarge, &flaw.to_string())))?;
+    lane.outbox.push(&connect)?;
+    lane.outbox.flush()?;
+    lane.frames.set_stall(Some(HANDSHAKE_TIMEOUT));
+    let mut before: Box<[u8]> = after.into();
+    loop {
+        let Entries { last, entries } = match read(&mut *lane.frames)? {
+            Message::Entries(entries) => *entries,
+            Message::KeepAlive => continue,
+            Message::Refuse(reason) if reason.why == Why::Feature => return Err(TransferError::NoListing),
+            Message::Refuse(reason) => return Err(TransferError::Refused(reason)),
+            other => {
+                return Err(TransferError::NotUnderstood(format!("{} instead of ENTRIES", other.name())));
+            }
+        };
+        for entry in entries {
+            if entry.name <= before {
+                return Err(TransferError::NotUnderstood("names in ENTRIES that do not ascend".to_owned()));
+            }
+            before.clone_from(&entry.name);
+            if !take(entry) {
+                return Ok(true);
+            }
+        }
+        if last {
+            return Ok(false);
+        }
+    }
+}
+
+/// Answers the request for a listing on its lane. `refused` is the reason if the peer may not read.
+///
+/// # Errors
+/// Returns [`TransferError::Denied`] if the directory cannot be listed, or not to its end. The
+/// reason was sent to the peer.
+pub(super) fn answer(
+    mut lane: Joined,
+    refused: Option<Reason>,
+    request: &Connect,
+    offer: &Offer,
+    run_context: &RunContext<'_>,
+) -> Result<Outcome, TransferError> {
+    let mut listed = 0;
+    let sent = match refused.map_or_else(|| open(request, offer), Err) {
+        Ok((place, after)) => send(&mut lane, &place, after, run_context, &mut listed),
+        Err(reason) => Err(Failed::Here(reason)),
+    };
+    match sent {
+        Ok(()) => lane.outbox.finish()?,
+        // The peer has enough of the names.
+        Err(Failed::Lane(_)) if listed > 0 => {}
+        Err(Failed::Lane(error)) => return Err(error.into()),
+        Err(Failed::Here(reason)) => {
+            // Ignore an error: the listing ends in any case.
+            let _ = lane.outbox.push(&Message::Refuse(reason.clone())).and_then(|()| lane.outbox.finish());
+            return Err(TransferError::Denied(reason));
+        }
+    }
+    Ok(Outcome { listed: Some(listed), ..Outcome::default() })
+}
+
+/// Reason why a listing ends early.
+enum Failed {
+    /// The lane failed.
+    Lane(haul_net::LaneError),
+    /// The directory cannot be read, or this side stops.
+    Here(Reason),
+}
+
+impl From<haul_net::LaneError> for Failed {
+    fn from(error: haul_net::LaneError) -> Failed {
+        Failed::Lane(error)
+    }
+}
+
+/// Opens the requested directory, by the rules for the paths of a fetch. Returns also the name
+/// behind which the listing starts.
+fn open(request: &Connect, offer: &Offer) -> Result<(OwnedFd, Vec<u8>), Reason> {
+    let ([directory] | [directory, _], Role::Sink) = (&request.operands[..], request.role) else {
+        return Err(Reason::new(Why::Protocol, "a listing is of one directory"));
+    };
+    let after = request.operands.get(1).map_or(&b""[..], |after| after);
+    if after.len() > NAME_BYTES_MAX {
+        return Err(Reason::new(Why::Name, "the name is too long"));
+    }
+    let (root, path) = (wanted::root(offer)?, relative(directory)?);
+    let place = open_place_beneath(&root, OsStr::from_bytes(&path), Follow::Yes);
+    Ok((place.map_err(|error| reason(DOING, &error))?, after.to_vec()))
+}
+
+/// Sends the entries behind `after`, and counts them in `listed`.
+fn send(
+    lane: &mut Joined,
+    place: &OwnedFd,
+    mut after: Vec<u8>,
+    run_context: &RunContext<'_>,
+    listed: &mut u64,
+) -> Result<(), Failed> {
+    let is_sent = |name: &[u8]| check_received(name).is_ok();
+    loop {
+        let names = open_dir_at(place, c".", Follow::No)
+            .and_then(|opened| DirReader::new(opened).names_behind(&after, NAMES_HELD_MAX, is_sent));
+        let (names, has_more) = names.map_err(|error| Failed::Here(reason(DOING, &error)))?;
+        let mut rest = &names[..];
+        loop {
+            if run_context.stop.load(Ordering::Relaxed) {
+                return Err(Failed::Here(Why::Stopped.into()));
+            }
+            let (now, later) = rest.split_at(rest.len().min(ENTRIES_PER_MESSAGE));
+            let last = later.is_empty() && !has_more;
+            if last || !now.is_empty() {
+                let entries = now.iter().map(|name| entry(place, name)).collect();
+                lane.outbox.push(&Message::Entries(Box::new(Entries { last, entries })))?;
+                lane.outbox.flush()?;
+                *listed += now.len() as u64;
+            }
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        match names.last() {
+            Some(name) if has_more => after = name.as_bytes().to_vec(),
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Returns an entry with its metadata as far as it can be read.
+fn entry(place: &OwnedFd, name: &CString) -> ListedEntry {
+    let facts = stat_at(place, name.as_c_str(), Follow::No);
+    let name = name.as_bytes().into();
+    match facts {
+        Ok(facts) => ListedEntry {
+            name,
+            kind: match facts.kind {
+                FileKind::Regular => EntryKind::File,
+                FileKind::Directory => EntryKind::Directory,
+                FileKind::Symlink => EntryKind::Symlink,
+                FileKind::Fifo => EntryKind::Fifo,
+                FileKind::Socket => EntryKind::Socket,
+                FileKind::CharDevice | FileKind::BlockDevice => EntryKind::Device,
+                FileKind::Unknown => EntryKind::Unknown,
+            },
+            size: facts.size,
+            mtime: moment(facts.mtime),
+            mode: facts.mode,
+        },
+        Err(_) => ListedEntry { name, kind: EntryKind::Unknown, size: 0, mtime: Moment::default(), mode: 0 },
+    }
+}
