@@ -143,9 +143,12 @@ export class Jobs extends EventTarget {
     return this.#add({ direction: "upload", roots, root, to, title, move }, lost);
   }
 
-  /** @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, title: string}} what */
-  download({ root, paths, folder, title }) {
-    return this.#add({ direction: "download", paths, folder, root, title }, []);
+  /**
+   * Without a folder, the files go to the storage of the browser, or with `saves` to its list of downloads.
+   * @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, saves?: boolean, title: string}} what
+   */
+  download({ root, paths, folder, saves = false, title }) {
+    return this.#add({ direction: "download", paths, folder, saves, root, title }, []);
   }
 
   /**

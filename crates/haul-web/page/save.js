@@ -1,0 +1,73 @@
+// Saves files of jobs in the list of downloads of the browser. A frame without contents requests an
+// address of each file, and the service worker answers with the stream of the job.
+
+import { create } from "./dom.js";
+
+/** Frames of the last files. A browser gives up the request of a frame that is removed too early. */
+const FRAMES_MAX = 8;
+
+/** Time between two messages that keep the service worker alive, in milliseconds. */
+const ALIVE = 5000;
+
+/** @type {Promise<ServiceWorker> | null} */
+let registered = null;
+/** @type {HTMLIFrameElement[]} */
+const frames = [];
+let aliveAt = 0;
+
+/** True where the browser can save files of jobs: it has service workers in secure contexts only. */
+export const canSave = () => navigator.serviceWorker !== undefined;
+
+/** Returns the service worker when it can answer. @returns {Promise<ServiceWorker>} */
+async function activate() {
+  const address = new URL("save/worker.js", import.meta.url);
+  const registration = await navigator.serviceWorker.register(address, { updateViaCache: "none" });
+  const worker = registration.active ?? registration.waiting ?? registration.installing;
+  await new Promise((resolve, reject) => {
+    const look = () => {
+      if (worker.state === "activated") {
+        resolve(undefined);
+      } else if (worker.state === "redundant") {
+        reject(new Error("the browser removed the service worker"));
+      }
+    };
+    worker.addEventListener("statechange", look);
+    look();
+  });
+  return worker;
+}
+
+/**
+ * Saves a file. Reports a failure to the job.
+ * @param {{path: string, size: number, port: MessagePort}} file
+ */
+export async function save({ path, size, port }) {
+  const name = path.split("/").pop();
+  const id = crypto.randomUUID();
+  try {
+    registered ??= activate();
+    const worker = await registered;
+    const { port1, port2 } = new MessageChannel();
+    const isReady = new Promise((resolve) => (port1.onmessage = resolve));
+    worker.postMessage({ id, name, size }, [port, port2]);
+    await isReady;
+  } catch (error) {
+    registered = null;
+    port.postMessage({ error: `the browser cannot save it: ${error.message}` });
+    return;
+  }
+  const frame = create("iframe", { hidden: true, src: new URL(`save/${id}`, import.meta.url).href });
+  document.body.append(frame);
+  frames.push(frame);
+  if (frames.length > FRAMES_MAX) {
+    frames.shift().remove();
+  }
+}
+
+/** Keeps the service worker alive: a browser stops one that gets no events for 30 seconds. */
+export async function keepSaving() {
+  if (registered !== null && performance.now() - aliveAt > ALIVE) {
+    aliveAt = performance.now();
+    (await registered.catch(() => null))?.postMessage(null);
+  }
+}
