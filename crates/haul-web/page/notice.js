@@ -54,9 +54,10 @@ export function noticeOf({ state, error, filter, items }, source, path) {
   }
   if (source.unlisted !== null) {
     const more =
-      source.kind === "peer"
-        ? "F5 copies between it and a directory of this server in the other pane."
-        : "Copy files into it with F5, or drop them here.";
+      {
+        peer: "F5 copies between it and a directory of this server in the other pane.",
+        saves: "F5 in the other pane adds files of the server.",
+      }[source.kind] ?? "Copy files into it with F5, or drop them here.";
     return { text: `${visible(source.unlisted)} ${more}`, buttons: [] };
   }
   if (source.kind === "chosen" && path.length === 0 && source.isEmpty) {

@@ -2,7 +2,7 @@
 
 import { encodeName } from "./api.js";
 import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./commands.js";
-import { ask, isAsking, showHelp } from "./dialog.js";
+import { ask, choose, isAsking, showHelp } from "./dialog.js";
 import { create } from "./dom.js";
 import { DRAG_TYPE } from "./drags.js";
 import { makeItem } from "./item.js";
@@ -10,6 +10,8 @@ import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, sharedPath, takeDrop } from "./local-source.js";
 import { ADD_PEER, Pane } from "./pane.js";
 import { PeerSource } from "./peer-source.js";
+import { canSave } from "./save.js";
+import { SavesSource } from "./saves-source.js";
 import { ServerSource } from "./server-source.js";
 import { visible } from "./text.js";
 import { Transfers } from "./transfers.js";
@@ -66,7 +68,8 @@ export class Workspace {
   async start() {
     const storage = await navigator.storage?.getDirectory?.().catch(() => undefined);
     const kept = storage === undefined ? [] : [new FolderSource("private", storage, "Browser storage")];
-    this.setSources([this.chosen, ...kept, ...this.roots]);
+    const saves = canSave() ? [new SavesSource()] : [];
+    this.setSources([this.chosen, ...kept, ...saves, ...this.roots]);
     await this.left.enter(this.chosen, []);
     if (this.roots.length > 0) {
       await this.right.enter(this.roots[0], []);
@@ -290,26 +293,34 @@ export class Workspace {
   async transfer(from, to, isMove) {
     const items = from.listing.targets;
     const source = { source: from.source, path: from.path };
-    if (to.source.kind === "chosen") {
-      await this.#chooseTarget(to);
+    if (to.source.kind === "chosen" && !(await this.#chooseTarget(to))) {
+      return;
     }
     const { listing } = to;
-    const known = listing.state === "complete" && to.source.unlisted === null ? listing.items : null;
+    const isListed = listing.state === "complete" && to.source.unlisted === null;
+    // The browser replaces no downloads: it gives a file another name if its name exists.
+    const known = to.source.kind === "saves" ? [] : isListed ? listing.items : null;
     await this.transfers.run(source, items, { source: to.source, path: to.path }, known, isMove);
     from.listing.clearSelection();
   }
 
-  /** Shows a place where downloads can be written. @param {Pane} pane */
+  /** Shows a place where downloads can be written. Returns false if the user chooses none. @param {Pane} pane */
   async #chooseTarget(pane) {
     if (canPickFolder()) {
       await this.openFolder(pane, "readwrite");
-      return;
+      return true;
     }
-    const storage = this.sources.find((source) => source.kind === "private");
-    if (storage === undefined) {
+    const places = this.sources.filter(({ kind }) => kind === "saves" || kind === "private");
+    if (places.length === 0) {
       throw new Error("this browser can store no downloads; open a file with Enter to save it");
     }
-    await pane.enter(storage, []);
+    const text =
+      "Browser downloads are files on the disk, without their folders. Browser storage keeps folders and resumes, but only this page sees its files.";
+    const ways = places.map(({ kind, title }) => ({ value: kind, label: title, isMain: kind === "saves" }));
+    const kind = places.length === 1 ? places[0].kind : await choose("Where to?", text, ways);
+    const place = places.find((place) => place.kind === kind);
+    await (place && pane.enter(place, []));
+    return place !== undefined;
   }
 
   /** @param {Pane} pane @param {DataTransfer} data */

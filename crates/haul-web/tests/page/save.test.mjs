@@ -5,8 +5,8 @@ import { Buffer } from 'node:buffer';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { inWindows } from './jobs-world.mjs';
-import { ISOLATED, bytes, eventually, launch, sha256, sourceOf, write } from './world.mjs';
+import { inWindows, startJobs } from './jobs-world.mjs';
+import { ISOLATED, Server, Visitor, bytes, eventually, launch, sha256, shot, sourceOf, write } from './world.mjs';
 
 let browser;
 before(async () => {
@@ -67,3 +67,162 @@ test('files and folders arrive in the list of downloads, and are verified', () =
     const expected = Object.entries(files).map(([path, data]) => [path.split('/').pop(), sha256(data)]);
     assert.deepEqual(await contents(downloads), Object.fromEntries(expected.sort()));
   }));
+
+test('bytes that change on the way are sent again, and the saved file is right', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    const downloads = downloadsOf(page);
+    write(join(server.roots.data, 'down'), bytes(3, LARGE));
+    let isFlipped = false;
+    lanes.change = async (route, method) => {
+      if (method !== 'GET' || isFlipped) {
+        return false;
+      }
+      const response = await route.fetch();
+      const body = await response.body();
+      if (body.length > 1 << 20) {
+        isFlipped = true;
+        body[body.length >> 1] ^= 1;
+      }
+      await route.fulfill({ response, body });
+      return true;
+    };
+    const result = await ended(page, await start(page, 'down'));
+    assert.ok(isFlipped);
+    assert.equal(result.ok, true, JSON.stringify(result));
+    assert.deepEqual(await contents(downloads), { down: sha256(bytes(3, LARGE)) });
+  }));
+
+/** Longer than the window of a session. */
+const LONG = 100_000_000;
+
+/**
+ * Starts a download that stays in the middle, because the server gets no answers.
+ * @param {any} world
+ */
+async function startHeld({ server, page, lanes }) {
+  const downloads = downloadsOf(page);
+  write(join(server.roots.data, 'long'), bytes(5, LONG));
+  lanes.holds = (method, number) => method === 'PUT' && number >= 2;
+  const job = await start(page, 'long');
+  await eventually(() => downloads.length === 1, 'download');
+  await lanes.holding();
+  return { job, downloads };
+}
+
+test('a file continues after a lost connection', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    const downloads = downloadsOf(page);
+    write(join(server.roots.data, 'long'), bytes(4, LONG));
+    let bodies = 0;
+    lanes.change = async (route, method) => {
+      if (method !== 'GET' || bodies === 2) {
+        return false;
+      }
+      const response = await route.fetch();
+      let body = await response.body();
+      if (body.length > 1 << 20) {
+        bodies += 1;
+      }
+      if (bodies === 2) {
+        // The browser has a part of the file. The rest of this body is lost.
+        await eventually(() => downloads.length === 1, 'download');
+        body = body.subarray(0, body.length >> 1);
+      }
+      await route.fulfill({ response, body });
+      return true;
+    };
+    const result = await ended(page, await start(page, 'long'));
+    assert.equal(bodies, 2);
+    assert.deepEqual([result.ok, result.done], [true, 1], JSON.stringify(result));
+    assert.deepEqual(await contents(downloads), { long: sha256(bytes(4, LONG)) });
+    // The browser has the file once, and the server has sent its first objects once.
+    assert.equal(downloads.length, 1);
+    assert.match(server.log, / MiB already transferred/);
+  }));
+
+test('a download that the user cancels in the browser fails with a message', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    const { job, downloads: [download] } = await startHeld({ server, page, lanes });
+    await download.cancel();
+    lanes.release();
+    const result = await ended(page, job);
+    assert.deepEqual([result.ok, result.failed], [false, 1], JSON.stringify(result));
+    assert.match(result.failures[0].text, /cannot receive long: .*its download was cancelled in the browser/);
+  }, { hasFlows: false }));
+
+test('a job that is stopped, and a page that is reloaded, make the download fail', () =>
+  inWindow({ data: {} }, async ({ server, page, lanes }) => {
+    const { job, downloads: [download] } = await startHeld({ server, page, lanes });
+    await page.getByRole('button', { name: 'Stop: Download of long' }).click();
+    console.log('A');
+    const result = await ended(page, job);
+    assert.deepEqual([result.ok, result.done], [false, 0], JSON.stringify(result));
+console.log('B');    assert.notEqual(await download.failure(), null);console.log('C');
+    lanes.release();
+    const again = await startHeld({ server, page, lanes });
+    await page.reload();
+    assert.notEqual(await again.downloads[0].failure(), null);
+    lanes.release();
+    await startJobs(page);
+    await page.getByText('a new run saves all files again').waitFor();
+  }, { hasFlows: false }));
+
+test('names of files stay names', () =>
+  inWindow({ data: {} }, async ({ server, page }) => {
+    const downloads = downloadsOf(page);
+    const name = "\u{1f4be} it's (100%) *.txt";
+    const hostile = ['a"; filename="b.html', 'line\r\nX-Evil: 1', '%2e%2e%2fup', '<img src=x onerror=alert(1)>.html'];
+    write(join(server.roots.data, 'top', name), 'x');
+    for (const each of hostile) {
+      write(join(server.roots.data, 'top', each), each);
+    }
+    const result = await ended(page, await start(page, 'top'));
+    assert.equal(result.done, 5, JSON.stringify(result));
+    await eventually(() => downloads.length === 5, 'five downloads');
+    const found = await contents(downloads);
+    // A browser replaces what its disk does not take.
+    assert.ok(Object.keys(found).includes(name.replace('*', '_')) || Object.keys(found).includes(name), JSON.stringify(found));
+    assert.deepEqual(Object.values(found).sort(), ['x', ...hostile].map((text) => sha256(Buffer.from(text))).sort());
+    assert.ok(Object.keys(found).every((each) => !/[/\r\n]/.test(each)), JSON.stringify(found));
+    assert.ok(page.frames().every((frame) => !frame.url().includes('/save/')));
+  }));
+
+test('the service worker controls no page, and answers an address once', () =>
+  inWindow({ data: {} }, async ({ server, page }) => {
+    const downloads = downloadsOf(page);
+    write(join(server.roots.data, 'down'), 'x');
+    await ended(page, await start(page, 'down'));
+    await eventually(() => downloads.length === 1, 'download');
+    assert.deepEqual(await contents(downloads), { down: sha256(Buffer.from('x')) });
+    const { scopes, hasController, status } = await page.evaluate(async (address) => ({
+      scopes: (await navigator.serviceWorker.getRegistrations()).map(({ scope }) => new URL(scope).pathname),
+      hasController: navigator.serviceWorker.controller !== null,
+      status: (await fetch(address)).status,
+    }), downloads[0].url());
+    assert.deepEqual([scopes, hasController, status], [['/save/'], false, 404]);
+  }));
+
+test('without folders and storage, F5 adds files to the downloads of the browser', async () => {
+  const server = await Server.start({ data: {} });
+  const visitor = await Visitor.create(browser);
+  try {
+    await withoutStorage(visitor.context);
+    await visitor.context.addInitScript(() => {
+      delete window.showDirectoryPicker;
+      delete Window.prototype.showDirectoryPicker;
+    });
+    write(join(server.roots.data, 'photo.jpg'), bytes(6, 1000));
+    const page = await visitor.signIn(server);
+    const downloads = downloadsOf(page);
+    await page.locator('#right .row', { hasText: 'photo.jpg' }).click();
+    await page.keyboard.press('F5');
+    await page.locator('#left .crumbs', { hasText: 'Browser downloads' }).waitFor();
+    await page.locator('#status', { hasText: 'The download of photo.jpg to Browser downloads is complete: 1 file copied.' }).waitFor();
+    assert.deepEqual(await contents(downloads), { 'photo.jpg': sha256(bytes(6, 1000)) });
+    await shot(page, 'saved');
+    assert.deepEqual(visitor.errors, []);
+  } finally {
+    await visitor.close();
+    await server.close();
+  }
+});

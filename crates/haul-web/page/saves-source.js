@@ -1,0 +1,16 @@
+// The list of downloads of the browser, which the page cannot read.
+
+const REFUSAL = "The page sees nothing of the browser's downloads. It only adds files of the server.";
+
+/** @implements {import("./item.js").Source} */
+export class SavesSource {
+  id = "saves";
+  kind = "saves";
+  title = "Browser downloads";
+  unlisted =
+    "The browser saves each file where it saves downloads, without its folder. Nothing resumes: a file that is interrupted starts again.";
+
+  refusal() {
+    return REFUSAL;
+  }
+}
