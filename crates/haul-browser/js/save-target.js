@@ -3,7 +3,10 @@
 //
 // The other end of the port of a file is in the page first, then in its service worker. Messages:
 //   to it     {bytes}, then {end: true}; or {error}, which makes the download of the browser fail
-//   from it   {wants: true} for each {bytes} or {end}; or {error} if the browser saves no more
+//   from it   {wants: true} for each {bytes} or {end}, then {done: true}; or {error}, if the browser saves
+//             no more
+// No browser tells a port that its other end is gone. Each side sees it by a lock of the other one:
+// `haul-save-ID` of the job, and `haul-saved-ID` of the service worker, which lets go of it last.
 
 import { Level } from './core.js';
 
@@ -22,7 +25,8 @@ export class SaveTarget {
 
   /**
    * @param {number} object size of an object in bytes
-   * @param {(path: string, size: number, port: MessagePort) => void} save starts to save a file
+   * @param {(file: {id: string, path: string, size: number, port: MessagePort}) => void} save starts to save
+   *   a file
    */
   constructor(object, save) {
     this.object = object;
@@ -98,8 +102,10 @@ class SavedFile {
   port = null;
   isStarted = false;
   wants = false;
+  /** True if all objects are in the queue. */
   isFinished = false;
-  isEnded = false;
+  /** True if the browser has all of it. */
+  isSaved = false;
   /** @type {Error | null} */
   error = null;
 
@@ -176,34 +182,41 @@ class SavedFile {
       return;
     }
     this.isStarted = true;
-    const begin = () => {
-      if (this.error !== null) {
-        return undefined;
-      }
-      const { port1, port2 } = new MessageChannel();
-      this.port = port1;
-      const answered = new Promise((resolve) => {
+    const id = crypto.randomUUID();
+    const begin = () => new Promise((answered) => {
+      navigator.locks.request(`haul-save-${id}`, async () => {
+        const { port1, port2 } = new MessageChannel();
+        this.port = port1;
         port1.onmessage = ({ data }) => {
           this.told(data);
-          resolve(undefined);
+          answered(undefined);
         };
-        // Not every browser has this event.
-        port1.addEventListener('close', () => {
-          this.fail('the browser stopped saving it');
-          resolve(undefined);
-        });
+        this.target.save({ id, path: this.path, size: this.size, port: port2 });
+        await this.ended();
+        answered(undefined);
       });
-      this.target.save(this.path, this.size, port2);
-      return answered;
-    };
-    this.target.starting = this.target.starting.then(begin);
+    }).then(() => {
+      // Free before the end only if the service worker is gone, or never was there.
+      navigator.locks.request(`haul-saved-${id}`, () => this.fail('the browser stopped saving it'));
+    });
+    this.target.starting = this.target.starting.then(() => (this.error === null ? begin() : undefined));
   }
 
-  /** @param {{wants?: boolean, error?: string}} message */
-  told({ wants, error }) {
+  /** Waits until the browser has the file, or it failed. */
+  async ended() {
+    while (this.error === null && !this.isSaved) {
+      await this.target.change();
+    }
+  }
+
+  /** @param {{wants?: boolean, done?: boolean, error?: string}} message */
+  told({ wants, done, error }) {
     if (wants) {
       this.wants = true;
       this.send();
+    } else if (done) {
+      this.isSaved = true;
+      this.target.wake();
     } else {
       this.fail(error ?? 'the browser does not save it');
     }
@@ -218,7 +231,6 @@ class SavedFile {
     this.wants = false;
     if (bytes === undefined) {
       this.port?.postMessage({ end: true });
-      this.isEnded = true;
     } else {
       this.queue.shift();
       this.target.queued -= bytes.length;
@@ -240,9 +252,7 @@ class SavedFile {
     this.isFinished = true;
     this.start();
     this.advance();
-    while (this.error === null && !this.isEnded) {
-      await this.target.change();
-    }
+    await this.ended();
     this.check();
     this.target.files.delete(this.path);
     this.target.complete.set(this.path, this.size);
@@ -262,7 +272,7 @@ class SavedFile {
    * @param {string} text
    */
   fail(text) {
-    if (this.error === null && !this.isEnded) {
+    if (this.error === null && !this.isSaved) {
       this.error = new Error(text);
       this.port?.postMessage({ error: text });
       this.drop(() => true);

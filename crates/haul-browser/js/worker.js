@@ -15,7 +15,7 @@
 //   {type: 'held'}           another tab runs this job; this worker is done
 //   {type: 'started', resumes}, {type: 'reconnecting', text, delay}
 //   {type: 'lane', url}      the lane over HTTP that is open
-//   {type: 'save', path, size, port}   save-target.js has the messages of the port
+//   {type: 'save', id, path, size, port}   save-target.js has the messages of the port
 //   {type: 'total', files, bytes, isWhole}
 //   {type: 'progress', bytes, counts, waits, path}   at most ten times a second; tally.js has the
 //     counts, transfer.js the waits, `path` is 'http' or 'webtransport'
@@ -140,7 +140,7 @@ async function runLocked(message, tally) {
       }
       let target;
       if (rest.saves) {
-        target = new SaveTarget(object, (path, size, port) => self.postMessage({ type: 'save', path, size, port }, [port]));
+        target = new SaveTarget(object, (file) => self.postMessage({ type: 'save', ...file }, [file.port]));
         saves = target;
       } else if (rest.folder) {
         target = new FolderTarget(rest.folder, (path, created) => log.created(path, created));

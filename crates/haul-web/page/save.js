@@ -39,11 +39,10 @@ async function activate() {
 
 /**
  * Saves a file. Reports a failure to the job.
- * @param {{path: string, size: number, port: MessagePort}} file
+ * @param {{id: string, path: string, size: number, port: MessagePort}} file
  */
-export async function save({ path, size, port }) {
+export async function save({ id, path, size, port }) {
   const name = path.split("/").pop();
-  const id = crypto.randomUUID();
   try {
     registered ??= activate();
     const worker = await registered;

@@ -2,7 +2,7 @@
 // browser. It answers only addresses that the page has registered, each once, and caches nothing.
 // save-target.js of the client has the messages of a port.
 
-/** Files that the page has registered. @type {Map<string, {name: string, size: number, port: MessagePort}>} */
+/** Files that the page has registered. @type {Map<string, {headers: Record<string, string>, body: ReadableStream}>} */
 const files = new Map();
 
 self.addEventListener("message", (event) => {
@@ -10,8 +10,16 @@ self.addEventListener("message", (event) => {
   // A message without ports only keeps this worker alive.
   if (port !== undefined) {
     const { id, name, size } = event.data;
-    files.set(id, { name, size, port });
-    answer.postMessage(null);
+    navigator.locks.request(`haul-saved-${id}`, async () => {
+      let source;
+      const body = new ReadableStream({ start: (controller) => (source = controller), ...consumerOf(port) }, { highWaterMark: 0 });
+      pass(port, source);
+      files.set(id, { headers: headersOf(name, size), body });
+      answer.postMessage(null);
+      // The job has this lock until its file is saved, or its page is closed.
+      await navigator.locks.request(`haul-save-${id}`, () => source.error(new Error("the page was closed")));
+      files.delete(id);
+    });
   }
 });
 
@@ -20,34 +28,32 @@ self.addEventListener("fetch", (event) => {
   const file = files.get(id);
   if (file !== undefined && event.request.mode === "navigate") {
     files.delete(id);
-    event.respondWith(new Response(streamOf(file.port), { headers: headersOf(file) }));
+    event.respondWith(new Response(file.body, { headers: file.headers }));
   }
 });
 
-/** @param {MessagePort} port */
-function streamOf(port) {
-  const source = {
-    start(controller) {
-      port.onmessage = ({ data: { bytes, end, error } }) => {
-        if (bytes !== undefined) {
-          controller.enqueue(bytes);
-        } else if (end) {
-          controller.close();
-        } else {
-          controller.error(new Error(error));
-        }
-      };
-      port.addEventListener("close", () => controller.error(new Error("the page was closed")));
-    },
-    pull: () => port.postMessage({ wants: true }),
-    cancel: () => port.postMessage({ error: "its download was cancelled in the browser" }),
+/** Tells the job what the browser does with its stream. @param {MessagePort} port */
+const consumerOf = (port) => ({
+  pull: () => port.postMessage({ wants: true }),
+  cancel: () => port.postMessage({ error: "its download was cancelled in the browser" }),
+});
+
+/** Passes the bytes of a job to the browser. @param {MessagePort} port @param {ReadableStreamDefaultController} controller */
+function pass(port, controller) {
+  port.onmessage = ({ data: { bytes, end, error } }) => {
+    if (bytes !== undefined) {
+      controller.enqueue(bytes);
+    } else if (end) {
+      controller.close();
+      port.postMessage({ done: true });
+    } else {
+      controller.error(new Error(error));
+    }
   };
-  // The browser has the only buffer.
-  return new ReadableStream(source, { highWaterMark: 0 });
 }
 
-/** @param {{name: string, size: number}} file */
-function headersOf({ name, size }) {
+/** @param {string} name @param {number} size */
+function headersOf(name, size) {
   // RFC 8187 permits fewer characters than encodeURIComponent leaves.
   const text = encodeURIComponent(name).replace(/['()*]/g, (char) => `%${char.charCodeAt(0).toString(16)}`);
   return {
