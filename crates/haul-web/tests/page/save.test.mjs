@@ -113,15 +113,22 @@ test('a file continues after a lost connection', () =>
   inWindow({ data: {} }, async ({ server, page, lanes }) => {
     const downloads = downloadsOf(page);
     write(join(server.roots.data, 'down'), bytes(4, LARGE));
-    // Two objects, and a part of the third one.
+    // Two objects, and a part of the third one. The server has no such lane then.
     let left = 10 << 20;
+    let lane = '';
     lanes.change = async (route, method) => {
+      const [id] = route.request().url().split('/').slice(-2);
+      if (left === 0 && id === lane) {
+        await route.fulfill({ status: 404, body: '{"error":"no such lane"}' });
+        return true;
+      }
       if (method !== 'GET' || left === 0) {
         return false;
       }
       const response = await route.fetch();
       const body = (await response.body()).subarray(0, left);
       left -= body.length;
+      lane = id;
       await route.fulfill({ response, body });
       return true;
     };
