@@ -3,8 +3,8 @@
 //
 // The other end of the port of a file is in the page first, then in its service worker. Messages:
 //   to it     {bytes}, then {end: true}; or {error}, which makes the download of the browser fail
-//   from it   {wants: true} for each {bytes} or {end}, then {done: true}; or {error}, if the browser saves
-//             no more
+//   from it   {wants: true, spare} for each {bytes} or {end}, then {done: true}; or {error}, if the browser
+//             saves no more. `spare` is the buffer of earlier bytes.
 // No browser tells a port that its other end is gone. Each side sees it by a lock of the other one:
 // `haul-save-ID` of the job, and `haul-saved-ID` of the service worker, which lets go of it last.
 
@@ -18,6 +18,9 @@ const QUEUE_MAX = 8 << 20;
  * 64 MiB (link.rs).
  */
 const HELD_MAX = (64 + 16) << 20;
+
+/** Buffers that are kept for later objects: a browser frees what is not used only after a while. */
+const SPARES_MAX = 4;
 
 /** @implements {import('./download.js').Target} */
 export class SaveTarget {
@@ -35,6 +38,8 @@ export class SaveTarget {
     this.files = new Map();
     /** Sizes of complete files. @type {Map<string, number>} */
     this.complete = new Map();
+    /** @type {ArrayBuffer[]} */
+    this.spares = [];
     this.held = 0;
     this.queued = 0;
     /** @type {(() => void)[]} */
@@ -77,6 +82,12 @@ export class SaveTarget {
   /** Ends all files that are not complete. @param {string} text the reason */
   end(text) {
     this.files.forEach((file) => file.fail(text));
+  }
+
+  /** Returns a buffer for an object, with any contents. @param {number} length */
+  buffer(length) {
+    const spare = this.spares.pop();
+    return spare !== undefined && spare.byteLength >= length ? new Uint8Array(spare, 0, length) : new Uint8Array(length);
   }
 
   /** Waits until something has changed. */
@@ -142,7 +153,7 @@ class SavedFile {
       if (target.held + length > HELD_MAX) {
         throw new Error('too many bytes arrived before an earlier part of the file');
       }
-      part = { bytes: new Uint8Array(length), isVerified: false };
+      part = { bytes: target.buffer(length), isVerified: false };
       target.held += length;
       this.parts.set(index, part);
     }
@@ -209,8 +220,12 @@ class SavedFile {
     }
   }
 
-  /** @param {{wants?: boolean, done?: boolean, error?: string}} message */
-  told({ wants, done, error }) {
+  /** @param {{wants?: boolean, spare?: ArrayBuffer, done?: boolean, error?: string}} message */
+  told({ wants, spare, done, error }) {
+    const { spares } = this.target;
+    if (spare !== undefined && spares.length < SPARES_MAX) {
+      spares.push(spare);
+    }
     if (wants) {
       this.wants = true;
       this.send();

@@ -6,6 +6,9 @@ import { create } from "./dom.js";
 /** Frames of the last files. A browser gives up the request of a frame that is removed too early. */
 const FRAMES_MAX = 8;
 
+/** Requests of a frame until the service worker answers one. */
+const TRIES_MAX = 3;
+
 /** Time between two messages that keep the service worker alive, in milliseconds. */
 const ALIVE = 5000;
 
@@ -55,7 +58,19 @@ export async function save({ id, path, size, port }) {
     port.postMessage({ error: `the browser cannot save it: ${error.message}` });
     return;
   }
-  const frame = create("iframe", { hidden: true, src: new URL(`save/${id}`, import.meta.url).href });
+  const { href } = new URL(`save/${id}`, import.meta.url);
+  const frame = create("iframe", { hidden: true, src: href });
+  let tries = 1;
+  // A download loads no document: this one is the answer of the server. After a reload without the cache,
+  // Firefox asks no service worker for the first document of a frame.
+  frame.addEventListener("load", async () => {
+    tries += 1;
+    if (tries <= TRIES_MAX) {
+      frame.src = href;
+    } else {
+      (await registered)?.postMessage({ lost: id });
+    }
+  });
   document.body.append(frame);
   frames.push(frame);
   if (frames.length > FRAMES_MAX) {
@@ -67,6 +82,6 @@ export async function save({ id, path, size, port }) {
 export async function keepSaving() {
   if (registered !== null && performance.now() - aliveAt > ALIVE) {
     aliveAt = performance.now();
-    (await registered.catch(() => null))?.postMessage(null);
+    (await registered.catch(() => null))?.postMessage({});
   }
 }

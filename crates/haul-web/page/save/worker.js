@@ -2,22 +2,21 @@
 // browser. It answers only addresses that the page has registered, each once, and caches nothing.
 // save-target.js of the client has the messages of a port.
 
-/** Files that the page has registered. @type {Map<string, {headers: Record<string, string>, body: ReadableStream}>} */
+/** Files that the page has registered. @type {Map<string, {headers: Record<string, string>, body: ReadableStream, port: MessagePort}>} */
 const files = new Map();
 
 self.addEventListener("message", (event) => {
   const [port, answer] = event.ports;
-  // A message without ports only keeps this worker alive.
+  const { id, name, size, lost } = event.data;
+  // A message without contents only keeps this worker alive.
+  files.get(lost)?.port.postMessage({ error: "the browser does not ask the service worker for it; reload the page" });
   if (port !== undefined) {
-    const { id, name, size } = event.data;
     navigator.locks.request(`haul-saved-${id}`, async () => {
-      let source;
-      const body = new ReadableStream({ start: (controller) => (source = controller), ...consumerOf(port) }, { highWaterMark: 0 });
-      pass(port, source);
-      files.set(id, { headers: headersOf(name, size), body });
+      const { body, fail } = streamOf(port);
+      files.set(id, { headers: headersOf(name, size), body, port });
       answer.postMessage(null);
       // The job has this lock until its file is saved, or its page is closed.
-      await navigator.locks.request(`haul-save-${id}`, () => source.error(new Error("the page was closed")));
+      await navigator.locks.request(`haul-save-${id}`, () => fail(new Error("the page was closed")));
       files.delete(id);
     });
   }
@@ -32,24 +31,39 @@ self.addEventListener("fetch", (event) => {
   }
 });
 
-/** Tells the job what the browser does with its stream. @param {MessagePort} port */
-const consumerOf = (port) => ({
-  pull: () => port.postMessage({ wants: true }),
-  cancel: () => port.postMessage({ error: "its download was cancelled in the browser" }),
-});
-
-/** Passes the bytes of a job to the browser. @param {MessagePort} port @param {ReadableStreamDefaultController} controller */
-function pass(port, controller) {
-  port.onmessage = ({ data: { bytes, end, error } }) => {
-    if (bytes !== undefined) {
-      controller.enqueue(bytes);
-    } else if (end) {
-      controller.close();
-      port.postMessage({ done: true });
-    } else {
-      controller.error(new Error(error));
-    }
+/**
+ * Returns a stream of the bytes of a job, and a function that makes it fail.
+ * @param {MessagePort} port
+ */
+function streamOf(port) {
+  let fail = (_error) => {};
+  /** Bytes that the browser reads. @type {Uint8Array | null} */
+  let read = null;
+  const source = {
+    start(controller) {
+      fail = (error) => controller.error(error);
+      port.onmessage = ({ data: { bytes, end, error } }) => {
+        if (bytes !== undefined) {
+          read = bytes;
+          controller.enqueue(bytes);
+        } else if (end) {
+          controller.close();
+          port.postMessage({ done: true });
+        } else {
+          fail(new Error(error));
+        }
+      };
+    },
+    pull() {
+      // The browser has copied the last bytes. The job uses their memory again.
+      const buffers = read === null ? [] : [read.buffer];
+      read = null;
+      port.postMessage({ wants: true, spare: buffers[0] }, buffers);
+    },
+    cancel: () => port.postMessage({ error: "its download was cancelled in the browser" }),
   };
+  // The browser has the only buffer.
+  return { body: new ReadableStream(source, { highWaterMark: 0 }), fail };
 }
 
 /** @param {string} name @param {number} size */

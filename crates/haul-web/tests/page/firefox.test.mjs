@@ -165,18 +165,6 @@ test('a download resumes after a reload', async () => {
   assert.ok(Number(amount) >= 4, server.log);
 });
 
-test('a download goes to the downloads of the browser', async () => {
-  write(join(server.roots.data, 'saved'), bytes(6, LARGE));
-  await firefox.reload();
-  await ready();
-  await select('saved');
-  await download('saves');
-  const [, numbers] = await jobIs('saved', 'Complete');
-  assert.match(numbers, /all verified/);
-  const data = await eventually(() => readFileSync(join(firefox.profile, 'saved/saved')), 'file on the disk');
-  assert.equal(sha256(data), sha256(bytes(6, LARGE)));
-});
-
 test('the console has no errors', async () => {
   const { origin } = new URL(server.link);
   assert.deepEqual(await firefox.errors(origin), []);
@@ -187,4 +175,17 @@ test('the console has no errors', async () => {
     });
   });
   await eventually(async () => (await firefox.errors(origin)).some((text) => text.includes('made by the test')), 'error');
+});
+
+test('a download goes to the downloads of the browser', async () => {
+  write(join(server.roots.data, 'saved'), bytes(6, LARGE));
+  // Firefox reports the answer of the server to the first request of the frame.
+  await firefox.reload();
+  await ready();
+  await select('saved');
+  await download('saves');
+  const [, numbers] = await jobIs('saved', 'Complete');
+  assert.match(numbers, /all verified/);
+  const data = await eventually(() => readFileSync(join(firefox.profile, 'saved/saved')), 'file on the disk');
+  assert.equal(sha256(data), sha256(bytes(6, LARGE)));
 });
