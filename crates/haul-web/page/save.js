@@ -18,11 +18,11 @@ let registered = null;
 const frames = [];
 let aliveAt = 0;
 
-/** True where the browser can save files of jobs: it has service workers in secure contexts only. */
-export const canSave = () => navigator.serviceWorker !== undefined;
-
 /** Returns the service worker when it can answer. @returns {Promise<ServiceWorker>} */
 async function activate() {
+  if (navigator.serviceWorker === undefined) {
+    throw new Error("it has no service workers here");
+  }
   const address = new URL("save/worker.js", import.meta.url);
   const registration = await navigator.serviceWorker.register(address, { updateViaCache: "none" });
   const worker = registration.active ?? registration.waiting ?? registration.installing;
@@ -40,6 +40,20 @@ async function activate() {
   return worker;
 }
 
+/** Returns the service worker, or fails with the reason why the browser cannot save files of jobs. */
+async function ready() {
+  try {
+    registered ??= activate();
+    return await registered;
+  } catch (error) {
+    registered = null;
+    throw new Error(`the browser cannot save files of this page: ${error.message}`);
+  }
+}
+
+/** Returns the reason why the browser cannot save files of jobs, or null. @returns {Promise<string | null>} */
+export const saveRefusal = () => ready().then(() => null, (error) => error.message);
+
 /**
  * Saves a file. Reports a failure to the job.
  * @param {{id: string, path: string, size: number, port: MessagePort}} file
@@ -47,15 +61,13 @@ async function activate() {
 export async function save({ id, path, size, port }) {
   const name = path.split("/").pop();
   try {
-    registered ??= activate();
-    const worker = await registered;
+    const worker = await ready();
     const { port1, port2 } = new MessageChannel();
     const isReady = new Promise((resolve) => (port1.onmessage = resolve));
     worker.postMessage({ id, name, size }, [port, port2]);
     await isReady;
   } catch (error) {
-    registered = null;
-    port.postMessage({ error: `the browser cannot save it: ${error.message}` });
+    port.postMessage({ error: error.message });
     return;
   }
   const { href } = new URL(`save/${id}`, import.meta.url);

@@ -10,7 +10,7 @@ import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, sharedPath, takeDrop } from "./local-source.js";
 import { ADD_PEER, Pane } from "./pane.js";
 import { PeerSource } from "./peer-source.js";
-import { canSave } from "./save.js";
+import { saveRefusal } from "./save.js";
 import { SavesSource } from "./saves-source.js";
 import { ServerSource } from "./server-source.js";
 import { visible } from "./text.js";
@@ -20,6 +20,25 @@ import { Verifier } from "./verify.js";
 /** @typedef {import("./item.js").Source} Source */
 
 const element = (id) => document.getElementById(id);
+
+/** Places for downloads, the best one for a large file first. */
+const TARGETS = [
+  {
+    value: "saves",
+    label: "Browser downloads",
+    text: "Browser downloads: each file where the browser saves downloads, without its folder. Nothing resumes after a reload.",
+  },
+  {
+    value: "folder",
+    label: "A folder\u2026",
+    text: "A folder: with its folders. The browser checks each file at its end, which takes long for a large one.",
+  },
+  {
+    value: "private",
+    label: "Browser storage",
+    text: "Browser storage: with its folders, durable, and resumes. Only this page sees its files.",
+  },
+];
 
 /** Returns what a copy between two sources is. @param {Source} [from] @param {Source} [to] */
 function copyLabel(from, to) {
@@ -68,8 +87,7 @@ export class Workspace {
   async start() {
     const storage = await navigator.storage?.getDirectory?.().catch(() => undefined);
     const kept = storage === undefined ? [] : [new FolderSource("private", storage, "Browser storage")];
-    const saves = canSave() ? [new SavesSource()] : [];
-    this.setSources([this.chosen, ...kept, ...saves, ...this.roots]);
+    this.setSources([this.chosen, ...kept, new SavesSource(), ...this.roots]);
     await this.left.enter(this.chosen, []);
     if (this.roots.length > 0) {
       await this.right.enter(this.roots[0], []);
@@ -293,7 +311,7 @@ export class Workspace {
   async transfer(from, to, isMove) {
     const items = from.listing.targets;
     const source = { source: from.source, path: from.path };
-    if (to.source.kind === "chosen" && !(await this.#chooseTarget(to))) {
+    if (to.source.kind === "chosen" && !(await this.#chooseTarget(to, items))) {
       return;
     }
     const { listing } = to;
@@ -304,23 +322,31 @@ export class Workspace {
     from.listing.clearSelection();
   }
 
-  /** Shows a place where downloads can be written. Returns false if the user chooses none. @param {Pane} pane */
-  async #chooseTarget(pane) {
-    if (canPickFolder()) {
-      await this.openFolder(pane, "readwrite");
-      return true;
-    }
-    const places = this.sources.filter(({ kind }) => kind === "saves" || kind === "private");
-    if (places.length === 0) {
+  /**
+   * Asks where downloads go, and shows that place. Returns false if the user chooses none.
+   * @param {Pane} pane @param {import("./item.js").Item[]} items
+   */
+  async #chooseTarget(pane, items) {
+    const isPossible = {
+      saves: (await saveRefusal()) === null,
+      folder: canPickFolder(),
+      private: this.sources.some(({ kind }) => kind === "private"),
+    };
+    const possible = TARGETS.filter(({ value }) => isPossible[value]);
+    if (possible.length === 0) {
       throw new Error("this browser can store no downloads; open a file with Enter to save it");
     }
-    const text =
-      "Browser downloads are files on the disk, without their folders. Browser storage keeps folders and resumes, but only this page sees its files.";
-    const ways = places.map(({ kind, title }) => ({ value: kind, label: title, isMain: kind === "saves" }));
-    const kind = places.length === 1 ? places[0].kind : await choose("Where to?", text, ways);
-    const place = places.find((place) => place.kind === kind);
-    await (place && pane.enter(place, []));
-    return place !== undefined;
+    // The browser saves files without their folders.
+    const main = items.some((item) => item.kind === "directory") ? possible.find(({ value }) => value !== "saves") : possible[0];
+    const text = possible.map(({ text }) => text).join("\n");
+    const asked = possible.map(({ value, label }) => ({ value, label, isMain: value === main?.value }));
+    const kind = possible.length === 1 ? possible[0].value : await choose("Where to?", text, asked);
+    if (kind === "folder") {
+      await this.openFolder(pane, "readwrite");
+    } else if (kind !== "") {
+      await pane.enter(this.sources.find((source) => source.kind === kind), []);
+    }
+    return kind !== "";
   }
 
   /** @param {Pane} pane @param {DataTransfer} data */

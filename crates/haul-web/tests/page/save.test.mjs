@@ -232,6 +232,19 @@ test('without folders and storage, F5 adds files to the downloads of the browser
     await page.locator('#status', { hasText: 'The download of photo.jpg to Browser downloads is complete: 1 file copied.' }).waitFor();
     assert.deepEqual(await contents(downloads), { 'photo.jpg': sha256(bytes(6, 1000)) });
     await shot(page, 'saved');
+    // Without a service worker, as with a certificate that the browser does not trust, there is no place.
+    await page.evaluate(() => navigator.serviceWorker.getRegistrations().then((all) => Promise.all(all.map((each) => each.unregister()))));
+    await visitor.context.addInitScript(() => {
+      navigator.serviceWorker.register = () => Promise.reject(new Error('made by the test'));
+    });
+    await page.reload();
+    await page.locator('#right .row', { hasText: 'photo.jpg' }).click();
+    await page.keyboard.press('F5');
+    await page.locator('#status', { hasText: 'this browser can store no downloads' }).waitFor();
+    await page.locator('#left select').selectOption('saves');
+    await page.locator('#right .row', { hasText: 'photo.jpg' }).click();
+    await page.keyboard.press('F5');
+    await page.locator('#status', { hasText: 'the browser cannot save files of this page: made by the test' }).waitFor();
     assert.deepEqual(visitor.errors, []);
   } finally {
     await visitor.close();
