@@ -62,7 +62,7 @@ function streamOf(port) {
     },
     cancel: () => port.postMessage({ error: "its download was cancelled in the browser" }),
   };
-  // The browser has the only buffer.
+  // Without a queue here: only then are earlier bytes copied when the browser asks for more.
   return { body: new ReadableStream(source, { highWaterMark: 0 }), fail };
 }
 
