@@ -101,6 +101,8 @@ test("without a folder downloads go to the browser's storage, which saves files 
   });
   await rowOf(page, "right", "kept.txt").click();
   await page.keyboard.press("F5");
+  // One file: the browser would save it as it is.
+  await page.waitForSelector("dialog button.primary[value=saves]");
   await page.click("dialog button[value=private]");
   await waitForNames(page, "left", ["kept.txt"]);
   await waitForStatus(page, "is complete");
