@@ -10,6 +10,9 @@ import { Outcome, reason } from './core.js';
  * @property {() => number | Promise<number>} sync makes bytes durable; returns the level
  * @property {(size: number) => number | Promise<number>} finish sets size and name
  * @property {() => void | Promise<void>} close keeps what is written for a later run, if it can
+ * @property {(object: number) => void} [verified] an object is verified
+ * @property {() => void} [restart] the file is sent again from its first byte
+ * @property {(text: string) => void} [fail] the file failed
  */
 
 /**
@@ -19,8 +22,9 @@ import { Outcome, reason } from './core.js';
  *   file, or of its temporary file if it is not complete; -1 if there is none
  * @property {(path: string) => Promise<number>} [modifiedAt] `lastModified` of a finished file, -1
  *   if there is none; a storage without times lacks it
- * @property {(path: string, keep: boolean) => Promise<TargetFile>} open opens the
+ * @property {(path: string, keep: boolean, size: number) => Promise<TargetFile>} open opens the
  *   temporary file of a path
+ * @property {boolean} [takesVerified] true if its files have `verified`, `restart` and `fail`
  * @property {(path: string) => Promise<void>} directory creates a directory
  */
 
@@ -108,7 +112,7 @@ export class Download {
       case 'open':
         this.log.opened(event);
         this.settledBytes += Math.min(event.have * this.settings.object, event.size);
-        this.files.set(event.file, new Receiving(event.path, this.target.open(event.path, event.have > 0)));
+        this.files.set(event.file, new Receiving(event.path, this.target.open(event.path, event.have > 0, event.size)));
         this.report(event);
         break;
       case 'directory':
@@ -125,11 +129,17 @@ export class Download {
         break;
       case 'verified':
         this.log.verified(file?.path ?? '', event.object, event.digest);
+        this.tell(file, (open) => open.verified?.(event.object));
         this.report({ ...event, ...this.version(file) });
         break;
       case 'restart':
         this.log.restarted(file?.path ?? '');
+        this.tell(file, (open) => open.restart?.());
         this.report({ ...event, ...this.version(file) });
+        break;
+      case 'failed':
+        this.tell(file, (open) => open.fail?.(event.text));
+        this.report({ ...event, path: event.path ?? file?.path });
         break;
       case 'finish':
         this.finish(event, file);
@@ -158,6 +168,18 @@ export class Download {
   version({ path } = { path: '' }) {
     const { size, mtime } = this.log.files.get(path) ?? {};
     return { path, size, mtime };
+  }
+
+  /**
+   * Tells a file something after its earlier work, if the target wants to know.
+   * @param {Receiving | undefined} file
+   * @param {(open: TargetFile) => void} tell
+   */
+  tell(file, tell) {
+    if (this.target.takesVerified) {
+      // The next write fails if this did.
+      file?.after(tell).catch(() => {});
+    }
   }
 
   /**

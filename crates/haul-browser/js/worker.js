@@ -2,19 +2,20 @@
 //
 // Messages of the page:
 //   {type: 'start', direction: 'upload', roots, to, compares?, ...common}
-//   {type: 'start', direction: 'download', paths, folder?, ...common}
+//   {type: 'start', direction: 'download', paths, folder?, saves?, ...common}
 //   {type: 'start', direction: 'copy', path, names, toRoot?, ticket?, to, ...common}
 //   {type: 'start', direction: 'fetch', ticket, paths, to, ...common}   server-copy.js
 //   {type: 'stop'}
 // Common: {job, about, staleLane?, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits;
 // the same job resumes. `about` has the texts `root` and `run` of the waybill. `roots` are File objects or handles, `folder` is the handle of a folder that the user
-// picked, else files go to OPFS. `wasm` is the URL of the modules. `lane` is
+// picked, else files go to OPFS, or into the list of downloads of the browser if `saves` is set. `wasm` is the URL of the modules. `lane` is
 // {kind, base?, csrf, root?, webtransport?}: lane-chooser.js.
 //
 // Messages to the page:
 //   {type: 'held'}           another tab runs this job; this worker is done
 //   {type: 'started', resumes}, {type: 'reconnecting', text, delay}
 //   {type: 'lane', url}      the lane over HTTP that is open
+//   {type: 'save', id, path, size, port}   save-target.js has the messages of the port
 //   {type: 'total', files, bytes, isWhole}
 //   {type: 'progress', bytes, counts, waits, path}   at most ten times a second; tally.js has the
 //     counts, transfer.js the waits, `path` is 'http' or 'webtransport'
@@ -29,6 +30,7 @@ import { logNames, removeEmpty } from './leftovers.js';
 import { measurePaths, measureRoots } from './measure.js';
 import { LaneChooser } from './lane-chooser.js';
 import { Receipt, memoryLog, waybill } from './receipt.js';
+import { SaveTarget } from './save-target.js';
 import { copyOnServer } from './server-copy.js';
 import { FolderTarget, PrivateTarget, openLogFile, removeLogFile } from './storage.js';
 import { Tally } from './tally.js';
@@ -43,6 +45,8 @@ const PROGRESS = 100;
 
 /** @type {Transfer | null} */
 let transfer = null;
+/** @type {SaveTarget | null} */
+let saves = null;
 /** Stops a copy at the server. */
 const copyEnd = new AbortController();
 let isStopped = false;
@@ -50,6 +54,7 @@ let isStopped = false;
 self.addEventListener('message', ({ data }) => {
   if (data.type === 'stop') {
     isStopped = true;
+    saves?.end('the job was stopped');
     transfer?.stop();
     copyEnd.abort();
   } else if (data.type === 'start' && !transfer) {
@@ -102,7 +107,8 @@ async function runLocked(message, tally) {
   const { direction, job, about, object = OBJECT_BYTES, level = Level.durable, wasm, lane, ...rest } = message;
   const started = Date.now();
   const core = await loadCore(wasm);
-  const settings = { job: fromHex(job), object, level };
+  // No browser confirms that a file in its list of downloads is durable.
+  const settings = { job: fromHex(job), object, level: rest.saves ? Level.verified : level };
   const settle = () => transfer?.settle();
   const report = (/** @type {any} */ event) => {
     tally.add(event);
@@ -126,15 +132,22 @@ async function runLocked(message, tally) {
     if (direction === 'upload') {
       side = new Upload({ ...settings, to: rest.to, compares: rest.compares }, () => walk(rest.roots), report, settle);
     } else {
-      logFile = await openLogFile(logName);
+      // Files in the list of downloads do not resume. A folder resumes after a reload with a log only.
+      logFile = rest.saves ? memoryLog() : await openLogFile(logName).catch((error) => rest.folder ? memoryLog() : Promise.reject(error));
       const log = new JobLog(logFile);
       logs.push(log);
       if (rest.folder) {
         await removeEmpty(rest.folder, log);
       }
-      const target = rest.folder
-        ? new FolderTarget(rest.folder, (path, created) => log.created(path, created))
-        : new PrivateTarget(await navigator.storage.getDirectory(), job);
+      let target;
+      if (rest.saves) {
+        target = new SaveTarget(object, (file) => self.postMessage({ type: 'save', ...file }, [file.port]));
+        saves = target;
+      } else if (rest.folder) {
+        target = new FolderTarget(rest.folder, (path, created) => log.created(path, created));
+      } else {
+        target = new PrivateTarget(await navigator.storage.getDirectory(), job);
+      }
       side = new Download({ ...settings, paths: rest.paths }, target, log, report, settle);
     }
     // A page that was closed or reloaded leaves its lane open, and the server keeps the job with it.
@@ -170,11 +183,13 @@ async function runLocked(message, tally) {
     ended.unproven = unknown;
   } finally {
     clearInterval(timer);
+    saves?.end('the job ended');
     logFile?.close();
     receiptFile.close();
   }
   if (ended.ok && ended.failed === 0) {
-    await Promise.all([removeLogFile(logName), removeLogFile(receiptName)]);
+    // Without storage there are none.
+    await Promise.all([logName, receiptName].map((name) => removeLogFile(name).catch(() => {})));
   }
   return ended;
 }

@@ -1,7 +1,7 @@
 // Drives headless Chromium by its DevTools protocol over a pipe. Nothing observes the network: a
 // driver that does, such as Playwright, slows transfers several times.
 
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromiumPath } from '../tests/page/needs.mjs';
@@ -11,9 +11,15 @@ const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', 
   '--disable-component-update', '--disable-sync', '--ignore-certificate-errors', '--remote-debugging-pipe'];
 
 export class Chromium {
-  /** Starts the program with a profile of its own, and opens a page. @param {Side} [side] */
-  static async start(side = new Side()) {
+  /**
+   * Starts the program with a profile of its own, and opens a page.
+   * @param {Side} [side]
+   * @param {object} [preferences] of the profile
+   */
+  static async start(side = new Side(), preferences = {}) {
     const profile = mkdtempSync(join(tmpdir(), 'haul-bench-'));
+    mkdirSync(join(profile, 'Default'));
+    writeFileSync(join(profile, 'Default/Preferences'), JSON.stringify(preferences));
     const stdio = /** @type {any} */ (['ignore', 'ignore', 'ignore', 'pipe', 'pipe']);
     const child = side.spawn(chromiumPath, [...FLAGS, `--user-data-dir=${profile}`, 'about:blank'], { stdio });
     const browser = new Chromium(child, profile);

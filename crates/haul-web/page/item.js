@@ -25,7 +25,7 @@ import { orderKey } from "./text.js";
  * @typedef {object} Source
  * @property {string} id unique among the sources of the page
  * @property {string} title
- * @property {"server" | "peer" | "folder" | "private" | "chosen"} kind
+ * @property {"server" | "peer" | "folder" | "private" | "saves" | "chosen"} kind
  * @property {string | null} unlisted the reason why there is no listing
  * @property {(path: Item[]) => AsyncIterable<Item[]>} list
  * @property {(action: Action) => string | null} refusal the reason why an action is not possible

@@ -28,7 +28,7 @@ export class JobRow {
     [this.job, this.verify] = [job, verify];
     const { direction, source } = job;
     const server = `${source.rootName}${source.to ? `/${source.to}` : ""}`;
-    const target = source.folder ? visible(source.folder.name) : "the storage of this page";
+    const target = source.folder ? visible(source.folder.name) : source.saves ? "the downloads of the browser" : "the storage of this page";
     const [noun, arrow, where] = {
       upload: ["Upload", "\u2191", `to ${visible(server)}`],
       download: ["Download", "\u2193", `from ${visible(source.rootName)} to ${target}`],
@@ -63,7 +63,7 @@ export class JobRow {
   #createButtons() {
     const { job } = this;
     const buttons = {
-      pause: textButton("Pause", () => job.pause()),
+      pause: textButton(job.source.saves ? "Stop" : "Pause", () => job.pause()),
       resume: textButton("Resume", () => job.resume()),
       choose: textButton("Choose files\u2026", () => this.#choose()),
       retry: textButton("Try again", () => job.retry()),
@@ -125,7 +125,7 @@ export class JobRow {
       resume: state === "paused" && !isLost,
       choose: state === "paused" && isLost,
       retry: state === "ended" && !this.job.result?.ok,
-      verify: state === "ended" && this.job.receipt !== null,
+      verify: state === "ended" && this.job.receipt !== null && !this.job.source.saves,
       receipt: this.job.receipt !== null,
       forget: state === "paused" || state === "ended",
     };

@@ -2,6 +2,7 @@
 
 import { certificateHint } from "./api.js";
 import { RateHistory } from "./rate.js";
+import { keepSaving, save } from "./save.js";
 
 /**
  * queued: waits for its turn. running, stopping: a worker runs it. paused: it can be resumed.
@@ -127,10 +128,10 @@ export class Job extends EventTarget {
       event.preventDefault();
       this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [] });
     });
-    const { direction, roots, to, compares, paths, folder, path, names, ticket } = this.source;
+    const { direction, roots, to, compares, paths, folder, saves, path, names, ticket } = this.source;
     const { csrf, webtransport = false } = this.jobs.session;
     worker.postMessage({
-      type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, compares, paths, folder, path, names, toRoot, ticket,
+      type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, compares, paths, folder, saves, path, names, toRoot, ticket,
       wasm: new URL("client/", import.meta.url).href,
       lane: { kind: this.jobs.lanes, csrf, root, webtransport },
     });
@@ -138,9 +139,9 @@ export class Job extends EventTarget {
 
   /** Returns the texts of the waybill for readers: the directory of its paths, and the job. */
   #about() {
-    const { direction, rootName, to, folder, paths = [] } = this.source;
+    const { direction, rootName, to, folder, saves, paths = [] } = this.source;
     const isUpload = direction === "upload";
-    const root = isUpload ? [rootName, to].filter(Boolean).join("/") : folder?.name ?? "browser storage";
+    const root = isUpload ? [rootName, to].filter(Boolean).join("/") : folder?.name ?? (saves ? "downloads" : "browser storage");
     const run = isUpload ? `upload of ${this.title} by a browser` : `download of ${paths.join(" ")} from ${rootName} by a browser`;
     return { root, run };
   }
@@ -164,6 +165,9 @@ export class Job extends EventTarget {
       case "lane":
         this.update({ lane: message.url });
         break;
+      case "save":
+        save(message);
+        break;
       case "total":
         this.update({ total: { files: message.files, bytes: message.bytes, isWhole: message.isWhole } });
         break;
@@ -172,6 +176,9 @@ export class Job extends EventTarget {
         this.progress = { bytes, counts, waits, path };
         this.runTime = performance.now() - this.#since;
         this.rates.add(performance.now(), bytes);
+        if (this.source.saves) {
+          keepSaving();
+        }
         if (Date.now() - this.#noted >= NOTE) {
           this.update({});
         } else {
@@ -201,7 +208,7 @@ export class Job extends EventTarget {
     if (status === 401) {
       this.update({ ...fields, state: "paused", reason: "you are signed out; sign in to continue", waitsForSignIn: true });
       this.jobs.signedOut();
-    } else if (wasStopping && !ok) {
+    } else if (wasStopping && !ok && !this.source.saves) {
       this.update({ ...fields, state: "paused", reason: "" });
     } else {
       const result = { ok: Boolean(ok) && counts.failed === 0, ...counts, text };

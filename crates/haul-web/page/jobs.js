@@ -79,7 +79,11 @@ export class Jobs extends EventTarget {
 
   /** Loads the jobs of earlier visits. */
   async load() {
-    const stored = await (await this.#opened()).all();
+    // Without storage, such as in a private window, the jobs end with the page.
+    const stored = await this.#opened().then((store) => store.all(), (error) => {
+      console.warn("cannot load jobs:", error);
+      return [];
+    });
     const isHeld = await heldJobs();
     // After the waits, in which jobs can start.
     const known = new Set(this.list.map((job) => job.id));
@@ -114,7 +118,7 @@ export class Jobs extends EventTarget {
       job.state = "elsewhere";
     } else if (job.isActive || job.state === "elsewhere") {
       job.state = "paused";
-      job.reason = "the page was closed";
+      job.reason = `the page was closed${job.source.saves ? "; a new run saves all files again" : ""}`;
     }
   }
 
@@ -144,9 +148,12 @@ export class Jobs extends EventTarget {
     return this.#add({ direction: "upload", roots, root, to, title, move, compares }, lost);
   }
 
-  /** @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, title: string}} what */
-  download({ root, paths, folder, title }) {
-    return this.#add({ direction: "download", paths, folder, root, title }, []);
+  /**
+   * Without a folder, the files go to the storage of the browser, or with `saves` to its list of downloads.
+   * @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, saves?: boolean, title: string}} what
+   */
+  download({ root, paths, folder, saves = false, title }) {
+    return this.#add({ direction: "download", paths, folder, saves, root, title }, []);
   }
 
   /**
@@ -209,7 +216,6 @@ export class Jobs extends EventTarget {
 
   /** @param {(store: JobStore) => Promise<unknown>} work */
   #save(work) {
-    // Without storage, such as in a private window, the jobs end with the page.
     this.#opened().then(work).catch((error) => console.warn("cannot store a job:", error));
   }
 

@@ -53,7 +53,10 @@ export function noticeOf({ state, error, filter, items }, source, path) {
     return { text: "Loading\u2026", buttons: [] };
   }
   if (source.unlisted !== null) {
-    const more = "Copy files into it with F5, or drop them here.";
+    const more =
+      source.kind === "saves"
+        ? "F5 in the other pane adds files of the server."
+        : "Copy files into it with F5, or drop them here.";
     return { text: `${visible(source.unlisted)} ${more}`, buttons: [] };
   }
   if (source.kind === "chosen" && path.length === 0 && source.isEmpty) {

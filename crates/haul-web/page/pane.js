@@ -261,7 +261,7 @@ export class Pane extends EventTarget {
     };
     const peers = group("Other servers", ["peer"], [new Option("Add by a ticket\u2026", ADD_PEER)]);
     this.places.replaceChildren(
-      group("This computer", ["chosen", "folder", "private"]),
+      group("This computer", ["chosen", "folder", "private", "saves"]),
       group("Server", ["server"]),
       ...(hasPeers ? [peers] : []),
     );

@@ -138,9 +138,10 @@ export class Transfers {
 
   #download(from, items, to, title) {
     const paths = items.map((item) => textPath([...from.path, item]));
+    const saves = to.source.kind === "saves";
     const isPrivate = to.source.kind === "private" && to.path.length === 0;
-    const folder = isPrivate ? null : to.source.directory(to.path);
-    return this.jobs.download({ root: from.source.root.id, paths, folder, title });
+    const folder = saves || isPrivate ? null : to.source.directory(to.path);
+    return this.jobs.download({ root: from.source.root.id, paths, folder, saves, title });
   }
 
   /** Asks what to do with names that exist at the target. Returns the entries that remain. */

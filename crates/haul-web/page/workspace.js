@@ -2,7 +2,7 @@
 
 import { encodeName } from "./api.js";
 import { BAR, createFolder, openFile, refusalOf, remove, rename } from "./commands.js";
-import { ask, isAsking, showHelp } from "./dialog.js";
+import { ask, choose, isAsking, showHelp } from "./dialog.js";
 import { create } from "./dom.js";
 import { DRAG_TYPE } from "./drags.js";
 import { isServer, makeItem } from "./item.js";
@@ -10,6 +10,8 @@ import { commandOf } from "./keys.js";
 import { ChosenSource, FolderSource, canPickFolder, sharedPath, takeDrop } from "./local-source.js";
 import { ADD_PEER, Pane } from "./pane.js";
 import { PeerSource } from "./peer-source.js";
+import { saveRefusal } from "./save.js";
+import { SavesSource } from "./saves-source.js";
 import { ServerSource } from "./server-source.js";
 import { visible } from "./text.js";
 import { Transfers } from "./transfers.js";
@@ -18,6 +20,25 @@ import { Verifier } from "./verify.js";
 /** @typedef {import("./item.js").Source} Source */
 
 const element = (id) => document.getElementById(id);
+
+/** Places for downloads, the best one for a large file first. */
+const TARGETS = [
+  {
+    value: "saves",
+    label: "Browser downloads",
+    text: "Browser downloads: each file where the browser saves downloads, without its folder. Nothing resumes after a reload.",
+  },
+  {
+    value: "folder",
+    label: "A folder\u2026",
+    text: "A folder: with its folders. The browser checks each file at its end, which takes long for a large one.",
+  },
+  {
+    value: "private",
+    label: "Browser storage",
+    text: "Browser storage: with its folders, durable, and resumes. Only this page sees its files.",
+  },
+];
 
 /** Returns what a copy between two sources is. @param {Source} [from] @param {Source} [to] */
 function copyLabel(from, to) {
@@ -73,7 +94,7 @@ export class Workspace {
   async start() {
     const storage = await navigator.storage?.getDirectory?.().catch(() => undefined);
     const kept = storage === undefined ? [] : [new FolderSource("private", storage, "Browser storage")];
-    this.setSources([this.chosen, ...kept, ...this.roots]);
+    this.setSources([this.chosen, ...kept, new SavesSource(), ...this.roots]);
     await this.left.enter(this.chosen, []);
     if (this.roots.length > 0) {
       await this.right.enter(this.roots[0], []);
@@ -305,8 +326,8 @@ export class Workspace {
       items = items.length > 0 ? items : [makeItem({ id: "", name: "everything", kind: "directory" })];
       source = { source: from.source, path: steps };
     }
-    if (to.source.kind === "chosen") {
-      await this.#chooseTarget(to);
+    if (to.source.kind === "chosen" && !(await this.#chooseTarget(to, items))) {
+      return;
     }
     const { listing } = to;
     let [path, known] = [to.path, null];
@@ -315,6 +336,9 @@ export class Workspace {
       if (path === null) {
         return;
       }
+    } else if (to.source.kind === "saves") {
+      // The browser replaces no downloads: it gives a file another name if its name exists.
+      known = [];
     } else if (listing.state === "complete" && to.source.unlisted === null) {
       known = listing.items;
     }
@@ -332,17 +356,31 @@ export class Workspace {
     return path === null ? null : pathOf(path);
   }
 
-  /** Shows a place where downloads can be written. @param {Pane} pane */
-  async #chooseTarget(pane) {
-    if (canPickFolder()) {
-      await this.openFolder(pane, "readwrite");
-      return;
-    }
-    const storage = this.sources.find((source) => source.kind === "private");
-    if (storage === undefined) {
+  /**
+   * Asks where downloads go, and shows that place. Returns false if the user chooses none.
+   * @param {Pane} pane @param {import("./item.js").Item[]} items
+   */
+  async #chooseTarget(pane, items) {
+    const isPossible = {
+      saves: (await saveRefusal()) === null,
+      folder: canPickFolder(),
+      private: this.sources.some(({ kind }) => kind === "private"),
+    };
+    const possible = TARGETS.filter(({ value }) => isPossible[value]);
+    if (possible.length === 0) {
       throw new Error("this browser can store no downloads; open a file with Enter to save it");
     }
-    await pane.enter(storage, []);
+    // The browser saves files without their folders.
+    const main = items.some((item) => item.kind === "directory") ? possible.find(({ value }) => value !== "saves") : possible[0];
+    const text = possible.map(({ text }) => text).join("\n");
+    const asked = possible.map(({ value, label }) => ({ value, label, isMain: value === main?.value }));
+    const kind = possible.length === 1 ? possible[0].value : await choose("Where to?", text, asked);
+    if (kind === "folder") {
+      await this.openFolder(pane, "readwrite");
+    } else if (kind !== "") {
+      await pane.enter(this.sources.find((source) => source.kind === kind), []);
+    }
+    return kind !== "";
   }
 
   /** @param {Pane} pane @param {DataTransfer} data */

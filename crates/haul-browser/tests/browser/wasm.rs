@@ -191,6 +191,11 @@ fn a_download_to_the_browser_loses_no_old_file() {
 }
 
 #[test]
+fn files_for_the_downloads_of_a_browser_are_verified_and_in_order() {
+    run_tests("save.mjs", &MODULES[..1]);
+}
+
+#[test]
 fn a_download_keeps_files_whose_names_a_folder_folds() {
     if has_node() {
         assert_eq!(node("folder.mjs", MODULES[0], ""), "ok\n");

@@ -81,6 +81,11 @@ fn jobs_of_the_page_run_in_one_tab_at_a_time() {
 }
 
 #[test]
+fn jobs_of_the_page_save_files_by_the_browser() {
+    run("save.test.mjs");
+}
+
+#[test]
 fn the_drawer_of_the_page_shows_its_jobs() {
     run("drawer.test.mjs");
 }

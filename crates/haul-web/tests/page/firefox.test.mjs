@@ -1,6 +1,7 @@
 // The page in Firefox, with lanes over HTTP.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Firefox } from './marionette.mjs';
@@ -54,6 +55,16 @@ const select = (name) => firefox.until(name, (name) => {
   return row !== undefined;
 }, name);
 
+/** Starts a download of the selected entry. @param {'private' | 'saves'} place that the dialog offers */
+const download = async (place) => {
+  await firefox.press(F5);
+  await firefox.until('question', (place) => {
+    const button = document.querySelector(`dialog button[value=${place}]`);
+    button?.click();
+    return button !== null;
+  }, place);
+};
+
 /** Returns the SHA-256 of a file in the storage of the browser. @param {string} name */
 const stored = (name) => firefox.run(async (name) => {
   const file = await (await (await navigator.storage.getDirectory()).getFileHandle(name)).getFile();
@@ -103,7 +114,7 @@ test('chosen files and folders are uploaded, and are durable', async () => {
 
 test('a download goes to the storage of the browser, and is durable', async () => {
   await select('down');
-  await firefox.press(F5);
+  await download('private');
   const [, numbers] = await jobIs('down', 'Complete');
   assert.match(numbers, /all durable/);
   assert.equal(await stored('down'), sha256(bytes(2, LARGE)));
@@ -115,7 +126,7 @@ test('a download replaces a file of the storage', async () => {
   await firefox.reload();
   await ready();
   await select('down');
-  await firefox.press(F5);
+  await download('private');
   await firefox.until('question', () => document.querySelector('dialog button[value=replace]'));
   await firefox.run(() => document.querySelector('dialog button[value=replace]').click());
   await eventually(async () => assert.equal(await stored('down'), sha256(bytes(4, 100))) ?? true, 'new file');
@@ -138,7 +149,7 @@ test('a download resumes after a reload', async () => {
     observer.observe(document.querySelector('#jobs'), { subtree: true, childList: true, attributes: true });
   });
   await select('long');
-  await firefox.press(F5);
+  await download('private');
   await jobIs('long', 'Paused');
   await firefox.reload();
   await ready();
@@ -164,4 +175,17 @@ test('the console has no errors', async () => {
     });
   });
   await eventually(async () => (await firefox.errors(origin)).some((text) => text.includes('made by the test')), 'error');
+});
+
+test('a download goes to the downloads of the browser', async () => {
+  write(join(server.roots.data, 'saved'), bytes(6, LARGE));
+  // Firefox reports the answer of the server to the first request of the frame.
+  await firefox.reload();
+  await ready();
+  await select('saved');
+  await download('saves');
+  const [, numbers] = await jobIs('saved', 'Complete');
+  assert.match(numbers, /all verified/);
+  const data = await eventually(() => readFileSync(join(firefox.profile, 'saved/saved')), 'file on the disk');
+  assert.equal(sha256(data), sha256(bytes(6, LARGE)));
 });

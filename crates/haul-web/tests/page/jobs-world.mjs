@@ -118,11 +118,13 @@ export async function startJobs(page, code = null) {
  * Returns a function that runs a test with a server and a window of its own. Without flows, a test
  * can hold back and change the requests of an upload.
  * @param {() => import('playwright-core').Browser} browser
+ * @param {{prepare?: (context: import('playwright-core').BrowserContext) => Promise<unknown>}} [options]
  */
-export const inWindows = (browser) => async (shares, work, { hasFlows = true } = {}) => {
+export const inWindows = (browser, { prepare } = {}) => async (shares, work, { hasFlows = true } = {}) => {
   const server = await Server.start(shares);
   const visitor = await Visitor.create(browser());
   try {
+    await prepare?.(visitor.context);
     if (!hasFlows) {
       await withoutFlows(visitor.context);
     }

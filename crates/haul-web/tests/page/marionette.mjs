@@ -16,7 +16,9 @@ const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf';
 export class Firefox {
   static async launch() {
     const profile = mkdtempSync(join(tmpdir(), 'haul-firefox-'));
-    writeFileSync(join(profile, 'user.js'), 'user_pref("marionette.port", 0);\n');
+    const preferences = { 'marionette.port': 0, 'browser.download.folderList': 2, 'browser.download.dir': join(profile, 'saved') };
+    const lines = Object.entries(preferences).map((entry) => `user_pref(${entry.map((each) => JSON.stringify(each)).join(', ')});\n`);
+    writeFileSync(join(profile, 'user.js'), lines.join(''));
     // The tests read its console, which needs the access to the system.
     const args = ['--headless', '--no-remote', '--profile', profile, '--marionette', '--remote-allow-system-access'];
     const child = spawn(firefoxPath, args, { env: { ...process.env, HOME: profile }, stdio: 'ignore' });

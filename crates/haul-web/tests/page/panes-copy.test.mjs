@@ -78,6 +78,8 @@ test("F5 downloads into a folder that the user picks", async (t) => {
   await givePicker(page, "received");
   await page.keyboard.press("Control+a");
   await page.keyboard.press("F5");
+  // Entries with a folder: the browser would save the files without it.
+  await page.locator("dialog button.primary[value=folder]").click();
   await waitForStatus(page, "is complete");
   await waitForNames(page, "left", ["sub", "one.txt"]);
   const text = await page.evaluate(async () => {
@@ -98,6 +100,9 @@ test("without a folder downloads go to the browser's storage, which saves files 
   });
   await rowOf(page, "right", "kept.txt").click();
   await page.keyboard.press("F5");
+  // One file: the browser would save it as it is.
+  await page.waitForSelector("dialog button.primary[value=saves]");
+  await page.click("dialog button[value=private]");
   await waitForNames(page, "left", ["kept.txt"]);
   await waitForStatus(page, "is complete");
   await rowOf(page, "right", "moved.txt").click();

@@ -97,6 +97,7 @@ test("what a job copied is verified by its receipt and repaired from the server"
   await givePicker(page, "received");
   await page.keyboard.press("Control+a");
   await page.keyboard.press("F5");
+  await page.click("dialog button[value=folder]");
   await waitForStatus(page, "is complete");
   await page.locator(".job button", { hasText: /^Verify$/ }).click();
   await waitForState(page, "All intact: 3 intact");

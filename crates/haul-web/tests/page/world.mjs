@@ -186,7 +186,8 @@ export function sourceOf(pathname) {
     : join(crates, 'haul-web/page', pathname);
 }
 
-const ISOLATED = { 'Cross-Origin-Embedder-Policy': 'require-corp' };
+/** Headers of scripts that a test serves. */
+export const ISOLATED = { 'Cross-Origin-Embedder-Policy': 'require-corp' };
 
 /** Answers a request for a file of the page from this repository. @param {import('playwright-core').Route} route */
 async function fromSources(route) {

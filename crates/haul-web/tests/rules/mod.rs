@@ -132,7 +132,9 @@ fn every_response_has_the_protective_headers() {
     let world = World::new(Role::Both, limits());
     world.write("root/file", b"<script>alert(1)</script>");
     let browser = world.browser();
-    for path in ["/", "/app.js", "/session", "/tree", "/file?path=file", "/nowhere", "/file?path=none"] {
+    for path in
+        ["/", "/app.js", "/save/worker.js", "/session", "/tree", "/file?path=file", "/nowhere", "/save/none"]
+    {
         let answer = browser.get(path);
         let has = |name, part: &str| {
             assert!(answer.header(name).is_some_and(|value| value.contains(part)), "{path}: {name}");
@@ -146,7 +148,11 @@ fn every_response_has_the_protective_headers() {
         has("cross-origin-resource-policy", "same-origin");
         let policy = answer.header("content-security-policy").expect("a policy");
         assert!(!policy.contains("unsafe-inline"), "{policy}");
-        assert_eq!(policy.contains("sandbox"), !matches!(path, "/" | "/app.js"), "{path}");
+        assert_eq!(
+            policy.contains("sandbox"),
+            !matches!(path, "/" | "/app.js" | "/save/worker.js"),
+            "{path}"
+        );
     }
 }
 
