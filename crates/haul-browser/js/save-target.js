@@ -3,8 +3,8 @@
 //
 // The other end of the port of a file is in the page first, then in its service worker. Messages:
 //   to it     {bytes}, then {end: true}; or {error}, which makes the download of the browser fail
-//   from it   {wants: true, spare} for each {bytes} or {end}, then {done: true}; or {error}, if the browser
-//             saves no more. `spare` is the buffer of earlier bytes.
+//   from it   {wants: true, spare} for each {bytes} or {end}, then {done: true}; or {error}, if the
+//             browser saves no more. `spare` is the buffer of earlier bytes.
 // No browser tells a port that its other end is gone. Each side sees it by a lock of the other one:
 // `haul-save-ID` of the job, and `haul-saved-ID` of the service worker, which lets go of it last.
 
@@ -14,8 +14,8 @@ import { Level } from './core.js';
 const QUEUE_MAX = 8 << 20;
 
 /**
- * Bytes of objects that wait for an earlier one. A server sends at most the window of a session ahead,
- * 64 MiB (link.rs).
+ * Bytes of objects that wait for an earlier one. A server sends at most the window of a session
+ * ahead, 64 MiB (link.rs).
  */
 const HELD_MAX = (64 + 16) << 20;
 
@@ -28,8 +28,8 @@ export class SaveTarget {
 
   /**
    * @param {number} object size of an object in bytes
-   * @param {(file: {id: string, path: string, size: number, port: MessagePort}) => void} save starts to save
-   *   a file
+   * @param {(file: {id: string, path: string, size: number, port: MessagePort}) => void} save
+   *   starts to save a file
    */
   constructor(object, save) {
     this.object = object;
@@ -103,7 +103,10 @@ export class SaveTarget {
 /** @implements {import('./download.js').TargetFile} */
 class SavedFile {
   isSync = false;
-  /** Objects that arrived, by their number. @type {Map<number, {bytes: Uint8Array, isVerified: boolean}>} */
+  /**
+   * Objects that arrived, by their number.
+   * @type {Map<number, {bytes: Uint8Array, isVerified: boolean}>}
+   */
   parts = new Map();
   /** Number of the first object that is not passed on. */
   next = 0;
@@ -296,7 +299,10 @@ class SavedFile {
     }
   }
 
-  /** Drops objects that are not passed on. @param {(part: {isVerified: boolean}) => boolean} isDropped */
+  /**
+   * Drops objects that are not passed on.
+   * @param {(part: {isVerified: boolean}) => boolean} isDropped
+   */
   drop(isDropped) {
     for (const [index, part] of this.parts) {
       if (isDropped(part)) {

@@ -1,12 +1,13 @@
-// Measures downloads of one file by Chromium: into a folder of the disk (File System Access API), into the
-// storage of the browser (OPFS), and into its list of downloads (service worker).
+// Measures downloads of one file by Chromium: into a folder of the disk (File System Access API), into
+// the storage of the browser (OPFS), and into its list of downloads (service worker).
 //
 //   HAUL_BIN=.../haul node crates/haul-web/bench/save.mjs [--size=MiB] [--rounds=N] [SIDE...]
 //
-// Sides: folder, storage, downloads. The file is sparse at the server, so the target is the limit. The
-// report has the time of the job, the part of it after the last byte was written (the final sync), and the
-// largest memory of the tab and its workers without the pages of files. No window asks for access to the
-// folder: the profile of the browser has the grant already, as after "Allow on every visit".
+// Sides: folder, storage, downloads. The file is sparse at the server, so the target is the limit.
+// The report has the time of the job, the part of it after the last byte was written (the final
+// sync), and the largest memory of the tab and its workers without the pages of files. No window asks
+// for access to the folder: the profile of the browser has the grant already, as after "Allow on
+// every visit".
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -22,7 +23,11 @@ const SIZE = Number(options.size ?? 1024) * 2 ** 20;
 const chosen = words.filter((word) => !word.startsWith('--'));
 const SIDES = chosen.length > 0 ? chosen : ['folder', 'storage', 'downloads'];
 
-/** Returns the preferences of a profile in which a site has access to a folder. @param {string} origin @param {string} path */
+/**
+ * Returns the preferences of a profile in which a site has access to a folder.
+ * @param {string} origin
+ * @param {string} path
+ */
 function grantOf(origin, path) {
   const last_modified = '13400000000000000';
   const object = { 'display-name': 'target', path, 'is-directory': true, readable: true, writable: true };
@@ -33,7 +38,11 @@ function grantOf(origin, path) {
   return { profile: { content_settings: { exceptions } } };
 }
 
-/** Drops a folder on the page, which keeps its handle. @param {Chromium} browser @param {string} path */
+/**
+ * Drops a folder on the page, which keeps its handle.
+ * @param {Chromium} browser
+ * @param {string} path
+ */
 async function dropFolder(browser, path) {
   await browser.run(() => {
     document.addEventListener('dragover', (event) => event.preventDefault());
@@ -49,7 +58,7 @@ async function dropFolder(browser, path) {
   }
 }
 
-/** Runs a job in the page. Returns its time, and when it had written the last byte, in milliseconds. */
+/** Runs a job in the page. Returns its time, and that of its last byte, in milliseconds. */
 async function runJob(side, size) {
   const [{ Jobs }, api] = await Promise.all([import('/jobs.js'), import('/api.js')]);
   const jobs = new Jobs(await api.session());

@@ -12,13 +12,16 @@ const TRIES_MAX = 3;
 /** Time between two messages that keep the service worker alive, in milliseconds. */
 const ALIVE = 5000;
 
-/** @type {Promise<ServiceWorker> | null} */
+/** @type {Promise<ServiceWorkerRegistration> | null} */
 let registered = null;
 /** @type {HTMLIFrameElement[]} */
 const frames = [];
 let aliveAt = 0;
 
-/** Returns the service worker when it can answer. @returns {Promise<ServiceWorker>} */
+/**
+ * Returns the registration when its service worker can answer.
+ * @returns {Promise<ServiceWorkerRegistration>}
+ */
 async function activate() {
   if (navigator.serviceWorker === undefined) {
     throw new Error("it has no service workers here");
@@ -37,21 +40,31 @@ async function activate() {
     worker.addEventListener("statechange", look);
     look();
   });
-  return worker;
+  return registration;
 }
 
-/** Returns the service worker, or fails with the reason why the browser cannot save files of jobs. */
+/**
+ * Returns the service worker, which a later version can replace, or fails with the reason why the
+ * browser cannot save files of jobs.
+ */
 async function ready() {
   try {
     registered ??= activate();
-    return await registered;
+    const { active } = await registered;
+    if (active === null) {
+      throw new Error("the browser removed the service worker");
+    }
+    return active;
   } catch (error) {
     registered = null;
     throw new Error(`the browser cannot save files of this page: ${error.message}`);
   }
 }
 
-/** Returns the reason why the browser cannot save files of jobs, or null. @returns {Promise<string | null>} */
+/**
+ * Returns the reason why the browser cannot save files of jobs, or null.
+ * @returns {Promise<string | null>}
+ */
 export const saveRefusal = () => ready().then(() => null, (error) => error.message);
 
 /**
@@ -73,14 +86,14 @@ export async function save({ id, path, size, port }) {
   const { href } = new URL(`save/${id}`, import.meta.url);
   const frame = create("iframe", { hidden: true, src: href });
   let tries = 1;
-  // A download loads no document: this one is the answer of the server. After a reload without the cache,
-  // Firefox asks no service worker for the first document of a frame.
+  // A download loads no document: this one is the answer of the server. After a reload without the
+  // cache, Firefox asks no service worker for the first document of a frame.
   frame.addEventListener("load", async () => {
     tries += 1;
     if (tries <= TRIES_MAX) {
       frame.src = href;
     } else {
-      (await registered)?.postMessage({ lost: id });
+      (await registered)?.active?.postMessage({ lost: id });
     }
   });
   document.body.append(frame);
@@ -94,6 +107,6 @@ export async function save({ id, path, size, port }) {
 export async function keepSaving() {
   if (registered !== null && performance.now() - aliveAt > ALIVE) {
     aliveAt = performance.now();
-    (await registered.catch(() => null))?.postMessage({});
+    (await registered.catch(() => null))?.active?.postMessage({});
   }
 }

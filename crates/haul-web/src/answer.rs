@@ -27,9 +27,9 @@ const BLOCKS_AHEAD: usize = 2;
 /// Time for which a client may take no block of a file.
 const DOWNLOAD_STALL: Duration = Duration::from_secs(60);
 
-/// Content security policy of pages: scripts, styles, connections and frames of this server only, and no
-/// script within a page. No response of this server is shown in a frame: the page needs frames for
-/// addresses that its service worker answers with a download.
+/// Content security policy of pages: scripts, styles, connections and frames of this server only,
+/// and no script within a page. No response of this server is shown in a frame: the page needs them
+/// for addresses that its service worker answers with a download.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' blob:; \
      connect-src 'self'; frame-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -1,15 +1,19 @@
-// Service worker for addresses beneath /save/: gives each file of a job to the list of downloads of the
-// browser. It answers only addresses that the page has registered, each once, and caches nothing.
+// Service worker for addresses beneath /save/: gives each file of a job to the list of downloads of
+// the browser. It answers only addresses that the page has registered, each once, and caches nothing.
 // save-target.js of the client has the messages of a port.
 
-/** Files that the page has registered. @type {Map<string, {headers: Record<string, string>, body: ReadableStream, port: MessagePort}>} */
+/**
+ * Files that the page has registered.
+ * @type {Map<string, {headers: Record<string, string>, body: ReadableStream, port: MessagePort}>}
+ */
 const files = new Map();
 
 self.addEventListener("message", (event) => {
   const [port, answer] = event.ports;
   const { id, name, size, lost } = event.data;
   // A message without contents only keeps this worker alive.
-  files.get(lost)?.port.postMessage({ error: "the browser does not ask the service worker for it; reload the page" });
+  const error = "the browser does not ask the service worker for it; reload the page";
+  files.get(lost)?.port.postMessage({ error });
   if (port !== undefined) {
     navigator.locks.request(`haul-saved-${id}`, async () => {
       const { body, fail } = streamOf(port);
