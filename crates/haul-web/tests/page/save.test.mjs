@@ -10,7 +10,8 @@ import { ISOLATED, Server, Visitor, bytes, eventually, launch, sha256, shot, sou
 
 let browser;
 before(async () => {
-  browser = await launch();
+  // Service workers need a certificate that the browser trusts, not one that the user accepted.
+  browser = await launch(undefined, ['--ignore-certificate-errors']);
 });
 after(() => browser?.close());
 

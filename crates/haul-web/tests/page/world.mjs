@@ -210,10 +210,11 @@ export async function withoutFlows(context) {
 /**
  * Starts Chromium. Its contexts accept the certificate of the server, as a user does once.
  * @param {string} [executablePath]
+ * @param {string[]} [flags]
  */
-export async function launch(executablePath = chromiumPath) {
+export async function launch(executablePath = chromiumPath, flags = []) {
   // Chromium needs a sandbox that root has not.
-  const args = ['--no-sandbox', '--disable-background-networking', '--disable-component-update'];
+  const args = [...flags, '--no-sandbox', '--disable-background-networking', '--disable-component-update'];
   return driver().launch({ executablePath, args });
 }
 
