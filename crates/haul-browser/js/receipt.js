@@ -87,8 +87,8 @@ export class Receipt {
       } else if (object !== undefined) {
         known.objects ??= [];
         known.objects[object] = digest;
-      } else if (digest || !known.digest) {
-        // The receiver had the file before if it reached no level here. Nothing proves its objects.
+      } else if (digest || (level && !known.digest) || known.level === 0) {
+        // The receiver had the file before if no run brought it to a level. Nothing proves its objects.
         known.objects = level ? known.objects : undefined;
         known.level = level || Level.received;
         known.digest = digest || '';

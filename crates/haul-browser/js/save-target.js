@@ -3,8 +3,9 @@
 //
 // The other end of the port of a file is in the page first, then in its service worker. Messages:
 //   to it     {bytes}, then {end: true}; or {error}, which makes the download of the browser fail
-//   from it   {wants: true, spare} for each {bytes} or {end}, then {done: true}; or {error}, if the
-//             browser saves no more. `spare` is the buffer of earlier bytes.
+//   from it   {isRegistered: true} from the service worker; {wants: true, spare} for each {bytes} or {end},
+//             where `spare` is the buffer of earlier bytes; then {done: true}; or {error}, if the browser
+//             saves no more
 // No browser tells a port that its other end is gone. Each side sees it by a lock of the other one:
 // `haul-save-ID` of the job, and `haul-saved-ID` of the service worker, which lets go of it last.
 
@@ -118,7 +119,7 @@ class SavedFile {
   wants = false;
   /** True if all objects are in the queue. */
   isFinished = false;
-  /** True if the browser has all of it. */
+  /** True if the browser has taken all of it. Nothing confirms that it stores the last bytes. */
   isSaved = false;
   /** @type {Error | null} */
   error = null;
@@ -202,16 +203,18 @@ class SavedFile {
         const { port1, port2 } = new MessageChannel();
         this.port = port1;
         port1.onmessage = ({ data }) => {
-          this.told(data);
-          answered(undefined);
+          if (data.isRegistered) {
+            // Free before the end only if the service worker is gone.
+            navigator.locks.request(`haul-saved-${id}`, () => this.fail('the browser stopped saving it'));
+          } else {
+            this.told(data);
+            answered(undefined);
+          }
         };
         this.target.save({ id, path: this.path, size: this.size, port: port2 });
         await this.ended();
         answered(undefined);
       });
-    }).then(() => {
-      // Free before the end only if the service worker is gone, or never was there.
-      navigator.locks.request(`haul-saved-${id}`, () => this.fail('the browser stopped saving it'));
     });
     this.target.starting = this.target.starting.then(() => (this.error === null ? begin() : undefined));
   }

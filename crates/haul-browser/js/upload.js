@@ -19,6 +19,9 @@ import { SequentialReader } from './sequential-reader.js';
 /** Number of files that are opened before they are offered. */
 const AHEAD = 16;
 
+/** Time in milliseconds that an open file waits before it is opened again. */
+const REOPEN = 1000;
+
 /** @implements {import('./transfer.js').Direction} */
 export class Upload {
   /**
@@ -81,11 +84,16 @@ export class Upload {
    */
   async walk(session) {
     for await (const { entry, opening } of ahead(this.entries(), AHEAD)) {
-      const file = await opening;
+      let file = await opening;
+      const since = performance.now();
       while (session === this.session && !this.core.capacity()) {
         await new Promise((resolve) => {
           this.wakeWalk = () => resolve(undefined);
         });
+      }
+      if (session === this.session && performance.now() - since > REOPEN) {
+        // A browser refuses to read a file that was changed since it was opened.
+        file = await open(entry);
       }
       if (session !== this.session) {
         return;

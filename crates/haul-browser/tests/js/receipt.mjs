@@ -97,6 +97,9 @@ assert.deepEqual(new JobLog(counted).empty(), ['d']);
   assert.deepEqual(objects.read(), { entries: [], unknown: 1 });
   hashed(1, 'd1');
   assert.deepEqual(known(), [['', 'd0,d1,d2']]);
+  // A later run finds the file.
+  objects.add({ type: 'fileDone', ...version, outcome: Outcome.same, level: 0, digest: '' });
+  assert.deepEqual(known(), [['', 'd0,d1,d2']]);
   objects.add({ type: 'restart', ...version });
   assert.deepEqual(known(), []);
   [0, 1, 2].forEach((object) => hashed(object, `e${object}`));

@@ -31,7 +31,10 @@ class Browser {
   constructor() {
     this.target = new SaveTarget(OBJECT, ({ id, path, size, port }) => {
       const file = { size, port, chunks: [], isComplete: false, error: null, stop: () => {} };
-      request(`haul-saved-${id}`, () => new Promise((stop) => (file.stop = stop)));
+      request(`haul-saved-${id}`, () => {
+        port.postMessage({ isRegistered: true });
+        return new Promise((stop) => (file.stop = stop));
+      });
       this.files.set(path, file);
       port.on('message', ({ bytes, end, error }) => {
         if (bytes) {
@@ -177,14 +180,16 @@ const first = ({ chunks }) => chunks.map((bytes) => bytes[0]);
   browser.close();
 }
 
-// A service worker that is gone lets go of its lock.
-{
+// A service worker that is gone lets go of its lock, also if the browser has not asked for the file yet.
+for (const isTaken of [true, false]) {
   const browser = new Browser();
   const file = await browser.target.open('gone', false, 2 * OBJECT);
   await file.write(0, part(0));
   file.verified(0);
   await settle();
-  await browser.take('gone');
+  if (isTaken) {
+    await browser.take('gone');
+  }
   await file.write(OBJECT, part(1));
   browser.files.get('gone').stop();
   await settle();

@@ -10,6 +10,7 @@ use crate::remote::ticket;
 use crate::remote::transport::TransportArgs;
 use crate::remote::typed::{self, StartError};
 use crate::remote::way::StoppableDialer;
+use crate::tool::json_without_controls;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Parser;
@@ -104,7 +105,7 @@ impl Args {
                 "kind": kind.name(), "size": size, "mtime": mtime.sec, "mtime_ns": mtime.nsec, "mode": mode,
             });
             object[key] = text.into();
-            return writeln!(out, "{object}");
+            return writeln!(out, "{}", json_without_controls(&object.to_string()));
         }
         if self.long {
             let letter = match kind {

@@ -19,11 +19,16 @@ use std::borrow::Cow;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// Level that all files of a copy reach.
 const LEVEL: Level = Level::Durable;
+
+/// Time to connect to another server, at all of its addresses.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of failures that are sent.
 const FAILURES_MAX: u64 = 200;
@@ -143,7 +148,10 @@ pub(super) fn connect_peer(ticket: &str) -> Result<PeerConnection, String> {
         let (reply, lane) = mpsc::channel();
         let lost = || "cannot connect: the thread for connections has ended".to_owned();
         requests.send((number, reply)).map_err(|_| lost())?;
-        lane.recv().map_err(|_| lost())?
+        lane.recv_timeout(DIAL_TIMEOUT).map_err(|error| match error {
+            RecvTimeoutError::Timeout => "cannot connect: the other server does not answer".to_owned(),
+            RecvTimeoutError::Disconnected => lost(),
+        })?
     });
     Ok(PeerConnection { lanes, may_read: role.may_read(), is_one_time: uses == Uses::Once })
 }

@@ -66,6 +66,19 @@ fn long_null_and_json_listings_have_the_metadata() {
     assert_eq!((root.status, root.out.as_str()), (Some(0), "data\n"));
 }
 
+/// Regression: JSON permits U+009B, which starts a command of some terminals.
+#[test]
+fn json_listings_have_no_control_characters() {
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.path("there")).unwrap();
+    fs::write(fixture.path("there/\u{9b}2J\u{7f}ä"), "").unwrap();
+    let _server = fixture.serve(&["--root", "there"]);
+    let listed = fixture.run(&["list", "--json", TICKET, ":"]);
+    assert!(!listed.out.trim_end().contains(char::is_control), "{listed:#?}");
+    let line: Value = serde_json::from_str(&listed.out).unwrap();
+    assert_eq!(line["name"], "\u{9b}2J\u{7f}ä");
+}
+
 #[test]
 fn listings_stay_beneath_the_root_and_say_why_they_fail() {
     let fixture = Fixture::new();

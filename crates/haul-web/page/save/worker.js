@@ -18,6 +18,7 @@ self.addEventListener("message", (event) => {
     navigator.locks.request(`haul-saved-${id}`, async () => {
       const { body, fail } = streamOf(port);
       files.set(id, { headers: headersOf(name, size), body, port });
+      port.postMessage({ isRegistered: true });
       answer.postMessage(null);
       // The job has this lock until its file is saved, or its page is closed.
       await navigator.locks.request(`haul-save-${id}`, () => fail(new Error("the page was closed")));

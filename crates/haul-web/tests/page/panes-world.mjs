@@ -12,7 +12,8 @@ import { Server, Visitor, launch } from "./world.mjs";
 export const world = {};
 
 export async function start() {
-  world.browser = await launch();
+  // Service workers need a certificate that the browser trusts, not one that the user accepted.
+  world.browser = await launch(undefined, ["--ignore-certificate-errors"]);
   world.server = await Server.start({ data: {}, inbox: { access: "write" } });
   world.data = world.server.roots.data;
   mkdirSync(join(world.data, "folder"));
