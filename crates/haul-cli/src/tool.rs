@@ -156,8 +156,8 @@ pub(crate) fn without_controls(message: &str) -> String {
     shown
 }
 
-/// Returns JSON in which control characters of texts are escaped that JSON itself permits, U+007F to
-/// U+009F, because some terminals obey them.
+/// Returns JSON in which the control characters that JSON permits in texts are escaped, U+007F to
+/// U+009F: some terminals obey them.
 pub(crate) fn json_without_controls(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
