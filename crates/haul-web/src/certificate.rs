@@ -529,6 +529,7 @@ mod tests {
         let absent = usable(&home.path().join("absent"), &two).expect_err("absent").to_string();
         assert!(absent.contains("absent") && absent.contains("No such file"), "{absent}");
     }
+
     #[test]
     fn a_given_certificate_is_replaced_only_by_a_usable_pair() {
         let home = tempfile::tempdir().expect("a folder");

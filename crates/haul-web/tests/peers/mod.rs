@@ -118,12 +118,7 @@ fn request_and_leave(browser: &Browser, leaves: impl FnOnce()) {
 fn listings_of_other_servers_are_limited_and_end_with_their_client() {
     let world = world();
     let browser = world.browser();
-    let wait = |words: &str, count: usize| {
-        let lines = || world.log.lock().expect("a log").iter().filter(|line| line.contains(words)).count();
-        while lines() < count {
-            thread::sleep(Duration::from_millis(10));
-        }
-    };
+    let wait = |words, count| world.wait_for_lines(words, count);
     thread::scope(|scope| {
         for _ in 0..PEER_LISTINGS_MAX {
             scope.spawn(|| request_and_leave(&browser, || wait("a listing waits", PEER_LISTINGS_MAX + 1)));

@@ -68,12 +68,7 @@ fn a_verification_keeps_its_session() {
 fn verifications_are_limited_and_end_with_their_session() {
     let world = World::new(Role::Both, limits());
     let browser = world.browser();
-    let wait = |words: &str, count: usize| {
-        let lines = || world.log.lock().expect("a log").iter().filter(|line| line.contains(words)).count();
-        while lines() < count {
-            thread::sleep(Duration::from_millis(10));
-        }
-    };
+    let wait = |words, count| world.wait_for_lines(words, count);
     thread::scope(|scope| {
         for _ in 0..VERIFICATIONS_MAX {
             scope.spawn(|| browser.try_send("POST", "/verify", &[], b"wait"));

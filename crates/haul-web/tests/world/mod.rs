@@ -90,6 +90,14 @@ pub(crate) fn limits() -> WebLimits {
 }
 
 impl World {
+    /// Waits until the log has `count` lines with `words`.
+    pub(crate) fn wait_for_lines(&self, words: &str, count: usize) {
+        let lines = || self.log.lock().expect("a log").iter().filter(|line| line.contains(words)).count();
+        while lines() < count {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Starts a server for a root with these rights.
     pub(crate) fn new(role: Role, limits: WebLimits) -> World {
         World::with_quota(role, limits, None)
