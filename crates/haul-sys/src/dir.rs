@@ -80,19 +80,20 @@ impl<F: AsFd> DirReader<F> {
     }
 
     /// Reads the directory to its end, and returns the first `max` of the names behind `after` that
-    /// `is_wanted` accepts, sorted by their bytes; and true if more of them follow.
+    /// `is_wanted` accepts, sorted by their bytes; and true if more of them follow. Calls
+    /// `is_wanted` for each name of the directory.
     ///
     /// Memory does not grow with the directory.
     ///
     /// # Errors
     ///
-    /// Same as [`read_batch`](Self::read_batch).
-    pub fn names_behind(
+    /// Same as [`read_batch`](Self::read_batch), and the first error of `is_wanted`.
+    pub fn names_behind<E: From<io::Error>>(
         &mut self,
         after: &[u8],
         max: usize,
-        is_wanted: impl Fn(&[u8]) -> bool,
-    ) -> io::Result<(Vec<CString>, bool)> {
+        mut is_wanted: impl FnMut(&[u8]) -> Result<bool, E>,
+    ) -> Result<(Vec<CString>, bool), E> {
         // The smallest names so far; the largest of them is on top.
         let mut first: BinaryHeap<CString> = BinaryHeap::new();
         let (mut has_more, mut more) = (false, true);
@@ -100,7 +101,7 @@ impl<F: AsFd> DirReader<F> {
         while more {
             more = self.read_batch(BATCH_LEN, &mut batch)?;
             for DirEntry { name, .. } in batch.drain(..) {
-                if name.as_bytes() <= after || !is_wanted(name.as_bytes()) {
+                if !is_wanted(name.as_bytes())? || name.as_bytes() <= after {
                     continue;
                 }
                 if first.len() < max {

@@ -10,16 +10,18 @@ use haul_model::Moment;
 use haul_proto::limits::ENTRIES_PER_MESSAGE;
 use haul_proto::{
     CONTROL, Connect, Entries, EntryKind, Features, JobOptions, ListedEntry, Message, NAME_BYTES_MAX,
-    PeerText, Reason, Role, Why, check_received,
+    PeerText, Reason, Role, Timing, Why, check_received,
 };
 use haul_sys::beneath::open_place_beneath;
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::stat::stat_at;
 use haul_sys::{FileKind, Follow};
 use std::ffi::{CString, OsStr};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Maximum number of names in memory. A directory with more is read again for the next ones.
 const NAMES_HELD_MAX: usize = 1 << 16;
@@ -92,11 +94,16 @@ pub(super) fn answer(
 ) -> Result<Outcome, TransferError> {
     let mut listed = 0;
     let sent = match refused.map_or_else(|| open(request, offer), Err) {
-        Ok((place, after)) => send(&mut lane, &place, after, run_context, &mut listed),
+        Ok((place, after)) => {
+            let keep_alive = Timing::default().keep_alive;
+            let (stop, sent) = (run_context.stop, Instant::now());
+            Responder { lane: &mut lane, stop, keep_alive, sent }.send(&place, after, &mut listed)
+        }
         Err(reason) => Err(Failed::Here(reason)),
     };
     match sent {
-        Ok(()) => lane.outbox.finish()?,
+        // Ignore an error: the peer leaves when it has the last name.
+        Ok(()) => drop(lane.outbox.finish()),
         // The peer has enough of the names.
         Err(Failed::Lane(_)) if listed > 0 => {}
         Err(Failed::Lane(error)) => return Err(error.into()),
@@ -123,6 +130,12 @@ impl From<haul_net::LaneError> for Failed {
     }
 }
 
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Failed {
+        Failed::Here(reason(DOING, &error))
+    }
+}
+
 /// Opens the requested directory, by the rules for the paths of a fetch. Returns also the name
 /// behind which the listing starts.
 fn open(request: &Connect, offer: &Offer) -> Result<(OwnedFd, Vec<u8>), Reason> {
@@ -138,41 +151,64 @@ fn open(request: &Connect, offer: &Offer) -> Result<(OwnedFd, Vec<u8>), Reason> 
     Ok((place.map_err(|error| reason(DOING, &error))?, after.to_vec()))
 }
 
-/// Sends the entries behind `after`, and counts them in `listed`.
-fn send(
-    lane: &mut Joined,
-    place: &OwnedFd,
-    mut after: Vec<u8>,
-    run_context: &RunContext<'_>,
-    listed: &mut u64,
-) -> Result<(), Failed> {
-    let is_sent = |name: &[u8]| check_received(name).is_ok();
-    loop {
-        let names = open_dir_at(place, c".", Follow::No)
-            .and_then(|opened| DirReader::new(opened).names_behind(&after, NAMES_HELD_MAX, is_sent));
-        let (names, has_more) = names.map_err(|error| Failed::Here(reason(DOING, &error)))?;
-        let mut rest = &names[..];
+/// Sends a listing on a lane.
+struct Responder<'a> {
+    lane: &'a mut Joined,
+    stop: &'a AtomicBool,
+    /// Time without a message after which the peer gets a KEEPALIVE.
+    keep_alive: Duration,
+    /// Time of the last message.
+    sent: Instant,
+}
+
+impl Responder<'_> {
+    /// Sends the entries behind `after`, and counts them in `listed`.
+    fn send(&mut self, place: &OwnedFd, mut after: Vec<u8>, listed: &mut u64) -> Result<(), Failed> {
         loop {
-            if run_context.stop.load(Ordering::Relaxed) {
-                return Err(Failed::Here(Why::Stopped.into()));
+            let opened = open_dir_at(place, c".", Follow::No)?;
+            let (names, has_more) = DirReader::new(opened).names_behind(&after, NAMES_HELD_MAX, |name| {
+                self.proceed()?;
+                Ok::<_, Failed>(check_received(name).is_ok())
+            })?;
+            let mut rest = &names[..];
+            loop {
+                let (now, later) = rest.split_at(rest.len().min(ENTRIES_PER_MESSAGE));
+                let last = later.is_empty() && !has_more;
+                if last || !now.is_empty() {
+                    let mut entries = Vec::with_capacity(now.len());
+                    for name in now {
+                        self.proceed()?;
+                        entries.push(entry(place, name));
+                    }
+                    self.push(&Message::Entries(Box::new(Entries { last, entries })))?;
+                    *listed += now.len() as u64;
+                }
+                rest = later;
+                if rest.is_empty() {
+                    break;
+                }
             }
-            let (now, later) = rest.split_at(rest.len().min(ENTRIES_PER_MESSAGE));
-            let last = later.is_empty() && !has_more;
-            if last || !now.is_empty() {
-                let entries = now.iter().map(|name| entry(place, name)).collect();
-                lane.outbox.push(&Message::Entries(Box::new(Entries { last, entries })))?;
-                lane.outbox.flush()?;
-                *listed += now.len() as u64;
-            }
-            rest = later;
-            if rest.is_empty() {
-                break;
+            match names.last() {
+                Some(name) if has_more => after = name.as_bytes().to_vec(),
+                _ => return Ok(()),
             }
         }
-        match names.last() {
-            Some(name) if has_more => after = name.as_bytes().to_vec(),
-            _ => return Ok(()),
+    }
+
+    /// Fails if this side stops, and sends a KEEPALIVE if it is time: reading a large directory can
+    /// take minutes.
+    fn proceed(&mut self) -> Result<(), Failed> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Failed::Here(Why::Stopped.into()));
         }
+        if self.sent.elapsed() >= self.keep_alive { self.push(&Message::KeepAlive) } else { Ok(()) }
+    }
+
+    fn push(&mut self, message: &Message) -> Result<(), Failed> {
+        self.lane.outbox.push(message)?;
+        self.lane.outbox.flush()?;
+        self.sent = Instant::now();
+        Ok(())
     }
 }
 
@@ -197,5 +233,37 @@ fn entry(place: &OwnedFd, name: &CString) -> ListedEntry {
             mode: facts.mode,
         },
         Err(_) => ListedEntry { name, kind: EntryKind::Unknown, size: 0, mtime: Moment::default(), mode: 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_net::StreamLane;
+
+    /// Without KEEPALIVE, the peer gives up while a large directory is read.
+    #[test]
+    fn reading_sends_keepalives_until_it_stops() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            std::fs::write(home.path().join(name), "").unwrap();
+        }
+        let place = OwnedFd::from(std::fs::File::open(home.path()).unwrap());
+        let (ours, theirs) = StreamLane::pair();
+        let (mut ours, mut theirs) = (Joined::new(CONTROL, ours.into()), Joined::new(CONTROL, theirs.into()));
+        let (stop, mut listed) = (AtomicBool::new(false), 0);
+        let mut responder =
+            Responder { lane: &mut ours, stop: &stop, keep_alive: Duration::ZERO, sent: Instant::now() };
+        assert!(responder.send(&place, b"a".to_vec(), &mut listed).is_ok() && listed == 2);
+        // One for each name that is read, and one for each that is sent.
+        for _ in 0..5 {
+            assert!(matches!(read(&mut *theirs.frames), Ok(Message::KeepAlive)));
+        }
+        let Ok(Message::Entries(entries)) = read(&mut *theirs.frames) else { panic!("the names follow") };
+        let names: Vec<&[u8]> = entries.entries.iter().map(|entry| &*entry.name).collect();
+        assert!(entries.last && names == [b"b", b"c"], "{names:?}");
+        stop.store(true, Ordering::Relaxed);
+        let ended = responder.send(&place, Vec::new(), &mut listed);
+        assert!(matches!(ended, Err(Failed::Here(Reason { why: Why::Stopped, .. }))) && listed == 2);
     }
 }

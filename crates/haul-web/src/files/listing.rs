@@ -6,6 +6,7 @@ use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::stat::stat_at;
 use haul_sys::{FileKind, Follow, Stat};
 use std::ffi::CString;
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// One page.
@@ -25,7 +26,7 @@ pub(crate) fn list(root: &OwnedFd, path: &[u8], after: &[u8], max: usize) -> Res
     const DOING: &str = "list the directory";
     let place = directory(root, path, DOING)?;
     let opened = open_dir_at(&place, c".", Follow::No).map_err(failed(DOING))?;
-    let is_wanted = |name: &[u8]| check_received(name).is_ok();
+    let is_wanted = |name: &[u8]| Ok::<_, io::Error>(check_received(name).is_ok());
     let names = DirReader::new(opened).names_behind(after, max, is_wanted);
     let (names, has_more) = names.map_err(failed(DOING))?;
     let with_facts = |name: CString| {

@@ -4,12 +4,13 @@ use super::misbehaving_peer::Nobody;
 use super::pair::offer;
 use haul_engine::transfer::{BoxError, RunContext, Tally, TransferError, answer, list};
 use haul_lab::misbehaving_peer::{MisbehavingPeer, frame};
-use haul_net::StreamLane;
+use haul_net::{FrameReader, FrameWriter, Lane, LaneControl, LaneError, StreamLane};
 use haul_proto::{Entries, EntryKind, Features, ListedEntry, Message, Reason, WalkEnd, Why};
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 type Listed = (Vec<Vec<u8>>, Result<bool, TransferError>);
 
@@ -32,12 +33,14 @@ fn listed(after: &[u8], max: usize, responder: impl FnOnce(StreamLane) + Send) -
 
 /// Answers a listing of `root`, which may not fail.
 fn serve(root: &Path) -> impl FnOnce(StreamLane) + Send + '_ {
-    |lane| {
-        let (stop, tally) = (AtomicBool::new(false), Tally::default());
-        let run_context = RunContext { stop: &stop, tally: &tally, report: &Nobody, receipt: None };
-        let outcome = answer(lane.into(), &mut || None, &offer(root), &run_context).unwrap();
-        assert!(outcome.is_whole() && outcome.listed.is_some());
-    }
+    |lane| serve_on(lane.into(), root)
+}
+
+fn serve_on(lane: Box<dyn Lane>, root: &Path) {
+    let (stop, tally) = (AtomicBool::new(false), Tally::default());
+    let run_context = RunContext { stop: &stop, tally: &tally, report: &Nobody, receipt: None };
+    let outcome = answer(lane, &mut || None, &offer(root), &run_context).unwrap();
+    assert!(outcome.is_whole() && outcome.listed.is_some());
 }
 
 /// More names than a responder holds in memory. They are links to one file, because inodes are slow
@@ -77,6 +80,59 @@ fn empty_directory_has_an_empty_listing() {
     fs::create_dir(home.path().join("d")).unwrap();
     let (names, ended) = listed(b"", 9, serve(home.path()));
     assert!(names.is_empty() && matches!(ended, Ok(false)), "{ended:?}");
+}
+
+/// A lane whose peer leaves before this end finishes it.
+struct Left(StreamLane);
+
+impl Lane for Left {
+    fn split(self: Box<Self>) -> (Box<dyn FrameReader>, Box<dyn FrameWriter>) {
+        let (frames, outbox) = Box::<dyn Lane>::from(self.0).split();
+        (frames, Box::new(LeftWriter(outbox)))
+    }
+
+    fn control(&self) -> Arc<dyn LaneControl> {
+        Lane::control(&self.0)
+    }
+}
+
+struct LeftWriter(Box<dyn FrameWriter>);
+
+impl FrameWriter for LeftWriter {
+    fn push(&mut self, message: &Message) -> Result<(), LaneError> {
+        self.0.push(message)
+    }
+
+    fn payload(&mut self, bytes: &[u8]) -> Result<(), LaneError> {
+        self.0.payload(bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), LaneError> {
+        self.0.flush()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn waited(&self) -> Duration {
+        self.0.waited()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), LaneError> {
+        self.0.finish().and(Err(LaneError::Ended))
+    }
+}
+
+/// Regression: a connection that the peer has reset cannot be shut down, and the session counted as
+/// failed.
+#[test]
+fn peer_that_leaves_after_the_last_name_is_no_failure() {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir_all(home.path().join("d/e")).unwrap();
+    let root = home.path();
+    let (names, ended) = listed(b"", 9, |lane| serve_on(Box::new(Left(lane)), root));
+    assert!(names == [b"e"] && matches!(ended, Ok(false)), "{ended:?}");
 }
 
 fn entry(name: &[u8]) -> ListedEntry {
