@@ -15,6 +15,7 @@ mod getopt;
 mod install;
 mod interrupt;
 mod jobs;
+mod json;
 mod list;
 mod meet;
 mod mv;

@@ -156,20 +156,6 @@ pub(crate) fn without_controls(message: &str) -> String {
     shown
 }
 
-/// Returns JSON in which the control characters that JSON permits in texts are escaped, U+007F to
-/// U+009F: some terminals obey them.
-pub(crate) fn json_without_controls(json: &str) -> String {
-    let mut shown = String::with_capacity(json.len());
-    for character in json.chars() {
-        if character.is_control() {
-            shown.push_str(&format!("\\u{:04x}", u32::from(character)));
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
-}
-
 /// Returns true if one added, dropped or changed letter, or a swap of two neighbours, turns one
 /// word into the other.
 fn is_one_slip_away(a: &str, b: &str) -> bool {

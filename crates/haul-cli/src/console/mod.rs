@@ -2,6 +2,7 @@
 
 mod prompt;
 
+use crate::json;
 use crate::tool::{is_own_name, without_controls};
 use haul_digest::Digest;
 use haul_engine::copy::{
@@ -123,7 +124,7 @@ impl<'a> Console<'a> {
     }
 
     fn event(&self, event: &Event<'_>) {
-        match serde_json::to_vec(event) {
+        match json::to_vec(event) {
             Ok(line) => self.print(line),
             Err(error) => self.say(&error),
         }

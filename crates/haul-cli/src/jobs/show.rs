@@ -1,6 +1,6 @@
 //! Output of jobs as a table, as lines, and as JSON.
 
-use crate::tool::json_without_controls;
+use crate::json;
 use haul_engine::copy::quote_if_needed;
 use haul_engine::log::Listed;
 use haul_log::record::{JobRecord, Progress, Status};
@@ -130,8 +130,7 @@ pub(super) fn json(job: &Listed) -> String {
         bytes_found: record.map(|record| record.progress.bytes_found),
         log_bytes: job.log_bytes,
     };
-    // Strings and numbers always have a JSON form.
-    serde_json::to_string(&told).map(|line| json_without_controls(&line) + "\n").unwrap_or_default()
+    json::to_string(&told) + "\n"
 }
 
 #[derive(Serialize)]

@@ -1,6 +1,7 @@
 //! `haul list`: prints the names in a directory of another host.
 
 use crate::console::{self, say};
+use crate::json;
 use crate::remote::args::{ConnectionSettings, ResolvedJobArgs};
 use crate::remote::ending::EXIT_FAILED;
 use crate::remote::host::{Peer, RemoteHost};
@@ -10,7 +11,6 @@ use crate::remote::ticket;
 use crate::remote::transport::TransportArgs;
 use crate::remote::typed::{self, StartError};
 use crate::remote::way::StoppableDialer;
-use crate::tool::json_without_controls;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Parser;
@@ -105,7 +105,7 @@ impl Args {
                 "kind": kind.name(), "size": size, "mtime": mtime.sec, "mtime_ns": mtime.nsec, "mode": mode,
             });
             object[key] = text.into();
-            return writeln!(out, "{}", json_without_controls(&object.to_string()));
+            return writeln!(out, "{}", json::to_string(&object));
         }
         if self.long {
             let letter = match kind {

@@ -2,6 +2,7 @@
 
 use super::statistics::{self, Recorder};
 use crate::console::{say, this_command};
+use crate::json;
 use base64::Engine;
 use haul_engine::copy::quote;
 use haul_engine::transfer::{
@@ -124,7 +125,7 @@ impl<'a> Output<'a> {
     pub(crate) fn note(&self, text: &str) {
         say(self.tool, &text);
         if self.json {
-            self.line(json!({ "event": "warning", "message": text }).to_string().into_bytes());
+            self.line(json::to_string(&json!({ "event": "warning", "message": text })).into_bytes());
         }
     }
 
@@ -132,7 +133,9 @@ impl<'a> Output<'a> {
     pub(crate) fn failure(&self, message: &dyn std::fmt::Display) {
         say(self.tool, message);
         if self.json {
-            self.line(json!({ "event": "error", "message": message.to_string() }).to_string().into_bytes());
+            self.line(
+                json::to_string(&json!({ "event": "error", "message": message.to_string() })).into_bytes(),
+            );
         }
     }
 
@@ -145,7 +148,7 @@ impl<'a> Output<'a> {
         }
         if self.json {
             let event = summary_event(outcome, side, took, self.dry_run, self.stop.load(Ordering::Relaxed));
-            self.line(event.to_string().into_bytes());
+            self.line(json::to_string(&event).into_bytes());
         } else if wanted {
             return say(
                 self.tool,
@@ -197,7 +200,7 @@ impl<'a> Output<'a> {
         if let Some((name, text)) = more {
             event[name] = text.into();
         }
-        self.line(event.to_string().into_bytes());
+        self.line(json::to_string(&event).into_bytes());
     }
 }
 

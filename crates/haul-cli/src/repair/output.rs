@@ -1,6 +1,7 @@
 //! Output of a repair: lines, or JSON events.
 
 use crate::console::{say, this_command};
+use crate::json;
 use crate::tool::without_controls;
 use crate::verify::resume_message;
 use base64::Engine;
@@ -55,7 +56,7 @@ impl Output<'_> {
                 "event": "summary", "intact": intact, "before": before, "repaired": repaired, "made": made, "left": left,
                 "bytes": bytes, "received": received, "unreached": unreached, "bytes_read": bytes_read, "dry_run": self.dry_run, "interrupted": interrupted,
             });
-            self.line(&event.to_string());
+            self.line(&json::to_string(&event));
         } else if !self.quiet && !self.has_closed_pipe() {
             let would = if self.dry_run { "would be " } else { "" };
             let end = match interrupted {
@@ -87,7 +88,7 @@ impl Output<'_> {
         say(self.name, &format_args!("{}: {message}", quote(from)));
         if self.json {
             let event = json!({ "event": event, "from": from.to_string_lossy(), "message": message });
-            self.line(&event.to_string());
+            self.line(&json::to_string(&event));
         }
     }
 
@@ -109,7 +110,7 @@ impl Output<'_> {
         if let Done::Left(LeftReason::NoSource { lost, .. } | LeftReason::NotAsked(lost)) = &outcome.done {
             event["lost"] = lost.iter().map(|range| json!([range.start.0, range.end.0])).collect();
         }
-        self.line(&event.to_string());
+        self.line(&json::to_string(&event));
     }
 }
 
@@ -147,7 +148,7 @@ impl RepairObserver for Output<'_> {
 
     fn flawed(&mut self, flaw: &ReadError) {
         if self.json {
-            self.line(&json!({ "event": "flaw", "message": flaw.to_string() }).to_string());
+            self.line(&json::to_string(&json!({ "event": "flaw", "message": flaw.to_string() })));
         } else {
             eprintln!("{}: the waybill: {flaw}", self.name);
         }
@@ -156,7 +157,7 @@ impl RepairObserver for Output<'_> {
     fn resumption(&mut self, told: &Resumption) {
         let message = resume_message(told);
         if self.json {
-            self.line(&json!({ "event": "resume", "message": message }).to_string());
+            self.line(&json::to_string(&json!({ "event": "resume", "message": message })));
         } else {
             eprintln!("{}: {message}", self.name);
         }
@@ -167,7 +168,7 @@ impl RepairObserver for Output<'_> {
         if self.json {
             let event =
                 json!({ "event": "asks", "from": from.to_string_lossy(), "files": files, "bytes": bytes });
-            self.line(&event.to_string());
+            self.line(&json::to_string(&event));
         } else if !self.quiet {
             let (size, files) =
                 (format_size(bytes), if files == 1 { "1 file".to_owned() } else { format!("{files} files") });
@@ -187,7 +188,7 @@ impl RepairObserver for Output<'_> {
         let message = format!("cannot restore the modification time of {}: {}", quoted(path), reason(why));
         say(self.name, &message);
         if self.json {
-            self.line(&json!({ "event": "warning", "message": message }).to_string());
+            self.line(&json::to_string(&json!({ "event": "warning", "message": message })));
         }
     }
 
@@ -198,7 +199,7 @@ impl RepairObserver for Output<'_> {
         );
         say(self.name, &message);
         if self.json {
-            self.line(&json!({ "event": "warning", "message": message }).to_string());
+            self.line(&json::to_string(&json!({ "event": "warning", "message": message })));
         }
     }
 
@@ -209,7 +210,7 @@ impl RepairObserver for Output<'_> {
         };
         say(self.name, &message);
         if self.json {
-            self.line(&json!({ "event": "warning", "message": message }).to_string());
+            self.line(&json::to_string(&json!({ "event": "warning", "message": message })));
         }
     }
 
@@ -221,7 +222,7 @@ impl RepairObserver for Output<'_> {
         if self.json {
             let mut event = json!({ "event": "recovered", "result": word });
             name_in(&mut event, path);
-            self.line(&event.to_string());
+            self.line(&json::to_string(&event));
         } else {
             self.line(&format!("{}: interrupted repair {word}", quoted(path)));
         }

@@ -1,5 +1,6 @@
 //! Lines of JSON for a browser, gathered into blocks.
 
+use crate::json;
 use haul_web::SendLines;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +45,7 @@ impl<'a> Lines<'a> {
     fn write(&self, event: &impl Serialize, is_last: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to memory cannot fail, and events have no maps.
-        let _ = serde_json::to_writer(&mut state.block, event);
+        let _ = json::to_writer(&mut state.block, event);
         state.block.push(b'\n');
         if is_last || state.block.len() >= BLOCK_BYTES {
             let block = std::mem::take(&mut state.block);

@@ -2,6 +2,7 @@
 
 use super::line::xxhsum::turned;
 use super::{base64, personality::Family};
+use crate::json;
 use haul_digest::list::escape;
 use haul_digest::{Algorithm, Digest};
 use haul_engine::sum::Sums;
@@ -221,7 +222,7 @@ impl Format {
                 .collect(),
         };
         // Strings and numbers always have a JSON form, and a vector takes every write.
-        let _ = serde_json::to_writer(&mut *out, &record);
+        let _ = json::to_writer(&mut *out, &record);
         self.end(out);
     }
 

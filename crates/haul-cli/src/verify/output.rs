@@ -3,6 +3,7 @@
 use super::events::Event;
 use super::signer;
 use crate::console::this_command;
+use crate::json;
 use haul_engine::copy::quote;
 use haul_engine::repair::was_cut_off;
 use haul_engine::signature::Proof;
@@ -59,7 +60,7 @@ impl<'a> Output<'a> {
     }
 
     fn event(&mut self, event: &Event<'_>) {
-        match serde_json::to_vec(event) {
+        match json::to_vec(event) {
             Ok(line) => self.line(&line),
             Err(error) => self.note(Err(error.into())),
         }

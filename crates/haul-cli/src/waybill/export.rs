@@ -1,5 +1,6 @@
 //! Entries of a waybill in the formats that other tools read.
 
+use crate::json;
 use base64::Engine;
 use clap::ValueEnum;
 use haul_digest::list::escape;
@@ -67,7 +68,7 @@ struct Record<'a> {
 pub(super) fn line(entry: &Entry, form: Form, algorithm: Algorithm, out: &mut Vec<u8>) -> Line {
     if form == Form::Json {
         // Strings and numbers always have a JSON form, and a vector takes every write.
-        let _ = serde_json::to_writer(out, &record(entry));
+        let _ = json::to_writer(out, &record(entry));
         return Line::There;
     }
     let Kind::File(content) = &entry.kind else { return Line::NoFile };

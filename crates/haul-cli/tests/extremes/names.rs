@@ -170,3 +170,30 @@ fn a_link_with_a_255_byte_name_is_replaced() {
         "printf x > file; ln file hard; cp -lf file {name}; test file -ef {name}; test $(ls | wc -l) = 4"
     ));
 }
+
+/// Regression: JSON permits U+007F to U+009F, and some terminals obey U+009B as the start of a
+/// command.
+#[test]
+fn json_of_every_command_has_no_control_characters() {
+    let home = Home::new();
+    home.good("mkdir d; printf one > \"$(printf 'd/a\\302\\2332J\\177')\"; mkdir r; cp -a d r/copied");
+    for (script, status) in [
+        ("haul cp --json -rv --waybill=d.waybill d copied", 0),
+        ("haul sum --json -r d", 0),
+        ("haul waybill export --format=json d.waybill", 0),
+        ("haul verify --json -v d.waybill copied", 0),
+        (
+            "find copied -type f -exec sh -c 'printf two > \"$1\"' _ {} ';'; haul verify --json d.waybill copied",
+            1,
+        ),
+        ("haul repair --json --modified --keep-damaged old --from r d.waybill copied", 0),
+    ] {
+        let output = home.run(script);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.code() == Some(status) && text.contains("\\u009b2J\\u007f"),
+            "{script}: {text}"
+        );
+        assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{script}: {text:?}");
+    }
+}
