@@ -198,10 +198,17 @@ async function fromSources(route) {
  * Lets lanes over HTTP send pieces only: a test sees no body that is written while it is sent.
  * @param {import('playwright-core').BrowserContext} context
  */
-export async function withoutFlows(context) {
-  await context.route(/\/client\/lane-http\.js$/, async (route) => {
-    const text = readFileSync(sourceOf('/client/lane-http.js'), 'utf8');
-    const body = text.replace('hasFlows = canStreamBodies()', 'hasFlows = false');
+export const withoutFlows = (context) => withClient(context, 'lane-http.js', 'hasFlows = canStreamBodies()', 'hasFlows = false');
+
+/**
+ * Replaces text of a script of the client.
+ * @param {import('playwright-core').BrowserContext} context
+ * @param {string} name @param {string} from @param {string} to
+ */
+export async function withClient(context, name, from, to) {
+  await context.route(`**/client/${name}`, async (route) => {
+    const text = readFileSync(sourceOf(`/client/${name}`), 'utf8');
+    const body = text.replace(from, to);
     assert.notEqual(body, text);
     await route.fulfill({ body, contentType: 'text/javascript', headers: ISOLATED });
   });
