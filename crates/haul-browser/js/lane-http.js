@@ -10,6 +10,7 @@
 // it holds none of their bytes. Such a piece cannot be repeated. If it fails, the lane is lost, and
 // the next lane resumes the job.
 
+import { Flow } from './flow.js';
 import { LaneLost, piecesOf, refusal } from './lane.js';
 import { Requests, TIMES, TimeLimit, reason } from './requests.js';
 
@@ -47,14 +48,14 @@ export class HttpLane {
    * @param {typeof fetch} [fetcher]
    * @param {import('./requests.js').Times} [times]
    */
-  static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args), times = TIMES) {
+  static async open(base, csrf, root = 0, fetcher = undefined, times = TIMES) {
     const headers = { 'X-Haul-CSRF': csrf };
     const json = { ...headers, 'Content-Type': 'application/json' };
     const body = JSON.stringify({ root });
     const limit = new TimeLimit(times.request);
     try {
       const { signal } = limit;
-      const response = await fetcher(`${base}/lane`, { method: 'POST', headers: json, body, signal });
+      const response = await (fetcher ?? fetch)(`${base}/lane`, { method: 'POST', headers: json, body, signal });
       if (response.status !== 201) {
         throw refusal(`cannot open a lane: ${await reason(response)}`, response.status);
       }
@@ -68,12 +69,13 @@ export class HttpLane {
   /**
    * @param {string} url
    * @param {Record<string, string>} headers
-   * @param {typeof fetch} fetcher
+   * @param {typeof fetch} [fetcher] makes all requests, also those of flows
    * @param {import('./requests.js').Times} [times]
    */
   constructor(url, headers, fetcher, times = TIMES) {
     this.url = url;
-    this.requests = new Requests(url, headers, fetcher, times);
+    this.ownFetcher = fetcher;
+    this.requests = new Requests(url, headers, fetcher ?? ((...args) => fetch(...args)), times);
     this.isClosed = false;
     /** Piece that is being filled, and the buffers that can be filled next. */
     this.piece = new Uint8Array(PIECE_BYTES);
@@ -134,7 +136,7 @@ export class HttpLane {
       this.startFlow();
     }
     if (this.flow) {
-      this.flow.offer();
+      this.offer(this.flow);
     } else if (this.filled >= (SENT_FROM[this.puts] ?? Infinity)) {
       this.send({});
     }
@@ -170,17 +172,60 @@ export class HttpLane {
 
   /** Sends the following bytes as one piece. */
   startFlow() {
-    const limit = this.requests.limit(PIECE_BYTES);
-    const flow = new Flow(this, limit);
+    const { url, headers } = this.requests;
+    const request = { url: `${url}/${this.nextPut}`, headers };
+    const copied = (/** @type {Uint8Array<ArrayBuffer>} */ piece) => this.continueFlow(flow, piece);
+    const flow = new Flow(request, this.requests.limit(PIECE_BYTES), copied, this.ownFetcher);
     this.flow = flow;
-    const options = /** @type {const} */ ({ body: flow.body, duplex: 'half' });
-    const sending = this.requests.once(limit, 'PUT', this.nextPut, options).then(() => {
+    const sending = flow.sent.then(() => {
       this.flows += 1;
     }, (error) => {
       HttpLane.hasFlows &&= this.flows > 0 || this.failure !== null;
       throw new LaneLost(`cannot send to the lane: ${error instanceof Error ? error.message : error}`);
     });
-    this.track(sending.finally(() => flow.end()));
+    this.track(sending.finally(() => this.leaveFlow(flow)));
+  }
+
+  /**
+   * Adds a full piece to the flow, or what was gathered if the browser waits for bytes.
+   * @param {Flow} flow
+   */
+  offer(flow) {
+    if (flow.bytes < FLOW_BYTES && (this.isFull ? flow.hasRoom : flow.pieces === 0)) {
+      clearTimeout(this.idle);
+      flow.add(this.cut());
+    }
+  }
+
+  /**
+   * @param {Flow} flow
+   * @param {Uint8Array<ArrayBuffer>} piece that the browser has copied
+   */
+  continueFlow(flow, piece) {
+    this.reuse(piece);
+    if (flow === this.flow && flow.pieces === 0) {
+      this.idle = setTimeout(() => this.closeFlow(flow), flow.bytes < FLOW_BYTES ? FLOW_IDLE : 0);
+    }
+    this.flush();
+    this.wake();
+  }
+
+  /**
+   * Ends the body of a flow. The bytes that follow are another piece.
+   * @param {Flow} flow
+   */
+  closeFlow(flow) {
+    this.leaveFlow(flow);
+    flow.close();
+    this.flush();
+  }
+
+  /** @param {Flow} flow */
+  leaveFlow(flow) {
+    if (flow === this.flow) {
+      clearTimeout(this.idle);
+      this.flow = null;
+    }
   }
 
   /**
@@ -277,80 +322,6 @@ export class HttpLane {
     while ((this.puts > 0 || this.filled > 0) && !this.failure) {
       this.flush();
       await this.change();
-    }
-  }
-}
-
-/** The body of a piece that is written while it is sent. */
-class Flow {
-  /**
-   * @param {HttpLane} lane
-   * @param {TimeLimit} limit
-   */
-  constructor(lane, limit) {
-    this.lane = lane;
-    this.limit = limit;
-    this.bytes = 0;
-    /** True when the request has ended, and nothing may start its time limit again. */
-    this.isOver = false;
-    /** What the browser is copying. @type {Uint8Array<ArrayBuffer> | null} */
-    this.lent = null;
-    /** Set while the browser waits for bytes. @type {ReadableStreamDefaultController | null} */
-    this.controller = null;
-    // The browser asks for bytes when it has copied all earlier ones (Fetch, "incrementally read").
-    this.body = new ReadableStream({ pull: (controller) => this.pull(controller) }, { highWaterMark: 0 });
-  }
-
-  /** @param {ReadableStreamDefaultController} controller */
-  pull(controller) {
-    if (this.isOver) {
-      return;
-    }
-    this.controller = controller;
-    if (this.lent) {
-      this.lane.reuse(this.lent);
-      this.lent = null;
-    }
-    if (this.bytes >= FLOW_BYTES) {
-      this.close();
-    } else {
-      this.limit.hold();
-      this.idle = setTimeout(() => this.close(), FLOW_IDLE);
-      this.offer();
-    }
-    this.lane.wake();
-  }
-
-  /** Passes on the bytes that the lane gathered, if the browser waits for some. */
-  offer() {
-    if (!this.controller || this.lane.filled === 0) {
-      return;
-    }
-    clearTimeout(this.idle);
-    this.lent = this.lane.cut();
-    this.bytes += this.lent.length;
-    this.limit.start();
-    this.controller.enqueue(this.lent);
-    this.controller = null;
-  }
-
-  /** Ends the body. The bytes that follow are another piece. */
-  close() {
-    clearTimeout(this.idle);
-    this.lane.flow = null;
-    this.limit.start();
-    this.controller?.close();
-    this.controller = null;
-    this.lane.flush();
-  }
-
-  /** Called when the request has ended. */
-  end() {
-    this.isOver = true;
-    clearTimeout(this.idle);
-    this.limit.end();
-    if (this.lane.flow === this) {
-      this.lane.flow = null;
     }
   }
 }

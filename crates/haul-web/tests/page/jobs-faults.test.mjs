@@ -5,7 +5,7 @@ import { Buffer } from 'node:buffer';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inWindows } from './jobs-world.mjs';
-import { bytes, digests, launch, sha256, write } from './world.mjs';
+import { bytes, digests, launch, sha256, withClient, write } from './world.mjs';
 
 let browser;
 before(async () => {
@@ -44,6 +44,34 @@ test('jobs survive a network that fails for a while', () =>
     assert.equal(ended.down.ok, true, JSON.stringify(ended));
     assert.deepEqual(ended.found, { down: sha256(bytes(4, LARGE)) });
     assert.equal(digests(server.roots.data).up, sha256(bytes(5, LARGE)));
+  }));
+
+/** Uploads a file of LARGE bytes, and checks that it arrived. */
+async function uploads({ server, page }) {
+  const ended = await page.evaluate((size) => {
+    const { tools, jobs } = window;
+    return tools.ended(jobs.upload({ roots: [tools.file('up', 5, size)], root: 0, to: '', title: 'up' }));
+  }, LARGE);
+  assert.deepEqual([ended.ok, digests(server.roots.data).up], [true, sha256(bytes(5, LARGE))], JSON.stringify(ended));
+}
+
+test('another worker sends the bytes of an upload', () =>
+  inWindow({ data: {} }, async ({ server, page }) => {
+    const workers = [];
+    page.on('worker', (worker) => workers.push(new URL(worker.url()).pathname));
+    await uploads({ server, page });
+    assert.ok(workers.includes('/client/flow-worker.js'), String(workers));
+  }));
+
+test('an upload ends well if the worker that sends does not start', () =>
+  inWindow({ data: {} }, async ({ server, visitor, page }) => {
+    await withClient(visitor.context, 'flow.js', '\'flow-worker.js\'', '\'none.js\'');
+    let opened = 0;
+    page.on('request', (request) => {
+      opened += Number(request.method() === 'POST' && request.url().endsWith('/lane'));
+    });
+    await uploads({ server, page });
+    assert.equal(opened, 2, 'the first lane was lost');
   }));
 
 test('bytes that change on the way are found, and transferred again', () =>
