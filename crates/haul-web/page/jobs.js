@@ -35,6 +35,11 @@ async function heldJobs() {
 }
 
 /**
+ * Names that a job creates. `place` tells where; at the browser, `directory` does.
+ * @typedef {{place: string, names: string[], directory?: FileSystemDirectoryHandle}} Target
+ */
+
+/**
  * Events: "change" when a job is added or removed, "signed-out", and "restored" with jobs of an
  * earlier visit, or of another tab, as its detail.
  */
@@ -141,26 +146,27 @@ export class Jobs extends EventTarget {
    * A move has the directory of its entries, and the entries to delete when the copy is durable. If
    * the server `compares`, it requests only the objects that differ from its own.
    * @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string,
-   *   title: string, compares?: boolean, move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
+   *   title: string, compares?: boolean, target?: Target, move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
    */
-  upload({ roots, root, to, title, move, compares }) {
+  upload({ roots, root, to, title, move, compares, target }) {
     const lost = roots.map(lostFile).filter((file) => file !== null);
-    return this.#add({ direction: "upload", roots, root, to, title, move, compares }, lost);
+    return this.#add({ direction: "upload", roots, root, to, title, move, compares, target }, lost);
   }
 
   /**
    * Without a folder, the files go to the storage of the browser, or with `saves` to its list of downloads.
-   * @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, saves?: boolean, title: string}} what
+   * @param {{root: number, paths: string[], folder: FileSystemDirectoryHandle | null, saves?: boolean, title: string,
+   *   target?: Target}} what
    */
-  download({ root, paths, folder, saves = false, title }) {
-    return this.#add({ direction: "download", paths, folder, saves, root, title }, []);
+  download({ root, paths, folder, saves = false, title, target }) {
+    return this.#add({ direction: "download", paths, folder, saves, root, title, target }, []);
   }
 
   /**
    * Copies entries of a directory of the server to another one, or to the server of a ticket. `path`,
    * `names` and `to` are as in a JSON body, `toText` is the target for the user.
    * @param {{root: number, path: unknown, names: unknown[], toRoot?: number, ticket?: string, to: unknown,
-   *   toText: string, title: string}} what
+   *   toText: string, title: string, target?: Target}} what
    */
   copy(what) {
     const toName = this.session.roots.find(({ id }) => id === what.toRoot)?.name ?? "";
@@ -169,7 +175,8 @@ export class Jobs extends EventTarget {
 
   /**
    * Copies from the server of a ticket to a directory of this one. `paths` are as in a JSON body.
-   * @param {{ticket: string, paths: unknown[], root: number, to: unknown, toText: string, title: string}} what
+   * @param {{ticket: string, paths: unknown[], root: number, to: unknown, toText: string, title: string,
+   *   target?: Target}} what
    */
   fetch(what) {
     return this.#add({ direction: "fetch", ...what }, []);

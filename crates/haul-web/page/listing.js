@@ -19,6 +19,24 @@ const DETAIL_EVENTS = 150;
 /** Entries on each side of the cursor that may take its place when they are listed again. */
 const NEIGHBOURS = 1000;
 
+/**
+ * Returns the entries of a directory as it is now, or null if they cannot all be listed.
+ * @param {import("./item.js").Source} source @param {Item[]} path
+ */
+export async function entriesNow(source, path) {
+  const items = [];
+  if (source.unlisted !== null) {
+    return null;
+  }
+  for await (const page of source.list(path)) {
+    items.push(...page);
+    if (items.length > LOAD_MAX) {
+      return null;
+    }
+  }
+  return items;
+}
+
 /** Events: "change" when rows or the selection changed. */
 export class Listing extends EventTarget {
   /** All entries that were loaded. @type {Item[]} */

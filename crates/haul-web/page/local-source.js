@@ -161,7 +161,7 @@ export class FolderSource {
   /** @param {Item[]} path @param {Item} item */
   async removeAll(path, item) {
     await this.permit();
-    await this.directory(path).removeEntry(item.name, { recursive: true });
+    await this.directory(path).removeEntry(item.name, { recursive: item.kind === "directory" });
   }
 
   /** Returns what a job sends for an entry. @param {Item} item */

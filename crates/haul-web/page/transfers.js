@@ -3,6 +3,7 @@
 import { forJson } from "./api.js";
 import { choose, confirm } from "./dialog.js";
 import { isSamePath, isServer, placeText } from "./item.js";
+import { entriesNow } from "./listing.js";
 import { FolderSource } from "./local-source.js";
 import { record, removeRecorded } from "./moves.js";
 import { ids } from "./server-source.js";
@@ -66,11 +67,11 @@ export class Transfers {
   }
 
   /**
-   * Copies or moves entries. `known` are the entries of the target, or null if they are not all known.
+   * Copies or moves entries. `known` are the entries of the target if it cannot be listed.
    * @param {Place} from
    * @param {Item[]} items
    * @param {Place} to
-   * @param {Item[] | null} known
+   * @param {Item[] | undefined} known
    * @param {boolean} isMove
    */
   async run(from, items, to, known, isMove) {
@@ -84,12 +85,12 @@ export class Transfers {
     if (isMove && !isRename) {
       await from.source.permit?.();
     }
-    const chosen = await this.#withoutExisting(items, to, known, isRename);
+    const [chosen, replaced] = await this.#withoutExisting(items, to, isMove, isRename, known);
     if (chosen.length === 0) {
       return;
     }
     if (isRename) {
-      await this.#rename(from, chosen, to, known);
+      await this.#rename(from, chosen, to, replaced);
       return;
     }
     const move = isMove
@@ -108,11 +109,10 @@ export class Transfers {
    * Uploads files and folders that were dropped.
    * @param {{name: string, roots: object[]}[]} entries
    * @param {Place} to
-   * @param {Item[] | null} known
    */
-  async uploadDropped(entries, to, known) {
+  async uploadDropped(entries, to) {
     refuseUnsupported(to.path, [], true);
-    const chosen = await this.#withoutExisting(entries, to, known, false);
+    const [chosen] = await this.#withoutExisting(entries, to, false, false);
     if (chosen.length > 0) {
       const job = this.#upload({ uploadRoots: (entry) => entry.roots }, chosen, to, titleOf(chosen));
       this.#watch(job, null, to);
@@ -121,12 +121,13 @@ export class Transfers {
 
   #upload(source, items, to, title, move) {
     const roots = items.flatMap((item) => source.uploadRoots(item));
-    return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title, move });
+    return this.jobs.upload({ roots, root: to.source.root.id, to: textPath(to.path), title, move, target: targetOf(to, items) });
   }
 
   /** Copies between two directories of servers: of this one, and of this one or another one. */
   #copy(from, items, to, title) {
-    const target = { to: forJson(ids(to.path)), toText: placeText(to.source, to.path), title };
+    const toText = placeText(to.source, to.path);
+    const target = { to: forJson(ids(to.path)), toText, title, target: targetOf(to, items) };
     if (from.source.kind === "peer") {
       const paths = items.map((item) => forJson(ids([...from.path, item])));
       return this.jobs.fetch({ ticket: from.source.ticket, paths, root: to.source.root.id, ...target });
@@ -141,26 +142,45 @@ export class Transfers {
     const saves = to.source.kind === "saves";
     const isPrivate = to.source.kind === "private" && to.path.length === 0;
     const folder = saves || isPrivate ? null : to.source.directory(to.path);
-    return this.jobs.download({ root: from.source.root.id, paths, folder, saves, title });
+    return this.jobs.download({ root: from.source.root.id, paths, folder, saves, title, target: targetOf(to, items) });
   }
 
-  /** Asks what to do with names that exist at the target. Returns the entries that remain. */
-  async #withoutExisting(items, to, known, isRename) {
+  /**
+   * Asks what to do with names that exist at the target, or that an unfinished job creates there.
+   * Returns the entries that remain, and the names among them that exist.
+   * @param {{name: string}[]} items @param {Place} to @param {boolean} isMove @param {boolean} isRename
+   * @param {Item[]} [known] entries of the target if it cannot be listed
+   * @returns {Promise<[any[], Set<string>]>}
+   */
+  async #withoutExisting(items, to, isMove, isRename, known) {
     const place = visible(placeText(to.source, to.path));
     const rule = isRename
       ? "A file that is replaced is lost, and a folder is replaced only if it is empty."
       : "Files that are equal stay as they are. Other files are replaced, and folders are merged.";
-    if (known === null) {
-      const text = `The names in ${place} are not all known, so some of the entries may exist there.\n${rule}`;
-      return (await confirm("Copy without a check of names?", text, "Continue")) ? items : [];
-    }
     // File systems of a browser's computer can take names for equal that differ in case or accents.
     const isLocal = !isServer(to.source);
     const keyOf = ({ name }) => (isLocal ? name.normalize("NFC").toLowerCase() : name);
-    const names = new Set(known.map(keyOf));
+    const pending = new Map();
+    for (const job of await this.#unfinished(to)) {
+      job.source.target.names.forEach((name) => pending.set(keyOf({ name }), job));
+    }
+    // The source of a move is deleted, so that nothing may replace its copy.
+    const clash = items.find((item) => pending.has(keyOf(item)) && (isMove || pending.get(keyOf(item)).source.move));
+    if (clash !== undefined) {
+      throw new Error(
+        `cannot ${isMove ? "move" : "copy"} ${visible(clash.name)} to ${place}: a job that is not finished writes it there; let the job end, or remove it`,
+      );
+    }
+    // What the pane shows can be old.
+    const listed = known ?? (await entriesNow(to.source, to.path));
+    if (listed === null) {
+      const text = `The names in ${place} are not all known, so some of the entries may exist there.\n${rule}`;
+      return [(await confirm("Copy without a check of names?", text, "Continue")) ? items : [], new Set()];
+    }
+    const names = new Set([...listed.map(keyOf), ...pending.keys()]);
     const existing = items.filter((item) => names.has(keyOf(item)));
     if (existing.length === 0) {
-      return items;
+      return [items, new Set()];
     }
     const count =
       existing.length === 1 ? "1 name exists" : `${existing.length.toLocaleString("en")} names exist`;
@@ -175,18 +195,32 @@ export class Transfers {
       { value: "replace", label: "Replace", isDanger: true },
     ]);
     if (answer === "replace") {
-      return items;
+      return [items, new Set(existing.map((item) => item.name))];
     }
-    return answer === "skip" ? items.filter((item) => !names.has(keyOf(item))) : [];
+    return [answer === "skip" ? items.filter((item) => !names.has(keyOf(item))) : [], new Set()];
   }
 
-  /** Moves entries within a root of the server, without a copy. */
-  async #rename(from, items, to, known) {
-    const names = new Set((known ?? []).map((item) => item.name));
+  /** Returns the jobs that are not finished and copy to a place. @param {Place} to */
+  async #unfinished(to) {
+    const { place } = targetOf(to, []);
+    const jobs = this.jobs.list.filter(({ state, source }) => state !== "ended" && source.target?.place === place);
+    if (place !== LOCAL) {
+      return jobs;
+    }
+    const directory = to.source.directory(to.path);
+    const isHere = await Promise.all(jobs.map(({ source }) => source.target.directory.isSameEntry(directory)));
+    return jobs.filter((_, at) => isHere[at]);
+  }
+
+  /**
+   * Moves entries within a root of the server, without a copy.
+   * @param {Place} from @param {Item[]} items @param {Place} to @param {Set<string>} replaced
+   */
+  async #rename(from, items, to, replaced) {
     let done = 0;
     try {
       for (const item of items) {
-        await from.source.moveTo(from.path, item, to.path, names.has(item.name));
+        await from.source.moveTo(from.path, item, to.path, replaced.has(item.name));
         done += 1;
       }
     } finally {
@@ -257,6 +291,22 @@ export class Transfers {
       ? `${text} The source is deleted.`
       : `${text} These entries of the source changed or cannot be deleted, so they stay: ${nameList(kept)}.`;
   }
+}
+
+/** Place of a target at the browser: its directory tells more. */
+const LOCAL = "local";
+
+/**
+ * Returns what a job stores about the names that it creates.
+ * @param {Place} to @param {{name: string}[]} items
+ */
+function targetOf({ source, path }, items) {
+  const names = items.map((item) => item.name);
+  if (isServer(source)) {
+    return { place: JSON.stringify([source.ticket ?? source.title, forJson(ids(path))]), names };
+  }
+  // The browser gives downloads in its list names of their own.
+  return source.kind === "saves" ? { place: "", names: [] } : { place: LOCAL, directory: source.directory(path), names };
 }
 
 /** Tells whether the files of a job survive a power cut. @param {string} level */

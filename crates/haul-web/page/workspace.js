@@ -329,9 +329,8 @@ export class Workspace {
     if (to.source.kind === "chosen" && !(await this.#chooseTarget(to, items))) {
       return;
     }
-    const { listing } = to;
-    let [path, known] = [to.path, null];
-    if (to.source.kind === "peer" && listing.state === "failed") {
+    let [path, known] = [to.path, undefined];
+    if (to.source.kind === "peer" && to.listing.state === "failed") {
       [path, known] = [await this.#askPeer("Copy to", to.source, "Directory there; empty for its top."), []];
       if (path === null) {
         return;
@@ -339,8 +338,6 @@ export class Workspace {
     } else if (to.source.kind === "saves") {
       // The browser replaces no downloads: it gives a file another name if its name exists.
       known = [];
-    } else if (listing.state === "complete" && to.source.unlisted === null) {
-      known = listing.items;
     }
     await this.transfers.run(source, items, { source: to.source, path }, known, isMove);
     from.listing.clearSelection();
@@ -406,9 +403,7 @@ export class Workspace {
       tops.set(name, [...(tops.get(name) ?? []), entry]);
     }
     const entries = [...tops].map(([name, roots]) => ({ name, roots }));
-    const { listing } = pane;
-    const known = listing.state === "complete" && pane.source.unlisted === null ? listing.items : null;
-    await this.transfers.uploadDropped(entries, { source: pane.source, path: pane.path }, known);
+    await this.transfers.uploadDropped(entries, { source: pane.source, path: pane.path });
   }
 
   /**

@@ -60,6 +60,49 @@ test("F5 uploads, asks before it replaces, and skips", async (t) => {
   assert.equal(readFileSync(join(path, "same.txt"), "utf8"), "after");
 });
 
+/** Regression: the question looked at the listing that the pane showed. */
+test("F5 asks before it replaces what came after the listing", async (t) => {
+  const path = folder("late");
+  const page = await openAt(t, "late");
+  await givePicker(page, "to-send-late", { report: "mine" });
+  await openPicked(page, "to-send-late");
+  writeFileSync(join(path, "report"), "theirs");
+  await page.keyboard.press("F5");
+  await page.locator("dialog h2", { hasText: "1 name exists already" }).waitFor();
+  await page.click("dialog button[value=skip]");
+  await waitForNames(page, "right", []);
+  assert.equal(readFileSync(join(path, "report"), "utf8"), "theirs");
+});
+
+/** Regression: two moves to one name both deleted their source, and one file was lost. */
+test("nothing is moved to a name that an unfinished job writes", async (t) => {
+  const path = folder("moved-twice");
+  const page = await openAt(t, "moved-twice");
+  await page.evaluate(() => localStorage.setItem("haul-lanes", "http"));
+  const lanes = await LaneRequests.create({ context: page.context() });
+  lanes.holds = (method) => method === "PUT";
+  await givePicker(page, "to-move-twice", { "a/image": "first", "b/image": "second" });
+  await openPicked(page, "to-move-twice");
+  await enter(page, "left", "a");
+  await rowOf(page, "left", "image").click();
+  await page.keyboard.press("F6");
+  await lanes.holding();
+  await page.click("#left .crumbs button:first-of-type");
+  await enter(page, "left", "b");
+  await rowOf(page, "left", "image").click();
+  for (const key of ["F6", "F5"]) {
+    await page.keyboard.press(key);
+    await waitForStatus(page, `cannot ${key === "F6" ? "move" : "copy"} image to data/moved-twice: a job that is not finished writes it there`);
+  }
+  lanes.release();
+  await waitForStatus(page, "The source is deleted.");
+  await page.keyboard.press("F6");
+  await page.locator("dialog h2", { hasText: "1 name exists already" }).waitFor();
+  await page.click("dialog button[value=skip]");
+  await waitForNames(page, "left", ["image"]);
+  assert.equal(readFileSync(join(path, "image"), "utf8"), "first");
+});
+
 test("an uploaded file has the permissions of a new file", async (t) => {
   const path = folder("modes");
   const page = await openAt(t, "modes");

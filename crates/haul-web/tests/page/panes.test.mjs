@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 import { axeSource } from "./needs.mjs";
 import {
   cursorOf,
+  enter,
   folder,
   givePicker,
   namesIn,
@@ -188,6 +189,25 @@ test("folders are created and entries are renamed and deleted at the server", as
   await page.click("dialog button.danger");
   await waitForNames(page, "right", ["last.txt", "old"]);
   assert.deepEqual(readdirSync(path).sort(), ["last.txt", "old"]);
+});
+
+/** Regression: the contents of a directory that took the name of a file were deleted. */
+test("F8 on this computer deletes no directory that was listed as a file", async (t) => {
+  folder("remote");
+  const page = await openAt(t, "remote");
+  await givePicker(page, "to-delete", { x: "", y: "" });
+  await openPicked(page, "to-delete");
+  await page.evaluate(async () => {
+    const top = await (await navigator.storage.getDirectory()).getDirectoryHandle("to-delete");
+    await top.removeEntry("x");
+    await (await top.getDirectoryHandle("x", { create: true })).getFileHandle("inside", { create: true });
+  });
+  await rowOf(page, "left", "x").click();
+  await page.keyboard.press("F8");
+  await page.click("dialog button.danger");
+  await page.locator("#status.error").waitFor();
+  await enter(page, "left", "x");
+  await waitForNames(page, "left", ["inside"]);
 });
 
 test("a wrong code is refused, and an ended session can continue", async (t) => {
