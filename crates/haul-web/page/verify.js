@@ -132,8 +132,7 @@ export class Verifier {
     if (refusal !== null) {
       throw new Error(refusal);
     }
-    const files = damaged.filter(({ path, size }) => path !== null && size !== null);
-    const wanted = await askWhich(from, files);
+    const wanted = await askWhich(from, damaged.filter(({ path, size }) => path !== null && size !== null));
     if (wanted.length === 0) {
       return;
     }
@@ -142,7 +141,13 @@ export class Verifier {
     if (intact.length === 0) {
       throw new Error(`${visible(placeText(from.source, from.path))} has no intact copy of these files, so nothing was changed`);
     }
-    const jobs = isUpload ? [await this.#upload(from, place, intact)] : await this.#download(from, place, intact);
+    const files = await this.#unchanged(place, waybill, intact);
+    const newer = intact.length - files.length;
+    const stay = newer > 0 ? ` ${countText(newer, "file")} changed since the verification, so nothing replaces them; verify again.` : "";
+    if (files.length === 0) {
+      throw new Error(`nothing was repaired:${stay}`);
+    }
+    const jobs = isUpload ? [await this.#upload(from, place, files)] : await this.#download(from, place, files);
     const results = await Promise.all(jobs.map(endOf));
     await this.page.reloadAt(place);
     if (results.some(({ ok, failed }) => !ok || failed > 0)) {
@@ -150,26 +155,45 @@ export class Verifier {
     }
     const left = wanted.length - intact.length;
     const more = left > 0 ? ` ${countText(left, "file")} had no intact copy.` : "";
-    this.page.say(`Repaired ${countText(intact.length, "file")}.${more} They are verified now.`, left > 0);
-    this.#run(`${countText(intact.length, "repaired file")}`, place, await subset(intact));
+    this.page.say(`Repaired ${countText(files.length, "file")}.${more}${stay} They are verified now.`, left + newer > 0);
+    this.#run(`${countText(files.length, "repaired file")}`, place, await subset(files));
   }
 
   /** Returns the files whose copies match the waybill. @param {Place} from @param {Waybill} waybill @param {Damaged[]} wanted */
   async #intact(from, waybill, wanted) {
-    const paths = wanted.map(({ path }) => path);
-    this.page.say(`Comparing ${countText(paths.length, "copy", "copies")} with the waybill\u2026`);
+    this.page.say(`Comparing ${countText(wanted.length, "copy", "copies")} with the waybill\u2026`);
+    const bad = await this.#compare(from, waybill, wanted);
+    return wanted.filter(({ path, blake3 }) => !bad.has(path) && (from.source.kind !== "server" || blake3 !== null));
+  }
+
+  /**
+   * Returns the files that are as the verification found them. The others can have newer contents.
+   * @param {Place} place @param {Waybill} waybill @param {Damaged[]} files
+   */
+  async #unchanged(place, waybill, files) {
+    const now = await this.#compare(place, waybill, files);
+    // The server compares by a waybill without times, and so cannot tell damaged from modified.
+    const isLocal = place.source.kind !== "server";
+    const isSame = (found, verdict) =>
+      isLocal ? found === verdict : found !== undefined && (found === "missing") === (verdict === "missing");
+    return files.filter(({ path, verdict }) => isSame(now.get(path), verdict));
+  }
+
+  /**
+   * Verifies files. Returns the verdicts of those that are not intact, by path.
+   * @param {Place} place @param {Waybill} waybill @param {Damaged[]} files
+   */
+  async #compare({ source, path: steps }, waybill, files) {
     const check = new Verification();
-    const isLocal = from.source.kind !== "server";
-    const used = isLocal ? waybill : await subset(wanted.filter(({ blake3 }) => blake3 !== null));
+    const isLocal = source.kind !== "server";
+    const used = isLocal ? waybill : await subset(files.filter(({ blake3 }) => blake3 !== null));
+    const paths = files.map(({ path }) => path);
     await check.run((signal) =>
-      isLocal
-        ? verifyFiles((names) => from.source.open(from.path, names), used, signal, paths)
-        : from.source.verify(from.path, used, signal));
+      isLocal ? verifyFiles((names) => source.open(steps, names), used, signal, paths) : source.verify(steps, used, signal));
     if (check.state !== "ended") {
-      throw new Error(`cannot compare the copies with the waybill: ${check.message}`);
+      throw new Error(`cannot compare the files with the waybill: ${check.message}`);
     }
-    const bad = new Set(check.damaged.map(({ path }) => path));
-    return wanted.filter(({ path, blake3 }) => !bad.has(path) && (isLocal || blake3 !== null));
+    return new Map(check.damaged.map(({ path, verdict }) => [path, verdict]));
   }
 
   /** @param {Place} from @param {Place} to @param {Damaged[]} files */

@@ -90,6 +90,32 @@ test("a directory is verified by a waybill beside it, and repaired from a folder
   await waitForState(page, "Complete: 4 intact, 1 missing");
 });
 
+/** Regression: a repair by an old verification replaced newer contents. */
+test("a repair leaves files that changed since the verification", async (t) => {
+  const files = { "late.txt": "late", "large.bin": LARGE };
+  const place = folder("changing", files);
+  utimesSync(join(place, "large.bin"), TIME, TIME);
+  const waybill = join(place, "all.waybill");
+  haul(place, "cp", "-a", "--waybill=../changing.waybill", "late.txt", "large.bin", world.server.home);
+  copyFileSync(join(world.data, "changing.waybill"), waybill);
+  flip(join(place, "large.bin"), 7);
+  rmSync(join(place, "late.txt"));
+  const page = await openAt(t, "changing");
+  await givePicker(page, "changing-copies", files);
+  await openPicked(page, "changing-copies");
+  await rowOf(page, "right", "all.waybill").click();
+  await page.keyboard.press("F4");
+  await page.locator("dialog button", { hasText: "By all.waybill" }).click();
+  await waitForState(page, "Complete: 0 intact, 1 damaged, 1 missing");
+  writeFileSync(join(place, "late.txt"), "newer");
+  await panel(page).getByRole("button", { name: "Repair" }).click();
+  await page.locator("dialog button", { hasText: "Repair 2 damaged or missing" }).click();
+  await waitForStatus(page, "Repaired 1 file. 1 file changed since the verification");
+  await waitForState(page, "All intact: 1 intact");
+  assert.equal(readFileSync(join(place, "large.bin"), "utf8"), LARGE);
+  assert.equal(readFileSync(join(place, "late.txt"), "utf8"), "newer");
+});
+
 test("what a job copied is verified by its receipt and repaired from the server", async (t) => {
   folder("receipts", { "one.txt": "one", "two.txt": "two" });
   folder("receipts/sub", { "three.bin": LARGE });
