@@ -97,6 +97,11 @@ export class Tally {
     return { ...this.counts, level: LEVELS[some ? this.level : 0] };
   }
 
+  /** Returns the paths of the files that are at the target. */
+  copied() {
+    return [...this.files].filter(([, { outcome }]) => outcome !== Outcome.failed).map(([path]) => path);
+  }
+
   /** Returns the first failures. */
   failed() {
     return [...this.failures].map(([path, text]) => ({ path, text }));

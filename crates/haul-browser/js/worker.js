@@ -6,7 +6,7 @@
 //   {type: 'start', direction: 'copy', path, names, toRoot?, ticket?, to, ...common}
 //   {type: 'start', direction: 'fetch', ticket, paths, to, ...common}   server-copy.js
 //   {type: 'stop'}
-// Common: {job, about, staleLane?, object?, level?, wasm, lane}. `job` has 32 hexadecimal digits;
+// Common: {job, about, staleLane?, object?, level?, moves?, wasm, lane}. `job` has 32 hexadecimal digits;
 // the same job resumes. `about` has the texts `root` and `run` of the waybill. `roots` are File objects or handles, `folder` is the handle of a folder that the user
 // picked, else files go to OPFS, or into the list of downloads of the browser if `saves` is set. `wasm` is the URL of the modules. `lane` is
 // {kind, base?, csrf, root?, webtransport?}: lane-chooser.js.
@@ -19,9 +19,10 @@
 //   {type: 'total', files, bytes, isWhole}
 //   {type: 'progress', bytes, counts, waits, path}   at most ten times a second; tally.js has the
 //     counts, transfer.js the waits, `path` is 'http' or 'webtransport'
-//   {type: 'ended', ok, text, status?, counts, failures, receipt?, unproven?}   `status` is the
-//     HTTP status of a lane that was refused, `receipt` a Blob with the waybill of all runs, and
-//     `unproven` the number of files that are not in it, because their digests are unknown
+//   {type: 'ended', ok, text, status?, counts, failures, receipt?, unproven?, copied?}   `status` is
+//     the HTTP status of a lane that was refused, `receipt` a Blob with the waybill of all runs,
+//     `unproven` the number of files that are not in it, because their digests are unknown, and
+//     `copied` has the paths of the files at the target if `moves` is set
 
 import { Level, fromHex, loadCore, reason } from './core.js';
 import { Download } from './download.js';
@@ -68,8 +69,8 @@ self.addEventListener('message', ({ data }) => {
  * @param {Tally} tally
  * @param {Record<string, any>} ended
  */
-function end(tally, { ok, text, status, receipt, unproven, counts = tally.summary(), failures = tally.failed() }) {
-  const result = { counts, failures, receipt, unproven };
+function end(tally, { ok, text, status, receipt, unproven, copied, counts = tally.summary(), failures = tally.failed() }) {
+  const result = { counts, failures, receipt, unproven, copied };
   self.postMessage({ type: 'ended', ok: Boolean(ok), text, status, ...result });
 }
 
@@ -181,6 +182,7 @@ async function runLocked(message, tally) {
     const { entries, unknown } = receipt.read();
     ended.receipt = entries.length > 0 ? waybill(core, { at: started, ...about }, entries, object) : null;
     ended.unproven = unknown;
+    ended.copied = rest.moves ? tally.copied() : undefined;
   } finally {
     clearInterval(timer);
     saves?.end('the job ended');

@@ -49,6 +49,8 @@ export class Job extends EventTarget {
   rates = new RateHistory();
   /** Files that the user must choose again, because a browser keeps no access to them. @type {LostFile[]} */
   lost = [];
+  /** Paths of the files of a move that the last run of this tab found at the target. @type {Set<string>} */
+  copied = new Set();
   /** @type {Worker | null} */
   #worker = null;
   #noted = 0;
@@ -128,10 +130,11 @@ export class Job extends EventTarget {
       event.preventDefault();
       this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [] });
     });
-    const { direction, roots, to, compares, paths, folder, saves, path, names, ticket } = this.source;
+    const { direction, roots, to, compares, paths, folder, saves, path, names, ticket, move } = this.source;
     const { csrf, webtransport = false } = this.jobs.session;
     worker.postMessage({
       type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, compares, paths, folder, saves, path, names, toRoot, ticket,
+      moves: move !== undefined,
       wasm: new URL("client/", import.meta.url).href,
       lane: { kind: this.jobs.lanes, csrf, root, webtransport },
     });
@@ -198,8 +201,9 @@ export class Job extends EventTarget {
   }
 
   /** @param {any} ended */
-  #end({ ok, text = "", status, counts = this.progress.counts, failures, receipt, unproven }) {
+  #end({ ok, text = "", status, counts = this.progress.counts, failures, receipt, unproven, copied = [] }) {
     const wasStopping = this.state === "stopping";
+    this.copied = new Set(copied);
     if (receipt) {
       Object.assign(this, { receipt, unproven });
     }

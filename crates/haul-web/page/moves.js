@@ -47,19 +47,21 @@ export async function record(source, path, items) {
 }
 
 /**
- * Deletes recorded entries that did not change since. What is new or changed stays, with the
- * directories above it. Returns the paths of what stays.
+ * Deletes recorded entries that were copied and did not change since. What is new or changed stays,
+ * and what the job did not find, with the directories above it. Returns the paths of what stays.
  * @param {Source} source @param {Item[]} path @param {Node[]} nodes
+ * @param {Set<string>} copied paths of files beneath `path`
  * @returns {Promise<string[]>}
  */
-export async function removeRecorded(source, path, nodes) {
+export async function removeRecorded(source, path, nodes, copied) {
   const kept = [];
-  await removeIn(source, path, nodes, kept);
+  const isCopied = (steps) => copied.has(steps.slice(path.length).map((step) => step.name).join("/"));
+  await removeIn(source, path, nodes, isCopied, kept);
   return kept;
 }
 
 /** Returns true if the directory has nothing else. */
-async function removeIn(source, path, nodes, kept) {
+async function removeIn(source, path, nodes, isCopied, kept) {
   const wanted = new Map(nodes.map((node) => [node.item.id, node]));
   const found = [];
   let isEmptied = true;
@@ -74,9 +76,10 @@ async function removeIn(source, path, nodes, kept) {
     let isFree;
     if (children === null) {
       await source.detail?.(item);
-      isFree = item.kind === before.kind && item.size === before.size && item.time === before.time;
+      const isSame = item.kind === before.kind && item.size === before.size && item.time === before.time;
+      isFree = isSame && isCopied([...path, item]);
     } else {
-      isFree = item.kind === "directory" && (await removeIn(source, [...path, item], children, kept));
+      isFree = item.kind === "directory" && (await removeIn(source, [...path, item], children, isCopied, kept));
     }
     const isRemoved =
       isFree &&

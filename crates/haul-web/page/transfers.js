@@ -274,7 +274,7 @@ export class Transfers {
       return;
     }
     try {
-      this.page.say(await this.#removeSource(from, move.nodes, result.level, text));
+      this.page.say(await this.#removeSource(from, job, result.level, text));
     } catch (error) {
       this.page.say(`${text} The source may be deleted in part only: ${error.message}`, true);
     }
@@ -282,14 +282,14 @@ export class Transfers {
     await this.page.reloadAt(to === null ? null : from);
   }
 
-  async #removeSource(from, nodes, level, text) {
+  async #removeSource(from, { source: { move }, copied }, level, text) {
     if (!isDurable(level)) {
       return `${text} The source stays, because the copy is not durable yet.`;
     }
-    const kept = await removeRecorded(from.source, from.path, nodes);
+    const kept = await removeRecorded(from.source, from.path, move.nodes, copied);
     return kept.length === 0
       ? `${text} The source is deleted.`
-      : `${text} These entries of the source changed or cannot be deleted, so they stay: ${nameList(kept)}.`;
+      : `${text} These entries of the source were not copied, changed or cannot be deleted, so they stay: ${nameList(kept)}.`;
   }
 }
 

@@ -201,6 +201,49 @@ test("F6 deletes the source after the upload, but not what came later", async (t
   await waitForNames(page, "left", ["late"]);
 });
 
+/** Regression: what was elsewhere while the job looked for it was deleted without a copy. */
+test("F6 deletes only files that the job has copied", async (t) => {
+  folder("moves-part");
+  const page = await openAt(t, "moves-part");
+  await page.evaluate(() => localStorage.setItem("haul-lanes", "http"));
+  const lanes = await LaneRequests.create({ context: page.context() });
+  // The job looks for its files when the lane is open, and before PUT 1.
+  let open;
+  const asked = new Promise((resolve) => {
+    page.context().route(/\/lane$/, async (route) => {
+      await new Promise((go) => {
+        open = go;
+        resolve(undefined);
+      });
+      await route.continue();
+    });
+  });
+  lanes.holds = (method, number) => method === "PUT" && number >= 1;
+  await givePicker(page, "to-move-part", { "tree/kept": "1", "tree/away": "2" });
+  await openPicked(page, "to-move-part");
+  const rename = (from, to) =>
+    page.evaluate(
+      async ([from, to]) => {
+        const top = await (await navigator.storage.getDirectory()).getDirectoryHandle("to-move-part");
+        const tree = await top.getDirectoryHandle("tree");
+        const place = (name) => (name === "away" ? tree : top);
+        await (await place(from).getFileHandle(from)).move(place(to), to);
+      },
+      [from, to],
+    );
+  await rowOf(page, "left", "tree").click();
+  await page.keyboard.press("F6");
+  await asked;
+  await rename("away", "elsewhere");
+  open();
+  await lanes.holding();
+  await rename("elsewhere", "away");
+  lanes.release();
+  await waitForStatus(page, "so they stay: tree/away, tree");
+  await enter(page, "left", "tree");
+  await waitForNames(page, "left", ["away"]);
+});
+
 test("two panes on the server move by a rename and copy", async (t) => {
   const path = folder("both", { file: "1" });
   folder("both/target", { file: "2" });
