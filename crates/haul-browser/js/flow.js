@@ -57,13 +57,14 @@ export class Flow {
       port1.postMessage({ abort: reason(limit.signal.reason) });
       this.fail(limit.signal.reason);
     };
+    this.lose = () => this.fail(new Error('the worker that sends has stopped'));
     limit.signal.addEventListener('abort', this.stop);
     this.sent.finally(() => this.end()).catch(() => {});
     if (fetcher) {
       sendFlow(port2, request, fetcher);
     } else {
       worker ??= startWorker();
-      worker.addEventListener('error', this.fail);
+      worker.addEventListener('error', this.lose);
       worker.postMessage({ ...request, port: port2 }, [port2]);
     }
   }
@@ -95,15 +96,16 @@ export class Flow {
     this.isOver = true;
     this.limit.end();
     this.limit.signal.removeEventListener('abort', this.stop);
-    worker?.removeEventListener('error', this.fail);
+    worker?.removeEventListener('error', this.lose);
     this.port.close();
   }
 }
 
 function startWorker() {
   const started = new Worker(new URL('flow-worker.js', import.meta.url), { type: 'module' });
-  // The next flow starts another one.
-  started.addEventListener('error', () => {
+  // The next flow starts another one. The error is not one of the job.
+  started.addEventListener('error', (event) => {
+    event.preventDefault();
     worker = null;
   });
   return started;

@@ -204,7 +204,11 @@ export class HttpLane {
   continueFlow(flow, piece) {
     this.reuse(piece);
     if (flow === this.flow && flow.pieces === 0) {
-      this.idle = setTimeout(() => this.closeFlow(flow), flow.bytes < FLOW_BYTES ? FLOW_IDLE : 0);
+      if (flow.bytes < FLOW_BYTES) {
+        this.idle = setTimeout(() => this.closeFlow(flow), FLOW_IDLE);
+      } else {
+        this.closeFlow(flow);
+      }
     }
     this.flush();
     this.wake();
