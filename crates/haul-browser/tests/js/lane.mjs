@@ -152,6 +152,18 @@ assert.throws(() => client.take(new Uint8Array(5 << 20)), LaneLost);
   assert.ok(lane.hasEnded && flows >= 1 && flowing.flows === flows && lane.taken <= 5, `${flows} ${lane.taken}`);
   flowing.close();
 
+  // The server takes no body above 64 MiB: another flow follows.
+  const long = await HttpLane.open(base, 'token', 3, (url, init) => fetch(url, isFlow(init) ? copying(init) : init));
+  for (let sum = 0; sum <= 64 << 20; sum += sent.length) {
+    await write(long, sent);
+  }
+  await long.finish();
+  assert.ok(long.flows >= 2 && lane.hasEnded, `${long.flows}`);
+  for (let at = 0, all = Buffer.concat(lane.received); at < all.length; at += sent.length) {
+    assert.ok(all.subarray(at, at + sent.length).equals(sent), `bytes of long flows at ${at}`);
+  }
+  long.close();
+
   // Where they do not work, the lane is lost, and the next one has none.
   const refusing = (url, init) => (isFlow(init) ? Promise.reject(new TypeError('HTTP/1.1')) : fetch(url, init));
   const without = await HttpLane.open(base, 'token', 3, refusing);
