@@ -161,14 +161,14 @@ export class Transfers {
     const isLocal = !isServer(to.source);
     const keyOf = ({ name }) => (isLocal ? name.normalize("NFC").toLowerCase() : name);
     const pending = new Map();
-    for (const job of await this.#unfinished(to)) {
+    for (const job of await this.#unfinished(to, isMove)) {
       job.source.target.names.forEach((name) => pending.set(keyOf({ name }), job));
     }
     // The source of a move is deleted, so that nothing may replace its copy.
     const clash = items.find((item) => pending.has(keyOf(item)) && (isMove || pending.get(keyOf(item)).source.move));
     if (clash !== undefined) {
       throw new Error(
-        `cannot ${isMove ? "move" : "copy"} ${visible(clash.name)} to ${place}: a job that is not finished writes it there; let the job end, or remove it`,
+        `cannot ${isMove ? "move" : "copy"} ${visible(clash.name)} to ${place}: a job that is not finished writes it there; let the job end, run it again, or remove it`,
       );
     }
     // What the pane shows can be old.
@@ -200,10 +200,17 @@ export class Transfers {
     return [answer === "skip" ? items.filter((item) => !names.has(keyOf(item))) : [], new Set()];
   }
 
-  /** Returns the jobs that are not finished and copy to a place. @param {Place} to */
-  async #unfinished(to) {
+  /**
+   * Returns the jobs that copy to a place and are not finished. If this or the other transfer is a
+   * move, these are also the jobs that failed, because they can be run again.
+   * @param {Place} to @param {boolean} isMove
+   */
+  async #unfinished(to, isMove) {
     const { place } = targetOf(to, []);
-    const jobs = this.jobs.list.filter(({ state, source }) => state !== "ended" && source.target?.place === place);
+    const jobs = this.jobs.list.filter(({ state, result, source }) => {
+      const isFinished = state === "ended" && (result?.ok || (!isMove && source.move === undefined));
+      return !isFinished && source.target?.place === place;
+    });
     if (place !== LOCAL) {
       return jobs;
     }

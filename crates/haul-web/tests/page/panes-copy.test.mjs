@@ -103,6 +103,28 @@ test("nothing is moved to a name that an unfinished job writes", async (t) => {
   assert.equal(readFileSync(join(path, "image"), "utf8"), "first");
 });
 
+/** Regression: a failed job that was run again replaced the only copy of a moved file. */
+test("nothing is moved to a name that a failed job can write", async (t) => {
+  const path = folder("moved-failed");
+  const page = await openAt(t, "moved-failed");
+  const refuse = (route) => route.fulfill({ status: 403, body: '{"error":"refused by the test"}' });
+  await page.context().route(/\/lane$/, refuse);
+  await givePicker(page, "to-move-failed", { "a/image": "first", "b/image": "second" });
+  await openPicked(page, "to-move-failed");
+  await enter(page, "left", "a");
+  await page.keyboard.press("F6");
+  await waitForStatus(page, "The source stays. See the job, then run it again.");
+  await page.context().unroute(/\/lane$/, refuse);
+  await page.click("#left .crumbs button:first-of-type");
+  await enter(page, "left", "b");
+  await page.keyboard.press("F6");
+  await waitForStatus(page, "cannot move image to data/moved-failed: a job that is not finished writes it there");
+  await page.getByRole("button", { name: "Remove: Upload of image" }).click();
+  await page.keyboard.press("F6");
+  await waitForStatus(page, "The source is deleted.");
+  assert.equal(readFileSync(join(path, "image"), "utf8"), "second");
+});
+
 test("an uploaded file has the permissions of a new file", async (t) => {
   const path = folder("modes");
   const page = await openAt(t, "modes");
