@@ -255,9 +255,8 @@ export class ChosenSource {
       nodes.set(name, node);
       nodes = node.children;
     }
-    const known = nodes.get(last);
-    const isSame = known?.file?.size === file.size && known.file.lastModified === file.lastModified;
-    if (known !== undefined && !isSame) {
+    if (nodes.has(last)) {
+      // Equal sizes and times do not make it the same file.
       return false;
     }
     nodes.set(last, { name: last, file });

@@ -413,6 +413,28 @@ test("of two files with one name, the second is refused", async (t) => {
   );
 });
 
+/** Regression: the second file took the place of the first one, without a message. */
+test("of two files with one name, one size and one time, the second is refused", async (t) => {
+  const path = folder("twins");
+  const page = await openAt(t, "twins");
+  const drop = (contents) =>
+    page.evaluate((contents) => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File([contents], "twin", { lastModified: 1_700_000_000_000 }));
+      document
+        .getElementById("left")
+        .dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+    }, contents);
+  await drop("first");
+  await waitForNames(page, "left", ["twin"]);
+  await drop("other");
+  await waitForStatus(page, "cannot add twin: the list has an entry of this name");
+  await rowOf(page, "left", "twin").click();
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "is complete");
+  assert.equal(readFileSync(join(path, "twin"), "utf8"), "first");
+});
+
 test("of two handles with one name, the second is refused unless both are one entry", async (t) => {
   const page = await openPage(t);
   const texts = await page.evaluate(async () => {
