@@ -13,8 +13,9 @@ import { SequentialReader } from './sequential-reader.js';
  */
 
 /**
- * What the user picked or dropped. A path is one that the page knows and the file does not.
- * @typedef {File | FileSystemHandle | {file: File, path: string}} Root
+ * What the user picked or dropped. A path is one that the page knows and the file does not; without
+ * a file it is that of an empty directory.
+ * @typedef {File | FileSystemHandle | {file?: File, path: string}} Root
  */
 
 /** Number of files that are opened before they are offered. */
@@ -312,6 +313,8 @@ export async function* walk(roots) {
       yield { path: root.webkitRelativePath || root.name, file: async () => root, isFixed: true };
     } else if ('file' in root) {
       yield { path: root.path, file: async () => root.file, isFixed: true };
+    } else if ('path' in root) {
+      yield { path: root.path };
     } else {
       yield* walkHandle(root, root.name);
     }
