@@ -124,7 +124,8 @@ export class JobLog {
 
   /** @param {string} path */
   restarted(path) {
-    if (this.files.get(path)?.objects.length) {
+    const known = this.files.get(path);
+    if (known?.complete || known?.objects.length) {
       this.add({ path, restart: true });
     }
   }

@@ -61,11 +61,8 @@ export class Receipt {
     this.writer.write();
   }
 
-  /**
-   * Returns the files with digests, each path once, and the number of files without any.
-   * @returns {{entries: ReceiptEntry[], unknown: number}}
-   */
-  read() {
+  /** Returns what the log has of each file, by its path. */
+  files() {
     this.write();
     /** @type {Map<string, ReceiptEntry & {objects: (string | undefined)[]}>} */
     const files = new Map();
@@ -94,9 +91,17 @@ export class Receipt {
         known.digest = digest || '';
       }
     }
+    return files;
+  }
+
+  /**
+   * Returns the files with digests, each path once, and the number of files without any.
+   * @returns {{entries: ReceiptEntry[], unknown: number}}
+   */
+  read() {
     const entries = [];
     let unknown = 0;
-    for (const entry of files.values()) {
+    for (const entry of this.files().values()) {
       entry.objects = this.completeObjects(entry);
       if (entry.level > 0 && (entry.digest || entry.objects)) {
         entries.push(entry);

@@ -8,12 +8,14 @@ import { SequentialReader } from './sequential-reader.js';
  * @typedef {object} Entry
  * @property {string} path beneath the destination
  * @property {() => Promise<File>} [file] returns the file as it is now; none for a directory
+ * @property {boolean} [isFixed] `file` always returns the size and the time of the first moment
  * @property {string} [failure] the reason why the entry cannot be read
  */
 
 /**
- * What the user picked or dropped. A path is one that the page knows and the file does not.
- * @typedef {File | FileSystemHandle | {file: File, path: string}} Root
+ * What the user picked or dropped. A path is one that the page knows and the file does not; without
+ * a file it is that of an empty directory.
+ * @typedef {File | FileSystemHandle | {file?: File, path: string}} Root
  */
 
 /** Number of files that are opened before they are offered. */
@@ -22,6 +24,15 @@ const AHEAD = 16;
 /** Time in milliseconds that an open file waits before it is opened again. */
 const REOPEN = 1000;
 
+/** Largest read that the module requests, in bytes. */
+const BLOCK = 1 << 20;
+
+/**
+ * What finds changes of files whose size and time stay, in a browser that reads them all the same:
+ * a module that is free, and the digests of objects that earlier runs have sent, by `versionKey`.
+ * @typedef {{core: import('./core.js').Core, sent: Map<string, (string | undefined)[]>}} Reread
+ */
+
 /** @implements {import('./transfer.js').Direction} */
 export class Upload {
   /**
@@ -29,9 +40,11 @@ export class Upload {
    * @param {() => AsyncIterable<Entry>} entries starts a walk
    * @param {(report: import('./core.js').CoreEvent) => void} report
    * @param {() => void} settle takes the events of the module
+   * @param {Reread | null} [reread] null if the browser refuses to read a file that changed
    */
-  constructor(settings, entries, report, settle) {
+  constructor(settings, entries, report, settle, reread = null) {
     this.settings = settings;
+    this.reread = reread;
     this.entries = entries;
     this.report = report;
     this.settle = settle;
@@ -92,7 +105,7 @@ export class Upload {
         });
       }
       if (session === this.session && performance.now() - since > REOPEN) {
-        // A browser refuses to read a file that was changed since it was opened.
+        // Chromium refuses to read a file that was changed since it was opened.
         file = await open(entry);
       }
       if (session !== this.session) {
@@ -139,6 +152,11 @@ export class Upload {
       case 'hashed':
       case 'restart': {
         const { path, file } = this.open.get(event.file) ?? {};
+        if (event.type === 'restart') {
+          this.reread?.sent.delete(versionKey(path, file));
+        } else {
+          this.noteSent(path, file, event.object, event.digest);
+        }
         this.report({ ...event, path, size: file?.size, mtime: file?.lastModified });
         break;
       }
@@ -146,6 +164,7 @@ export class Upload {
         const { path, file, reader } = this.open.get(event.file) ?? {};
         reader?.close();
         this.open.delete(event.file);
+        this.reread?.sent.delete(versionKey(path, file));
         const digest = event.outcome === Outcome.done ? event.text : '';
         const { size, lastModified: mtime } = file ?? {};
         this.report({ ...event, path, isDirectory: file === null, size, mtime, digest });
@@ -161,10 +180,16 @@ export class Upload {
    * @param {number} session
    */
   async read(event, session) {
-    const reader = this.open.get(event.file)?.reader;
+    const { path, entry, file, reader } = this.open.get(event.file) ?? {};
     const answer = (/** @type {Uint8Array | string} */ result) => {
       this.reads -= 1;
       if (session === this.session) {
+        // The module gives no digest of an object that is the complete file before its end.
+        if (this.reread && entry?.isFixed && typeof result !== 'string'
+          && file.size <= this.settings.object && result.length === event.len) {
+          const index = event.offset / BLOCK;
+          this.noteSent(path, file, index, digestOf(this.reread.core, file.size, BLOCK, index, result));
+        }
         this.core.readDone(event, result);
         this.settle();
       }
@@ -180,8 +205,12 @@ export class Upload {
   async check(event, session) {
     let found;
     try {
-      const now = await this.open.get(event.file)?.entry.file?.();
+      const { path, entry } = this.open.get(event.file) ?? {};
+      const now = await entry?.file?.();
       found = now ? { size: now.size, mtime: now.lastModified } : 'the file is not open';
+      if (now && entry.isFixed && await this.isChanged(path, now)) {
+        found = 'it changed while it was sent; choose it again, then upload it again';
+      }
     } catch (error) {
       found = reason(error);
     }
@@ -190,6 +219,56 @@ export class Upload {
       this.settle();
     }
   }
+
+  /** @param {string} path @param {File} file @param {number} index @param {string} digest */
+  noteSent(path, file, index, digest) {
+    const sent = this.reread?.sent.get(versionKey(path, file)) ?? [];
+    sent[index] = digest;
+    this.reread?.sent.set(versionKey(path, file), sent);
+  }
+
+  /**
+   * Reads what was sent once more. Returns true if anything differs.
+   * @param {string} path
+   * @param {File} file
+   */
+  async isChanged(path, file) {
+    const sent = this.reread?.sent.get(versionKey(path, file)) ?? [];
+    const { size } = file;
+    const unit = size > this.settings.object ? this.settings.object : BLOCK;
+    const reader = new SequentialReader(file);
+    let isChanged = false;
+    try {
+      for (let index = 0; index < sent.length && !isChanged; index += 1) {
+        const length = Math.min(unit, size - index * unit);
+        await (sent[index] && reader.read(index * unit, length, (bytes) => {
+          isChanged = typeof bytes === 'string' || bytes.length !== length || digestOf(this.reread.core, size, unit, index, bytes) !== sent[index];
+        }));
+      }
+    } finally {
+      reader.close();
+    }
+    return isChanged;
+  }
+}
+
+/**
+ * Returns the key of a version of a file.
+ * @param {string} path
+ * @param {{size: number, lastModified: number} | null} [file] null for a directory
+ */
+export const versionKey = (path, file) => `${file?.size} ${file?.lastModified} ${path}`;
+
+/**
+ * Returns the digest of an object of a file.
+ * @param {import('./core.js').Core} core @param {number} size of the file
+ * @param {number} unit size of an object @param {number} index @param {Uint8Array} bytes
+ */
+function digestOf(core, size, unit, index, bytes) {
+  core.hashBegin(size, unit);
+  core.hashObject(index);
+  core.hashUpdate(bytes);
+  return core.hashObjectEnd();
 }
 
 /**
@@ -231,9 +310,11 @@ async function open(entry) {
 export async function* walk(roots) {
   for (const root of roots) {
     if (root instanceof File) {
-      yield { path: root.webkitRelativePath || root.name, file: async () => root };
+      yield { path: root.webkitRelativePath || root.name, file: async () => root, isFixed: true };
     } else if ('file' in root) {
-      yield { path: root.path, file: async () => root.file };
+      yield { path: root.path, file: async () => root.file, isFixed: true };
+    } else if ('path' in root) {
+      yield { path: root.path };
     } else {
       yield* walkHandle(root, root.name);
     }

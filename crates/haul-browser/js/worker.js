@@ -36,13 +36,16 @@ import { copyOnServer } from './server-copy.js';
 import { FolderTarget, PrivateTarget, openLogFile, removeLogFile } from './storage.js';
 import { Tally } from './tally.js';
 import { Transfer } from './transfer.js';
-import { Upload, walk } from './upload.js';
+import { Upload, versionKey, walk } from './upload.js';
 
 /** Size of an object in bytes. */
 const OBJECT_BYTES = 4 << 20;
 
 /** Interval of `progress`, in milliseconds. */
 const PROGRESS = 100;
+
+/** True in Chromium, which reads no chosen file that has changed. Firefox reads it, and keeps its old size and time. */
+const REFUSES_CHANGED = 'userAgentData' in navigator;
 
 /** @type {Transfer | null} */
 let transfer = null;
@@ -131,7 +134,10 @@ async function runLocked(message, tally) {
   try {
     let side;
     if (direction === 'upload') {
-      side = new Upload({ ...settings, to: rest.to, compares: rest.compares }, () => walk(rest.roots), report, settle);
+      const sent = () => new Map([...receipt.files().values()].map(({ path, size, mtime, objects = [] }) =>
+        [versionKey(path, { size, lastModified: mtime }), objects]));
+      const reread = REFUSES_CHANGED ? null : { core: await loadCore(wasm), sent: sent() };
+      side = new Upload({ ...settings, to: rest.to, compares: rest.compares }, () => walk(rest.roots), report, settle, reread);
     } else {
       // Files in the list of downloads do not resume. A folder resumes after a reload with a log only.
       logFile = rest.saves ? memoryLog() : await openLogFile(logName).catch((error) => rest.folder ? memoryLog() : Promise.reject(error));

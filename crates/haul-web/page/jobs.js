@@ -19,13 +19,16 @@ const LANES = "haul-lanes";
 /** Locks of a job: of the worker that runs it, and of the tab in which it runs or waits. */
 const lockNames = (id) => [`haul-job-${id}`, `haul-queued-${id}`];
 
-/** @param {File | FileSystemHandle | {file: File, path: string}} root */
+/** Returns what a reload loses: a file, but no handle and no empty folder. @param {import("./client/upload.js").Root} root */
 function lostFile(root) {
   if (root instanceof File) {
     return { path: root.webkitRelativePath || root.name, size: root.size, time: root.lastModified };
   }
   return "file" in root ? { path: root.path, size: root.file.size, time: root.file.lastModified } : null;
 }
+
+/** @param {import("./client/upload.js").Root} root */
+const isStored = (root) => lostFile(root) === null;
 
 /** Returns a function that tells whether a tab of this browser runs a job, or will. */
 async function heldJobs() {
@@ -107,7 +110,7 @@ export class Jobs extends EventTarget {
 
   /** @param {{source: any, state: any}} entry @param {(job: Job) => boolean} isHeld */
   #restored({ source, state }, isHeld) {
-    const job = new Job(this, { ...source, roots: source.roots?.filter((root) => root.kind !== undefined) });
+    const job = new Job(this, { ...source, roots: source.roots?.filter(isStored) });
     job.lost = source.lost ?? [];
     job.restore(state);
     this.#settle(job, isHeld);
@@ -145,7 +148,7 @@ export class Jobs extends EventTarget {
   /**
    * A move has the directory of its entries, and the entries to delete when the copy is durable. If
    * the server `compares`, it requests only the objects that differ from its own.
-   * @param {{roots: (File | FileSystemHandle | {file: File, path: string})[], root: number, to: string,
+   * @param {{roots: import("./client/upload.js").Root[], root: number, to: string,
    *   title: string, compares?: boolean, target?: Target, move?: {directory: FileSystemDirectoryHandle, nodes: import("./moves.js").Node[]}}} what
    */
   upload({ roots, root, to, title, move, compares, target }) {
@@ -190,7 +193,7 @@ export class Jobs extends EventTarget {
     const source = { id, created: Date.now(), rootName, ...what };
     const job = new Job(this, source);
     this.list.push(job);
-    const stored = { ...source, lost, roots: what.roots?.filter((root) => root.kind !== undefined) };
+    const stored = { ...source, lost, roots: what.roots?.filter(isStored) };
     this.#save((store) => store.putSource(stored));
     this.enqueue(job);
     this.#trim();

@@ -186,6 +186,8 @@ export class FolderSource {
 }
 
 /**
+ * A file that the user chose or dropped, or an empty folder, which has no `file`.
+ * @typedef {{file?: File, path: string}} Chosen
  * @typedef {{name: string, handle?: FileSystemHandle, file?: File, children?: Map<string, Node>}} Node
  */
 
@@ -219,12 +221,12 @@ export class ChosenSource {
 
   /**
    * Adds what the user chose or dropped. An entry stays if another one has its name.
-   * @param {Iterable<{file: File, path: string}>} files
+   * @param {Iterable<Chosen>} files
    * @param {Iterable<FileSystemHandle>} [handles]
    * @throws if there are entries with used names, after all others are added
    */
   async add(files, handles = []) {
-    const refused = [...files].filter(({ file, path }) => !this.#addFile(path, file)).map(({ path }) => path);
+    const refused = [...files].filter(({ file, path }) => !this.#add(path, file)).map(({ path }) => path);
     for (const handle of handles) {
       const { name } = handle;
       const known = this.#nodes.get(name);
@@ -242,10 +244,10 @@ export class ChosenSource {
     }
   }
 
-  /** Returns false if another entry has the path. @param {string} path @param {File} file */
-  #addFile(path, file) {
+  /** Returns false if another entry has the path. @param {string} path @param {File} [file] none for a folder */
+  #add(path, file) {
     const names = path.split("/").filter((name) => name !== "");
-    const last = names.pop();
+    const last = file === undefined ? undefined : names.pop();
     let nodes = this.#nodes;
     for (const name of names) {
       const node = nodes.get(name) ?? { name, children: new Map() };
@@ -255,9 +257,11 @@ export class ChosenSource {
       nodes.set(name, node);
       nodes = node.children;
     }
-    const known = nodes.get(last);
-    const isSame = known?.file?.size === file.size && known.file.lastModified === file.lastModified;
-    if (known !== undefined && !isSame) {
+    if (file === undefined) {
+      return true;
+    }
+    if (nodes.has(last)) {
+      // Equal sizes and times do not make it the same file.
       return false;
     }
     nodes.set(last, { name: last, file });
@@ -324,11 +328,14 @@ function nodeItem({ name, handle, file, children }) {
 /**
  * @param {Node | Item} node
  * @param {string} path
- * @returns {Generator<{file: File, path: string}>}
+ * @returns {Generator<Chosen>}
  */
 function* filesOf(node, path) {
   if (node.file !== undefined) {
     yield { file: node.file, path };
+  }
+  if (node.children?.size === 0) {
+    yield { path };
   }
   for (const child of node.children?.values() ?? []) {
     yield* filesOf(child, `${path}/${child.name}`);
@@ -339,7 +346,7 @@ function* filesOf(node, path) {
  * Takes files and folders from a drop. Call it within the event, because the browser empties the
  * list of items when the event ends.
  * @param {DataTransfer} transfer
- * @returns {Promise<{handles: FileSystemHandle[], files: {file: File, path: string}[]}>}
+ * @returns {Promise<{handles: FileSystemHandle[], files: Chosen[]}>}
  */
 export async function takeDrop(transfer) {
   const items = [...transfer.items].filter((item) => item.kind === "file");
@@ -377,23 +384,28 @@ export function sharedPath(handles, files) {
 /**
  * @param {FileSystemEntry} entry
  * @param {string} path
- * @param {{file: File, path: string}[]} files
+ * @param {Chosen[]} files
  */
 async function walkEntry(entry, path, files) {
+  if (files.length === DROPPED_MAX) {
+    throw new Error(
+      `cannot take more than ${DROPPED_MAX.toLocaleString("en")} files from one drop; drop fewer folders`,
+    );
+  }
   if (entry.isFile) {
-    if (files.length === DROPPED_MAX) {
-      throw new Error(
-        `cannot take more than ${DROPPED_MAX.toLocaleString("en")} files from one drop; drop fewer folders`,
-      );
-    }
     files.push({ file: await new Promise((resolve, reject) => entry.file(resolve, reject)), path });
     return;
   }
   const reader = entry.createReader();
   const next = () => new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+  let isEmpty = true;
   for (let children = await next(); children.length > 0; children = await next()) {
+    isEmpty = false;
     for (const child of children) {
       await walkEntry(child, `${path}/${child.name}`, files);
     }
+  }
+  if (isEmpty) {
+    files.push({ path });
   }
 }

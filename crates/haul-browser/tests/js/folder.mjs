@@ -169,4 +169,19 @@ assert.deepEqual(Object.keys(crashed.tree()), ['old', 'D/', 'D/new', 'closed', '
 await removeEmpty(crashed, logOf());
 assert.deepEqual(crashed.tree(), { old: 'old', 'D/': null, closed: '', whole: '\0' });
 
+// Also that of a complete file which was deleted, and is fetched again in the same version.
+const deleted = new Directory(exact);
+lines = '';
+const first = logOf();
+first.opened(entry('again'));
+first.completed('again', '', 1);
+first.write();
+const second = logOf();
+second.opened(entry('again'));
+const refetched = await new FolderTarget(deleted, (path, created) => second.created(path, created)).open('again');
+await refetched.write(0, new Uint8Array(1));
+assert.deepEqual(deleted.tree(), { again: '' });
+await removeEmpty(deleted, logOf());
+assert.deepEqual(deleted.tree(), {});
+
 console.log('ok');

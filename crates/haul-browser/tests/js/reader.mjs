@@ -1,9 +1,11 @@
 // Reads of a file: in order, beside each other, and without byte streams. Files of an upload open
-// before they are offered.
+// before they are offered, and are read again where the browser reads changed ones.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { instantiateCore } from '../../js/core.js';
 import { SequentialReader } from '../../js/sequential-reader.js';
-import { Upload } from '../../js/upload.js';
+import { Upload, versionKey, walk } from '../../js/upload.js';
 
 const BYTES = 5_000_001;
 const BLOCK = 1 << 20;
@@ -89,6 +91,66 @@ assert.deepEqual(await read(reader, [[0, 3], [0, 3], [0, 3]]), [
   await upload.walk(0);
   const expected = Array.from({ length: 40 }, (_, at) => (at === 7 ? '7 gone' : String(at)));
   assert.deepEqual(offered, [...expected, 'end']);
+}
+
+// Firefox reads a chosen file that was rewritten, and keeps its size and time: the upload finds it.
+{
+  const OBJECT = 64 << 10;
+  const core = await instantiateCore(readFileSync(process.argv[2]));
+  /** A chosen file whose contents a test changes. */
+  class ChosenFile extends File {
+    bytes = contents.slice(0, this.size);
+
+    slice(start, end) {
+      return new Blob([this.bytes]).slice(start, end);
+    }
+
+    arrayBuffer() {
+      return this.slice().arrayBuffer();
+    }
+  }
+  const digestAt = (bytes, object, index) => {
+    core.hashBegin(bytes.length, object);
+    core.hashObject(index);
+    core.hashUpdate(bytes.subarray(index * object, (index + 1) * object));
+    return core.hashObjectEnd();
+  };
+  /** Reads `length` bytes as a job does. Returns the answer to the check after `change` and `restarts`. */
+  const check = async ({ length, object, isResumed = false, restarts = false, change }) => {
+    const file = new ChosenFile([contents.subarray(0, length)], 'chosen', { lastModified: 7 });
+    const objects = Array.from({ length: Math.ceil(length / object) }, (_, at) => at);
+    const digests = objects.map((at) => digestAt(file.bytes, object, at));
+    const sent = new Map(isResumed ? [[versionKey('chosen', file), digests]] : []);
+    const upload = new Upload({ object }, () => walk([file]), () => {}, () => {}, { core, sent });
+    let found;
+    upload.core = { capacity: () => 1, offer: () => 0, walkEnded() {}, readDone() {}, checked: (_, answer) => { found = answer; } };
+    await upload.walk(0);
+    for (let offset = 0; offset < length && !isResumed; offset += BLOCK) {
+      await upload.read({ file: 0, offset, len: Math.min(BLOCK, length - offset) }, 0);
+    }
+    if (objects.length > 1 && !isResumed) {
+      objects.forEach((at) => upload.handle({ type: 'hashed', file: 0, object: at, digest: digests[at] }));
+    }
+    if (restarts) {
+      upload.handle({ type: 'restart', file: 0 });
+    }
+    change?.(file.bytes);
+    await upload.check({ file: 0 }, 0);
+    return found;
+  };
+  const flip = (bytes) => {
+    bytes[bytes.length - 1] ^= 1;
+  };
+  const changed = 'it changed while it was sent; choose it again, then upload it again';
+  for (const [length, object] of [[1, OBJECT], [2 * BLOCK + 3, 4 * BLOCK], [5 * OBJECT + 1, OBJECT]]) {
+    assert.deepEqual(await check({ length, object }), { size: length, mtime: 7 });
+    assert.equal(await check({ length, object, change: flip }), changed, `${length} bytes`);
+  }
+  // Also after a pause, for what an earlier run has sent; not if nothing of it counts.
+  const resumed = { length: 5 * OBJECT + 1, object: OBJECT, isResumed: true };
+  assert.deepEqual(await check(resumed), { size: resumed.length, mtime: 7 });
+  assert.equal(await check({ ...resumed, change: flip }), changed);
+  assert.deepEqual(await check({ ...resumed, change: flip, restarts: true }), { size: resumed.length, mtime: 7 });
 }
 
 console.log('ok');

@@ -1,7 +1,7 @@
 // The page in Firefox, with lanes over HTTP.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Firefox } from './marionette.mjs';
@@ -110,6 +110,33 @@ test('chosen files and folders are uploaded, and are durable', async () => {
   const { down, 'there/file': file, ...uploaded } = digests(server.roots.data);
   assert.deepEqual(uploaded, digests(source));
   assert.ok(down && file);
+});
+
+/** Regression: Firefox reads a changed file, and the mixture of both contents was durable. */
+test('a file that is rewritten during its upload fails', async () => {
+  const path = join(server.home, 'rewritten');
+  write(path, bytes(7, LONG));
+  await firefox.type('#file-input', path);
+  await names('left', ['empty', 'folder', 'one', 'rewritten']);
+  await firefox.run(() => {
+    const observer = new MutationObserver(() => {
+      const bar = document.querySelector('[role=progressbar][aria-label="Upload of rewritten"]');
+      if (Number(bar?.getAttribute('aria-valuenow')) >= 5) {
+        document.querySelector('[aria-label="Pause: Upload of rewritten"]').click();
+        observer.disconnect();
+      }
+    });
+    observer.observe(document.querySelector('#jobs'), { subtree: true, childList: true, attributes: true });
+    const row = [...document.querySelectorAll('#left .space .row')].find((row) => row.querySelector('bdi').textContent === 'rewritten');
+    row.click();
+    document.querySelector('#left .grid').focus();
+  });
+  await firefox.press(F5);
+  await jobIs('rewritten', 'Paused');
+  write(path, bytes(8, LONG));
+  await firefox.run(() => document.querySelector('[aria-label="Resume: Upload of rewritten"]').click());
+  await jobIs('rewritten', 'Not complete');
+  assert.ok(!existsSync(join(server.roots.data, 'rewritten')));
 });
 
 test('a download goes to the storage of the browser, and is durable', async () => {

@@ -435,6 +435,65 @@ test("of two files with one name, the second is refused", async (t) => {
   );
 });
 
+/** Regression: the second file took the place of the first one, without a message. */
+test("of two files with one name, one size and one time, the second is refused", async (t) => {
+  const path = folder("twins");
+  const page = await openAt(t, "twins");
+  const drop = (contents) =>
+    page.evaluate((contents) => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File([contents], "twin", { lastModified: 1_700_000_000_000 }));
+      document
+        .getElementById("left")
+        .dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+    }, contents);
+  await drop("first");
+  await waitForNames(page, "left", ["twin"]);
+  await drop("other");
+  await waitForStatus(page, "cannot add twin: the list has an entry of this name");
+  await rowOf(page, "left", "twin").click();
+  await page.keyboard.press("F5");
+  await waitForStatus(page, "is complete");
+  assert.equal(readFileSync(join(path, "twin"), "utf8"), "first");
+});
+
+/** Regression: empty folders were lost without a message. */
+test("empty folders of a drop without handles are created", async (t) => {
+  const path = folder("entries");
+  const page = await openAt(t, "entries");
+  const drop = (side, tree) =>
+    page.evaluate(
+      ([side, tree]) => {
+        const entryOf = ([name, child]) => {
+          if (typeof child === "string") {
+            return { name, isFile: true, file: (done) => done(new File([child], name)) };
+          }
+          const parts = [Object.entries(child).map(entryOf), []];
+          return { name, isFile: false, createReader: () => ({ readEntries: (done) => done(parts.shift() ?? []) }) };
+        };
+        const items = Object.entries(tree).map((each) => ({ kind: "file", webkitGetAsEntry: () => entryOf(each), getAsFile: () => null }));
+        const event = new DragEvent("drop", { bubbles: true, cancelable: true });
+        Object.defineProperty(event, "dataTransfer", { value: { types: ["Files"], items } });
+        document.getElementById(side).dispatchEvent(event);
+      },
+      [side, tree],
+    );
+  await drop("right", { tree: { file: "contents", sub: { empty: {} } } });
+  await waitForStatus(page, "The upload of tree to data/entries is complete");
+  assert.deepEqual(readdirSync(join(path, "tree")).sort(), ["file", "sub"]);
+  assert.deepEqual(readdirSync(join(path, "tree/sub")), ["empty"]);
+  await drop("right", { alone: {} });
+  await waitForNames(page, "right", ["alone", "tree"]);
+  await drop("left", { chosen: { deep: {} } });
+  await waitForNames(page, "left", ["chosen"]);
+  // A second time is harmless.
+  await drop("left", { chosen: { deep: {} } });
+  await rowOf(page, "left", "chosen").click();
+  await page.keyboard.press("F5");
+  await waitForNames(page, "right", ["alone", "chosen", "tree"]);
+  assert.deepEqual(readdirSync(join(path, "chosen")), ["deep"]);
+});
+
 test("of two handles with one name, the second is refused unless both are one entry", async (t) => {
   const page = await openPage(t);
   const texts = await page.evaluate(async () => {
