@@ -67,7 +67,7 @@ export class Requests {
    * @param {TimeLimit} limit
    * @param {'GET' | 'PUT'} method
    * @param {number} number
-   * @param {RequestInit & {duplex?: 'half'}} [options]
+   * @param {RequestInit} [options]
    */
   async once(limit, method, number, { headers, ...options } = {}) {
     const all = method === 'GET' ? {} : { ...this.headers, ...headers };

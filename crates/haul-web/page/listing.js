@@ -30,7 +30,7 @@ export async function entriesNow(source, path) {
   }
   for await (const page of source.list(path)) {
     items.push(...page);
-    if (items.length > LOAD_MAX) {
+    if (items.length > LOAD_STEP) {
       return null;
     }
   }
