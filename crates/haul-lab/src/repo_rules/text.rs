@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Maximum number of lines of a source file without a reason.
-pub const LINES_MAX: usize = 600;
+pub const LINES_MAX: usize = 1000;
 
 /// Files that may be longer, each with its reason.
 pub const LONG_FILES: [(&str, &str); 0] = [];
