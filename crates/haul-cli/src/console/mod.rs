@@ -6,7 +6,7 @@ use crate::json;
 use crate::tool::{is_own_name, without_controls};
 use haul_digest::Digest;
 use haul_engine::copy::{
-    CopyError, CopyObserver, FileFigures, HashLine, Print, Question, Tally, cause, quote_if_needed,
+    CopyError, CopyObserver, FileFigures, HashLine, Print, Question, Tally, cause, quote_for_shell,
 };
 use haul_engine::moving::{MoveError, MoveObserver};
 use haul_model::{Level, format_size};
@@ -297,7 +297,7 @@ pub(crate) fn this_command() -> String {
     let called = words.next().unwrap_or_default();
     let name = std::path::Path::new(&called).file_name().map(OsStr::to_owned);
     let words = name.into_iter().chain(words);
-    words.map(|word| quote_if_needed(&word).to_string()).collect::<Vec<_>>().join(" ")
+    words.map(|word| quote_for_shell(&word).to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// Prints one message to standard error, in one write.

@@ -115,7 +115,7 @@ fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
         Operands::IntoDirectory { .. } | Operands::Batch(_) => &["--update"],
     };
     let words = more.iter().map(OsStr::new).chain(resume::without_restart(args).map(OsString::as_os_str));
-    let words: Vec<String> = words.map(|word| copy::quote_if_needed(word).to_string()).collect();
+    let words: Vec<String> = words.map(|word| copy::quote_for_shell(word).to_string()).collect();
     let command = format!("{tool} {}", words.join(" "));
     match resolved.settings.operands {
         _ if resumes => format!("to resume, run: {command}"),

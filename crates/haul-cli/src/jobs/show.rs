@@ -1,7 +1,7 @@
 //! Output of jobs as a table, as lines, and as JSON.
 
 use crate::json;
-use haul_engine::copy::quote_if_needed;
+use haul_engine::copy::quote_for_shell;
 use haul_engine::log::Listed;
 use haul_log::record::{JobRecord, Progress, Status};
 use haul_log::waybill::date;
@@ -71,7 +71,7 @@ fn why(job: &Listed) -> String {
 
 /// Returns the command line of a job, quoted for a shell.
 pub(super) fn command(record: &JobRecord) -> String {
-    let words = record.words.iter().map(|word| quote_if_needed(OsStr::from_bytes(word)).to_string());
+    let words = record.words.iter().map(|word| quote_for_shell(OsStr::from_bytes(word)).to_string());
     std::iter::once("haul".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
@@ -88,11 +88,11 @@ pub(super) fn all(job: &Listed, folder: &Path) -> String {
     }
     let Some(record) = job.whole() else {
         line("record", &why(job));
-        line("folder", &quote_if_needed(folder.as_os_str()).to_string());
+        line("folder", &quote_for_shell(folder.as_os_str()).to_string());
         return text;
     };
     line("command", &command(record));
-    line("directory", &quote_if_needed(OsStr::from_bytes(&record.cwd)).to_string());
+    line("directory", &quote_for_shell(OsStr::from_bytes(&record.cwd)).to_string());
     line("started", &date(record.begun.sec));
     line("runs", &record.runs.to_string());
     if let Some(ended) = record.ended {
@@ -104,7 +104,7 @@ pub(super) fn all(job: &Listed, folder: &Path) -> String {
     let (share, files, bytes) = progress(record.progress, job.status());
     line("done", &format!("{share}, {files} files, {bytes}"));
     line("log", &format!("{} bytes", job.log_bytes));
-    line("folder", &quote_if_needed(folder.as_os_str()).to_string());
+    line("folder", &quote_for_shell(folder.as_os_str()).to_string());
     text
 }
 

@@ -7,7 +7,7 @@ use crate::getopt::backup::BackupEnvironment;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, ProgressSnapshot};
 use crate::tool::is_own_name;
-use haul_engine::copy::{Print, Tally, quote, quote_if_needed};
+use haul_engine::copy::{Print, Tally, quote, quote_for_shell};
 use haul_engine::moving::{MoveExisting, MoveOperands, MoveSettings, Outcome, move_all};
 use haul_sys::selinux;
 use std::ffi::{OsStr, OsString};
@@ -93,7 +93,7 @@ fn advice(tool: &str, settings: &MoveSettings, into: Option<&OsStr>) -> Option<S
         MoveOperands::Onto { source, sink } => (std::slice::from_ref(source), sink),
     };
     let left = sources.iter().filter(|source| Path::new(source).symlink_metadata().is_ok());
-    let left: Vec<String> = left.map(|source| quote_if_needed(source).to_string()).collect();
+    let left: Vec<String> = left.map(|source| quote_for_shell(source).to_string()).collect();
     if left.is_empty() {
         return None;
     }
@@ -102,7 +102,7 @@ fn advice(tool: &str, settings: &MoveSettings, into: Option<&OsStr>) -> Option<S
     // source would be removed.
     let copy = if is_own_name(tool) { "haul cp -af --verify" } else { "cp -af" };
     Some(match into {
-        Some(into) => format!("{copy} -t {} -- {left} && rm -rf -- {left}", quote_if_needed(into)),
-        None => format!("{copy} -T -- {left} {} && rm -rf -- {left}", quote_if_needed(sink)),
+        Some(into) => format!("{copy} -t {} -- {left} && rm -rf -- {left}", quote_for_shell(into)),
+        None => format!("{copy} -T -- {left} {} && rm -rf -- {left}", quote_for_shell(sink)),
     })
 }

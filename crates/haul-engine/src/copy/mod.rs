@@ -49,7 +49,7 @@ pub(crate) use links::LinkTable;
 pub(crate) use metadata::is_copied as is_attribute_copied;
 pub(crate) use operands::workers_within;
 pub use place::{Place, is_here};
-pub use quote::{Quoted, quote, quote_if_needed, quote_word};
+pub use quote::{Quoted, quote, quote_for_shell, quote_if_needed, quote_word};
 pub use receipt::Receipt;
 pub use report::{CopyObserver, FileFigures, HashLine, Question, Tally};
 pub use resume::{Earlier, JobLog, LogOrder};

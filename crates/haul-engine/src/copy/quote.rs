@@ -33,6 +33,13 @@ pub fn quote_if_needed(name: &OsStr) -> Quoted<'_> {
     Quoted { name: name.as_bytes(), when: When::Needed }
 }
 
+/// Quotes a word of a command that the user may paste into a shell. Unlike [`quote_if_needed`], which
+/// follows the coreutils, this function also protects braces from brace expansion.
+pub fn quote_for_shell(word: &OsStr) -> Quoted<'_> {
+    let has_brace = word.as_bytes().iter().any(|byte| matches!(byte, b'{' | b'}'));
+    Quoted { name: word.as_bytes(), when: if has_brace { When::Always } else { When::Needed } }
+}
+
 /// Quotes a command-line word in a message about the word, in the quotation marks of the user's
 /// language.
 pub fn quote_word(word: &OsStr) -> String {
@@ -220,6 +227,33 @@ mod tests {
         assert_eq!(quoted("\u{9b}31m".as_bytes(), true), "''$'\\302\\233''31m'");
         assert_eq!(quoted("\u{10ffff}".as_bytes(), true), "''$'\\364\\217\\277\\277'");
         assert_eq!(quoted("\u{e000}".as_bytes(), true), "'\u{e000}'");
+    }
+
+    #[test]
+    fn printed_commands_are_read_back_by_a_shell() {
+        let mut words: Vec<Vec<u8>> =
+            vec![vec![], b"a{b,c}d".to_vec(), b"{1..3}".to_vec(), b"~root".to_vec()];
+        // Every byte but NUL, alone, between letters, and beside the characters that change how it is read.
+        for byte in 1..=255 {
+            words.push(vec![byte]);
+            for (before, after) in
+                [("a", "b"), ("'", "'"), ("{", ",x}"), ("$", "("), ("\\", "\n"), ("~", "=~")]
+            {
+                words.push([before.as_bytes(), &[byte], after.as_bytes()].concat());
+            }
+        }
+        for utf8 in [true, false] {
+            let mut script = String::from("printf '%s\\0'");
+            for word in &words {
+                script.push(' ');
+                let word = quote_for_shell(OsStr::from_bytes(word));
+                write_quoted(&mut script, word.name, word.when, utf8).unwrap();
+            }
+            assert!(script.chars().all(|character| !character.is_control()));
+            let shell = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+            let read: Vec<&[u8]> = shell.stdout.split(|byte| *byte == 0).collect();
+            assert_eq!(read[..words.len()], words[..], "{}", String::from_utf8_lossy(&shell.stderr));
+        }
     }
 
     #[test]
