@@ -26,6 +26,8 @@ pub(super) struct Pass {
     silly: HashMap<u64, PathBuf>,
     /// Attributes first reported to the kernel for files whose attributes lag, by inode.
     pub(super) lagging: HashMap<u64, FileAttr>,
+    /// Number of changes of the shown inode number, by inode.
+    pub(super) renumbered: HashMap<u64, u64>,
 }
 
 /// An open file or directory; a file with the path by which it was opened.
@@ -46,24 +48,28 @@ impl Pass {
             is_root,
             silly: HashMap::new(),
             lagging: HashMap::new(),
+            renumbered: HashMap::new(),
         }
     }
 
     /// Applies the rules for an operation without bytes. Returns `Ok(true)` if the operation is to
     /// be dropped.
     pub(super) fn meet(&self, op: Op, path: &Path) -> Result<bool, Errno> {
-        let actions = lock(&self.control).meet(op, path, 0, 0);
-        let mut dropped = false;
-        for action in actions {
-            match action {
+        Ok(self.actions(op, path, 0, 0)?.contains(&Action::Drop))
+    }
+
+    /// Applies the errors and delays of the rules for an operation on these bytes. Returns all
+    /// actions of the rules.
+    pub(super) fn actions(&self, op: Op, path: &Path, from: u64, to: u64) -> Result<Vec<Action>, Errno> {
+        let actions = lock(&self.control).meet(op, path, from, to);
+        for action in &actions {
+            match *action {
                 Action::Errno(errno) => return Err(errno),
                 Action::Delay(ms) => hold(&self.control, ms),
-                Action::Drop => dropped = true,
-                Action::Short(_) | Action::Flip { .. } | Action::Silly => {}
-                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
+                _ => {}
             }
         }
-        Ok(dropped)
+        Ok(actions)
     }
 
     pub(super) fn file(&self, handle: u64) -> Result<(&File, &Path), Errno> {
@@ -131,17 +137,7 @@ impl Pass {
     pub(super) fn remove(&mut self, parent: u64, name: &OsStr, flags: AtFlags) -> Result<(), Errno> {
         let path = self.child(parent, name)?;
         let real = self.nodes.real(&path);
-        let actions = lock(&self.control).meet(Op::Remove, &path, 0, 0);
-        let mut is_silly = false;
-        for action in actions {
-            match action {
-                Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => hold(&self.control, ms),
-                Action::Silly => is_silly = true,
-                Action::Short(_) | Action::Flip { .. } | Action::Drop => {}
-                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
-            }
-        }
+        let is_silly = self.actions(Op::Remove, &path, 0, 0)?.contains(&Action::Silly);
         let found = fs::symlink_metadata(&real).map_err(|e| errno_of(&e))?;
         self.lagging.remove(&found.ino());
         if !is_silly || found.nlink() > 1 || self.held(found.ino()).is_none() {
@@ -172,14 +168,9 @@ impl Pass {
         const STEP: u64 = 1 << 20;
         let (_, path) = self.file(to.0)?;
         let mut len = len.min(STEP);
-        let actions = lock(&self.control).meet(Op::Copy, path, to.1, to.1 + len);
-        for action in actions {
-            match action {
-                Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => hold(&self.control, ms),
-                Action::Short(most) => len = len.min(most),
-                Action::Flip { .. } | Action::Drop | Action::Silly => {}
-                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
+        for action in self.actions(Op::Copy, path, to.1, to.1 + len)? {
+            if let Action::Short(most) = action {
+                len = len.min(most);
             }
         }
         let bytes = self.read_at(from.0, from.1, u32::try_from(len).unwrap_or(u32::MAX))?;
@@ -191,19 +182,12 @@ impl Pass {
         let mut bytes = vec![0; size as usize];
         let count = file.read_at(&mut bytes, from).map_err(|e| errno_of(&e))?;
         bytes.truncate(count);
-        let actions = {
-            let mut control = lock(&self.control);
-            control.bytes_read += count as u64;
-            control.meet(Op::Read, path, from, from + count as u64)
-        };
-        for action in actions {
+        lock(&self.control).bytes_read += count as u64;
+        for action in self.actions(Op::Read, path, from, from + count as u64)? {
             match action {
-                Action::Errno(errno) => return Err(errno),
                 Action::Short(most) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
                 Action::Flip { at, bit } => flip_bit(&mut bytes, from, at, bit),
-                Action::Delay(ms) => hold(&self.control, ms),
-                Action::Drop | Action::Silly => {}
-                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim => {}
+                _ => {}
             }
         }
         Ok(bytes)
@@ -211,17 +195,14 @@ impl Pass {
 
     pub(super) fn write_at(&self, handle: u64, from: u64, data: &[u8]) -> Result<usize, Errno> {
         let (file, path) = self.file(handle)?;
-        let actions = lock(&self.control).meet(Op::Write, path, from, from + data.len() as u64);
         let mut bytes = std::borrow::Cow::Borrowed(data);
         let mut dropped = false;
-        for action in actions {
+        for action in self.actions(Op::Write, path, from, from + data.len() as u64)? {
             match action {
-                Action::Errno(errno) => return Err(errno),
                 Action::Short(most) => bytes.to_mut().truncate(usize::try_from(most).unwrap_or(usize::MAX)),
                 Action::Flip { at, bit } => flip_bit(bytes.to_mut(), from, at, bit),
-                Action::Delay(ms) => hold(&self.control, ms),
                 Action::Drop => dropped = true,
-                Action::Coarse(_) | Action::Lag | Action::Fold | Action::Trim | Action::Silly => {}
+                _ => {}
             }
         }
         if dropped {
@@ -240,19 +221,20 @@ impl Pass {
     }
 
     pub(super) fn truncate(&self, path: &Path, handle: Option<u64>, size: u64) -> Result<(), Errno> {
-        let actions = lock(&self.control).meet(Op::Truncate, path, size, size + 1);
-        for action in actions {
-            match action {
-                Action::Errno(errno) => return Err(errno),
-                Action::Delay(ms) => hold(&self.control, ms),
-                _ => {}
+        self.actions(Op::Truncate, path, size, size + 1)?;
+        let opened;
+        let file = match handle {
+            Some(handle) => self.file(handle)?.0,
+            None => {
+                let path = self.nodes.real(path);
+                opened = File::options().write(true).open(path).map_err(|e| errno_of(&e))?;
+                &opened
             }
+        };
+        if size > file.metadata().map_err(|e| errno_of(&e))?.len() {
+            self.actions(Op::Extend, path, size, size + 1)?;
         }
-        match handle {
-            Some(handle) => self.file(handle)?.0.set_len(size),
-            None => File::options().write(true).open(self.nodes.real(path)).and_then(|f| f.set_len(size)),
-        }
-        .map_err(|e| errno_of(&e))
+        file.set_len(size).map_err(|e| errno_of(&e))
     }
 
     pub(super) fn set_properties(&self, path: &Path, change: &Change) -> Result<(), Errno> {
@@ -280,14 +262,20 @@ impl Pass {
         Ok(())
     }
 
-    pub(super) fn list(&self, ino: u64) -> Result<Vec<(u64, FileType, OsString)>, Errno> {
+    pub(super) fn list(&mut self, ino: u64) -> Result<Vec<(u64, FileType, OsString)>, Errno> {
         let path = self.nodes.path(ino)?;
-        self.meet(Op::List, path)?;
+        let renumbers = self.actions(Op::List, path, 0, 0)?.contains(&Action::Renumber);
         let mut list = vec![(ino, FileType::Directory, ".".into()), (1, FileType::Directory, "..".into())];
         for entry in fs::read_dir(self.nodes.real(path)).map_err(|e| errno_of(&e))? {
             let entry = entry.map_err(|e| errno_of(&e))?;
             let what = entry.file_type().map_err(|e| errno_of(&e))?;
             list.push((entry.ino(), kind(what), entry.file_name()));
+        }
+        for (ino, ..) in &mut list[2..] {
+            if renumbers {
+                *self.renumbered.entry(*ino).or_default() += 1;
+            }
+            *ino = self.number(*ino);
         }
         Ok(list)
     }

@@ -14,6 +14,12 @@
 //! *             stat   ..           lag
 //! *             name   ..           fold
 //! *             name   ..           trim
+//! *             name   ..           decompose
+//! *             stat   ..           empty
+//! *             seek   ..           hole
+//! *             list   ..           renumber
+//! *             extend ..           errno EPERM
+//! *             setxattr 1000..     errno ENOSPC
 //! *             remove ..           silly
 //! ```
 //!
@@ -53,8 +59,8 @@ pub struct Rule {
 
 /// An operation that can fail.
 ///
-/// Only [`Op::Read`], [`Op::Write`], [`Op::Copy`] and [`Op::Truncate`] have bytes. The others match
-/// every range.
+/// Only [`Op::Read`], [`Op::Write`], [`Op::Copy`], [`Op::Truncate`], [`Op::Extend`] and
+/// [`Op::SetXattr`] have bytes. The others match every range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Reading bytes of a file.
@@ -79,6 +85,8 @@ pub enum Op {
     Allocate,
     /// Changing a file's length; its byte is the new end.
     Truncate,
+    /// Changing a file's length to a greater one; [`Op::Truncate`] matches too.
+    Extend,
     /// Copying inside the file system (copy_file_range); path and bytes are those of the target.
     /// The rules for reading the source and for writing the target apply too.
     Copy,
@@ -104,6 +112,8 @@ pub enum Op {
     Rename,
     /// Reading, setting or removing an extended attribute.
     Xattr,
+    /// Setting an extended attribute; its bytes are those of the value. [`Op::Xattr`] matches too.
+    SetXattr,
 }
 
 /// Action of a rule on a matching operation.
@@ -135,6 +145,17 @@ pub enum Action {
     Fold,
     /// Names are found and created without trailing dots. A property.
     Trim,
+    /// Names are stored in Unicode's decomposed form (NFD), and found in any form. A property.
+    Decompose,
+    /// Regular files are shown with a length of 0 and without allocated space, although reads
+    /// return their bytes. A property.
+    Empty,
+    /// SEEK_DATA reports that the whole file is a hole. The allocated space is shown as it is. A
+    /// property.
+    Hole,
+    /// A file shows another inode number each time its attributes are read ([`Op::Stat`]), or each
+    /// time its directory is listed ([`Op::List`]). A property.
+    Renumber,
     /// Removing a file that is open renames it to `.nfs` and a number. The file is removed when it
     /// is closed.
     Silly,
@@ -168,7 +189,17 @@ impl FromStr for Rules {
 impl Action {
     /// Returns true if the action is a property of the file system and not a fault to report.
     pub(super) fn is_property(self) -> bool {
-        matches!(self, Self::Coarse(_) | Self::Lag | Self::Fold | Self::Trim)
+        matches!(
+            self,
+            Self::Coarse(_)
+                | Self::Lag
+                | Self::Fold
+                | Self::Trim
+                | Self::Decompose
+                | Self::Empty
+                | Self::Hole
+                | Self::Renumber
+        )
     }
 }
 
@@ -201,7 +232,7 @@ impl Rule {
 }
 
 impl Op {
-    const NAMES: [(&'static str, Self); 23] = [
+    const NAMES: [(&'static str, Self); 25] = [
         ("read", Self::Read),
         ("write", Self::Write),
         ("fsync", Self::Fsync),
@@ -213,6 +244,7 @@ impl Op {
         ("mknod", Self::Node),
         ("allocate", Self::Allocate),
         ("truncate", Self::Truncate),
+        ("extend", Self::Extend),
         ("copy", Self::Copy),
         ("seek", Self::Seek),
         ("stat", Self::Stat),
@@ -225,19 +257,22 @@ impl Op {
         ("remove", Self::Remove),
         ("rename", Self::Rename),
         ("xattr", Self::Xattr),
+        ("setxattr", Self::SetXattr),
     ];
 
     fn has_bytes(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Copy | Self::Truncate)
+        matches!(self, Self::Read | Self::Write | Self::Copy | Self::Truncate | Self::Extend | Self::SetXattr)
     }
 }
 
 /// Names of the errors that tests of copying use; any other error is given by its number.
-const ERRNOS: [(&str, Errno); 19] = [
+const ERRNOS: [(&str, Errno); 22] = [
     ("EPERM", Errno::PERM),
     ("ENOENT", Errno::NOENT),
     ("EINTR", Errno::INTR),
     ("EIO", Errno::IO),
+    ("ENXIO", Errno::NXIO),
+    ("E2BIG", Errno::TOOBIG),
     ("EAGAIN", Errno::AGAIN),
     ("ENOMEM", Errno::NOMEM),
     ("EACCES", Errno::ACCESS),
@@ -248,6 +283,7 @@ const ERRNOS: [(&str, Errno); 19] = [
     ("ETXTBSY", Errno::TXTBSY),
     ("ENOSPC", Errno::NOSPC),
     ("EROFS", Errno::ROFS),
+    ("ERANGE", Errno::RANGE),
     ("EDQUOT", Errno::DQUOT),
     ("ENOSYS", Errno::NOSYS),
     ("ENOTSUP", Errno::NOTSUP),
@@ -299,6 +335,10 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
         "lag" => Action::Lag,
         "fold" => Action::Fold,
         "trim" => Action::Trim,
+        "decompose" => Action::Decompose,
+        "empty" => Action::Empty,
+        "hole" => Action::Hole,
+        "renumber" => Action::Renumber,
         "silly" => Action::Silly,
         _ => return Err(format!("unknown action {action}")),
     };
@@ -322,8 +362,10 @@ fn fits(op: Op, action: Action) -> bool {
         Action::Errno(_) | Action::Delay(_) => true,
         Action::Short(_) => matches!(op, Op::Read | Op::Write | Op::Copy),
         Action::Flip { .. } => matches!(op, Op::Read | Op::Write),
-        Action::Coarse(_) | Action::Lag => op == Op::Stat,
-        Action::Fold | Action::Trim => op == Op::Name,
+        Action::Coarse(_) | Action::Lag | Action::Empty => op == Op::Stat,
+        Action::Fold | Action::Trim | Action::Decompose => op == Op::Name,
+        Action::Hole => op == Op::Seek,
+        Action::Renumber => matches!(op, Op::Stat | Op::List),
         Action::Silly => op == Op::Remove,
         Action::Drop => {
             matches!(op, Op::Write | Op::Fsync | Op::SetAttr | Op::Owner | Op::Mode | Op::Times)
@@ -477,6 +519,8 @@ mod tests {
         assert!(error("f open .. lag").contains("Open does not support lag"));
         assert!(error("f stat .. fold").contains("Stat does not support fold"));
         assert!(error("f open .. trim").contains("Open does not support trim"));
+        assert!(error("f stat .. hole").contains("Stat does not support hole"));
+        assert!(error("f open .. renumber").contains("Open does not support renumber"));
         assert!(error("f read .. short 1 times").contains("times needs a number"));
         assert!(error("f read .. short 1 maybe 2").contains("valid words are after, times"));
     }

@@ -5,7 +5,7 @@
 use super::faultfs::Recorded;
 use super::nodes::{errno_of, generation};
 use super::pass::{Change, Open, Pass};
-use super::rules::Op;
+use super::rules::{Action, Op};
 use fuser::consts::FOPEN_DIRECT_IO;
 use fuser::{
     FileAttr, Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
@@ -78,7 +78,7 @@ impl Filesystem for Pass {
 
     fn getattr(&mut self, _: &Request<'_>, ino: u64, _: Option<u64>, reply: ReplyAttr) {
         let attr = ok_or_answer!(self.look(ino), reply);
-        reply.attr(&KEEP, &attr);
+        reply.attr(&KEEP, &FileAttr { ino: self.number(ino), ..attr });
     }
 
     fn setattr(
@@ -360,6 +360,9 @@ impl Filesystem for Pass {
         reply: ReplyEmpty,
     ) {
         let flags = XattrFlags::from_bits_retain(flags.cast_unsigned());
+        let met =
+            self.nodes.path(ino).and_then(|path| self.actions(Op::SetXattr, path, 0, value.len() as u64));
+        ok_or_answer!(met, reply);
         answer(self.xattr(ino, |real| sys::lsetxattr(real, stored_name(name), value, flags)), reply);
     }
 
@@ -422,8 +425,14 @@ impl Filesystem for Pass {
             _ => return reply.error(Errno::INVAL.raw_os_error()),
         };
         let found = self.file(handle).and_then(|(file, path)| {
-            self.meet(Op::Seek, path)?;
-            sys::seek(file, to)
+            if !self.actions(Op::Seek, path, 0, 0)?.contains(&Action::Hole) {
+                return sys::seek(file, to);
+            }
+            let len = file.metadata().map_err(|e| errno_of(&e))?.len();
+            match to {
+                sys::SeekFrom::Hole(at) if at < len => Ok(at),
+                _ => Err(Errno::NXIO),
+            }
         });
         let found = ok_or_answer!(found, reply);
         reply.offset(i64::try_from(found).unwrap_or(i64::MAX));

@@ -276,6 +276,105 @@ fn trim_rule_removes_trailing_dots() {
 }
 
 #[test]
+fn decompose_rule_stores_names_decomposed() {
+    let Some(fixture) = Fixture::new("* name .. decompose\n* name .. fold") else { return };
+    let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+    fs::create_dir(fixture.view("\u{c4}")).unwrap();
+    fs::write(fixture.view(&format!("\u{c4}/{composed}")), b"one").unwrap();
+    for dir in ["\u{c4}", "A\u{308}", "a\u{308}"] {
+        for name in [composed, decomposed, "CAFE\u{301}"] {
+            assert_eq!(fs::read(fixture.view(&format!("{dir}/{name}"))).unwrap(), b"one", "{dir}/{name}");
+        }
+        let names: Vec<_> =
+            fs::read_dir(fixture.view(dir)).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, [decomposed]);
+    }
+    let again =
+        File::options().write(true).create_new(true).open(fixture.view(&format!("\u{c4}/{decomposed}")));
+    assert_eq!(again.unwrap_err().raw_os_error(), Some(17));
+    fs::write(fixture.source("\u{e9}"), b"stored composed").unwrap();
+    assert_eq!(fs::read(fixture.view("e\u{301}")).unwrap(), b"stored composed");
+    fs::rename(fixture.view("e\u{301}"), fixture.view("\u{f1}")).unwrap();
+    assert_eq!(fs::read(fixture.source("n\u{303}")).unwrap(), b"stored composed");
+}
+
+#[test]
+fn empty_rule_hides_the_length_and_not_the_data() {
+    let Some(fixture) = Fixture::new("f stat .. empty") else { return };
+    let bytes = vec![5; 300_000];
+    for name in ["f", "g"] {
+        fs::write(fixture.view(name), &bytes).unwrap();
+        fs::set_permissions(fixture.view(name), PermissionsExt::from_mode(0o640)).unwrap();
+        let meta = fs::metadata(fixture.view(name)).unwrap();
+        assert_eq!((meta.len() == 0, meta.blocks() == 0), (name == "f", name == "f"));
+        assert_eq!(meta.mode() & 0o7777, 0o640);
+        assert!(fs::read(fixture.view(name)).unwrap() == bytes, "{name}");
+        let direct = openat(CWD, fixture.view(name), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).unwrap();
+        let mut tail = [0; 4096];
+        assert_eq!(File::from(direct).read_at(&mut tail, 299_008).unwrap(), 992, "{name}");
+    }
+}
+
+#[test]
+fn hole_rule_hides_the_data_of_a_file() {
+    let Some(fixture) = Fixture::new("f seek .. hole") else { return };
+    for name in ["f", "g"] {
+        fs::write(fixture.view(name), vec![5; 100_000]).unwrap();
+        let file = File::open(fixture.view(name)).unwrap();
+        let [data, hole] = [rustix::fs::SeekFrom::Data(0), rustix::fs::SeekFrom::Hole(0)]
+            .map(|to| rustix::fs::seek(&file, to));
+        let expected = if name == "f" { (Err(Errno::NXIO), Ok(0)) } else { (Ok(0), Ok(100_000)) };
+        assert_eq!((data, hole), expected);
+        assert!(file.metadata().unwrap().blocks() >= 100_000 / 512, "the space is shown");
+    }
+}
+
+/// Two names of a file show the same number at any one time only if listing renumbers.
+#[test]
+fn renumber_rule_changes_the_numbers_shown() {
+    let Some(fixture) = Fixture::new("d list .. renumber") else { return };
+    fs::create_dir(fixture.view("d")).unwrap();
+    fs::write(fixture.view("d/f"), b"bytes").unwrap();
+    fs::hard_link(fixture.view("d/f"), fixture.view("g")).unwrap();
+    let number = |name| fs::metadata(fixture.view(name)).unwrap().ino();
+    let first = number("d/f");
+    let held = File::open(fixture.view("d/f")).unwrap();
+    assert_eq!([number("d/f"), number("g"), held.metadata().unwrap().ino()], [first; 3]);
+    let listed = fs::read_dir(fixture.view("d")).unwrap().next().unwrap().unwrap();
+    let second = std::os::unix::fs::DirEntryExt::ino(&listed);
+    assert_ne!(second, first);
+    assert_eq!([number("d/f"), number("g"), held.metadata().unwrap().ino()], [second; 3]);
+    assert_eq!(fs::read(fixture.view("g")).unwrap(), b"bytes");
+
+    fixture.faults.set_rules("* stat .. renumber".parse().unwrap());
+    let [one, two, other] = [number("d/f"), number("d/f"), held.metadata().unwrap().ino()];
+    assert!(one != two && two != other && one != other);
+    fs::remove_file(fixture.view("d/f")).unwrap();
+    assert_eq!(fs::read(fixture.view("g")).unwrap(), b"bytes");
+}
+
+#[test]
+fn extending_and_setting_attributes_fail_independently() {
+    let rules = "* extend .. errno EPERM\n* setxattr 1000.. errno ENOSPC";
+    let Some(fixture) = Fixture::new(rules) else { return };
+    let file = File::create(fixture.view("f")).unwrap();
+    file.write_all_at(&[1; 100], 0).unwrap();
+    for (len, expected) in [(101, Some(1)), (100, None), (7, None), (8, Some(1)), (0, None)] {
+        assert_eq!(file.set_len(len).err().and_then(|e| e.raw_os_error()), expected, "{len}");
+    }
+    file.write_all_at(b"end", 50).unwrap();
+    assert_eq!(fs::metadata(fixture.source("f")).unwrap().len(), 53, "a write extends");
+
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = |len| rustix::fs::setxattr(fixture.view("f"), "user.name", &vec![7; len], flags);
+    assert_eq!((set(1000), set(1001), set(0)), (Ok(()), Err(Errno::NOSPC), Ok(())));
+    assert_eq!(set(1000), Ok(()));
+    let mut value = [0; 2000];
+    assert_eq!(rustix::fs::getxattr(fixture.view("f"), "user.name", &mut value[..]), Ok(1000));
+    assert_eq!(rustix::fs::removexattr(fixture.view("f"), "user.name"), Ok(()));
+}
+
+#[test]
 fn lagging_attributes_refresh_on_open() {
     let Some(fixture) = Fixture::new("* stat .. lag") else { return };
     fs::write(fixture.source("f"), b"one").unwrap();
