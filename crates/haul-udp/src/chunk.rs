@@ -43,8 +43,8 @@ pub(crate) struct ChunkSearch {
     lost: u64,
     /// Time of the first of them.
     lost_since: Time,
-    /// True if a datagram of the fixed size has arrived.
-    has_passed: bool,
+    /// True while the path is searched for a size that works in place of the fixed one.
+    is_suspect: bool,
 }
 
 impl ChunkSearch {
@@ -65,7 +65,7 @@ impl ChunkSearch {
             next_search: now + AGAIN,
             lost: 0,
             lost_since: now,
-            has_passed: false,
+            is_suspect: false,
         };
         search.begin(DATAGRAM_MIN);
         search
@@ -105,8 +105,11 @@ impl ChunkSearch {
         if size > DATAGRAM_MIN && size >= self.size / 2 {
             self.lost = 0;
         }
-        self.has_passed |= self.fixed.is_some_and(|fixed| size >= fixed);
         self.works = self.works.max(size);
+        if self.fixed.is_some_and(|fixed| size >= fixed) {
+            // The path was down, or lost much, and carries this size again.
+            self.end_suspicion();
+        }
         if self.fixed.is_none() {
             self.size = self.size.max(self.works.min(self.max));
         }
@@ -137,8 +140,17 @@ impl ChunkSearch {
         }
     }
 
+    /// Ends the search for a size that works in place of the fixed one.
+    fn end_suspicion(&mut self) {
+        self.is_suspect = false;
+        self.fails = self.max + 1;
+        self.todo.clear();
+        self.flying.clear();
+    }
+
     /// Records the loss of datagrams larger than [`DATAGRAM_MIN`]. Returns an error with the
-    /// largest size that works if datagrams of a fixed size do not pass.
+    /// largest size that works if datagrams of a fixed size do not pass: 24 in a row are lost, and
+    /// a search that began after such a loss has found only smaller sizes.
     pub(crate) fn large_lost(&mut self, now: Time, count: u64, rtt: u64) -> Result<(), usize> {
         if count == 0 || self.size <= DATAGRAM_MIN {
             return Ok(());
@@ -153,10 +165,13 @@ impl ChunkSearch {
         }
         match self.fixed {
             None => self.fall_back(now),
-            Some(fixed) if self.max + 1 < fixed => {
-                // Find what works, to name it.
+            Some(fixed) if !self.is_suspect => {
+                // Find what works, to name it. An outage of the path ends the same way as a black
+                // hole begins; only what arrives after it tells them apart.
+                self.is_suspect = true;
                 self.max = fixed - 1;
                 self.works = 0;
+                self.lost = 0;
                 self.begin(DATAGRAM_MIN);
             }
             Some(_) if self.todo.is_empty() && self.flying.is_empty() && self.works > 0 => {

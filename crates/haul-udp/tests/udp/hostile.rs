@@ -341,6 +341,27 @@ fn fixed_chunk_above_the_mtu_is_named() {
     }
 }
 
+/// Regression: the second outage counted as proof that datagrams of the fixed size do not pass,
+/// although they had arrived between the two.
+#[test]
+fn outages_are_no_proof_against_a_fixed_chunk() {
+    for (chunk, rate) in [(1177, 15_000_000), (1400, 15_000_000), (1400, GIGABIT), (8000, GIGABIT)] {
+        for length in [30, 150, 400] {
+            let mut shapes = [Shape::clean(rate, 5 * MILLI), Shape::clean(rate, 5 * MILLI)];
+            shapes[0].mtu = vec![(0, 65_507)];
+            shapes[0].dead =
+                (1..5).map(|outage| (outage * SECOND, outage * SECOND + length * MILLI)).collect();
+            let mut world = World::new(shapes, 1);
+            let mut ends = flow(0, silent(30 * SECOND, |config| config.chunk = Chunk::Fixed(chunk)), &crc32c);
+            ends[0].to_write = 6 * rate;
+            world.flows.push(ends);
+            world.run(6 * SECOND, |world| world.flows[0][0].association.state() != State::Open);
+            let association = &world.flows[0][0].association;
+            assert_eq!(association.state(), State::Open, "{chunk}, {length} ms: {association:?}");
+        }
+    }
+}
+
 #[test]
 fn found_chunk_follows_the_mtu() {
     let mut shapes = [Shape::clean(GIGABIT, 5 * MILLI), Shape::clean(GIGABIT, 5 * MILLI)];
