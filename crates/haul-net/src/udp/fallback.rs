@@ -323,18 +323,27 @@ impl<C: Carrier> Link<C> {
         self.wake_all();
     }
 
+    /// Sends the departure of this end and takes that of the peer, which is judged first if it has
+    /// arrived: a peer that sent an impossible one may have closed the connection.
     fn exchange(&self, control: &Control, own: Departure, peer: Option<Departure>) -> Result<(), LaneError> {
+        if let Some(peer) = peer {
+            drop(self.resume_from(peer)?);
+        }
         // The users of the lane limit the time.
         let timeout = WaitTimeout::default();
         let mut writer = control.writer();
         writer.set_timeout(timeout);
-        writer.write_all(&own.encode())?;
-        let peer = peer.map_or_else(|| control.receive(timeout), Ok)?;
-        let mut inner = self.lock();
-        let association = inner.association.association_mut();
-        if !association.is_some_and(|association| association.resume_from(peer.received)) {
-            return Err(LaneError::Unexpected);
-        }
+        let written = writer.write_all(&own.encode());
+        let peer = match (peer, written) {
+            (Some(peer), written) => written.map(|()| peer)?,
+            (None, Ok(())) => control.receive(timeout)?,
+            (None, Err(error)) => {
+                // What the peer said before it closed the connection is the reason.
+                control.try_receive()?.map_or(Ok(()), |peer| self.resume_from(peer).map(drop))?;
+                return Err(error);
+            }
+        };
+        let mut inner = self.resume_from(peer)?;
         inner.stage = Stage::Repeating;
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         loop {
@@ -355,6 +364,14 @@ impl<C: Carrier> Link<C> {
         self.notify(inner);
         writer.set_timeout(FINISH);
         if is_finishing { writer.finish() } else { Ok(()) }
+    }
+
+    /// Continues behind the bytes that the peer has.
+    fn resume_from(&self, peer: Departure) -> Result<MutexGuard<'_, Inner<C>>, LaneError> {
+        let mut inner = self.lock();
+        let association = inner.association.association_mut();
+        let is_possible = association.is_some_and(|association| association.resume_from(peer.received));
+        if is_possible { Ok(inner) } else { Err(LaneError::Unexpected) }
     }
 }
 

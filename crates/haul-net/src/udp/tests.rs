@@ -9,6 +9,7 @@ use crate::lane::{WaitTimeout, Wire as _};
 use crate::socket::SocketFacts;
 use haul_udp::{Association, Chunk, Config, Crc32c, Role};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
 use std::io::IoSlice;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
@@ -257,7 +258,8 @@ fn departure(received: u64) -> Vec<u8> {
 fn departures_with_impossible_contents_fail_the_lane() {
     let cut = &departure(0)[..15];
     let unknown = [&b"HAULTCP\x05"[..], &[0; 8]].concat();
-    for message in [&departure(1)[..], &departure(u64::MAX), &unknown, &[0; 16], cut, &[]] {
+    // One byte was written, which may have left.
+    for message in [&departure(2)[..], &departure(u64::MAX), &unknown, &[0; 16], cut, &[]] {
         let (mut client, mut tcp) = client(NEVER);
         client.write_all(b"x").expect("buffered");
         tcp.write_all(message).expect("writes");
@@ -265,6 +267,23 @@ fn departures_with_impossible_contents_fail_the_lane() {
         let error = client.read_exact(&mut [0]).expect_err("no lane");
         let expected = if message.len() < 16 { UdpError::Disconnected } else { UdpError::BadDeparture };
         assert!(matches!(&error, LaneError::Udp(found) if *found == expected), "{message:?}: {error}");
+    }
+}
+
+/// Regression: the answer of this end failed, and its error took the place of the reason.
+#[test]
+fn an_impossible_departure_is_the_reason_although_the_peer_has_reset_the_connection() {
+    for message in [departure(2), [&b"HAULTCP\x05"[..], &[0; 8]].concat()] {
+        let ([near, mut tcp], [socket, _]) = (connection(), sockets([0, 0]));
+        tcp.write_all(&message).expect("writes");
+        let control = tcp.control();
+        let fd = control.wire().as_socket().expect("a socket");
+        sockopt::set_socket_linger(fd, Some(Duration::ZERO)).expect("an option");
+        drop(tcp);
+        drop(control);
+        let mut client = end(near, socket, Some(SocketAddr::from(([127, 0, 0, 1], 9))), NEVER);
+        let error = client.read_exact(&mut [0]).expect_err("no lane");
+        assert!(matches!(&error, LaneError::Udp(UdpError::BadDeparture)), "{message:?}: {error}");
     }
 }
 
