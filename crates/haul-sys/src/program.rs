@@ -6,6 +6,8 @@
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, fcntl_getfd};
+use rustix::process::{Resource, getrlimit};
+use std::io::Write;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -13,6 +15,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Exit status that Rust's runtime uses after a panic.
 const PANICKED: i32 = 101;
+
+/// Limit of the first thread's stack below which the program runs on another one, and the size of
+/// the stack there, which is the usual limit.
+const STACK_MIN: u64 = 1 << 20;
+const STACK_BYTES: usize = 8 << 20;
 
 /// Makes a `fn() -> ExitCode` the entry point of the program, in a crate with `#![no_main]`.
 #[macro_export]
@@ -41,8 +48,24 @@ pub fn was_closed(standard: RawFd) -> bool {
 pub fn run(program: fn() -> ExitCode) -> ! {
     open_closed_descriptors();
     ignore_broken_pipes();
-    let status = catch_unwind(AssertUnwindSafe(program)).map_or(PANICKED, status_of);
-    std::process::exit(status)
+    std::process::exit(on_enough_stack(program))
+}
+
+/// Runs the program on this thread, or on another one if the limit of this thread's stack is small.
+fn on_enough_stack(program: fn() -> ExitCode) -> i32 {
+    let status = move || catch_unwind(AssertUnwindSafe(program)).map_or(PANICKED, status_of);
+    if getrlimit(Resource::Stack).current.is_none_or(|limit| limit >= STACK_MIN) {
+        return status();
+    }
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(status);
+    match thread.map(std::thread::JoinHandle::join) {
+        Ok(status) => status.unwrap_or(PANICKED),
+        Err(error) => {
+            let message = format!("haul: cannot start a thread: {error}; raise the limit on the stack\n");
+            let _ = std::io::stderr().write_all(message.as_bytes());
+            1
+        }
+    }
 }
 
 /// Returns the number of a status; `ExitCode` has no accessor.

@@ -75,3 +75,29 @@ fn a_copy_succeeds_with_fewer_threads_than_requested() {
     Running::new(&mut command).end().is_fine();
     assert!(fs::read(sink.join("tree/victim")).unwrap() == noise(5 << 20));
 }
+
+/// Regression: the first thread overflowed a small stack, and the program died by a signal.
+#[test]
+fn every_command_works_with_a_small_stack() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("file"), noise(300_000)).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -s 64; exec \"$0\" \"$@\"", HAUL]).args(args).current_dir(home.path());
+        command.output().unwrap()
+    };
+    for tool in [
+        "cp", "mv", "install", "sum", "check", "verify", "repair", "waybill", "send", "fetch", "list",
+        "serve", "gui", "jobs", "bench", "meet",
+    ] {
+        for word in ["--help", "--no-such-option"] {
+            let ended = run(&[tool, word]);
+            assert!(ended.status.code().is_some(), "{tool} {word}: {ended:?}");
+        }
+    }
+    assert_eq!(run(&["send"]).status.code(), Some(2));
+    for args in [&["cp", "--verify", "file", "copy"][..], &["sum", "-a", "blake3", "copy"]] {
+        assert!(run(args).status.success(), "{args:?}");
+    }
+    assert!(fs::read(home.path().join("copy")).unwrap() == noise(300_000));
+}
