@@ -249,13 +249,15 @@ impl<'a, M: Machine> Session<'a, M> {
     }
 
     /// Passes ticks to the machine and accepts additional lanes until the session is over. `tick`
-    /// receives a reason once if the job is to stop.
+    /// receives a reason once if the job is to stop, and `hear` each lane on which a byte arrived
+    /// since the last tick: a slow lane is not a silent one.
     pub(super) fn run_timer(
         &self,
         mut more: More<'_>,
         begin: impl Fn(Joined),
-        tick: impl Fn(Option<Reason>),
+        (hear, tick): (impl Fn(LaneId), impl Fn(Option<Reason>)),
     ) {
+        let mut received = HashMap::new();
         let mut is_stopped = false;
         let begun = Instant::now();
         let mut ticked = begun;
@@ -279,6 +281,11 @@ impl<'a, M: Machine> Session<'a, M> {
             self.report_lost();
             if let Some(datagrams) = self.datagrams() {
                 self.report.datagrams(&datagrams);
+            }
+            for (lane, stats) in self.stats() {
+                if received.insert(lane, stats.bytes_in).unwrap_or(0) != stats.bytes_in {
+                    hear(lane);
+                }
             }
             let stops = self.is_stopping() && !is_stopped;
             is_stopped |= stops;
@@ -369,5 +376,86 @@ impl<'a, M: Machine> Session<'a, M> {
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<LaneId, Arc<dyn LaneControl>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SimpleObserver;
+    use super::*;
+    use haul_net::PacketStats;
+    use haul_proto::Summary;
+    use haul_proto::source::Availability;
+    use std::net::SocketAddr;
+
+    /// A machine that is over when the test says so.
+    struct Waiting(Arc<AtomicBool>);
+
+    impl Machine for Waiting {
+        fn is_over(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn readiness(&mut self, _key: WaitKey) -> Availability {
+            Availability::Nothing
+        }
+    }
+
+    /// A lane on which this number of bytes arrives between two ticks.
+    #[derive(Debug)]
+    struct Trickle {
+        bytes: u64,
+        arrived: AtomicU64,
+    }
+
+    impl LaneControl for Trickle {
+        fn abort(&self) {}
+
+        fn stats(&self) -> LaneStats {
+            let arrived = self.arrived.fetch_add(self.bytes, Ordering::Relaxed);
+            LaneStats { bytes_in: arrived + self.bytes, ..LaneStats::default() }
+        }
+
+        fn kind(&self) -> Kind {
+            Kind::Local
+        }
+
+        fn peer(&self) -> Option<SocketAddr> {
+            None
+        }
+
+        fn cipher(&self) -> &'static str {
+            "none"
+        }
+
+        fn round_trip(&self) -> Option<Duration> {
+            None
+        }
+
+        fn packets(&self) -> Option<PacketStats> {
+            None
+        }
+    }
+
+    /// Regression: a lane that needed a minute for a block counted as silent.
+    #[test]
+    fn a_lane_on_which_a_byte_arrives_is_not_silent() {
+        let (over, observer) = (Arc::new(AtomicBool::new(false)), SimpleObserver::default());
+        let session = Session::new(Waiting(over.clone()), &observer.run_context());
+        for (lane, bytes) in [(0, 1), (1, 0)] {
+            let control = Arc::new(Trickle { bytes, arrived: AtomicU64::new(0) });
+            session.lanes().insert(LaneId(lane), control);
+        }
+        let heard = Mutex::new(Vec::new());
+        let hear = |lane: LaneId| {
+            let mut heard = heard.lock().unwrap();
+            heard.push(lane);
+            if heard.len() == 3 {
+                over.store(true, Ordering::Relaxed);
+                session.ended(End::Broken { reason: Why::Stopped.into(), summary: Summary::default() });
+            }
+        };
+        session.run_timer(None, |_| {}, (hear, |_| {}));
+        assert_eq!(*heard.lock().unwrap(), [LaneId(0); 3]);
     }
 }

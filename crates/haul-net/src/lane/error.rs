@@ -19,9 +19,11 @@ pub enum LaneError {
         /// Number of missing bytes.
         missing: usize,
     },
-    /// The connection ended without the closing alert of TLS: the peer died, or an attacker
-    /// truncated the data.
-    #[error("connection truncated: it ended without the closing alert of TLS")]
+    /// The connection ended without the closing alert of TLS: the peer died or gave the connection
+    /// up, or an attacker truncated the data.
+    #[error(
+        "the connection ended without the closing alert of TLS: the peer ended or gave the connection up, or data was cut off on the way"
+    )]
     Truncated,
     /// Bytes arrived where the end was expected.
     #[error("the peer sent data after the expected end of the connection")]

@@ -48,8 +48,8 @@ pub enum Event {
         /// Digest of the received bytes.
         found: Option<Digest>,
     },
-    /// Payload bytes arrived on the lane, so it is not silent. Needed for objects that take longer
-    /// than [`Timing::silence`].
+    /// Bytes arrived on the lane, so it is not silent. Needed for messages that take longer than
+    /// [`Timing::silence`].
     Progress(LaneId),
     /// Bytes of a file could not be written. The worker continues to read and discards the data.
     WriteFailed {

@@ -127,6 +127,9 @@ pub enum Event {
     WalkEnded,
     /// The job must stop.
     Stop(Reason),
+    /// Bytes arrived on the lane, so it is not silent. Needed for messages that take longer than
+    /// [`Timing::silence`].
+    Progress(LaneId),
     /// Time has passed. Sent at least once in each [`Timing::keep_alive`].
     Tick,
 }

@@ -25,6 +25,11 @@ impl Source {
                 self.lanes.insert(lane, state);
             }
             Event::LaneLost(lane) => self.lose(lane, Why::LanesLost.into(), out),
+            Event::Progress(lane) => {
+                if let Some(state) = self.lanes.get_mut(&lane) {
+                    state.last_received = now;
+                }
+            }
             Event::Message(lane, message) => self.receive(lane, message, now, out),
             Event::WholeSent { lane, file, close } => self.whole_sent(lane, file, close),
             Event::WholeFailed { lane, file, reason } => {

@@ -218,7 +218,6 @@ impl<'a> LaneReceiver<'a> {
         };
         context.session.spent.storage.add(begin.elapsed());
         let mut at = range.start.0;
-        let mut reported = Instant::now();
         while at < range.end.0 {
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
             let block = &mut self.block[..len];
@@ -237,10 +236,6 @@ impl<'a> LaneReceiver<'a> {
                 context.session.spent.storage.add(hashed.elapsed());
             }
             at += len as u64;
-            if reported.elapsed() > REPORT_EVERY {
-                reported = Instant::now();
-                context.handle(Event::Progress(self.lane));
-            }
         }
         Ok(partial_file.map(drop))
     }

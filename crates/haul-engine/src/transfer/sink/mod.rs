@@ -125,7 +125,8 @@ fn serve(context: &SinkContext<'_>, joined: Vec<Joined>, more: More<'_>) {
             context.session.spawn(scope, move || log.run(context.session.report));
         }
         let tick = |stop: Option<Reason>| context.handle(stop.map_or(Event::Tick, Event::Stop));
-        context.session.guard(|| context.session.run_timer(more, begin, tick));
+        let hear = |lane: LaneId| context.handle(Event::Progress(lane));
+        context.session.guard(|| context.session.run_timer(more, begin, (hear, tick)));
         context.tasks.end();
         if let Some(log) = &context.log {
             log.finish();

@@ -97,7 +97,8 @@ pub(super) fn run(
             .session
             .spawn(scope, || context.session.spent.cpu_wait.count(|| Walker::new(context, tree).run()));
         let tick = |stop: Option<Reason>| context.handle(stop.map_or(Event::Tick, Event::Stop));
-        context.session.guard(|| context.session.run_timer(more, begin, tick));
+        let hear = |lane: LaneId| context.handle(Event::Progress(lane));
+        context.session.guard(|| context.session.run_timer(more, begin, (hear, tick)));
     });
     Outcome::of(Role::Source, &context.session)
 }
