@@ -24,5 +24,6 @@ if [ "${CI:-}" = true ]; then
     # Downloads the compiler for WebAssembly.
     step scripts/build-wasm.sh --check
 fi
+step scripts/test_blake3.sh
 step scripts/run_tests.py
 exit "$status"

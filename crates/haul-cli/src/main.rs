@@ -42,9 +42,25 @@ fn run() -> ExitCode {
     let mut args = std::env::args_os();
     let called = args.next().unwrap_or_else(|| OsString::from("haul"));
     let args: Vec<OsString> = args.collect();
+    if let Err(message) = limit_backends() {
+        eprintln!("haul: {}", tool::without_controls(&message));
+        return ExitCode::FAILURE;
+    }
     match tool::called_as(&called) {
         Some(tool) => start(&tool, &args),
         None => command(&args),
+    }
+}
+
+/// Environment variable that limits the instructions of digests, for tests of other processors.
+const BACKENDS: &str = "HAUL_DIGEST_BACKENDS";
+
+/// Limits the lanes of digests to the backends that [`BACKENDS`] names, if it is set.
+fn limit_backends() -> Result<(), String> {
+    match std::env::var_os(BACKENDS) {
+        Some(list) if !list.is_empty() => haul_digest::lanes::limit_backends(&list.to_string_lossy())
+            .map_err(|error| format!("cannot limit the instructions of digests by {BACKENDS}: {error}")),
+        _ => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The binary, run as its users run it.
 
+mod backends;
 mod bench;
 mod check;
 mod contexts;

@@ -62,7 +62,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A test directory with a stand-in for ssh. The stand-in runs the command on this host, in the
 /// directory `there`, as ssh does in a home directory.
-struct Fixture {
+pub(crate) struct Fixture {
     home: TempDir,
 }
 
@@ -75,7 +75,7 @@ struct RunResult {
 }
 
 impl Fixture {
-    fn new() -> Fixture {
+    pub(crate) fn new() -> Fixture {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("there")).unwrap();
         // The stand-in records its arguments: no secret may be among them.
@@ -84,7 +84,7 @@ impl Fixture {
         Fixture { home }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
@@ -106,7 +106,7 @@ impl Fixture {
     }
 
     /// Returns the command `haul ARGS` in the test directory, not yet started.
-    fn haul(&self, args: &[&str]) -> Command {
+    pub(crate) fn haul(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
         command
             .current_dir(self.home.path())
@@ -252,7 +252,7 @@ fn own_port() -> u16 {
 
 /// Asserts that diff(1) finds the same names and bytes in two trees.
 #[track_caller]
-fn assert_alike(one: &Path, other: &Path) {
+pub(crate) fn assert_alike(one: &Path, other: &Path) {
     let ended = Command::new("diff").arg("-r").arg("--no-dereference").args([one, other]).output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
 }

@@ -13,6 +13,11 @@ use super::md5::Md5;
 use super::register::{MAX_LANES, Register};
 use super::sha1::Sha1;
 use super::sha2::{Sha256, Sha512};
+use std::sync::OnceLock;
+use thiserror::Error;
+
+/// Backends that [`limit_backends`] permits; all if it was not called before the first use.
+static PERMITTED: OnceLock<Vec<Backend>> = OnceLock::new();
 
 /// Set of instructions that hashes several streams in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +40,25 @@ impl Backend {
     pub const ALL: [Backend; 5] =
         [Backend::Avx512, Backend::Avx2, Backend::ShaNi, Backend::Sse2, Backend::Portable];
 
-    /// Returns true if this build and this CPU support the backend.
+    /// Returns the name that [`limit_backends`] reads.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Backend::Avx512 => "avx512",
+            Backend::Avx2 => "avx2",
+            Backend::ShaNi => "sha-ni",
+            Backend::Sse2 => "sse2",
+            Backend::Portable => "portable",
+        }
+    }
+
+    /// Returns true if this build and this CPU support the backend, and [`limit_backends`] permits
+    /// it.
     pub fn is_available(self) -> bool {
+        PERMITTED.get_or_init(|| Backend::ALL.to_vec()).contains(&self) && self.is_supported()
+    }
+
+    /// Returns true if this build and this CPU support the backend.
+    fn is_supported(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw"),
@@ -56,7 +78,50 @@ impl Backend {
     }
 }
 
-/// Returns the backends that this CPU supports.
+/// Reason why the backends cannot be limited.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum LimitError {
+    /// A name is none of a backend.
+    #[error("unknown name '{0}': valid names are {names}", names = names())]
+    Unknown(String),
+    /// A digest was computed before.
+    #[error("backends are in use already")]
+    InUse,
+}
+
+/// Returns the names of all backends, separated by commas.
+fn names() -> String {
+    Backend::ALL.map(Backend::name).join(", ")
+}
+
+/// Limits the lanes of this process to the backends in `list`, names that commas separate. Plain
+/// words stay permitted, because some algorithms have no other loop on some CPUs. A backend that
+/// this CPU lacks is not an error, so that one list fits different CPUs.
+///
+/// The limit cannot change after the first use of lanes, which must therefore come later.
+///
+/// # Errors
+///
+/// Returns [`LimitError::Unknown`] for a name of no backend, and [`LimitError::InUse`] if lanes
+/// were in use before. In both cases nothing changes.
+pub fn limit_backends(list: &str) -> Result<(), LimitError> {
+    let mut permitted = parse(list)?;
+    if !permitted.contains(&Backend::Portable) {
+        permitted.push(Backend::Portable);
+    }
+    PERMITTED.set(permitted).map_err(|_| LimitError::InUse)
+}
+
+/// Parses names that commas separate.
+fn parse(list: &str) -> Result<Vec<Backend>, LimitError> {
+    let one = |name: &str| {
+        let found = Backend::ALL.into_iter().find(|backend| backend.name() == name);
+        found.ok_or_else(|| LimitError::Unknown(name.to_owned()))
+    };
+    list.split(',').map(str::trim).map(one).collect()
+}
+
+/// Returns the backends that this CPU supports and [`limit_backends`] permits.
 pub fn backends() -> Vec<Backend> {
     Backend::ALL.into_iter().filter(|backend| backend.is_available()).collect()
 }
@@ -194,15 +259,21 @@ pub(super) struct Plan {
 impl Plan {
     /// Returns the plan with the fastest loop of this CPU for each number of streams.
     pub(super) fn best(algorithm: LaneAlgorithm) -> Plan {
-        let kernels: Vec<Kernel> =
-            Backend::ALL.into_iter().flat_map(|backend| Kernel::of(backend, algorithm)).collect();
-        Plan::among(&kernels, algorithm)
+        Plan::with(&Backend::ALL, algorithm)
             .unwrap_or_else(|| unreachable!("plain words run on every CPU and know every algorithm"))
+    }
+
+    /// Returns a plan with those of these backends that are available, if one of them has the
+    /// algorithm.
+    pub(super) fn with(backends: &[Backend], algorithm: LaneAlgorithm) -> Option<Plan> {
+        let kernels: Vec<Kernel> =
+            backends.iter().flat_map(|&backend| Kernel::of(backend, algorithm)).collect();
+        Plan::among(&kernels, algorithm)
     }
 
     /// Returns a plan with one backend only, if this CPU supports it and it has the algorithm.
     pub(super) fn only(backend: Backend, algorithm: LaneAlgorithm) -> Option<Plan> {
-        Plan::among(&Kernel::of(backend, algorithm), algorithm)
+        Plan::with(&[backend], algorithm)
     }
 
     /// Returns the best plan with these loops. It has as many slots as the loop with the highest
@@ -255,5 +326,21 @@ impl Plan {
             }
             active = left;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backend_names_are_parsed_and_unknown_names_listed() {
+        assert_eq!(parse("sha-ni, sse2"), Ok(vec![Backend::ShaNi, Backend::Sse2]));
+        for backend in Backend::ALL {
+            assert_eq!(parse(backend.name()), Ok(vec![backend]));
+        }
+        let text = parse("sse2,avx").unwrap_err().to_string();
+        assert_eq!(text, "unknown name 'avx': valid names are avx512, avx2, sha-ni, sse2, portable");
+        assert_eq!(parse(""), Err(LimitError::Unknown(String::new())));
     }
 }

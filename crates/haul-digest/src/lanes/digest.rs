@@ -48,7 +48,8 @@ impl LaneAlgorithm {
         if self == LaneAlgorithm::Md5 { 3 } else { 4 }
     }
 
-    fn algorithm(self) -> Algorithm {
+    /// Returns the algorithm in the registry.
+    pub fn algorithm(self) -> Algorithm {
         match self {
             LaneAlgorithm::Md5 => Algorithm::Md5,
             LaneAlgorithm::Sha1 => Algorithm::Sha1,

@@ -41,7 +41,7 @@ mod tests;
 #[cfg(test)]
 mod twin;
 
-pub use backend::{Backend, backends};
+pub use backend::{Backend, LimitError, backends, limit_backends};
 pub use digest::{LaneAlgorithm, LaneDigest};
 
 use backend::Plan;
@@ -67,7 +67,13 @@ impl Streams {
     /// Returns streams on one backend only, for tests and measurements. Returns `None` if this CPU
     /// lacks the backend or the backend lacks the algorithm.
     pub fn with_backend(algorithm: LaneAlgorithm, backend: Backend) -> Option<Streams> {
-        Some(Streams::with_plan(algorithm, Plan::only(backend, algorithm)?))
+        Streams::with_backends(algorithm, &[backend])
+    }
+
+    /// Returns streams that use the fastest instructions of some backends only, for tests of CPUs
+    /// that have no others. Returns `None` if none of them that is available has the algorithm.
+    pub fn with_backends(algorithm: LaneAlgorithm, backends: &[Backend]) -> Option<Streams> {
+        Some(Streams::with_plan(algorithm, Plan::with(backends, algorithm)?))
     }
 
     fn with_plan(algorithm: LaneAlgorithm, plan: Plan) -> Streams {

@@ -61,14 +61,16 @@ fn noise(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Returns streams of every backend that has the algorithm, and those of the plan, which mixes
-/// backends.
+/// Returns streams of every backend that has the algorithm, those of the plan, which mixes
+/// backends, and those of the plan without one backend: of a CPU that lacks it.
 fn every(algorithm: LaneAlgorithm) -> Vec<(String, Streams)> {
     let mut all = vec![("chosen".to_string(), Streams::new(algorithm))];
     for backend in backends() {
-        all.extend(
-            Streams::with_backend(algorithm, backend).map(|streams| (format!("{backend:?}"), streams)),
-        );
+        let others: Vec<Backend> = backends().into_iter().filter(|other| *other != backend).collect();
+        let (only, without) =
+            (Streams::with_backend(algorithm, backend), Streams::with_backends(algorithm, &others));
+        all.extend(only.map(|streams| (format!("only {backend:?}"), streams)));
+        all.extend(without.map(|streams| (format!("without {backend:?}"), streams)));
     }
     all
 }

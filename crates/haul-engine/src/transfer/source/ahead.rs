@@ -23,8 +23,7 @@ const GAP_BYTES: usize = 64;
 
 /// Objects that one worker has read ahead.
 pub(super) struct ReadAhead {
-    /// Algorithm for hashing in parallel; `None` if that gains nothing.
-    lanes: Option<LaneAlgorithm>,
+    /// Lanes for hashing in parallel; `None` if that gains nothing.
     streams: Option<Streams>,
     /// Bytes of the objects; each object starts at a multiple of `stride`.
     bytes: Vec<u8>,
@@ -45,8 +44,12 @@ impl ReadAhead {
         let lanes = LaneAlgorithm::of(context.hash_plan.algorithm())
             .filter(|_| context.hash_plan.sends_object_digests());
         let len = usize::try_from(context.options.object.bytes()).unwrap_or(usize::MAX - GAP_BYTES);
-        let stride = len + GAP_BYTES;
-        ReadAhead { lanes, streams: None, bytes: Vec::new(), stride, objects: Vec::new() }
+        ReadAhead::with(lanes.map(Streams::new), len)
+    }
+
+    /// Creates the state of a worker that hashes objects of at most `len` bytes in `streams`.
+    fn with(streams: Option<Streams>, len: usize) -> ReadAhead {
+        ReadAhead { streams, bytes: Vec::new(), stride: len + GAP_BYTES, objects: Vec::new() }
     }
 
     /// Returns true if a worker that has taken `taken` should take one more object, so that more
@@ -61,11 +64,11 @@ impl ReadAhead {
     /// Returns the number of objects to hash in parallel, if `lanes` lanes do the same and the job
     /// has `buffers` bytes of buffers. Returns 0 if that gains nothing.
     fn width(&self, lanes: usize, buffers: u64) -> usize {
-        let Some(algorithm) = self.lanes else { return 0 };
+        let Some(streams) = &self.streams else { return 0 };
         let len = (self.stride - GAP_BYTES) as u64;
         let share = buffers / SHARE_OF_BUFFERS / len / lanes.max(1) as u64;
-        let width = usize::try_from(share).unwrap_or(WIDTH_MAX).min(WIDTH_MAX);
-        if width < algorithm.streams_min() { 0 } else { width }
+        let width = usize::try_from(share).unwrap_or(WIDTH_MAX).min(width_max(streams));
+        if width < streams.algorithm().streams_min() { 0 } else { width }
     }
 
     /// Reads and hashes the objects among `works` in parallel, if there are enough, and discards
@@ -73,9 +76,10 @@ impl ReadAhead {
     /// again when it is sent, and the defective one fails.
     pub(super) fn read(&mut self, context: &SourceContext<'_>, works: &[Work]) {
         self.objects.clear();
-        let Some(algorithm) = self.lanes else { return };
+        let Some(streams) = &mut self.streams else { return };
+        let algorithm = streams.algorithm();
         let wanted: Vec<_> = works.iter().filter_map(new_object).collect();
-        if !(algorithm.streams_min()..=WIDTH_MAX).contains(&wanted.len()) {
+        if !(algorithm.streams_min()..=width_max(streams)).contains(&wanted.len()) {
             return;
         }
         self.bytes.resize(self.bytes.len().max(wanted.len() * self.stride), 0);
@@ -89,7 +93,6 @@ impl ReadAhead {
         if !are_read {
             return;
         }
-        let streams = self.streams.get_or_insert_with(|| Streams::new(algorithm));
         let filled = self.bytes.chunks_exact(self.stride).zip(&wanted);
         let inputs: Vec<(usize, &[u8])> =
             filled.map(|(place, (_, object))| &place[..object.range.len() as usize]).enumerate().collect();
@@ -111,6 +114,12 @@ impl ReadAhead {
         let bytes = &self.bytes[at * self.stride..][..object.range.len() as usize];
         Some((bytes, self.objects[at].digest))
     }
+}
+
+/// Returns the maximum number of objects in parallel. A CPU may have fewer slots for an algorithm
+/// than [`WIDTH_MAX`]: two for SHA-256 in its SHA instructions, one in plain words.
+fn width_max(streams: &Streams) -> usize {
+    streams.width().min(WIDTH_MAX)
 }
 
 /// Returns the object, if it is sent for the first time.
@@ -136,33 +145,48 @@ fn fill(context: &SourceContext<'_>, number: FileNumber, object: Object, place: 
 mod tests {
     use super::*;
 
-    fn ahead(lanes: Option<LaneAlgorithm>, object: usize) -> ReadAhead {
-        ReadAhead { lanes, streams: None, bytes: Vec::new(), stride: object + GAP_BYTES, objects: Vec::new() }
-    }
+    use haul_digest::lanes::{Backend, backends};
 
     #[test]
     fn objects_ahead_are_bounded_for_any_lanes_and_sizes() {
-        let width = |lanes, object, algorithm| ahead(Some(algorithm), object).width(lanes, 256 << 20);
-        for (lanes, object, md5, sha256) in [
-            (1, 4 << 20, 4, 4),
-            (4, 4 << 20, 4, 4),
-            (5, 4 << 20, 3, 0),
-            (6, 4 << 20, 0, 0),
-            (16, 1 << 20, 4, 4),
-            (1, 16 << 20, 4, 4),
-            (1, 64 << 20, 0, 0),
-            (0, 4 << 20, 4, 4),
+        // MD5 has four slots in plain words, on any CPU.
+        let md5 = |object| {
+            let streams = Streams::with_backend(LaneAlgorithm::Md5, Backend::Portable).unwrap();
+            ReadAhead::with(Some(streams), object)
+        };
+        for (lanes, object, expected) in [
+            (1, 4 << 20, 4),
+            (4, 4 << 20, 4),
+            (5, 4 << 20, 3),
+            (6, 4 << 20, 0),
+            (16, 1 << 20, 4),
+            (1, 16 << 20, 4),
+            (1, 64 << 20, 0),
+            (0, 4 << 20, 4),
         ] {
-            let found =
-                (width(lanes, object, LaneAlgorithm::Md5), width(lanes, object, LaneAlgorithm::Sha256));
-            assert_eq!(found, (md5, sha256), "{lanes} lanes, objects of {object}");
+            let found = md5(object).width(lanes, 256 << 20);
+            assert_eq!(found, expected, "{lanes} lanes, objects of {object}");
         }
-        assert_eq!(ahead(None, 4 << 20).width(1, 256 << 20), 0, "other digests have no lanes");
-        let small = |buffers| ahead(Some(LaneAlgorithm::Md5), 4 << 20).width(1, buffers);
+        assert_eq!(ReadAhead::with(None, 4 << 20).width(1, 256 << 20), 0, "other digests have no lanes");
+        let small = |buffers| md5(4 << 20).width(1, buffers);
         assert_eq!(
             (small(8 << 20), small(48 << 20), small(64 << 20)),
             (0, 3, 4),
             "buffers are the user's to set"
         );
+    }
+
+    /// Regression: four objects were taken on CPUs with two slots or one, and the source panicked.
+    #[test]
+    fn objects_ahead_never_exceed_the_slots_of_any_backend() {
+        for algorithm in LaneAlgorithm::ALL {
+            for backend in backends() {
+                let Some(streams) = Streams::with_backend(algorithm, backend) else { continue };
+                let (slots, least) = (streams.width(), algorithm.streams_min());
+                let expected = if slots < least { 0 } else { slots.min(WIDTH_MAX) };
+                let found = ReadAhead::with(Some(streams), 1 << 20).width(1, 256 << 20);
+                assert_eq!(found, expected, "{algorithm:?} with {backend:?}");
+            }
+        }
     }
 }
