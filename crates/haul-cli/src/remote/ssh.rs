@@ -5,7 +5,7 @@ use super::args::ResolvedJobArgs;
 use super::place::SshDestination;
 use super::policy::PolicyArgs;
 use super::way::{Connector, STALL_TIMEOUT, dialer, first_lane};
-use super::words::{self, DONE, INSIDE, OUTSIDE, Reply, Request};
+use super::words::{self, DONE, INSIDE, LoginOutput, OUTSIDE, Reply, Request};
 use clap::Args;
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
@@ -23,6 +23,12 @@ use thiserror::Error;
 
 /// Timeout for the exit of the remote haul after the session.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time after the first output of a login that is not haul's answer, until the user sees it.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Characters of such output that are shown.
+const OUTPUT_SHOWN: usize = 200;
 
 /// Exit status of the remote shell for an unknown command.
 const NOT_FOUND: i32 = 127;
@@ -253,7 +259,15 @@ impl Ssh {
         asked.extend_from_slice(behind);
         // If the login ended already, the missing answer reports it better than the broken pipe.
         let _ = line.write_all(&asked);
-        let reply = words::read_reply(&from, || stop.load(Ordering::Relaxed));
+        let report = |noise: &[u8]| {
+            let start = String::from_utf8_lossy(noise);
+            eprintln!(
+                "haul: {host} printed '{}' and has not started haul; waiting for it",
+                shown_start(&start)
+            );
+        };
+        let output = LoginOutput { patience: OUTPUT_PATIENCE, report: &report };
+        let reply = words::read_reply(&from, || stop.load(Ordering::Relaxed), &output);
         let reply = reply.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => MeetError::NotHaul { host: host.clone() },
             io::ErrorKind::Interrupted => MeetError::Interrupted,
@@ -396,6 +410,15 @@ fn why(
 fn shown(text: &str) -> String {
     let short: String = text.chars().take(1000).collect();
     crate::tool::without_controls(&short).replace('\n', " ")
+}
+
+/// Returns the start of output of the remote host on one line, with an escape for each control
+/// character.
+fn shown_start(output: &str) -> String {
+    let short: String = output.trim_end().chars().take(OUTPUT_SHOWN).collect();
+    let is_cut = short.len() < output.trim_end().len();
+    let escaped = crate::tool::without_controls(&short).replace('\n', "\\n");
+    if is_cut { format!("{escaped}...") } else { escaped }
 }
 
 #[cfg(test)]

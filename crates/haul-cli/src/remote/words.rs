@@ -13,8 +13,8 @@
 //!
 //! Lines are JSON and end with a newline. Paths are base64, because names need not be text. Very
 //! long lists of paths follow the line instead, each path with a NUL at the end; `listed` in the
-//! line holds the number of paths and bytes. Output of the remote login before haul's line is
-//! skipped. If the pipe ends without `done`, ssh or this side has died.
+//! line holds the number of paths and bytes. Output of the remote login before haul's line, which
+//! need not end with a newline, is skipped. If the pipe ends without `done`, ssh or this side has died.
 
 pub(crate) mod line;
 
@@ -24,8 +24,10 @@ pub(crate) use line::{
     to_words,
 };
 use rustix::io::{read, retry_on_intr};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// Final commands of this side.
@@ -77,6 +79,16 @@ pub(crate) fn receive_paths(
     Ok(listed.paths_in(&all))
 }
 
+/// Reads the next byte. Returns `None` at the end of the pipe.
+fn read_byte(from: impl AsFd, stopping: impl Fn() -> bool) -> io::Result<Option<u8>> {
+    if !wait::until_readable(&from, stopping)? {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let mut byte = [0];
+    let count = retry_on_intr(|| read(&from, &mut byte))?;
+    Ok((count > 0).then_some(byte[0]))
+}
+
 /// Reads the next line byte by byte, because the following bytes belong to another reader. Returns
 /// `None` at the end of the pipe.
 ///
@@ -87,43 +99,82 @@ pub(crate) fn read_line(
     from: impl AsFd,
     stopping: impl Fn() -> bool,
 ) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+    read_line_after(&[], from, stopping)
+}
+
+/// Same as [`read_line`] for a line whose first bytes are read already.
+fn read_line_after(
+    start: &[u8],
+    from: impl AsFd,
+    stopping: impl Fn() -> bool,
+) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     // The initial capacity fits a ticket: growing the buffer would leave copies of the secret
     // behind.
     let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES_USUAL));
+    line.extend_from_slice(start);
     loop {
-        if !wait::until_readable(&from, &stopping)? {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        let mut byte = [0];
-        if retry_on_intr(|| read(&from, &mut byte))? == 0 {
-            return if line.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
-        }
-        match byte[0] {
-            b'\n' => return Ok(Some(line)),
-            _ if line.len() == LINE_BYTES_MAX => return Err(io::ErrorKind::InvalidData.into()),
-            other => line.push(other),
+        match read_byte(&from, &stopping)? {
+            None if line.is_empty() => return Ok(None),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(b'\n') => return Ok(Some(line)),
+            Some(_) if line.len() == LINE_BYTES_MAX => return Err(io::ErrorKind::InvalidData.into()),
+            Some(other) => line.push(other),
         }
     }
 }
 
-/// Reads the answer of the remote haul and skips the output of its login. Returns `None` if the
-/// pipe ended without an answer.
+/// Output of a login that is no answer of haul.
+pub(crate) struct LoginOutput<'a> {
+    /// Time after the first byte of such output, after which `report` gets the output so far, once.
+    /// Before the first byte, ssh may be asking for a password.
+    pub(crate) patience: Duration,
+    pub(crate) report: &'a dyn Fn(&[u8]),
+}
+
+/// Reads the answer of the remote haul and skips the output of its login, which need not end with a
+/// newline. Returns `None` if the pipe ended without an answer.
 ///
 /// # Errors
 /// Same as [`read_line`]; also `InvalidData` for an invalid answer or too much output before it.
-pub(crate) fn read_reply(from: impl AsFd, stopping: impl Fn() -> bool) -> io::Result<Option<Reply>> {
-    let mut noise = 0;
-    while noise <= NOISE_BYTES_MAX {
-        let line = match read_line(&from, &stopping) {
-            Ok(Some(line)) => line,
-            Ok(None) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            Err(error) => return Err(error),
+pub(crate) fn read_reply(
+    from: impl AsFd,
+    stopping: impl Fn() -> bool,
+    output: &LoginOutput<'_>,
+) -> io::Result<Option<Reply>> {
+    let mut noise = Vec::new();
+    let mut heard: Option<Instant> = None;
+    let is_told = Cell::new(false);
+    let start = [MARK.as_bytes(), b"{"].concat();
+    while noise.len() < NOISE_BYTES_MAX + start.len() {
+        let tell = || {
+            if !is_told.replace(true) {
+                (output.report)(&noise);
+            }
         };
-        if let Some(reply) = Reply::parse_line(&line) {
-            return reply.map(Some).map_err(|_| io::ErrorKind::InvalidData.into());
+        let byte = read_byte(&from, || {
+            if heard.is_some_and(|heard| heard.elapsed() >= output.patience) {
+                tell();
+            }
+            stopping()
+        });
+        let Some(byte) = byte? else {
+            if heard.is_some() {
+                tell();
+            }
+            return Ok(None);
+        };
+        noise.push(byte);
+        if noise.ends_with(&start) {
+            let line = match read_line_after(&start, &from, &stopping) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                line => line?,
+            };
+            let reply = line.and_then(|line| Reply::parse_line(&line)).transpose();
+            return reply.map_err(|_| io::ErrorKind::InvalidData.into());
         }
-        noise += line.len() + 1;
+        if heard.is_none() && !start.starts_with(&noise) {
+            heard = Some(Instant::now());
+        }
     }
     Err(io::ErrorKind::InvalidData.into())
 }
@@ -142,20 +193,54 @@ mod tests {
         reader
     }
 
+    const SILENT: LoginOutput<'_> = LoginOutput { patience: Duration::MAX, report: &|_| {} };
+
+    fn reply_in(pipe: impl AsFd) -> io::Result<Option<Reply>> {
+        read_reply(pipe, || false, &SILENT)
+    }
+
     #[test]
     fn the_reply_is_found_after_login_output() {
-        let pipe = pipe_with(b"Welcome!\n\xff\xfe\nhaul-meet {\"failure\":\"no such directory\"}\nrest");
-        let reply = read_reply(&pipe, || false).expect("read");
-        assert!(matches!(reply, Some(Reply::Failure(why)) if why == "no such directory"));
-        let mut rest = [0; 4];
-        assert_eq!(read(&pipe, &mut rest), Ok(4), "nothing behind the line was taken");
+        for noise in [
+            &b""[..],
+            b"Welcome!\n\xff\xfe\n",
+            b"\x1b]0;user@host\x07",
+            b"no newline",
+            b"haul-meet is ",
+            b"haul-meet \n",
+        ] {
+            let pipe = pipe_with(&[noise, b"haul-meet {\"failure\":\"no such directory\"}\nrest"].concat());
+            let reply = reply_in(&pipe).expect("read");
+            assert!(matches!(reply, Some(Reply::Failure(why)) if why == "no such directory"));
+            let mut rest = [0; 4];
+            assert_eq!(read(&pipe, &mut rest), Ok(4), "nothing behind the line was taken");
+        }
+    }
+
+    /// Regression: the output of a login without a newline hid the answer, and the wait for it told
+    /// nothing.
+    #[test]
+    fn output_of_a_login_is_shown_while_the_reply_is_missing() {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let told = Cell::new(0);
+        writer.write_all(b"Password expires\x07").expect("it fits");
+        let report = |noise: &[u8]| {
+            assert_eq!(noise, b"Password expires\x07", "what was printed so far");
+            told.set(told.get() + 1);
+            writer.write_all(b"haul-meet {\"failure\":\"late\"}\n").expect("it fits");
+        };
+        let report = std::cell::RefCell::new(report);
+        let output = LoginOutput { patience: Duration::ZERO, report: &|noise| report.borrow_mut()(noise) };
+        let reply = read_reply(&reader, || false, &output).expect("read");
+        assert!(matches!(reply, Some(Reply::Failure(why)) if why == "late"));
+        assert_eq!(told.get(), 1);
     }
 
     #[test]
     fn a_missing_reply_and_a_bad_reply_are_distinguished() {
-        assert!(read_reply(pipe_with(b"bash: haul: not found"), || false).expect("read").is_none());
-        assert!(read_reply(pipe_with(b""), || false).expect("read").is_none());
-        let bad = read_reply(pipe_with(b"haul-meet {]\n"), || false).err().map(|error| error.kind());
+        assert!(reply_in(pipe_with(b"bash: haul: not found")).expect("read").is_none());
+        assert!(reply_in(pipe_with(b"")).expect("read").is_none());
+        let bad = reply_in(pipe_with(b"haul-meet {]\n")).err().map(|error| error.kind());
         assert_eq!(bad, Some(io::ErrorKind::InvalidData));
     }
 
@@ -165,7 +250,7 @@ mod tests {
         let writing = std::thread::spawn(move || {
             while writer.write_all(&[b'x'; 99]).is_ok() && writer.write_all(b"\n").is_ok() {}
         });
-        assert!(read_reply(&reader, || false).is_err());
+        assert!(reply_in(&reader).is_err());
         drop(reader);
         writing.join().expect("it ended");
     }
@@ -173,7 +258,7 @@ mod tests {
     #[test]
     fn a_stop_request_ends_the_wait_for_a_reply() {
         let (reader, _writer) = std::io::pipe().expect("a pipe");
-        let kind = read_reply(&reader, || true).err().map(|error| error.kind());
+        let kind = read_reply(&reader, || true, &SILENT).err().map(|error| error.kind());
         assert_eq!(kind, Some(io::ErrorKind::Interrupted));
     }
 
@@ -218,7 +303,7 @@ mod tests {
                 reply.extend(bytes.iter().filter(|&&byte| byte != b'\n'));
                 reply.push(b'\n');
                 // Returns an answer or an error: never a panic, and never more than was there.
-                let _ = read_reply(pipe_with(&reply), || false);
+                let _ = reply_in(pipe_with(&reply));
             }
         }
     }

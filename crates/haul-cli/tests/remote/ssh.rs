@@ -126,9 +126,13 @@ fn login_output_is_skipped() {
     let fixture = Fixture::new();
     fixture.tree("data");
     let script = fs::read_to_string(fixture.path("fake-ssh")).unwrap();
-    fs::write(fixture.path("fake-ssh"), script.replace("exec", "echo 'Welcome to this host'\nexec")).unwrap();
-    assert_ended(&fixture.over_ssh("send", &["--inside-ssh", "data", "host:"]), 0);
-    assert_alike(&fixture.path("data"), &fixture.path("there/data"));
+    // A terminal title has no newline.
+    for (to, output) in [("line", "echo 'Welcome to this host'"), ("title", r"printf '\033]0;user@host\007'")]
+    {
+        fs::write(fixture.path("fake-ssh"), script.replace("exec", &format!("{output}\nexec"))).unwrap();
+        assert_ended(&fixture.over_ssh("send", &["--inside-ssh", "data", &format!("host:{to}")]), 0);
+        assert_alike(&fixture.path("data"), &fixture.path("there").join(to).join("data"));
+    }
 }
 
 #[test]
