@@ -4,7 +4,7 @@
 
 use haul_net::{
     Congestion, DialSettings, Dialer, Encryption, Grant, Identity, ListenSettings, Listener, Role,
-    StreamLane, Ticket, TicketTable, UdpSettings, Uses,
+    StreamLane, Ticket, TicketTable, UdpSettings, Uses, quinn_controllers,
 };
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -204,6 +204,7 @@ fn transport(congestion: Congestion) -> Arc<TransportConfig> {
     match congestion {
         Congestion::Bbr => transport.congestion_controller_factory(Arc::new(BbrConfig::default())),
         Congestion::Cubic => transport.congestion_controller_factory(Arc::new(CubicConfig::default())),
+        Congestion::Haul => transport.congestion_controller_factory(quinn_controllers()),
     };
     Arc::new(transport)
 }

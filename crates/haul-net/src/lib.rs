@@ -46,6 +46,7 @@ pub use tls::{Fingerprint, Identity, IdentityError};
 pub use udp::{
     BUFFER_MAX as UDP_BUFFER_MAX, BUFFER_MIN as UDP_BUFFER_MIN, BadUpgrade, CHUNK_FOUND_MAX, Congestion,
     Fallback, PacketCheck, UdpError, UdpRefusal, UdpSettings, describe_departure, describe_upgrade,
+    quinn_controllers,
 };
 
 /// Encryption of the connection. Both ends must request the same: neither falls back to the choice

@@ -1,6 +1,7 @@
 //! Settings, errors and figures of an association.
 
 use crate::time::{MILLI, SECOND};
+use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -142,6 +143,9 @@ pub enum Failure {
     /// This end called `close` with this code.
     #[error("this end closed the association with code {0}")]
     Aborted(u32),
+    /// QUIC, in the place of an association, ended for this reason.
+    #[error("QUIC failed: {0}")]
+    Quic(Reason),
     /// The peer violated the protocol in an authentic packet.
     #[error("the peer violated the protocol: {0}")]
     Violation(&'static str),
@@ -151,6 +155,42 @@ pub enum Failure {
     /// All packet numbers are used.
     #[error("all packet numbers of the association are used")]
     Exhausted,
+}
+
+/// Maximum length of a [`Reason`] in bytes. Errors hold it in place.
+const REASON_BYTES: usize = 63;
+
+/// A short text of printable ASCII, also if a peer chose it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Reason {
+    bytes: [u8; REASON_BYTES],
+    len: u8,
+}
+
+impl Reason {
+    /// Keeps the start of `text`, with `?` in place of what is not printable ASCII.
+    pub fn new(text: &str) -> Self {
+        let mut reason = Self { bytes: [0; REASON_BYTES], len: 0 };
+        for (place, character) in reason.bytes.iter_mut().zip(text.chars()) {
+            let byte = u8::try_from(character).ok().filter(|byte| (b' '..=b'~').contains(byte));
+            *place = byte.unwrap_or(b'?');
+            reason.len += 1;
+        }
+        reason
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = &self.bytes[..usize::from(self.len)];
+        f.write_str(std::str::from_utf8(bytes).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
 }
 
 /// Figures of one end of an association. Times are in nanoseconds and sizes in bytes; bytes of

@@ -46,7 +46,7 @@ enum Mode {
     ProbeRtt,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Finder {
     mode: Mode,
     since: Time,

@@ -104,7 +104,7 @@ pub(crate) struct JobArgs {
           allow_hyphen_values = true, help_heading = "Network options")]
     compress: Option<String>,
     /// Set the congestion control of the connections: bbr, cubic, or another one that the kernel
-    /// has; of QUIC, bbr (the default) or cubic.
+    /// has; of QUIC, haul (the default), bbr or cubic.
     #[arg(long, value_name = "NAME", help_heading = "Network options")]
     cc: Option<String>,
     /// Use several network paths concurrently with Multipath TCP, if both hosts support it.

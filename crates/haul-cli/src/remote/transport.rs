@@ -166,7 +166,7 @@ impl Transport {
 fn quic_congestion(name: &str) -> Result<Congestion, String> {
     let found = Congestion::ALL.into_iter().find(|congestion| congestion.name() == name);
     found.ok_or_else(|| {
-        format!("--cc: must be bbr or cubic with --transport=quic, not {}", quote(OsStr::new(name)))
+        format!("--cc: must be haul, bbr or cubic with --transport=quic, not {}", quote(OsStr::new(name)))
     })
 }
 

@@ -13,7 +13,7 @@ fn a_tree_arrives_over_quic_in_both_directions() {
     assert_ended(&sent, 0);
     assert!(sent.err.contains(" UDP datagrams sent"), "{sent:#?}");
     assert_alike(&fixture.path("data"), &fixture.path("there/in/data"));
-    for cc in ["bbr", "cubic"] {
+    for cc in ["haul", "bbr", "cubic"] {
         let cc = format!("--cc={cc}");
         let fetch = ["fetch", QUIC, &cc, "--json", "--ticket-file", "ticket", ":in/data/", "back"];
         let fetched = fixture.run(&fetch);
@@ -49,7 +49,7 @@ fn options_that_quic_does_not_have_are_refused() {
         (&["--plain"][..], "--transport=quic encrypts the data; omit --plain"),
         (&["--packet-check=crc16"], "--packet-check applies to --transport=udp"),
         (&["--chunk-size=1000"], "--chunk-size applies to --transport=udp"),
-        (&["--cc=reno"], "--cc: must be bbr or cubic with --transport=quic, not 'reno'"),
+        (&["--cc=reno"], "--cc: must be haul, bbr or cubic with --transport=quic, not 'reno'"),
     ] {
         let job = [&["send", QUIC], options, &["--ticket-file", "ticket", "data", ":in"]].concat();
         let refused = fixture.run(&job);

@@ -17,7 +17,7 @@ mod upgrade;
 mod wire;
 
 pub use fallback::{Fallback, describe_departure};
-pub use quic::Congestion;
+pub use quic::{Congestion, quinn_controllers};
 pub use upgrade::{BUFFER_MAX, BUFFER_MIN, BadUpgrade, UdpRefusal, describe_upgrade};
 pub(crate) use upgrade::{Request, UPGRADE_BYTES, decode_answer};
 use wire::{Terms, UdpWire};

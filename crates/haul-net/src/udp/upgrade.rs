@@ -3,9 +3,10 @@
 //! ```text
 //! request of a client, behind its hello:      answer of a server, behind its welcome:
 //!  at  bytes                                   at  bytes
-//!   0      1   1 datagrams of haul, 2 QUIC      0      1   0, or the reason of a refusal
+//!   0      1   1 datagrams of haul, 3 QUIC      0      1   0, or the reason of a refusal
 //!   1      1   packet check; QUIC: congestion   1      1   packet check; QUIC: 0; bit 7: may
-//!              control, 0 BBR, 1 CUBIC                      fall back
+//!              control, 0 BBR, 1 CUBIC,                     fall back
+//!              2 haul's own
 //!   2      1   zero                             2      2   UDP port
 //!   3      1   bit 0: may fall back
 //!   4      4   ID in datagrams to the client    4      4   ID in datagrams to the server
@@ -17,9 +18,10 @@
 
 use super::{Congestion, PacketCheck};
 
-/// Transport of a request: datagrams of `haul-udp` in version 1, or QUIC.
+/// Transport of a request: datagrams of `haul-udp` in version 1, or QUIC. The number 2 was QUIC with
+/// one stream.
 const DATAGRAMS: u8 = 1;
-const QUIC: u8 = 2;
+const QUIC: u8 = 3;
 
 /// Flag of a lane that may fall back: bit 0 of byte 3 of a request, and bit 7 of byte 1 of an
 /// answer.
@@ -216,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_and_answers_round_trip(check in 0..4_usize, quic in 0..2_usize, falls_back: bool, port in 1..=u16::MAX, id: u32, buffer in BUFFER_MIN..=BUFFER_MAX) {
+        fn requests_and_answers_round_trip(check in 0..4_usize, quic in 0..Congestion::ALL.len(), falls_back: bool, port in 1..=u16::MAX, id: u32, buffer in BUFFER_MIN..=BUFFER_MAX) {
             let check = PacketCheck::ALL[check];
             let request = Request { quic: None, check, falls_back, id, buffer };
             prop_assert_eq!(Request::decode(&request.encode()), Ok(request));

@@ -1,5 +1,6 @@
 //! Tests of associations over a simulated network in virtual time.
 
+mod controller;
 mod cubic;
 mod dice;
 mod document;

@@ -19,9 +19,8 @@ use crate::limits::{
 };
 use crate::places::{Place, Places};
 use crate::server::Shared;
-use haul_net::tls;
+use haul_net::{quinn_controllers, tls};
 use http3::{ProtocolError, Status};
-use quinn::congestion::BbrConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{
     Connection, Endpoint, EndpointConfig, IdleTimeout, Incoming, RecvStream, SendStream, ServerConfig,
@@ -106,7 +105,7 @@ fn transport(limits: &WebLimits) -> TransportConfig {
         .receive_window(VarInt::from_u32(HANDSHAKE_WINDOW_BYTES))
         .send_window(u64::from(LANE_WINDOW_BYTES))
         // As for lanes over QUIC of a ticket: it keeps its rate on a path that loses datagrams.
-        .congestion_controller_factory(Arc::new(BbrConfig::default()))
+        .congestion_controller_factory(quinn_controllers())
         .allow_spin(false);
     transport
 }

@@ -1,12 +1,14 @@
-//! One end of a QUIC connection with one stream, as a carrier.
+//! One end of a QUIC connection, as a carrier.
 
-use super::{PROOF_BYTES, Proof, QuicSettings, endpoint};
+use super::found::FoundRate;
+use super::stripes::Place;
+use super::{PROOF_BYTES, Proof, QuicSettings, STREAMS, endpoint};
 use crate::pace::Pacer;
 use crate::udp::carrier::Carrier;
 use crate::udp::link::nanos;
 use aws_lc_rs::constant_time;
 use bytes::{Bytes, BytesMut};
-use haul_udp::{Failure, Read, State, Stats, Time, Transmit};
+use haul_udp::{Failure, Read, Reason, State, Stats, Time, Transmit};
 use quinn_proto::{
     Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint, Event, Incoming, ReadError,
     StreamEvent, StreamId, VarInt, WriteError,
@@ -52,18 +54,22 @@ pub(in crate::udp) struct QuicConnection {
     /// Start of [`Time`].
     clock: Instant,
     proof: Proof,
-    /// The stream while its start is not proven.
-    unproven: Option<(StreamId, Vec<u8>)>,
-    /// The stream once users may read and write it.
-    stream: Option<StreamId>,
-    /// True if the stream may have bytes, or room for bytes.
+    /// Received bytes of the proof, while it is incomplete.
+    unproven: Option<Vec<u8>>,
+    /// True once users may read and write.
+    is_ready: bool,
+    /// Places of the next byte to read and to write.
+    reads_at: Place,
+    writes_at: Place,
+    /// True if the lane may have bytes, or room for bytes.
     is_readable: bool,
     is_writable: bool,
-    /// True if the stream has ended and all bytes are read.
+    /// True if the incoming direction has ended and all bytes are read.
     is_at_end: bool,
-    /// True if the user ended the outgoing stream; and if the peer knows.
+    /// True if the user ended the outgoing direction; and number of its streams whose end the peer
+    /// knows.
     is_finished: bool,
-    is_finish_known: bool,
+    finishes_known: u32,
     /// Reason of the end.
     failure: Option<Failure>,
     has_heard: bool,
@@ -72,6 +78,9 @@ pub(in crate::udp) struct QuicConnection {
     pacer: Option<Arc<Pacer>>,
     /// Time before which the pacer lets nothing leave.
     paced_until: Time,
+    /// Controller that finds the rate, and the time of its next decision if data wait for it.
+    found: Option<FoundRate>,
+    decides_at: Option<Time>,
     buffer: u64,
     /// Buffer for datagrams of the endpoint, which are not sent.
     scratch: Vec<u8>,
@@ -89,9 +98,12 @@ impl QuicConnection {
         clock: Instant,
     ) -> Result<Self, String> {
         let (mut accepts, mut connects) = (None, None);
+        let found = settings.found(clock);
         match role {
-            QuicRole::Client(peer, tls) => connects = Some((*peer, settings.client(tls, proof.id))),
-            QuicRole::Server(tls) => accepts = Some(settings.server(tls)),
+            QuicRole::Client(peer, tls) => {
+                connects = Some((*peer, settings.client(tls, proof.id, found.as_ref())));
+            }
+            QuicRole::Server(tls) => accepts = Some(settings.server(tls, found.as_ref())),
         }
         let accepts = accepts.transpose().map_err(|error| error.to_string())?.map(Arc::new);
         let mut endpoint = Endpoint::new(endpoint(), accepts, true, None);
@@ -105,17 +117,21 @@ impl QuicConnection {
             clock,
             proof,
             unproven: None,
-            stream: None,
+            is_ready: false,
+            reads_at: Place::START,
+            writes_at: Place::START,
             is_readable: false,
             is_writable: false,
             is_at_end: false,
             is_finished: false,
-            is_finish_known: false,
+            finishes_known: 0,
             failure: None,
             has_heard: false,
             is_dirty: true,
             pacer: settings.pacer,
             paced_until: 0,
+            found,
+            decides_at: None,
             buffer: settings.buffer,
             scratch: Vec::new(),
         })
@@ -149,11 +165,10 @@ impl QuicConnection {
         }
         while let Some(event) = self.connection.as_mut().and_then(|(_, connection)| connection.poll()) {
             match event {
-                Event::Connected => self.open_stream(),
-                Event::Stream(StreamEvent::Opened { dir: Dir::Bi }) => self.accept_stream(),
+                Event::Connected => self.connected(),
                 Event::Stream(StreamEvent::Readable { .. }) => self.is_readable = true,
                 Event::Stream(StreamEvent::Writable { .. }) => self.is_writable = true,
-                Event::Stream(StreamEvent::Finished { .. }) => self.is_finish_known = true,
+                Event::Stream(StreamEvent::Finished { .. }) => self.finishes_known += 1,
                 Event::Stream(StreamEvent::Stopped { .. }) => {
                     self.fail(Failure::Violation("it stopped the stream"));
                 }
@@ -169,44 +184,43 @@ impl QuicConnection {
         }
     }
 
-    /// Opens the stream of a client, which starts with the proof.
-    fn open_stream(&mut self) {
+    /// Starts the first stream of a client with the proof. A server waits for it.
+    fn connected(&mut self) {
         let Some((_, connection)) = &mut self.connection else { return };
-        if !connection.side().is_client() {
+        if connection.side().is_server() {
+            self.unproven = Some(Vec::with_capacity(PROOF_BYTES));
+            self.is_readable = true;
             return;
         }
         let proof = self.proof.bytes;
-        let opened = connection.streams().open(Dir::Bi);
-        let proven = opened.filter(|id| connection.send_stream(*id).write(&proof) == Ok(PROOF_BYTES));
-        match proven {
-            Some(id) => self.use_stream(id),
-            None => self.fail(Failure::Violation("it admits no stream")),
+        if self.open_streams() && self.write_stream(0, &proof) == PROOF_BYTES {
+            self.start();
+        } else {
+            self.fail(Failure::Violation("it admits too few streams"));
         }
     }
 
-    /// Takes the stream that the client opened; its start must be the proof.
-    fn accept_stream(&mut self) {
-        let Some((_, connection)) = &mut self.connection else { return };
-        if let Some(id) = connection.streams().accept(Dir::Bi) {
-            self.unproven = Some((id, Vec::with_capacity(PROOF_BYTES)));
-            self.is_readable = true;
-        }
+    /// Opens the outgoing streams. Returns false if the peer admits too few.
+    fn open_streams(&mut self) -> bool {
+        let Some((_, connection)) = &mut self.connection else { return false };
+        (0..STREAMS).all(|_| connection.streams().open(Dir::Uni).is_some())
     }
 
-    fn use_stream(&mut self, id: StreamId) {
-        self.stream = Some(id);
+    /// Lets users read and write.
+    fn start(&mut self) {
+        self.is_ready = true;
         self.is_writable = true;
         self.is_dirty = true;
         if self.is_finished {
-            self.finish_stream();
+            self.finish_streams();
         }
     }
 
-    /// Reads the start of the stream, and closes the connection if it is not the proof.
+    /// Reads the start of the first stream, and closes the connection if it is not the proof.
     fn check_proof(&mut self, now: Time) {
-        let Some((id, mut received)) = self.unproven.take() else { return };
+        let Some(mut received) = self.unproven.take() else { return };
         let mut rest = [0; PROOF_BYTES];
-        match self.read_stream(id, &mut rest[received.len()..]) {
+        match self.read_stream(0, &mut rest[received.len()..]) {
             Read::Bytes(bytes) => {
                 let from = received.len();
                 received.extend_from_slice(&rest[from..from + bytes]);
@@ -215,17 +229,21 @@ impl QuicConnection {
             Read::End => received.resize(PROOF_BYTES, 0),
         }
         if received.len() < PROOF_BYTES {
-            self.unproven = Some((id, received));
-        } else if constant_time::verify_slices_are_equal(&received, &self.proof.bytes).is_ok() {
-            self.use_stream(id);
-        } else {
+            self.unproven = Some(received);
+        } else if constant_time::verify_slices_are_equal(&received, &self.proof.bytes).is_err() {
             self.fail(Failure::Violation("its proof is that of another connection"));
             self.close(now, CODE_UNPROVEN);
+        } else if self.open_streams() {
+            self.start();
+        } else {
+            self.fail(Failure::Violation("it admits too few streams"));
         }
     }
 
-    fn read_stream(&mut self, id: StreamId, target: &mut [u8]) -> Read {
+    /// Reads the incoming stream of this index.
+    fn read_stream(&mut self, index: u64, target: &mut [u8]) -> Read {
         let Some((_, connection)) = &mut self.connection else { return Read::Pending };
+        let id = StreamId::new(!connection.side(), Dir::Uni, index);
         let mut stream = connection.recv_stream(id);
         let Ok(mut chunks) = stream.read(true) else { return Read::Pending };
         let mut filled = 0;
@@ -261,10 +279,30 @@ impl QuicConnection {
         }
     }
 
-    fn finish_stream(&mut self) {
-        let (Some(id), Some((_, connection))) = (self.stream, &mut self.connection) else { return };
-        // An error means that the connection has ended.
-        let _ = connection.send_stream(id).finish();
+    /// Writes to the outgoing stream of this index. Returns the number of bytes.
+    fn write_stream(&mut self, index: u64, bytes: &[u8]) -> usize {
+        let Some((_, connection)) = &mut self.connection else { return 0 };
+        let id = StreamId::new(connection.side(), Dir::Uni, index);
+        match connection.send_stream(id).write(bytes) {
+            Ok(written) => {
+                self.is_dirty |= written > 0;
+                written
+            }
+            Err(WriteError::Blocked) => {
+                self.is_writable = false;
+                0
+            }
+            Err(_) => 0,
+        }
+    }
+
+    fn finish_streams(&mut self) {
+        let Some((_, connection)) = self.connection.as_mut().filter(|_| self.is_ready) else { return };
+        for index in 0..STREAMS {
+            let id = StreamId::new(connection.side(), Dir::Uni, u64::from(index));
+            // An error means that the connection has ended.
+            let _ = connection.send_stream(id).finish();
+        }
         self.is_dirty = true;
     }
 
@@ -288,9 +326,10 @@ impl QuicConnection {
     /// Lets users write what the path takes soon. More would only delay what is written later.
     fn limit_unsent(&mut self) {
         let Some((_, connection)) = &mut self.connection else { return };
-        let wanted = match &self.pacer {
-            None => 2 * connection.congestion_state().window(),
-            Some(pacer) => bytes_in(2 * connection.rtt() + UNSENT_TIME, pacer.rate()),
+        let wanted = match (&self.pacer, &self.found) {
+            (None, None) => 2 * connection.congestion_state().window(),
+            (None, Some(found)) => 2 * found.window(),
+            (Some(pacer), _) => bytes_in(2 * connection.rtt() + UNSENT_TIME, pacer.rate()),
         };
         connection.set_send_window(wanted.saturating_add(UNSENT_BYTES).min(self.buffer));
     }
@@ -298,53 +337,63 @@ impl QuicConnection {
 
 impl Carrier for QuicConnection {
     fn read(&mut self, target: &mut [u8]) -> Read {
-        match self.stream {
-            _ if self.is_at_end => Read::End,
-            Some(id) => self.read_stream(id, target),
-            None => Read::Pending,
+        let mut filled = 0;
+        while self.is_ready && !self.is_at_end && filled < target.len() {
+            let (stream, len) = self.reads_at.next(target.len() - filled);
+            let Read::Bytes(bytes) = self.read_stream(stream, &mut target[filled..filled + len]) else {
+                break;
+            };
+            self.reads_at.advance(bytes);
+            filled += bytes;
+            if bytes < len {
+                break;
+            }
+        }
+        match filled {
+            0 if self.is_at_end => Read::End,
+            0 => Read::Pending,
+            bytes => Read::Bytes(bytes),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> usize {
-        let (Some(id), Some((_, connection))) = (self.stream, &mut self.connection) else { return 0 };
-        if self.is_finished || self.failure.is_some() {
-            return 0;
-        }
-        match connection.send_stream(id).write(bytes) {
-            Ok(written) => {
-                self.is_dirty |= written > 0;
-                written
+        let mut written = 0;
+        while self.is_ready && !self.is_finished && self.failure.is_none() && written < bytes.len() {
+            let (stream, len) = self.writes_at.next(bytes.len() - written);
+            let count = self.write_stream(stream, &bytes[written..written + len]);
+            self.writes_at.advance(count);
+            written += count;
+            if count < len {
+                break;
             }
-            Err(WriteError::Blocked) => {
-                self.is_writable = false;
-                0
-            }
-            Err(_) => 0,
         }
+        written
     }
 
     fn finish(&mut self) {
         if !self.is_finished {
             self.is_finished = true;
-            self.finish_stream();
+            self.finish_streams();
         }
     }
 
     fn is_readable(&self) -> bool {
-        self.stream.is_some() && (self.is_readable || self.is_at_end)
+        self.is_ready && (self.is_readable || self.is_at_end)
     }
 
     fn is_writable(&self) -> bool {
-        self.stream.is_some() && self.is_writable
+        self.is_ready && self.is_writable
     }
 
     fn is_flushed(&mut self) -> bool {
-        let (Some(id), Some((_, connection))) = (self.stream, &mut self.connection) else {
+        let Some((_, connection)) = self.connection.as_mut().filter(|_| self.is_ready) else {
             return self.failure.is_some();
         };
         if self.is_finished {
-            return self.is_finish_known;
+            return self.finishes_known == STREAMS;
         }
+        let (index, _) = self.writes_at.next(1);
+        let id = StreamId::new(connection.side(), Dir::Uni, index);
         // With a window of one byte, a write is possible if no byte is unacknowledged.
         connection.set_send_window(1);
         let is_flushed = connection.send_stream(id).write(&[]).is_ok();
@@ -379,7 +428,7 @@ impl Carrier for QuicConnection {
         };
         let timer = timer.map(|timer| nanos(timer.saturating_duration_since(self.clock)));
         let due = (self.is_dirty && self.connection.is_some()).then_some(self.paced_until);
-        let next = [timer, due].into_iter().flatten().min();
+        let next = [timer, due, self.decides_at].into_iter().flatten().min();
         next.or(self.failure.is_none().then_some(Time::MAX))
     }
 
@@ -392,22 +441,38 @@ impl Carrier for QuicConnection {
             self.is_dirty = true;
             self.process(now);
         }
+        self.is_dirty |= self.decides_at.take_if(|at| *at <= now).is_some();
         if !self.is_dirty || now < self.paced_until {
             return None;
         }
+        let decision = self.found.as_ref().map(|found| found.decide(instant));
         let (_, connection) = self.connection.as_mut()?;
         let mtu = usize::from(connection.current_mtu());
-        let batch = self.pacer.as_ref().map_or(BATCH_BYTES, |pacer| {
-            usize::try_from(bytes_in(BURST, pacer.rate())).unwrap_or(usize::MAX).min(BATCH_BYTES)
-        });
-        let transmit = connection.poll_transmit(instant, (batch / mtu).clamp(1, SEGMENTS_MAX), buffer);
+        let batch = match (&self.pacer, decision) {
+            (Some(pacer), _) => usize::try_from(bytes_in(BURST, pacer.rate())).unwrap_or(BATCH_BYTES),
+            (None, Some((room, _))) => usize::try_from(room).unwrap_or(BATCH_BYTES),
+            (None, None) => BATCH_BYTES,
+        };
+        let segments = (batch.min(BATCH_BYTES) / mtu).clamp(1, SEGMENTS_MAX);
+        let frames = connection.stats().frame_tx.stream;
+        let transmit = connection.poll_transmit(instant, segments, buffer);
+        let has_data = connection.stats().frame_tx.stream > frames;
         let Some(transmit) = transmit else {
             self.is_dirty = false;
+            if let (Some(found), Some((room, due))) = (&self.found, decision) {
+                self.decides_at = due.map(|due| nanos(due.saturating_duration_since(self.clock)));
+                if room > 0 {
+                    found.idle(instant);
+                }
+            }
             self.process(now);
             return None;
         };
         if let Some(pacer) = &self.pacer {
             self.paced_until = now.saturating_add(nanos(pacer.reserve(transmit.size, instant)));
+        }
+        if let Some(found) = self.found.as_ref().filter(|_| has_data) {
+            found.sent(instant, transmit.size as u64);
         }
         buffer.truncate(transmit.size);
         Some(Transmit { to: transmit.destination, segment: transmit.segment_size.unwrap_or(transmit.size) })
@@ -454,7 +519,9 @@ impl Carrier for QuicConnection {
 impl fmt::Debug for QuicConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuicConnection")
-            .field("stream", &self.stream)
+            .field("is_ready", &self.is_ready)
+            .field("reads_at", &self.reads_at)
+            .field("writes_at", &self.writes_at)
             .field("failure", &self.failure)
             .finish()
     }
@@ -466,23 +533,26 @@ fn bytes_in(time: Duration, rate: u64) -> u64 {
 }
 
 /// Returns the reason of the end of a connection.
-fn failure(reason: &ConnectionError) -> Failure {
-    let tls = |code: u64| {
-        if code >= TLS_ERRORS {
-            Failure::Violation("the TLS handshake of QUIC failed; check the server for tampering")
-        } else {
-            Failure::Violation("QUIC failed")
-        }
-    };
+pub(super) fn failure(reason: &ConnectionError) -> Failure {
+    let tls = Failure::Violation("the TLS handshake of QUIC failed; check the server for tampering");
     match reason {
         ConnectionError::TimedOut => Failure::Died,
         ConnectionError::ApplicationClosed(close) => {
             Failure::Closed(u32::try_from(close.error_code.into_inner()).unwrap_or(u32::MAX))
         }
         ConnectionError::Reset => Failure::Closed(crate::udp::wire::CODE_ABORTED),
-        ConnectionError::TransportError(error) => tls(error.code.into()),
-        ConnectionError::ConnectionClosed(close) => tls(close.error_code.into()),
+        ConnectionError::TransportError(error) if u64::from(error.code) >= TLS_ERRORS => tls,
+        ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) >= TLS_ERRORS => tls,
+        ConnectionError::ConnectionClosed(close) => {
+            let told = String::from_utf8_lossy(&close.reason);
+            Failure::Quic(Reason::new(&format!("by the peer: {:?} {told}", close.error_code)))
+        }
+        ConnectionError::TransportError(error) => {
+            Failure::Quic(Reason::new(&format!("{:?} {}", error.code, error.reason)))
+        }
         ConnectionError::VersionMismatch => Failure::Violation("it uses another version of QUIC"),
-        ConnectionError::LocallyClosed | ConnectionError::CidsExhausted => Failure::Violation("QUIC failed"),
+        ConnectionError::LocallyClosed | ConnectionError::CidsExhausted => {
+            Failure::Quic(Reason::new(&reason.to_string()))
+        }
     }
 }

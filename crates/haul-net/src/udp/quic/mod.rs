@@ -1,22 +1,27 @@
-//! Lanes over QUIC (RFC 9000): one connection with one bidirectional stream on a socket of its own.
+//! Lanes over QUIC (RFC 9000): one connection on a socket of its own, with several streams in each
+//! direction that carry the blocks of the lane in turn.
 //!
 //! The protocol is that of `quinn-proto`. A QUIC connection is another [`Carrier`] of the same
 //! link: one thread carries its datagrams, and the TCP connection of the lane stays open beside it.
 //!
 //! Both ends derive a connection ID and a proof from the TLS connection of the lane. The server
-//! accepts one connection: to the ID, and only if the proof is the start of its stream. QUIC's own
+//! accepts one connection: to the ID, and only if its first stream starts with the proof. QUIC's own
 //! TLS handshake uses the certificate of the server, which the client identifies by the
 //! fingerprint in its ticket.
 
 mod connection;
 mod fixed;
+mod found;
+mod stripes;
 
 pub(super) use connection::{QuicConnection, QuicRole};
+pub use found::quinn_controllers;
 
 use crate::lane::{LaneControl as _, LaneError, StreamLane};
 use crate::pace::Pacer;
 use crate::tls;
 use fixed::FixedRate;
+use found::FoundRate;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
@@ -25,7 +30,7 @@ use quinn_proto::{
 };
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Label of the exporter value with the connection ID and the proof (RFC 8446 section 7.5).
 const EXPORTER: &[u8] = b"EXPORTER-haul-quic-1";
@@ -39,6 +44,11 @@ const VERSION: u32 = 1;
 
 /// Maximum payload in bytes of a received datagram. Larger ones stall quinn-proto's start.
 const DATAGRAM_MAX: u16 = 9000;
+
+/// Streams of a lane in each direction. `quinn-proto` ends a connection if the received part of one
+/// stream behind its first gap has more than 1,024 pieces. With this number, the window of each
+/// stream has at most some 750 datagrams of 1,400 bytes.
+const STREAMS: u32 = 32;
 
 /// Interval of datagrams that keep an idle connection alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -56,20 +66,22 @@ pub(super) const QUIC_BUFFER_MAX: u64 = 32 << 20;
 /// Congestion control of both ends of a lane over QUIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// BBR, which measures the bandwidth and the round trip.
-    #[default]
+    /// BBR of quinn-proto, which measures the bandwidth and the round trip.
     Bbr,
     /// CUBIC (RFC 9438), which backs off at each loss.
     Cubic,
+    /// The controller of haul's own datagrams.
+    #[default]
+    Haul,
 }
 
 impl Congestion {
     /// All algorithms, by their number in a request.
-    pub const ALL: [Self; 2] = [Self::Bbr, Self::Cubic];
+    pub const ALL: [Self; 3] = [Self::Bbr, Self::Cubic, Self::Haul];
 
     /// Returns the name of the algorithm in options.
     pub fn name(self) -> &'static str {
-        ["bbr", "cubic"][self as usize]
+        ["bbr", "cubic", "haul"][self as usize]
     }
 }
 
@@ -129,27 +141,28 @@ impl QuicSettings {
         }
     }
 
-    fn transport(&self) -> TransportConfig {
+    fn transport(&self, found: Option<&FoundRate>) -> TransportConfig {
         let mut transport = TransportConfig::default();
-        let window = VarInt::from_u64(self.buffer).unwrap_or(VarInt::MAX);
+        let window = VarInt::from_u64(self.buffer / u64::from(STREAMS)).unwrap_or(VarInt::MAX);
         let mut ack_frequency = AckFrequencyConfig::default();
         ack_frequency.ack_eliciting_threshold(VarInt::from_u32(DATAGRAMS_PER_ACK));
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(self.datagram_max);
-        let congestion: Arc<dyn ControllerFactory + Send + Sync> = match (&self.pacer, self.congestion) {
-            (Some(_), _) => Arc::new(FixedRate),
-            (None, Congestion::Bbr) => Arc::new(BbrConfig::default()),
+        let congestion: Arc<dyn ControllerFactory + Send + Sync> = match (found, self.congestion) {
+            (Some(found), _) => Arc::new(found.clone()),
+            (None, _) if self.pacer.is_some() => Arc::new(FixedRate),
             (None, Congestion::Cubic) => Arc::new(CubicConfig::default()),
+            (None, Congestion::Bbr | Congestion::Haul) => Arc::new(BbrConfig::default()),
         };
         transport
-            .max_concurrent_bidi_streams(VarInt::from_u32(1))
-            .max_concurrent_uni_streams(VarInt::from_u32(0))
+            .max_concurrent_bidi_streams(VarInt::from_u32(0))
+            .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
             .datagram_receive_buffer_size(None)
             .max_idle_timeout(IdleTimeout::try_from(self.idle).ok())
             .keep_alive_interval(Some(KEEP_ALIVE))
             .initial_rtt((2 * self.round_trip).max(ROUND_TRIP_MIN))
             .stream_receive_window(window)
-            // There is one stream, whose window is the limit.
+            // The windows of the streams are the limit.
             .receive_window(VarInt::MAX)
             .send_window(self.buffer)
             .ack_frequency_config(Some(ack_frequency))
@@ -159,24 +172,35 @@ impl QuicSettings {
         transport
     }
 
+    /// Returns the controller that finds the rate, if it is to be found by haul.
+    fn found(&self, clock: Instant) -> Option<FoundRate> {
+        let is_found = self.pacer.is_none() && self.congestion == Congestion::Haul;
+        is_found.then(|| FoundRate::new(clock, self.round_trip))
+    }
+
     fn client(
         &self,
         tls: &ClientConfig,
         id: ConnectionId,
+        found: Option<&FoundRate>,
     ) -> Result<quinn_proto::ClientConfig, NoInitialCipherSuite> {
         let tls: QuicClientConfig = tls::quic_client_config(tls).try_into()?;
         let mut config = quinn_proto::ClientConfig::new(Arc::new(tls));
-        config.transport_config(Arc::new(self.transport())).version(VERSION);
+        config.transport_config(Arc::new(self.transport(found))).version(VERSION);
         config.initial_dst_cid_provider(Arc::new(move || id));
         Ok(config)
     }
 
-    fn server(&self, tls: &ServerConfig) -> Result<quinn_proto::ServerConfig, NoInitialCipherSuite> {
+    fn server(
+        &self,
+        tls: &ServerConfig,
+        found: Option<&FoundRate>,
+    ) -> Result<quinn_proto::ServerConfig, NoInitialCipherSuite> {
         let tls: QuicServerConfig = tls::quic_server_config(tls).try_into()?;
         let mut config = quinn_proto::ServerConfig::with_crypto(Arc::new(tls));
         let mut tokens = ValidationTokenConfig::default();
         tokens.sent(0);
-        config.transport_config(Arc::new(self.transport())).validation_token_config(tokens);
+        config.transport_config(Arc::new(self.transport(found))).validation_token_config(tokens);
         // Datagrams from other addresses change nothing.
         config.migration(false).max_incoming(1);
         Ok(config)

@@ -6,7 +6,6 @@ use crate::tls::{Fingerprint, Identity};
 use crate::udp::carrier::Carrier;
 use haul_udp::{Failure, Read, State, Time};
 use std::net::SocketAddr;
-use std::time::Instant;
 
 /// Delay of each datagram in nanoseconds.
 const DELAY: Time = 5_000_000;
@@ -23,6 +22,12 @@ struct Pair {
     sent: [(u64, u64); 2],
     /// Each datagram whose number this divides is lost; 0 for none.
     loses: u64,
+    /// Bytes per second and bytes of the queue of the path to the server; and the moment at which
+    /// the queue is empty.
+    bottleneck: Option<(u64, u64)>,
+    empty_at: Time,
+    /// Datagrams that found the queue full.
+    dropped: u64,
 }
 
 /// Differences between the two ends.
@@ -33,9 +38,18 @@ struct Ends<'a> {
     client: [u8; ID_BYTES + PROOF_BYTES],
     pacer: Option<Arc<Pacer>>,
     tls: Option<(&'a ClientConfig, &'a ServerConfig)>,
+    buffer: u64,
+    datagram_max: u16,
 }
 
-const SAME: Ends<'_> = Ends { expects: None, client: [7; ID_BYTES + PROOF_BYTES], pacer: None, tls: None };
+const SAME: Ends<'_> = Ends {
+    expects: None,
+    client: [7; ID_BYTES + PROOF_BYTES],
+    pacer: None,
+    tls: None,
+    buffer: 4 << 20,
+    datagram_max: 8972,
+};
 
 fn addresses() -> [SocketAddr; 2] {
     [([127, 0, 0, 1], 1001).into(), ([127, 0, 0, 1], 1002).into()]
@@ -47,12 +61,12 @@ fn tls(expects: Option<Fingerprint>) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     (client, tls::server_config(&identity).expect("a configuration"))
 }
 
-fn settings(pacer: &Option<Arc<Pacer>>) -> QuicSettings {
+fn settings(ends: &Ends<'_>) -> QuicSettings {
     QuicSettings {
-        congestion: Congestion::Bbr,
-        pacer: pacer.clone(),
-        buffer: 4 << 20,
-        datagram_max: 8972,
+        congestion: Congestion::default(),
+        pacer: ends.pacer.clone(),
+        buffer: ends.buffer,
+        datagram_max: ends.datagram_max,
         round_trip: Duration::from_nanos(2 * DELAY),
         idle: Duration::from_secs(30),
     }
@@ -66,11 +80,40 @@ impl Pair {
         let (client, server) = (QuicRole::Client(addresses()[1], client), QuicRole::Server(server));
         let here = Proof::split(&ends.client);
         let there = Proof::split(&[7; ID_BYTES + PROOF_BYTES]);
+        let unpaced = Ends { pacer: None, ..*ends };
         let ends = [
-            QuicConnection::new(&client, settings(&ends.pacer), here, clock).expect("a client"),
-            QuicConnection::new(&server, settings(&None), there, clock).expect("a server"),
+            QuicConnection::new(&client, settings(ends), here, clock).expect("a client"),
+            QuicConnection::new(&server, settings(&unpaced), there, clock).expect("a server"),
         ];
-        Self { ends, path: Vec::new(), now: 0, sent: [(0, 0); 2], loses: 0 }
+        Self {
+            ends,
+            path: Vec::new(),
+            now: 0,
+            sent: [(0, 0); 2],
+            loses: 0,
+            bottleneck: None,
+            empty_at: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Takes a datagram of an end. Returns the moment of its arrival, unless it is lost.
+    fn arrival(&mut self, at: usize, len: u64) -> Option<Time> {
+        let (count, bytes) = &mut self.sent[at];
+        (*count, *bytes) = (*count + 1, *bytes + len);
+        if self.loses != 0 && *count % self.loses == 0 {
+            return None;
+        }
+        let Some((rate, queue)) = self.bottleneck.filter(|_| at == 0) else {
+            return Some(self.now + DELAY);
+        };
+        let waits = self.empty_at.saturating_sub(self.now);
+        if waits / 1000 * rate / 1_000_000 > queue {
+            self.dropped += 1;
+            return None;
+        }
+        self.empty_at = self.empty_at.max(self.now) + len * 1_000_000_000 / rate;
+        Some(self.empty_at + DELAY)
     }
 
     /// Lets time pass until `is_done`, at most 20 s. Returns true if it is.
@@ -81,10 +124,8 @@ impl Pair {
             for at in 0..2 {
                 while let Some(transmit) = self.ends[at].transmit(self.now, &mut out) {
                     for datagram in out.chunks(transmit.segment) {
-                        let (count, bytes) = &mut self.sent[at];
-                        (*count, *bytes) = (*count + 1, *bytes + datagram.len() as u64);
-                        if self.loses == 0 || *count % self.loses != 0 {
-                            self.path.push((self.now + DELAY, 1 - at, datagram.to_vec()));
+                        if let Some(arrival) = self.arrival(at, datagram.len() as u64) {
+                            self.path.push((arrival, 1 - at, datagram.to_vec()));
                         }
                     }
                 }
@@ -223,7 +264,7 @@ fn ten_thousand_half_open_handshakes_leave_no_state() {
         let mut exported = [0; ID_BYTES + PROOF_BYTES];
         exported[..4].copy_from_slice(&number.to_le_bytes());
         let role = QuicRole::Client(addresses()[1], &client);
-        let settings = settings(&None);
+        let settings = settings(&SAME);
         let clock = Instant::now();
         let mut attacker =
             QuicConnection::new(&role, settings, Proof::split(&exported), clock).expect("a client");
@@ -272,6 +313,49 @@ fn no_early_data_is_sent_or_accepted() {
         assert!(pair.ends.iter().all(|end| connection(end) == (false, false)));
         assert!(pair.until(|ends| ends[0].is_flushed()));
     }
+}
+
+/// Regression: a receiver with more than 1,024 gaps in a stream ended the connection.
+#[test]
+fn connection_survives_the_loss_of_every_second_datagram_of_a_window() {
+    let pacer = Some(Arc::new(Pacer::new(2_000_000_000)));
+    let mut pair = Pair::new(&Ends { pacer, buffer: 32 << 20, datagram_max: 1472, ..SAME });
+    assert!(pair.until(|ends| ends[0].is_writable() && ends[1].is_writable()));
+    pair.loses = 2;
+    carry(&mut pair, 0, 1, &some_bytes(40 << 20));
+}
+
+/// Regression: the sender filled the queue of the path until it overflowed, and half of the
+/// datagrams were lost.
+#[test]
+fn found_rate_fills_a_path_and_spares_its_queue() {
+    for (rate, queue, loses) in
+        [(20_000_000, 160_000, 0), (20_000_000, 400_000, 0), (20_000_000, 200_000, 100)]
+    {
+        let mut pair = Pair::new(&Ends { datagram_max: 1472, ..SAME });
+        (pair.bottleneck, pair.loses) = (Some((rate, queue)), loses);
+        let bytes = some_bytes(40 << 20);
+        carry(&mut pair, 0, 1, &bytes);
+        let ideal = bytes.len() as f64 / rate as f64 * 1e9;
+        let ratio = pair.now as f64 / ideal;
+        let dropped = pair.dropped as f64 / pair.sent[0].0 as f64;
+        assert!(
+            ratio < 1.15 && dropped < 0.01,
+            "{queue}, {loses}: {ratio:.3} of the time, {dropped:.4} dropped"
+        );
+    }
+}
+
+#[test]
+fn reason_of_quic_is_named() {
+    let close = quinn_proto::ConnectionClose {
+        error_code: quinn_proto::TransportErrorCode::INTERNAL_ERROR,
+        frame_type: None,
+        reason: b"too many gaps in \x1b stream buffer"[..].into(),
+    };
+    let failure = super::connection::failure(&quinn_proto::ConnectionError::ConnectionClosed(close));
+    let expected = "QUIC failed: by the peer: INTERNAL_ERROR too many gaps in ? stream buffer";
+    assert_eq!(failure.to_string(), expected);
 }
 
 #[test]
