@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// Maximum number of remembered moments of sending.
 const MOMENTS_MAX: usize = 4096;
-/// Moments of a round trip that are told apart.
+/// Number of moments in a round trip that are remembered.
 const MOMENTS: u64 = 256;
 /// Time by which a late sender may catch up.
 const BURST: u64 = MILLI;

@@ -217,8 +217,8 @@ mod tests {
         }
     }
 
-    /// Regression: the output of a login without a newline hid the answer, and the wait for it told
-    /// nothing.
+    /// Regression: the output of a login without a newline hid the answer, and the user saw nothing
+    /// of it.
     #[test]
     fn output_of_a_login_is_shown_while_the_reply_is_missing() {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");

@@ -22,7 +22,7 @@ pub enum LaneError {
     /// The connection ended without the closing alert of TLS: the peer died or gave the connection
     /// up, or an attacker truncated the data.
     #[error(
-        "the connection ended without the closing alert of TLS: the peer ended or gave the connection up, or data was cut off on the way"
+        "the connection ended without the closing alert of TLS: the peer ended or gave the connection up, or an attacker truncated the data"
     )]
     Truncated,
     /// Bytes arrived where the end was expected.

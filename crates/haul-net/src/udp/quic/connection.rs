@@ -544,8 +544,8 @@ pub(super) fn failure(reason: &ConnectionError) -> Failure {
         ConnectionError::TransportError(error) if u64::from(error.code) >= TLS_ERRORS => tls,
         ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) >= TLS_ERRORS => tls,
         ConnectionError::ConnectionClosed(close) => {
-            let told = String::from_utf8_lossy(&close.reason);
-            Failure::Quic(Reason::new(&format!("by the peer: {:?} {told}", close.error_code)))
+            let reason = String::from_utf8_lossy(&close.reason);
+            Failure::Quic(Reason::new(&format!("by the peer: {:?} {reason}", close.error_code)))
         }
         ConnectionError::TransportError(error) => {
             Failure::Quic(Reason::new(&format!("{:?} {}", error.code, error.reason)))
