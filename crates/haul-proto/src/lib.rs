@@ -29,7 +29,7 @@ pub use message::{
     NewFile, ObjectDigests, OperandList, Operands, Outcome, Principal, Role, SESSION_TOKEN_BYTES, Stated,
     Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Window, Xattr, check_list,
 };
-pub use names::{NAME_BYTES_MAX, NameFault, check_name, check_received};
+pub use names::{NAME_BYTES_MAX, NameFault, STORED_SUMS, check_accepted, check_name, check_received};
 pub use reason::{PeerText, Reason, Why};
 pub use runs::Runs;
 pub use sink::Sink;

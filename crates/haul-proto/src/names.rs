@@ -18,7 +18,14 @@ pub enum NameFault {
     /// A component starts with `.haul-`.
     #[error("names that start with .haul- are reserved for haul's own files")]
     Reserved,
+    /// A component is the directory of stored digests.
+    #[error("stored digests ({STORED_SUMS}) are accepted only with --stored-sums at the receiver")]
+    StoredSums,
 }
+
+/// Name of the directory with the digests that are stored for the files of a tree. `verify` trusts
+/// them, so no peer may write there unless the receiver permits it.
+pub const STORED_SUMS: &str = ".haul";
 
 /// Prefix of the names that haul gives to its own files in a tree: temporary files, locks, journals
 /// and trees of digests. haul trusts these files later, so no peer may create them.
@@ -44,9 +51,20 @@ pub fn check_name(bytes: &[u8]) -> Result<RelPath, NameFault> {
 /// Same as [`check_name`], for the name of a received entry.
 ///
 /// # Errors
-/// Same as [`check_name`]; also [`NameFault::Reserved`] for a name that haul reserves. The
-/// comparison ignores the case of ASCII letters, because some file systems ignore it too.
+/// Same as [`check_name`]; also [`NameFault::Reserved`] for a name that haul reserves, and
+/// [`NameFault::StoredSums`]. The comparison ignores the case of ASCII letters, because some file
+/// systems ignore it too.
 pub fn check_received(bytes: &[u8]) -> Result<RelPath, NameFault> {
+    let path = check_accepted(bytes)?;
+    let is_stored_sums = |part: &[u8]| part.eq_ignore_ascii_case(STORED_SUMS.as_bytes());
+    if path.parts().any(is_stored_sums) { Err(NameFault::StoredSums) } else { Ok(path) }
+}
+
+/// Same as [`check_received`], where the receiver accepts stored digests.
+///
+/// # Errors
+/// Same as [`check_received`], without [`NameFault::StoredSums`].
+pub fn check_accepted(bytes: &[u8]) -> Result<RelPath, NameFault> {
     let path = check_name(bytes)?;
     let is_reserved =
         |part: &[u8]| part.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED));
@@ -64,9 +82,19 @@ mod tests {
             assert_eq!(check_received(name.as_bytes()), Err(NameFault::Reserved), "{name}");
             check_name(name.as_bytes()).expect("such a name may be requested");
         }
-        for name in [".haul", "haul-x", "a.haul-x", ".haulier"] {
+        for name in ["haul", "haul-x", "a.haul-x", ".haulier", "a/.haul.x"] {
             check_received(name.as_bytes()).expect(name);
         }
+    }
+
+    /// Regression: a client replaced a file and its stored digest, and `verify` found it intact.
+    #[test]
+    fn stored_digests_are_received_only_where_they_are_accepted() {
+        for name in [".haul", ".haul/sums/a", "a/.haul/sums/a", ".HAUL/sums", "a/.Haul"] {
+            assert_eq!(check_received(name.as_bytes()), Err(NameFault::StoredSums), "{name}");
+            check_accepted(name.as_bytes()).expect(name);
+        }
+        assert_eq!(check_accepted(b".haul/.haul-x"), Err(NameFault::Reserved));
     }
 
     #[test]

@@ -286,7 +286,8 @@ impl JobArgs {
 
     fn keep(&self) -> Keep {
         let parts = [
-            (true, Keep::LINKS.with(Keep::HOLES)),
+            // The receiver decides which stored digests it accepts.
+            (true, Keep::LINKS.with(Keep::HOLES).with(Keep::STORED_SUMS)),
             (!self.no_mode, Keep::MODE.with(Keep::SETUID)),
             (!self.no_times, Keep::TIMES),
             (!self.no_owner, Keep::OWNER),

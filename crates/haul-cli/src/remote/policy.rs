@@ -1,5 +1,5 @@
-//! Options that let the receiving side accept special files, links out of the destination, and
-//! system attributes.
+//! Options that let the receiving side accept special files, links out of the destination, system
+//! attributes, and stored digests.
 
 use clap::Args;
 use haul_engine::transfer::SinkPolicy;
@@ -24,6 +24,10 @@ pub(crate) struct PolicyArgs {
     /// trusted.*; they are left out otherwise.
     #[arg(long, help_heading = "What the receiver accepts")]
     system_xattrs: bool,
+    /// Accept digests stored with files: the directory .haul and the attributes of
+    /// 'haul sum --store'; they are left out otherwise. 'haul verify' trusts them.
+    #[arg(long, help_heading = "What the receiver accepts")]
+    stored_sums: bool,
 }
 
 impl PolicyArgs {
@@ -35,7 +39,8 @@ impl PolicyArgs {
 
     /// Returns `keep` without the bits that the receiver does not accept.
     pub(crate) fn limit(self, keep: Keep) -> Keep {
-        if self.setuid { keep } else { Keep(keep.0 & !Keep::SETUID.0) }
+        let keep = if self.setuid { keep } else { keep.without(Keep::SETUID) };
+        if self.stored_sums { keep } else { keep.without(Keep::STORED_SUMS) }
     }
 
     /// Returns the options that are set, as words of a command line.
@@ -53,18 +58,20 @@ impl PolicyArgs {
                 "--specials" => args.specials = true,
                 "--outside-links" => args.outside_links = true,
                 "--system-xattrs" => args.system_xattrs = true,
+                "--stored-sums" => args.stored_sums = true,
                 _ => return None,
             }
         }
         Some(args)
     }
 
-    fn flags(self) -> [(&'static str, bool); 4] {
+    fn flags(self) -> [(&'static str, bool); 5] {
         [
             ("--setuid", self.setuid),
             ("--specials", self.specials),
             ("--outside-links", self.outside_links),
             ("--system-xattrs", self.system_xattrs),
+            ("--stored-sums", self.stored_sums),
         ]
     }
 }
@@ -75,13 +82,14 @@ mod tests {
 
     #[test]
     fn words_of_a_command_line_are_parsed_back() {
-        for bits in 0..16_u8 {
+        for bits in 0..32_u8 {
             let is_set = |bit: u8| bits & 1 << bit != 0;
             let args = PolicyArgs {
                 setuid: is_set(0),
                 specials: is_set(1),
                 outside_links: is_set(2),
                 system_xattrs: is_set(3),
+                stored_sums: is_set(4),
             };
             let words: Vec<OsString> = args.words().into_iter().map(OsString::from).collect();
             assert_eq!(PolicyArgs::from_words(&words), Some(args));

@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "waybills", "web", "web_cert", "web_key", "web_link", "web_metrics", "web_peers", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
+          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "stored_sums", "waybills", "web", "web_cert", "web_key", "web_link", "web_metrics", "web_peers", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -132,6 +132,11 @@ pub(super) struct Args {
     /// left out otherwise.
     #[arg(long, help_heading = "Limits")]
     system_xattrs: bool,
+    /// Let clients send digests stored with files: the directory .haul and the attributes of
+    /// 'haul sum --store'. They are refused and left out otherwise, because 'haul verify' trusts
+    /// them.
+    #[arg(long, help_heading = "Limits")]
+    stored_sums: bool,
 
     /// Keep the logs of interrupted jobs in DIR (default: haul in $XDG_STATE_HOME or in
     /// ~/.local/state); DIR must be outside the served directory.
@@ -210,7 +215,7 @@ impl Args {
                 _ => Role::Both,
             },
             quota: self.quota.as_deref().map(|text| values::bytes("--quota", text)).transpose()?,
-            keep: resolved::keep(self.keep_owner, self.keep_setuid),
+            keep: resolved::keep(self.keep_owner, self.keep_setuid, self.stored_sums),
             policy: SinkPolicy {
                 specials: self.specials,
                 outside_links: self.outside_links,

@@ -130,7 +130,7 @@ impl ShareConfig {
                 Access::Both => Role::Both,
             },
             quota,
-            keep: resolved::keep(self.keep_owner, self.keep_setuid),
+            keep: resolved::keep(self.keep_owner, self.keep_setuid, self.stored_sums),
             policy: SinkPolicy {
                 specials: self.specials,
                 outside_links: self.outside_links,

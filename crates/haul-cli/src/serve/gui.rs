@@ -118,7 +118,7 @@ impl GuiArgs {
             root,
             role: if self.read_only { Role::Read } else { Role::Both },
             quota: None,
-            keep: resolved::keep(false, false),
+            keep: resolved::keep(false, false, false),
             policy: SinkPolicy::default(),
             expires: None,
             uses: Uses::Lasting,

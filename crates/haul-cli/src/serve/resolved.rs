@@ -97,11 +97,12 @@ pub(super) enum Issue {
     Withheld,
 }
 
-/// Returns the metadata that a client may keep: all harmless metadata, and owners and setuid bits
-/// if allowed.
-pub(super) fn keep(owner: bool, setuid: bool) -> Keep {
-    let gone = [(owner, Keep::OWNER.with(Keep::NUMERIC)), (setuid, Keep::SETUID)];
-    Keep(gone.iter().filter(|(kept, _)| !kept).fold(u32::MAX, |all, (_, part)| all & !part.0))
+/// Returns the metadata that a client may keep: all harmless metadata, and owners, setuid bits and
+/// stored digests if allowed.
+pub(super) fn keep(owner: bool, setuid: bool, stored_sums: bool) -> Keep {
+    let parts =
+        [(owner, Keep::OWNER.with(Keep::NUMERIC)), (setuid, Keep::SETUID), (stored_sums, Keep::STORED_SUMS)];
+    parts.iter().filter(|(kept, _)| !kept).fold(Keep(u32::MAX), |all, (_, part)| all.without(*part))
 }
 
 /// Returns the default limits with the given changes. The error is a message.
@@ -205,10 +206,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_and_setuid_bits_are_kept_only_on_request() {
-        assert!(!keep(false, false).has(Keep::OWNER) && !keep(false, false).has(Keep::SETUID));
-        assert!(keep(true, false).has(Keep::OWNER) && !keep(true, false).has(Keep::SETUID));
-        assert!(keep(false, true).has(Keep::SETUID) && keep(false, true).has(Keep::XATTRS));
+    fn owners_setuid_bits_and_stored_digests_are_kept_only_on_request() {
+        let parts = [Keep::OWNER, Keep::SETUID, Keep::STORED_SUMS];
+        for kept in [[false, false, false], [true, false, false], [false, true, false], [false, false, true]]
+        {
+            let [owner, setuid, stored_sums] = kept;
+            let keep = keep(owner, setuid, stored_sums);
+            assert_eq!(parts.map(|part| keep.has(part)), kept);
+            assert!(keep.has(Keep::XATTRS));
+        }
     }
 
     #[test]

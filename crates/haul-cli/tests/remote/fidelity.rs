@@ -56,6 +56,71 @@ fn every_file_type_arrives_by_every_transport() {
     assert_no_strays(&fixture.path("there"));
 }
 
+/// Regression: a directory that was created for the destination of a send had mode 0700.
+#[test]
+fn names_whose_mode_is_not_sent_get_the_umask_of_the_receiver() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    fs::create_dir(fixture.path("made")).unwrap();
+    let mode = |name: &str| fs::metadata(fixture.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_ended(&fixture.over_ssh("send", &["data/small", "localhost:new"]), 0);
+    let _server = fixture.serve(&["--root", "there"]);
+    assert_ended(&fixture.run(&["send", "--ticket-file=ticket", "data/small", ":a/b"]), 0);
+    assert_ended(&fixture.run(&["send", "--ticket-file=ticket", "--no-mode", "data", ":c"]), 0);
+    assert_ended(&fixture.run(&["fetch", "--ticket-file=ticket", ":a/b/small", "fetched"]), 0);
+    for name in
+        ["there/new", "there/a", "there/a/b", "there/c", "there/c/data", "there/c/data/sub", "fetched"]
+    {
+        assert_eq!(mode(name), mode("made"), "{name}");
+    }
+}
+
+/// Regression: stored digests were sent like other files, and `verify` at the receiver trusts them.
+#[test]
+fn stored_digests_arrive_only_where_the_receiver_accepts_them() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    assert_ended(&fixture.run(&["sum", "-r", "--store=tree", "data"]), 0);
+    assert_ended(&fixture.run(&["sum", "--store=xattr", "data/small"]), 0);
+    let has_sums = |tree: &str| {
+        let has_attribute =
+            lgetxattr(fixture.path(tree).join("small"), "user.surehaul.sums", &mut [0; 0]).is_ok();
+        let has_tree = fixture.path(tree).join(".haul/sums/small").exists();
+        assert_eq!(fixture.path(tree).join(".haul").exists(), has_tree, "{tree}");
+        assert_eq!(has_attribute, has_tree, "{tree}");
+        has_tree
+    };
+    assert!(has_sums("data"));
+    let left_out = |ran: &super::RunResult| {
+        assert_ended(ran, 0);
+        ran.err.matches("digests stored with files are left out").count()
+    };
+    let sent = fixture.over_ssh("send", &["data", "localhost:a"]);
+    assert_eq!((left_out(&sent), has_sums("there/a/data")), (1, false), "{}", sent.err);
+    let sent = fixture.over_ssh("send", &["--stored-sums", "data", "localhost:b"]);
+    assert_eq!((left_out(&sent), has_sums("there/b/data")), (0, true), "{}", sent.err);
+    let fetched = fixture.over_ssh("fetch", &["localhost:b/data", "c"]);
+    assert_eq!((left_out(&fetched), has_sums("c/data")), (1, false), "{}", fetched.err);
+    assert_eq!(left_out(&fixture.over_ssh("fetch", &["--stored-sums", "localhost:b/data", "d"])), 0);
+    assert!(has_sums("d/data"));
+    assert_ended(&fixture.run(&["verify", "d/data"]), 0);
+    for (options, is_accepted, to) in [(&[][..], false, "e"), (&["--stored-sums"], true, "f")] {
+        let _server = fixture.serve(&[&["--root", "there"], options].concat());
+        let sent = fixture.run(&["send", "--ticket-file=ticket", "data", &format!(":{to}")]);
+        assert_eq!(left_out(&sent), usize::from(!is_accepted), "{}", sent.err);
+        assert_eq!(has_sums(&format!("there/{to}/data")), is_accepted);
+        // The receiver of a fetch decides, not the server.
+        let into = format!("g{to}");
+        let fetched = ["fetch", "--stored-sums", "--ticket-file=ticket", ":b/data", &into];
+        assert_ended(&fixture.run(&fetched), 0);
+        assert!(has_sums(&format!("{into}/data")));
+    }
+    // Local copies have everything, as those of GNU.
+    assert_ended(&fixture.run(&["cp", "-a", "data", "copy"]), 0);
+    assert!(has_sums("copy"));
+}
+
 /// Two networks with a round trip time of 20 ms between them. Each side sees only its own network.
 #[test]
 fn every_file_type_arrives_between_two_hosts() {

@@ -8,9 +8,9 @@ use haul_lab::needs::met_or_skip;
 use haul_sys::CWD;
 use haul_sys::metadata::{Place, get_xattr, list_xattrs, set_xattr};
 use std::ffi::CString;
-use std::fs::{self, File, FileTimes, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
 const STORE: [&str; 6] = ["sum", "-r", "-a", "md5", "--object-size", "64K"];
@@ -264,6 +264,29 @@ fn links_in_place_of_the_store_are_neither_followed_nor_removed() {
     assert!(ran.err.contains("cannot create .haul in"), "{}", ran.err);
     assert_eq!(fs::read_dir(dir.join("elsewhere")).unwrap().count(), 0);
     assert!(fs::symlink_metadata(dir.join("data/.haul")).unwrap().is_symlink());
+}
+
+/// Regression: digests of a file with mode 0600 could be read by all users.
+#[test]
+fn stored_digests_have_no_more_readers_than_their_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::create_dir_all(dir.join("data/closed")).unwrap();
+    let mode = |name: &str| fs::metadata(dir.join(name)).unwrap().permissions().mode() & 0o777;
+    let set = |name: &str, mode| fs::set_permissions(dir.join(name), Permissions::from_mode(mode)).unwrap();
+    for (name, mode) in [("data/open", 0o644), ("data/own", 0o600), ("data/closed/inside", 0o644)] {
+        fs::write(dir.join(name), name).unwrap();
+        set(name, mode);
+    }
+    set("data/closed", 0o700);
+    good(dir, &["sum", "-r", "--store=tree", "data"]);
+    assert_eq!([mode("data/.haul/sums/own"), mode("data/.haul/sums/closed")], [0o600, 0o700]);
+    // The umask of the test can deny some of these bits.
+    let open = mode("data/.haul/sums/open");
+    assert!(open & !0o644 == 0 && open & 0o600 == 0o600, "{open:o}");
+    set("data/open", 0o600);
+    good(dir, &["sum", "-r", "--store=tree", "data"]);
+    assert_eq!(mode("data/.haul/sums/open"), 0o600);
 }
 
 #[test]

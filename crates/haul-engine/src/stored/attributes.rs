@@ -15,6 +15,10 @@ use std::os::fd::OwnedFd;
 /// number, from 1.
 const NAME: &str = "user.surehaul.sums";
 
+/// Prefixes of all attributes with stored digests. EOS has the type of a digest in another
+/// attribute that starts with the same name.
+pub(super) const PREFIXES: [&str; 3] = ["user.surehaul.", xrootd::ATTRIBUTE_PREFIX, eos::VALUE_ATTRIBUTE];
+
 /// Maximum size of one attribute, in bytes. It fits into a 16 KiB leaf of btrfs, and is a quarter
 /// of the limit of XFS. On ext4, all attributes of a file together have 4 KiB.
 const PIECE_BYTES: usize = 15 << 10;

@@ -96,6 +96,12 @@ pub enum StoreError {
     Hidden(OsString, #[source] io::Error),
 }
 
+/// Returns true if `name` is an extended attribute with stored digests. No sender may set them
+/// unless the receiver permits it, because `verify` trusts them.
+pub(crate) fn is_attribute(name: &[u8]) -> bool {
+    attributes::PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+}
+
 impl Form {
     /// All formats, with their names on the command line.
     pub const ALL: [(Form, &'static str); 4] =
@@ -149,7 +155,7 @@ impl Store {
         };
         match (self.form, &self.tree) {
             (Form::Tree, Some(tree)) => {
-                return tree.put(path, &known.stored().encode()).map_err(StoreError::Tree);
+                return tree.put(path, &now, &known.stored().encode()).map_err(StoreError::Tree);
             }
             (Form::Xattr | Form::Tree, _) => attributes::set(&file, &known.stored().encode()),
             (Form::Xrootd, _) => attributes::set_xrootd(&file, known),

@@ -9,19 +9,20 @@ use haul_log::waybill::RelPath;
 use haul_sys::beneath::{open_place_beneath, open_root};
 use haul_sys::dir::{open_dir_at, open_place_at};
 use haul_sys::filesystem::syncs_as_a_whole;
+use haul_sys::metadata::set_mode_fd;
 use haul_sys::open::{RenameMode, create_new_at, mkdir_at, open_source_at, rename_at, unlink_at};
 use haul_sys::stat::stat_fd;
-use haul_sys::{FileKind, Follow, cache};
+use haul_sys::{FileKind, Follow, Stat, cache, process};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Name of the hidden directory in the root; its contents are not hashed.
-pub const HIDDEN: &str = ".haul";
+pub const HIDDEN: &str = haul_proto::STORED_SUMS;
 
 /// Name of the directory in it that mirrors the root.
 const SUMS: &str = "sums";
@@ -29,6 +30,7 @@ const SUMS: &str = "sums";
 /// Mirrored hierarchy.
 #[derive(Debug)]
 pub(super) struct Tree {
+    root: OwnedFd,
     hidden: OwnedFd,
     sums: OwnedFd,
     /// True if one call at the end syncs everything; otherwise each file and each directory is
@@ -43,9 +45,10 @@ impl Tree {
     pub(super) fn make(root: &OsStr) -> io::Result<Tree> {
         let root = open_root(root)?;
         let syncs_at_end = syncs_as_a_whole(&root);
-        let hidden = enter(&root, OsStr::new(HIDDEN), Stale::Stays, !syncs_at_end)?;
-        let sums = enter(&hidden, OsStr::new(SUMS), Stale::Stays, !syncs_at_end)?;
-        Ok(Tree { hidden, sums, syncs_at_end, next: AtomicU64::new(0) })
+        let facts = || stat_fd(&root);
+        let hidden = enter(&root, OsStr::new(HIDDEN), Stale::Stays, &facts, !syncs_at_end)?;
+        let sums = enter(&hidden, OsStr::new(SUMS), Stale::Stays, &facts, !syncs_at_end)?;
+        Ok(Tree { root, hidden, sums, syncs_at_end, next: AtomicU64::new(0) })
     }
 
     /// Opens the hierarchy of this root if it exists. A link with its name is ignored.
@@ -55,9 +58,10 @@ impl Tree {
             Err(error) if is_no_directory(&error) => Ok(None),
             Err(error) => Err(error),
         };
-        let Some(hidden) = open(&open_root(root)?, HIDDEN)? else { return Ok(None) };
+        let root = open_root(root)?;
+        let Some(hidden) = open(&root, HIDDEN)? else { return Ok(None) };
         let sums = open(&hidden, SUMS)?;
-        Ok(sums.map(|sums| Tree { hidden, sums, syncs_at_end: true, next: AtomicU64::new(0) }))
+        Ok(sums.map(|sums| Tree { root, hidden, sums, syncs_at_end: true, next: AtomicU64::new(0) }))
     }
 
     /// Syncs everything that was stored, if that is done at the end.
@@ -67,15 +71,22 @@ impl Tree {
 
     /// Stores the bytes for a file atomically, so that there is never a part of them. Removes an
     /// existing entry of another type, which belongs to a file or directory whose type has changed.
-    pub(super) fn put(&self, path: &RelPath, bytes: &[u8]) -> io::Result<()> {
+    /// Only users who may read the file, whose metadata is `facts`, may read the bytes.
+    pub(super) fn put(&self, path: &RelPath, facts: &Stat, bytes: &[u8]) -> io::Result<()> {
         let (dirs, name) = parts(path);
         let mut place = open_place_at(&self.sums, ".", Follow::No)?;
+        let mut beneath = Vec::new();
         for dir in dirs {
-            place = enter(&place, dir, Stale::Goes, !self.syncs_at_end)?;
+            beneath.extend_from_slice(dir.as_bytes());
+            let mirrored =
+                || stat_fd(&open_place_beneath(&self.root, OsStr::from_bytes(&beneath), Follow::Yes)?);
+            place = enter(&place, dir, Stale::Goes, &mirrored, !self.syncs_at_end)?;
+            beneath.push(b'/');
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let new = format!("new-{}-{number}", std::process::id());
-        let mut file = File::from(create_new_at(&self.hidden, new.as_str(), 0o644)?);
+        let mut file = File::from(create_new_at(&self.hidden, new.as_str(), 0o600)?);
+        share(&file, facts, 0o644)?;
         let synced = |file: &File| if self.syncs_at_end { Ok(()) } else { cache::sync_all(file) };
         let written = file.write_all(bytes).and_then(|()| synced(&file)).and_then(|()| {
             match rename_at(&self.hidden, new.as_str(), &place, name, RenameMode::Replace) {
@@ -118,6 +129,16 @@ impl Tree {
     }
 }
 
+/// Gives an own new entry, which only its owner may use, those bits of `most` that the entry `facts`
+/// has, of whose digests it is a part. Bits of the group count only for the same group.
+fn share(new: impl AsFd, facts: &Stat, most: u32) -> io::Result<()> {
+    let others = facts.mode & 0o007;
+    let is_same_group = stat_fd(&new)?.gid == facts.gid;
+    let group = if is_same_group { facts.mode & 0o070 } else { (others << 3) & facts.mode };
+    let bits = most & (group | others) & !process::umask();
+    if bits == 0 { Ok(()) } else { set_mode_fd(new, (most & 0o700) | bits) }
+}
+
 /// Handling of an existing entry that is not a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stale {
@@ -141,7 +162,14 @@ fn readable(dir: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Opens a directory; creates it if it is missing, and then syncs its name if `syncs` is true.
-fn enter(dir: &OwnedFd, name: &OsStr, stale: Stale, syncs: bool) -> io::Result<OwnedFd> {
+/// `mirrored` returns the metadata of the directory that it mirrors.
+fn enter(
+    dir: &OwnedFd,
+    name: &OsStr,
+    stale: Stale,
+    mirrored: &dyn Fn() -> io::Result<Stat>,
+    syncs: bool,
+) -> io::Result<OwnedFd> {
     match open_place_at(dir, name, Follow::No) {
         Err(error) if is_no_directory(&error) => {
             if error.kind() != io::ErrorKind::NotFound {
@@ -150,12 +178,19 @@ fn enter(dir: &OwnedFd, name: &OsStr, stale: Stale, syncs: bool) -> io::Result<O
                 }
                 unlink_at(dir, name)?;
             }
-            match mkdir_at(dir, name, 0o755) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                Ok(()) if syncs => sync_names(dir)?,
-                _ => {}
+            let is_new = match mkdir_at(dir, name, 0o700) {
+                Ok(()) => true,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+                Err(error) => return Err(error),
+            };
+            let opened = open_place_at(dir, name, Follow::No)?;
+            if is_new {
+                share(&opened, &mirrored()?, 0o755)?;
+                if syncs {
+                    sync_names(dir)?;
+                }
             }
-            open_place_at(dir, name, Follow::No)
+            Ok(opened)
         }
         found => found,
     }

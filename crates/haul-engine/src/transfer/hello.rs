@@ -18,7 +18,7 @@ use haul_digest::DigestKey;
 use haul_net::{FrameError, FrameReader, Kind, Lane, LaneError};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Keep, LogRequest, Message, PeerText, Reason, Role,
-    SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_received, limits,
+    SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_accepted, check_received, limits,
 };
 use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
@@ -139,7 +139,8 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
     let (accept, first) = connect(dial, &request, window)?;
     space::check(job, options.budget, accept.options.budget, run_context)?;
     let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
-    let tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
+    let has_sums = accept.options.keep.has(Keep::STORED_SUMS);
+    let tree = Tree::new(operands, job.filter.clone(), job.one_file_system).with_stored_sums(has_sums);
     let lanes = Lanes::of(job.lanes, &first);
     Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, run_context)))
 }
@@ -178,6 +179,7 @@ pub fn fetch(
                 .restrict_to_paths(&job.paths, filter.clone())
                 .restrict_to_parts(job.parts.clone())
                 .accepting(job.policy)
+                .keeping(job.options.keep)
                 .with_open_dirs_max(window.files)
         })
     };
@@ -274,7 +276,9 @@ pub fn answer(
             let into = request.operands.first().map_or(&b""[..], |operand| operand);
             let into = relative(into)?;
             if !into.is_empty() {
-                check_received(&into).map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
+                let has_sums = accept.options.keep.has(Keep::STORED_SUMS);
+                let checked = if has_sums { check_accepted(&into) } else { check_received(&into) };
+                checked.map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
             }
             let (number, dry_run) = (session_number(&token), request.options.dry_run);
             let destination = Destination::open_or_create(&offer.root, &into, dry_run, number, offer.quota);
@@ -282,8 +286,11 @@ pub fn answer(
                 let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
                 super::reason::reason(&doing, &error)
             })?;
-            let destination =
-                destination.accepting(offer.policy).hidden(!offer.may_list).with_open_dirs_max(window.files);
+            let destination = destination
+                .accepting(offer.policy)
+                .keeping(accept.options.keep)
+                .hidden(!offer.may_list)
+                .with_open_dirs_max(window.files);
             Ok((accept, Part::Sink(Box::new(destination), into)))
         }
         Role::Sink => {
@@ -355,7 +362,8 @@ pub fn answer(
                 first.frames.set_stall(None);
             }
             let settings = source_settings(&accept, window, request.resumes);
-            let tree = Tree::new(operands, filter, false);
+            let has_sums = accept.options.keep.has(Keep::STORED_SUMS);
+            let tree = Tree::new(operands, filter, false).with_stored_sums(has_sums);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
                 source::run(settings, vec![first], Some(more), tree, run_context)
             };

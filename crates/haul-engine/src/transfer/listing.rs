@@ -10,7 +10,7 @@ use haul_model::Moment;
 use haul_proto::limits::ENTRIES_PER_MESSAGE;
 use haul_proto::{
     CONTROL, Connect, Entries, EntryKind, Features, JobOptions, ListedEntry, Message, NAME_BYTES_MAX,
-    PeerText, Reason, Role, Timing, Why, check_received,
+    PeerText, Reason, Role, Timing, Why, check_accepted,
 };
 use haul_sys::beneath::open_place_beneath;
 use haul_sys::dir::{DirReader, open_dir_at};
@@ -32,7 +32,7 @@ const DOING: &str = "cannot list the directory";
 /// Passes the entries of the directory `path` of the peer whose names come behind `after` to
 /// `take`, sorted by the bytes of their names, until it returns false. Returns true if it did.
 ///
-/// Each name is one component that [`check_received`] accepts, whatever the peer sends.
+/// Each name is one component that [`check_accepted`] accepts, whatever the peer sends.
 ///
 /// # Errors
 /// Returns a [`TransferError`] if the peer does not list the directory, or not to its end.
@@ -168,7 +168,7 @@ impl Responder<'_> {
             let opened = open_dir_at(place, c".", Follow::No)?;
             let (names, has_more) = DirReader::new(opened).names_behind(&after, NAMES_HELD_MAX, |name| {
                 self.proceed()?;
-                Ok::<_, Failed>(check_received(name).is_ok())
+                Ok::<_, Failed>(check_accepted(name).is_ok())
             })?;
             let mut rest = &names[..];
             loop {

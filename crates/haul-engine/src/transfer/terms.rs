@@ -34,7 +34,12 @@ pub(super) fn agree(
         Role::Source | Role::Sink => {}
     }
     let mut accept = asked.answer(Features::ALL, window, offer.lanes, token, PeerText::new(AGENT))?;
-    accept.options.keep = Keep(accept.options.keep.0 & offer.keep.0);
+    // The receiver decides which stored digests it accepts.
+    let permitted = match asked.role {
+        Role::Source => offer.keep,
+        Role::Sink => offer.keep.with(Keep::STORED_SUMS),
+    };
+    accept.options.keep = Keep(accept.options.keep.0 & permitted.0);
     accept.options.compression = packing::possible(accept.options.compression);
     Ok(accept)
 }

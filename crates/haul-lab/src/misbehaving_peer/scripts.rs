@@ -189,6 +189,27 @@ pub fn own_names(liar: &mut MisbehavingPeer) {
     liar.part(4);
 }
 
+/// Announces digests stored with files, which must fail: 4 names. Then sends a file `f` with such
+/// digests in its attributes, which must arrive.
+///
+/// # Panics
+/// Panics if the receiver decides otherwise.
+pub fn stored_digests(liar: &mut MisbehavingPeer) {
+    for (number, path) in (0..).zip([&b".haul/sums/f"[..], b"d/.Haul/sums/f", b".HAUL"]) {
+        assert_eq!(refused(liar, number, path, plain(3)), Why::Name);
+    }
+    assert_eq!(refused(liar, 3, b"x", hard_link(b".haul/sums/f")), Why::Name);
+    let xattr = |name: &str| Xattr { name: name.as_bytes().into(), value: b"value".as_slice().into() };
+    let xattrs = ["user.note", "user.surehaul.sums", "user.XrdCks.adler32", "user.eos.checksum"].map(xattr);
+    let more = xattr("user.eos.checksumtype");
+    let xattrs = xattrs.into_iter().chain([more]).collect();
+    let facts = NewFile { mode: 0o644, xattrs, ..new_file(4, b"f", plain(3)) };
+    liar.say(&Message::NewFile(Box::new(facts)), &[]);
+    file(4, b"f", b"abc")[1..].iter().for_each(|(message, payload)| liar.say(message, payload));
+    assert_eq!(end_of(liar, 4), Outcome::Done(Level::Verified));
+    liar.part(5);
+}
+
 /// Sends a directory `d` and a file `f` with set-ID bits and system attributes. Both must arrive.
 ///
 /// # Panics

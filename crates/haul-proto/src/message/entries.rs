@@ -5,7 +5,7 @@ use super::connect::at_most;
 use super::options::one_of;
 use crate::fields::{Body, Fields};
 use crate::limits::ENTRIES_PER_MESSAGE;
-use crate::{Flaw, NAME_BYTES_MAX, check_received};
+use crate::{Flaw, NAME_BYTES_MAX, check_accepted};
 use haul_model::Moment;
 
 /// ENTRIES: some of the entries of a directory. The names ascend by their bytes, also from one
@@ -21,7 +21,7 @@ pub struct Entries {
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedEntry {
-    /// Name: one component that [`check_received`] accepts.
+    /// Name: one component that [`check_accepted`] accepts.
     pub name: Box<[u8]>,
     /// Kind of the entry.
     pub kind: EntryKind,
@@ -85,7 +85,7 @@ impl Entries {
             return Err(Flaw::Value("entries"));
         }
         let is_name =
-            |entry: &ListedEntry| check_received(&entry.name).is_ok() && !entry.name.contains(&b'/');
+            |entry: &ListedEntry| check_accepted(&entry.name).is_ok() && !entry.name.contains(&b'/');
         if !self.entries.iter().all(is_name) {
             return Err(Flaw::Value("name"));
         }

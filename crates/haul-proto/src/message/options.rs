@@ -96,10 +96,18 @@ impl Keep {
     pub const HOLES: Keep = Keep(1 << 9);
     /// The setuid and setgid bits, which are dropped otherwise.
     pub const SETUID: Keep = Keep(1 << 10);
+    /// Digests stored with files: the directory `.haul`, and attributes. The receiver decides.
+    pub const STORED_SUMS: Keep = Keep(1 << 11);
 
     /// Returns the union of both sets.
     pub const fn with(self, other: Keep) -> Keep {
         Keep(self.0 | other.0)
+    }
+
+    /// Returns the set without `other`.
+    #[must_use]
+    pub const fn without(self, other: Keep) -> Keep {
+        Keep(self.0 & !other.0)
     }
 
     /// Returns true if the set contains all of `other`.

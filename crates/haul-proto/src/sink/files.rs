@@ -5,8 +5,8 @@ use super::file::{File, Stage};
 use super::{Command, Phase, Sink, Unfinished, Verdict, Violation};
 use crate::limits::ENTRY_CHARGE;
 use crate::{
-    Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, LaneId, Message,
-    NewFile, Outcome, Reason, Runs, Verify, Why, Window, check_received,
+    Answer, BlockReject, Close, FileClose, FileId, FileKind, FileNumber, JobOptions, Keep, LaneId, Message,
+    NewFile, Outcome, Reason, Runs, Verify, Why, Window, check_accepted, check_received,
 };
 use haul_model::{Level, ObjectIndex};
 use std::sync::Arc;
@@ -68,11 +68,13 @@ impl Sink {
 
     /// Passes a new file to the engine, if its names are valid.
     fn open(&mut self, facts: NewFile, out: &mut Vec<Command>) {
+        let has_sums = self.settings.options.keep.has(Keep::STORED_SUMS);
+        let check = if has_sums { check_accepted } else { check_received };
         let first = match &facts.kind {
-            FileKind::HardLink { first } => Some(check_received(first)).transpose(),
+            FileKind::HardLink { first } => Some(check(first)).transpose(),
             _ => Ok(None),
         };
-        match check_received(&facts.path).and_then(|path| Ok((path, first?))) {
+        match check(&facts.path).and_then(|path| Ok((path, first?))) {
             Err(fault) => {
                 let reason = Reason::new(Why::Name, &fault.to_string());
                 self.finish(facts.number, Outcome::Failed(reason.clone()));

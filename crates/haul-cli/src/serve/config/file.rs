@@ -78,6 +78,8 @@ pub(crate) struct ShareConfig {
     pub(crate) outside_links: bool,
     #[serde(default)]
     pub(crate) system_xattrs: bool,
+    #[serde(default)]
+    pub(crate) stored_sums: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]

@@ -6,7 +6,7 @@ use super::policy::SinkPolicy;
 use crate::transfer::parts::Parts;
 use crate::transfer::source::Filter;
 use haul_model::RelPath;
-use haul_proto::NewFile;
+use haul_proto::{Keep, NewFile};
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, filesystem};
 use std::collections::HashSet;
@@ -115,12 +115,13 @@ impl Destination {
         session: u64,
         quota: Option<u64>,
     ) -> io::Result<Destination> {
-        let root = SinkDirs::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?);
+        // No metadata of the directories in `into` arrives.
+        let root = SinkDirs::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?).with_modes_sent(false);
         let (root, depth) = match RelPath::clean(into) {
             Ok(path) => {
                 (SinkDirs::new(root.open(path.as_bytes(), missing)?.try_clone()?), path.parts().count())
             }
-            Err(haul_model::PathError::Empty) => (root, 0),
+            Err(haul_model::PathError::Empty) => (root.with_modes_sent(true), 0),
             Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
         };
         Ok(Destination::of(root, depth, session, quota))
@@ -158,6 +159,11 @@ impl Destination {
     /// is set.
     pub(in crate::transfer) fn hidden(self, is_hidden: bool) -> Destination {
         Destination { is_hidden, ..self }
+    }
+
+    /// Creates directories for a job that preserves `keep`.
+    pub(in crate::transfer) fn keeping(self, keep: Keep) -> Destination {
+        Destination { dirs: self.dirs.with_modes_sent(keep.has(Keep::MODE)), ..self }
     }
 
     /// Sets the policy of this side.

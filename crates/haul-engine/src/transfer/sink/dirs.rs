@@ -19,6 +19,9 @@ const OPEN_DIRS_MAX: usize = 128;
 /// set when it arrives.
 const TEMPORARY_MODE: u32 = 0o700;
 
+/// Mode of a directory whose mode the source does not send; the umask applies.
+const ORDINARY_MODE: u32 = 0o777;
+
 /// Directories of a sink, by their paths beneath its root.
 #[derive(Debug)]
 pub(super) struct SinkDirs {
@@ -27,6 +30,8 @@ pub(super) struct SinkDirs {
     open: Mutex<OpenDirs>,
     /// Maximum number of directories in `open`, at least 2.
     open_max: usize,
+    /// Mode of new directories, to which the umask applies.
+    new_mode: u32,
     name_folding: Arc<NameFolding>,
     /// True in a test that breaks the check of links, to show that the kernel confines the session.
     #[cfg(test)]
@@ -68,6 +73,7 @@ impl SinkDirs {
             root: None,
             open: Mutex::default(),
             open_max: OPEN_DIRS_MAX,
+            new_mode: TEMPORARY_MODE,
             name_folding: Arc::default(),
             #[cfg(test)]
             follows_links: false,
@@ -77,6 +83,11 @@ impl SinkDirs {
     /// Keeps at most `count` directories open.
     pub(super) fn with_open_max(self, count: usize) -> SinkDirs {
         SinkDirs { open_max: count.clamp(2, OPEN_DIRS_MAX), ..self }
+    }
+
+    /// Creates directories with the mode that the umask gives if the source does not send modes.
+    pub(super) fn with_modes_sent(self, are_sent: bool) -> SinkDirs {
+        SinkDirs { new_mode: if are_sent { TEMPORARY_MODE } else { ORDINARY_MODE }, ..self }
     }
 
     /// Returns the rules for comparing names at this sink.
@@ -125,7 +136,7 @@ impl SinkDirs {
         while from < path.len() {
             let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |at| from + at);
             let name = CString::new(&path[from..end])?;
-            let how = (missing, self.links());
+            let how = (missing, self.new_mode, self.links());
             dir = Arc::new(
                 self.name_folding.create_name(&name, || step(&dir, &name, how, &self.name_folding))?,
             );
@@ -181,12 +192,12 @@ impl SinkDirs {
 fn step(
     dir: &OwnedFd,
     name: &CString,
-    (missing, follow): (Missing, Follow),
+    (missing, mode, follow): (Missing, u32, Follow),
     name_folding: &NameFolding,
 ) -> io::Result<OwnedFd> {
     let found = match open_directory(dir, name, follow) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && missing == Missing::Create => {
-            match mkdir_at(dir, name.as_c_str(), TEMPORARY_MODE) {
+            match mkdir_at(dir, name.as_c_str(), mode) {
                 Ok(()) => {
                     return match check_trailing_dots(dir, name) {
                         Ok(()) => open_created_directory(dir, name),

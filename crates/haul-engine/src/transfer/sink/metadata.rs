@@ -1,6 +1,7 @@
 //! Metadata that a file gets from its source: owner, attributes, permissions, and finally times.
 
 use super::policy::SinkPolicy;
+use crate::stored;
 use crate::transfer::acl;
 use crate::transfer::reason::reason;
 use haul_proto::{FileKind, Keep, NewFile, Reason};
@@ -119,6 +120,9 @@ impl MetadataWriter {
             let is_acl = acl::is_acl(&xattr.name);
             let is_wanted = match &*xattr.name {
                 _ if is_acl => self.keep.has(Keep::ACLS),
+                name if stored::is_attribute(name) => {
+                    self.keep.has(Keep::XATTRS) && self.keep.has(Keep::STORED_SUMS)
+                }
                 CAPABILITIES => self.keep.has(Keep::XATTRS) && self.keep.has(Keep::SETUID),
                 name => self.keep.has(Keep::XATTRS) && self.policy.accepts_attribute(name),
             };

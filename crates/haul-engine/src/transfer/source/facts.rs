@@ -3,6 +3,7 @@
 
 use super::tree::Item;
 use super::walk::has_several_names;
+use crate::stored;
 use crate::transfer::acl;
 use haul_log::objects::Identity;
 use haul_model::{ByteRange, Moment, ObjectSize};
@@ -170,7 +171,8 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
         let wanted = if acl::is_acl(bytes) || acl::is_nfs4_acl(bytes) {
             keep.has(Keep::ACLS)
         } else {
-            keep.has(Keep::XATTRS) && crate::copy::is_attribute_copied(&name)
+            let is_carried = keep.has(Keep::STORED_SUMS) || !stored::is_attribute(bytes);
+            keep.has(Keep::XATTRS) && is_carried && crate::copy::is_attribute_copied(&name)
         };
         if !wanted {
             continue;

@@ -2,6 +2,7 @@
 
 use super::filter::Filter;
 use crate::descent::{Descent, Step};
+use crate::stored::HIDDEN;
 use haul_sys::beneath::open_place_beneath;
 use haul_sys::dir::{CWD, open_dir_at, open_place_at};
 use haul_sys::{FileKind, Follow, Stat, stat};
@@ -22,6 +23,8 @@ pub(crate) struct Tree {
     operands: std::vec::IntoIter<Operand>,
     filter: Filter,
     one_file_system: bool,
+    /// True if directories with stored digests are sent.
+    has_stored_sums: bool,
     descent: Descent,
     /// Device of the current operand.
     device: u64,
@@ -85,6 +88,8 @@ pub(crate) enum WalkStep {
     Enter(Item),
     /// The end of the directory that was entered last.
     Leave,
+    /// A directory with stored digests, which is left out.
+    StoredSums(OsString),
     /// A name whose metadata cannot be read, or a directory that cannot be read (to its end).
     Failed(OsString, io::Error),
 }
@@ -96,11 +101,17 @@ impl Tree {
             operands: operands.into_iter(),
             filter,
             one_file_system,
+            has_stored_sums: false,
             descent: Descent::new(),
             device: 0,
             prefix: Vec::new(),
             replaced_len: 0,
         }
+    }
+
+    /// Includes the directories with stored digests if `has_stored_sums`.
+    pub(crate) fn with_stored_sums(self, has_stored_sums: bool) -> Tree {
+        Tree { has_stored_sums, ..self }
     }
 
     /// Returns the directories of the operands, for later look-ups.
@@ -177,6 +188,10 @@ impl Tree {
         if self.filter.leaves_out(&path, FileKind::Directory) {
             self.descent.skip();
             return None;
+        }
+        if !self.has_stored_sums && last_part(&path) == HIDDEN.as_bytes() {
+            self.descent.skip();
+            return Some(WalkStep::StoredSums(shown));
         }
         match stat::stat_fd(&place) {
             Ok(facts) => {

@@ -5,6 +5,7 @@ use super::SourceContext;
 use super::facts::FileInfoBuilder;
 use super::source_file::SourceFile;
 use super::tree::{Item, Tree, WalkStep};
+use crate::copy::quote;
 use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::reason::reason;
 use crate::transfer::report::Failure;
@@ -116,6 +117,8 @@ pub(super) struct Walker<'a> {
     path: Vec<u64>,
     /// Files with several names, by device and inode.
     linked: HashMap<(u64, u64), Linked>,
+    /// True once a directory with stored digests was left out, which is reported once.
+    has_left_out_sums: bool,
 }
 
 /// A file with several names that was offered under one of them.
@@ -137,6 +140,7 @@ impl<'a> Walker<'a> {
             file_info,
             path: Vec::new(),
             linked: HashMap::new(),
+            has_left_out_sums: false,
         }
     }
 
@@ -225,6 +229,14 @@ impl<'a> Walker<'a> {
                 let number = self.path.pop();
                 // This thread checks for ended directories before it waits.
                 let _ = self.context.directories().entry_ended(number);
+            }
+            WalkStep::StoredSums(path) => {
+                if !std::mem::replace(&mut self.has_left_out_sums, true) {
+                    self.context.session.report.note(&format!(
+                        "{}: digests stored with files are left out; the receiver accepts them only with --stored-sums",
+                        quote(&path)
+                    ));
+                }
             }
             WalkStep::Failed(path, error) => {
                 self.walk_failed(path.into_encoded_bytes(), reason("cannot read", &error));

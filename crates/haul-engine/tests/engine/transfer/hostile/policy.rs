@@ -57,6 +57,36 @@ fn names_of_own_files_are_refused() {
     });
 }
 
+/// Regression: the holder of a ticket that only writes replaced a file and its stored digest, and
+/// `verify` found it intact.
+#[test]
+fn stored_digests_are_refused_unless_the_receiver_accepts_them() {
+    let check = |sink: &Path, told: Told| {
+        told.assert_failures(4);
+        assert_eq!(names_in(sink), ["f"]);
+        let open = fs::File::open(sink.join("f")).unwrap();
+        let found = list_xattrs(Place::file(&open)).unwrap();
+        let own: Vec<_> = found.iter().filter(|name| name.to_bytes().starts_with(b"user.")).collect();
+        assert!(own.iter().all(|name| name.to_bytes() == b"user.note"), "{own:?}");
+    };
+    let keep = Keep(u32::MAX).without(Keep::STORED_SUMS);
+    let pair = Pair::new();
+    let strict = Offer { keep, ..offer(&pair.sink()) };
+    check(&pair.sink(), sent_to(&strict, &everything(), scripts::stored_digests));
+    let pair = Pair::new();
+    let asked = JobOptions { keep, ..everything() };
+    check(&pair.sink(), fetched(&pair, &asked, &[""], scripts::stored_digests));
+    let pair = Pair::new();
+    let accepting = Offer { keep: Keep(u32::MAX), ..offer(&pair.sink()) };
+    let told = sent_to(&accepting, &everything(), |liar| {
+        assert_eq!(wrote(liar, 0, b".haul/sums/f", b"abc"), Ended::Done(Level::Verified));
+        assert_eq!(refused(liar, 1, b".haul/.haul-x", plain(3)), Why::Name);
+        liar.part(2);
+    });
+    told.assert_failures(1);
+    assert_eq!(fs::read(pair.sink().join(".haul/sums/f")).unwrap(), b"abc");
+}
+
 #[test]
 fn system_attributes_and_set_id_bits_are_left_out() {
     let pair = Pair::new();
