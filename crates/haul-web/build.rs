@@ -32,7 +32,7 @@ fn main() -> io::Result<()> {
         collect(&dir, &dir, at, &mut files)?;
     }
     files.sort();
-    let mut table = String::from("&[\n");
+    let mut table = String::from("[\n");
     for (number, (name, file)) in files.iter().enumerate() {
         let bytes = fs::read(file)?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -45,7 +45,7 @@ fn main() -> io::Result<()> {
         let tag = format!("\"{:016x}\"", hash(&bytes));
         writeln!(
             table,
-            "PageFile {{ path: {:?}, kind: {kind:?}, tag: {tag:?}, len: {}, packed: include_bytes!({packed:?}) }},",
+            "PageFile {{ path: {:?}, kind: {kind:?}, tag: {tag:?}, len: {}, packed: include_bytes!({packed:?}), plain: OnceLock::new() }},",
             format!("/{name}"),
             bytes.len()
         )

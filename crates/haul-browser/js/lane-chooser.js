@@ -11,7 +11,7 @@ import { TIMES } from './requests.js';
  * @typedef {object} LaneSettings
  * @property {'auto' | 'http' | 'webtransport'} kind
  * @property {string} [base] URL of the server without a trailing slash; empty for that of the page
- * @property {string} csrf token of the HTTP session
+ * @property {string} token of the session
  * @property {number} [root] number of the server's root
  * @property {boolean} [webtransport] true if the server has WebTransport
  * @property {'upload' | 'download'} [direction] of the bytes of the job
@@ -38,7 +38,7 @@ const PROBES = 5;
 /** Time for WebTransport to open in `auto`, in milliseconds. UDP can be blocked without an answer. */
 const OPEN_TIME = 3000;
 
-/** Status of a request whose cookie is not valid. */
+/** Status of a request whose token is not valid. */
 const SIGNED_OUT = 401;
 
 /** Functions that tests replace. */
@@ -83,7 +83,7 @@ export class LaneChooser {
    */
   async removeStale() {
     if (this.stale) {
-      const headers = { 'X-Haul-CSRF': this.settings.csrf };
+      const headers = { 'X-Haul-Token': this.settings.token };
       const { openers, stale } = this;
       const signal = AbortSignal.timeout(TIMES.request);
       await openers.fetch(stale, { method: 'DELETE', headers, signal }).then(() => {
@@ -116,18 +116,18 @@ export class LaneChooser {
 
   /** Returns the path of the first lane. @returns {Promise<Path>} */
   async first() {
-    const { base = '', direction, webtransport } = this.settings;
+    const { base = '', token, direction, webtransport } = this.settings;
     if (!webtransport || direction !== 'download' || !this.openers.isSupported()) {
       return 'http';
     }
-    const { time, congestion } = await this.openers.probe(base);
+    const { time, congestion } = await this.openers.probe(base, token);
     return time >= FAR && !KEEPS_RATE.test(congestion) ? 'webtransport' : 'http';
   }
 
   /** @param {Path} path */
   async openBy(path) {
-    const { base = '', csrf, root = 0 } = this.settings;
-    const lane = await this.openers[path](base, csrf, root);
+    const { base = '', token, root = 0 } = this.settings;
+    const lane = await this.openers[path](base, token, root);
     this.stale = /** @type {{url?: string}} */ (lane).url;
     this.path = path;
     return lane;
@@ -135,8 +135,8 @@ export class LaneChooser {
 
   /** Opens a lane over WebTransport, or fails after a time. */
   async openInTime() {
-    const { base = '', csrf, root = 0 } = this.settings;
-    const opening = this.openers.webtransport(base, csrf, root);
+    const { base = '', token, root = 0 } = this.settings;
+    const opening = this.openers.webtransport(base, token, root);
     let timer;
     const late = new Promise((_, reject) => {
       timer = setTimeout(() => reject(new Error('WebTransport does not open')), this.openTime);
@@ -159,14 +159,15 @@ export class LaneChooser {
  * server's TCP. If a request fails, the time is 0. To a server that keeps its rate, the time does not
  * matter, and one request is enough.
  * @param {string} base
+ * @param {string} token
  */
-async function probe(base) {
+async function probe(base, token) {
   let time = Infinity;
   let congestion = '';
   for (let request = 0; request < PROBES && !KEEPS_RATE.test(congestion); request += 1) {
     const since = performance.now();
     try {
-      const response = await fetch(`${base}/session`, { cache: 'no-store' });
+      const response = await fetch(`${base}/session`, { headers: { 'X-Haul-Token': token }, cache: 'no-store' });
       congestion = response.headers.get('X-Haul-TCP') ?? '';
       await response.arrayBuffer();
     } catch {

@@ -43,13 +43,13 @@ export class HttpLane {
   /**
    * Opens a lane.
    * @param {string} base URL of the server without a trailing slash; empty for that of the page
-   * @param {string} csrf token of the HTTP session
+   * @param {string} token of the session
    * @param {number} [root] number of the server's root
    * @param {typeof fetch} [fetcher]
    * @param {import('./requests.js').Times} [times]
    */
-  static async open(base, csrf, root = 0, fetcher = undefined, times = TIMES) {
-    const headers = { 'X-Haul-CSRF': csrf };
+  static async open(base, token, root = 0, fetcher = undefined, times = TIMES) {
+    const headers = { 'X-Haul-Token': token };
     const json = { ...headers, 'Content-Type': 'application/json' };
     const body = JSON.stringify({ root });
     const limit = new TimeLimit(times.request);

@@ -1,7 +1,7 @@
 // A lane over WebTransport: one bidirectional stream of a session of its own.
 //
-// WebTransport sends no cookie. `POST /lane` therefore returns a path with a token, which opens one
-// session within 30 seconds, and the hash of the certificate that the server uses now.
+// WebTransport sends no header of the page. `POST /lane` therefore returns a path with a token, which
+// opens one session within 30 seconds, and the hash of the certificate that the server uses now.
 
 import { LaneLost, LaneRefused, piecesOf, refusal } from './lane.js';
 
@@ -22,15 +22,15 @@ export class WebTransportLane {
   /**
    * Opens a lane.
    * @param {string} base URL of the server without a trailing slash; empty for that of the page
-   * @param {string} csrf token of the HTTP session
+   * @param {string} token of the session
    * @param {number} [root] number of the server's root
    * @param {typeof fetch} [fetcher]
    */
-  static async open(base, csrf, root = 0, fetcher = (...args) => fetch(...args)) {
+  static async open(base, token, root = 0, fetcher = (...args) => fetch(...args)) {
     if (typeof WebTransport === 'undefined') {
       throw new LaneRefused('this browser has no WebTransport');
     }
-    const { lane, path, certificate } = await requestLane(base, csrf, root, fetcher);
+    const { lane, path, certificate } = await requestLane(base, token, root, fetcher);
     // A self-signed certificate is known by its hash, any other one by its authority.
     const options = certificate
       ? { serverCertificateHashes: [{ algorithm: 'sha-256', value: fromHex(certificate) }] }
@@ -48,7 +48,7 @@ export class WebTransportLane {
       return new WebTransportLane(opening, stream);
     } catch (error) {
       // Not only when its token expires: a session has few lanes.
-      fetcher(`${base}/lane/${lane}`, { method: 'DELETE', headers: { 'X-Haul-CSRF': csrf } }).catch(() => {});
+      fetcher(`${base}/lane/${lane}`, { method: 'DELETE', headers: { 'X-Haul-Token': token } }).catch(() => {});
       const text = `cannot open a lane over WebTransport: ${error}`;
       if (!transport) {
         throw new LaneRefused(text);
@@ -154,13 +154,13 @@ export class WebTransportLane {
 /**
  * Requests a lane.
  * @param {string} base
- * @param {string} csrf
+ * @param {string} token
  * @param {number} root
  * @param {typeof fetch} fetcher
  * @returns {Promise<{lane: string, path: string, certificate?: string}>}
  */
-async function requestLane(base, csrf, root, fetcher) {
-  const headers = { 'X-Haul-CSRF': csrf, 'Content-Type': 'application/json' };
+async function requestLane(base, token, root, fetcher) {
+  const headers = { 'X-Haul-Token': token, 'Content-Type': 'application/json' };
   const body = JSON.stringify({ root, kind: 'webtransport' });
   const signal = AbortSignal.timeout(OPEN_TIME);
   let response;

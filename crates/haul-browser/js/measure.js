@@ -72,10 +72,12 @@ async function listing(response) {
  * @param {string} base URL of the server without a trailing slash
  * @param {number} root
  * @param {string[]} paths
+ * @param {string} token of the session
  * @param {typeof fetch} [fetcher]
  * @returns {Promise<Total>}
  */
-export async function measurePaths(base, root, paths, fetcher = (...args) => fetch(...args)) {
+export async function measurePaths(base, root, paths, token, fetcher = (...args) => fetch(...args)) {
+  const headers = { 'X-Haul-Token': token };
   const total = { files: 0, bytes: 0, isWhole: true };
   /** @type {string[]} */
   const directories = [];
@@ -93,7 +95,7 @@ export async function measurePaths(base, root, paths, fetcher = (...args) => fet
       return { ...total, isWhole: false };
     }
     requests += 1;
-    const response = await fetcher(`${base}/file?root=${root}&path=${encodeURIComponent(path)}`, { method: 'HEAD' });
+    const response = await fetcher(`${base}/file?root=${root}&path=${encodeURIComponent(path)}`, { method: 'HEAD', headers });
     if (response.ok) {
       const length = response.headers.get('Content-Length') ?? '';
       count(total, /^\d+$/.test(length) ? Number(length) : null);
@@ -109,7 +111,7 @@ export async function measurePaths(base, root, paths, fetcher = (...args) => fet
       }
       requests += 1;
       const query = `root=${root}&path=${directory}&after=${after}&max=${NAMES_MAX}`;
-      const response = await fetcher(`${base}/tree?${query}`, { cache: 'no-store' });
+      const response = await fetcher(`${base}/tree?${query}`, { headers, cache: 'no-store' });
       if (!response.ok) {
         total.isWhole = false;
         break;

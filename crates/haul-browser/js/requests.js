@@ -37,7 +37,7 @@ class Failed extends Error {
 export class Requests {
   /**
    * @param {string} url of the lane
-   * @param {Record<string, string>} headers of requests that change something
+   * @param {Record<string, string>} headers of all requests
    * @param {typeof fetch} fetcher
    * @param {Times} times
    */
@@ -70,7 +70,7 @@ export class Requests {
    * @param {RequestInit} [options]
    */
   async once(limit, method, number, { headers, ...options } = {}) {
-    const all = method === 'GET' ? {} : { ...this.headers, ...headers };
+    const all = { ...this.headers, ...headers };
     const { signal } = limit;
     const response = await this.fetcher(`${this.url}/${number}`, { method, headers: all, signal, cache: 'no-store', ...options });
     if (!response.ok) {

@@ -15,7 +15,7 @@ const text = (value) => (typeof value === 'string' ? value : '');
 
 /**
  * Copies. Returns how the copy ended, as for the message `ended` of the worker.
- * @param {{direction: 'copy' | 'fetch', lane: {base?: string, csrf: string, root: number}, ticket?: string,
+ * @param {{direction: 'copy' | 'fetch', lane: {base?: string, token: string, root: number}, ticket?: string,
  *   path?: unknown, names?: unknown[], paths?: unknown[], toRoot?: number, to: unknown}} job paths as
  *   in a JSON body of the server; `lane.root` is the directory of this server, of a copy its source
  * @param {AbortSignal} signal
@@ -28,7 +28,7 @@ export async function copyOnServer({ direction, lane, ticket, path, names, paths
   const counts = { done: 0, same: 0, failed: 0, level: 'none' };
   const source = direction === 'fetch' ? { paths, to_root: lane.root } : { root: lane.root, path, names, to_root: toRoot };
   const body = JSON.stringify({ ...source, to, ticket });
-  const headers = { 'X-Haul-CSRF': lane.csrf, 'Content-Type': 'application/json' };
+  const headers = { 'X-Haul-Token': lane.token, 'Content-Type': 'application/json' };
   try {
     const response = await fetch(`${lane.base ?? ''}/${direction}`, { method: 'POST', headers, body, signal, cache: 'no-store' });
     if (!response.ok || !response.body) {

@@ -16,9 +16,10 @@ import { LaneLost, LaneRefused } from './lane.js';
 
 /**
  * Ends of a session after which another session continues the job, by the texts of the module: a
- * silent server, a damaged frame, and an earlier session of this job that the server still has.
+ * silent server, a damaged frame, a server that stops, and an earlier session of this job that the
+ * server still has.
  */
-const CONTINUES = /; connect again( to resume)?$|^the server refuses the job: busy: /;
+const CONTINUES = /; connect again( to resume)?$|the server is stopping$|^the server refuses the job: busy: /;
 
 /** @type {Delays} */
 const DELAYS = { reconnect: 500, reconnectMax: 30_000, tick: 1000, close: 2000 };

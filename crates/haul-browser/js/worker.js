@@ -9,7 +9,7 @@
 // Common: {job, about, staleLane?, object?, level?, moves?, wasm, lane}. `job` has 32 hexadecimal digits;
 // the same job resumes. `about` has the texts `root` and `run` of the waybill. `roots` are File objects or handles, `folder` is the handle of a folder that the user
 // picked, else files go to OPFS, or into the list of downloads of the browser if `saves` is set. `wasm` is the URL of the modules. `lane` is
-// {kind, base?, csrf, root?, webtransport?}: lane-chooser.js.
+// {kind, base?, token, root?, webtransport?}: lane-chooser.js.
 //
 // Messages to the page:
 //   {type: 'held'}           another tab runs this job; this worker is done
@@ -99,7 +99,7 @@ async function run(message, tally) {
  * @param {any} message
  */
 async function measure({ direction, roots, paths, lane }) {
-  const total = direction === 'upload' ? measureRoots(roots) : measurePaths(lane.base ?? '', lane.root ?? 0, paths);
+  const total = direction === 'upload' ? measureRoots(roots) : measurePaths(lane.base ?? '', lane.root ?? 0, paths, lane.token);
   self.postMessage({ type: 'total', ...await total });
 }
 

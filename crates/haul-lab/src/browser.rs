@@ -1,6 +1,6 @@
 //! A client of the web server: requests by HTTP/1.1, and lanes over them.
 //!
-//! It takes the place of a browser: it keeps the cookie, and sends Origin and token unless a test
+//! It takes the place of a browser: it keeps the token, and sends it and Origin unless a test
 //! changes them. It accepts any certificate, as a user does who confirms a warning.
 
 use haul_net::StreamLane;
@@ -30,8 +30,7 @@ pub struct Browser {
     tls: Arc<ClientConfig>,
     /// Certificate of the server (DER), once a connection has been made.
     certificate: Arc<Mutex<Vec<u8>>>,
-    cookie: Mutex<Option<String>>,
-    csrf: Mutex<Option<String>>,
+    token: Mutex<Option<String>>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -77,8 +76,8 @@ impl Browser {
             .with_custom_certificate_verifier(Arc::new(Anyone(certificate.clone())))
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let (cookie, csrf, idle) = Default::default();
-        Browser { address, tls: Arc::new(tls), certificate, cookie, csrf, idle }
+        let (token, idle) = Default::default();
+        Browser { address, tls: Arc::new(tls), certificate, token, idle }
     }
 
     /// Returns a browser for the link that a server printed, which has signed in with its code.
@@ -94,16 +93,14 @@ impl Browser {
         browser
     }
 
-    /// Signs in with a code. Keeps the cookie and the token if the code is accepted.
+    /// Signs in with a code. Keeps the token of the session if the code is accepted.
     ///
     /// # Panics
     /// Panics if the server does not answer.
     pub fn sign_in(&self, code: &str) -> Response {
         let answer = self.send("POST", "/session", &[], format!("{{\"code\":{code:?}}}").as_bytes());
         if answer.status == 200 {
-            let cookie = answer.header("set-cookie").and_then(|cookie| cookie.split(';').next());
-            *lock(&self.cookie) = cookie.map(str::to_owned);
-            *lock(&self.csrf) = answer.json()["csrf"].as_str().map(str::to_owned);
+            *lock(&self.token) = answer.json()["token"].as_str().map(str::to_owned);
         }
         answer
     }
@@ -179,13 +176,9 @@ impl Browser {
         let host = self.host();
         let mut headers =
             vec![("host".to_owned(), host.clone()), ("content-length".to_owned(), len.to_string())];
-        if let Some(cookie) = lock(&self.cookie).clone() {
-            headers.push(("cookie".to_owned(), cookie));
-        }
+        headers.extend(lock(&self.token).clone().map(|token| ("x-haul-token".to_owned(), token)));
         if method != "GET" {
             headers.push(("origin".to_owned(), format!("https://{host}")));
-            let csrf = lock(&self.csrf).clone();
-            headers.extend(csrf.map(|csrf| ("x-haul-csrf".to_owned(), csrf)));
         }
         for (name, value) in more {
             headers.retain(|(known, _)| known != name);
@@ -204,14 +197,13 @@ impl Browser {
         tls
     }
 
-    /// Returns the cookie and the token of the session.
+    /// Returns the token of the session.
     ///
     /// # Panics
     /// Panics if the browser has not signed in.
     #[track_caller]
-    pub fn credentials(&self) -> (String, String) {
-        let [cookie, csrf] = [&self.cookie, &self.csrf].map(|kept| lock(kept).clone().expect("signed in"));
-        (cookie, csrf)
+    pub fn token(&self) -> String {
+        lock(&self.token).clone().expect("signed in")
     }
 
     /// Opens a connection.
@@ -219,7 +211,14 @@ impl Browser {
     /// # Errors
     /// Returns the error of the connection.
     pub fn connect(&self) -> io::Result<Connection> {
-        let stream = TcpStream::connect(self.address)?;
+        self.connect_over(TcpStream::connect(self.address)?)
+    }
+
+    /// Same as [`connect`](Self::connect), over a connection that the caller has opened.
+    ///
+    /// # Errors
+    /// Returns the error of the connection.
+    pub fn connect_over(&self, stream: TcpStream) -> io::Result<Connection> {
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(self.address.ip());

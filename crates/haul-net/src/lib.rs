@@ -34,7 +34,8 @@ pub use lane::{
     StreamControl, StreamLane, StreamReader, StreamWriter,
 };
 pub use listen::{
-    Gateway, Limits, ListenError, ListenSettings, Listener, ListenerEvent, Session, TicketedError,
+    AdmissionLimit, AdmissionSlot, Gateway, Limits, ListenError, ListenSettings, Listener, ListenerEvent,
+    Session, TicketedError,
 };
 pub use pace::Pacer;
 pub use secret::{Secret, SessionId, TicketId};

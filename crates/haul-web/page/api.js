@@ -3,12 +3,13 @@
 import { jsonLines } from "./client/json-lines.js";
 import { limitedText } from "./client/limited-text.js";
 import { timeText } from "./text.js";
+import { askOtherTabs, setToken, token } from "./token.js";
 
 /**
  * @typedef {{id: number, name: string, read: boolean, write: boolean, quota: number | null}} Root
  */
 /**
- * @typedef {{csrf: string, certificate: string, certificate_expires: number, version: string,
+ * @typedef {{certificate: string, certificate_expires: number, version: string,
  *   roots: Root[], jobs: boolean}} Session
  */
 
@@ -38,7 +39,6 @@ export class ApiError extends Error {
   }
 }
 
-let csrf = "";
 /** Expiry of the certificate at the last sign-in or load, in milliseconds since 1970. */
 let expires = Infinity;
 
@@ -63,9 +63,12 @@ async function requestText(method, path, body) {
  * @param {{body?: BodyInit, type?: string, signal?: AbortSignal}} content
  */
 async function send(method, path, { body, type, signal }) {
-  const token = csrf;
-  const headers = { "X-Haul-CSRF": token, ...(type === undefined ? {} : { "Content-Type": type }) };
-  const options = { method, headers, body, signal, credentials: "same-origin", cache: "no-store" };
+  const sent = token();
+  const headers = {
+    ...(sent === "" ? {} : { "X-Haul-Token": sent }),
+    ...(type === undefined ? {} : { "Content-Type": type }),
+  };
+  const options = { method, headers, body, signal, cache: "no-store" };
   const response = await fetch(path, options).catch(() => {
     throw new Error(`cannot reach the server; ${certificateHint() || "check that it runs, then try again"}`);
   });
@@ -76,14 +79,18 @@ async function send(method, path, { body, type, signal }) {
     } catch {
       // The response is not from this server's code: its status is all there is.
     }
-    throw new ApiError(response.status, message, response.status === 401 && token !== csrf);
+    const isLate = response.status === 401 && sent !== token();
+    if (response.status === 401 && !isLate) {
+      // Other tabs must not get it.
+      setToken("");
+    }
+    throw new ApiError(response.status, message, isLate);
   }
   return response;
 }
 
 /** @param {Session} session @returns {Session} */
 function keep(session) {
-  csrf = session.csrf;
   expires = session.certificate_expires * 1000;
   return session;
 }
@@ -101,17 +108,26 @@ export function certificateHint() {
 }
 
 /** Signs in with a one-time code. @param {string} code */
-export const signIn = async (code) => keep(await request("POST", "/session", { code }));
+export async function signIn(code) {
+  const { token: given, ...session } = await request("POST", "/session", { code });
+  setToken(given);
+  return keep(session);
+}
 
-/** Returns the session of an earlier visit. */
-export const session = async () => keep(await request("GET", "/session"));
+/** Returns the session of this tab, or of another tab. */
+export async function session() {
+  if (token() === "") {
+    setToken(await askOtherTabs());
+  }
+  return keep(await request("GET", "/session"));
+}
 
 /** Returns a one-time code for another browser, with the same rights. @returns {Promise<string>} */
 export const newCode = async () => (await request("POST", "/code")).code;
 
 export async function signOut() {
   await request("DELETE", "/session");
-  csrf = "";
+  setToken("");
 }
 
 /** Encodes a text for a path of this module. @param {string} text */
@@ -226,5 +242,13 @@ export const metrics = () => requestText("GET", "/metrics");
 /** Returns the jobs of the user who runs the server. @returns {Promise<UserJob[]>} */
 export const jobs = async () => (await request("GET", "/jobs")).jobs;
 
-/** Returns the address of a file's contents. @param {number} root @param {string[]} names */
-export const fileAddress = (root, names) => `/file?root=${root}&path=${joined(names)}`;
+/**
+ * Returns an address of a file for a download by the browser, which sends no header of the page.
+ * @param {number} root @param {string[]} names @returns {Promise<string>}
+ */
+export const fileAddress = async (root, names) =>
+  (await request("POST", "/file", { root, path: forJson(names) })).address;
+
+/** Returns the contents of a text of at most `max` bytes. @param {number} root @param {string[]} names @param {number} max */
+export const fileText = async (root, names, max) =>
+  limitedText(await send("GET", `/file?root=${root}&path=${joined(names)}`, {}), max, "a file");

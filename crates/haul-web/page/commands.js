@@ -141,7 +141,7 @@ export async function openFile(pane, item, say) {
     throw new Error(refusal);
   }
   if (pane.source.kind === "server") {
-    saveAs(pane.source.address(pane.path, item), item.name);
+    saveAs(await pane.source.address(pane.path, item), item.name);
     say(`The browser saves ${name} without a check of its contents. F5 copies and verifies it.`);
   } else if (pane.source.kind === "private") {
     const address = URL.createObjectURL(await item.handle.getFile());

@@ -1,6 +1,7 @@
 // One job: an upload or a download, the worker that runs it, and its state.
 
 import { certificateHint } from "./api.js";
+import { token } from "./token.js";
 import { RateHistory } from "./rate.js";
 import { keepSaving, save } from "./save.js";
 
@@ -131,12 +132,12 @@ export class Job extends EventTarget {
       this.#end({ ok: false, text: `the worker stopped: ${event.message || "it cannot be loaded"}`, failures: [] });
     });
     const { direction, roots, to, compares, paths, folder, saves, path, names, ticket, move } = this.source;
-    const { csrf, webtransport = false } = this.jobs.session;
+    const { webtransport = false } = this.jobs.session;
     worker.postMessage({
       type: "start", direction, job: this.id, about: this.#about(), staleLane: this.lane, roots, to, compares, paths, folder, saves, path, names, toRoot, ticket,
       moves: move !== undefined,
       wasm: new URL("client/", import.meta.url).href,
-      lane: { kind: this.jobs.lanes, csrf, root, webtransport },
+      lane: { kind: this.jobs.lanes, token: token(), root, webtransport },
     });
   }
 

@@ -101,9 +101,14 @@ export class ServerSource {
     yield* api.verify(this.root.id, ids(path), isHere ? ids(waybill.steps) : await waybill.read(), signal);
   }
 
-  /** Returns the address of a file's contents. @param {Item[]} path @param {Item} item */
+  /** Returns an address of a file for a download by the browser. @param {Item[]} path @param {Item} item */
   address(path, item) {
     return api.fileAddress(this.root.id, [...ids(path), item.id]);
+  }
+
+  /** Returns the contents of a text of at most `max` bytes. @param {Item[]} path @param {Item} item @param {number} max */
+  async read(path, item, max) {
+    return new Blob([await api.fileText(this.root.id, [...ids(path), item.id], max)]);
   }
 }
 

@@ -1,6 +1,5 @@
 // Verify and repair: asks for the waybill, shows the verification, and copies what is damaged.
 
-import { limitedText } from "./client/limited-text.js";
 import { choose } from "./dialog.js";
 import { create } from "./dom.js";
 import { placeText } from "./item.js";
@@ -33,18 +32,9 @@ function selectedWaybill({ source, path, listing }) {
     return null;
   }
   if (source.kind === "server") {
-    return { name: item.name, source, steps: [...path, item], read: () => fetchWaybill(source.address(path, item)) };
+    return { name: item.name, source, steps: [...path, item], read: () => source.read(path, item, WAYBILL_MAX) };
   }
   return { name: item.name, read: async () => item.file ?? item.handle.getFile() };
-}
-
-/** @param {string} address */
-async function fetchWaybill(address) {
-  const response = await fetch(address, { cache: "no-store" });
-  if (!response.ok) {
-    throw new Error(`the server does not send the waybill: status ${response.status}`);
-  }
-  return new Blob([await limitedText(response, WAYBILL_MAX, "a waybill")]);
 }
 
 /** Lets the user choose a file. @returns {Promise<Waybill | null>} */

@@ -1,5 +1,6 @@
 //! One-time codes and the sessions that they open. Time is passed in.
 
+use crate::addresses::{Addresses, FileAddress};
 use crate::certificate::hex;
 use crate::lanes::{Lanes, StreamLane};
 use crate::limits::{ANSWERS_MAX, WebLimits};
@@ -14,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Bytes of a code and of a CSRF token. Such a number cannot be guessed.
+/// Bytes of a code. Such a number cannot be guessed.
 const CODE_BYTES: usize = 16;
 
-/// Bytes of the secret in a cookie.
-const COOKIE_BYTES: usize = 32;
+/// Bytes of the token of a session.
+const TOKEN_BYTES: usize = 32;
 
 /// Maximum number of peers whose wrong codes are counted. Above it, the oldest count is dropped.
 const PEERS_MAX: usize = 1024;
@@ -33,8 +34,8 @@ pub(crate) struct Access {
 struct State {
     /// Digests of the unused codes, and their expiry.
     codes: Vec<([u8; 32], Instant)>,
-    /// Sessions by the digest of the secret in their cookie. A lookup in the table compares
-    /// digests, so its time tells nothing about the secret.
+    /// Sessions by the digest of their token. A lookup in the table compares digests, so its time
+    /// tells nothing about the token.
     sessions: HashMap<[u8; 32], Arc<Session>>,
     /// Wrong codes by peer: their number, and the end of the window.
     failures: HashMap<IpAddr, (usize, Instant)>,
@@ -45,12 +46,14 @@ struct State {
 pub(crate) struct Session {
     /// Number of the session, for logs.
     pub(crate) number: u64,
-    /// Token that each request but GET repeats.
-    csrf: String,
-    /// Digest of the secret in the cookie.
+    /// Digest of the token.
     key: [u8; 32],
     last: Mutex<Instant>,
+    /// Address of the last request.
+    peer: Mutex<IpAddr>,
     pub(crate) lanes: Lanes,
+    /// Addresses of files for downloads by the browser itself.
+    pub(crate) addresses: Addresses,
     /// One permit for each piece or listing that waits for its client.
     pub(crate) answers: Arc<Semaphore>,
     /// Bytes that new directories count against the quota of each root.
@@ -99,20 +102,16 @@ impl Access {
         Ok(code)
     }
 
-    /// Uses a code. Returns the new session and the value of its cookie.
+    /// Uses a code. Returns the new session and its token.
     pub(crate) fn sign_in(
         &self,
         code: &str,
         peer: IpAddr,
         now: Instant,
     ) -> Result<Result<(Arc<Session>, String), CodeError>, NoRandomness> {
-        let (cookie, csrf) = (hex(&random::<COOKIE_BYTES>()?), hex(&random::<CODE_BYTES>()?));
-        let (said, peer) = (sha256(code.as_bytes()), peer_group(peer));
+        let token = hex(&random::<TOKEN_BYTES>()?);
+        let said = sha256(code.as_bytes());
         let mut state = self.lock();
-        if state.failures.get(&peer).is_some_and(|(count, end)| now < *end && *count >= self.limits.failures)
-        {
-            return Ok(Err(CodeError::TooManyWrong));
-        }
         // All codes are compared, each in constant time.
         let mut found = None;
         for (at, (known, expires)) in state.codes.iter().enumerate() {
@@ -120,37 +119,60 @@ impl Access {
                 found = Some(at);
             }
         }
+        // A right code is never refused for wrong ones: others can have the same address.
         let Some(at) = found else {
-            state.count_failure(peer, now, &self.limits);
-            return Ok(Err(CodeError::Wrong));
+            let is_limited = state.count_failure(peer_group(peer), now, &self.limits);
+            return Ok(Err(if is_limited { CodeError::TooManyWrong } else { CodeError::Wrong }));
         };
         if state.sessions.len() >= self.limits.sessions {
             return Ok(Err(CodeError::Full));
         }
         state.codes.remove(at);
         state.serial += 1;
-        let key = sha256(cookie.as_bytes());
+        let key = sha256(token.as_bytes());
         let session = Arc::new(Session {
             number: state.serial,
-            csrf,
             key,
             last: Mutex::new(now),
+            peer: Mutex::new(peer),
             lanes: Lanes::new(self.limits),
+            addresses: Addresses::default(),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             spent: Mutex::default(),
         });
         state.sessions.insert(key, Arc::clone(&session));
-        Ok(Ok((session, cookie)))
+        Ok(Ok((session, token)))
     }
 
-    /// Returns the session of a cookie, and extends it.
-    pub(crate) fn session(&self, cookie: &str, now: Instant) -> Option<Arc<Session>> {
-        let session = self.lock().sessions.get(&sha256(cookie.as_bytes())).cloned()?;
-        if session.idle_time(now) >= self.limits.session_idle {
-            return None;
-        }
-        session.extend(now);
-        Some(session)
+    /// Returns the session of a token, and extends it.
+    pub(crate) fn session(&self, token: &[u8], now: Instant) -> Option<Arc<Session>> {
+        let session = self.lock().sessions.get(&sha256(token)).cloned()?;
+        self.is_running(&session, now).then(|| {
+            session.extend(now);
+            session
+        })
+    }
+
+    /// Returns the file of an address with this token and its session, and extends both.
+    pub(crate) fn file(&self, token: &[u8], now: Instant) -> Option<(Arc<Session>, Arc<FileAddress>)> {
+        let key = sha256(token);
+        let sessions: Vec<_> = self.lock().sessions.values().cloned().collect();
+        let mut running = sessions.into_iter().filter(|session| self.is_running(session, now));
+        running.find_map(|session| {
+            let address = session.addresses.find(&key, now, self.limits.address_idle)?;
+            session.extend(now);
+            Some((session, address))
+        })
+    }
+
+    /// Returns true if the last request of a session was from this peer.
+    pub(crate) fn has_session_of(&self, peer: IpAddr) -> bool {
+        let is_same = |session: &Arc<Session>| peer_group(*lock(&session.peer)) == peer_group(peer);
+        self.lock().sessions.values().any(is_same)
+    }
+
+    fn is_running(&self, session: &Session, now: Instant) -> bool {
+        session.idle_time(now) < self.limits.session_idle
     }
 
     /// Uses the token of a lane over WebTransport. Returns the lane and its session.
@@ -184,7 +206,7 @@ impl Access {
 
     /// Ends the sessions and lanes without requests. Returns the numbers of the ended sessions.
     pub(crate) fn end_idle(&self, now: Instant) -> Vec<u64> {
-        let idle = |session: &Session| session.idle_time(now) >= self.limits.session_idle;
+        let idle = |session: &Session| !self.is_running(session, now);
         let (ended, others): (Vec<_>, Vec<_>) = {
             let mut state = self.lock();
             state.failures.retain(|_, (_, end)| now < *end);
@@ -204,12 +226,17 @@ impl Access {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl State {
-    fn count_failure(&mut self, peer: IpAddr, now: Instant, limits: &WebLimits) {
+    /// Counts a wrong code. Returns true if the peer had too many before.
+    fn count_failure(&mut self, peer: IpAddr, now: Instant, limits: &WebLimits) -> bool {
         self.failures.retain(|_, (_, end)| now < *end);
         if self.failures.len() >= PEERS_MAX
             && let Some(oldest) = self.failures.iter().min_by_key(|(_, (_, end))| *end).map(|(peer, _)| *peer)
@@ -217,30 +244,29 @@ impl State {
             self.failures.remove(&oldest);
         }
         let (count, end) = self.failures.entry(peer).or_insert((0, now + limits.failure_window));
-        *count += 1;
-        *end = now + limits.failure_window;
+        let is_limited = *count >= limits.failures;
+        if !is_limited {
+            *count += 1;
+            *end = now + limits.failure_window;
+        }
+        is_limited
     }
 }
 
 impl Session {
     /// Records a request, or bytes of a lane over WebTransport.
     pub(crate) fn extend(&self, now: Instant) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *lock(&self.last) = now;
+    }
+
+    /// Records the address of a request.
+    pub(crate) fn moved_to(&self, peer: IpAddr) {
+        *lock(&self.peer) = peer;
     }
 
     /// Returns the time since then.
     pub(crate) fn idle_time(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(*self.last.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns the token that each request but GET repeats.
-    pub(crate) fn csrf(&self) -> &str {
-        &self.csrf
-    }
-
-    /// Returns true if `said` is the token of this session.
-    pub(crate) fn is_csrf(&self, said: &[u8]) -> bool {
-        verify_slices_are_equal(self.csrf.as_bytes(), said).is_ok()
+        now.saturating_duration_since(*lock(&self.last))
     }
 
     /// Returns the ID of the transfer session that this browser calls `name`. No other browser can
@@ -254,7 +280,7 @@ impl Session {
 
     /// Counts `bytes` against the quota of a root. Returns false if they exceed it.
     pub(crate) fn spend(&self, root: usize, bytes: u64, quota: Option<u64>) -> bool {
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spent = lock(&self.spent);
         let of_root = spent.entry(root).or_default();
         let sum = of_root.saturating_add(bytes);
         if quota.is_some_and(|quota| sum > quota) {
@@ -288,15 +314,15 @@ mod tests {
     const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
     fn sign_in(access: &Access, code: &str, peer: IpAddr, now: Instant) -> Result<String, CodeError> {
-        access.sign_in(code, peer, now).expect("random numbers").map(|(_, cookie)| cookie)
+        access.sign_in(code, peer, now).expect("random numbers").map(|(_, token)| token)
     }
 
     #[test]
     fn a_code_works_once_and_expires() {
         let (access, now) = (Access::new(WebLimits::default()), Instant::now());
         let code = access.issue_code(now).expect("a code");
-        let cookie = sign_in(&access, &code, PEER, now).expect("valid");
-        assert!(access.session(&cookie, now).is_some());
+        let token = sign_in(&access, &code, PEER, now).expect("valid");
+        assert!(access.session(token.as_bytes(), now).is_some());
         assert_eq!(sign_in(&access, &code, PEER, now), Err(CodeError::Wrong));
         let late = access.issue_code(now).expect("a code");
         let age = WebLimits::default().code_age;
@@ -304,17 +330,17 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_with_wrong_codes_is_refused_until_its_window_ends() {
+    fn wrong_codes_of_a_peer_are_told_so_and_do_not_refuse_the_right_one() {
         let (access, now) = (Access::new(WebLimits::default()), Instant::now());
         let code = access.issue_code(now).expect("a code");
         let WebLimits { failures, failure_window, .. } = WebLimits::default();
         for _ in 0..failures {
             assert_eq!(sign_in(&access, "0000", PEER, now), Err(CodeError::Wrong));
         }
-        assert_eq!(sign_in(&access, &code, PEER, now), Err(CodeError::TooManyWrong));
-        let second = access.issue_code(now).expect("a code");
-        sign_in(&access, &second, OTHER, now).expect("another peer is not affected");
-        sign_in(&access, &code, PEER, now + failure_window).expect("after the window");
+        assert_eq!(sign_in(&access, "0000", PEER, now), Err(CodeError::TooManyWrong));
+        assert_eq!(sign_in(&access, "0000", OTHER, now), Err(CodeError::Wrong), "another peer");
+        assert_eq!(sign_in(&access, "0000", PEER, now + failure_window), Err(CodeError::Wrong));
+        sign_in(&access, &code, PEER, now).expect("the right code");
     }
 
     #[test]
@@ -326,9 +352,9 @@ mod tests {
         let first = sign_in(&access, &codes[1], PEER, now).expect("valid");
         sign_in(&access, &codes[2], PEER, now).expect("valid");
         assert_eq!(sign_in(&access, &codes[3], PEER, now), Err(CodeError::Full));
-        let session = access.session(&first, now).expect("there");
+        let session = access.session(first.as_bytes(), now).expect("there");
         access.sign_out(&session);
-        assert!(access.session(&first, now).is_none());
+        assert!(access.session(first.as_bytes(), now).is_none());
         sign_in(&access, &codes[3], PEER, now).expect("the code stayed valid");
     }
 
@@ -336,11 +362,12 @@ mod tests {
     fn sessions_without_requests_end() {
         let (access, now) = (Access::new(WebLimits::default()), Instant::now());
         let code = access.issue_code(now).expect("a code");
-        let cookie = sign_in(&access, &code, PEER, now).expect("valid");
+        let token = sign_in(&access, &code, PEER, now).expect("valid");
+        let token = token.as_bytes();
         let half = WebLimits::default().session_idle / 2 + Duration::from_secs(1);
-        assert!(access.session(&cookie, now + half).is_some());
+        assert!(access.session(token, now + half).is_some());
         assert!(access.end_idle(now + 2 * half).is_empty(), "the request extended it");
-        assert!(access.session(&cookie, now + 4 * half).is_none(), "also before the next look");
+        assert!(access.session(token, now + 4 * half).is_none(), "also before the next look");
         assert_eq!(access.end_idle(now + 4 * half), [1]);
     }
 
@@ -361,7 +388,6 @@ mod tests {
             two.transfer(0, b"job"),
         ];
         assert!((0..4).all(|a| (0..a).all(|b| ids[a] != ids[b])));
-        assert!(one.is_csrf(one.csrf().as_bytes()) && !one.is_csrf(two.csrf().as_bytes()));
         assert!(one.spend(0, 600, Some(1000)) && !one.spend(0, 600, Some(1000)));
         assert!(
             one.spend(1, 600, Some(1000)) && one.spend(0, 400, Some(1000)) && one.spend(2, u64::MAX, None)

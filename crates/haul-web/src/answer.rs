@@ -89,13 +89,15 @@ impl Answer {
         self
     }
 
-    /// Holds a permit until this body is dropped.
-    pub(crate) fn holding(mut self, permit: OwnedSemaphorePermit) -> Answer {
-        self._permit = Some(permit);
+    /// Holds a permit, if there is one, until this body is dropped.
+    pub(crate) fn holding(mut self, permit: Option<OwnedSemaphorePermit>) -> Answer {
+        self._permit = permit;
         self
     }
 
-    /// Returns the body with the bytes of `range`. A task reads them ahead of the client.
+    /// Returns the body with the bytes of `range`. A task reads them ahead of the client. If the file
+    /// changes meanwhile, the body ends with an error before its last byte, so that the client does
+    /// not take parts of two versions for a file.
     /// `permit` is held while the file is open.
     /// `on_end` gets the number of bytes that the connection did not take.
     pub(crate) fn of_file(
@@ -108,13 +110,18 @@ impl Answer {
         let left = range.end - range.start;
         tokio::spawn(async move {
             let _permit = permit;
-            let (file, mut range) = (Arc::new(opened.file), range);
+            let (opened, mut range) = (Arc::new(opened), range);
             while !range.is_empty() {
-                let (file, at) = (Arc::clone(&file), range.start);
+                let (opened, at) = (Arc::clone(&opened), range.start);
                 let len = usize::try_from(range.end - at).unwrap_or(READ_BYTES).min(READ_BYTES);
+                let is_last = at + len as u64 == range.end;
                 let read = move || {
                     let mut block = vec![0; len];
-                    file.read_exact_at(&mut block, at).map(|()| Bytes::from(block))
+                    opened.file.read_exact_at(&mut block, at)?;
+                    if is_last {
+                        opened.check()?;
+                    }
+                    Ok(Bytes::from(block))
                 };
                 let block = tokio::task::spawn_blocking(read)
                     .await

@@ -18,7 +18,7 @@ pub(crate) fn reply(
     on_end: impl Fn(u64, u64) + Send + Sync + 'static,
 ) -> Reply {
     let facts = opened.facts;
-    let tag = format!("\"{:x}-{:x}-{:x}.{:x}\"", facts.ino, facts.size, facts.mtime.sec, facts.mtime.nsec);
+    let tag = opened.tag();
     let is_current = headers.get(header::IF_RANGE).is_none_or(|wanted| wanted.as_bytes() == tag.as_bytes());
     let range = headers.get(header::RANGE).filter(|_| is_current);
     let (status, range) = match range.and_then(|range| parse_range(range, facts.size)) {

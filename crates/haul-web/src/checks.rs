@@ -1,25 +1,26 @@
-//! Checks of a request before anything is done for it: host, origin, cookie and token.
+//! Checks of a request before anything is done for it: host, origin and token.
 
 #![allow(clippy::result_large_err, reason = "a refusal is the response itself, once for each request")]
 
 use crate::access::{Access, Session};
+use crate::addresses::FileAddress;
 use crate::answer::{self, Reply};
 use hyper::header::{self, HeaderName};
 use hyper::{HeaderMap, Method, StatusCode, Uri};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Header with the token of the session.
-const CSRF: HeaderName = HeaderName::from_static("x-haul-csrf");
+/// Header with the token of the session. A page of another server cannot send it, and a browser
+/// sends it nowhere by itself, unlike a cookie, which all ports of a host get.
+const TOKEN: HeaderName = HeaderName::from_static("x-haul-token");
 
 /// Header in which a browser states the relation between the page that requests and the server.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Hosts under which the server is reached, and the name of its cookie.
+/// Hosts under which the server is reached.
 pub(crate) struct Hosts {
     /// In small letters, with the port if it is not 443.
     names: Vec<String>,
-    cookie: String,
 }
 
 impl Hosts {
@@ -30,8 +31,7 @@ impl Hosts {
             // Browsers leave out the default port of HTTPS.
             if port == 443 { name } else { format!("{name}:{port}") }
         };
-        // Cookies do not distinguish ports, and several servers can run on one host.
-        Hosts { names: names.iter().map(with_port).collect(), cookie: format!("__Host-haul-{port}") }
+        Hosts { names: names.iter().map(with_port).collect() }
     }
 
     /// Returns the host that the request names, if it is one of this server. A page of another name
@@ -59,29 +59,6 @@ impl Hosts {
     /// Returns the host of this server with this name and port, in small letters.
     pub(crate) fn find(&self, named: &str) -> Option<&str> {
         self.names.iter().find(|name| **name == named).map(String::as_str)
-    }
-
-    /// Returns the value of `Set-Cookie` that stores the secret of a session; empty to delete it.
-    pub(crate) fn set_cookie(&self, value: &str) -> String {
-        let end = if value.is_empty() { "; Max-Age=0" } else { "" };
-        format!("{}={value}; Path=/; Secure; HttpOnly; SameSite=Strict{end}", self.cookie)
-    }
-
-    fn cookie<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
-        let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-        let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        pairs.find(|(name, _)| *name == self.cookie).map(|(_, value)| value)
-    }
-
-    /// Returns the session of the request.
-    pub(crate) fn session(&self, headers: &HeaderMap, access: &Access) -> Result<Arc<Session>, Reply> {
-        let found = self.cookie(headers).and_then(|cookie| access.session(cookie, Instant::now()));
-        found.ok_or_else(|| {
-            answer::error(
-                StatusCode::UNAUTHORIZED,
-                &"not signed in, or the session has ended; sign in with a code",
-            )
-        })
     }
 }
 
@@ -112,13 +89,20 @@ pub(crate) fn is_own(origin: &[u8], host: &str) -> bool {
     origin.strip_prefix(b"https://") == Some(host.as_bytes())
 }
 
-/// Checks the token of a request that changes something.
-pub(crate) fn token(method: &Method, headers: &HeaderMap, session: &Session) -> Result<(), Reply> {
-    let said = headers.get(CSRF).map_or(&b""[..], |token| token.as_bytes());
-    if is_safe(method) || session.is_csrf(said) {
-        return Ok(());
-    }
-    Err(answer::error(StatusCode::FORBIDDEN, &"the request has no valid X-Haul-CSRF; reload the page"))
+/// Returns the session whose token the request has.
+pub(crate) fn session(headers: &HeaderMap, access: &Access) -> Result<Arc<Session>, Reply> {
+    let found = headers.get(TOKEN).and_then(|token| access.session(token.as_bytes(), Instant::now()));
+    found.ok_or_else(signed_out)
+}
+
+/// Returns the file of the address with this token, and its session.
+pub(crate) fn file(token: &[u8], access: &Access) -> Result<(Arc<Session>, Arc<FileAddress>), Reply> {
+    access.file(token, Instant::now()).ok_or_else(signed_out)
+}
+
+fn signed_out() -> Reply {
+    let why = "not signed in, or the session has ended; sign in with a code";
+    answer::error(StatusCode::UNAUTHORIZED, &why)
 }
 
 #[cfg(test)]
@@ -185,15 +169,5 @@ mod tests {
         }
         assert!(accepts(Method::GET, &[(FETCH_SITE, "none")]));
         assert!(accepts(Method::GET, &[(FETCH_SITE, "same-origin")]));
-    }
-
-    #[test]
-    fn cookies_are_for_this_host_and_scripts_cannot_read_them() {
-        let hosts = Hosts::new(&["localhost".to_owned()], 7443);
-        let set = hosts.set_cookie("abc");
-        assert_eq!(set, "__Host-haul-7443=abc; Path=/; Secure; HttpOnly; SameSite=Strict");
-        assert!(hosts.set_cookie("").ends_with("; Max-Age=0"));
-        let sent = headers(&[(header::COOKIE, "a=1; __Host-haul-7444=no; __Host-haul-7443=abc; b")]);
-        assert_eq!(hosts.cookie(&sent), Some("abc"));
     }
 }

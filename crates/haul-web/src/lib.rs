@@ -9,6 +9,7 @@
 //! sessions blocks on its end of each lane, as on any other.
 
 mod access;
+mod addresses;
 mod answer;
 mod attachment;
 mod background;

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-/// Maximum number of connections: a browser opens one by HTTP/2, and six by HTTP/1.1.
+/// Maximum number of connections over TCP of browsers that have signed in: a browser opens one by
+/// HTTP/2, and six by HTTP/1.1. Other connections count against the limits of `haul_net`.
 pub const CONNECTIONS_MAX: usize = 128;
 
-/// Maximum number of connections of one peer, so that others can still connect.
+/// Maximum number of such connections of one peer, so that others can still connect.
 pub const CONNECTIONS_PER_PEER_MAX: usize = 64;
+
+/// Maximum number of requests that the server handles at a time on a connection without a session.
+/// Further requests wait. A page has some 50 files, of which a browser requests most at once.
+pub const STRANGER_REQUESTS_MAX: usize = 8;
 
 /// Maximum number of concurrent requests of a connection by HTTP/2: eight lanes with eight uploads
 /// and four downloads each, and requests beside them.
@@ -59,6 +64,9 @@ pub const UNREAD_BYTES_MAX: usize = 4 << 20;
 /// each.
 pub const ANSWERS_MAX: usize = 64;
 
+/// Maximum number of addresses of files that a session has, with a path of at most 4,096 bytes each.
+pub const FILE_ADDRESSES_MAX: usize = 256;
+
 /// Maximum number of concurrent downloads of files, each with a descriptor.
 pub const DOWNLOADS_MAX: usize = 64;
 
@@ -93,20 +101,10 @@ pub const DELETE_DEPTH_MAX: usize = 256;
 /// Bytes that a new name counts against a quota, as in a transfer.
 pub const NAME_QUOTA_BYTES: u64 = 512;
 
-/// Maximum number of connections over UDP that have no lane: their handshake is in progress, or
-/// their request was not accepted yet.
-pub const HANDSHAKES_MAX: usize = 32;
-
-/// The same of one peer, so that others can still connect. A browser opens at most as many lanes as
-/// its session can have.
-pub const HANDSHAKES_PER_PEER_MAX: usize = 16;
-
-/// Number of such connections from which a client proves its source address first (RFC 9000 section
-/// 8.1.2). Others can then not use up the limit with false addresses.
+/// Number of connections over UDP without a lane, whose handshake is in progress or whose request was
+/// not accepted yet, from which a client proves its source address first (RFC 9000 section 8.1.2).
+/// Others can then not use up the limits of `haul_net` with false addresses.
 pub const HANDSHAKES_UNPROVEN_MAX: usize = 8;
-
-const _: () =
-    assert!(HANDSHAKES_UNPROVEN_MAX < HANDSHAKES_PER_PEER_MAX && HANDSHAKES_PER_PEER_MAX < HANDSHAKES_MAX);
 
 /// Bytes that a connection over UDP without a lane buffers. A request has a few hundred.
 pub const HANDSHAKE_WINDOW_BYTES: u32 = 64 << 10;
@@ -129,6 +127,8 @@ pub struct WebLimits {
     /// Time without a request, and without bytes of a lane over WebTransport, after which a session
     /// ends.
     pub session_idle: Duration,
+    /// Time without a download after which an address of a file expires.
+    pub address_idle: Duration,
     /// Time without a request, or without a datagram of its connection, after which a lane is
     /// aborted.
     pub lane_idle: Duration,
@@ -147,14 +147,14 @@ pub struct WebLimits {
     /// Time without a request after which a connection is closed. A client that receives the last
     /// bytes of its requests more slowly than this loses them.
     pub connection_idle: Duration,
-    /// The same for a connection on which no request had the cookie of a session.
+    /// The same for a connection on which no request had the token of a session.
     pub stranger_idle: Duration,
     /// Maximum duration of such a connection, whatever it requests: it must not keep others out.
     pub stranger_max: Duration,
     /// Delay of the answer to a wrong code.
     pub wrong_delay: Duration,
-    /// Number of wrong codes of one peer within `failure_window` after which codes of this peer
-    /// are refused.
+    /// Number of wrong codes of one peer within `failure_window` after which further wrong codes
+    /// are refused as too many, and not delayed.
     pub failures: usize,
     /// Time for which a wrong code counts.
     pub failure_window: Duration,
@@ -170,6 +170,7 @@ impl Default for WebLimits {
             codes: 16,
             code_age: Duration::from_secs(15 * 60),
             session_idle: Duration::from_secs(2 * 3600),
+            address_idle: Duration::from_secs(10 * 60),
             lane_idle: Duration::from_secs(60),
             lane_token: Duration::from_secs(30),
             poll: Duration::from_secs(20),

@@ -6,6 +6,7 @@ mod listing;
 mod work;
 
 use crate::access::{CodeError, Session};
+use crate::addresses::FileAddress;
 use crate::answer::{self, Reply};
 use crate::attachment;
 use crate::checks;
@@ -65,21 +66,29 @@ async fn checked(
     if checks::is_safe(&method)
         && let Some(reply) = page::file(&path, headers)
     {
-        return Ok(reply);
+        let turn = guard.turn().await;
+        return Ok(reply.map(|answer| answer.holding(turn)));
     }
     checks::origin(&method, headers, host).map_err(refused("another or no Origin"))?;
     if (&method, path.as_str()) == (&Method::GET, "/metrics") && shared.metrics.permits(headers) {
         return counters(shared).await;
     }
     if (&method, path.as_str()) == (&Method::POST, "/session") {
+        let _turn = guard.turn().await;
         return sign_in(shared, peer, request).await;
     }
-    let session = shared.hosts.session(headers, &shared.access)?;
-    guard.signed_in();
-    checks::token(&method, headers, &session).map_err(refused("no valid X-Haul-CSRF"))?;
-    let call = Call { shared, session, peer };
+    if checks::is_safe(&method) && path == "/file" {
+        let query = request.uri().query();
+        if let Some(token) = query::value(query, "token").map_err(bad)? {
+            let (session, address) = checks::file(&token, &shared.access)?;
+            let call = Call::new(shared, session, peer, guard)?;
+            return call.file(method, Wanted::At(address), headers).await;
+        }
+    }
+    let session = checks::session(headers, &shared.access)?;
+    let call = Call::new(shared, session, peer, guard)?;
     match (method, path.as_str()) {
-        (Method::GET, "/session") => Ok(call.session()),
+        (Method::GET, "/session") => Ok(call.session(None)),
         (Method::DELETE, "/session") => Ok(call.sign_out()),
         (Method::GET, "/metrics") => counters(shared).await,
         (Method::GET, "/jobs") => call.jobs().await,
@@ -89,8 +98,10 @@ async fn checked(
         (Method::POST, "/tree/move") => call.rename(request.into_body()).await,
         (Method::POST, "/tree/delete") => call.delete(request.into_body()).await,
         (method @ (Method::GET | Method::HEAD), "/file") => {
-            call.file(method, request.uri().query(), request.headers()).await
+            let wanted = Wanted::in_query(request.uri().query()).map_err(bad)?;
+            call.file(method, wanted, request.headers()).await
         }
+        (Method::POST, "/file") => call.file_address(request.into_body()).await,
         (Method::POST, "/verify") => call.verify(request).await,
         (Method::POST, "/peer/tree") => call.peer_tree(request.into_body()).await,
         (Method::POST, "/copy") => call.copy(request.into_body()).await,
@@ -122,11 +133,9 @@ async fn sign_in(shared: &Arc<Shared>, peer: SocketAddr, request: Request<Incomi
     let signed_in =
         shared.access.sign_in(&code, peer.ip(), Instant::now()).map_err(|error| internal(&error))?;
     match signed_in {
-        Ok((session, cookie)) => {
+        Ok((session, token)) => {
             shared.events.report(&WebEvent::SignedIn { session: session.number, peer });
-            let mut reply = Call { shared, session, peer }.session();
-            set_cookie(&mut reply, &shared.hosts.set_cookie(&cookie));
-            Ok(reply)
+            Ok(Call { shared, session, peer }.session(Some(&token)))
         }
         Err(CodeError::Wrong) => {
             shared.events.report_limited(&WebEvent::WrongCode { peer }, Instant::now());
@@ -163,8 +172,23 @@ enum Right {
     Both,
 }
 
+/// File of a download.
+enum Wanted {
+    /// File that a request with the token of the session names.
+    Named(usize, Vec<u8>),
+    /// File of an address.
+    At(Arc<FileAddress>),
+}
+
+impl Wanted {
+    fn in_query(query: Option<&str>) -> Result<Wanted, BadRequest> {
+        Ok(Wanted::Named(query::root(query)?, query::value(query, "path")?.unwrap_or_default()))
+    }
+}
+
+/// A directory to create, or a file for an address.
 #[derive(Deserialize)]
-struct FolderRequest {
+struct PathRequest {
     #[serde(default)]
     root: usize,
     path: PathText,
@@ -207,9 +231,25 @@ enum LaneKind {
     WebTransport,
 }
 
+impl<'a> Call<'a> {
+    fn new(
+        shared: &'a Arc<Shared>,
+        session: Arc<Session>,
+        peer: SocketAddr,
+        guard: &RequestGuard,
+    ) -> Result<Call<'a>, Reply> {
+        if !guard.signed_in(shared) {
+            let why = "too many connections of browsers are open; close other windows, then try again";
+            return Err(answer::error(StatusCode::SERVICE_UNAVAILABLE, &why));
+        }
+        session.moved_to(peer.ip());
+        Ok(Call { shared, session, peer })
+    }
+}
+
 impl Call<'_> {
-    /// Returns the facts of the session.
-    fn session(&self) -> Reply {
+    /// Returns the facts of the session, with its token only for the request that opened it.
+    fn session(&self, token: Option<&str>) -> Reply {
         #[derive(Serialize)]
         struct Root<'a> {
             id: usize,
@@ -220,7 +260,8 @@ impl Call<'_> {
         }
         #[derive(Serialize)]
         struct Facts<'a> {
-            csrf: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            token: Option<&'a str>,
             /// SHA-256 of the certificate.
             certificate: String,
             /// Its expiry, in seconds since the epoch.
@@ -245,7 +286,7 @@ impl Call<'_> {
                 }
             });
         let facts = Facts {
-            csrf: self.session.csrf(),
+            token,
             certificate: self.shared.certificate.sha256(),
             certificate_expires: self.shared.certificate.expires(),
             version: env!("CARGO_PKG_VERSION"),
@@ -272,9 +313,7 @@ impl Call<'_> {
     fn sign_out(&self) -> Reply {
         self.shared.access.sign_out(&self.session);
         self.shared.events.report(&WebEvent::SignedOut { session: self.session.number });
-        let mut reply = answer::empty(StatusCode::NO_CONTENT);
-        set_cookie(&mut reply, &self.shared.hosts.set_cookie(""));
-        reply
+        answer::empty(StatusCode::NO_CONTENT)
     }
 
     /// Returns a code for another browser, with the same rights.
@@ -307,7 +346,7 @@ impl Call<'_> {
     }
 
     async fn create_folder(&self, body: Incoming) -> Result<Reply, Reply> {
-        let FolderRequest { root, path } = self.json(body).await?;
+        let PathRequest { root, path } = self.json(body).await?;
         let (served, path) = (self.root(root, Right::Write)?, path.into_bytes().map_err(bad)?);
         if !self.session.spend(root, NAME_QUOTA_BYTES, served.root().quota) {
             return Err(answer::error(
@@ -337,9 +376,27 @@ impl Call<'_> {
         Ok(answer::empty(StatusCode::NO_CONTENT))
     }
 
-    async fn file(&self, method: Method, query: Option<&str>, headers: &HeaderMap) -> Result<Reply, Reply> {
-        let served = self.root(query::root(query).map_err(bad)?, Right::Read)?;
-        let path = query::value(query, "path").map_err(bad)?.unwrap_or_default();
+    /// Returns an address of a file for downloads by the browser itself.
+    async fn file_address(&self, body: Incoming) -> Result<Reply, Reply> {
+        #[derive(Serialize)]
+        struct Address {
+            address: String,
+        }
+        let PathRequest { root, path } = self.json(body).await?;
+        self.root(root, Right::Read)?;
+        let (path, idle) = (path.into_bytes().map_err(bad)?, self.shared.limits.address_idle);
+        files::check_length(&path).map_err(failed)?;
+        let token = self.session.addresses.issue(root, path, Instant::now(), idle);
+        let token = token.map_err(|error| internal(&error))?;
+        Ok(answer::json(StatusCode::CREATED, &Address { address: format!("/file?token={token}") }))
+    }
+
+    async fn file(&self, method: Method, wanted: Wanted, headers: &HeaderMap) -> Result<Reply, Reply> {
+        let (root, path, address) = match wanted {
+            Wanted::Named(root, path) => (root, path, None),
+            Wanted::At(address) => (address.root, address.path.clone(), Some(address)),
+        };
+        let served = self.root(root, Right::Read)?;
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let permit = Arc::clone(&self.shared.downloads).try_acquire_owned().map_err(|_| busy())?;
         let opened = served.run(move |root| files::open_file(root, &path)).await.map_err(failed)?;
@@ -347,6 +404,9 @@ impl Call<'_> {
         let (shared, session) = (Arc::clone(self.shared), self.session.number);
         let root = served.root().log_name();
         let on_end = move |length, left| {
+            if let Some(address) = &address {
+                address.extend(Instant::now());
+            }
             if method == Method::GET {
                 let root = root.clone();
                 shared.events.report(&WebEvent::Downloaded { session, root, length, left });
@@ -458,7 +518,7 @@ impl Call<'_> {
     /// client asks for it again.
     fn limited(&self, reply: Reply) -> Result<Reply, Reply> {
         let permit = Arc::clone(&self.session.answers).try_acquire_owned().map_err(|_| busy())?;
-        Ok(reply.map(|answer| answer.holding(permit)))
+        Ok(reply.map(|answer| answer.holding(Some(permit))))
     }
 
     fn changed(&self, served: &RootThreads, what: &'static str) {
@@ -470,10 +530,6 @@ impl Call<'_> {
 fn busy() -> Reply {
     let why = "too many answers and downloads are in progress; send the request again later";
     answer::error(StatusCode::SERVICE_UNAVAILABLE, &why)
-}
-
-fn set_cookie(reply: &mut Reply, cookie: &str) {
-    answer::insert(reply, header::SET_COOKIE, cookie);
 }
 
 fn bad(error: BadRequest) -> Reply {

@@ -9,7 +9,8 @@ use crate::event::{Events, WebEvent};
 use crate::files::{RootThreads, WebRoot};
 use crate::limits::{
     CONNECTION_WINDOW_BYTES, CONNECTIONS_MAX, CONNECTIONS_PER_PEER_MAX, COPIES_MAX, DOWNLOADS_MAX,
-    HEADER_BYTES_MAX, PEER_LISTINGS_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX, VERIFICATIONS_MAX, WebLimits,
+    HEADER_BYTES_MAX, PEER_LISTINGS_MAX, STRANGER_REQUESTS_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX,
+    VERIFICATIONS_MAX, WebLimits,
 };
 use crate::metrics::{Metric, Metrics};
 use crate::peers::Peers;
@@ -17,7 +18,7 @@ use crate::places::{Place, Places};
 use crate::routes;
 use crate::verification::Verify;
 use crate::webtransport;
-use haul_net::{Gateway, tls};
+use haul_net::{AdmissionSlot, Gateway, tls};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
@@ -30,7 +31,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdTcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +39,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -159,7 +160,8 @@ pub(crate) struct Shared {
     pub(crate) peers: Option<Peers>,
     pub(crate) roots: Vec<RootThreads>,
     link_host: String,
-    pub(crate) connections: Arc<Places>,
+    /// Places for the connections of browsers that have signed in.
+    connections: Arc<Places>,
     /// True if browsers can use WebTransport.
     pub(crate) has_web_transport: bool,
     /// One permit for each download of a file.
@@ -171,6 +173,39 @@ pub(crate) struct Shared {
     pub(crate) copies_started: AtomicU64,
     /// One permit for each listing of another server.
     pub(crate) peer_listings: Arc<Semaphore>,
+}
+
+/// Slot of a connection without a session.
+pub(crate) struct Entrance {
+    pub(crate) slot: AdmissionSlot,
+    pub(crate) made_way: oneshot::Receiver<()>,
+}
+
+impl Entrance {
+    /// Waits until the connection must make way for another one.
+    pub(crate) async fn made_way(made_way: oneshot::Receiver<()>) {
+        // The other end is gone once the connection has a session.
+        if made_way.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Shared {
+    /// Returns a slot for a connection from `peer`, unless there are too many.
+    pub(crate) fn enter(&self, peer: IpAddr) -> Option<Entrance> {
+        let (end, made_way) = oneshot::channel();
+        let make_way = move || {
+            // The connection may have ended.
+            let _ = end.send(());
+        };
+        let reserved = self.gateway.reserve(peer, self.access.has_session_of(peer), make_way);
+        reserved.map(|slot| Entrance { slot, made_way }).map_err(|_| self.too_many(peer)).ok()
+    }
+
+    fn too_many(&self, peer: IpAddr) {
+        self.events.report_limited(&WebEvent::TooManyConnections { peer }, Instant::now());
+    }
 }
 
 impl WebListener {
@@ -350,15 +385,17 @@ async fn accept(
             accepted = socket.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => match shared.connections.take(peer.ip()) {
-                Some(place) => {
-                    tokio::spawn(connection(shared.clone(), tls.clone(), stream, peer, place));
+            Ok((stream, peer)) => {
+                if let Some(Entrance { slot, made_way }) = shared.enter(peer.ip()) {
+                    let (shared, tls) = (shared.clone(), tls.clone());
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            () = connection(shared, tls, stream, peer, slot) => {}
+                            () = Entrance::made_way(made_way) => {}
+                        }
+                    });
                 }
-                None => {
-                    let event = WebEvent::TooManyConnections { peer: peer.ip() };
-                    shared.events.report_limited(&event, Instant::now());
-                }
-            },
+            }
             Err(error) => {
                 let event = WebEvent::AcceptFailed { why: error.to_string() };
                 shared.events.report_limited(&event, Instant::now());
@@ -406,17 +443,20 @@ async fn renew(shared: Arc<Shared>) {
 }
 
 /// Requests in progress on a connection, and the end of the last one.
-#[derive(Debug)]
 struct Activity {
     begin: Instant,
     in_progress: AtomicUsize,
     last: Mutex<Instant>,
-    /// True once a request had the cookie of a session.
+    peer: IpAddr,
+    slot: AdmissionSlot,
+    /// Place of the connection once a request had the token of a session.
+    place: Mutex<Option<Place>>,
     is_signed_in: AtomicBool,
+    /// One permit for each request that is handled before that.
+    strangers: Arc<Semaphore>,
 }
 
 /// Counts a request as in progress until its response is sent.
-#[derive(Debug)]
 pub(crate) struct RequestGuard(Arc<Activity>);
 
 impl RequestGuard {
@@ -425,9 +465,30 @@ impl RequestGuard {
         RequestGuard(activity.clone())
     }
 
-    /// Records that the connection belongs to a browser that has signed in.
-    pub(crate) fn signed_in(&self) {
-        self.0.is_signed_in.store(true, Ordering::Release);
+    /// Records that the connection belongs to a browser that has signed in. Returns false if there
+    /// are too many such connections.
+    pub(crate) fn signed_in(&self, shared: &Shared) -> bool {
+        let activity = &self.0;
+        let mut place = activity.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.is_none() {
+            let Some(taken) = shared.connections.take(activity.peer) else {
+                shared.too_many(activity.peer);
+                return false;
+            };
+            // Without the slot, the connection is about to end.
+            activity.slot.leave();
+            *place = Some(taken);
+            activity.is_signed_in.store(true, Ordering::Release);
+        }
+        true
+    }
+
+    /// Waits for the turn of a request that needs no session. Its response holds the result.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        if self.0.is_signed_in.load(Ordering::Acquire) {
+            return None;
+        }
+        Arc::clone(&self.0.strangers).acquire_owned().await.ok()
     }
 }
 
@@ -439,6 +500,19 @@ impl Drop for RequestGuard {
 }
 
 impl Activity {
+    fn new(peer: IpAddr, slot: AdmissionSlot) -> Arc<Activity> {
+        Arc::new(Activity {
+            begin: Instant::now(),
+            in_progress: AtomicUsize::new(0),
+            last: Mutex::new(Instant::now()),
+            peer,
+            slot,
+            place: Mutex::default(),
+            is_signed_in: AtomicBool::new(false),
+            strangers: Arc::new(Semaphore::new(STRANGER_REQUESTS_MAX)),
+        })
+    }
+
     /// Returns true if the connection is idle, or has existed for too long without a session.
     fn is_over(&self, limits: &WebLimits) -> bool {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -457,7 +531,7 @@ async fn connection(
     tls: TlsAcceptor,
     stream: TcpStream,
     peer: SocketAddr,
-    place: Place,
+    slot: AdmissionSlot,
 ) {
     // Without this option small responses wait for acknowledgements. An error only costs time.
     let _ = stream.set_nodelay(true);
@@ -467,12 +541,7 @@ async fn connection(
     // certificate yet.
     let Ok(Ok(stream)) = timeout(shared.limits.request, tls.accept(stream)).await else { return };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let activity = Arc::new(Activity {
-        begin: Instant::now(),
-        in_progress: AtomicUsize::new(0),
-        last: Mutex::new(Instant::now()),
-        is_signed_in: AtomicBool::new(false),
-    });
+    let activity = Activity::new(peer.ip(), slot);
     let inside = (shared.clone(), activity.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (shared, guard) = (inside.0.clone(), RequestGuard::new(&inside.1));
@@ -506,7 +575,6 @@ async fn connection(
         let served = builder.serve_connection(io, service);
         serve(served, |served| served.graceful_shutdown(), &activity, &limits).await;
     }
-    drop(place);
 }
 
 /// Runs a connection until it ends, or its time is over.
@@ -529,22 +597,52 @@ async fn serve<F: Future>(served: F, end: impl FnOnce(Pin<&mut F>), activity: &A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_net::{Grant, Listener, Role, Uses};
+
+    /// Returns the activity of a new connection, and the listener whose slot it has.
+    fn activity() -> (Arc<Activity>, Listener) {
+        let grant = Grant { role: Role::Both, uses: Uses::Lasting, expires: None };
+        let address: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let (listener, _) = Listener::with_ticket(&[address], grant).expect("it listens");
+        let slot = listener.gateway().reserve(address.ip(), false, || {}).expect("a slot");
+        (Activity::new(address.ip(), slot), listener)
+    }
+
+    /// Regression: a client without a code had 128 responses in progress.
+    #[test]
+    fn a_connection_without_a_session_handles_few_requests_at_a_time() {
+        let (activity, _listener) = activity();
+        let request = RequestGuard::new(&activity);
+        let waits = async || {
+            tokio::select! {
+                biased;
+                _ = request.turn() => false,
+                () = std::future::ready(()) => true,
+            }
+        };
+        runtime::Builder::new_current_thread().build().expect("a runtime").block_on(async {
+            let mut turns = Vec::new();
+            for _ in 0..STRANGER_REQUESTS_MAX {
+                turns.push(request.turn().await.expect("a turn"));
+            }
+            assert!(waits().await);
+            turns.pop();
+            assert!(!waits().await);
+            turns.push(request.turn().await.expect("a turn"));
+            activity.is_signed_in.store(true, Ordering::Release);
+            assert!(!waits().await, "a request with a session does not wait");
+        });
+    }
 
     /// Regression: clients without a code kept their connections with requests whose responses they
     /// did not read, and others found none free.
     #[test]
     fn connections_without_a_session_end_despite_requests() {
-        let limits = WebLimits::default();
-        let now = Instant::now();
-        let activity = Arc::new(Activity {
-            begin: now.checked_sub(limits.stranger_max).expect("a time"),
-            in_progress: AtomicUsize::new(0),
-            last: Mutex::new(now),
-            is_signed_in: AtomicBool::new(false),
-        });
-        let request = RequestGuard::new(&activity);
+        let limits = WebLimits { stranger_max: Duration::ZERO, ..WebLimits::default() };
+        let (activity, _listener) = activity();
+        let _request = RequestGuard::new(&activity);
         assert!(activity.is_over(&limits));
-        request.signed_in();
+        activity.is_signed_in.store(true, Ordering::Release);
         assert!(!activity.is_over(&limits));
     }
 }

@@ -34,7 +34,7 @@ const server = createServer(async (request, response) => {
   }
   const answer = (status, payload = '', headers = {}) => response.writeHead(status, headers).end(payload);
   assert.equal(name, 'lane');
-  if (request.method !== 'GET' && request.headers['x-haul-csrf'] !== 'token') {
+  if (request.headers['x-haul-token'] !== 'token') {
     return answer(403, 'no token');
   }
   if (request.method === 'POST') {

@@ -8,7 +8,7 @@ const REQUESTS_MAX = 2000;
 /** Measures with these answers. Returns the total and the number of requests. */
 async function measure(paths, answer) {
   let requests = 0;
-  const total = await measurePaths('', 0, paths, async (url, { method = 'GET' }) => {
+  const total = await measurePaths('', 0, paths, 'token', async (url, { method = 'GET' }) => {
     requests += 1;
     return answer(new URL(url, 'http://server'), method);
   });

@@ -113,7 +113,7 @@ async function paths(kind, { far = 50, tcp = 'cubic', has = true, supported = tr
     isSupported: () => supported,
     fetch: async () => new Response(),
   };
-  const chooser = new LaneChooser({ kind, csrf: '', webtransport: has, direction }, openers, 20);
+  const chooser = new LaneChooser({ kind, token: '', webtransport: has, direction }, openers, 20);
   const found = [];
   for (let lane = 0; lane < 2; lane += 1) {
     await chooser.open().then(() => found.push(chooser.path), (error) => found.push(`!${error.status}`));
@@ -155,7 +155,7 @@ assert.equal(await paths('auto', { direction: 'upload' }), 'http http');
       return unless(new Response());
     },
   };
-  const chooser = new LaneChooser({ kind: 'http', csrf: '' }, openers);
+  const chooser = new LaneChooser({ kind: 'http', token: '' }, openers);
   chooser.remove('/lane/0');
   await chooser.open();
   isReachable = false;

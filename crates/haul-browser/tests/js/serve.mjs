@@ -71,8 +71,7 @@ const [base, code] = await serve();
 const json = { Origin: base, 'Content-Type': 'application/json' };
 const signedIn = await fetch(`${base}/session`, { method: 'POST', headers: json, body: JSON.stringify({ code }) });
 assert.equal(signedIn.status, 200);
-const { csrf } = await signedIn.json();
-const cookie = { Origin: base, Cookie: signedIn.headers.get('set-cookie').split(';')[0] };
+const { token } = await signedIn.json();
 
 /** Bytes that were sent over lanes. */
 let sent = 0;
@@ -85,7 +84,7 @@ function lanes({ put = -1, bytes: limit = Infinity } = {}) {
   let [isCut, arrived] = [false, 0];
   const cut = async (url) => {
     isCut = true;
-    const abort = { method: 'DELETE', headers: { ...cookie, 'X-Haul-CSRF': csrf } };
+    const abort = { method: 'DELETE', headers: { Origin: base, 'X-Haul-Token': token } };
     assert.equal((await fetch(url.slice(0, url.lastIndexOf('/')), abort)).status, 204);
   };
   const fetcher = async (url, options) => {
@@ -93,7 +92,7 @@ function lanes({ put = -1, bytes: limit = Infinity } = {}) {
     if (!isCut && options.method === 'PUT' && url.endsWith(`/${put}`)) {
       await cut(url);
     }
-    const response = await fetch(url, { ...options, headers: { ...options.headers, ...cookie } });
+    const response = await fetch(url, { ...options, headers: { ...options.headers, Origin: base } });
     if (options.method !== 'GET' || limit === Infinity || !response.body) {
       return response;
     }
@@ -108,7 +107,7 @@ function lanes({ put = -1, bytes: limit = Infinity } = {}) {
     });
     return new Response(response.body.pipeThrough(counted), response);
   };
-  return () => HttpLane.open(base, csrf, 0, fetcher);
+  return () => HttpLane.open(base, token, 0, fetcher);
 }
 
 // node 18 has Blob but not File.

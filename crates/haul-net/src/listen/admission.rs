@@ -1,14 +1,16 @@
 //! Limits on unauthenticated connections, in total and per peer.
 //!
 //! If all slots are in use, the network with the most connections loses its oldest one to a
-//! newcomer from a network with fewer. A flood from one network therefore leaves slots to others.
+//! newcomer from a network with fewer, and within the network of the newcomer the address with the
+//! most connections does. A flood from one network or address therefore leaves slots to others. Some
+//! slots are only for peers with running sessions, so that a flood from many networks leaves these.
 
 use super::{AdmissionLimit, Limits};
 use crate::address::{peer_group, peer_network};
-use rustix::net::{Shutdown, shutdown};
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, TcpStream};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,12 @@ const REPORTS_MAX: u32 = 100;
 
 /// Period to which [`REPORTS_MAX`] applies.
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
+
+/// Part of the slots that only peers with running sessions get: one of this number.
+const KEPT_PART: usize = 8;
+
+/// Ends a connection; called by the thread of another connection.
+pub(super) type End = Box<dyn FnOnce() + Send>;
 
 /// Admission control for unauthenticated connections. Its limits bound its memory for any input.
 #[derive(Debug)]
@@ -46,11 +54,17 @@ struct State {
 }
 
 /// An unauthenticated connection.
-#[derive(Debug)]
 struct Pending {
     ip: IpAddr,
-    /// Second descriptor of the connection, to end it.
-    stream: Option<TcpStream>,
+    /// True if its peer has running sessions. Such a connection does not make way for others.
+    has_sessions: bool,
+    end: End,
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("ip", &self.ip).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -71,11 +85,11 @@ struct FailureReports {
 
 /// Slot of an unauthenticated connection, released on drop.
 #[derive(Debug)]
-pub(super) struct AdmissionSlot {
+pub struct AdmissionSlot {
     admission: Arc<Admission>,
     serial: u64,
     /// True once the connection is authenticated.
-    has_left: Cell<bool>,
+    has_left: AtomicBool,
 }
 
 impl Admission {
@@ -83,26 +97,31 @@ impl Admission {
         Self { limits, state: Mutex::default() }
     }
 
-    /// Reserves a slot for an unauthenticated connection from `ip`. `stream` is a second descriptor
-    /// of the connection. A peer with running sessions (`has_sessions`) is not refused for wrong
-    /// proofs of others who share its address.
-    pub(super) fn reserve(
-        self: &Arc<Self>,
-        ip: IpAddr,
-        stream: Option<TcpStream>,
-        has_sessions: bool,
-        now: Instant,
-    ) -> Result<AdmissionSlot, AdmissionLimit> {
+    /// Returns true if connections from `ip` are refused for its wrong proofs.
+    pub(super) fn is_blocked(&self, ip: IpAddr, now: Instant) -> bool {
         let mut state = self.lock();
-        let peer = state.peer(ip, now);
+        let Some(peer) = state.peers.get_mut(&peer_group(ip)) else { return false };
         if now.saturating_duration_since(peer.since) >= self.limits.failure_window {
             peer.failures = 0;
         }
-        let limit = if peer.failures >= self.limits.failures && !has_sessions {
-            Some(AdmissionLimit::WrongProofs)
-        } else if peer.inside >= self.limits.unauthenticated_per_peer {
+        peer.failures >= self.limits.failures
+    }
+
+    /// Reserves a slot for an unauthenticated connection from `ip`, which `end` ends. A peer with
+    /// running sessions (`has_sessions`) also gets the slots that are kept.
+    pub(super) fn reserve(
+        self: &Arc<Self>,
+        ip: IpAddr,
+        has_sessions: bool,
+        end: End,
+        now: Instant,
+    ) -> Result<AdmissionSlot, AdmissionLimit> {
+        let mut state = self.lock();
+        let of_peer = state.peer(ip, now).inside;
+        let kept = if has_sessions { 0 } else { self.limits.unauthenticated / KEPT_PART };
+        let limit = if of_peer >= self.limits.unauthenticated_per_peer {
             Some(AdmissionLimit::UnauthenticatedOfPeer)
-        } else if state.pending.len() >= self.limits.unauthenticated && !state.shed_for(ip) {
+        } else if state.pending.len() >= self.limits.unauthenticated - kept && !state.shed_for(ip) {
             Some(AdmissionLimit::Unauthenticated)
         } else {
             None
@@ -114,8 +133,20 @@ impl Admission {
         state.peer(ip, now).inside += 1;
         state.serial += 1;
         let serial = state.serial;
-        state.pending.insert(serial, Pending { ip, stream });
-        Ok(AdmissionSlot { admission: self.clone(), serial, has_left: Cell::new(false) })
+        state.pending.insert(serial, Pending { ip, has_sessions, end });
+        Ok(AdmissionSlot { admission: self.clone(), serial, has_left: AtomicBool::new(false) })
+    }
+
+    /// Returns true if `ip` has its maximum number of connections.
+    pub(super) fn is_full_for(&self, ip: IpAddr) -> bool {
+        let state = self.lock();
+        let of_peer = state.peers.get(&peer_group(ip)).map_or(0, |peer| peer.inside);
+        of_peer >= self.limits.unauthenticated_per_peer
+    }
+
+    /// Ends the oldest connection from `ip`. Returns true if there was one.
+    pub(super) fn shed_own(&self, ip: IpAddr) -> bool {
+        self.lock().shed(|pending| peer_group(pending.ip) == peer_group(ip))
     }
 
     /// Counts a wrong proof from `ip`.
@@ -172,21 +203,34 @@ impl State {
     }
 
     /// Ends the oldest connection of the network with the most connections, if `ip` is from a
-    /// network with at least two fewer. Returns true if a slot became free.
+    /// network with at least two fewer, or else the same for addresses within its network. Returns
+    /// true if a slot became free.
     fn shed_for(&mut self, ip: IpAddr) -> bool {
-        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        self.pending.values().for_each(|pending| *counts.entry(peer_network(pending.ip)).or_default() += 1);
-        let Some((&network, &most)) = counts.iter().max_by_key(|(_, count)| **count) else { return false };
-        if counts.get(&peer_network(ip)).copied().unwrap_or(0) + 2 > most {
-            return false;
+        let largest = |newcomer: IpAddr, parts: &mut dyn Iterator<Item = IpAddr>| {
+            let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+            parts.for_each(|part| *counts.entry(part).or_default() += 1);
+            let (part, most) = counts.iter().max_by_key(|(_, count)| **count)?;
+            let own = counts.get(&newcomer).copied().unwrap_or(0);
+            (own + 2 <= *most).then_some(*part)
+        };
+        let network = peer_network(ip);
+        let strangers = self.pending.values().filter(|pending| !pending.has_sessions);
+        let ips = strangers.map(|pending| pending.ip);
+        if let Some(largest) = largest(network, &mut ips.clone().map(peer_network)) {
+            return self.shed(|pending| !pending.has_sessions && peer_network(pending.ip) == largest);
         }
-        let oldest = self.pending.iter().find(|(_, pending)| peer_network(pending.ip) == network);
-        let Some(serial) = oldest.map(|(serial, _)| *serial) else { return false };
-        if let Some(stream) = self.remove(serial).and_then(|pending| pending.stream) {
-            // The thread of the connection then reads its end. An error means that it has ended.
-            let _ = shutdown(stream, Shutdown::Both);
+        let neighbours = ips.filter(|ip| peer_network(*ip) == network);
+        match largest(peer_group(ip), &mut neighbours.map(peer_group)) {
+            Some(largest) => self.shed(|pending| !pending.has_sessions && peer_group(pending.ip) == largest),
+            None => false,
         }
-        true
+    }
+
+    /// Ends the oldest connection that `is_one` names. Returns true if there was one.
+    fn shed(&mut self, is_one: impl Fn(&Pending) -> bool) -> bool {
+        let oldest = self.pending.iter().find(|(_, pending)| is_one(pending)).map(|(serial, _)| *serial);
+        let shed = oldest.and_then(|serial| self.remove(serial));
+        shed.map(|pending| (pending.end)()).is_some()
     }
 
     fn remove(&mut self, serial: u64) -> Option<Pending> {
@@ -219,14 +263,15 @@ impl State {
 impl AdmissionSlot {
     /// Releases the slot of an authenticated connection, so that it is not ended in favour of
     /// others. Returns false if it was ended already.
-    pub(super) fn leave(&self) -> bool {
-        self.has_left.set(self.admission.lock().remove(self.serial).is_some());
-        self.has_left.get()
+    pub fn leave(&self) -> bool {
+        let has_left = self.admission.lock().remove(self.serial).is_some();
+        self.has_left.store(has_left, Ordering::Release);
+        has_left
     }
 
     /// Returns true if the connection was ended in favour of another network.
     pub(super) fn was_shed(&self) -> bool {
-        !self.has_left.get() && !self.admission.lock().pending.contains_key(&self.serial)
+        !self.has_left.load(Ordering::Acquire) && !self.admission.lock().pending.contains_key(&self.serial)
     }
 }
 
@@ -256,7 +301,7 @@ mod tests {
         ip: IpAddr,
         now: Instant,
     ) -> Result<AdmissionSlot, AdmissionLimit> {
-        admission.reserve(ip, None, false, now)
+        admission.reserve(ip, false, Box::new(|| {}), now)
     }
 
     fn ip(last: u32) -> IpAddr {
@@ -273,7 +318,7 @@ mod tests {
             AdmissionLimit::UnauthenticatedOfPeer
         );
         let three = reserve(&admission, ip(2), now).expect("room");
-        assert_eq!(reserve(&admission, ip(3), now).expect_err("a fourth"), AdmissionLimit::Unauthenticated);
+        assert_eq!(reserve(&admission, ip(2), now).expect_err("a fourth"), AdmissionLimit::Unauthenticated);
         drop(one);
         drop(reserve(&admission, ip(3), now).expect("room again"));
         drop((two, three));
@@ -287,11 +332,13 @@ mod tests {
     fn wrong_proofs_block_a_peer_temporarily() {
         let (admission, now) = (admission(), Instant::now());
         admission.failed(ip(1), now);
-        drop(reserve(&admission, ip(1), now).expect("one may slip"));
+        assert!(!admission.is_blocked(ip(1), now), "one may slip");
         admission.failed(ip(1), now + Duration::from_secs(1));
-        assert_eq!(reserve(&admission, ip(1), now).expect_err("two may not"), AdmissionLimit::WrongProofs);
-        drop(reserve(&admission, ip(2), now).expect("others may"));
-        drop(reserve(&admission, ip(1), now + Duration::from_secs(60)).expect("it passes"));
+        assert!(admission.is_blocked(ip(1), now), "two may not");
+        assert!(!admission.is_blocked(ip(2), now), "others may");
+        let later = now + Duration::from_secs(60);
+        assert!(!admission.is_blocked(ip(1), later), "it passes");
+        drop(reserve(&admission, ip(1), later).expect("room"));
         assert!(admission.lock().peers.is_empty());
     }
 
@@ -317,13 +364,34 @@ mod tests {
         assert_eq!(admission.count_refused(now + REPORT_INTERVAL), Some(3));
     }
 
-    /// Earlier versions refused the lanes of running sessions too.
+    /// Regression: 128 silent connections of two addresses shut out a third one, and floods from
+    /// many networks the peers with running sessions.
     #[test]
-    fn wrong_proofs_do_not_block_a_peer_with_sessions() {
-        let (admission, now) = (admission(), Instant::now());
-        (0..5).for_each(|_| admission.failed(ip(1), now));
-        assert_eq!(reserve(&admission, ip(1), now).expect_err("blocked"), AdmissionLimit::WrongProofs);
-        drop(admission.reserve(ip(1), None, true, now).expect("a lane of a session"));
+    fn some_slots_are_kept_for_peers_with_sessions() {
+        let limits = Limits { unauthenticated: 16, unauthenticated_per_peer: 2, ..Limits::default() };
+        let (admission, now) = (Arc::new(Admission::new(limits)), Instant::now());
+        let flood: Vec<_> =
+            (1..16).filter_map(|network| reserve(&admission, ip(network << 8), now).ok()).collect();
+        assert_eq!(flood.len(), 14, "an eighth is kept");
+        let with_sessions = || admission.reserve(ip(1), true, Box::new(|| {}), now);
+        let kept = [with_sessions().expect("a kept slot"), with_sessions().expect("a kept slot")];
+        assert!(reserve(&admission, ip(99 << 8), now).is_err());
+        assert_eq!(with_sessions().expect_err("two at most"), AdmissionLimit::UnauthenticatedOfPeer);
+        assert!(admission.shed_own(ip(1)));
+        let third = with_sessions().expect("a slot of its oldest connection");
+        assert_eq!([kept[0].was_shed(), kept[1].was_shed(), third.was_shed()], [true, false, false]);
+        assert!(flood.iter().all(|slot| !slot.was_shed()));
+    }
+
+    #[test]
+    fn full_slots_are_shared_fairly_between_addresses_of_a_network() {
+        let limits = Limits { unauthenticated: 4, unauthenticated_per_peer: 2, ..Limits::default() };
+        let (admission, now) = (Arc::new(Admission::new(limits)), Instant::now());
+        let flood: Vec<_> =
+            [1, 1, 2, 2].map(|host| reserve(&admission, ip(host), now).expect("a slot")).into();
+        let third = reserve(&admission, ip(3), now).expect("a slot of an address with two");
+        assert_eq!(flood.iter().filter(|slot| slot.was_shed()).count(), 1);
+        assert!(third.leave());
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Lanes of clients that another front end of the server has authenticated, such as a web server.
 
-use super::ListenerEvent;
 use super::admit::Acceptor;
+use super::{AdmissionLimit, AdmissionSlot, ListenerEvent};
 use crate::hello::Verdict;
 use crate::lane::StreamLane;
 use crate::secret::{SessionId, TicketId};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// Handle that adds lanes to the sessions of a [`Listener`](super::Listener). The tickets and the
 /// limits of the listener apply.
@@ -57,6 +57,27 @@ impl Gateway {
     ) -> Result<StreamLane, Verdict> {
         let (near, far) = StreamLane::pair();
         self.deliver(far, ticket, session, peer).map(|()| near)
+    }
+
+    /// Reserves a slot for a connection of a client that this front end has not authenticated yet.
+    /// The slots are those of the listener. `has_sessions` is true if the front end has a session of
+    /// a client at this address: others who share the address do not shut it out, because its oldest
+    /// connection makes way for a new one. `end` is called if the connection must make way.
+    ///
+    /// # Errors
+    /// Returns the [`AdmissionLimit`] that is reached.
+    pub fn reserve(
+        &self,
+        peer: IpAddr,
+        has_sessions: bool,
+        end: impl FnOnce() + Send + 'static,
+    ) -> Result<AdmissionSlot, AdmissionLimit> {
+        let Acceptor { registry, admission, .. } = &*self.acceptor;
+        let has_sessions = has_sessions || registry.has_session_of(peer);
+        if has_sessions && admission.is_full_for(peer) {
+            admission.shed_own(peer);
+        }
+        admission.reserve(peer, has_sessions, Box::new(end), Instant::now())
     }
 
     fn deliver(

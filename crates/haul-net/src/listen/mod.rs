@@ -6,6 +6,7 @@ mod gateway;
 mod registry;
 mod ticketed;
 
+pub use admission::AdmissionSlot;
 pub use gateway::Gateway;
 pub use registry::Session;
 pub use ticketed::TicketedError;
@@ -25,7 +26,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -405,8 +406,18 @@ fn receive(acceptor: &Arc<Acceptor>, stream: TcpStream, peer: SocketAddr) {
     let now = Instant::now();
     // Without a second descriptor the connection is not ended in favour of others.
     let second = stream.try_clone().ok();
+    let end = move || {
+        // The thread of the connection then reads its end. An error means that it has ended.
+        let _ = second.map(|stream| stream.shutdown(Shutdown::Both));
+    };
     let has_sessions = acceptor.registry.has_session_of(peer.ip());
-    let slot = match acceptor.admission.reserve(peer.ip(), second, has_sessions, now) {
+    // Wrong proofs of others who share its address do not refuse the lanes of a running session.
+    let is_blocked = !has_sessions && acceptor.admission.is_blocked(peer.ip(), now);
+    let reserved = match is_blocked {
+        true => Err(AdmissionLimit::WrongProofs),
+        false => acceptor.admission.reserve(peer.ip(), has_sessions, Box::new(end), now),
+    };
+    let slot = match reserved {
         Ok(slot) => slot,
         Err(why) => return acceptor.limit_reached(peer, why, now),
     };

@@ -195,7 +195,7 @@ fn directory(root: &OwnedFd, path: &[u8], doing: &'static str) -> Result<OwnedFd
     open_place_beneath(root, OsStr::from_bytes(path), Follow::No).map_err(failed(doing))
 }
 
-fn check_length(path: &[u8]) -> Result<(), FileError> {
+pub(crate) fn check_length(path: &[u8]) -> Result<(), FileError> {
     if path.len() > PATH_BYTES_MAX {
         return Err(FileError::Name(format!("the path is longer than {PATH_BYTES_MAX} bytes")));
     }

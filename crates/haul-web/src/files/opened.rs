@@ -3,8 +3,9 @@
 use super::{Entry, FileError, entry, failed};
 use haul_sys::open::open_source_at;
 use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, Stat};
+use haul_sys::{Contents, FileKind, Follow, Stat};
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// A regular file that is open for reading.
@@ -12,6 +13,31 @@ use std::os::fd::OwnedFd;
 pub(crate) struct OpenedFile {
     pub(crate) file: File,
     pub(crate) facts: Stat,
+    /// False on file systems that always report the present time as the change time.
+    has_ctime: bool,
+}
+
+impl OpenedFile {
+    /// Returns a tag of this version of the file, in quotes. A process can reset the modification
+    /// time, but not the change time.
+    pub(crate) fn tag(&self) -> String {
+        let Stat { ino, size, mtime, ctime, .. } = self.facts;
+        let tag = format!("{ino:x}-{size:x}-{:x}.{:x}", mtime.sec, mtime.nsec);
+        if self.has_ctime {
+            format!("\"{tag}-{:x}.{:x}\"", ctime.sec, ctime.nsec)
+        } else {
+            format!("\"{tag}\"")
+        }
+    }
+
+    /// Checks that the file has not changed since it was opened.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match stat_fd(&self.file)?.contents_since(&self.facts) {
+            Contents::Unchanged => Ok(()),
+            Contents::Unknown if !self.has_ctime => Ok(()),
+            Contents::Unknown | Contents::Changed => Err(io::Error::other("the file changed")),
+        }
+    }
 }
 
 /// Opens the regular file `path`.
@@ -28,5 +54,6 @@ pub(crate) fn open_file(root: &OwnedFd, path: &[u8]) -> Result<OpenedFile, FileE
     if facts.kind != FileKind::Regular {
         return Err(FileError::Kind("cannot open the file: it is not a regular file"));
     }
-    Ok(OpenedFile { file: opened.into(), facts })
+    let again = stat_fd(&opened).map_err(failed(DOING))?;
+    Ok(OpenedFile { file: opened.into(), facts, has_ctime: again.ctime == facts.ctime })
 }

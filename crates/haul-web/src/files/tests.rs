@@ -101,7 +101,7 @@ fn directories_are_created_renamed_and_deleted() {
     create_folder(&root, b"new").expect("created");
     assert!(create_folder(&root, b"new").is_err(), "it exists");
     assert!(create_folder(&root, b"none/new").is_err(), "its parent is missing");
-    for reserved in [&b".haul-x"[..], b"a/.HAUL-x/y"] {
+    for reserved in [&b".haul-x"[..], b"a/.HAUL-x/y", b".haul", b".Haul/sums/a", b"a/.haul/sums/b"] {
         assert!(matches!(create_folder(&root, reserved), Err(FileError::Name(_))));
         assert!(matches!(rename(&root, b"a", reserved, false), Err(FileError::Name(_))));
         assert!(matches!(delete(&root, reserved, true), Err(FileError::Name(_))));

@@ -1,6 +1,6 @@
 //! WebTransport: connections over UDP (QUIC), each with one lane of a browser.
 //!
-//! A request of WebTransport has no cookie. The browser asks for a lane over HTTPS first, and its
+//! A request of WebTransport has no header of the page. The browser asks for a lane over HTTPS first, and its
 //! request here has the token of that lane. Of HTTP/3 the module `http3` has the part that one
 //! session with one stream needs, so that a connection holds no more than this file shows.
 
@@ -13,13 +13,9 @@ use crate::certificate::CertificateStore;
 use crate::checks;
 use crate::event::WebEvent;
 use crate::lanes::StreamLane;
-use crate::limits::{
-    HANDSHAKE_WINDOW_BYTES, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, HANDSHAKES_UNPROVEN_MAX,
-    LANE_WINDOW_BYTES, WebLimits,
-};
-use crate::places::{Place, Places};
-use crate::server::Shared;
-use haul_net::{quinn_controllers, tls};
+use crate::limits::{HANDSHAKE_WINDOW_BYTES, HANDSHAKES_UNPROVEN_MAX, LANE_WINDOW_BYTES, WebLimits};
+use crate::server::{Entrance, Shared};
+use haul_net::{AdmissionSlot, quinn_controllers, tls};
 use http3::{ProtocolError, Status};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{
@@ -112,27 +108,36 @@ fn transport(limits: &WebLimits) -> TransportConfig {
 
 /// Accepts connections until the endpoint is closed.
 pub(crate) async fn accept(shared: Arc<Shared>, endpoint: Endpoint) {
-    let handshakes = Places::new(HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX);
+    // Each connection without a lane has a clone.
+    let handshakes = Arc::new(());
     while let Some(incoming) = endpoint.accept().await {
-        if handshakes.taken() >= HANDSHAKES_UNPROVEN_MAX && incoming.may_retry() {
+        if Arc::strong_count(&handshakes) > HANDSHAKES_UNPROVEN_MAX && incoming.may_retry() {
             // Fails only for a proven address.
             let _ = incoming.retry();
             continue;
         }
-        let peer = incoming.remote_address().ip();
-        let places = (handshakes.take(peer), shared.connections.take(peer));
-        let (Some(handshake), Some(place)) = places else {
+        let Some(Entrance { slot, made_way }) = shared.enter(incoming.remote_address().ip()) else {
             incoming.refuse();
-            let event = WebEvent::TooManyConnections { peer };
-            shared.events.report_limited(&event, Instant::now());
             continue;
         };
-        tokio::spawn(connection(shared.clone(), incoming, handshake, place));
+        let (shared, handshake) = (shared.clone(), Handshake { slot, _count: Arc::clone(&handshakes) });
+        tokio::spawn(async move {
+            tokio::select! {
+                () = connection(shared, incoming, handshake) => {}
+                () = Entrance::made_way(made_way) => {}
+            }
+        });
     }
 }
 
+/// Slot of a connection that has no lane yet.
+struct Handshake {
+    slot: AdmissionSlot,
+    _count: Arc<()>,
+}
+
 /// Serves one connection.
-async fn connection(shared: Arc<Shared>, incoming: Incoming, handshake: Place, place: Place) {
+async fn connection(shared: Arc<Shared>, incoming: Incoming, handshake: Handshake) {
     let limit = shared.limits.request;
     // A failed handshake is the client's affair, for example another certificate hash.
     let Ok(connecting) = incoming.accept() else { return };
@@ -144,7 +149,6 @@ async fn connection(shared: Arc<Shared>, incoming: Incoming, handshake: Place, p
     };
     // Before the streams are dropped, which would end them in order.
     connection.close(VarInt::from_u32(code), b"");
-    drop(place);
 }
 
 /// Streams of a connection that the server uses. The control stream of the browser and those for
@@ -177,7 +181,7 @@ impl Streams {
 }
 
 /// Answers the request, and carries the bytes of its lane. Returns the code for the close.
-async fn serve(shared: &Shared, connection: &Connection, streams: &mut Streams, handshake: Place) -> u32 {
+async fn serve(shared: &Shared, connection: &Connection, streams: &mut Streams, handshake: Handshake) -> u32 {
     let admitted = match Admitted::new(shared, &streams.request) {
         Ok(admitted) => admitted,
         Err((status, why)) => {
@@ -192,6 +196,8 @@ async fn serve(shared: &Shared, connection: &Connection, streams: &mut Streams, 
             return http3::NO_ERROR;
         }
     };
+    // The lanes of a session are limited. Without the slot, the connection is about to end.
+    handshake.slot.leave();
     drop(handshake);
     let open = async {
         streams.to_browser.write_all(Status::Ok.frame()).await.map_err(io::Error::from)?;

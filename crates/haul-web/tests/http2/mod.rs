@@ -37,13 +37,11 @@ impl Connection {
 
     async fn send(&self, method: &str, path: &str, body: impl Into<Bytes>, ends: bool) -> Answer {
         let host = self.browser.host();
-        let (cookie, csrf) = self.browser.credentials();
         let mut request = Request::builder()
             .method(method)
             .uri(format!("https://{host}{path}"))
-            .header("cookie", cookie)
             .header("origin", format!("https://{host}"))
-            .header("x-haul-csrf", csrf);
+            .header("x-haul-token", self.browser.token());
         if ends {
             request = request.header("x-haul-end", "1");
         }

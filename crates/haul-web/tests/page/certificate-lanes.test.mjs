@@ -59,9 +59,8 @@ test('a private CA serves for HTTPS and not for WebTransport', options, async (t
   const { server, visitor } = await world(t);
   const page = await farWindow(visitor, server);
   const refused = await page.evaluate(async () => {
-    const [{ WebTransportLane }, api] = await Promise.all([import('/client/lane-webtransport.js'), import('/api.js')]);
-    const { csrf } = await api.session();
-    return WebTransportLane.open('', csrf).then(() => 'opened', (error) => error.message);
+    const [{ WebTransportLane }, { token }] = await Promise.all([import('/client/lane-webtransport.js'), import('/token.js')]);
+    return WebTransportLane.open('', token()).then(() => 'opened', (error) => error.message);
   });
   assert.match(refused, /^cannot open a lane over WebTransport: WebTransportError/);
   assert.deepEqual(await download(page, 'auto'), { ok: true, path: 'http', found: FOUND });

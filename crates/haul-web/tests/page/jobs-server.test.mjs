@@ -21,7 +21,8 @@ const inWindow = inWindows(() => browser);
 const LARGE = 40_000_000;
 const ARRIVED = 8 << 20;
 
-test('a server that was killed asks for a sign-in, and the job resumes after it', () =>
+// Regression: the stop of a server by SIGTERM ended its jobs.
+['SIGKILL', 'SIGTERM'].forEach((signal) => test(`a server that ended by ${signal} asks for a sign-in, and the job resumes after it`, () =>
   inWindow({ data: {} }, async ({ server, page, lanes }) => {
     lanes.holds = (method, number) => method === 'PUT' && number >= 8;
     await page.evaluate(async ([size, arrived]) => {
@@ -34,7 +35,7 @@ test('a server that was killed asks for a sign-in, and the job resumes after it'
       await tools.passes(jobs.upload({ roots: [tools.file('large', 6, size)], root: 0, to: '', title: 'large' }), arrived);
     }, [LARGE, ARRIVED]);
     await lanes.holding();
-    await server.kill();
+    await server.kill(signal);
     await server.run();
     lanes.release();
     const paused = await page.evaluate(async () => {
@@ -61,7 +62,7 @@ test('a server that was killed asks for a sign-in, and the job resumes after it'
     assert.equal(ended.reason, 'the server has no directory data now');
     assert.equal(ended.requests, 1, 'the form for the sign-in shows once');
     assert.deepEqual(digests(server.roots.data), { large: sha256(bytes(6, LARGE)) });
-  }, { hasFlows: false }));
+  }, { hasFlows: false })));
 
 test('a full disk of the server fails the file, and a retry succeeds when there is space', { skip: process.getuid() !== 0 && 'needs root' }, async () => {
   const dir = mkdtempSync(join(tmpdir(), 'haul-full-'));

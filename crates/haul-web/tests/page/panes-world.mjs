@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { Server, Visitor, launch } from "./world.mjs";
 
 /**
- * The server, its directory `data`, and the session that gives codes and a cookie to other visitors.
+ * The server, its directory `data`, and the session that gives codes and its token to other visitors.
  * @type {{browser?: import("playwright-core").Browser, server?: Server, data?: string, first?: Visitor}}
  */
 export const world = {};
@@ -29,8 +29,8 @@ export async function stop() {
 /** Returns a one-time code. */
 export const newCode = () =>
   world.first.context.pages()[0].evaluate(async () => {
-    const { csrf } = await (await fetch("/session")).json();
-    return (await (await fetch("/code", { method: "POST", headers: { "X-Haul-CSRF": csrf } })).json()).code;
+    const { newCode } = await import("/api.js");
+    return newCode();
   });
 
 /**
@@ -46,7 +46,12 @@ export async function openPage(t, { isOwn = false, link, ...options } = {}) {
   visitor.context.setDefaultTimeout(20_000);
   const { origin } = new URL(world.server.link);
   if (!isOwn && link === undefined) {
-    await visitor.context.addCookies(await world.first.context.cookies());
+    const token = await world.first.context.pages()[0].evaluate(() => sessionStorage.getItem("haul-token"));
+    await visitor.context.addInitScript(([at, value]) => {
+      if (location.origin === at) {
+        sessionStorage.setItem("haul-token", value);
+      }
+    }, [origin, token]);
   }
   const page = await visitor.open(link ?? (isOwn ? `${origin}/#${await newCode()}` : `${origin}/`));
   await page.waitForSelector("#right .row.directory");

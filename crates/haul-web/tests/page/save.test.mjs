@@ -215,7 +215,8 @@ test('the service worker controls no page, and answers an address once', () =>
       hasController: navigator.serviceWorker.controller !== null,
       status: (await fetch(address)).status,
     }), downloads[0].url());
-    assert.deepEqual([scopes, hasController, status], [['/save/'], false, 404]);
+    // The server has nothing there, and the request has no token.
+    assert.deepEqual([scopes, hasController, status], [['/save/'], false, 401]);
   }));
 
 test('without folders and storage, F5 adds files to the downloads of the browser', async () => {

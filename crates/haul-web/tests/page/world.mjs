@@ -135,9 +135,12 @@ export class Server {
     this.link = await eventually(() => readFileSync(join(this.home, 'link'), 'utf8').trim(), 'the link');
   }
 
-  /** Ends the program at once, as a power cut does. */
-  async kill() {
-    this.child?.kill('SIGKILL');
+  /**
+   * Ends the program, by default at once, as a power cut does.
+   * @param {NodeJS.Signals} signal
+   */
+  async kill(signal = 'SIGKILL') {
+    this.child?.kill(signal);
     await this.ended;
   }
 
@@ -225,7 +228,7 @@ export async function launch(executablePath = chromiumPath, flags = []) {
   return driver().launch({ executablePath, args });
 }
 
-/** A browser with one visitor: windows of one context have the same storage and cookies. */
+/** A browser with one visitor: windows of one context have the same storage. */
 export class Visitor {
   /**
    * @param {import('playwright-core').Browser} browser

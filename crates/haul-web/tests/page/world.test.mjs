@@ -27,7 +27,7 @@ test('the page signs in and has the storage, the locks and the modules that jobs
       digest: core.hashEnd(),
       isolated: crossOriginIsolated,
       locks: typeof navigator.locks.request,
-      roots: (await (await fetch('/session')).json()).roots.map((root) => root.name),
+      roots: (await (await import('/api.js')).session()).roots.map((root) => root.name),
     };
   });
   assert.deepEqual(found, {
@@ -38,4 +38,47 @@ test('the page signs in and has the storage, the locks and the modules that jobs
   });
   assert.deepEqual(visitor.errors, []);
   await visitor.close();
+});
+
+// Regression: a browser sent the cookie of the session to every other port of the host.
+test('a tab gets the session of another tab, and nothing of it outlives the tabs', async () => {
+  const own = await Server.start({ data: {} });
+  const visitor = await Visitor.create(browser);
+  const page = await visitor.signIn(own);
+  const [address] = own.link.split('#');
+  const second = await visitor.open(address);
+  await second.getByRole('button', { name: 'Sign out' }).waitFor();
+  const tokens = await Promise.all([page, second].map((tab) => tab.evaluate(() => sessionStorage.getItem('haul-token'))));
+  assert.match(tokens[0], /^[0-9a-f]{64}$/);
+  assert.equal(tokens[0], tokens[1]);
+  const kept = await second.evaluate(async () => {
+    await navigator.serviceWorker.register('/save/worker.js');
+    const databases = await indexedDB.databases();
+    const rows = await Promise.all(databases.map(({ name }) => new Promise((resolve, reject) => {
+      const opening = indexedDB.open(name);
+      opening.onerror = reject;
+      opening.onsuccess = async () => {
+        const found = [];
+        for (const store of opening.result.objectStoreNames) {
+          const all = opening.result.transaction(store).objectStore(store).getAll();
+          await new Promise((done) => (all.onsuccess = done));
+          found.push(...all.result);
+        }
+        opening.result.close();
+        resolve(found);
+      };
+    })));
+    return JSON.stringify([rows, { ...localStorage }, document.cookie, await caches.keys()]);
+  });
+  assert.ok(!kept.includes(tokens[0]), kept);
+  assert.deepEqual(await visitor.context.cookies(), []);
+  await page.close();
+  await second.reload();
+  await second.getByRole('button', { name: 'Sign out' }).waitFor();
+  await second.close();
+  const third = await visitor.open(address);
+  await third.locator('#sign-in:not([hidden])').waitFor();
+  assert.deepEqual(visitor.errors, []);
+  await visitor.close();
+  await own.close();
 });
