@@ -75,6 +75,10 @@ impl Report for SessionReporter<'_> {
         self.line(&text);
     }
 
+    fn stop_reason(&self) -> &'static str {
+        "the server is stopping"
+    }
+
     fn lane_lost(&self, lane: u32, why: &str) {
         self.line(&format_args!("lost connection {lane}: {why}"));
     }

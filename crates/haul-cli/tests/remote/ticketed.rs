@@ -7,6 +7,7 @@
 use super::resumed::{files_beneath, finished_bytes, is_temporary, logged_bytes};
 use super::stopped::wait_until;
 use super::{Fixture, RunResult, Server, assert_alike, assert_ended, assert_no_strays, own_port};
+use crate::faults::fixture::pasted;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -346,6 +347,30 @@ fn a_running_server_deletes_expired_jobs() {
     server.wait_for_log("deleted expired jobs: 1");
     assert!(desk.jobs().is_empty());
     assert_no_strays(&desk.fixture.path("in"));
+}
+
+/// Regression: the client said that its job was interrupted, and not that the server stopped.
+#[test]
+fn a_server_that_stops_tells_its_clients_and_keeps_what_they_resume_from() {
+    let desk = ServerFixture::new("");
+    let server = desk.serve();
+    let halted = desk.halted("one.ticket", ":x");
+    server.signal(Signal::TERM);
+    kill_process(Pid::from_child(&halted), Signal::CONT).unwrap();
+    let ended = halted.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("the server is stopping"), "{said}");
+    let (_, advice) = said.split_once("to resume: ").expect(&said);
+    assert_eq!(server.status(), Some(0));
+    let durable = desk.durable(&desk.jobs()[0], &desk.fixture.path("in/x/data"));
+    assert!(durable >= LOGGED * OBJECT, "{durable}");
+    let _server = desk.serve();
+    let resumed = pasted(desk.fixture.path(""), &advice.replace(SLOWLY, "500M"));
+    let out = String::from_utf8(resumed.stdout).unwrap();
+    let summary: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    assert!(summary["bytes_of_earlier_runs"].as_u64() >= Some(durable), "{durable}: {summary}");
+    desk.assert_whole("x", 0);
 }
 
 /// Such a ticket is valid while its server runs, and so are the files of its interrupted jobs.

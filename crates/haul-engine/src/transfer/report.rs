@@ -25,6 +25,11 @@ pub trait Report: Sync {
     /// Datagrams so far of lanes that send datagrams themselves, several times in a second.
     fn datagrams(&self, _so_far: &Datagrams) {}
 
+    /// Returns the reason for the peer if this side stops before the end.
+    fn stop_reason(&self) -> &'static str {
+        "the job was interrupted"
+    }
+
     /// A lane was lost. The other lanes, if any, take over its work.
     fn lane_lost(&self, _lane: u32, _why: &str) {}
 }

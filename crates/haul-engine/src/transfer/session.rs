@@ -289,7 +289,7 @@ impl<'a, M: Machine> Session<'a, M> {
             }
             let stops = self.is_stopping() && !is_stopped;
             is_stopped |= stops;
-            tick(stops.then(|| Reason::new(Why::Stopped, "the job was interrupted")));
+            tick(stops.then(|| Reason::new(Why::Stopped, self.report.stop_reason())));
         }
         self.report_lost_at_end();
         // The peer closes its ends as well. If it does not, abort the lanes.
