@@ -134,7 +134,7 @@ pub trait LaneControl: Send + Sync + fmt::Debug {
 
     /// Returns true if one such lane fills the path, so that more of them only share it.
     fn fills_path(&self) -> bool {
-        self.kind() == Kind::Udp && self.fallback().is_none()
+        matches!(self.kind(), Kind::Udp | Kind::Quic) && self.fallback().is_none()
     }
 
     /// Returns the statistics of the datagrams, if the lane sends datagrams itself, or did before
