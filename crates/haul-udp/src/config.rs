@@ -69,8 +69,10 @@ pub struct Config<A> {
     pub burst: Duration,
     /// The association fails if nothing arrived for this time.
     pub idle: Duration,
-    /// Maximum number of bytes that were written and not acknowledged. At 5 % loss, a full rate
-    /// needs about four times rate × round-trip time.
+    /// Maximum number of bytes that were written and not acknowledged, together with the records of
+    /// the packets that carry them: 70 bytes for each packet beyond the first 1,024. At 5 % loss, a
+    /// full rate needs about four times rate × round-trip time. Records of packets that only
+    /// acknowledge may take another 5 MiB.
     pub send_buffer: usize,
     /// Maximum number of bytes that arrived and were not read. Needs the same size.
     pub receive_buffer: usize,

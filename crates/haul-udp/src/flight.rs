@@ -10,8 +10,16 @@ use crate::send::{Piece, SendBuffer};
 use crate::time::{MICRO, Time};
 use std::collections::VecDeque;
 
-/// Maximum number of packets that are remembered. No data are sent while there are more.
-pub(crate) const RECORDS_MAX: usize = 1 << 19;
+/// Number of packets that are remembered whatever the send buffer. Beyond them, the memory of the
+/// records counts against the send buffer.
+pub(crate) const RECORDS_MIN: usize = 1 << 10;
+
+/// Maximum number of additional records of packets that only acknowledge. They wait behind the
+/// record of a packet that is not acknowledged yet.
+pub(crate) const ACK_RECORDS_MAX: usize = 1 << 16;
+
+/// Memory of a record in bytes. The list of records grows by a quarter.
+pub(crate) const RECORD_BYTES: usize = size_of::<Sent>() * 5 / 4;
 
 /// Content of a packet in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +175,9 @@ impl Flight {
         if matches!(content, Content::Data(_)) {
             self.in_flight += u64::from(bytes);
         }
+        if self.sent.len() == self.sent.capacity() {
+            self.sent.reserve_exact((self.sent.len() / 4).max(RECORDS_MIN / 16));
+        }
         self.sent.push_back(Sent {
             time: now,
             bytes,
@@ -197,6 +208,9 @@ impl Flight {
             self.base += 1;
         }
         self.scan = self.scan.max(self.base);
+        if self.sent.capacity() > 4 * self.sent.len().max(RECORDS_MIN) {
+            self.sent.shrink_to(2 * self.sent.len());
+        }
     }
 
     /// Takes an ACK frame, whose numbers are below [`Flight::next_number`].

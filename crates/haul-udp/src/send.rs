@@ -80,6 +80,11 @@ impl SendBuffer {
         len
     }
 
+    /// Number of bytes that were written and not acknowledged from the start of the stream on.
+    pub(crate) fn buffered(&self) -> u64 {
+        self.written - self.start
+    }
+
     /// Ends the stream after the bytes written so far.
     pub(crate) fn finish(&mut self) {
         if self.end == End::Open {

@@ -9,7 +9,7 @@ use crate::arrivals::Arrivals;
 use crate::check::Seal;
 use crate::chunk::ChunkSearch;
 use crate::config::{Chunk, Config, Failure, Role, State, Stats, nanos};
-use crate::flight::{Flight, Outcome};
+use crate::flight::{Flight, Outcome, RECORD_BYTES, RECORDS_MIN};
 use crate::pace::Pacer;
 use crate::packet::{COMPLETE, HEADER_LEN, STREAM_LEN, VIOLATION};
 use crate::rate::Control;
@@ -214,13 +214,33 @@ impl<A: Copy + Eq> Association<A> {
     /// Copies bytes to the end of the outgoing stream and returns their number, which is below the
     /// length of `bytes` if the buffer is full, and 0 after [`Association::finish`].
     pub fn write(&mut self, bytes: &[u8]) -> usize {
-        let unsent = self.unsent_max();
-        if self.state == State::Open { self.stream.write(bytes, unsent) } else { 0 }
+        let (unsent, len) = (self.unsent_max(), bytes.len().min(self.writable()));
+        self.stream.write(&bytes[..len], unsent)
     }
 
     /// Number of bytes that [`Association::write`] accepts now.
     pub fn writable(&self) -> usize {
-        if self.state == State::Open { self.stream.writable(self.unsent_max()) } else { 0 }
+        if self.state != State::Open {
+            return 0;
+        }
+        let room = usize::try_from(self.buffer_room()).unwrap_or(usize::MAX);
+        self.stream.writable(self.unsent_max()).min(room)
+    }
+
+    /// Number of bytes for which the send buffer has room besides the records of packets: those
+    /// that exist, and those that the bytes in the buffer will need.
+    fn buffer_room(&self) -> u64 {
+        let (capacity, chunk) = (self.config.send_buffer as u64, self.chunk.size as u64);
+        let most = u128::from(capacity) * u128::from(chunk) / u128::from(chunk + RECORD_BYTES as u64);
+        let spare = self.flight.records().saturating_sub(RECORDS_MIN) * RECORD_BYTES;
+        let most = u64::try_from(most).unwrap_or(u64::MAX).min(capacity.saturating_sub(spare as u64));
+        most.saturating_sub(self.stream.buffered())
+    }
+
+    /// Maximum number of records of packets besides the bytes in the send buffer.
+    fn records_max(&self) -> usize {
+        let room = (self.config.send_buffer as u64).saturating_sub(self.stream.buffered());
+        usize::try_from(room / RECORD_BYTES as u64).unwrap_or(usize::MAX).max(RECORDS_MIN)
     }
 
     /// Maximum number of bytes that wait to be sent for the first time. More would only delay what

@@ -5,7 +5,7 @@ use crate::check::PACKETS_PER_EPOCH;
 use crate::chunk::DATAGRAM_MIN;
 use crate::config::{Failure, Role, State, nanos};
 use crate::finder::WINDOW_START;
-use crate::flight::{Content, RECORDS_MAX};
+use crate::flight::{ACK_RECORDS_MAX, Content};
 use crate::packet::{
     ACK_LEN, Ack, Frame, HEADER_LEN, Header, NUMBER_MAX, PING_LEN, RTT_LEN, SPREAD_LEN, STREAM_LEN,
     TRAIN_LEN, VIOLATION,
@@ -138,12 +138,14 @@ impl<A: Copy + Eq> Association<A> {
         let next = self.flight.next_number();
         let is_near = next / PACKETS_PER_EPOCH <= self.acked_number / PACKETS_PER_EPOCH + 1;
         let is_silent = self.timeouts >= super::timers::SILENT;
-        !is_silent && is_near && self.flight.in_flight < window && self.flight.records() < RECORDS_MAX
+        // Without a packet in flight, no acknowledgement would free a record.
+        let has_record = self.flight.waiting == 0 || self.flight.records() < self.records_max();
+        !is_silent && is_near && self.flight.in_flight < window && has_record
     }
 
     /// Writes one packet of at most `room` bytes. Returns false if there is nothing to send.
     fn send_packet(&mut self, now: Time, buffer: &mut Vec<u8>, room: usize, may_send: bool) -> bool {
-        if self.flight.records() >= 2 * RECORDS_MAX {
+        if self.flight.records() >= self.records_max() + ACK_RECORDS_MAX {
             self.fail(now, Failure::Violation("packets without acknowledgements"), Some(VIOLATION));
             return false;
         }

@@ -443,3 +443,23 @@ fn a_writer_is_at_most_a_fraction_of_a_second_ahead_of_the_rate() {
     assert!((200_000..400_000).contains(&written), "{written}");
     assert_eq!(end.writable(), 0);
 }
+
+/// The records of unacknowledged packets took as much memory again as small datagrams carried.
+#[test]
+fn records_of_packets_count_against_the_send_buffer() {
+    for chunk in [200, 1400] {
+        let mut world =
+            World::new([Shape::clean(GIGABIT, 200 * MILLI), Shape::clean(GIGABIT, 200 * MILLI)], 1);
+        let buffer = 4 << 20;
+        let mut ends =
+            flow(0, settings(buffer).map(|config| Config { chunk: Chunk::Fixed(chunk), ..config }), &crc32c);
+        ends[0].to_write = 48 << 20;
+        world.flows.push(ends);
+        assert!(world.run(600 * SECOND, all_finished), "{:?}", world.flows[0][0].association);
+        // Besides: free segments, two that are partly used, and the records of 1,024 packets.
+        let most = buffer + 18 * (64 << 10) + 1024 * 70;
+        let end = &world.flows[0][0];
+        assert!(end.memory_max <= most, "{chunk}: {} bytes of {most}", end.memory_max);
+        assert!(end.memory_max > buffer * 3 / 4, "{chunk}: {} bytes are used", end.memory_max);
+    }
+}
