@@ -55,6 +55,11 @@ pub(crate) struct Args {
     /// Write a waybill: digests, and BLAKE3 of each object, for a later 'haul verify'.
     #[arg(long, value_name = "FILE")]
     pub(crate) waybill: Option<OsString>,
+    /// Accept files whose bytes changed although their size and time are those of an earlier
+    /// section of the waybill; without this option they are reported as rotted, and keep their
+    /// digests.
+    #[arg(long)]
+    pub(crate) accept_changes: bool,
     /// Also keep digests of leaves of SIZE in the waybill, for `haul verify --locate` (a power of
     /// two, at most the object size) [default: 1K].
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "1K")]

@@ -180,6 +180,7 @@ impl ParsedArgs {
         };
         Ok(SumJob::Print(PrintJob {
             waybill: None,
+            accept_changes: false,
             store: None,
             settings,
             recipe,

@@ -199,7 +199,7 @@ fn print_all(
     let walk = Walk::new(operands, Arc::clone(&job.recipe), job.recurse);
     let mut settings = job.settings.clone();
     settings.leaves = receipt.as_ref().and_then(OpenWaybill::leaves);
-    let (mut well, mut spared) = (true, 0_u64);
+    let (mut well, mut spared, mut is_refused) = (true, 0_u64, false);
     let mut line = Vec::new();
     let keep = || receipt.iter().for_each(OpenWaybill::keep);
     let mut take = |ticket: WalkTag, outcome: Outcome| match (ticket, outcome) {
@@ -211,6 +211,10 @@ fn print_all(
                 match receipt.add(&path, &mut sums) {
                     Ok(AddOutcome::Written) => {}
                     Ok(AddOutcome::TheWaybillItself) => return,
+                    Ok(AddOutcome::Rotted) => {
+                        well = false;
+                        out.complain_of(&path, ROTTED);
+                    }
                     Err(error) => {
                         well = false;
                         out.complain_of(&path, &error.to_string());
@@ -238,6 +242,8 @@ fn print_all(
         (_, Outcome::Failed(SumError::Stopped)) => well = false,
         (WalkTag::File(path), Outcome::Failed(error)) => {
             well = false;
+            // A receipt without the files of a directory would look like a receipt of all of them.
+            is_refused |= matches!(error, SumError::Directory) && receipt.is_some();
             tell(tool, &path, &error, out);
         }
         (WalkTag::File(_), Outcome::Nothing) => {}
@@ -266,7 +272,12 @@ fn print_all(
         let was_stopped = stop.load(Ordering::Relaxed);
         // A run that was stopped so early leaves no record for a later run, and its section would
         // stay.
-        let closed = if was_stopped && listed.is_short() { receipt.discard() } else { receipt.close() };
+        let leaves_nothing = was_stopped && listed.is_short();
+        let failed = !was_stopped && (is_refused || (!well && receipt.is_empty()));
+        if is_refused {
+            out.complain("nothing was written to the waybill: to add directories, use -r");
+        }
+        let closed = if leaves_nothing || failed { receipt.discard() } else { receipt.close() };
         let is_over = !was_stopped && closed.is_ok();
         if let Err(error) = closed.and_then(|()| if is_over { receipt.forget() } else { Ok(()) }) {
             well = false;
@@ -279,6 +290,10 @@ fn print_all(
     }
     well
 }
+
+/// Report of a file whose bytes changed without a trace.
+const ROTTED: &str = "rotted: the size and the time are those in the waybill, and the digest is not; \
+                      the waybill keeps the earlier digest; to replace it, use --accept-changes";
 
 /// Reports the reason why a file has no digest, in the tool's format.
 fn tell(tool: Personality, path: &OsStr, error: &SumError, out: &mut Output<'_>) {

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
 /// Waybill to write, and the digests that are printed.
@@ -32,6 +33,8 @@ pub(crate) struct WaybillRequest {
     leaf: Option<LeafSize>,
     /// True if a rerun can name the same files.
     comes_again: bool,
+    /// True if a new digest replaces an earlier one of a file of the same size and time.
+    pub(super) accepts_changes: bool,
 }
 
 impl WaybillRequest {
@@ -67,7 +70,16 @@ impl WaybillRequest {
         // A list from standard input cannot be read again.
         let comes_again = !matches!(files, Files::Listed(names, _) if names.iter().any(|name| name == "-"));
         let algorithms = recipe.algorithms.clone();
-        Ok(WaybillRequest { path, root, shown, algorithms, object, leaf, comes_again })
+        Ok(WaybillRequest {
+            path,
+            root,
+            shown,
+            algorithms,
+            object,
+            leaf,
+            comes_again,
+            accepts_changes: false,
+        })
     }
 
     /// Returns the job that writes the waybill. It is resumable under haul's own name, unless the
@@ -92,6 +104,8 @@ pub(super) struct OpenWaybill<'a> {
     linked: HashMap<PathBuf, Result<Named, PathError>>,
     /// True if the files come from a list: each of them is an operand.
     are_listed: bool,
+    /// True if a file was added.
+    has_entries: AtomicBool,
 }
 
 /// Result of adding a file to the waybill.
@@ -101,6 +115,9 @@ pub(super) enum AddOutcome {
     Written,
     /// The file is the waybill, which cannot hold its own digest.
     TheWaybillItself,
+    /// An earlier section has another digest of the file, whose size and time are the same. That
+    /// digest stays in force.
+    Rotted,
 }
 
 /// Error of a file without an entry.
@@ -127,10 +144,7 @@ impl<'a> OpenWaybill<'a> {
         let Some(deferred_record) = job.deferred_record() else {
             let waybill_writer = WaybillWriter::begin(&order.path, &told)?;
             let leaves = leaf_store(&waybill_writer)?;
-            return Ok((
-                OpenWaybill { order, waybill_writer, leaves, linked: HashMap::new(), are_listed: false },
-                None,
-            ));
+            return Ok((OpenWaybill::new(order, waybill_writer, leaves), None));
         };
         let mut store = None;
         let wanted = |waybill_writer: &WaybillWriter| {
@@ -140,7 +154,16 @@ impl<'a> OpenWaybill<'a> {
         let (waybill_writer, known) =
             WaybillWriter::begin_or_resume(&order.path, &told, deferred_record, wanted)?;
         let leaves = if store.is_none() { leaf_store(&waybill_writer)? } else { store };
-        Ok((OpenWaybill { order, waybill_writer, leaves, linked: HashMap::new(), are_listed: false }, known))
+        Ok((OpenWaybill::new(order, waybill_writer, leaves), known))
+    }
+
+    fn new(
+        order: &'a WaybillRequest,
+        waybill_writer: WaybillWriter,
+        leaves: Option<Arc<LeafStore>>,
+    ) -> OpenWaybill<'a> {
+        let (linked, has_entries) = Default::default();
+        OpenWaybill { order, waybill_writer, leaves, linked, are_listed: false, has_entries }
     }
 
     /// Returns the directory that paths are relative to.
@@ -151,6 +174,11 @@ impl<'a> OpenWaybill<'a> {
     /// Flushes the written entries, so that a later run can resume from there.
     pub(super) fn keep(&self) {
         self.waybill_writer.keep();
+    }
+
+    /// Returns true if no file was added.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_entries.load(Ordering::Relaxed)
     }
 
     /// Deletes the resume state after the job has finished.
@@ -180,10 +208,14 @@ impl<'a> OpenWaybill<'a> {
         let file = FileFacts { size, digests: &all, objects, leaves, way: None, level: None };
         let named = self.named(Path::new(path))?;
         let entry = file_entry(named.file, &facts, &file);
+        if !self.order.accepts_changes && self.waybill_writer.contradicts(&entry) {
+            return Ok(AddOutcome::Rotted);
+        }
         if let Some(link) = named.link {
             self.waybill_writer.add(&link, None, None);
         }
         self.waybill_writer.add_read(&entry, objects, leaves, &facts);
+        self.has_entries.store(true, Ordering::Relaxed);
         Ok(AddOutcome::Written)
     }
 

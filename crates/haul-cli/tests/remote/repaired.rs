@@ -223,6 +223,23 @@ fn each_host_is_asked_only_for_data_that_earlier_replicas_lack() {
     assert_whole(&fixture);
 }
 
+/// In earlier versions a remote copy of ROOT itself sent nothing, although it was perfect.
+#[test]
+fn a_remote_replica_replaces_the_first_component_if_it_has_none_of_the_names() {
+    let fixture = fixture();
+    assert_ended(&fixture.run(&["cp", "-a", "data", "there/backup"]), 0);
+    rot(&fixture.path("data/big"), |bytes| bytes[70_000] ^= 1);
+    let ended = fixture.over_ssh("repair", &["w", "data", "--from", "localhost:backup", "--json"]);
+    assert_ended(&ended, 0);
+    assert!(received(&ended) <= OBJECT + 2 * BESIDE, "{ended:#?}");
+    assert_whole(&fixture);
+    fs::create_dir(fixture.path("there/empty")).unwrap();
+    rot(&fixture.path("data/big"), |bytes| bytes[70_000] ^= 1);
+    let ended = fixture.over_ssh("repair", &["w", "data", "--from", "localhost:empty"]);
+    assert_ended(&ended, 1);
+    assert!(ended.err.contains("it has none of the names that were requested"), "{ended:#?}");
+}
+
 #[test]
 fn a_damaged_remote_replica_causes_no_further_damage() {
     let fixture = fixture();

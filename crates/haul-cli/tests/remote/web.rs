@@ -2,6 +2,7 @@
 
 use super::stopped::wait_until;
 use super::{Fixture, Server, assert_alike, assert_ended, assert_no_strays, bytes};
+use crate::repair::refused::with_a_far_object;
 use haul_engine::log::{Settings, SyncPolicy};
 use haul_engine::transfer::{self, BoxError, Dial, FetchJob, Resume, SendJob, SimpleObserver};
 use haul_lab::browser::Browser;
@@ -345,6 +346,10 @@ fn a_directory_is_verified_for_a_browser_in_the_sandbox() {
         let counts = ["intact", "rotted", "missing", "flaws"].map(|name| summary[name].as_u64());
         assert_eq!(counts, [3, 1, 1, 0].map(Some), "{summary}");
     }
+    // An object number takes no memory.
+    let far = verify(&browser, "path=", &with_a_far_object());
+    let summary = far.last().unwrap();
+    assert_eq!((&summary["flaws"], &summary["missing"]), (&1.into(), &1.into()), "{far:?}");
     // Names outside the directory are not opened, and other files are no waybills.
     let outside = verify(&browser, "path=data", &waybill);
     assert_eq!(outside.last().unwrap()["missing"], 5, "{outside:?}");

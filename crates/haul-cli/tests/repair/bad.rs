@@ -75,7 +75,10 @@ fn links_out_of_root_and_replica_are_not_followed() {
     fs::rename(dir.join("a/data/sub"), dir.join("right")).unwrap();
     symlink(dir.join("right"), dir.join("a/data/sub")).unwrap();
     let ended = run(dir, &["repair", "w", ".", "--from", "a"]);
-    assert_eq!(ended.1, "'data/sub/x y': not repaired: no replica has the correct bytes 0-5000\n");
+    assert_eq!(
+        ended.1,
+        "'data/sub/x y': not repaired: no replica has the correct bytes 0-5000; 'a' has no file of this name\n"
+    );
 }
 
 #[test]

@@ -236,6 +236,15 @@ pub(crate) fn entry(path: &str) -> String {
     format!("file path={path} size=8 mode=0644 mtime=0.000000000 blake3={digest}")
 }
 
+/// Returns a waybill with a damaged line below a file of 4 EiB, and then the last object of that
+/// file. With the digests of all objects before it, the list of them would take 2 PiB.
+pub(crate) fn with_a_far_object() -> String {
+    let file = "file path=f size=4611686018427387904 mode=0644 mtime=0.000000000 object=65536 of=blake3";
+    let value = "A".repeat(42);
+    let lines = [file.to_owned(), format!("0 {value}A"), format!("70368744177663 {value}Q")];
+    forged(&lines).replacen("\n0 A", "\n0 B", 1)
+}
+
 /// Returns entries that are not regular files. They would be created, changed or read through the
 /// links `absolute`, `relative` and `dangling` out of the root. The targets contain `f`, and `new`
 /// does not exist.

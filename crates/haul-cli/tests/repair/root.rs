@@ -43,6 +43,35 @@ fn the_root_defaults_to_the_recorded_root_or_the_common_component() {
     }
 }
 
+/// In earlier versions a copy of ROOT under another name was no replica, although it was perfect,
+/// nor was the source of a copy with a waybill.
+#[test]
+fn a_replica_replaces_the_first_component_if_it_has_none_of_the_names() {
+    let home = fixture();
+    let dir = home.path();
+    assert_eq!(run(dir, &["cp", "-a", "data", "backup"]).0, Some(0));
+    for root in ["data", "."] {
+        fs::remove_file(dir.join("data/small")).unwrap();
+        crate::waybill::rot(&dir.join("data/big"), |bytes| bytes[70_000] ^= 1);
+        let (status, out, err) = run(dir, &["repair", "w", root, "--from", "backup"]);
+        let told = "'data/big': repaired: bytes 65536-131072 from 'backup'\n'data/small': made: bytes 0-100 from 'backup'\n";
+        assert_eq!((status, &*out), (Some(0), told), "{root}: {err}");
+    }
+    assert_eq!(run(dir, &["cp", "-a", "--waybill=w2", "data", "dst"]).0, Some(0));
+    crate::waybill::rot(&dir.join("dst/sub/x y"), |bytes| bytes[9] ^= 1);
+    let (status, out, err) = run(dir, &["repair", "w2", "dst", "--from", "data"]);
+    assert_eq!((status, &*out), (Some(0), "'dst/sub/x y': repaired: bytes 0-5000 from 'data'\n"), "{err}");
+    assert_eq!(run(dir, &["verify", "w2", "dst"]).0, Some(0));
+    // A replica with one of the names is taken as it is, and the message says what it lacks.
+    fs::create_dir_all(dir.join("other/data")).unwrap();
+    fs::write(dir.join("other/data/empty"), "").unwrap();
+    fs::copy(dir.join("data/small"), dir.join("other/small")).unwrap();
+    fs::remove_file(dir.join("data/small")).unwrap();
+    let (status, out, _) = run(dir, &["repair", "w", "--from", "other"]);
+    let told = "'data/small': not repaired: no replica has the correct bytes 0-100; 'other' has no file of this name\n";
+    assert_eq!((status, &*out), (Some(1), told));
+}
+
 /// The recorded root is used in any working directory if it is absolute. If a name exists beneath
 /// ROOT, haul uses ROOT.
 #[test]

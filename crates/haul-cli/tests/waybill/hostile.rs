@@ -2,7 +2,7 @@
 //! with line and reason, and neither opens, writes nor prints the files that they name.
 
 use super::{good, run, tree};
-use crate::repair::refused::{crc32, entry, forged, names_that_lead_out};
+use crate::repair::refused::{crc32, entry, forged, names_that_lead_out, with_a_far_object};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use std::fs;
@@ -114,6 +114,29 @@ fn no_name_in_a_waybill_opens_a_path_outside_the_root() {
     // The watch does report accesses.
     fs::read(dir.join("outside/f")).unwrap();
     assert!(watch.seen() > 0);
+}
+
+/// Regression: after a damaged line the number of an object was arbitrary, and the list of digests
+/// up to it ended the process.
+#[test]
+fn an_object_number_takes_no_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    for name in ["root", "replica"] {
+        fs::create_dir(dir.join(name)).unwrap();
+        fs::write(dir.join(name).join("f"), "short").unwrap();
+    }
+    fs::write(dir.join("w"), with_a_far_object()).unwrap();
+    for command in [
+        &["verify", "w", "root"][..],
+        &["verify", "--cached", "--locate", "w", "root"],
+        &["repair", "w", "root", "--from", "replica"],
+        &["waybill", "check", "w"],
+    ] {
+        let ran = run(dir, command);
+        let said = format!("{}{}", ran.err, ran.out);
+        assert!(ran.status == Some(2) && said.contains("line 3: checksum mismatch"), "{command:?}: {ran:?}");
+    }
 }
 
 /// Returns a valid waybill with another version in its first line, which all versions have.

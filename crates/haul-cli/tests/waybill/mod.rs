@@ -11,6 +11,7 @@ mod export;
 mod failing;
 mod hostile;
 mod located;
+mod receipts;
 mod resumed;
 mod signed;
 mod stored;

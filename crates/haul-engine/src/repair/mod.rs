@@ -54,7 +54,7 @@ use rounds::Wanted;
 use shared::Shared;
 use staging::Staging;
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
@@ -197,7 +197,8 @@ pub fn repair(
     counters: &Counters,
     stop: &AtomicBool,
 ) -> Result<RepairTally, RepairError> {
-    let here = settings.replicas.iter().map(opened).collect::<Result<Vec<_>, _>>()?;
+    let here =
+        settings.replicas.iter().map(|at| opened(at, &settings.waybill)).collect::<Result<Vec<_>, _>>()?;
     let root =
         open_root(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?;
     let mut finding = Finding {
@@ -272,9 +273,9 @@ impl RepairSettings {
 }
 
 /// Opens a replica on this host; returns `None` for one on another host, which has no data yet.
-fn opened(at: &ReplicaAt) -> Result<Option<Replica>, RepairError> {
+fn opened(at: &ReplicaAt, waybill: &OsStr) -> Result<Option<Replica>, RepairError> {
     let ReplicaAt::Here(name) = at else { return Ok(None) };
-    Replica::open(name).map(Some).map_err(|source| RepairError::Replica(name.clone(), source))
+    Replica::open(name, waybill).map(Some).map_err(|source| RepairError::Replica(name.clone(), source))
 }
 
 /// Opens the directory that keeps the replaced bytes.
@@ -496,13 +497,15 @@ impl Repair<'_> {
                 Err(LeftReason::NotAsked(found.lost))
             }
             false => {
-                let named = |(number, error): (usize, io::Error)| match &self.settings.replicas[number] {
-                    ReplicaAt::Here(name) => Some((name.clone(), error)),
+                let here = |number: usize| match &self.settings.replicas[number] {
+                    ReplicaAt::Here(name) => Some(name.clone()),
                     ReplicaAt::There(_) => None,
                 };
+                let named = |(number, error): (usize, io::Error)| Some((here(number)?, error));
                 Err(LeftReason::NoSource {
                     lost: found.lost,
                     unread: sources.take_unread().filter_map(named).collect(),
+                    absent: sources.absent().filter_map(here).collect(),
                 })
             }
         }

@@ -1,6 +1,7 @@
 //! Resolution of the paths of a waybill: below the root and the replicas, and never outside.
 
 use super::LeftReason;
+use crate::verify::component_of;
 use haul_log::waybill::RelPath;
 use haul_sys::beneath::{open_place_beneath, open_root};
 use haul_sys::open::{mkdir_at, open_entry_at, unlink_at};
@@ -19,6 +20,8 @@ pub(super) struct Replica {
     /// True if the directory holds data from another host. Its bytes are verified; its metadata is
     /// not trusted.
     pub(super) is_fetched: bool,
+    /// First component of all names of the waybill, if the directory may stand for it.
+    component: Option<Vec<u8>>,
 }
 
 /// A name in an open directory.
@@ -29,13 +32,22 @@ pub(super) struct NameAt {
 }
 
 impl Replica {
-    pub(super) fn open(name: &OsStr) -> io::Result<Replica> {
-        Ok(Replica { root: open_root(name)?, is_fetched: false })
+    /// Opens a directory. If it has none of the names of the waybill, it replaces their first
+    /// component.
+    pub(super) fn open(name: &OsStr, waybill: &OsStr) -> io::Result<Replica> {
+        let root = open_root(name)?;
+        let component = component_of(waybill, Some(&root));
+        Ok(Replica { root, is_fetched: false, component })
     }
 
     /// Creates a replica from a directory with data from another host.
     pub(super) fn fetched(root: OwnedFd) -> Replica {
-        Replica { root, is_fetched: true }
+        Replica { root, is_fetched: true, component: None }
+    }
+
+    /// Lets the directory stand for the first component of all names of the waybill.
+    pub(super) fn standing_for(self, component: Option<Vec<u8>>) -> Replica {
+        Replica { component, ..self }
     }
 
     /// Opens the regular file at a path. Returns `None` if there is none, or if the path leads out
@@ -44,21 +56,39 @@ impl Replica {
     /// # Errors
     /// Returns an error if the file exists and cannot be opened.
     pub(super) fn file(&self, path: &RelPath) -> io::Result<Option<(OwnedFd, Stat)>> {
-        match NameAt::of(&self.root, path).and_then(|name_at| name_at.open()) {
-            Ok(found) => Ok(Some(found)),
-            Err(error) if is_no_file(&error) => Ok(None),
-            Err(error) => Err(error),
+        for path in self.paths(path) {
+            match NameAt::of(&self.root, &path).and_then(|name_at| name_at.open()) {
+                Ok(found) => return Ok(Some(found)),
+                Err(error) if is_no_file(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(None)
+    }
+
+    /// Returns the paths beneath the replica that a path of the waybill may have: the path itself,
+    /// and without the component that the replica replaces.
+    fn paths(&self, path: &RelPath) -> impl Iterator<Item = RelPath> + use<> {
+        let shorter = self.component.as_ref().and_then(|component| without_component(path, component));
+        std::iter::once(path.clone()).chain(shorter)
     }
 
     /// Removes the fetched file at a path that is no longer needed, to free space for the next one.
     pub(super) fn forget(&self, path: &RelPath) {
         if self.is_fetched {
-            // If this fails, the file is removed with the whole staging directory.
-            let _ = NameAt::of(&self.root, path)
-                .and_then(|name_at| unlink_at(&name_at.place, name_at.name.as_c_str()));
+            for path in self.paths(path) {
+                // If this fails, the file is removed with the whole staging directory.
+                let _ = NameAt::of(&self.root, &path)
+                    .and_then(|name_at| unlink_at(&name_at.place, name_at.name.as_c_str()));
+            }
         }
     }
+}
+
+/// Returns a path without its first component; `None` if that is another one, or all of the path.
+pub(super) fn without_component(path: &RelPath, component: &[u8]) -> Option<RelPath> {
+    let rest = path.as_bytes().strip_prefix(component)?.strip_prefix(b"/")?;
+    RelPath::new(rest).ok()
 }
 
 impl NameAt {
@@ -183,7 +213,7 @@ mod tests {
         symlink("..", dir.join("out")).unwrap();
         symlink("round", dir.join("round")).unwrap();
         let _socket = UnixListener::bind(dir.join("socket")).unwrap();
-        let replica = Replica::open(dir.as_os_str()).unwrap();
+        let replica = Replica::open(dir.as_os_str(), OsStr::new("/none")).unwrap();
         let file = |path: &str| replica.file(&RelPath::new(path.as_bytes()).unwrap());
         assert_eq!(file("file").unwrap().unwrap().1.size, 5);
         for path in ["none", "none/f", "directory", "file/f", "link", "out/outside", "round/f", "socket"] {

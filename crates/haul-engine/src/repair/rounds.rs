@@ -10,8 +10,8 @@ use super::{Done, LeftReason, Repair, RepairError, RepairObserver, RepairTally, 
 use crate::copy::quote;
 use crate::sum::{Counters, reason};
 use crate::transfer::{Parts, Tally};
-use crate::verify::{Verdict, VerdictKind};
-use haul_log::waybill::Kind;
+use crate::verify::{Verdict, VerdictKind, component_of};
+use haul_log::waybill::{Kind, RelPath};
 use haul_model::{ByteRange, ObjectSize, limits};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -223,7 +223,8 @@ impl Repair<'_> {
                 return Ok(later.wanted);
             }
         };
-        self.replicas[number] = Some(place.replica);
+        let component = component_of(&settings.waybill, None);
+        self.replicas[number] = Some(place.replica.standing_for(component.clone()));
         if place.was_there {
             later = self.round(&later.wanted, tally, report)?;
         }
@@ -232,16 +233,33 @@ impl Repair<'_> {
             return Ok(wanted);
         }
         report.asks(number, parts.files(), parts.bytes());
-        let counts = Tally::default();
-        let asked = ReplicaRequest { parts: Arc::new(parts), object, into: &place.path, tally: &counts };
-        let answered = counted(&counts, self.counters, || self.remotes.fetch(number, &asked));
-        tally.received += answered.received;
-        answered.notes.iter().for_each(|note| report.replica_note(number, note));
-        if let Some(why) = answered.broken.filter(|_| !self.is_stopped()) {
-            report.unreached(number, &why);
-            tally.unreached += 1;
+        // If the replica has none of the names, it may stand for their first component.
+        let shorter = component.map(|component| parts.beneath(&component)).filter(|parts| !parts.is_empty());
+        for parts in std::iter::once(parts).chain(shorter) {
+            let counts = Tally::default();
+            let asked = ReplicaRequest { parts: Arc::new(parts), object, into: &place.path, tally: &counts };
+            let answered = counted(&counts, self.counters, || self.remotes.fetch(number, &asked));
+            tally.received += answered.received;
+            answered.notes.iter().for_each(|note| report.replica_note(number, note));
+            if let Some(why) = answered.broken.filter(|_| !self.is_stopped()) {
+                report.unreached(number, &why);
+                tally.unreached += 1;
+                return Ok(wanted);
+            }
+            if self.is_stopped() || self.has_any(number, &wanted) {
+                return Ok(wanted);
+            }
         }
+        report.replica_note(number, "it has none of the names that were requested");
         Ok(wanted)
+    }
+
+    /// Returns true if a replica has one of the files.
+    fn has_any(&self, number: usize, wanted: &Wanted) -> bool {
+        let Some(replica) = &self.replicas[number] else { return false };
+        let has =
+            |path: &Vec<u8>| RelPath::new(path).is_ok_and(|path| matches!(replica.file(&path), Ok(Some(_))));
+        wanted.keys().any(has)
     }
 
     fn is_stopped(&self) -> bool {

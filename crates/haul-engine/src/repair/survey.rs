@@ -31,6 +31,8 @@ pub(super) struct Sources {
     files: Vec<Option<(OwnedFd, Stat)>>,
     /// First read error of each replica.
     unread: Vec<Option<io::Error>>,
+    /// True for each available replica without such a file.
+    lacks: Vec<bool>,
     /// Replica that provided the last piece; it is likely to have the next one.
     last: usize,
 }
@@ -38,19 +40,28 @@ pub(super) struct Sources {
 impl Sources {
     /// Opens the files of the available replicas; the others keep their numbers.
     pub(super) fn of(repair_target: &RepairTarget, replicas: &[Option<Replica>]) -> Sources {
-        let open =
-            |replica: &Option<Replica>| match replica.as_ref().map(|it| it.file(&repair_target.entry.path)) {
-                Some(Ok(found)) => (found, None),
-                Some(Err(error)) => (None, Some(error)),
-                None => (None, None),
+        let (mut files, mut unread, mut lacks) = (Vec::new(), Vec::new(), Vec::new());
+        for replica in replicas {
+            let opened = replica.as_ref().map(|replica| replica.file(&repair_target.entry.path));
+            lacks.push(matches!(opened, Some(Ok(None))));
+            let (file, error) = match opened.transpose() {
+                Ok(found) => (found.flatten(), None),
+                Err(error) => (None, Some(error)),
             };
-        let (files, unread) = replicas.iter().map(open).unzip();
-        Sources { files, unread, last: 0 }
+            files.push(file);
+            unread.push(error);
+        }
+        Sources { files, unread, lacks, last: 0 }
     }
 
     /// Returns the numbers and errors of the unreadable replicas, each once.
     pub(super) fn take_unread(&mut self) -> impl Iterator<Item = (usize, io::Error)> + '_ {
         self.unread.iter_mut().enumerate().filter_map(|(number, error)| Some((number, error.take()?)))
+    }
+
+    /// Returns the numbers of the available replicas that have no file of this name.
+    pub(super) fn absent(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.files.len()).filter(|&at| self.lacks[at])
     }
 
     /// Returns a replica whose bytes of this piece are verified. A replica that is unreadable there

@@ -21,13 +21,15 @@ pub enum LeftReason {
     #[error("{0}{hint}", hint = hint(*.0))]
     Modified(Change),
     /// No replica has these bytes as recorded.
-    #[error("no replica has the correct bytes {}{}", list(.lost), unread_too(.unread))]
+    #[error("no replica has the correct bytes {}{}{}", list(.lost), unread_too(.unread), absent_too(.absent))]
     NoSource {
         /// The missing ranges.
         lost: Vec<ByteRange>,
         /// Replicas on this host whose file could not be read completely, with the error; they may
         /// have the bytes.
         unread: Vec<(OsString, io::Error)>,
+        /// Replicas on this host that have no file of this name.
+        absent: Vec<OsString>,
     },
     /// No replica on this host has these bytes, and a dry run asks no other host.
     #[error("no replica on this host has the correct bytes {}, and a dry run does not ask other hosts", list(.0))]
@@ -219,6 +221,10 @@ fn unread_too(replicas: &[(OsString, io::Error)]) -> String {
         .iter()
         .map(|(name, why)| format!("; cannot read the file in {}: {}", quote(name), reason(why)));
     told.collect()
+}
+
+fn absent_too(replicas: &[OsString]) -> String {
+    replicas.iter().map(|name| format!("; {} has no file of this name", quote(name))).collect()
 }
 
 fn list(ranges: &[ByteRange]) -> String {

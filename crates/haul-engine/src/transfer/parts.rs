@@ -19,6 +19,13 @@ impl Parts {
         self.files.entry(path.as_bytes().into()).or_default().extend_from_slice(ranges);
     }
 
+    /// Returns the ranges of the files beneath a directory, by their paths beneath it.
+    pub fn beneath(&self, directory: &[u8]) -> Parts {
+        let path = |path: &[u8]| Some(path.strip_prefix(directory)?.strip_prefix(b"/")?.into());
+        let files = self.files.iter().filter_map(|(name, ranges)| Some((path(name)?, ranges.clone())));
+        Parts { files: files.collect() }
+    }
+
     /// Returns true if there are no ranges.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()

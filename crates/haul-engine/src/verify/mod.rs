@@ -29,6 +29,7 @@ pub use judge::{Change, Verdict, VerdictKind};
 pub use locate::{Located, WholeObjectReason};
 pub(crate) use resume::{Log, any_state};
 pub use resume::{Resumption, StateFile};
+pub(crate) use root::component_of;
 pub use root::{RootError, recorded_root, resolve_root};
 pub use stored::{StoredSettings, verify_stored};
 

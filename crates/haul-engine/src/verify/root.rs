@@ -55,17 +55,26 @@ fn refers_to_parent(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
     let whole = std::fs::canonicalize(typed).ok()?;
     let (parent, component) = (whole.parent()?, whole.file_name()?);
     let root = open_root(typed).ok()?;
-    let mut has_entries = false;
+    if component_of(waybill, Some(&root))? != component.as_bytes() {
+        return None;
+    }
+    Some(relative_parent(typed).unwrap_or_else(|| parent.as_os_str().to_owned()))
+}
+
+/// Returns the first component of all names of a waybill, for which a directory can stand. Returns
+/// `None` if the names have different ones, if the waybill is damaged and does not show all names,
+/// or if one of them exists beneath `root`.
+pub(crate) fn component_of(waybill: &OsStr, root: Option<&OwnedFd>) -> Option<Vec<u8>> {
+    let mut component = None;
     for record in read(waybill).ok()? {
-        // A damaged waybill does not show all names.
         let Record::Entry(entry) = record.ok()? else { continue };
-        has_entries = true;
-        let first = entry.path.as_bytes().split(|&byte| byte == b'/').next();
-        if first != Some(component.as_bytes()) || exists(&root, &entry.path) {
+        let first = entry.path.as_bytes().split(|&byte| byte == b'/').next()?;
+        let component: &Vec<u8> = component.get_or_insert_with(|| first.to_vec());
+        if component != first || root.is_some_and(|root| exists(root, &entry.path)) {
             return None;
         }
     }
-    has_entries.then(|| relative_parent(typed).unwrap_or_else(|| parent.as_os_str().to_owned()))
+    component
 }
 
 /// Returns the parent as a part of the path that the user typed, if that is possible without

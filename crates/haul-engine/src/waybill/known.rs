@@ -170,30 +170,40 @@ impl EarlierDigests {
     /// Reads an entry with its objects and leaves; returns `None` if a part is missing.
     fn read(&mut self, mark: Mark) -> io::Result<Option<(Entry, ObjectSums, Option<LeafSums>)>> {
         self.section.seek(SeekFrom::Start(mark.offset()))?;
-        let mut reader = Reader::resume(BufReader::new(&self.section), mark);
-        let Some(Ok(Record::Entry(entry))) = reader.next() else { return Ok(None) };
-        let Kind::File(content) = &entry.kind else { return Ok(None) };
-        let mut objects = ObjectSums::new(self.wanted.object);
-        let mut leaves = self.wanted.leaves.as_ref().map(|store| Leaves::new(store, content));
-        for record in reader {
-            match record {
-                Ok(Record::Object(object)) => {
-                    let blake3 = object.digests.iter().find(|digest| digest.algorithm() == Algorithm::Blake3);
-                    let Some(&digest) = blake3 else { return Ok(None) };
-                    objects.set(object.index, digest);
-                }
-                Ok(Record::Leaves(run)) => {
-                    let Some(leaves) = &mut leaves else { return Ok(None) };
-                    run.digests.iter().for_each(|&digest| leaves.push(run.object, digest));
-                }
-                Ok(Record::Proven(_)) => return Ok(None),
-                // The next entry, the end, or the interruption: the caller checks the counts.
-                _ => break,
-            }
-        }
-        let leaves = leaves.and_then(Leaves::all);
-        Ok(Some((entry, objects, leaves)))
+        let reader = Reader::resume(BufReader::new(&self.section), mark);
+        read_file(reader, self.wanted.object, self.wanted.leaves.as_ref())
     }
+}
+
+/// Reads the entry of a file with its objects of size `object`, and with its leaves if there is a
+/// store for them. Returns `None` if a part is missing.
+pub(super) fn read_file(
+    mut reader: Reader<impl io::BufRead>,
+    object: ObjectSize,
+    store: Option<&Arc<LeafStore>>,
+) -> io::Result<Option<(Entry, ObjectSums, Option<LeafSums>)>> {
+    let Some(Ok(Record::Entry(entry))) = reader.next() else { return Ok(None) };
+    let Kind::File(content) = &entry.kind else { return Ok(None) };
+    let mut objects = ObjectSums::new(object);
+    let mut leaves = store.map(|store| Leaves::new(store, content));
+    for record in reader {
+        match record {
+            Ok(Record::Object(object)) => {
+                let blake3 = object.digests.iter().find(|digest| digest.algorithm() == Algorithm::Blake3);
+                let Some(&digest) = blake3 else { return Ok(None) };
+                objects.set(object.index, digest);
+            }
+            Ok(Record::Leaves(run)) => {
+                let Some(leaves) = &mut leaves else { return Ok(None) };
+                run.digests.iter().for_each(|&digest| leaves.push(run.object, digest));
+            }
+            Ok(Record::Proven(_)) => return Ok(None),
+            // The next entry, the end, or the interruption: the caller checks the counts.
+            _ => break,
+        }
+    }
+    let leaves = leaves.and_then(Leaves::all);
+    Ok(Some((entry, objects, leaves)))
 }
 
 /// Leaves of a file that are copied from one waybill to another.
@@ -233,8 +243,9 @@ impl<'a> Leaves<'a> {
         self.end_object();
         let objects = self.content.objects.as_ref()?;
         let is_of_size = objects.leaf == Some(self.store.leaf()) && objects.size == self.store.object();
-        let expected: u64 =
-            self.content.geometry()?.objects().map(|object| objects.leaves_of(object.range.len())).sum();
+        // Each object has a leaf: a stated size cannot make this loop longer than the waybill.
+        let geometry = self.content.geometry().filter(|geometry| geometry.count() <= self.count)?;
+        let expected: u64 = geometry.objects().map(|object| objects.leaves_of(object.range.len())).sum();
         (is_of_size && self.count == expected).then_some(self.sums)
     }
 }

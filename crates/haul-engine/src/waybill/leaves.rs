@@ -14,10 +14,10 @@
 use haul_digest::{Algorithm, Digest};
 use haul_log::waybill::{LEAVES_PER_LINE, LeafRun};
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
-use haul_sys::{open, transfer};
+use haul_sys::transfer;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Size of one leaf digest, in bytes.
@@ -52,13 +52,9 @@ struct Pages {
 }
 
 impl LeafStore {
-    /// Creates a store for leaves and objects of these sizes, in an unnamed file in `dir`.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be created.
-    pub fn new(dir: &Path, leaf: LeafSize, object: ObjectSize) -> io::Result<Arc<LeafStore>> {
-        let spill = open::create_nameless(dir)?;
-        Ok(Arc::new(LeafStore { leaf, object, spill, pages: Mutex::default(), failure: Mutex::default() }))
+    /// Creates a store for leaves and objects of these sizes in an unnamed file.
+    pub fn new(spill: OwnedFd, leaf: LeafSize, object: ObjectSize) -> Arc<LeafStore> {
+        Arc::new(LeafStore { leaf, object, spill, pages: Mutex::default(), failure: Mutex::default() })
     }
 
     /// Returns the leaf size.
@@ -179,7 +175,8 @@ impl LeafWriter {
 #[derive(Debug)]
 pub struct LeafSums {
     store: Arc<LeafStore>,
-    objects: Vec<Option<ObjectLeaves>>,
+    /// By objects: a peer or a waybill can name any object of a file of any length.
+    objects: BTreeMap<ObjectIndex, ObjectLeaves>,
 }
 
 /// Leaves are equal only to themselves, because they are in a file.
@@ -194,16 +191,12 @@ impl Eq for LeafSums {}
 impl LeafSums {
     /// Creates an empty value.
     pub(crate) fn new(store: &Arc<LeafStore>) -> LeafSums {
-        LeafSums { store: Arc::clone(store), objects: Vec::new() }
+        LeafSums { store: Arc::clone(store), objects: BTreeMap::new() }
     }
 
     /// Sets the leaves of an object.
     pub(crate) fn set(&mut self, index: ObjectIndex, leaves: ObjectLeaves) {
-        let place = usize::try_from(index.0).unwrap_or(usize::MAX);
-        if self.objects.len() <= place {
-            self.objects.resize_with(place + 1, || None);
-        }
-        self.objects[place] = Some(leaves);
+        self.objects.insert(index, leaves);
     }
 
     /// Returns the store of the leaves.
@@ -221,9 +214,8 @@ impl LeafSums {
         index: ObjectIndex,
         mut take: impl FnMut(&LeafRun) -> Result<(), E>,
     ) -> Result<(), E> {
-        let place = usize::try_from(index.0).unwrap_or(usize::MAX);
         let lost = || E::from(self.store.take_failure());
-        let leaves = self.objects.get(place).and_then(Option::as_ref).ok_or_else(lost)?;
+        let leaves = self.objects.get(&index).ok_or_else(lost)?;
         let mut piece = vec![0; PIECE_BYTES.min(leaves.count as usize * VALUE_BYTES)];
         let mut first = 0;
         while first < leaves.count {
@@ -263,6 +255,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_sys::open::create_nameless;
     use haul_sys::stat::stat_fd;
 
     fn value(number: u64) -> Digest {
@@ -289,7 +282,11 @@ mod tests {
     fn leaves_are_read_back_and_their_pages_reused() {
         let dir = tempfile::tempdir().unwrap();
         let object = ObjectSize::round_up(4 << 20);
-        let store = LeafStore::new(dir.path(), LeafSize::new(1024, object).unwrap(), object).unwrap();
+        let store = LeafStore::new(
+            create_nameless(dir.path()).unwrap(),
+            LeafSize::new(1024, object).unwrap(),
+            object,
+        );
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the spill has no name");
         for round in 0..5 {
             let mut sums = LeafSums::new(&store);
@@ -311,7 +308,11 @@ mod tests {
     fn few_leaves_of_a_single_object_stay_in_memory() {
         let dir = tempfile::tempdir().unwrap();
         let object = ObjectSize::DEFAULT;
-        let store = LeafStore::new(dir.path(), LeafSize::new(1024, object).unwrap(), object).unwrap();
+        let store = LeafStore::new(
+            create_nameless(dir.path()).unwrap(),
+            LeafSize::new(1024, object).unwrap(),
+            object,
+        );
         for (count, spilled) in [(0, 0), (2, 0), (64, 0), (65, 65 * 32)] {
             let mut sums = LeafSums::new(&store);
             sums.set(ObjectIndex(0), written(&store, count, true));
@@ -329,8 +330,7 @@ mod tests {
         let file = dir.path().join("full");
         std::fs::write(&file, "").unwrap();
         let spill = std::fs::File::open(&file).unwrap().into();
-        let store =
-            Arc::new(LeafStore { leaf, object, spill, pages: Mutex::default(), failure: Mutex::default() });
+        let store = LeafStore::new(spill, leaf, object);
         let mut sums = LeafSums::new(&store);
         sums.set(ObjectIndex(0), written(&store, 100, true));
         assert_eq!(read(&sums, 0).unwrap_err().raw_os_error(), Some(9), "EBADF, as the write said");

@@ -1,6 +1,7 @@
 //! Writing of waybills: the results of a job for each name, as entries of a receipt on disk.
 
 mod cut_off;
+mod earlier;
 mod facts;
 mod hashing;
 mod known;

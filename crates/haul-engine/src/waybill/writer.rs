@@ -1,6 +1,7 @@
 //! Writer of a waybill file.
 
 use super::cut_off::{Files, SectionPosition, take_up};
+use super::earlier::EarlierEntries;
 use super::known::{EarlierDigests, Wanted};
 use super::{LeafStore, LeafSums, ObjectSums};
 use crate::log::{DeferredRecord, StampFile, Stamped};
@@ -9,11 +10,13 @@ use haul_log::waybill::{
     WriteError, Writer, may_append,
 };
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
+use haul_sys::open::create_nameless;
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{CWD, FileKind, Follow, Stat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +35,18 @@ pub struct WaybillWriter {
     /// State of a resumable section; `None` for other jobs.
     resumable_section: Option<ResumableSection>,
     state: Mutex<State>,
+    // Lock order: `earlier` before `state`.
+    earlier: Mutex<Earlier>,
+}
+
+/// Entries of the earlier sections, which are read when the first entry is added.
+#[derive(Debug)]
+enum Earlier {
+    /// The open waybill.
+    NotRead(File),
+    Read(EarlierEntries),
+    /// No earlier sections, or they cannot be used.
+    None,
 }
 
 /// Resumable section of a waybill.
@@ -177,6 +192,9 @@ impl WaybillWriter {
             Writer::append(BufWriter::new(file), job, &tail)
         };
         let writer = Some(writer.map_err(written)?);
+        let earlier =
+            if facts.size == 0 { Ok(Earlier::None) } else { held.try_clone().map(Earlier::NotRead) };
+        let earlier = Mutex::new(earlier.map_err(failed("open"))?);
         let file = Some(held);
         let state =
             State { writer, file, failure: None, stamps: StampFile::default(), entries: 0, is_told: false };
@@ -187,6 +205,7 @@ impl WaybillWriter {
             is_new,
             resumable_section,
             state: Mutex::new(state),
+            earlier,
         })
     }
 
@@ -203,18 +222,47 @@ impl WaybillWriter {
     /// # Errors
     /// Returns [`WaybillError::File`] if neither directory works.
     pub fn leaf_store(&self, leaf: LeafSize, object: ObjectSize) -> Result<Arc<LeafStore>, WaybillError> {
-        let dir = Path::new(&self.path).parent().filter(|dir| !dir.as_os_str().is_empty());
         let failed =
             |source| WaybillError::File { action: "store leaf digests of", path: self.path.clone(), source };
-        LeafStore::new(dir.unwrap_or(Path::new(".")), leaf, object)
-            .or_else(|_| LeafStore::new(&std::env::temp_dir(), leaf, object))
-            .map_err(failed)
+        nameless_beside(&self.path).map(|spill| LeafStore::new(spill, leaf, object)).map_err(failed)
     }
 
     /// Writes an entry with the digests of its objects and leaves. After a failed write, nothing
     /// more is written, and [`WaybillWriter::close`] returns the error.
+    ///
+    /// If an earlier section has digests of the same bytes that the entry lacks, they are added to
+    /// it: the entry replaces that of the earlier section.
     pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>, leaves: Option<&LeafSums>) {
-        self.with(|writer| put(writer, entry, objects, leaves));
+        self.add_proven(entry, objects, leaves, &[]);
+    }
+
+    /// Returns true if an earlier section has another digest of the file of this entry, at the same
+    /// size and modification time: the bytes decayed, or were changed without a trace.
+    pub fn contradicts(&self, entry: &Entry) -> bool {
+        self.with_earlier(|earlier| earlier.contradicts(entry)).unwrap_or(false)
+    }
+
+    /// Calls `work` with the entries of the earlier sections. Returns `None` if there are none. An
+    /// error ends the section like a failed write.
+    fn with_earlier<T>(&self, work: impl FnOnce(&mut EarlierEntries) -> io::Result<T>) -> Option<T> {
+        if self.begin == 0 {
+            return None;
+        }
+        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Earlier::NotRead(waybill) = &*earlier {
+            let opened = waybill.try_clone().and_then(|waybill| {
+                // Confined sessions cannot create files everywhere; they write complete entries.
+                let Ok(table) = nameless_beside(&self.path) else { return Ok(Earlier::None) };
+                EarlierEntries::open(waybill, self.begin, table).map(Earlier::Read)
+            });
+            *earlier = opened.unwrap_or_else(|error| {
+                self.with(|_| Err(error.into()));
+                Earlier::None
+            });
+        }
+        let Earlier::Read(entries) = &mut *earlier else { return None };
+        let done = work(entries);
+        done.map_err(|error| self.with(|_| Err(error.into()))).ok()
     }
 
     /// Same as [`WaybillWriter::add`], for a file with the metadata `facts` in a resumable job. A
@@ -286,10 +334,23 @@ impl WaybillWriter {
         leaves: Option<&LeafSums>,
         proven: &[Proven],
     ) {
+        let store = |leaf, object| self.leaf_store(leaf, object).map_err(io::Error::other);
+        let is_file = matches!(entry.kind, Kind::File(_));
+        let carried = is_file.then(|| self.with_earlier(|earlier| earlier.carry(entry, store)));
+        let carried = carried.flatten().flatten();
+        let entry = carried.as_ref().map_or(entry, |carried| &carried.entry);
+        let sums = carried.as_ref().and_then(|carried| carried.sums.as_ref());
+        let (objects, leaves) =
+            sums.map_or((objects, leaves), |(objects, leaves)| (Some(objects), leaves.as_ref()));
         self.with(|writer| {
             put(writer, entry, objects, leaves)?;
             proven.iter().try_for_each(|range| writer.proven(range))
         });
+    }
+
+    /// Closes the file of the earlier sections, because the lock belongs to every open file.
+    fn release_earlier(&self) {
+        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = Earlier::None;
     }
 
     fn with(&self, write: impl FnOnce(&mut Writer<BufWriter<File>>) -> Result<(), WriteError>) {
@@ -315,6 +376,7 @@ impl WaybillWriter {
     /// # Errors
     /// Returns [`WaybillError::File`] if the file cannot be truncated or removed.
     pub fn discard(&self) -> Result<(), WaybillError> {
+        self.release_earlier();
         // Dropping the writer flushes it; the truncation then removes the flushed bytes as well.
         let mut state = self.lock();
         drop(state.writer.take());
@@ -340,6 +402,7 @@ impl WaybillWriter {
     /// Panics if the section is already closed: a programming error.
     pub fn close(&self) -> Result<End, WaybillError> {
         let path = self.path.clone();
+        self.release_earlier();
         let mut state = self.lock();
         state.file = None;
         if let Some(source) = state.failure.take() {
@@ -399,6 +462,14 @@ fn open_locked(path: &OsStr) -> Result<(File, bool), WaybillError> {
         return Err(failed("write")(source));
     }
     Ok((file, is_new))
+}
+
+/// Creates an unnamed file for data that waits for the waybill. It is in the directory of the
+/// waybill, whose file system needs the space anyway. If no file can be created there, the
+/// directory for temporary files is used.
+fn nameless_beside(path: &OsStr) -> io::Result<OwnedFd> {
+    let dir = Path::new(path).parent().filter(|dir| !dir.as_os_str().is_empty());
+    create_nameless(dir.unwrap_or(Path::new("."))).or_else(|_| create_nameless(&std::env::temp_dir()))
 }
 
 /// `O_NONBLOCK`: if the path is a pipe, the open call must not wait for its other end.

@@ -20,8 +20,10 @@ pub(super) struct Following {
     next: u64,
     roots: Vec<(Digest, Assembly)>,
     leaves: Option<Leaves>,
-    /// True after a damaged line: missing lines then prove nothing.
-    pub(super) is_damaged: bool,
+    /// Length in bytes of the damaged lines. If there are any, missing lines prove nothing.
+    lost: u64,
+    /// Number of object lines that were missing so far.
+    skipped: u64,
 }
 
 /// Leaves of one object.
@@ -49,7 +51,8 @@ impl Following {
             next: 0,
             roots: roots(content),
             leaves: None,
-            is_damaged: false,
+            lost: 0,
+            skipped: 0,
         };
         if let (0, Some(geometry), Some(objects)) = (following.lines, following.geometry, &following.objects)
         {
@@ -66,6 +69,31 @@ impl Following {
         self.objects.as_ref()
     }
 
+    /// Notes a damaged line of `bytes` bytes, its end included.
+    pub(super) fn damaged(&mut self, bytes: u64) {
+        self.lost = self.lost.saturating_add(bytes);
+    }
+
+    /// Returns true after a damaged line.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// Skips the object lines before `index`. Returns false, and skips none, if that many lines
+    /// cannot have been in the damaged ones: object numbers grow no faster than the waybill.
+    fn skip_to(&mut self, index: ObjectIndex) -> bool {
+        let Some(missing) = index.0.checked_sub(self.next) else { return false };
+        // A line that is missing damages the line after it, whose checksum continues its own.
+        let (lost, shortest) = (self.lost, self.objects.as_ref().map_or(u64::MAX, shortest_line));
+        let skippable = if lost > 0 { 1 + lost / shortest } else { 0 };
+        let is_possible = self.skipped.saturating_add(missing) <= skippable;
+        if is_possible {
+            self.skipped += missing;
+            self.next = index.0;
+        }
+        is_possible
+    }
+
     /// Returns true if all lines of objects and leaves have been read.
     pub(super) fn is_complete(&self) -> bool {
         self.next == self.lines && self.leaves.is_none()
@@ -79,26 +107,25 @@ impl Following {
     /// Returns [`FlawKind`] if the line is not allowed here.
     pub(super) fn object(&mut self, found: &ObjectDigests) -> Result<Result<(), FlawKind>, FlawKind> {
         self.end_of_leaves()?;
-        let object = self.geometry.and_then(|geometry| geometry.object(found.index));
-        let (Some(object), Some(objects)) = (object, &self.objects) else {
+        let Some(object) = self.geometry.and_then(|geometry| geometry.object(found.index)) else {
             return Err(FlawKind::Misplaced("object number out of range"));
         };
-        if self.next >= self.lines
-            || (found.index.0 != self.next && !self.is_damaged)
-            || found.index.0 < self.next
-        {
+        let is_damaged = self.is_damaged();
+        if self.next >= self.lines || !self.skip_to(found.index) {
             return Err(FlawKind::Misplaced("objects are out of order, or repeated"));
         }
-        self.next = found.index.0 + 1;
+        self.next += 1;
         let place = PartPlace { offset: object.range.start, whole: false };
         let len = ByteLen(object.range.len());
         for (root, assembly) in &mut self.roots {
             let digest = found.digests.iter().find(|digest| digest.algorithm() == root.algorithm());
-            if let Some(digest) = digest.filter(|_| !self.is_damaged) {
+            if let Some(digest) = digest.filter(|_| !is_damaged) {
                 assembly.add(found.index, Part::from_digest(*digest, place, len));
             }
         }
-        self.leaves = Leaves::of(object, objects, false, found.digests.first().copied());
+        let objects = self.objects.as_ref();
+        self.leaves =
+            objects.and_then(|objects| Leaves::of(object, objects, false, found.digests.first().copied()));
         Ok(if self.next == self.lines { self.check_roots() } else { Ok(()) })
     }
 
@@ -110,7 +137,7 @@ impl Following {
     /// Returns [`FlawKind`] if the line is not allowed here.
     pub(super) fn leaves(&mut self, found: &LeafRun) -> Result<Result<(), FlawKind>, FlawKind> {
         let misplaced = FlawKind::Misplaced("leaves are out of order, or below another object");
-        if self.is_damaged {
+        if self.is_damaged() {
             return if self.follow_past_damage(found) { Ok(Ok(())) } else { Err(misplaced) };
         }
         let Some(leaves) = &mut self.leaves else { return Err(misplaced) };
@@ -162,8 +189,8 @@ impl Following {
         if next > count || found.first < before || found.object.0 + 1 < self.next {
             return false;
         }
-        if self.lines > 0 {
-            self.next = found.object.0 + 1;
+        if self.lines > 0 && !self.skip_to(ObjectIndex(found.object.0 + 1)) {
+            return false;
         }
         let leaf = leaf.bytes();
         self.leaves = (next < count).then_some(Leaves { object, count, next, leaf, value: None });
@@ -179,7 +206,7 @@ impl Following {
     /// Checks at the next entry that no lines are missing.
     pub(super) fn end(mut self) -> Result<(), FlawKind> {
         self.end_of_leaves()?;
-        if self.next < self.lines && !self.is_damaged {
+        if self.next < self.lines && !self.is_damaged() {
             let (path, found, expected) = (self.path, self.next, self.lines);
             return Err(FlawKind::MissingObjects { path, found, expected });
         }
@@ -188,7 +215,7 @@ impl Following {
 
     fn end_of_leaves(&mut self) -> Result<(), FlawKind> {
         match self.leaves.take() {
-            Some(leaves) if !self.is_damaged => Err(FlawKind::MissingLeaves {
+            Some(leaves) if !self.is_damaged() => Err(FlawKind::MissingLeaves {
                 path: self.path.clone(),
                 object: leaves.object.index,
                 found: leaves.next,
@@ -201,12 +228,20 @@ impl Following {
     fn check_roots(&mut self) -> Result<(), FlawKind> {
         for (root, assembly) in std::mem::take(&mut self.roots) {
             let algorithm = root.algorithm();
-            if !self.is_damaged && assembly.finish(ByteLen(self.size)) != Ok(root) {
+            if !self.is_damaged() && assembly.finish(ByteLen(self.size)) != Ok(root) {
                 return Err(FlawKind::RootDiffers { path: self.path.clone(), algorithm });
             }
         }
         Ok(())
     }
+}
+
+/// Returns the minimum length in bytes of an object line: a digit, the digests in base64, the
+/// checksum and the line end.
+fn shortest_line(objects: &Objects) -> u64 {
+    let digests =
+        objects.algorithms.iter().map(|algorithm| 1 + (4 * algorithm.digest_len() as u64).div_ceil(3));
+    1 + digests.sum::<u64>() + " 01234567\n".len() as u64
 }
 
 /// Returns the digests of a file that must match those of its objects.

@@ -45,6 +45,16 @@ pub(super) struct Links {
 }
 
 impl Links {
+    pub(super) fn to_bytes(self) -> [u8; 8] {
+        let [first, second] = self.candidates.map(u64::from);
+        (first | second << 32).to_le_bytes()
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 8]) -> Links {
+        let both = u64::from_le_bytes(bytes);
+        Links { candidates: [both as u32, (both >> 32) as u32] }
+    }
+
     /// Checks a complete line without its end. Returns the text before the checksum, or `None` if
     /// the line is damaged.
     pub(super) fn take<'l>(&mut self, line: &'l [u8]) -> Option<&'l str> {

@@ -39,7 +39,7 @@ pub use facts::{
 pub use flaw::{Flaw, FlawKind, ReadError, Refusal};
 pub use haul_model::{Moment, PART_BYTES_MAX, PATH_BYTES_MAX, PathError, Percent, RelPath};
 pub use line::{LEAVES_PER_LINE, LINE_BYTES_MAX, RUN_BYTES_MAX, VERSION};
-pub use read::{Mark, Reader, Record};
+pub use read::{MARK_BYTES, Mark, Reader, Record};
 pub use tail::{TAIL_BYTES, Tail, TailError, may_append};
 pub use time::{date, parse_date};
 pub use write::{WriteError, Writer};

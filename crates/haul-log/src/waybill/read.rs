@@ -52,6 +52,9 @@ pub struct Reader<R> {
     ended: bool,
 }
 
+/// Size of a stored [`Mark`] in bytes.
+pub const MARK_BYTES: usize = 24;
+
 /// Start of the line of an entry, from which [`Reader::resume`] can read the entry again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
@@ -64,6 +67,25 @@ impl Mark {
     /// Returns the offset of the line in the waybill.
     pub fn offset(self) -> u64 {
         self.offset
+    }
+
+    /// Returns the mark as bytes, for storage during a job.
+    pub fn to_bytes(self) -> [u8; MARK_BYTES] {
+        let mut bytes = [0; MARK_BYTES];
+        bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.line.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.links.to_bytes());
+        bytes
+    }
+
+    /// Returns the mark of these bytes.
+    pub fn from_bytes(bytes: [u8; MARK_BYTES]) -> Mark {
+        let (mut offset, mut line, mut links) = ([0; 8], [0; 8], [0; 8]);
+        offset.copy_from_slice(&bytes[..8]);
+        line.copy_from_slice(&bytes[8..16]);
+        links.copy_from_slice(&bytes[16..]);
+        let (offset, line) = (u64::from_le_bytes(offset), u64::from_le_bytes(line));
+        Mark { offset, line, links: Links::from_bytes(links) }
     }
 }
 
@@ -244,7 +266,7 @@ impl<R: BufRead> Reader<R> {
             }
             // After a damaged line it may belong to another file, whose own line is the damaged
             // one.
-            Err(_) if following.is_damaged => {
+            Err(_) if following.is_damaged() => {
                 self.following = None;
                 Ok(())
             }
@@ -343,10 +365,11 @@ impl<R: BufRead> Reader<R> {
 
     fn damaged(&mut self, kind: FlawKind) {
         self.flaw(kind);
+        let length = self.offset - self.mark.offset;
         match &mut self.following {
             // The file was already complete, so the line belonged to another entry.
             Some(following) if following.is_complete() => self.following = None,
-            Some(following) => following.is_damaged = true,
+            Some(following) => following.damaged(length),
             None => {}
         }
     }

@@ -2,7 +2,7 @@
 //! used.
 
 use crate::flaws;
-use haul_log::waybill::{LINE_BYTES_MAX, Reader};
+use haul_log::waybill::{LINE_BYTES_MAX, Reader, Record};
 use proptest::prelude::*;
 use std::io::{self, BufReader, Read};
 
@@ -202,4 +202,47 @@ proptest! {
         all.extend(below);
         prop_assert!(!flaws(&sealed(&all)).is_empty());
     }
+}
+
+/// After a damaged line, the number of the next object once was arbitrary, and readers that keep
+/// the objects of a file in a list ran out of memory.
+#[test]
+fn a_damaged_line_hides_no_more_objects_than_it_could_hold() {
+    let value = |at: u64| {
+        use base64::Engine as _;
+        let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, &at.to_le_bytes());
+        base64::engine::general_purpose::STANDARD_NO_PAD.encode(digest.as_bytes())
+    };
+    let file = "file path=a size=4611686018427387904 mode=0644 mtime=0.000000000 object=65536 of=blake3";
+    let read = |damaged: &str, leaf: &str, below: &[String]| {
+        let file = format!("{file}{leaf}");
+        let head = sealed(&[HEAD, &file]);
+        let below: Vec<&str> = [HEAD, &file].into_iter().chain(below.iter().map(String::as_str)).collect();
+        // The damaged line repeats the checksum of the line before it; the next line continues it.
+        let sum = std::str::from_utf8(&head[head.len() - 9..]).unwrap();
+        let mut bytes = head.clone();
+        bytes.extend(format!("{damaged} {sum}").as_bytes());
+        bytes.extend(&sealed(&below)[head.len()..]);
+        let found: Vec<u64> = Reader::new(&bytes[..])
+            .filter_map(|record| match record.ok()? {
+                Record::Object(found) => Some(found.index.0),
+                Record::Leaves(found) => Some(found.object.0),
+                _ => None,
+            })
+            .collect();
+        found
+    };
+    let object = |at: u64| format!("{at} {}", value(at));
+    let line = object(0);
+    assert_eq!(read(&line, "", &[object(1), object(2)]), [1, 2], "one object is lost");
+    assert_eq!(read(&line, "", &[object(3)]), [0_u64; 0]);
+    assert_eq!(read(&line, "", &[object(1 << 45)]), [0_u64; 0]);
+    assert_eq!(read(&line, "", &[object(1), object(3), object(5), object(6)]), [1, 3], "not for each line");
+    let leaves = |at: u64| format!("{at}.0 {}", value(at));
+    assert_eq!(read(&line, " leaf=65536", &[leaves(0), object(1), leaves(1)]), [0, 1, 1]);
+    assert_eq!(read(&line, " leaf=65536", &[leaves(1 << 45)]), [0_u64; 0]);
+    // A line that is too long may have held many.
+    let long = "x".repeat(LINE_BYTES_MAX);
+    assert_eq!(read(&long, "", &[object(4000)]), [4000]);
+    assert_eq!(read(&long, "", &[object(10_000)]), [0_u64; 0]);
 }
