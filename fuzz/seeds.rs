@@ -378,7 +378,12 @@ fn obey(files: &mut BTreeMap<String, Vec<u8>>, order: Order) {
             file.resize(file.len().max(end), 0);
             file[at as usize..end].copy_from_slice(&bytes);
         }
-        Order::Replace { name, bytes } => drop(files.insert(name, bytes)),
+        Order::Replace { name, parts } => {
+            files.remove(&name);
+            parts
+                .into_iter()
+                .for_each(|(at, bytes)| obey(files, Order::Write { name: name.clone(), at, bytes }));
+        }
         Order::Remove { name } => drop(files.remove(&name)),
         Order::Sync => {}
     }

@@ -1,6 +1,7 @@
 //! `haul fetch`: fetches files from another host.
 
 use crate::interrupt::Interrupt;
+use crate::jobs::log_args::StyleArgs;
 use crate::remote::args::{JobArgs, ResolvedJobArgs};
 use crate::remote::ending::Run;
 use crate::remote::entry;
@@ -50,6 +51,8 @@ struct Args {
     pick: PickArgs,
     #[command(flatten)]
     job: JobArgs,
+    #[command(flatten)]
+    log: StyleArgs,
 }
 
 /// Resolved options of the command.
@@ -68,7 +71,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 impl Args {
     fn resolve(&self, matches: &ArgMatches) -> Result<ResolvedArgs, String> {
-        let mut job = self.job.resolve()?;
+        let mut job = self.job.resolve()?.with_log_style(self.log.style());
         let rules = self.pick.rules(matches);
         // An invalid pattern is reported before any connection is opened.
         Filter::new(&rules).map_err(|error| error.to_string())?;

@@ -3,11 +3,12 @@
 use clap::Args;
 use haul_engine::log::{LogError, ResumeCheck, Settings, SyncPolicy, state_dir};
 use haul_log::objects::{Encoding, Mechanism, Style};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Format and location of a job's object log, for commands that clap parses.
+/// Layout of object logs, for commands that receive files.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct LogArgs {
+pub(crate) struct StyleArgs {
     /// Set which files share an object log: each file has its own (file), FILES files share one
     /// (transaction[:FILES]), all files share one (universal).
     #[arg(long, value_name = "MECHANISM", default_value_t = Style::DEFAULT.mechanism, help_heading = "Resume options")]
@@ -15,6 +16,11 @@ pub(crate) struct LogArgs {
     /// Set the encoding of object numbers: char, int, enc, binary, bit8, bit64.
     #[arg(long, value_name = "ENCODING", default_value_t = Style::DEFAULT.encoding, help_heading = "Resume options")]
     log_encoding: Encoding,
+}
+
+/// Syncs and location of a job's object log, for commands that clap parses.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LogArgs {
     /// Sync objects before they are logged: after each object, after each group (every second or
     /// 256 MiB), or never (none). With 'none', a job survives a killed process but not a power
     /// failure.
@@ -47,15 +53,35 @@ pub(crate) struct LogOptions {
     pub(crate) state: PathBuf,
 }
 
+impl StyleArgs {
+    /// Returns the layout.
+    pub(crate) fn style(&self) -> Style {
+        Style { mechanism: self.log_mechanism, encoding: self.log_encoding }
+    }
+}
+
+/// Takes the options for the layout of object logs out of the words of a command that clap does not
+/// parse. Returns the layout and the other words; `None` if a value is invalid.
+pub(crate) fn style_of_words(words: &[OsString]) -> Option<(Style, Vec<OsString>)> {
+    let (mut style, mut others) = (Style::DEFAULT, Vec::new());
+    for word in words {
+        match word.to_str().and_then(|word| word.split_once('=')) {
+            Some(("--log-mechanism", value)) => style.mechanism = value.parse().ok()?,
+            Some(("--log-encoding", value)) => style.encoding = value.parse().ok()?,
+            _ => others.push(word.clone()),
+        }
+    }
+    Some((style, others))
+}
+
 impl LogArgs {
-    /// Resolves the options.
+    /// Resolves the options for a log in the default layout.
     ///
     /// # Errors
     /// Returns [`LogError::Homeless`] if no state directory is given and the environment names
     /// none.
     pub(crate) fn resolve(&self) -> Result<LogOptions, LogError> {
-        let style = Style { mechanism: self.log_mechanism, encoding: self.log_encoding };
-        let settings = Settings { style, sync: self.sync, wait: false };
+        let settings = Settings { style: Style::DEFAULT, sync: self.sync, wait: false };
         Ok(LogOptions { settings, recheck: self.verify_resume, state: self.place.resolve()? })
     }
 }
@@ -92,6 +118,12 @@ mod tests {
     struct Any {
         #[command(flatten)]
         log: LogArgs,
+        #[command(flatten)]
+        style: StyleArgs,
+    }
+
+    fn style(line: &str) -> Style {
+        Any::try_parse_from(std::iter::once("any").chain(line.split_whitespace())).unwrap().style.style()
     }
 
     fn resolved(line: &str) -> LogOptions {
@@ -104,16 +136,24 @@ mod tests {
         let plain = resolved("--state-dir /s");
         assert_eq!((plain.settings.style, plain.settings.sync), (Style::DEFAULT, SyncPolicy::Group));
         assert_eq!((plain.recheck, plain.state), (None, PathBuf::from("/s")));
-        let all = resolved(
-            "--state-dir=/s --log-mechanism=transaction:7 --log-encoding=char --sync=none --verify-resume",
-        );
-        assert_eq!(all.settings.style.mechanism.to_string(), "transaction:7");
-        assert_eq!((all.settings.style.encoding, all.settings.sync), (Encoding::Char, SyncPolicy::None));
-        assert_eq!(all.recheck, Some(ResumeCheck::All));
+        let all = resolved("--state-dir=/s --sync=none --verify-resume");
+        assert_eq!((all.settings.sync, all.recheck), (SyncPolicy::None, Some(ResumeCheck::All)));
         assert_eq!(resolved("--state-dir=/s --verify-resume=sample").recheck, Some(ResumeCheck::Sample));
         assert!(resolved("--state-dir=s").state.is_absolute());
         for wrong in ["--sync=all", "--log-encoding=bit16", "--log-mechanism=one", "--verify-resume=some"] {
             assert!(Any::try_parse_from(["any", wrong]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn log_layouts_are_parsed_with_and_without_clap() {
+        let words = |words: &[&str]| -> Vec<OsString> { words.iter().map(OsString::from).collect() };
+        assert_eq!(style(""), Style::DEFAULT);
+        let typed = ["--log-mechanism=transaction:7", "--log-encoding=char"];
+        let meant = style(&typed.join(" "));
+        assert_eq!((meant.mechanism.to_string().as_str(), meant.encoding), ("transaction:7", Encoding::Char));
+        let more = [&typed[..1], &["--setuid"], &typed[1..]].concat();
+        assert_eq!(style_of_words(&words(&more)), Some((meant, words(&["--setuid"]))));
+        assert_eq!(style_of_words(&words(&["--log-encoding=bit16"])), None);
     }
 }

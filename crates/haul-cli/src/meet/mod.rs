@@ -4,6 +4,7 @@
 mod root;
 
 use crate::interrupt::Interrupt;
+use crate::jobs::log_args::{state_of, style_of_words};
 use crate::remote::output::LocalNotesReporter;
 use crate::remote::policy::PolicyArgs;
 use crate::remote::transport::packet_check;
@@ -13,6 +14,7 @@ use crate::remote::words::{
 };
 use haul_engine::sum::reason;
 use haul_engine::transfer::{self, Logs, Offer, Receipt, RunContext, Tally};
+use haul_log::objects::Style;
 use haul_net::{
     CHUNK_MAX, CHUNK_MIN, Chunk, Grant, Identity, Lane, Limits, ListenSettings, Listener, Pacer, Rate, Role,
     Session, SocketSettings, StreamLane, Ticket, TicketTable, UDP_BUFFER_MAX, UDP_BUFFER_MIN, UdpSettings,
@@ -60,14 +62,15 @@ enum PipeCommand {
 /// Serves one session. `args`, without the command's name, holds options of the receiver. The login
 /// can fix them by a forced command.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let accept = PolicyArgs::from_words(args).filter(|_| !io::stdin().is_terminal());
-    let Some(accept) = accept else {
+    let own =
+        style_of_words(args).and_then(|(style, others)| Some((PolicyArgs::from_words(&others)?, style)));
+    let Some((accept, style)) = own.filter(|_| !io::stdin().is_terminal()) else {
         eprintln!(
             "{NAME}: internal command, started on the remote host by 'haul send' and 'haul fetch'; use one of these"
         );
         return ExitCode::FAILURE;
     };
-    match start(accept) {
+    match start(accept, style) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
@@ -77,7 +80,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn start(accept: PolicyArgs) -> Result<bool, String> {
+fn start(accept: PolicyArgs, style: Style) -> Result<bool, String> {
     process::hide_memory()
         .map_err(|error| format!("cannot protect the ticket in memory: {}", reason(&error)))?;
     let interrupt = Interrupt::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
@@ -112,7 +115,7 @@ fn start(accept: PolicyArgs) -> Result<bool, String> {
         keep: if request.way == Direction::Send { accept.limit(KEEP_ALL) } else { KEEP_ALL },
         policy: accept.policy(),
         // If this user has no home directory, interrupted jobs start from the beginning.
-        logs: crate::jobs::log_args::state_of(None).map_or(Logs::None, Logs::Own),
+        logs: state_of(None).map_or(Logs::None, |state| Logs::Own { state, style }),
     };
     let listener = opened.ok().map(|(listener, _)| listener);
     let receipt = receipt_of(&request)?;

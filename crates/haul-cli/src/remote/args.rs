@@ -6,6 +6,7 @@ use crate::jobs::log_args::{LogArgs, LogOptions};
 use clap::Args;
 use haul_digest::{Algebra, Algorithm};
 use haul_engine::transfer::Resume;
+use haul_log::objects::Style;
 use haul_model::{Level, ObjectSize};
 use haul_net::socket::SCTP;
 use haul_net::{SocketSettings, UdpSettings};
@@ -168,6 +169,14 @@ impl ResolvedJobArgs {
             link: ConnectionSettings::default(),
             log: Err("this job keeps no log".to_owned()),
         }
+    }
+
+    /// Sets the layout of the job's log, for the side that receives.
+    pub(crate) fn with_log_style(mut self, style: Style) -> ResolvedJobArgs {
+        if let Ok(log) = &mut self.log {
+            log.settings.style = style;
+        }
+        self
     }
 
     /// Returns the resume options of the job. `other` identifies the remote host and the request.

@@ -55,6 +55,12 @@ struct Args {
     check_space: Option<String>,
     #[command(flatten)]
     job: JobArgs,
+    /// Refused: the receiver chooses the layout of its log.
+    #[arg(long, value_name = "MECHANISM", hide = true)]
+    log_mechanism: Option<OsString>,
+    /// Refused: the receiver chooses the layout of its log.
+    #[arg(long, value_name = "ENCODING", hide = true)]
+    log_encoding: Option<OsString>,
 }
 
 /// Resolved options of the command.
@@ -73,6 +79,13 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 impl Args {
     fn resolve(&self, matches: &clap::ArgMatches) -> Result<ResolvedArgs, String> {
+        let of_receiver = [("--log-mechanism", &self.log_mechanism), ("--log-encoding", &self.log_encoding)];
+        if let Some((option, _)) = of_receiver.into_iter().find(|(_, typed)| typed.is_some()) {
+            return Err(format!(
+                "{option}: the receiver chooses the layout of its log; use the option with 'haul serve', \
+                 or with 'haul meet' in a forced command of ssh"
+            ));
+        }
         let job = self.job.resolve()?;
         let filter = self.pick.filter(matches)?;
         let (last, sources) = self.operands.split_last().ok_or("missing SOURCE; write SOURCE... HOST:DIR")?;

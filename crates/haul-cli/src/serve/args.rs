@@ -6,6 +6,7 @@ use super::sandboxing::Sandboxing;
 use super::user::SessionUser;
 use super::web::{self, LinkTarget, Web};
 use super::{addresses, resolved};
+use crate::jobs::log_args::StyleArgs;
 use crate::remote::args::buffers;
 use crate::remote::values;
 use clap::Parser;
@@ -38,7 +39,7 @@ pub(super) struct Args {
     /// Serve the shares of FILE (TOML); docs/options/transfer.md describes the format.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "once", "read_only", "write_only", "expires", "quota",
           "listen", "address", "plain", "identity", "ticket_file", "sessions", "sessions_per_peer", "streams", "rate", "cc",
-          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "stored_sums", "waybills", "web", "web_cert", "web_key", "web_link", "web_metrics", "web_peers", "state_dir", "log_quota", "log_jobs", "log_age", "user", "sandbox"])]
+          "mptcp", "transport", "packet_check", "udp_ports", "udp_buffers", "buffers", "keep_owner", "keep_setuid", "specials", "outside_links", "system_xattrs", "stored_sums", "waybills", "web", "web_cert", "web_key", "web_link", "web_metrics", "web_peers", "state_dir", "log_quota", "log_jobs", "log_age", "log_mechanism", "log_encoding", "user", "sandbox"])]
     config: Option<PathBuf>,
 
     /// Accept one session with the ticket, and exit after that session.
@@ -153,6 +154,8 @@ pub(super) struct Args {
     /// Delete a job and its received data after TIME without activity (default: 14d).
     #[arg(long, value_name = "TIME", help_heading = "Resume options")]
     log_age: Option<String>,
+    #[command(flatten)]
+    log_style: StyleArgs,
 
     /// Change to user NAME, with that user's groups, after reading certificate and tickets and
     /// binding the port; needs root.
@@ -260,6 +263,7 @@ impl Args {
                 self.log_quota.as_deref(),
                 self.log_jobs,
                 self.log_age.as_deref(),
+                self.log_style.style(),
             )?,
             once: self.once,
         })

@@ -15,6 +15,7 @@ use file::{Access, SandboxWhen, ShareConfig};
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_engine::transfer::SinkPolicy;
+use haul_log::objects::Style;
 use haul_net::{Limits, Role, Uses};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -52,6 +53,7 @@ impl Config {
             }
         }
         let web = self.web()?;
+        let style = self.log_style()?;
         let waybills = resolved::waybills(self.waybills.as_deref(), &shares)?;
         let rate = self.rate.as_deref().map(|text| values::bytes("rate", text)).transpose()?;
         let [transport, check, ports, kept] =
@@ -84,6 +86,7 @@ impl Config {
                 self.log_quota.as_deref(),
                 self.log_jobs,
                 self.log_age.as_deref(),
+                style,
             )?,
             once: false,
         })
@@ -91,6 +94,16 @@ impl Config {
 }
 
 impl Config {
+    /// Resolves the layout of logs. The error is a message.
+    fn log_style(&self) -> Result<Style, String> {
+        let Style { mechanism, encoding } = Style::DEFAULT;
+        let parsed = self.log_mechanism.as_deref().map_or(Ok(mechanism), str::parse);
+        let mechanism = parsed.map_err(|error| format!("log-mechanism: {error}"))?;
+        let parsed = self.log_encoding.as_deref().map_or(Ok(encoding), str::parse);
+        let encoding = parsed.map_err(|error| format!("log-encoding: {error}"))?;
+        Ok(Style { mechanism, encoding })
+    }
+
     /// Resolves the settings of the page for browsers. The error is a message.
     fn web(&self) -> Result<Option<Web>, String> {
         if self.web_cert.is_some() != self.web_key.is_some() {
@@ -148,6 +161,7 @@ impl ShareConfig {
 mod tests {
     use super::*;
     use crate::serve::resolved::Logs;
+    use haul_log::objects::{Encoding, Mechanism};
 
     fn resolved(text: &str) -> Result<ResolvedArgs, String> {
         Config::parse(text)?.resolve()
@@ -161,6 +175,7 @@ mod tests {
             "identity = '/var/lib/haul/identity.pem'\nlisten = ['127.0.0.1:0', '[::1]:7433']\naddress = ['dtn.example.org:7000']\n\
              rate = '1G'\nsessions = 8\nsessions-per-peer = 2\nstreams = 16\nbuffers = '64M'\n\
              web = '[::1]:7443'\nstate-dir = '/var/lib/haul/state'\nlog-quota = '8M'\nlog-jobs = 20\nlog-age = '2d'\n\
+             log-mechanism = 'file'\nlog-encoding = 'enc'\n\
              [[share]]\nroot = '{root}'\nticket = '{root}/a'\naccess = 'write'\nquota = '10G'\nexpires = '30d'\nkeep-owner = true\n\
              [[share]]\nroot = '{root}'\nticket = '{root}/b'\naccess = 'read'\n"
         );
@@ -174,7 +189,8 @@ mod tests {
             (8, 2, 16)
         );
         assert!(resolved.web.is_some_and(|web| web.address.port() == 7443 && web.certificate.is_none()));
-        let Logs { state, limits } = &resolved.logs;
+        let Logs { state, limits, style } = &resolved.logs;
+        assert_eq!(*style, Style { mechanism: Mechanism::File, encoding: Encoding::Enc });
         assert_eq!(state.as_deref(), Some(Path::new("/var/lib/haul/state")));
         assert_eq!((limits.bytes, limits.jobs, limits.age.as_secs()), (8 << 20, 20, 2 * 86_400));
         assert_eq!((resolved.listen.len(), resolved.rate, resolved.buffers), (2, Some(1 << 30), 64 << 20));
@@ -204,6 +220,7 @@ mod tests {
             ("plain = true\nidentity = 'i'\n".to_owned() + &share, "exclude"),
             ("plain = true\nsessions = 0\n".to_owned() + &share, "must be at least 1"),
             ("plain = true\nlog-age = '14'\n".to_owned() + &share, "log-age"),
+            ("plain = true\nlog-encoding = 'bit16'\n".to_owned() + &share, "log-encoding"),
             ("plain = true\nlisten = ['here']\n".to_owned() + &share, "listen"),
             ("plain = true\nweb-link = 'l'\n".to_owned() + &share, "need web"),
             ("plain = true\nweb-metrics = 'm'\n".to_owned() + &share, "need web"),

@@ -12,6 +12,7 @@ use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_engine::transfer::SinkPolicy;
+use haul_log::objects::Style;
 use haul_net::{Limits, Role, Uses};
 use std::ffi::OsString;
 use std::fs;
@@ -94,7 +95,7 @@ impl GuiArgs {
             sctp: false,
             limits: resolved::limits(None, None, None, Limits::default())?,
             buffers: buffers(None, None)?,
-            logs: resolved::logs(self.state_dir.clone(), None, None, None)?,
+            logs: resolved::logs(self.state_dir.clone(), None, None, None, Style::DEFAULT)?,
             once: false,
         };
         if self.state_dir.is_none() && logs::place(&resolved).is_err() {

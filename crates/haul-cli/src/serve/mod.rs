@@ -130,6 +130,7 @@ fn start(resolved: ResolvedArgs, quiet: bool) -> Result<u8, String> {
         quiet,
         waybills: resolved.waybills,
         log_store,
+        log_style: resolved.logs.style,
         look_every: logs::look_every(resolved.logs.limits.age),
         counters: Arc::default(),
     };

@@ -9,6 +9,7 @@ use haul_engine::copy::quote;
 use haul_engine::log::LogStoreLimits;
 use haul_engine::sum::reason;
 use haul_engine::transfer::SinkPolicy;
+use haul_log::objects::Style;
 use haul_net::address::Host;
 use haul_net::{Limits, PacketCheck, Rate, Role, UdpSettings, Uses};
 use haul_proto::Keep;
@@ -57,6 +58,7 @@ pub(super) struct Logs {
     /// State directory, if given.
     pub(super) state: Option<PathBuf>,
     pub(super) limits: LogStoreLimits,
+    pub(super) style: Style,
 }
 
 /// Host name in tickets; without a port, the port that is listened on.
@@ -134,6 +136,7 @@ pub(super) fn logs(
     quota: Option<&str>,
     jobs: Option<usize>,
     age: Option<&str>,
+    style: Style,
 ) -> Result<Logs, String> {
     let usual = LogStoreLimits::default();
     let limits = LogStoreLimits {
@@ -141,7 +144,7 @@ pub(super) fn logs(
         jobs: jobs.unwrap_or(usual.jobs),
         age: age.map_or(Ok(usual.age), |text| values::time("--log-age", text))?,
     };
-    Ok(Logs { state, limits })
+    Ok(Logs { state, limits, style })
 }
 
 /// Checks that the root exists, before anything is printed. The error is a message.

@@ -12,6 +12,7 @@ use crate::remote::output::{SessionReporter, Side, sentence};
 use haul_engine::log::LogStore;
 use haul_engine::transfer::{self, Logs, Offer, Outcome, Receipt, RunContext, Tally};
 use haul_engine::waybill::Root;
+use haul_log::objects::Style;
 use haul_net::{Listener, Role, Session, TicketId, TicketTable};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ pub(super) struct SessionServer {
     pub(super) waybills: Option<PathBuf>,
     /// Log store of received jobs.
     pub(super) log_store: Option<Arc<LogStore>>,
+    /// Layout of their logs.
+    pub(super) log_style: Style,
     /// Polling interval for expired logs.
     pub(super) look_every: Duration,
     /// Counters of all sessions.
@@ -169,7 +172,8 @@ impl SessionServer {
     fn logs_of(&self, served: &TicketedShare) -> Logs {
         match &self.log_store {
             Some(log_store) if logs::is_resumable(&served.share) => {
-                Logs::Guest { log_store: Arc::clone(log_store), client: served.id.0.to_vec() }
+                let (log_store, client) = (Arc::clone(log_store), served.id.0.to_vec());
+                Logs::Guest { log_store, client, style: self.log_style }
             }
             _ => Logs::None,
         }

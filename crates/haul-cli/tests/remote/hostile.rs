@@ -261,6 +261,41 @@ fn floods_of_a_source_take_limited_memory() {
     }
 }
 
+/// Regression: a receiver that writes a waybill kept the digests of a file in a list up to its last
+/// object, and the log of a file was built in memory up to its last object.
+#[test]
+fn the_last_object_of_a_large_file_takes_little_memory() {
+    for receiver in Receiver::ALL {
+        let job = Job {
+            resumes: true,
+            fetch: &["--waybill=waybill", "--log-mechanism=file"],
+            serve: &["--waybills=waybills"],
+            ..Job::default()
+        };
+        let world = World::new(receiver, job);
+        world.session(|liar| {
+            let before = liar.memory();
+            // As large as ext4 allows, with room to spare.
+            let last = (8 << 40) / OBJECT as u64 - 1;
+            let (size, bytes) = ((last + 1) * OBJECT as u64, vec![7; OBJECT]);
+            let facts = new_file(0, b"f", plain(size));
+            liar.peer.say(&Message::NewFile(Box::new(NewFile { whole: false, ..facts })), &[]);
+            let stated = Stated::Digest(haul_digest::digest(Algorithm::Blake3, &bytes));
+            liar.peer.say(&object(0, last, Encoding::Raw), &bytes);
+            liar.peer.say(&block_digest(0, last, stated), &[]);
+            liar.peer.say(&name(1, b"../x", FileKind::Directory), &[]);
+            // Its answer shows that the receiver has read all of it.
+            while !matches!(liar.peer.hear(), Message::FileDone(done) if done.number.0 == 1) {}
+            let grown = liar.memory().saturating_sub(before);
+            assert!(grown < 32 << 10, "{receiver:?}: {grown} KiB more");
+            if receiver == Receiver::Serve {
+                world.assert_honest("meanwhile");
+            }
+        });
+        world.assert_unharmed();
+    }
+}
+
 #[test]
 fn open_files_of_a_source_leave_descriptors_to_others() {
     const DESCRIPTORS: u32 = 1024;

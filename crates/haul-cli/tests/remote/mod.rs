@@ -79,7 +79,8 @@ impl Fixture {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("there")).unwrap();
         // The stand-in records its arguments: no secret may be among them.
-        let script = "#!/bin/sh\nprintf '%s\\n' \"$@\" >> \"${0%/*}/argv\"\nshift\ncd \"${0%/*}/there\" || exit 255\nexec sh -c \"$*\"\n";
+        let script = "#!/bin/sh\nprintf '%s\\n' \"$@\" >> \"${0%/*}/argv\"\nshift\ncd \"${0%/*}/there\" || exit 255\n\
+            options=$(cat ../receiver-options 2>/dev/null)\nexec sh -c \"$*$options\"\n";
         fs::write(home.path().join("fake-ssh"), script).unwrap();
         Fixture { home }
     }
@@ -124,9 +125,22 @@ impl Fixture {
         RunResult { status: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
     }
 
+    /// Returns the words for the command that starts a job. If the job sends, the options for the
+    /// layout of the log are left to the stand-in for ssh, which adds them to the command of the
+    /// receiver like a forced command.
+    fn words_of_sender<'a>(&self, command: &str, args: &[&'a str]) -> Vec<&'a str> {
+        let is_of_receiver = |word: &&str| command == "send" && word.starts_with("--log-");
+        let (theirs, ours): (Vec<&str>, Vec<&str>) = args.iter().copied().partition(is_of_receiver);
+        if !theirs.is_empty() {
+            fs::write(self.path("receiver-options"), format!(" {}", theirs.join(" "))).unwrap();
+        }
+        ours
+    }
+
     /// Runs `haul` with the stand-in for ssh.
     fn over_ssh(&self, command: &str, args: &[&str]) -> RunResult {
         let ssh = format!("sh {}", self.path("fake-ssh").display());
+        let args = &self.words_of_sender(command, args)[..];
         let all = [&[command, "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul")], args].concat();
         self.run(&all)
     }

@@ -76,7 +76,8 @@ impl ResumeScenario {
             fixture.file(&format!("{from}/many/{number}"), number * 997);
         }
         fs::hard_link(fixture.path(from).join("a"), fixture.path(from).join("again")).unwrap();
-        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let command = if direction == Direction::Send { "send" } else { "fetch" };
+        let options = fixture.words_of_sender(command, options).into_iter().map(str::to_owned).collect();
         ResumeScenario { fixture, direction, options }
     }
 

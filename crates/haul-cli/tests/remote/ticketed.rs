@@ -419,3 +419,25 @@ fn no_log_is_kept_in_a_directory_open_to_clients() {
     drop(server);
     assert!(!desk.fixture.path("state/haul/serve").exists());
 }
+
+/// Regression: the holder of a write ticket chose the layout of the server's logs, and with it the
+/// memory and space that they took.
+#[test]
+fn the_receiver_alone_chooses_the_layout_of_its_logs() {
+    let desk = ServerFixture::new("log-mechanism = 'file'\nlog-encoding = 'char'");
+    for option in ["--log-encoding=bit64", "--log-mechanism=universal"] {
+        let refused = desk.fixture.run(&desk.sending("one.ticket", ":", &[option]));
+        assert_ended(&refused, 2);
+        let name = option.split('=').next().unwrap();
+        let reason = format!("{name}: the receiver chooses the layout of its log; use the option with");
+        assert!(refused.err.contains(&reason) && refused.err.contains("'haul serve'"), "{}", refused.err);
+    }
+    let _server = desk.serve();
+    kill(desk.halted("one.ticket", ":"));
+    let logs: Vec<PathBuf> = desk.jobs().iter().flat_map(|job| entries(&job.join("log"))).collect();
+    let is_of_file = |log: &PathBuf| log.file_name().unwrap().to_str().unwrap().starts_with("file-");
+    assert!(!logs.is_empty() && logs.iter().all(is_of_file), "{logs:?}");
+    // The numbers of objects are digits.
+    let is_char = |log: &PathBuf| fs::read(log).unwrap().windows(2).any(|two| two == b" #");
+    assert!(logs.iter().any(is_char), "{logs:?}");
+}

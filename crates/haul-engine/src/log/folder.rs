@@ -4,7 +4,7 @@ use super::LogError;
 use haul_log::objects::{HEAD_BYTES, Order, newer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -104,8 +104,8 @@ impl LogDir {
             Order::Write { name, at, bytes } => {
                 self.write(name, *at, bytes).map_err(LogError::io("write log", &self.path.join(name)))
             }
-            Order::Replace { name, bytes } => {
-                self.replace(name, bytes).map_err(LogError::io("write log", &self.path.join(name)))
+            Order::Replace { name, parts } => {
+                self.replace(name, parts).map_err(LogError::io("write log", &self.path.join(name)))
             }
             Order::Remove { name } => {
                 self.remove(name).map_err(LogError::io("remove log", &self.path.join(name)))
@@ -139,11 +139,11 @@ impl LogDir {
         self.file(name)?.write_all_at(bytes, at)
     }
 
-    fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn replace(&mut self, name: &str, parts: &[(u64, Vec<u8>)]) -> io::Result<()> {
         let draft = self.path.join(format!("{name}.new"));
         let put = || {
-            let mut file = options().write(true).create(true).truncate(true).open(&draft)?;
-            file.write_all(bytes)?;
+            let file = options().write(true).create(true).truncate(true).open(&draft)?;
+            parts.iter().try_for_each(|(at, bytes)| file.write_all_at(bytes, *at))?;
             if self.syncs {
                 file.sync_data()?;
             }
@@ -237,8 +237,9 @@ fn count(lengths: &mut BTreeMap<String, u64>, order: &Order) {
             let length = lengths.entry(name.clone()).or_default();
             *length = (*length).max(end);
         }
-        Order::Replace { name, bytes } => {
-            lengths.insert(name.clone(), bytes.len() as u64);
+        Order::Replace { name, parts } => {
+            let end = parts.last().map_or(0, |(at, bytes)| at.saturating_add(bytes.len() as u64));
+            lengths.insert(name.clone(), end);
         }
         Order::Remove { name } => {
             lengths.remove(name);

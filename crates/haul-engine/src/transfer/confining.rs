@@ -27,7 +27,7 @@ impl Offer {
         let own = own.writable(&self.root);
         match &self.logs {
             Logs::None => own,
-            Logs::Own(state) => with_state(own, state),
+            Logs::Own { state, .. } => with_state(own, state),
             Logs::Guest { log_store, .. } => with_state(own, log_store.state()),
         }
     }

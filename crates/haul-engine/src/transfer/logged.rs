@@ -5,8 +5,8 @@ use super::hello::Offer;
 use super::report::RunContext;
 use super::resume;
 use super::sink::{Destination, SinkLog, SinkLogConfig};
-use crate::log::{LogError, LogStore, ResumeCheck, Target};
-use haul_log::objects::Identity;
+use crate::log::{LogError, LogStore, ResumeCheck, Settings, Target};
+use haul_log::objects::{Identity, Style};
 use haul_model::ObjectSize;
 use haul_proto::{Connect, Reason, Why};
 use std::path::{Path, PathBuf};
@@ -18,8 +18,14 @@ pub enum Logs {
     /// No logs: interrupted jobs start from the beginning.
     #[default]
     None,
-    /// In this state directory, which belongs to the same user as the peer.
-    Own(PathBuf),
+    /// In a state directory, which belongs to the same user as the peer.
+    Own {
+        /// The state directory.
+        state: PathBuf,
+        /// Layout of the logs. The receiver alone chooses it, because it decides how much space and
+        /// memory a log needs.
+        style: Style,
+    },
     /// In a shared store, whose clients know nothing of each other's jobs.
     Guest {
         /// The shared store.
@@ -27,6 +33,8 @@ pub enum Logs {
         /// Identity of the client that owns the jobs: verified data that stays the same, for
         /// example a ticket.
         client: Vec<u8>,
+        /// Layout of the logs.
+        style: Style,
     },
 }
 
@@ -40,11 +48,11 @@ pub(super) enum LogLocation<'a> {
 }
 
 impl Logs {
-    fn location(&self) -> Option<LogLocation<'_>> {
+    fn location(&self) -> Option<(LogLocation<'_>, Style)> {
         match self {
             Logs::None => None,
-            Logs::Own(state) => Some(LogLocation::Own(state)),
-            Logs::Guest { log_store, client } => Some(LogLocation::Guest(log_store, client)),
+            Logs::Own { state, style } => Some((LogLocation::Own(state), *style)),
+            Logs::Guest { log_store, client, style } => Some((LogLocation::Guest(log_store, client), *style)),
         }
     }
 
@@ -52,7 +60,7 @@ impl Logs {
     /// shared store learns nothing about this host.
     pub(super) fn busy(&self, error: &TransferError) -> Reason {
         let who = match (self, error) {
-            (Logs::Own(_), TransferError::Held(LogError::Held { holder, .. })) => holder.to_string(),
+            (Logs::Own { .. }, TransferError::Held(LogError::Held { holder, .. })) => holder.to_string(),
             _ => "another session".to_owned(),
         };
         Reason::new(Why::Busy, &format!("the job is held by {who}; wait for it to finish, or stop it"))
@@ -68,11 +76,12 @@ pub(super) fn open_log_of_upload(
     (root, into): (&Path, &[u8]),
     run_context: &RunContext<'_>,
 ) -> Result<Option<SinkLog>, TransferError> {
-    let Some(location) = offer.logs.location() else { return Ok(None) };
+    let Some((location, style)) = offer.logs.location() else { return Ok(None) };
     if request.job == [0; 16] || !resume::is_logged(&request.options) {
         return Ok(None);
     }
-    let (settings, recheck) = resume::from_request(&request.log.unwrap_or_default());
+    let (sync, recheck) = resume::from_request(&request.log.unwrap_or_default());
+    let settings = Settings { style, sync, wait: false };
     let config = SinkLogConfig {
         location,
         job: request.job,

@@ -2,13 +2,12 @@
 //! requests from the sink.
 
 use crate::log::{ResumeCheck, Settings, SyncPolicy};
-use haul_log::objects::{Encoding, Identity, Mechanism, Style};
+use haul_log::objects::Identity;
 use haul_proto::{
     Compression, Connect, JobOptions, LogRequest, Message, PeerText, Role, Unit, Verify, Window,
 };
 use haul_sys::process;
 use std::ffi::OsString;
-use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -21,7 +20,7 @@ pub struct Resume {
     pub state: PathBuf,
     /// Job of this command's record in `state`, if it has one.
     pub command: Option<Identity>,
-    /// Log settings for the sink.
+    /// Log settings for the sink. Its layout counts only if this side is the sink.
     pub settings: Settings,
     /// Amount of data of an earlier run to compare again. `None` means none after a clean exit, and
     /// a sample otherwise.
@@ -62,16 +61,9 @@ impl Resume {
         Identity::of(&bytes).0
     }
 
-    /// Returns the log settings to request from the sink. A side that writes a waybill needs the
-    /// digests of everything.
+    /// Returns the log settings to request from the sink, which chooses the layout of its log
+    /// itself. A side that writes a waybill needs the digests of everything.
     pub(super) fn log_request(&self, has_receipt: bool) -> LogRequest {
-        let Style { mechanism, encoding } = self.settings.style;
-        let (mechanism, files) = match mechanism {
-            Mechanism::File => (1, 0),
-            Mechanism::Transaction(files) => (2, files.get()),
-            Mechanism::Universal => (3, 0),
-        };
-        let encoding = 1 + Encoding::ALL.iter().position(|known| *known == encoding).unwrap_or(0) as u8;
         let sync = match self.settings.sync {
             SyncPolicy::Object => 1,
             SyncPolicy::Group => 2,
@@ -84,23 +76,13 @@ impl Resume {
             Some(ResumeCheck::Sample) => 2,
             Some(ResumeCheck::All) => 3,
         };
-        LogRequest { mechanism, files, encoding, sync, verify }
+        LogRequest { sync, verify, ..LogRequest::default() }
     }
 }
 
-/// Interprets the requested log settings. Unknown values select the default.
-pub(super) fn from_request(log_request: &LogRequest) -> (Settings, Option<ResumeCheck>) {
-    let mechanism = match log_request.mechanism {
-        1 => Mechanism::File,
-        2 => {
-            Mechanism::Transaction(NonZeroU32::new(log_request.files).unwrap_or(Mechanism::TRANSACTION_FILES))
-        }
-        3 => Mechanism::Universal,
-        _ => Style::DEFAULT.mechanism,
-    };
-    let encoding =
-        usize::from(log_request.encoding).checked_sub(1).and_then(|at| Encoding::ALL.get(at)).copied();
-    let style = Style { mechanism, encoding: encoding.unwrap_or(Style::DEFAULT.encoding) };
+/// Interprets the requested log settings. Unknown values select the default. The layout that
+/// earlier versions request is ignored.
+pub(super) fn from_request(log_request: &LogRequest) -> (SyncPolicy, Option<ResumeCheck>) {
     let sync = match log_request.sync {
         1 => SyncPolicy::Object,
         3 => SyncPolicy::None,
@@ -112,7 +94,7 @@ pub(super) fn from_request(log_request: &LogRequest) -> (Settings, Option<Resume
         3 => Some(ResumeCheck::All),
         _ => None,
     };
-    (Settings { style, sync, wait: false }, recheck)
+    (sync, recheck)
 }
 
 /// Returns true if a job with these options resumes within files. If a job hashes bytes in order
@@ -132,6 +114,7 @@ pub(super) fn is_logged(options: &JobOptions) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_log::objects::Style;
     use haul_proto::Update;
 
     fn resume(peer: &str) -> Resume {
@@ -141,18 +124,17 @@ mod tests {
 
     #[test]
     fn log_wishes_round_trip_and_unknown_values_use_defaults() {
-        for mechanism in Mechanism::ALL {
-            for encoding in Encoding::ALL {
-                for sync in [SyncPolicy::Object, SyncPolicy::Group, SyncPolicy::None] {
-                    for recheck in
-                        [None, Some(ResumeCheck::None), Some(ResumeCheck::Sample), Some(ResumeCheck::All)]
-                    {
-                        let settings = Settings { style: Style { mechanism, encoding }, sync, wait: false };
-                        let (meant, asked) =
-                            from_request(&Resume { settings, recheck, ..resume("") }.log_request(false));
-                        assert_eq!((meant.style, meant.sync, asked), (settings.style, sync, recheck));
-                    }
-                }
+        for sync in [SyncPolicy::Object, SyncPolicy::Group, SyncPolicy::None] {
+            for recheck in [None, Some(ResumeCheck::None), Some(ResumeCheck::Sample), Some(ResumeCheck::All)]
+            {
+                let settings = Settings { style: Style::DEFAULT, sync, wait: false };
+                let request = Resume { settings, recheck, ..resume("") }.log_request(false);
+                assert_eq!(from_request(&request), (sync, recheck));
+                assert_eq!(
+                    (request.mechanism, request.files, request.encoding),
+                    (0, 0, 0),
+                    "not ours to choose"
+                );
             }
         }
         assert_eq!(
@@ -161,8 +143,7 @@ mod tests {
             "a waybill needs all digests"
         );
         let strange = LogRequest { mechanism: 9, files: 0, encoding: 200, sync: 77, verify: 50 };
-        let (settings, recheck) = from_request(&strange);
-        assert_eq!((settings.style, settings.sync, recheck), (Style::DEFAULT, SyncPolicy::Group, None));
+        assert_eq!(from_request(&strange), (SyncPolicy::Group, None));
     }
 
     #[test]

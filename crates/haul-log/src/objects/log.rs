@@ -280,13 +280,13 @@ impl Log {
             }
             self.log_id = self.log_id.wrapping_add(1);
             let form = Form { encoding: self.style.encoding, blocks: file.blocks };
-            let (bytes, region) = sheet::begin(&self.job, form, self.log_id, &file.subject, &file.done);
+            let (parts, region) = sheet::begin(&self.job, form, self.log_id, &file.subject, &file.done);
             file.region = Some(region);
             self.stale.remove(&name);
             if self.names.insert(name.clone()) {
-                steps.write(&name, vec![(0, bytes)]);
+                steps.write(&name, parts);
             } else {
-                steps.replacements.push(Order::Replace { name, bytes });
+                steps.replacements.push(Order::Replace { name, parts: joined(parts) });
             }
         }
     }
@@ -397,7 +397,7 @@ impl Log {
         self.stale.remove(&name);
         let is_there = !self.names.insert(name.clone());
         if added.index_at == 0 && is_there {
-            steps.replacements.push(Order::Replace { name, bytes: added.index });
+            steps.replacements.push(Order::Replace { name, parts: vec![(0, added.index)] });
         } else if !added.index.is_empty() {
             steps.write(&name, vec![(added.index_at, added.index)]);
         }
@@ -428,6 +428,19 @@ impl ActiveFile {
     }
 }
 
+/// Sorts parts of a file by their offsets, and merges adjacent ones.
+fn joined(mut parts: Vec<(u64, Vec<u8>)>) -> Vec<(u64, Vec<u8>)> {
+    parts.sort_by_key(|(at, _)| *at);
+    let mut joined: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (at, bytes) in parts {
+        match joined.last_mut() {
+            Some((start, before)) if *start + before.len() as u64 == at => before.extend(bytes),
+            _ => joined.push((at, bytes)),
+        }
+    }
+    joined
+}
+
 /// Orders of one commit, grouped by the order in which they must be carried out.
 #[derive(Debug, Default)]
 struct CommitOrders {
@@ -440,16 +453,8 @@ struct CommitOrders {
 
 impl CommitOrders {
     /// Adds writes into one file; adjacent ones are merged.
-    fn write(&mut self, name: &str, mut parts: Vec<(u64, Vec<u8>)>) {
-        parts.sort_by_key(|(at, _)| *at);
-        let mut joined: Vec<(u64, Vec<u8>)> = Vec::new();
-        for (at, bytes) in parts {
-            match joined.last_mut() {
-                Some((start, before)) if *start + before.len() as u64 == at => before.extend(bytes),
-                _ => joined.push((at, bytes)),
-            }
-        }
-        self.writes.extend(joined.into_iter().map(|(at, bytes)| Order::Write {
+    fn write(&mut self, name: &str, parts: Vec<(u64, Vec<u8>)>) {
+        self.writes.extend(joined(parts).into_iter().map(|(at, bytes)| Order::Write {
             name: name.to_owned(),
             at,
             bytes,

@@ -19,13 +19,14 @@ pub enum Order {
         /// Bytes to write.
         bytes: Vec<u8>,
     },
-    /// Replace a file atomically with exactly these bytes: write a temporary file, sync it and
+    /// Replace a file atomically with exactly these parts: write a temporary file, sync it and
     /// rename it.
     Replace {
         /// Name of the file.
         name: String,
-        /// Complete contents of the file.
-        bytes: Vec<u8>,
+        /// Complete contents of the file: offsets and bytes in ascending order. Gaps between them
+        /// read as zeros.
+        parts: Vec<(u64, Vec<u8>)>,
     },
     /// Remove a file, if it exists.
     Remove {

@@ -30,14 +30,15 @@ pub(super) fn region_at(subject: &Subject) -> u64 {
     (HEAD_BYTES + BEGIN_BYTES + subject.path.as_bytes().len()) as u64
 }
 
-/// Returns all bytes of a new log, and the region for additional objects.
+/// Returns the parts of a new log, each with its offset, and the region for additional objects. A
+/// bit vector is as long as its file has objects; its parts are only the pages of `done`.
 pub(super) fn begin(
     job: &Job,
     form: Form,
     log_id: u64,
     subject: &Subject,
     done: &ObjectSet,
-) -> (Vec<u8>, Region) {
+) -> (Vec<(u64, Vec<u8>)>, Region) {
     let head = Head { kind: Kind::File, encoding: form.encoding, log_id };
     let mut bytes = head.encode(job);
     let extent = form.open_extent(region_at(subject));
@@ -45,12 +46,7 @@ pub(super) fn begin(
         Record::Begin { serial: SERIAL, blocks: form.blocks, extent, subject: Box::new(subject.clone()) };
     record.encode(head.seal(), 0, &mut bytes);
     let mut region = Region::new(form, ChecksumContext { log_id, serial: SERIAL }, extent);
-    for (at, part) in region.put(done, &mut done.iter().peekable()) {
-        let end = at as usize + part.len();
-        if bytes.len() < end {
-            bytes.resize(end, 0);
-        }
-        bytes[at as usize..end].copy_from_slice(&part);
-    }
-    (bytes, region)
+    let mut parts = vec![(0, bytes)];
+    parts.extend(region.put(done, &mut done.iter().peekable()));
+    (parts, region)
 }

@@ -52,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) log_quota: Option<String>,
     pub(crate) log_jobs: Option<usize>,
     pub(crate) log_age: Option<String>,
+    pub(crate) log_mechanism: Option<String>,
+    pub(crate) log_encoding: Option<String>,
     #[serde(default)]
     pub(crate) share: Vec<ShareConfig>,
 }

@@ -125,6 +125,7 @@ impl<'a> World<'a> {
             fixture.file(name, len);
         }
         fs::create_dir(fixture.path("outside")).unwrap();
+        fs::create_dir(fixture.path("waybills")).unwrap();
         fs::write(fixture.path("outside/secret"), SENTINEL).unwrap();
         let mut world = World { fixture, receiver, job, server: None };
         if receiver == Receiver::Serve {
@@ -294,6 +295,8 @@ impl<'a> World<'a> {
             "state",
             "there",
             "ticket",
+            "waybill",
+            "waybills",
         ];
         let all = names_in(self.fixture.home.path());
         assert!(all.iter().all(|name| known.contains(&name.as_str())), "{who:?}: {all:?}");

@@ -218,3 +218,18 @@ fn accounting_matches_the_disk_under_concurrent_jobs() {
     };
     assert_eq!(counted(&open(&home, limits(u64::MAX, 99))), counted(&log_store));
 }
+
+/// The quota counts the length of a log before anything of it is written.
+#[test]
+fn a_log_as_long_as_a_large_file_needs_is_refused_first() {
+    let home = tempfile::tempdir().unwrap();
+    let log_store = open(&home, limits(1 << 20, 2));
+    let one = keep(&log_store, 1).unwrap();
+    let objects = Encoding::Bit8.objects_max();
+    let source = SourceVersion { size: objects * (64 << 10), ..subject(1).source };
+    let (key, _) = one.file(&Subject { source, ..subject(1) }).unwrap();
+    one.durable(key, ObjectIndex(objects - 1), 1).unwrap();
+    let refused = one.commit().unwrap_err();
+    assert!(matches!(refused, LogError::Full { limit: LogStoreLimit::Bytes(_), .. }), "{refused}");
+    assert_eq!(list::sizes_in(&one.home().join("log")).unwrap(), Vec::<u64>::new());
+}

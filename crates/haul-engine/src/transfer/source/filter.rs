@@ -1,6 +1,7 @@
 //! Filter of names: patterns in gitignore syntax, of which the last match decides.
 
 use haul_proto::NameRule;
+use haul_proto::limits::RULES_MAX;
 use haul_sys::FileKind;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::ffi::OsStr;
@@ -8,6 +9,10 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use thiserror::Error;
+
+/// Maximum number of wildcards in the rules of a peer. A wildcard takes up to 3 KiB. The names of
+/// files of a repair have two in each rule.
+const WILDCARDS_MAX: usize = 2 * RULES_MAX;
 
 /// The patterns of one job.
 #[derive(Clone, Default)]
@@ -44,11 +49,24 @@ impl Rule {
 }
 
 impl Filter {
-    /// Creates the filter that the peer requests.
+    /// Creates the filter that the peer requests. Its memory is bounded: about 16 MiB, and a cache
+    /// of 10 MiB.
     ///
     /// # Errors
-    /// Returns an error for the first pattern that is not UTF-8 or is invalid.
+    /// Returns an error for the first pattern that is not UTF-8 or is invalid, and if there are
+    /// more than [`WILDCARDS_MAX`] wildcards.
     pub(in crate::transfer) fn from_wire(rules: &[NameRule]) -> Result<Filter, FilterError> {
+        let is_wild = |byte: &&u8| matches!(byte, b'*' | b'?' | b'[' | b'{' | b',');
+        let mut wildcards = 0;
+        for rule in rules {
+            wildcards += rule.pattern.iter().filter(is_wild).count();
+            if wildcards > WILDCARDS_MAX {
+                return Err(FilterError {
+                    pattern: String::from_utf8_lossy(&rule.pattern).into_owned(),
+                    reason: format!("the patterns have more than {WILDCARDS_MAX} wildcards"),
+                });
+            }
+        }
         let rule = |rule: &NameRule| {
             let pattern = String::from_utf8(rule.pattern.to_vec()).map_err(|error| FilterError {
                 pattern: String::from_utf8_lossy(error.as_bytes()).into_owned(),
@@ -56,7 +74,7 @@ impl Filter {
             })?;
             Ok(if rule.is_include { Rule::Include(pattern) } else { Rule::Exclude(pattern) })
         };
-        Filter::new(&rules.iter().map(rule).collect::<Result<Vec<_>, _>>()?)
+        Filter::build(&rules.iter().map(rule).collect::<Result<Vec<_>, _>>()?, without_extension)
     }
 
     /// Creates a filter with these rules, in this order.
@@ -64,14 +82,19 @@ impl Filter {
     /// # Errors
     /// Returns an error for the first invalid pattern.
     pub fn new(rules: &[Rule]) -> Result<Filter, FilterError> {
+        Filter::build(rules, str::to_owned)
+    }
+
+    /// Creates a filter from these rules, whose patterns `change` may write in another form.
+    fn build(rules: &[Rule], change: impl Fn(&str) -> String) -> Result<Filter, FilterError> {
         if rules.is_empty() {
             return Ok(Filter(None));
         }
         let mut builder = GitignoreBuilder::new("");
         for rule in rules {
             let (line, pattern) = match rule {
-                Rule::Exclude(pattern) => (as_name(pattern), pattern),
-                Rule::Include(pattern) => (format!("!{}", as_name(pattern)), pattern),
+                Rule::Exclude(pattern) => (as_name(&change(pattern)), pattern),
+                Rule::Include(pattern) => (format!("!{}", as_name(&change(pattern))), pattern),
             };
             let failed =
                 |reason: ignore::Error| FilterError { pattern: pattern.clone(), reason: reason.to_string() };
@@ -102,6 +125,44 @@ impl Filter {
     }
 }
 
+/// Writes each dot as a class. A pattern that ends in an extension otherwise becomes a regular
+/// expression of its own, with a cache of 10 MiB of its own; all others share one.
+fn without_extension(pattern: &str) -> String {
+    let mut changed = String::with_capacity(pattern.len() + 8);
+    let mut chars = pattern.chars();
+    // Position in a class: its first character, or its negation, may be a bracket.
+    let mut class = None;
+    while let Some(c) = chars.next() {
+        match (c, class) {
+            ('.', None) => changed.push_str("[.]"),
+            ('\\', None) => match chars.next() {
+                Some('.') => changed.push_str("[.]"),
+                escaped => {
+                    changed.push(c);
+                    changed.extend(escaped);
+                }
+            },
+            ('[', None) => {
+                class = Some(0);
+                changed.push(c);
+            }
+            ('!' | '^', Some(0)) => {
+                class = Some(1);
+                changed.push(c);
+            }
+            (']', Some(2)) => {
+                class = None;
+                changed.push(c);
+            }
+            (_, at) => {
+                class = at.map(|_| 2);
+                changed.push(c);
+            }
+        }
+    }
+    changed
+}
+
 /// Escapes a leading `#` or `!`. In a file of patterns `#` starts a comment and `!` negates a
 /// pattern; a single rule has neither.
 fn as_name(pattern: &str) -> String {
@@ -123,7 +184,7 @@ pub(crate) fn any_rules(bytes: &[u8]) {
     let told = parts.filter_map(<[u8]>::split_first);
     let told: Vec<NameRule> = told
         .map(|(kind, pattern)| NameRule { is_include: kind & 1 != 0, pattern: pattern.into() })
-        .take(haul_proto::limits::RULES_MAX)
+        .take(RULES_MAX)
         .collect();
     let filter = match Filter::from_wire(&told) {
         Ok(filter) => filter,
@@ -189,6 +250,37 @@ mod tests {
         }
         let no_text = NameRule { is_include: true, pattern: b"\xff"[..].into() };
         assert!(Filter::from_wire(&[no_text]).expect_err("refused").to_string().contains("UTF-8"));
+    }
+
+    #[test]
+    fn dots_of_wire_rules_mean_the_same() {
+        for (pattern, written) in [
+            ("*.o", "*[.]o"),
+            ("/a.b/c\\.d", "/a[.]b/c[.]d"),
+            ("[].]x.[!].]y.", "[].]x[.][!].]y[.]"),
+            ("\\[a.b]", "\\[a[.]b]"),
+            ("{a.b,c}", "{a[.]b,c}"),
+        ] {
+            assert_eq!(without_extension(pattern), written);
+            let own = Filter::new(&[Rule::Exclude(pattern.into())]).expect(pattern);
+            let wire = Filter::from_wire(&[Rule::Exclude(pattern.into()).to_wire()]).expect(pattern);
+            for name in
+                ["a.o", ".o", "axo", "a.b/c.d", "axb/cxd", ".x.ay.", "]x..y.", "[a.b]", "[axb]", "a.b", "axb"]
+            {
+                let decides = |filter: &Filter| filter.leaves_out(name.as_bytes(), FileKind::Regular);
+                assert_eq!(decides(&own), decides(&wire), "{pattern}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn wildcards_of_a_peer_are_limited() {
+        let rule = |pattern: String| Rule::Exclude(pattern).to_wire();
+        let paths: Vec<NameRule> = (0..RULES_MAX).map(|number| rule(format!("/{number}/**"))).collect();
+        assert!(Filter::from_wire(&paths).is_ok(), "as a repair asks for its files");
+        let many = [rule("a".into()), rule("?*".repeat(WILDCARDS_MAX / 2) + "[ab]")];
+        let error = Filter::from_wire(&many).expect_err("refused").to_string();
+        assert!(error.contains("more than 2048 wildcards"), "{error}");
     }
 
     #[test]

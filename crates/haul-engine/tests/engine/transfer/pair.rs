@@ -387,7 +387,8 @@ impl Pair {
         start: impl FnOnce(&dyn Dial, &RunContext<'_>) -> Result<Outcome, TransferError>,
     ) -> Told {
         let mut offer = offer(&self.sink());
-        offer.logs = self.resume.map_or(Logs::None, |_| Logs::Own(self.state()));
+        offer.logs =
+            self.resume.map_or(Logs::None, |_| Logs::Own { state: self.state(), style: Style::DEFAULT });
         change(&mut offer);
         let (give, take): (Sender<StreamLane>, Receiver<StreamLane>) = channel();
         let heard = [Heard::default(), Heard::default()];

@@ -80,7 +80,8 @@ impl Medium {
                 })
             });
             let mut more: Vec<Medium> = kept.collect();
-            if let Order::Replace { name, bytes } = order {
+            if let Order::Replace { name, parts } = order {
+                let bytes = whole(parts);
                 let torn = all.iter().cloned().map(|mut left| {
                     left.files.insert(format!("{name}.new"), bytes[..bytes.len() / 2].to_vec());
                     left
@@ -106,7 +107,8 @@ impl Medium {
 
     /// Leaves part of the draft of a replacement that did not happen.
     fn tear_draft(&mut self, order: &Order, dice: &mut Dice) {
-        if let Order::Replace { name, bytes } = order {
+        if let Order::Replace { name, parts } = order {
+            let bytes = whole(parts);
             self.files.insert(format!("{name}.new"), bytes[..dice.below(bytes.len())].to_vec());
         }
     }
@@ -125,9 +127,9 @@ impl Medium {
                     file[from..to].copy_from_slice(&bytes[part]);
                 }
             }
-            Order::Replace { name, bytes } => {
+            Order::Replace { name, parts } => {
                 self.files.remove(&format!("{name}.new"));
-                self.files.insert(name.clone(), bytes.clone());
+                self.files.insert(name.clone(), whole(parts));
             }
             Order::Remove { name } => {
                 self.files.remove(name);
@@ -135,4 +137,14 @@ impl Medium {
             Order::Sync => {}
         }
     }
+}
+
+/// Returns the contents of a file with these parts.
+fn whole(parts: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (at, bytes) in parts {
+        all.resize(*at as usize, 0);
+        all.extend(bytes);
+    }
+    all
 }

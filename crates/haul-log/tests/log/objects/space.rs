@@ -3,7 +3,9 @@
 
 use super::medium::{Dice, Medium};
 use super::{job, mark};
-use haul_log::objects::{Encoding, FileKey, Identity, Job, Log, Mechanism, SourceVersion, Style, Subject};
+use haul_log::objects::{
+    Encoding, FileKey, Identity, Job, Log, Mechanism, Order, SourceVersion, Style, Subject,
+};
 use haul_model::{Moment, ObjectSize, RelPath};
 use std::fmt::Write;
 
@@ -88,5 +90,37 @@ fn default_style_takes_at_most_16_kib() {
             bytes <= 16 << 10 && files == 2,
             "{bytes} bytes, {files} files: {mib} MiB, {at_once} at once"
         );
+    }
+}
+
+/// Regression: the log of a file was built in memory up to the page of its last object, 1 GiB for a
+/// file of 2^32 objects, before anything could refuse it.
+#[test]
+fn a_commit_holds_only_the_pages_of_its_objects() {
+    for style in styles() {
+        let job = Job { object: ObjectSize::new(64 << 10).unwrap(), ..job() };
+        let blocks = style.encoding.objects_max().min(1 << 40);
+        let source = SourceVersion {
+            size: blocks * job.object.bytes(),
+            mtime: Moment { sec: 1, nsec: 2 },
+            identity: Identity([1; 16]),
+        };
+        let path = RelPath::new(b"large").unwrap();
+        let subject = Subject { path, source, sink: Identity([2; 16]) };
+        let mut log = Log::new(job, style, 1);
+        let key = log.open(&subject).unwrap();
+        mark(&mut log, key, [0, blocks / 2, blocks - 1]);
+        // Next to existing files of the same names, which are replaced.
+        for commit in 0..2 {
+            let orders = log.commit();
+            let parts = |order: &Order| match order {
+                Order::Write { bytes, .. } => bytes.len(),
+                Order::Replace { parts, .. } => parts.iter().map(|(_, bytes)| bytes.len()).sum(),
+                Order::Remove { .. } | Order::Sync => 0,
+            };
+            let bytes: usize = orders.iter().map(parts).sum();
+            assert!((1..4096).contains(&bytes), "{style:?}, commit {commit}: {bytes} bytes");
+            log.start_over();
+        }
     }
 }
