@@ -1,7 +1,7 @@
 //! Applies the repository rules to this repository. The tests in `src/repo_rules` show that each
 //! rule can fail.
 
-use haul_lab::repo_rules::{layers, licences, order, prose, purity, text};
+use haul_lab::repo_rules::{allocations, layers, licences, order, prose, purity, text};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,22 @@ fn pure_crates_are_built_from_pure_packages() {
             assert_none("impure packages", &found);
         }
     }
+}
+
+/// The list of allocations whose size is computed, with their limits.
+const ALLOCATIONS: &str = "crates/haul-lab/allocations.tsv";
+
+#[test]
+fn computed_allocations_of_decoders_have_a_named_limit() {
+    let list = fs::read_to_string(root().join(ALLOCATIONS)).expect("the list is there");
+    let found = allocations::all(&root()).expect("sources can be read");
+    let is_source = |path: &Path| path.starts_with("crates") && path.extension().is_some_and(|e| e == "rs");
+    let constants = texts()
+        .into_iter()
+        .filter(|(path, _)| is_source(path))
+        .flat_map(|(_, source)| allocations::constants(&source).collect::<Vec<_>>())
+        .collect();
+    assert_none(ALLOCATIONS, &allocations::check(&list, &found, &constants));
 }
 
 #[test]

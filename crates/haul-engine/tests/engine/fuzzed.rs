@@ -29,6 +29,11 @@ fn try_one(name: &str, target: targets::Target, bytes: &[u8]) {
     }
 }
 
+/// Returns all targets with their names and valid input.
+pub(super) fn targets_with_inputs() -> Vec<(&'static str, targets::Target, Vec<Vec<u8>>)> {
+    targets::TARGETS.into_iter().map(|(name, target)| (name, target, inputs_of(name))).collect()
+}
+
 fn inputs_of(name: &str) -> Vec<Vec<u8>> {
     let found = seeds::all().into_iter().find(|(target, _)| *target == name);
     found.map(|(_, inputs)| inputs).unwrap_or_default()

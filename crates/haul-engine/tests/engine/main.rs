@@ -13,3 +13,7 @@ mod streams;
 mod transfer;
 mod trees;
 mod variants;
+
+/// Counts live bytes, for tests of hostile input.
+#[global_allocator]
+static MEMORY: peak_alloc::PeakAlloc = peak_alloc::PeakAlloc;

@@ -2,10 +2,10 @@
 
 use super::{MisbehavingPeer, block, block_digest, bye, file_close, frame, new_file, plain, read, walked};
 use haul_digest::{Algorithm, digest};
-use haul_model::Level;
+use haul_model::{ByteRange, Level, ObjectIndex, ObjectSize};
 use haul_proto::{
-    Close, Connect, Features, FileKind, FileNumber, Message, NewFile, Outcome, PeerText, Stated, Why, Window,
-    Xattr,
+    Close, Connect, Features, FileKind, FileNumber, Message, NewBlock, NewFile, Outcome, PeerText, Stated,
+    Why, Window, Xattr,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -83,6 +83,18 @@ pub fn refused(peer: &mut MisbehavingPeer, number: u64, path: &[u8], kind: FileK
 /// Returns the frames of a small file: NEW_FILE, NEW_BLOCK, BLOCK_DIGEST and FILE_CLOSE.
 pub fn file(number: u64, path: &[u8], bytes: &[u8]) -> Vec<(Message, Vec<u8>)> {
     file_by(Algorithm::Blake3, number, path, bytes)
+}
+
+/// Returns NEW_BLOCK of the first `len` bytes of an object, uncompressed.
+pub fn plain_block(number: u64, index: u64, object: ObjectSize, len: usize) -> Message {
+    let start = index * object.bytes();
+    let range = ByteRange::between(start, start + len as u64);
+    Message::NewBlock(NewBlock {
+        object: ObjectIndex(index),
+        range,
+        payload: len as u32,
+        ..block(number, &[])
+    })
 }
 
 /// Returns the frames of a small file in a job with this digest.

@@ -3,6 +3,7 @@
 //! continues.
 
 mod confined;
+mod memory;
 mod policy;
 
 use super::pair::{Pair, offer};
