@@ -27,7 +27,7 @@ pub(super) struct PendingGroup {
     bytes: u64,
     /// Time at which the first item was added.
     since: Option<Instant>,
-    /// True if no more items will follow.
+    /// True if no more items will follow, because all workers have ended.
     is_over: bool,
 }
 
@@ -220,7 +220,9 @@ impl JobLog {
             }
         }
         due.iter().for_each(|due| self.kept().synced(due));
-        let is_kept = due.is_empty() || self.keep(job);
+        // After the last group, no worker finishes another file.
+        let has_grown = group.is_over && self.kept().ended();
+        let is_kept = (due.is_empty() && !has_grown) || self.keep(job);
         for file in group.ended {
             if file.has_failed() {
                 if let Some(error) = file.take_failure() {

@@ -5,7 +5,8 @@
 //! before the start of the sync is durable. One moment therefore covers any number of files: all
 //! files with an earlier change time. This moment is the greatest change time seen before the sync
 //! started. A file with exactly this time may have been finished a moment later, and does not
-//! count.
+//! count, unless the run has finished all of its files. A later run that finishes a file at this
+//! same time ends the range before it.
 //!
 //! Each run has its own ranges. After its last sync, a run may have finished files whose state is
 //! unknown to the next run. Within one boot these files exist nonetheless, and the next sync makes
@@ -123,14 +124,33 @@ impl KeptRanges {
         }
         system.is_dirty = true;
         let known = self.earlier.len();
-        self.earlier.retain(|kept| kept.dev != sink.dev || kept.until <= changed);
+        let mut is_less = exclude_last(&mut system.kept, changed);
+        for kept in self.earlier.iter_mut().filter(|kept| kept.dev == sink.dev) {
+            is_less |= exclude_last(kept, changed);
+        }
+        self.earlier.retain(|kept| kept.from < kept.until && (kept.dev != sink.dev || kept.until <= changed));
         if system.latest.is_some_and(|latest| changed < latest - LATE_MAX) {
             system.kept = SyncedRange { from: begins, until: begins, ..system.kept };
             system.latest = Some(changed);
             return true;
         }
         system.latest = system.latest.max(Some(changed));
-        self.earlier.len() < known
+        is_less || self.earlier.len() < known
+    }
+
+    /// Records that the run has finished all of its files: no other file gets the greatest change
+    /// time of one that was synced. Without this, the last file would be compared in each later run.
+    ///
+    /// Returns true if the ranges grew.
+    pub(super) fn ended(&mut self) -> bool {
+        let mut has_grown = false;
+        for system in self.systems.iter_mut().filter(|system| !system.is_dirty && !self.is_frozen) {
+            if system.latest == Some(system.kept.until) {
+                system.kept.until += 1;
+                has_grown = true;
+            }
+        }
+        has_grown
     }
 
     /// Returns the file systems with files that were finished since the last call.
@@ -185,6 +205,14 @@ impl KeptRanges {
     }
 }
 
+/// Excludes the last time of a range, if a file that was not synced has this time. Returns true if it
+/// did.
+fn exclude_last(kept: &mut SyncedRange, changed: i128) -> bool {
+    let is_last = kept.from < kept.until && kept.until == changed + 1;
+    kept.until -= i128::from(is_last);
+    is_last
+}
+
 /// Returns a descriptor for syncfs(2). The directory is reopened, because syncfs rejects an O_PATH
 /// descriptor. If this user may not read the directory, the descriptor of the file is used.
 fn syncable(place: impl AsFd, file: impl AsFd) -> io::Result<OwnedFd> {
@@ -234,6 +262,43 @@ mod tests {
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 10, 8) && !holds(&ranges, 1, 10, 9));
         assert!(ranges.take_due().is_empty());
+    }
+
+    /// Regression test: every later run read and compared the file that was finished last.
+    #[test]
+    fn last_file_counts_when_the_run_has_ended() {
+        let place = std::fs::File::open(".").unwrap();
+        let mut ranges = KeptRanges::default();
+        assert!(!ranges.finished(&sink(1, 10, 9), (&place, &place)));
+        assert!(!ranges.ended(), "nothing was synced");
+        sync(&mut ranges);
+        assert!(!holds(&ranges, 1, 10, 9) && ranges.ended());
+        assert!(holds(&ranges, 1, 10, 9) && !holds(&ranges, 1, 10, 10) && !ranges.ended());
+        // A later job of the same command, and a later run: both may finish a file at this time.
+        let earlier = ranges.known();
+        for mut next in [ranges, KeptRanges::of(earlier.clone(), i64::MIN)] {
+            assert!(next.finished(&sink(1, 10, 9), (&place, &place)), "the range must be recorded at once");
+            assert!(!holds(&next, 1, 10, 9), "the second file is not synced");
+            sync(&mut next);
+            assert!(next.ended() && holds(&next, 1, 10, 9));
+        }
+        let mut next = KeptRanges::of(earlier, i64::MIN);
+        assert!(!next.finished(&sink(1, 10, 10), (&place, &place)) && holds(&next, 1, 10, 9));
+    }
+
+    #[test]
+    fn last_file_does_not_count_after_a_failed_sync() {
+        let place = std::fs::File::open(".").unwrap();
+        let mut ranges = KeptRanges::default();
+        assert!(!ranges.finished(&sink(1, 10, 0), (&place, &place)));
+        sync(&mut ranges);
+        assert!(!ranges.finished(&sink(1, 20, 0), (&place, &place)));
+        let due = ranges.take_due();
+        ranges.not_synced(&due[0]);
+        assert!(!ranges.ended() && !holds(&ranges, 1, 20, 0));
+        sync(&mut ranges);
+        ranges.freeze();
+        assert!(!ranges.ended() && !holds(&ranges, 1, 20, 0));
     }
 
     #[test]
