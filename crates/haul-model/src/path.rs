@@ -12,6 +12,10 @@ pub const PATH_BYTES_MAX: usize = 32 << 10;
 /// what FUSE accepts.
 pub const PART_BYTES_MAX: usize = 1024;
 
+/// Maximum number of components of a path. A directory is reached name by name from its root, so
+/// the time for a chain of directories grows with the square of its depth.
+pub const PATH_PARTS_MAX: usize = 1024;
+
 /// A path beneath a root (of a waybill, of a job, of a peer). It contains any bytes but NUL, and
 /// its components are neither empty nor `.` nor `..`.
 ///
@@ -41,6 +45,9 @@ pub enum PathError {
     /// [`PART_BYTES_MAX`].
     #[error("it exceeds {PATH_BYTES_MAX} bytes, or a component exceeds {PART_BYTES_MAX}")]
     TooLong,
+    /// The path has more than [`PATH_PARTS_MAX`] components.
+    #[error("it has more than {PATH_PARTS_MAX} components")]
+    TooDeep,
     /// A symbolic link in it leads out of the root.
     #[error("a symbolic link in it leads out of the root directory")]
     LeadsOut,
@@ -64,11 +71,12 @@ impl RelPath {
         if bytes.contains(&0) {
             return Err(PathError::Nul);
         }
-        for part in bytes.split(|&byte| byte == b'/') {
+        for (before, part) in bytes.split(|&byte| byte == b'/').enumerate() {
             match part {
                 b".." => return Err(PathError::Climbs),
                 b"" | b"." => return Err(PathError::EmptyPart),
                 _ if part.len() > PART_BYTES_MAX => return Err(PathError::TooLong),
+                _ if before >= PATH_PARTS_MAX => return Err(PathError::TooDeep),
                 _ => {}
             }
         }
@@ -119,8 +127,10 @@ mod tests {
     #[test]
     fn escaping_or_malformed_paths_are_refused() {
         let long = [b'x'; PART_BYTES_MAX + 1];
-        let deep = "x/".repeat(PATH_BYTES_MAX / 2) + "xy";
-        let cases: [(&[u8], PathError); 13] = [
+        let large = "x/".repeat(PATH_BYTES_MAX / 2) + "xy";
+        let deep = "x/".repeat(PATH_PARTS_MAX) + "x";
+        assert!(RelPath::new(&deep.as_bytes()[2..]).is_ok());
+        let cases: [(&[u8], PathError); 14] = [
             (b"", PathError::Empty),
             (b"/", PathError::Absolute),
             (b"/etc/passwd", PathError::Absolute),
@@ -133,7 +143,8 @@ mod tests {
             (b"a/./b", PathError::EmptyPart),
             (b"a\0b", PathError::Nul),
             (&long, PathError::TooLong),
-            (deep.as_bytes(), PathError::TooLong),
+            (large.as_bytes(), PathError::TooLong),
+            (deep.as_bytes(), PathError::TooDeep),
         ];
         for (bytes, fault) in cases {
             assert_eq!(RelPath::new(bytes), Err(fault));

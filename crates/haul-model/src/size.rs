@@ -50,6 +50,16 @@ fn unit_of(suffix: &str, unit_default: u64) -> Option<u64> {
     base.checked_pow(power)
 }
 
+/// Formats a count with a comma between each three digits: `3,001`.
+pub fn format_count(count: u64) -> String {
+    let digits = count.to_string();
+    let groups: Vec<&str> = (0..digits.len())
+        .filter(|at| *at == 0 || (digits.len() - at).is_multiple_of(3))
+        .map(|at| &digits[at..digits.len().min(at + if at == 0 { (digits.len() - 1) % 3 + 1 } else { 3 })])
+        .collect();
+    groups.join(",")
+}
+
 /// Formats a number of bytes in the largest binary unit that leaves at least 1, with one decimal:
 /// `3.5 MiB`.
 pub fn format_size(bytes: u64) -> String {
@@ -66,6 +76,20 @@ pub fn format_size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_have_a_comma_between_three_digits() {
+        for (count, text) in [
+            (0, "0"),
+            (12, "12"),
+            (999, "999"),
+            (1000, "1,000"),
+            (12_345, "12,345"),
+            (3_001_000, "3,001,000"),
+        ] {
+            assert_eq!(format_count(count), text);
+        }
+    }
 
     #[test]
     fn suffixes_follow_the_coreutils() {

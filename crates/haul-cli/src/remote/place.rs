@@ -101,11 +101,10 @@ fn bracket(head: &[u8]) -> Option<usize> {
     (open == 0 || head[open - 1] == b'@').then_some(open)
 }
 
-/// Returns true if ssh takes the text only as a user name: not an option, not a second host, no
-/// control characters.
+/// Returns true if the text has only the characters of host names, and `@` between them for a user
+/// of a domain. A program that ssh's configuration starts may pass the name to a shell.
 fn is_user(user: &str) -> bool {
-    let is_part = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '/' | ':' | '"' | '\'');
-    !user.is_empty() && !user.starts_with('-') && user.chars().all(is_part)
+    user.split('@').all(|part| matches!(Host::parse(part), Ok(Host::Name(_))))
 }
 
 #[cfg(test)]
@@ -128,6 +127,7 @@ mod tests {
         assert_eq!(place("dtn:"), ssh(None, "dtn", ""));
         assert_eq!(place("10.0.0.7:a"), ssh(None, "10.0.0.7", "a"));
         assert_eq!(place("a@b@dtn:x"), ssh(Some("a@b"), "dtn", "x"));
+        assert_eq!(place("first.last-2_x@dtn:x"), ssh(Some("first.last-2_x"), "dtn", "x"));
         assert_eq!(place(":in/box"), Ok(Location::Ticket(b"in/box".to_vec())));
         assert_eq!(place(":"), Ok(Location::Ticket(Vec::new())));
     }
@@ -149,7 +149,22 @@ mod tests {
 
     #[test]
     fn hosts_with_ssh_options_or_control_characters_are_refused() {
-        for bad in ["-oProxyCommand=x:/", "a b:/x", "\u{1b}[2J:/x", "-l@host:x", "@host:x", "u\"@host:x"] {
+        for bad in [
+            "-oProxyCommand=x:/",
+            "a b:/x",
+            "\u{1b}[2J:/x",
+            "-l@host:x",
+            "@host:x",
+            "a@@host:x",
+            "u\"@host:x",
+            "$(id)@host:x",
+            "`id`@host:x",
+            "a;b@host:x",
+            "a|b@host:x",
+            "a&b@host:x",
+            "a\\b@host:x",
+            "é@host:x",
+        ] {
             let error = place(bad).expect_err(bad).to_string();
             assert!(!error.contains('\u{1b}'), "{error:?}");
         }

@@ -3,6 +3,7 @@
 use super::filter::Filter;
 use crate::descent::{Descent, Step};
 use crate::stored::HIDDEN;
+use haul_model::{PATH_PARTS_MAX, PathError};
 use haul_sys::beneath::open_place_beneath;
 use haul_sys::dir::{CWD, open_dir_at, open_place_at};
 use haul_sys::{FileKind, Follow, Stat, stat};
@@ -192,6 +193,14 @@ impl Tree {
         if !self.has_stored_sums && last_part(&path) == HIDDEN.as_bytes() {
             self.descent.skip();
             return Some(WalkStep::StoredSums(shown));
+        }
+        // What is in the directory would have one component more.
+        if !path.is_empty() && path.split(|&byte| byte == b'/').count() >= PATH_PARTS_MAX {
+            self.descent.skip();
+            return Some(WalkStep::Failed(
+                shown,
+                io::Error::new(io::ErrorKind::InvalidFilename, PathError::TooDeep),
+            ));
         }
         match stat::stat_fd(&place) {
             Ok(facts) => {
