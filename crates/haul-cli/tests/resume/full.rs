@@ -1,7 +1,8 @@
 //! Copies whose log, or whose complete state directory, fills up during the run: after a number of
-//! writes each further write fails.
+//! writes each further write fails. And a state directory that cannot hold a lock.
 
 use super::Fixture;
+use crate::faults::fixture::Running;
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_log::record::Status;
@@ -26,6 +27,20 @@ fn state_on(fixture: &Fixture, rules: &str) -> FaultFs {
 /// Returns a rule by which each write to a log fails after `writes` writes.
 fn full_after(writes: u32) -> String {
     format!("*/log/* write .. errno ENOSPC after {writes}")
+}
+
+/// Regression test: the loop that locks a job never ended, and ignored SIGTERM.
+#[test]
+fn a_state_directory_with_unstable_inode_numbers_is_refused() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let fixture = Fixture::new(66);
+    let faults = state_on(&fixture, "*lock stat .. renumber");
+    let ended = Running::new(&mut fixture.cp(&[])).end();
+    ended.failed_with(&["cannot lock job ", "another inode number", "use --state-dir"]);
+    assert!(!fixture.path("sink").exists(), "nothing was copied");
+    faults.close();
 }
 
 #[test]

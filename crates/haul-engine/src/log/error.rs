@@ -21,6 +21,14 @@ pub enum LogError {
         /// The process that holds the job.
         holder: Holder,
     },
+    /// The inode number of the lock file changes, so that a lock would exclude no other process.
+    #[error(
+        "cannot lock job {path}: its file system reports another inode number for the same file each time; use --state-dir with a directory on another file system"
+    )]
+    UnstableInode {
+        /// Path of the lock file.
+        path: PathBuf,
+    },
     /// Other users can write to the directory.
     #[error(
         "refusing to use the log in {path}: other users can write to it; use --state-dir with a private directory"

@@ -18,8 +18,8 @@ use std::time::Duration;
 const TRIES: u32 = 10;
 const STEP: Duration = Duration::from_millis(5);
 
-/// Maximum number of times that the job directory may disappear while its lock is opened. It
-/// disappears each time another process finishes the job.
+/// Maximum number of times that the lock file or its directory may be gone, or the lock file be
+/// another one, after it was opened. It disappears each time another process finishes the job.
 const ENDS_MAX: u32 = 100;
 
 /// Name of the lock file in the directory of a job.
@@ -118,6 +118,10 @@ impl JobLock {
             // The previous holder may have deleted the lock file and its directory after we opened
             // it.
             if !is_same_path(path, &file).map_err(LogError::io("check lock", path))? {
+                ends += 1;
+                if ends > ENDS_MAX {
+                    return Err(LogError::UnstableInode { path: path.clone() });
+                }
                 continue;
             }
             let unclean_holder = read(&mut file);

@@ -52,10 +52,11 @@ impl SessionLock {
     pub(super) fn acquire(dirs: &SinkDirs, job: Identity) -> io::Result<(SessionLock, Moment)> {
         let dir = dirs.open(b"", Missing::Fail)?;
         let name = CString::new(format!(".haul-{:016x}-begun", leftovers::tag(job, b"").session))?;
+        let mut others = 0;
         for _ in 0..MAX_ATTEMPTS {
             let file = match create_new_at(&dir, name.as_c_str(), 0o600) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    remove_stale(&dir, &name)?;
+                    others += u32::from(!remove_stale(&dir, &name)?);
                     continue;
                 }
                 file => File::from(file?),
@@ -66,6 +67,10 @@ impl SessionLock {
                 let time = moment(found.btime.unwrap_or(found.ctime));
                 return Ok((SessionLock { dir, name, _file: file }, time));
             }
+        }
+        if others == MAX_ATTEMPTS {
+            let why = "the file system reports another inode number for the same file each time";
+            return Err(io::Error::other(format!("cannot lock {}: {why}", name.to_string_lossy())));
         }
         Err(io::ErrorKind::ResourceBusy.into())
     }
@@ -82,18 +87,19 @@ impl SessionLock {
     }
 }
 
-/// Removes the lock file of a killed run.
-fn remove_stale(dir: &OwnedFd, name: &CString) -> io::Result<()> {
+/// Removes the lock file of a killed run. Returns false if the name belongs to another file by now.
+fn remove_stale(dir: &OwnedFd, name: &CString) -> io::Result<bool> {
     let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let stale = match open_regular_at(dir, name.as_c_str()) {
-        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) if is_gone(&error) => return Ok(true),
         stale => File::from(stale?.ok_or(io::ErrorKind::AlreadyExists)?),
     };
     if !try_lock(&stale) {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
     // Only the lock holder removes the file. The name may be gone by now, or belong to a new file.
-    if refers_to(dir, name, &stale)? { unlink_at(dir, name.as_c_str()) } else { Ok(()) }
+    let is_it = refers_to(dir, name, &stale)?;
+    if is_it { unlink_at(dir, name.as_c_str()).map(|()| true) } else { Ok(false) }
 }
 
 /// Tries to lock the file. Returns false if another process holds the lock, and true on a file
@@ -102,6 +108,7 @@ fn try_lock(lock: &File) -> bool {
     !matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
 }
 
+/// Returns true if the name still belongs to the lock.
 fn refers_to(dir: &OwnedFd, name: &CString, lock: impl AsFd) -> io::Result<bool> {
     match stat::stat_at(dir, name.as_c_str(), Follow::No) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
