@@ -76,9 +76,8 @@ impl From<&Counters> for ProgressSnapshot {
 
 impl From<ProgressSnapshot> for Progress {
     fn from(snapshot: ProgressSnapshot) -> Progress {
-        let ProgressSnapshot { files_found, files_done, bytes_found, bytes_done, walked: _, link: _ } =
-            snapshot;
-        Progress { files_done, files_found, bytes_done, bytes_found }
+        let ProgressSnapshot { files_found, files_done, bytes_found, bytes_done, walked, link: _ } = snapshot;
+        Progress { files_done, files_found, bytes_done, bytes_found, is_counting: !walked }
     }
 }
 

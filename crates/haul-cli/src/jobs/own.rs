@@ -84,5 +84,5 @@ impl OwnJob {
 
 fn progress(counters: &Counters) -> Progress {
     let ((files_done, bytes_done), (files_found, bytes_found)) = (counters.through(), counters.known());
-    Progress { files_done, files_found, bytes_done, bytes_found }
+    Progress { files_done, files_found, bytes_done, bytes_found, is_counting: !counters.has_totals() }
 }

@@ -47,17 +47,22 @@ pub(super) fn table(jobs: &[Listed]) -> String {
 }
 
 /// Returns the share done (by bytes, or by files if there are no bytes), and the files and bytes.
+/// There is no share while the total is unknown.
 fn progress(progress: Progress, status: Status) -> (String, String, String) {
-    let Progress { files_done, files_found, bytes_done, bytes_found } = progress;
+    let Progress { files_done, files_found, bytes_done, bytes_found, is_counting } = progress;
+    // The receiver of a transfer learns only at the end that it has everything.
+    let is_counting = is_counting && status != Status::Finished;
+    let more = if is_counting { "+" } else { "" };
     let share = |done: u64, found: u64| format!("{}%", u128::from(done.min(found)) * 100 / u128::from(found));
     let share = match () {
         () if status == Status::Finished => "100%".to_owned(),
+        () if is_counting => "-".to_owned(),
         () if bytes_found > 0 => share(bytes_done, bytes_found),
         () if files_found > 0 => share(files_done, files_found),
         () => "-".to_owned(),
     };
-    let bytes = format!("{}/{}", format_size(bytes_done), format_size(bytes_found));
-    (share, format!("{files_done}/{files_found}"), bytes)
+    let bytes = format!("{}/{}{more}", format_size(bytes_done), format_size(bytes_found));
+    (share, format!("{files_done}/{files_found}{more}"), bytes)
 }
 
 /// Returns the reason why nothing is known about a job.
@@ -128,6 +133,7 @@ pub(super) fn json(job: &Listed) -> String {
         files_found: record.map(|record| record.progress.files_found),
         bytes_done: record.map(|record| record.progress.bytes_done),
         bytes_found: record.map(|record| record.progress.bytes_found),
+        counting: record.map(|record| record.progress.is_counting && job.status() != Status::Finished),
         log_bytes: job.log_bytes,
     };
     json::to_string(&told) + "\n"
@@ -150,5 +156,6 @@ struct JobJson<'j> {
     files_found: Option<u64>,
     bytes_done: Option<u64>,
     bytes_found: Option<u64>,
+    counting: Option<bool>,
     log_bytes: u64,
 }

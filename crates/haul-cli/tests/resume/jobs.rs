@@ -32,6 +32,8 @@ fn jobs_are_listed_with_status_and_progress() {
         |status: &str| all.iter().find(|job| job["status"] == status).unwrap_or_else(|| panic!("{all:?}"));
     assert_eq!(all.len(), 3);
     let (stopped, finished, failed) = (with("stopped"), with("finished"), with("failed"));
+    // The share of a copy that was stopped before it found everything is unknown.
+    assert_eq!([stopped, finished, failed].map(|job| &job["counting"]), [true, false, false]);
     assert!(
         stopped["exit"].is_null() && stopped["ended"].is_null() && stopped["log_bytes"].as_u64() > Some(0)
     );
@@ -43,6 +45,10 @@ fn jobs_are_listed_with_status_and_progress() {
     let (code, table, _) = jobs(&fixture, &[]);
     assert_eq!((code, table.lines().count()), (Some(0), 4), "{table}");
     assert!(table.contains("haul cp -aT --resume source 'sink 2'"), "{table}");
+    let stopped = table.lines().find(|line| line.contains("stopped")).unwrap();
+    let mut columns = stopped.split_whitespace().skip(2);
+    assert_eq!(columns.next(), Some("-"), "{table}");
+    assert!(columns.next().is_some_and(|files| files.ends_with('+')), "{table}");
     assert!(table.contains("100%") && table.contains("stopped") && table.contains("failed"), "{table}");
     let id = finished["id"].as_str().unwrap();
     let (code, shown, _) = jobs(&fixture, &["show", &id[..8]]);

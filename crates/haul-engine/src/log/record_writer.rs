@@ -102,6 +102,7 @@ impl RecordWriter {
             begun: unfinished.map_or_else(now, |record| record.begun),
             runs: unfinished.map_or(0, |record| record.runs).saturating_add(1),
             status: Status::Running,
+            progress: Progress { is_counting: true, ..Progress::default() },
             boot: process::boot_id(),
             // Ranges of a finished run count as well: durable files stay durable.
             kept: before.as_ref().map(|record| record.kept.clone()).unwrap_or_default(),

@@ -6,7 +6,7 @@
 //!  status=running                              or stopped, finished, failed
 //!  begun=SECONDS.NANOS runs=2                  when it first began, and how often it did
 //!  ended=SECONDS.NANOS exit=0                  nothing behind both signs while it runs
-//!  files=DONE/FOUND bytes=DONE/FOUND
+//!  files=DONE/FOUND bytes=DONE/FOUND           FOUND ends in + while more may be found
 //!  boot=TEXT                                   the life of the machine that it ran in last
 //!  cwd=PATH                                    percent-encoded, as words are
 //!  word=WORD                                   a line for each word of the command
@@ -106,7 +106,8 @@ impl FromStr for Status {
     }
 }
 
-/// Progress of a job. The `found` counts grow until the complete source has been walked.
+/// Progress of a job. The `found` counts grow until the complete source has been walked. Until then,
+/// no share of the job is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Files that are finished.
@@ -117,6 +118,8 @@ pub struct Progress {
     pub bytes_done: u64,
     /// Bytes of the files found so far.
     pub bytes_found: u64,
+    /// True while more files may be found.
+    pub is_counting: bool,
 }
 
 /// Change times for which the finished files of one file system are known to be durable.

@@ -21,14 +21,15 @@ pub(super) fn encode(record: &JobRecord) -> Vec<u8> {
 }
 
 fn lines(record: &JobRecord, text: &mut String) -> std::fmt::Result {
-    let Progress { files_done, files_found, bytes_done, bytes_found } = record.progress;
+    let Progress { files_done, files_found, bytes_done, bytes_found, is_counting } = record.progress;
+    let more = if is_counting { "+" } else { "" };
     writeln!(text, "kind={}", Percent(record.kind.as_bytes()))?;
     writeln!(text, "status={}", record.status)?;
     writeln!(text, "begun={} runs={}", moment(record.begun), record.runs)?;
     let ended = record.ended.map(moment).unwrap_or_default();
     let exit = record.exit.map(|exit| exit.to_string()).unwrap_or_default();
     writeln!(text, "ended={ended} exit={exit}")?;
-    writeln!(text, "files={files_done}/{files_found} bytes={bytes_done}/{bytes_found}")?;
+    writeln!(text, "files={files_done}/{files_found}{more} bytes={bytes_done}/{bytes_found}{more}")?;
     writeln!(text, "boot={}", Percent(record.boot.as_bytes()))?;
     writeln!(text, "cwd={}", Percent(&record.cwd))?;
     for word in &record.words {
@@ -74,9 +75,12 @@ fn fields<'a>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>) ->
     record.ended = optional(value(ended, "ended")?, read_moment)?;
     record.exit = optional(value(exit, "exit")?, |text| text.parse().ok())?;
     let (files, bytes) = lines.next()?.split_once(' ')?;
-    let (files_done, files_found) = pair(value(files, "files")?)?;
-    let (bytes_done, bytes_found) = pair(value(bytes, "bytes")?)?;
-    record.progress = Progress { files_done, files_found, bytes_done, bytes_found };
+    let (files, bytes) = (value(files, "files")?, value(bytes, "bytes")?);
+    let is_counting = files.ends_with('+');
+    let counted = |text: &'a str| if is_counting { text.strip_suffix('+') } else { Some(text) };
+    let (files_done, files_found) = pair(counted(files)?)?;
+    let (bytes_done, bytes_found) = pair(counted(bytes)?)?;
+    record.progress = Progress { files_done, files_found, bytes_done, bytes_found, is_counting };
     record.boot = String::from_utf8(Percent::decode(value(lines.next()?, "boot")?)?).ok()?;
     record.cwd = Percent::decode(value(lines.next()?, "cwd")?)?;
     while let Some(word) = lines.peek().and_then(|line| value(line, "word")) {
@@ -136,7 +140,13 @@ mod tests {
                 begun,
                 runs,
                 status,
-                progress: Progress { files_done: a, files_found: b, bytes_done: c, bytes_found: d },
+                progress: Progress {
+                    files_done: a,
+                    files_found: b,
+                    bytes_done: c,
+                    bytes_found: d,
+                    is_counting: runs % 2 == 1,
+                },
                 ended,
                 exit,
                 boot,

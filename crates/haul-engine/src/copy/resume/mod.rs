@@ -277,5 +277,6 @@ fn progress(tally: &Tally) -> Progress {
         files_found: Tally::get(&tally.files_found),
         bytes_done: tally.bytes_through(),
         bytes_found: Tally::get(&tally.bytes_found),
+        is_counting: !tally.is_walked(),
     }
 }
