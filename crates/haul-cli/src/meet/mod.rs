@@ -153,7 +153,7 @@ fn paths_of(request: &Request, line: &OwnedFd, stop: &AtomicBool) -> Result<Vec<
 fn root_of(request: &Request, paths: &[Vec<u8>]) -> Result<Root, String> {
     let home = std::env::var_os("HOME");
     let root = match (request.way, paths) {
-        (Direction::Send, [path]) => Root::to_send_to(path, home.as_deref()),
+        (Direction::Send, [path]) => Root::to_send_to(path, home.as_deref(), request.dry_run),
         (Direction::Send, _) => {
             return Err("invalid request: exactly one destination directory is required".to_owned());
         }

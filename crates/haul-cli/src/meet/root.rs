@@ -3,6 +3,7 @@
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -33,11 +34,13 @@ pub(super) enum RootError {
 }
 
 impl Root {
-    /// Returns the destination: the directory itself or, if it is missing, its parent and its name.
+    /// Returns the destination directory. Creates a missing one in an existing parent directory, so
+    /// that the rules for links and the sandbox start at the destination itself. With `dry_run`, which
+    /// creates nothing, returns the parent directory and the name instead.
     ///
     /// # Errors
-    /// Returns [`RootError`] if neither is a usable directory.
-    pub(super) fn to_send_to(typed: &[u8], home: Option<&OsStr>) -> Result<Root, RootError> {
+    /// Returns [`RootError`] if the path is no usable directory.
+    pub(super) fn to_send_to(typed: &[u8], home: Option<&OsStr>, dry_run: bool) -> Result<Root, RootError> {
         let path = expanded(typed, home);
         let failed = |source| RootError::Unusable { path: quote(path.as_os_str()).to_string(), source };
         match path.metadata() {
@@ -49,8 +52,16 @@ impl Root {
             // A dangling link blocks the name: its target is not created.
             Err(error) if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() => {
                 let name = path.file_name().ok_or_else(|| failed(error))?.as_bytes().to_vec();
-                let directory = above(&path).canonicalize().map_err(failed)?;
-                Ok(Root { directory, paths: vec![name] })
+                if dry_run {
+                    let directory = above(&path).canonicalize().map_err(failed)?;
+                    return Ok(Root { directory, paths: vec![name] });
+                }
+                match fs::create_dir(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+                    _ => {
+                        Ok(Root { directory: path.canonicalize().map_err(failed)?, paths: vec![Vec::new()] })
+                    }
+                }
             }
             Err(error) => Err(failed(error)),
         }
@@ -122,7 +133,6 @@ pub(super) fn expanded(typed: &[u8], home: Option<&OsStr>) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::symlink;
 
     fn fixture() -> (tempfile::TempDir, PathBuf) {
@@ -150,13 +160,24 @@ mod tests {
     #[test]
     fn a_missing_destination_needs_an_existing_parent_directory() {
         let (_home, dir) = fixture();
-        let root = |path: &str| Root::to_send_to(&typed(&dir, path), None);
+        let root = |path: &str| Root::to_send_to(&typed(&dir, path), None, true);
         let there = Root { directory: dir.join("a/b"), paths: vec![Vec::new()] };
         assert_eq!(root("a/b").expect("there"), there);
         assert_eq!(root("link").expect("followed"), there);
         let missing = Root { directory: dir.join("a"), paths: vec![b"new".to_vec()] };
         assert_eq!(root("a/new").expect("its directory is there"), missing);
         assert_eq!(root("a/new/").expect("its directory is there"), missing);
+        assert!(!dir.join("a/new").exists(), "a dry run creates nothing");
+        let made = |path: &str| Root::to_send_to(&typed(&dir, path), None, false);
+        for (path, name) in
+            [("a/new", "a/new"), ("a/new", "a/new"), ("link/n", "a/b/n"), ("a/other/", "a/other")]
+        {
+            let there = Root { directory: dir.join(name), paths: vec![Vec::new()] };
+            assert_eq!(made(path).expect("its parent is there"), there);
+        }
+        for path in ["a/no/new", "dangling", "a/file/new"] {
+            assert!(made(path).is_err() && !dir.join("nowhere").exists(), "{path}");
+        }
         assert!(matches!(root("a/file"), Err(RootError::NotADirectory(_))));
         assert!(matches!(root("no/new"), Err(RootError::Unusable { .. })));
         assert!(matches!(root("dangling"), Err(RootError::Unusable { .. })));
@@ -167,7 +188,7 @@ mod tests {
     fn a_tilde_is_expanded_to_the_home_directory() {
         let (_home, dir) = fixture();
         for (path, expected) in [("~", "."), ("~/a", "a"), ("~/a/b", "a/b")] {
-            let root = Root::to_send_to(path.as_bytes(), Some(dir.as_os_str())).expect(path);
+            let root = Root::to_send_to(path.as_bytes(), Some(dir.as_os_str()), true).expect(path);
             assert_eq!(root.directory, dir.join(expected).canonicalize().expect("there"));
         }
     }

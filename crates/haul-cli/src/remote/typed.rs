@@ -142,6 +142,7 @@ pub(crate) fn request(
                 _ => None,
             },
         }),
+        dry_run: resolved.options.dry_run,
         waybill: ssh.waybill_there.as_ref().map(|file| to_words(&[file.as_encoded_bytes()]).concat()),
     };
     (request, told.behind)

@@ -284,6 +284,7 @@ mod tests {
                 plain: true,
                 udp: Some(UdpRequest { check: "aead".to_owned(), chunk: Some(1400), rate: None, buffers: Some(1 << 20) }),
                 waybill: Some("dw==".to_owned()),
+                dry_run: true,
             };
             let mut line = serde_json::to_vec(&request).expect("it is written");
             prop_assert_eq!(serde_json::from_slice::<Request>(&line).expect("read again"), request);

@@ -1,9 +1,11 @@
 //! Connections that ssh establishes: lanes beside ssh, a lane inside ssh, and failures.
 
 use super::{Fixture, assert_alike, assert_ended, assert_no_strays, inside};
+use crate::extremes::chain;
 use haul_lab::emulated_link::{EmulatedLink, End, LinkProfile};
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -81,6 +83,53 @@ fn ssh_arguments_contain_no_secret_and_no_path() {
     assert_alike(&fixture.path("data"), &fixture.path("there/box with 'quotes' $HOME `id`/data"));
     let argv = fs::read_to_string(fixture.path("argv")).unwrap();
     assert_eq!(argv, format!("localhost\n{} meet\n", env!("CARGO_BIN_EXE_haul")));
+}
+
+/// Regression test: the rules for links started at the parent of a destination that did not exist.
+#[test]
+fn a_new_destination_refuses_links_that_lead_out_of_it() {
+    let fixture = Fixture::new();
+    fixture.tree("data");
+    std::os::unix::fs::symlink("../../beside", fixture.path("data/out")).unwrap();
+    std::os::unix::fs::symlink("small", fixture.path("data/in")).unwrap();
+    fs::create_dir(fixture.path("there/box")).unwrap();
+    let send = |to: &str| fixture.over_ssh("send", &["data", &format!("localhost:{to}")]);
+    let [existing, new] = ["box", "new"].map(send);
+    assert_ended(&existing, 1);
+    assert_eq!((new.status, new.err.lines().count()), (Some(1), existing.err.lines().count()), "{new:#?}");
+    for to in ["box", "new"] {
+        assert!(fs::symlink_metadata(fixture.path(&format!("there/{to}/data/out"))).is_err(), "{to}");
+        assert_eq!(fs::read_link(fixture.path(&format!("there/{to}/data/in"))).unwrap(), Path::new("small"));
+    }
+    // What would be sent is not created, and so is its destination.
+    assert_ended(&fixture.over_ssh("send", &["--dry-run", "data/small", "localhost:dry"]), 0);
+    assert!(!fixture.path("there/dry").exists());
+}
+
+/// Regression test: the time for a chain of directories grows with the square of its depth. What is
+/// deeper is named once, and the rest arrives.
+#[test]
+fn a_tree_deeper_than_any_path_is_reported_and_the_rest_arrives() {
+    let fixture = Fixture::new();
+    let depth = haul_model::PATH_PARTS_MAX;
+    chain::make(&fixture.path("data"), depth + 20, "d", |_, _| ());
+    fixture.file("data/small", 100);
+    let sent = fixture.over_ssh("send", &["data/", "localhost:in"]);
+    assert_ended(&sent, 1);
+    let line = sent.err.lines().find(|line| line.contains(&"d/".repeat(depth))).unwrap();
+    assert!(line.ends_with(&format!("cannot read: it has more than {depth} components")), "{sent:#?}");
+    assert_eq!(sent.err.lines().count(), 2, "one line, and the summary: {sent:#?}");
+    assert!(fixture.path("there/in/small").exists());
+    assert_eq!(chain::walk(&fixture.path("there/in"), "d", |_, _| ()), depth - 1);
+    // The standard library needs a descriptor for each level.
+    assert!(
+        Command::new("rm")
+            .arg("-rf")
+            .args([fixture.path("data"), fixture.path("there")])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]

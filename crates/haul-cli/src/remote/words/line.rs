@@ -47,6 +47,9 @@ pub(crate) struct Request {
     pub(crate) udp: Option<UdpRequest>,
     /// File for the remote haul's own waybill; base64.
     pub(crate) waybill: Option<String>,
+    /// True if nothing is to be created.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) dry_run: bool,
 }
 
 impl Request {
