@@ -149,6 +149,14 @@ pub fn is_overlay(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == OVERLAY)
 }
 
+/// `f_type` of Lustre, from its published headers.
+const LUSTRE: u32 = 0x0bd0_0bd0;
+
+/// Returns true if a file is on Lustre.
+pub fn is_lustre(fd: impl AsFd) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == LUSTRE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -45,6 +45,13 @@ impl Times {
     }
 }
 
+/// Returns true if a file system supports a property but could not store its value: the value does
+/// not fit (`ENOSPC`, `EDQUOT`, `E2BIG`, `ERANGE`), or the storage failed (`EIO`).
+pub fn is_unstored(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG | Errno::RANGE | Errno::IO))
+}
+
 /// Sets owner and group of an open file; `None` leaves a value unchanged.
 ///
 /// The kernel may clear setuid and setgid during the call, so set the mode after the owner.

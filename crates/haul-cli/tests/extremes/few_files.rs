@@ -207,6 +207,27 @@ fn overlayfs_directories_are_recognized_after_copy_up() {
     assert_same_trees(&place.path("source"), &place.path("copy"));
 }
 
+/// Without an index, as in containers, a file with several names gets another inode number when it
+/// is opened for writing. It is not a file that replaced the first.
+#[test]
+fn overlayfs_files_with_several_names_are_overwritten() {
+    if !met_or_skip(&[Need::Mount, Need::FileSystem("overlay"), Need::Program("unshare")]) {
+        return;
+    }
+    let script = "mount -t tmpfs tmpfs home && cd home && mkdir upper work sink lower && echo old > lower/a &&
+        ln lower/a lower/b && ln lower/a lower/c && ln lower/a lower/d && printf 'new contents' > source &&
+        mount -t overlay overlay -o index=off,lowerdir=lower,upperdir=upper,workdir=work sink || exit 99
+        $haul cp source sink/a && $haul cp --resume --state-dir=state source sink/b && $haul cp --verify source sink/c
+        cat sink/a sink/b sink/c sink/d; $haul cp sink/d sink/d; echo $?";
+    let place = DeepTreeDir::new();
+    std::fs::create_dir(place.path("home")).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).current_dir(place.path("")).env("haul", HAUL);
+    let ended = Running::new(&mut command).end();
+    assert_eq!(ended.stdout, "new contentsnew contentsnew contentsold\n1\n", "{ended:?}");
+    assert!(!ended.stderr.contains("replaced"), "{ended:?}");
+}
+
 /// A directory without search permission is left before it gets this mode.
 #[test]
 fn an_unprivileged_user_copies_a_deep_read_only_tree() {

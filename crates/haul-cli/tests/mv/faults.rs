@@ -6,6 +6,8 @@ use crate::faults::fixture::{
     tree_with_victim, write_old,
 };
 use haul_lab::faults::Op;
+use haul_lab::needs::{Need, met_or_skip};
+use haul_sys::metadata::{self, Place};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,9 +30,15 @@ fn copy_of(source: &Path, like: &Path) {
 /// Asserts that a move into storage with this fault fails with `words`, and that the complete tree
 /// stays at its source. Without the fault and the partial copy, the same command then moves it.
 fn stays(rule: &str, words: &[&str]) {
+    stays_with(|_| (), rule, words);
+}
+
+/// Does the same for a tree that `prepare` completes.
+fn stays_with(prepare: impl FnOnce(&Path), rule: &str, words: &[&str]) {
     let Some(fixture) = FaultFixture::new("") else { return };
     let (source, like, sink) = (fixture.path("source"), fixture.path("like"), fixture.path("view/sink"));
     tree_with_victim(&source, LEN);
+    prepare(&source);
     copy_of(&source, &like);
     fixture.rules(rule);
     let ended = mv(&source, &sink);
@@ -98,6 +106,69 @@ fn a_read_error_keeps_the_complete_source() {
     let ended = mv(&fixture.path("view/tree"), &fixture.path("sink"));
     ended.failed_with(&["error reading", "tree/victim", "Input/output error"]);
     assert_same_tree(&like, &fixture.path("store/tree"));
+}
+
+/// Sets an attribute of a file or directory to a value of this many bytes.
+fn set_attribute(path: &Path, bytes: usize) {
+    let file = fs::File::open(path).unwrap();
+    metadata::set_xattr(Place::file(&file), c"user.note", &vec![b'n'; bytes]).unwrap();
+}
+
+/// Regression test: the only copy of the attribute was removed, and the exit status was 0.
+#[test]
+fn an_attribute_that_does_not_fit_keeps_the_source() {
+    for errno in ["ENOSPC", "EDQUOT", "E2BIG", "ERANGE", "EIO"] {
+        for name in ["victim", "dir", "dir/c"] {
+            let rule = format!("sink/{name} setxattr 1000.. errno {errno}");
+            let prepare = |source: &Path| {
+                set_attribute(&source.join(name), 1500);
+                set_attribute(&source.join("a"), 1500);
+            };
+            stays_with(prepare, &rule, &["setting attribute 'user.note' for ", &format!("sink/{name}'")]);
+        }
+    }
+}
+
+#[test]
+fn an_owner_beyond_a_quota_keeps_the_source() {
+    if !met_or_skip(&[Need::Root]) {
+        return;
+    }
+    let prepare = |source: &Path| std::os::unix::fs::chown(source.join("victim"), Some(1), Some(1)).unwrap();
+    let words = ["failed to preserve ownership for ", "/victim'", "quota"];
+    stays_with(prepare, "*victim chown .. errno EDQUOT", &words);
+}
+
+/// As with GNU's: nothing can preserve the attribute there.
+#[test]
+fn an_attribute_that_the_file_system_does_not_support_is_dropped() {
+    let Some(fixture) = FaultFixture::new("* setxattr .. errno ENOTSUP") else { return };
+    let source = fixture.path("source");
+    tree_with_victim(&source, MIB);
+    set_attribute(&source.join("victim"), 1500);
+    assert_eq!(mv(&source, &fixture.path("view/sink")).code, Some(0));
+    assert_eq!(fs::read(fixture.path("store/sink/victim")).unwrap(), noise(MIB));
+    assert!(!source.exists());
+}
+
+/// As with GNU's: the second file replaces what is left of the first.
+#[test]
+fn a_later_operand_replaces_one_that_could_not_be_copied() {
+    for tool in ["mv", "cp", "install"] {
+        let Some(fixture) = FaultFixture::new("d/victim write .. errno ENOSPC times 1") else { return };
+        for place in ["one", "two", "view/d"] {
+            fs::create_dir(fixture.path(place)).unwrap();
+        }
+        let [one, two] = ["one/victim", "two/victim"].map(|name| fixture.path(name));
+        write_old(&one, &noise(100_000));
+        write_old(&two, &noise(50_000));
+        let ended = haul([Path::new(tool), &one, &two, &fixture.path("view/d")]);
+        ended.failed_with(&["victim", "No space left on device"]);
+        assert_eq!(ended.complaints(), 1, "{tool}: {ended:?}");
+        assert_eq!(fs::read(fixture.path("store/d/victim")).unwrap(), noise(50_000), "{tool}");
+        assert_eq!(fs::read(&one).unwrap(), noise(100_000), "{tool}");
+        assert_eq!(two.exists(), tool != "mv");
+    }
 }
 
 #[test]

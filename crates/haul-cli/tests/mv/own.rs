@@ -81,6 +81,7 @@ fn events_are_json_lines() {
     assert!(run.out.contains(r#"{"event":"error","message":"cannot stat 'no': No such file or directory"}"#));
     assert!(run.out.contains(r#""event":"summary","files":1"#) && run.out.contains(r#""failures":1"#));
     assert!(run.err.contains("'x-fs/b': 5 bytes in "), "{}", run.err);
+    assert!(run.err.contains("mv: total: 1 file, 5 bytes in "), "{}", run.err);
 }
 
 #[test]

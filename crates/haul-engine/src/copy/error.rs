@@ -296,6 +296,11 @@ pub enum CopyError {
 }
 
 impl CopyError {
+    /// Returns the error of the system call, if there was one.
+    pub(crate) fn io(&self) -> Option<&io::Error> {
+        std::error::Error::source(self)?.downcast_ref()
+    }
+
     /// Returns the error for a sink whose owner could not be set.
     pub(crate) fn owner_failed(path: OsString, source: io::Error) -> CopyError {
         CopyError::Failed { doing: "failed to preserve ownership for", path, source }

@@ -5,9 +5,9 @@ use super::descriptors::{self, Descriptors, Opened, SourceEnd};
 use super::directory::Directory;
 use super::entry::{self, Entry, Memory};
 use super::error::{CopyError, Refusal};
-use super::file::SharedFile;
+use super::file::{FileMove, SharedFile};
 use super::lane::Lane;
-use super::links::LinkTable;
+use super::links::{Identity, LinkTable};
 use super::operands::{self, OperandWalk};
 use super::report::{CopyObserver, Tally};
 use super::reread::{self, Proof};
@@ -17,8 +17,9 @@ use crate::pool::{Pool, WorkItem};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader};
 use haul_sys::process;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,6 +36,36 @@ pub struct Outcome {
     pub is_loose: bool,
     /// True if the names in some directory could not be synced; a failure reported it.
     pub is_unsynced: bool,
+    /// The file that was copied last, if its caller finishes it (`CopyRules::new_mode`).
+    pub new_file: Option<OwnedFd>,
+    /// Sources that hold the only copy of some metadata; a failure reported each.
+    pub unstored: Unstored,
+}
+
+/// Sources with metadata that the file system of the sink supports and could not store, by device
+/// and inode number. Only a move records them.
+#[derive(Debug, Default)]
+pub struct Unstored {
+    sources: HashSet<Identity>,
+    /// True if more were found than are recorded.
+    is_full: bool,
+}
+
+impl Unstored {
+    /// Maximum number of recorded sources, for a memory use of a few MiB.
+    const SOURCES_MAX: usize = 1 << 16;
+
+    fn add(&mut self, source: Identity) {
+        self.is_full |= self.sources.len() >= Unstored::SOURCES_MAX;
+        if !self.is_full {
+            self.sources.insert(source);
+        }
+    }
+
+    /// Returns true if this source may hold the only copy of some metadata.
+    pub(crate) fn may_contain(&self, source: Identity) -> bool {
+        self.is_full || self.sources.contains(&source)
+    }
 }
 
 /// State shared by all workers of a job.
@@ -58,6 +89,8 @@ pub(crate) struct Job<'a> {
     /// True if the names in some directory could not be synced.
     pub(crate) is_unsynced: AtomicBool,
     cut_off: Mutex<Vec<OsString>>,
+    unstored: Mutex<Unstored>,
+    new_file: Mutex<Option<OwnedFd>>,
 }
 
 /// Work that yields entries.
@@ -107,6 +140,8 @@ pub(crate) fn copy_after(
         is_loose: AtomicBool::new(false),
         is_unsynced: AtomicBool::new(false),
         cut_off: Mutex::new(Vec::new()),
+        unstored: Mutex::default(),
+        new_file: Mutex::default(),
     };
     let failed_before = Tally::get(&tally.failures);
     if let Some(walk) = operands::begin(&job) {
@@ -125,6 +160,8 @@ pub(crate) fn copy_after(
         cut_off: job.cut_off.into_inner().unwrap_or_else(PoisonError::into_inner),
         is_loose: job.is_loose.into_inner(),
         is_unsynced: job.is_unsynced.into_inner(),
+        new_file: job.new_file.into_inner().unwrap_or_else(PoisonError::into_inner),
+        unstored: job.unstored.into_inner().unwrap_or_else(PoisonError::into_inner),
     }
 }
 
@@ -237,6 +274,23 @@ impl Job<'_> {
             self.report.warned(error);
         } else {
             self.fail(error);
+        }
+    }
+
+    /// Fails for metadata that could not be stored, and records that a move must not remove its
+    /// source.
+    pub(crate) fn is_not_stored(&self, error: &CopyError, source: Identity) {
+        self.unstored.lock().unwrap_or_else(PoisonError::into_inner).add(source);
+        self.fail(error);
+    }
+
+    /// Keeps a new file open for the caller, who sets its owner and its mode.
+    pub(crate) fn hold_new_file(&self, file: &FileMove) {
+        match file.sink.try_clone() {
+            Ok(sink) => {
+                *self.new_file.lock().unwrap_or_else(PoisonError::into_inner) = Some(sink);
+            }
+            Err(source) => self.fail(&CopyError::Cannot { action: "open", path: file.sink_path(), source }),
         }
     }
 

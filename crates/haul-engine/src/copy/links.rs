@@ -188,6 +188,16 @@ impl Memory {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner).insert((name.to_owned(), identity));
     }
 
+    /// Drops a sink that did not become a complete copy of its source: as in cp, later operands may
+    /// replace it.
+    pub(crate) fn forget_sink(&self, name: &OsStr, sink: &Stat, source: Identity) {
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner).remove(&(name.to_owned(), sink.identity()));
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.get(&sink.identity()).is_some_and(|written| written.source == source) {
+            written.remove(&sink.identity());
+        }
+    }
+
     /// Returns true if an earlier operand created this sink.
     pub(crate) fn sink_was_made(&self, name: &OsStr, identity: Identity) -> bool {
         let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);

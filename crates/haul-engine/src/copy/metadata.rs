@@ -15,7 +15,7 @@ use super::report::Tally;
 use super::settings::{CopyRules, Make};
 use super::settle;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
-use haul_sys::{FileKind, Follow, Stat, Timespec, process, selinux, stat};
+use haul_sys::{FileKind, Follow, Stat, Timespec, filesystem, process, selinux, stat};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
@@ -42,6 +42,16 @@ const NOT_COPIED: [&[u8]; 9] = [
 
 /// Like [`NOT_COPIED`], for all attributes with these prefixes.
 const NOT_COPIED_PREFIXES: [&[u8]; 4] = [b"trusted.SGI_DMI_", b"xfsroot.", b"user.Beagle.", b"afs."];
+
+/// Namespace of Lustre for the layout of a file. A layout that is read holds a generation where a
+/// layout that is set holds the first storage target. With a copied one, each new file would start
+/// on the first target of the file system, whatever space the others have.
+const LUSTRE_NAMESPACE: &[u8] = b"lustre.";
+
+/// Attributes `trusted.NAME` in which Lustre keeps the layout, the identity and the state of each
+/// file. On other file systems such a name is an ordinary attribute.
+const OF_LUSTRE: [&[u8]; 11] =
+    [b"lov", b"lma", b"lmv", b"dmv", b"som", b"link", b"fid", b"version", b"hsm", b"lfsck_bitmap", b"dummy"];
 
 /// Sets the metadata to be preserved on a file. Failures other than those of the times are reported
 /// here, and the copy still counts as complete.
@@ -294,7 +304,7 @@ impl MetadataWriter<'_, '_> {
     fn keep_or_tell_times(&self) -> Result<(), CopyError> {
         match self.keep_times() {
             Err(error) if self.job.settings.rules.moves => {
-                self.job.not_kept(&error);
+                self.not_kept(&error);
                 Ok(())
             }
             kept => kept,
@@ -345,7 +355,7 @@ impl MetadataWriter<'_, '_> {
             return Ok(false);
         }
         let path = (self.sink.1)();
-        self.job.not_kept(&match self.kind {
+        self.not_kept(&match self.kind {
             FileKind::Symlink => CopyError::LinkOwnerFailed { path, source: error },
             _ => CopyError::owner_failed(path, error),
         });
@@ -367,7 +377,7 @@ impl MetadataWriter<'_, '_> {
         let expected = matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
         if !expected || process::effective_user() == 0 {
             let path = (self.sink.1)();
-            self.job.not_kept(&CopyError::Failed { doing: "clearing permissions for", path, source });
+            self.not_kept(&CopyError::Failed { doing: "clearing permissions for", path, source });
         } else if !self.job.settings.rules.moves {
             // This user cannot be expected to do it. As with cp, only the exit status reports the
             // failure.
@@ -402,12 +412,12 @@ impl MetadataWriter<'_, '_> {
         match (reset, mode) {
             (Some(Err(source)), _) => {
                 let doing = "setting permissions for";
-                self.job.not_kept(&CopyError::PermissionsFailed { doing, path: path(), source });
+                self.not_kept(&CopyError::PermissionsFailed { doing, path: path(), source });
             }
             (None, Some(mode)) => {
                 if let Err(source) = set_mode(self.sink.0, mode) {
                     let doing = "preserving permissions for";
-                    self.job.not_kept(&CopyError::Failed { doing, path: path(), source });
+                    self.not_kept(&CopyError::Failed { doing, path: path(), source });
                 }
             }
             (Some(Ok(())), _) | (None, None) => {}
@@ -428,7 +438,7 @@ impl MetadataWriter<'_, '_> {
     }
 
     fn report_acl(&self, error: AclError) {
-        self.job.not_kept(&CopyError::permissions_failed(error, self.source_path, self.sink.1));
+        self.not_kept(&CopyError::permissions_failed(error, self.source_path, self.sink.1));
     }
 
     /// Copies extended attributes. Only `--preserve=xattr` makes an error a failure; `-a` ignores
@@ -438,8 +448,10 @@ impl MetadataWriter<'_, '_> {
         let rules = &self.job.settings.rules;
         let tells_all = keep.require_xattr || rules.attributes_only;
         // With explicit context options, the attributes do not include the context of the source.
-        let wanted =
-            |name: &CStr| is_copied(name) && (rules.contexts.are_attributes() || name != selinux::CONTEXT);
+        let on_lustre = || [self.source.0, self.sink.0].iter().any(|place| filesystem::is_lustre(place.fd()));
+        let wanted = |name: &CStr| {
+            is_copied(name, on_lustre) && (rules.contexts.are_attributes() || name != selinux::CONTEXT)
+        };
         if !tells_all && keep.reduce_diagnostics {
             let _ = sys::copy_xattrs(self.source.0, self.sink.0, wanted);
             return;
@@ -474,11 +486,26 @@ impl MetadataWriter<'_, '_> {
     }
 
     fn tell(&self, error: &CopyError, is_failure: bool) {
-        if is_failure {
+        if self.source_must_stay(error) {
+            self.job.is_not_stored(error, self.source.1.identity());
+        } else if is_failure {
             self.job.fail(error);
         } else {
             self.job.report.warned(error);
         }
+    }
+
+    fn not_kept(&self, error: &CopyError) {
+        if self.source_must_stay(error) {
+            self.job.is_not_stored(error, self.source.1.identity());
+        } else {
+            self.job.not_kept(error);
+        }
+    }
+
+    /// Returns true if a move would destroy the only copy of what the sink could not store.
+    fn source_must_stay(&self, error: &CopyError) -> bool {
+        self.job.settings.rules.moves && error.io().is_some_and(sys::is_unstored)
     }
 }
 
@@ -486,10 +513,18 @@ impl MetadataWriter<'_, '_> {
 struct AlreadyReported;
 
 /// Returns true if an extended attribute belongs to the file itself, so that copies must preserve
-/// it.
-pub(crate) fn is_copied(name: &CStr) -> bool {
+/// it. `on_lustre` returns true if the file or its copy is on Lustre.
+pub(crate) fn is_copied(name: &CStr, on_lustre: impl FnOnce() -> bool) -> bool {
     let name = name.to_bytes();
-    !NOT_COPIED.contains(&name) && !NOT_COPIED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    !NOT_COPIED.contains(&name)
+        && !NOT_COPIED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        && !is_of_lustre(name, on_lustre)
+}
+
+/// Returns true for an attribute that Lustre itself maintains.
+pub(crate) fn is_of_lustre(name: &[u8], on_lustre: impl FnOnce() -> bool) -> bool {
+    let is_own = name.strip_prefix(b"trusted.").is_some_and(|name| OF_LUSTRE.contains(&name));
+    name.starts_with(LUSTRE_NAMESPACE) || (is_own && on_lustre())
 }
 
 /// Sets the owner and the group of `place`.
@@ -513,5 +548,30 @@ pub(crate) fn set_times(place: Place<'_>, source: &Stat) -> io::Result<()> {
     match place {
         Place::File(fd) => sys::set_times_fd(fd, Times::of(source)),
         Place::Name(dir, name) => sys::set_times_at(dir, name, Times::of(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_and_identities_of_lustre_are_never_copied() {
+        for name in [c"lustre.lov", c"lustre.lov.set", c"lustre.fid"] {
+            assert!(!is_copied(name, || false), "{name:?}");
+        }
+        for name in OF_LUSTRE {
+            let name = CString::new([b"trusted.", name].concat()).unwrap();
+            assert!(!is_copied(&name, || true) && is_copied(&name, || false), "{name:?}");
+        }
+        for name in [
+            c"user.lov",
+            c"user.lustre.lov",
+            c"trusted.overlay.opaque",
+            c"trusted.lov2",
+            c"security.capability",
+        ] {
+            assert!(is_copied(name, || true), "{name:?}");
+        }
     }
 }

@@ -147,8 +147,8 @@ pub struct CopyRules {
     pub copy_contents: bool,
     /// `--skip-chmod` (mcp): files keep the permissions that they had during the write.
     pub skip_chmod: bool,
-    /// Permissions of every new file, whatever its source has. `install` sets its final permissions
-    /// later.
+    /// Permissions of every new file, whatever its source has. The caller sets the final ones
+    /// later, through `Outcome::new_file`.
     pub new_mode: Option<u32>,
     /// True if the copy is part of mv across file systems. Messages then have mv's wording, and
     /// metadata that cannot be preserved is only a warning.

@@ -16,8 +16,8 @@ use haul_digest::Digest;
 use haul_model::{ByteOffset, ByteRange, Level};
 use haul_sys::metadata::{Times, set_times_fd};
 use haul_sys::sparse::set_len;
-use haul_sys::stat::stat_fd;
-use haul_sys::{Contents, FileKind, Stat, Timespec, cache, closing, open};
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{Contents, FileKind, Follow, Stat, Timespec, cache, closing, open};
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +52,9 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
                 log.finished(job, file, moved.bytes);
             }
             tell(job, file, &moved);
+            if job.settings.rules.new_mode.is_some() {
+                job.hold_new_file(file);
+            }
             if let Some(identity) = file.settle.linked {
                 for (parent, name) in job.memory.settled(identity) {
                     let sink = parent.sink_path_of(&name);
@@ -183,6 +186,11 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
     let is_resumable = file.settle.logged.is_some();
     if interrupted && file.sink_state == SinkState::New && !is_resumable {
         let _ = open::unlink_at(file.parent.sink(), &*file.sink_name);
+    }
+    for follow in [Follow::No, Follow::Yes] {
+        if let Ok(sink) = stat_at(file.parent.sink(), &*file.sink_name, follow) {
+            job.memory.forget_sink(&file.sink_name, &sink, file.source_stat.identity());
+        }
     }
     file.undo(job);
     if interrupted {

@@ -156,19 +156,6 @@ impl<'a> CrossDeviceMove<'a> {
         let outcome = self.copy(job, &place, &waiting, target.sync_each);
         job.outcome.failures += outcome.failures;
         job.outcome.cut_off.extend(outcome.cut_off);
-        for one in waiting.iter().filter(|one| one.is_remembered) {
-            if let Ok(standing) = stat::stat_at(&place, &*one.copied.name, Follow::No) {
-                if standing.kind == FileKind::Directory {
-                    job.stayed.insert(one.copied.identity, one.copied.name.clone());
-                }
-                job.created.entry(standing.identity()).or_default().insert(one.copied.name.clone());
-            }
-        }
-        // A directory whose names are not durable looks like any other, so no source that may be in
-        // it is removed.
-        if job.stop.load(Ordering::Relaxed) || outcome.is_unsynced {
-            return;
-        }
         let is_exact = outcome.failures > 0;
         let requirements = CopyRequirements { since, is_loose: outcome.is_loose, is_exact };
         let removal = Removal {
@@ -176,13 +163,32 @@ impl<'a> CrossDeviceMove<'a> {
             stop: job.stop,
             place: &place,
             requirements,
+            unstored: &outcome.unstored,
             verbose: job.rules.verbose,
             workers: self.settings.moving.workers.count(),
         };
-        let mut copied: Vec<CopiedOperand> = waiting.into_iter().map(|one| one.copied).collect();
         // Failures were reported without their operand, so only operands whose copy is complete are
         // removed.
-        copied.retain(|operand| !is_exact || removal.could_remove(operand));
+        let is_complete = |operand: &CopiedOperand| !is_exact || removal.could_remove(operand);
+        let mut copied = Vec::new();
+        for Waiting { copied: operand, is_remembered, .. } in waiting {
+            let is_complete = is_complete(&operand);
+            if is_remembered && let Ok(standing) = stat::stat_at(&place, &*operand.name, Follow::No) {
+                if standing.kind == FileKind::Directory {
+                    job.stayed.insert(operand.identity, operand.name.clone());
+                }
+                // As in mv, a later operand may replace what did not become complete.
+                if is_complete {
+                    job.created.entry(standing.identity()).or_default().insert(operand.name.clone());
+                }
+            }
+            copied.extend(is_complete.then_some(operand));
+        }
+        // A directory whose names are not durable looks like any other, so no source that may be in
+        // it is removed.
+        if job.stop.load(Ordering::Relaxed) || outcome.is_unsynced {
+            return;
+        }
         if copied.is_empty() {
             return;
         }

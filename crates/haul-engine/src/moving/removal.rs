@@ -5,7 +5,7 @@ use super::compare::{CopyRequirements, KeepReason, Side, keep_reason};
 use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_of};
 use super::error::MoveError;
 use super::settings::MoveObserver;
-use crate::copy::{Place, files_left, quote, without_slashes, workers_within};
+use crate::copy::{Place, Unstored, files_left, quote, without_slashes, workers_within};
 use crate::pool::{Pool, WorkItem};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
@@ -38,6 +38,7 @@ pub(super) struct Removal<'a> {
     /// Common target directory of the operands.
     pub(super) place: &'a Place,
     pub(super) requirements: CopyRequirements,
+    pub(super) unstored: &'a Unstored,
     pub(super) verbose: bool,
     pub(super) workers: usize,
 }
@@ -240,7 +241,12 @@ impl Job<'_> {
         })?;
         let source = Side { stat: found, dir: source_dir, name: names.0 };
         let sink = Side { stat: copy, dir: sink_dir, name: plain };
+        let unstored = self.removal.unstored.may_contain(found.identity());
         match keep_reason(&source, &sink, self.removal.requirements) {
+            None if unstored => {
+                let what = "attributes";
+                Err(MoveError::Differs { path: source_path(), sink: sink_path(), what })
+            }
             None => Ok(Facts { source: found, sink: copy }),
             Some(KeepReason::Changed) => Err(MoveError::Changed { path: source_path(), sink: sink_path() }),
             Some(KeepReason::Differs(what)) => {

@@ -6,6 +6,7 @@ use super::LeftReason;
 use super::places::{NameAt, is_unchanged};
 use super::repair_target::RepairTarget;
 use super::survey::{BLOCK_BYTES, Sources, Survey, holds};
+use crate::copy::is_of_lustre;
 use crate::sum::Counters;
 use haul_digest::Hasher;
 use haul_log::waybill::Moment;
@@ -16,7 +17,7 @@ use haul_sys::open::{
     RenameMode, create_new_at, link_at, open_entry_at, rename_at, reopen_source, unlink_at,
 };
 use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, Stat, Timespec, cache, direct, process, sparse, transfer};
+use haul_sys::{FileKind, Follow, Stat, Timespec, cache, direct, filesystem, process, sparse, transfer};
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -129,8 +130,12 @@ impl Rebuild<'_> {
                 metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid))
                     .map_err(LeftReason::io("set the owner of the repaired file"))?;
                 let (src, dst) = (Place::file(old), Place::file(new));
-                let is_no_list = |name: &std::ffi::CStr| !name.to_bytes().starts_with(b"system.posix_acl_");
-                let failures = metadata::copy_xattrs(src, dst, is_no_list)
+                let is_wanted = |name: &std::ffi::CStr| {
+                    let name = name.to_bytes();
+                    !name.starts_with(b"system.posix_acl_")
+                        && !is_of_lustre(name, || filesystem::is_lustre(old))
+                };
+                let failures = metadata::copy_xattrs(src, dst, is_wanted)
                     .map_err(LeftReason::io("read the extended attributes"))?;
                 if let Some(failure) = failures.into_iter().next() {
                     return Err(LeftReason::Attribute(failure.to_string()));

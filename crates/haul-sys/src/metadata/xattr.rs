@@ -182,6 +182,14 @@ impl<'a> Place<'a> {
         Place::Name(dir.as_fd(), name)
     }
 
+    /// Returns the open file, or the directory of the name. Both are on the same file system, unless
+    /// another one is mounted at the name.
+    pub fn fd(&self) -> BorrowedFd<'a> {
+        match self {
+            Place::File(fd) | Place::Name(fd, _) => *fd,
+        }
+    }
+
     /// Returns the path through which a name is reached, or `None` for an open file.
     fn path(&self) -> Option<PathBuf> {
         let Place::Name(dir, name) = self else { return None };

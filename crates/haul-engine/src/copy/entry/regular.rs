@@ -18,7 +18,7 @@ use crate::copy::settings::{Contexts, Dereference, Make};
 use haul_model::ByteOffset;
 use haul_sys::metadata::{Place, set_mode_at};
 use haul_sys::open::{self as sys, RenameMode};
-use haul_sys::{FileKind, Follow, Stat, sparse, stat, wait};
+use haul_sys::{FileKind, Follow, Stat, filesystem, sparse, stat, wait};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -189,8 +189,10 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
         path: task.sink_path(),
         source,
     })?;
-    let is_another =
-        |before: Stat| before.kind == FileKind::Regular && before.identity() != standing.identity();
+    let is_another = |before: Stat| {
+        let is_another = before.kind == FileKind::Regular && before.identity() != standing.identity();
+        is_another && !was_copied_up(task, &fd, (&before, &standing))
+    };
     if !is_new && sink.before.is_some_and(is_another) {
         return Err(Refusal::Replaced(task.sink_path()).into());
     }
@@ -243,6 +245,18 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
             .map_err(task.cannot("create regular file"))?;
     }
     Ok(file)
+}
+
+/// Returns true if a file of overlayfs got another inode number because it was opened for writing.
+/// Without an index, as in containers, this happens to a file with several names in the lower layer.
+/// The new file has one name, and the other properties of the old one.
+fn was_copied_up(task: &Task<'_, '_>, sink: &OwnedFd, (before, now): (&Stat, &Stat)) -> bool {
+    let facts = |stat: &Stat| (stat.kind, stat.size, stat.mtime, stat.mode, stat.uid, stat.gid);
+    before.nlink > 1
+        && now.nlink == 1
+        && facts(before) == facts(now)
+        && now.identity() != task.source.identity()
+        && filesystem::is_overlay(sink)
 }
 
 /// Returns true if the sink may hold a part of the source and must not be truncated. This is so for

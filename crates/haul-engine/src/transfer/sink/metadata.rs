@@ -9,7 +9,7 @@ use haul_sys::metadata::{
     ACL_ACCESS, ACL_DEFAULT, Place, Times, drop_acl, drop_default_acl, set_mode_fd, set_owner_fd,
     set_times_fd, set_xattr,
 };
-use haul_sys::{Stat, Timespec, process, users};
+use haul_sys::{Stat, Timespec, filesystem, process, users};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
@@ -127,7 +127,8 @@ impl MetadataWriter {
                 name => self.keep.has(Keep::XATTRS) && self.policy.accepts_attribute(name),
             };
             let Ok(name) = CString::new(&*xattr.name) else { continue };
-            if !is_wanted || !(is_acl || crate::copy::is_attribute_copied(&name)) {
+            let on_lustre = || filesystem::is_lustre(place.fd());
+            if !is_wanted || !(is_acl || crate::copy::is_attribute_copied(&name, on_lustre)) {
                 continue;
             }
             has_acl |= name.as_c_str() == ACL_ACCESS;

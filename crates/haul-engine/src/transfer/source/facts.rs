@@ -11,7 +11,7 @@ use haul_proto::limits::{OWNER_BYTES_MAX, PRINCIPALS_MAX};
 use haul_proto::{FileKind as Kind, JobOptions, Keep, NewFile, Principal, Runs, Xattr};
 use haul_sys::metadata::{Place, get_xattr, list_xattrs};
 use haul_sys::sparse::DataRanges;
-use haul_sys::{FileKind, Timespec, open, stat, users};
+use haul_sys::{FileKind, Timespec, filesystem, open, stat, users};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -172,7 +172,8 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
             keep.has(Keep::ACLS)
         } else {
             let is_carried = keep.has(Keep::STORED_SUMS) || !stored::is_attribute(bytes);
-            keep.has(Keep::XATTRS) && is_carried && crate::copy::is_attribute_copied(&name)
+            let on_lustre = || filesystem::is_lustre(place.fd());
+            keep.has(Keep::XATTRS) && is_carried && crate::copy::is_attribute_copied(&name, on_lustre)
         };
         if !wanted {
             continue;
