@@ -4,6 +4,7 @@ The scale-down of FT-LADS: "big" is 100 files of 64 MiB, "small" 10,000 of 1 MiB
 without it that it is held against is followed by a sync of the file system it went to.
 """
 
+import errno
 import os
 import shutil
 import statistics
@@ -269,15 +270,30 @@ def end_durably(bench, command, copy):
 
 
 def bytes_there(copy):
-    """Bytes that files beneath a directory have room for, wherever in them they lie."""
+    """Bytes of data in the files beneath a directory, wherever in them they lie. Space that is only reserved does not count."""
     total = 0
     for path in copy.glob("**/*"):
         try:
-            total += 512 * path.lstat().st_blocks
+            if path.is_file() and not path.is_symlink():
+                total += data_in(path)
         except FileNotFoundError:
             # It got its last name between two looks.
             pass
     return total
+
+
+def data_in(path):
+    total = end = 0
+    with open(path, "rb") as file:
+        while True:
+            try:
+                start = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return total
+                raise
+            end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            total += end - start
 
 
 def run_whole(bench, row, source):

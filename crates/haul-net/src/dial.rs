@@ -337,7 +337,7 @@ impl Dialer {
         match connected {
             Ok(reached) => Ok(Some(reached)),
             Err(_) if self.attempts.are_given_up() => Err(DialError::GivenUp),
-            Err(SocketError::Io { source, .. }) => {
+            Err(SocketError::Io { source, .. } | SocketError::Listen(source)) => {
                 tried.push((address.into(), source));
                 Ok(None)
             }

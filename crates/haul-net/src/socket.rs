@@ -115,6 +115,9 @@ pub enum SocketError {
     /// This kernel has no SCTP.
     #[error("cannot open an SCTP socket: this kernel does not support SCTP; use --transport=tcp")]
     NoSctp,
+    /// A socket cannot listen at an address, which the caller names.
+    #[error("{0}")]
+    Listen(#[source] io::Error),
     /// A system call failed.
     #[error("{doing}: {source}")]
     Io {
@@ -216,7 +219,7 @@ pub(crate) fn listen(
     settings: &SocketSettings,
 ) -> Result<(TcpListener, Vec<String>), SocketError> {
     let (socket, notes) = open(address, settings)?;
-    let failed = |errno: Errno| SocketError::Io { doing: "cannot listen", source: errno.into() };
+    let failed = |errno: Errno| SocketError::Listen(errno.into());
     sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
     if address.is_ipv6() {
         // One socket accepts both IPv4 and IPv6 if the address is unspecified.

@@ -209,10 +209,10 @@ pub fn open_regular_at(dir: impl AsFd, name: impl Arg) -> io::Result<Option<Owne
 ///
 /// # Errors
 ///
-/// Returns the errors of openat(2): `EACCES` if the mode of the file forbids reading, `ENOENT`
-/// without /proc.
+/// Returns the errors of openat(2): `EACCES` if the mode of the file forbids reading. Without /proc,
+/// returns an error that says so, of kind `NotFound`.
 pub fn reopen_source(fd: impl AsFd, direct: bool) -> io::Result<OwnedFd> {
-    open_source_at(CWD, proc_path(fd.as_fd()), Follow::Yes, direct)
+    open_source_at(CWD, proc_path(fd.as_fd()), Follow::Yes, direct).map_err(or_without_proc)
 }
 
 /// Same as [`reopen_source`], for reading and writing.
@@ -220,11 +220,21 @@ pub fn reopen_source(fd: impl AsFd, direct: bool) -> io::Result<OwnedFd> {
 /// # Errors
 ///
 /// Returns the errors of openat(2): `EACCES` if the file may not be written, `ETXTBSY` for a
-/// running program, `EROFS`, ...
+/// running program, `EROFS`, ... Without /proc as [`reopen_source`].
 pub fn reopen_for_update(fd: impl AsFd) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = proc_path(fd.as_fd());
-    Ok(retry_on_intr(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()))?)
+    let opened = retry_on_intr(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()));
+    opened.map_err(|errno| or_without_proc(errno.into()))
+}
+
+/// Returns the error of an open by way of /proc, or that /proc is not mounted, as in many chroot
+/// environments.
+fn or_without_proc(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound && !Path::new("/proc/thread-self").exists() {
+        return io::Error::new(error.kind(), "/proc is not mounted, and this step needs it");
+    }
+    error
 }
 
 /// Removes a name that is not a directory.

@@ -9,20 +9,31 @@ use haul_engine::copy::{
     CopyError, CopyObserver, FileFigures, HashLine, Print, Question, Tally, cause, quote_for_shell,
 };
 use haul_engine::moving::{MoveError, MoveObserver};
-use haul_model::{Level, format_size};
+use haul_model::{Level, format_count, format_size};
 use haul_sys::{program, signals, transfer};
 use prompt::AnswerReader;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Exit status if the reader of standard output closed the pipe: 128 plus SIGPIPE, as a shell
 /// reports it.
 pub(crate) const BROKEN_PIPE: u8 = 141;
+
+/// Facts about a finished job for its last line.
+pub(crate) struct Totals {
+    /// True if an option asked for progress or verification.
+    pub(crate) is_asked: bool,
+    /// True if each copy was compared with its source.
+    pub(crate) is_verified: bool,
+    /// True if everything arrived.
+    pub(crate) is_complete: bool,
+}
 
 /// Receiver of a job's reports, which prints to standard output and standard error.
 pub(crate) struct Console<'a> {
@@ -81,6 +92,31 @@ impl<'a> Console<'a> {
                 failures,
                 interrupted,
             });
+        }
+    }
+
+    /// Prints the totals of a job: with `--print-stats` after the lines of the files, and otherwise
+    /// if the job was `asked` to show progress or to verify, under haul's own names and to a terminal,
+    /// if everything arrived.
+    pub(crate) fn totals(&self, tally: &Tally, took: Duration, totals: &Totals) {
+        let (files, bytes) = (Tally::get(&tally.files_done), Tally::get(&tally.bytes_done));
+        if self.json || files == 0 {
+            return;
+        }
+        if self.figures {
+            let (copied, seconds) = (self.copied.load(Ordering::Relaxed), took.as_secs_f64());
+            let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
+            let files = if copied == 1 { "file" } else { "files" };
+            let rate = format_size(rate as u64);
+            return self
+                .say(&format_args!("total: {copied} {files}, {bytes} bytes in {seconds:.3} s ({rate}/s)"));
+        }
+        let shows = totals.is_asked && is_own_name(self.tool) && io::stderr().is_terminal();
+        if shows && totals.is_complete {
+            let word = if files == 1 { "file" } else { "files" };
+            let verified = if totals.is_verified { ", verified" } else { "" };
+            let (files, size) = (format_count(files), format_size(bytes));
+            self.say(&format_args!("{files} {word}, {size}{verified}, {}", format_time(took)));
         }
     }
 
@@ -284,6 +320,16 @@ pub(crate) fn refuse(tool: &str, message: &dyn std::fmt::Display, has_hint: bool
 /// Returns the verification level of a file as the end of its line; empty if nothing was verified.
 fn proved(level: Level) -> String {
     if level > Level::Received { format!(", {level}") } else { String::new() }
+}
+
+/// Returns a duration for a sentence: `0.4 s`, `14 s`, `2:05 min`, `1:02 h`.
+fn format_time(time: Duration) -> String {
+    match time.as_secs() {
+        0..10 => format!("{:.1} s", time.as_secs_f64()),
+        seconds @ 10..60 => format!("{seconds} s"),
+        seconds @ 60..3600 => format!("{}:{:02} min", seconds / 60, seconds % 60),
+        seconds => format!("{}:{:02} h", seconds / 3600, seconds / 60 % 60),
+    }
 }
 
 /// Returns the digest of the copied bytes as the end of a file's line.

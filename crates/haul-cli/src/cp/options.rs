@@ -57,7 +57,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     own("hash-type", Required("TYPE"), "use checksum TYPE (default md5; see 'haul sum --help')"),
     own("hash-leaf-size", Required("KIB"), "print hash trees with leaves of KIB KiB (default 1048576)"),
     own("check-tree", No, "print the digests of the leaves of the hash tree"),
-    own("print-stats", No, "print size, time and rate of each file"),
+    own("print-stats", No, "print size, time and rate of each file, and the total"),
     own("print-src", No, "with checksums and statistics, print the source's name instead of the copy's"),
     own("offset", Required("POS"), "start at byte POS of each source"),
     own("length", Required("LEN"), "copy at most LEN bytes of each source"),

@@ -3,16 +3,17 @@
 use super::options::{self, OPTIONS};
 use super::resolve::{Environment, Invocation, Resolved, resolve};
 use super::resume;
-use crate::console::{Console, answer, refuse, say};
+use crate::console::{Console, Totals, answer, refuse, say};
 use crate::getopt::{self, backup::BackupEnvironment};
 use crate::interrupt::Interrupt;
 use crate::progress::{self, ProgressSnapshot};
-use haul_engine::copy::{self, Existing, Operands, Outcome, Tally};
+use haul_engine::copy::{self, Existing, Operands, Outcome, Tally, Verify};
 use haul_log::record::Status;
 use haul_sys::selinux;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Runs the copy of `args`. `tool` is the name that messages start with: `cp`, `mcp` or `haul cp`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
@@ -65,9 +66,10 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     settings.moving.log = log.clone();
     // An error is ignored: with the current limit, deep trees may fail and then report it.
     let _ = haul_sys::process::raise_open_file_limit();
-    let tally = Tally::default();
+    let (tally, begun) = (Tally::default(), Instant::now());
     let outcome =
         watched(tool, resolved, &tally, || copy::copy(&settings, &console, &tally, interrupt.flag()));
+    let verify = settings.moving.verify;
     drop(settings);
     console.summary(&tally, outcome.failures, outcome.interrupted);
     let closed = receipt.map_or(Ok(()), |receipt| receipt.waybill_writer().close().map(drop));
@@ -94,7 +96,14 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
         tell_interrupted(&console, &outcome, &advice(tool, args, resolved));
         return interrupt.end();
     }
-    console.close(outcome.failures > 0 || closed.is_err() || matches!(let_go, Some(Err(_))))
+    let failed = outcome.failures > 0 || closed.is_err() || matches!(let_go, Some(Err(_)));
+    let totals = Totals {
+        is_asked: resolved.progress || verify != Verify::No,
+        is_verified: !matches!(verify, Verify::No | Verify::Stream),
+        is_complete: !failed,
+    };
+    console.totals(&tally, begun.elapsed(), &totals);
+    console.close(failed)
 }
 
 /// Draws progress if wanted: by default under haul's own names, as `cp` only with the option.

@@ -3,11 +3,13 @@
 use super::resolve::Properties;
 use super::run::Sink;
 use haul_engine::copy::{cause, quote};
-use haul_sys::Stat;
-use haul_sys::metadata::{Times, set_mode_at, set_owner_at, set_times_at};
-use haul_sys::open::unlink_at;
+use haul_sys::metadata::{Times, set_mode_fd, set_owner_fd, set_times_fd};
+use haul_sys::open::{hold_at, unlink_at};
+use haul_sys::stat::stat_fd;
+use haul_sys::{FileKind, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use thiserror::Error;
@@ -25,30 +27,41 @@ pub(super) enum FinishError {
     Strip { program: OsString, source: io::Error },
     #[error("strip process terminated abnormally")]
     StripFailed,
+    #[error("cannot open {} after it was stripped: {}", quote(path), cause(source))]
+    Reopen { path: OsString, source: io::Error },
+    #[error(
+        "cannot set the owner and mode of {}: another file has this name since it was stripped",
+        quote(path)
+    )]
+    Replaced { path: OsString },
     #[error("cannot unlink {}: {}", quote(path), cause(source))]
     Unlink { path: OsString, source: io::Error },
 }
 
-/// Sets the owner, which clears set-id bits, and then the permissions.
+/// Sets the owner, which clears set-id bits, and then the permissions, both of the open file: in a
+/// directory of another user, the name may lead to any file by now.
 ///
 /// # Errors
 /// Returns the property that could not be set. After a failure to set the owner, the file stays
 /// inaccessible to others.
-pub(super) fn set_properties(sink: &Sink<'_>, properties: &Properties, mode: u32) -> Result<(), FinishError> {
+pub(super) fn set_properties(
+    (sink, file): (&Sink<'_>, &OwnedFd),
+    properties: &Properties,
+    mode: u32,
+) -> Result<(), FinishError> {
     if properties.owner.is_some() || properties.group.is_some() {
-        set_owner_at(sink.dir(), sink.name, properties.owner, properties.group)
+        set_owner_fd(file, properties.owner, properties.group)
             .map_err(|source| FinishError::Owner { path: sink.path(), source })?;
     }
-    set_mode_at(sink.dir(), sink.name, mode).map_err(|source| FinishError::Mode { path: sink.path(), source })
+    set_mode_fd(file, mode).map_err(|source| FinishError::Mode { path: sink.path(), source })
 }
 
 /// Sets a file's times to those of its source.
 ///
 /// # Errors
 /// Returns the error of utimensat(2).
-pub(super) fn set_times(sink: &Sink<'_>, source: &Stat) -> Result<(), FinishError> {
-    set_times_at(sink.dir(), sink.name, Times::of(source))
-        .map_err(|source| FinishError::Times { path: sink.path(), source })
+pub(super) fn set_times((sink, file): (&Sink<'_>, &OwnedFd), source: &Stat) -> Result<(), FinishError> {
+    set_times_fd(file, Times::of(source)).map_err(|source| FinishError::Times { path: sink.path(), source })
 }
 
 /// Runs the program that strips symbols, which gets the file by path. A file that cannot be
@@ -71,4 +84,17 @@ pub(super) fn strip(program: &OsStr, sink: &Sink<'_>) -> Result<(), Vec<FinishEr
         failures.push(FinishError::Unlink { path, source });
     }
     Err(failures)
+}
+
+/// Opens the file that the strip program left under the name of `before`.
+///
+/// # Errors
+/// Returns [`FinishError::Replaced`] if the file has another owner or other names: then another user
+/// may have put it there.
+pub(super) fn stripped(sink: &Sink<'_>, before: &OwnedFd) -> Result<OwnedFd, FinishError> {
+    let failed = |source| FinishError::Reopen { path: sink.path(), source };
+    let file = hold_at(sink.dir(), sink.name).map_err(failed)?;
+    let (before, now) = (stat_fd(before).map_err(failed)?, stat_fd(&file).map_err(failed)?);
+    let is_ours = now.kind == FileKind::Regular && now.nlink == 1 && now.uid == before.uid;
+    if is_ours { Ok(file) } else { Err(FinishError::Replaced { path: sink.path() }) }
 }

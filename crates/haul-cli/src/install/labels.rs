@@ -5,11 +5,11 @@ use haul_engine::copy::{cause, quote, quote_if_needed, quote_word};
 use haul_sys::metadata::Place;
 use haul_sys::open::mkdir_at;
 use haul_sys::selinux::{self, Context, Policy};
-use haul_sys::{CWD, FileKind, Follow, stat};
+use haul_sys::{CWD, FileKind};
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt::Display;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
@@ -116,14 +116,13 @@ fn announce(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Resul
 ///
 /// # Errors
 /// Returns [`LabelError`] if there is a context that cannot be found or set.
-pub(super) fn settle(policy: &dyn Policy, sink: &Sink<'_>) -> Result<(), LabelError> {
-    let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return Ok(()) };
-    let context = match selinux::of_path_at(policy, sink.dir(), sink.name, standing.kind) {
+pub(super) fn settle(policy: &dyn Policy, sink: &Sink<'_>, file: &OwnedFd) -> Result<(), LabelError> {
+    let context = match selinux::of_path_at(policy, sink.dir(), sink.name, FileKind::Regular) {
         Ok(context) => context,
         Err(source) if selinux::is_absence(&source) => return Ok(()),
         Err(source) => return Err(LabelError::Lookup { path: sink.path(), source }),
     };
-    match with_place(sink.dir(), sink.name, |place| context.set(place)) {
+    match context.set(Place::file(file)) {
         Err(source) if source.kind() != io::ErrorKind::Unsupported => {
             Err(LabelError::Change { path: sink.path(), context, source })
         }

@@ -1,27 +1,28 @@
 //! Run of one installation, from the command line to the exit status.
 
 use super::directories;
-use super::finish::{set_properties, set_times, strip};
+use super::finish::{set_properties, set_times, strip, stripped};
 use super::labels::{self, DirectoryCreator};
 use super::options;
 use super::resolve::{Invocation, Properties, Resolved, Work, resolve};
-use crate::console::{Console, answer, refuse, say, this_command};
+use crate::console::{Console, Totals, answer, refuse, say, this_command};
 use crate::getopt::backup::BackupEnvironment;
 use crate::getopt::context;
 use crate::interrupt::Interrupt;
 use haul_engine::copy::{
-    self, Contexts, CopyObserver, CopyRules, CopySettings, Operands, Place, Preserve, Print, Tally, Workers,
-    cause, quote,
+    self, Contexts, CopyObserver, CopyRules, CopySettings, Operands, Place, Preserve, Print, Tally, Verify,
+    Workers, cause, quote,
 };
 use haul_sys::{CWD, FileKind, Follow, Stat, open, process, selinux, stat, transfer};
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Mode of a file until its owner is set: accessible only to its creator.
 const TEMPORARY_MODE: u32 = 0o600;
@@ -59,7 +60,7 @@ fn execute(tool: &str, resolved: &Resolved) -> ExitCode {
     // Permissions are set as requested, regardless of the user's umask.
     process::set_umask(0);
     let console = Console::new(tool, resolved.json, &Print::default(), interrupt.flag());
-    let tally = Tally::default();
+    let (tally, begun) = (Tally::default(), Instant::now());
     let job = Job {
         tool,
         resolved,
@@ -77,10 +78,13 @@ fn execute(tool: &str, resolved: &Resolved) -> ExitCode {
         console.say(&format_args!("interrupted: to install all, run: {}", this_command()));
         return interrupt.end();
     }
+    let is_verified = resolved.moving.verify != Verify::No;
+    let totals = Totals { is_asked: is_verified, is_verified, is_complete: failures == 0 };
+    console.totals(&tally, begun.elapsed(), &totals);
     console.close(failures > 0)
 }
 
-/// Files that operands of this command created, by name and inode.
+/// Files that operands of this command copied, by name and inode.
 type Created = HashSet<(OsString, (u64, u64))>;
 
 /// Name of a file in an open directory.
@@ -162,6 +166,8 @@ impl Job<'_> {
                 None => return,
             },
         };
+        let names: HashSet<&OsStr> = sources.iter().map(|source| last_component(source)).collect();
+        let may_collide = names.len() < sources.len();
         let mut created = HashSet::new();
         for source in sources {
             if self.interrupt.flag().load(Ordering::Relaxed) {
@@ -169,6 +175,7 @@ impl Job<'_> {
             }
             let sink = Sink { place: Some(place), name: last_component(source) };
             if self.file(source, &sink, &created)
+                && may_collide
                 && let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No)
             {
                 created.insert((sink.name.to_owned(), standing.identity()));
@@ -197,6 +204,9 @@ impl Job<'_> {
     /// Reports two operands with the same name, which is an error unless the first file is kept as
     /// a numbered backup.
     fn was_just_created(&self, created: &Created, (source, found): (&OsStr, &Stat), sink: &Sink<'_>) -> bool {
+        if created.is_empty() {
+            return false;
+        }
         let numbered =
             self.resolved.backup.as_ref().is_some_and(|backup| backup.method == copy::BackupMethod::Numbered);
         let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return false };
@@ -210,8 +220,8 @@ impl Job<'_> {
         true
     }
 
-    /// Installs one file, unless an earlier operand created its sink. Returns true if the file is
-    /// installed.
+    /// Installs one file, unless an earlier operand created its sink. Returns true if the file was
+    /// copied.
     fn file(&self, source: &OsStr, sink: &Sink<'_>, created: &Created) -> bool {
         let found = match stat::stat_at(CWD, source, Follow::Yes) {
             Ok(found) => found,
@@ -224,19 +234,22 @@ impl Job<'_> {
             self.fail(&format_args!("omitting directory {}", quote(source)));
             return false;
         }
-        let stands_already = self.resolved.compare && self.is_installed((source, &found), sink);
-        if !stands_already && self.was_just_created(created, (source, &found), sink) {
+        let standing = self.resolved.compare.then(|| self.installed((source, &found), sink)).flatten();
+        if let Some(file) = standing {
+            // As in install, a later operand may replace a file that this command did not copy.
+            self.finish(&found, sink, file);
             return false;
         }
-        let stands = stands_already || self.copy(source, sink, found.size);
-        if stands {
-            self.finish(&found, sink);
+        if self.was_just_created(created, (source, &found), sink) {
+            return false;
         }
-        stands
+        let copied = self.copy(source, sink, found.size);
+        copied.map(|file| self.finish(&found, sink, file)).is_some()
     }
 
-    /// Copies one file; returns false after a reported failure or an interruption.
-    fn copy(&self, source: &OsStr, sink: &Sink<'_>, size: u64) -> bool {
+    /// Copies one file and returns it open. Returns `None` after a reported failure or an
+    /// interruption.
+    fn copy(&self, source: &OsStr, sink: &Sink<'_>, size: u64) -> Option<OwnedFd> {
         let resolved = self.resolved;
         let mut moving = resolved.moving.clone();
         if size < LARGE_BYTES {
@@ -257,29 +270,34 @@ impl Job<'_> {
         let settings = CopySettings { operands, place, rules, moving, print: Print::default() };
         let outcome = copy::copy(&settings, self.console, self.tally, self.interrupt.flag());
         self.failures.set(self.failures.get() + outcome.failures);
-        outcome.failures == 0 && !outcome.interrupted
+        outcome.new_file.filter(|_| outcome.failures == 0 && !outcome.interrupted)
     }
 
-    fn finish(&self, source: &Stat, sink: &Sink<'_>) {
+    fn finish(&self, source: &Stat, sink: &Sink<'_>, mut file: OwnedFd) {
         let resolved = self.resolved;
         if let Some(program) = &resolved.strip {
             if let Err(failures) = strip(program, sink) {
                 return failures.iter().for_each(|failure| self.fail(failure));
             }
+            file = match stripped(sink, &file) {
+                Ok(file) => file,
+                Err(error) => return self.fail(&error),
+            };
             if resolved.keeps_times
-                && let Err(error) = set_times(sink, source)
+                && let Err(error) = set_times((sink, &file), source)
             {
                 return self.fail(&error);
             }
         }
-        if let Err(error) = set_properties(sink, &resolved.properties, resolved.properties.mode.file) {
+        let mode = resolved.properties.mode.file;
+        if let Err(error) = set_properties((sink, &file), &resolved.properties, mode) {
             self.fail(&error);
         }
-        self.label(sink);
+        self.label(sink, &file);
     }
 
     /// Sets the policy's context for the file's path, unless an option requests another.
-    fn label(&self, sink: &Sink<'_>) {
+    fn label(&self, sink: &Sink<'_>, file: &OwnedFd) {
         let Some(policy) = &self.resolved.policy else { return };
         let read = || match policy.read_paths() {
             Ok(()) => true,
@@ -289,28 +307,28 @@ impl Job<'_> {
             }
         };
         if *self.has_list.get_or_init(read)
-            && let Err(warning) = labels::settle(&**policy, sink)
+            && let Err(warning) = labels::settle(&**policy, sink, file)
         {
             self.console.say(&warning);
         }
     }
 
-    /// `-C`: returns true if the sink has the contents and all properties already.
-    fn is_installed(&self, (source, from): (&OsStr, &Stat), sink: &Sink<'_>) -> bool {
+    /// `-C`: returns the sink if it has the contents and all properties already.
+    fn installed(&self, (source, from): (&OsStr, &Stat), sink: &Sink<'_>) -> Option<OwnedFd> {
         let Properties { owner, group, mode } = self.resolved.properties;
-        let Ok(source_name) = stat::stat_at(CWD, source, Follow::No) else { return false };
-        let Ok(to) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return false };
+        let source_name = stat::stat_at(CWD, source, Follow::No).ok()?;
+        let to = stat::stat_at(sink.dir(), sink.name, Follow::No).ok()?;
         let are_files = source_name.kind == FileKind::Regular && to.kind == FileKind::Regular;
         let are_plain = (mode.file | source_name.mode | to.mode) & 0o7000 == 0;
-        are_files
+        let is_alike = are_files
             && are_plain
             && from.size == to.size
             && to.mode == mode.file
             && to.uid == owner.unwrap_or_else(|| rustix::process::getuid().as_raw())
             && to.gid == group.unwrap_or_else(|| rustix::process::getgid().as_raw())
             && (!matches!(self.resolved.contexts, Contexts::Sources { .. })
-                || labels::are_alike(source, sink))
-            && has_same_bytes(source, sink)
+                || labels::are_alike(source, sink));
+        is_alike.then(|| same_bytes(source, (sink, &to))).flatten()
     }
 
     fn print_directory(&self, path: &OsStr) {
@@ -326,20 +344,24 @@ impl Job<'_> {
     }
 }
 
-fn has_same_bytes(source: &OsStr, sink: &Sink<'_>) -> bool {
-    let open = |dir, name| open::open_source_at(dir, name, Follow::No, false);
-    let (Ok(a), Ok(b)) = (open(CWD, source), open(sink.dir(), sink.name)) else { return false };
+/// Returns the sink, open, if it has the bytes of the source and still is the file `found`.
+fn same_bytes(source: &OsStr, (sink, found): (&Sink<'_>, &Stat)) -> Option<OwnedFd> {
+    let open = |dir, name| open::open_source_at(dir, name, Follow::No, false).ok();
+    let (a, b) = (open(CWD, source)?, open(sink.dir(), sink.name)?);
+    if stat::stat_fd(&b).ok()?.identity() != found.identity() {
+        return None;
+    }
     let mut blocks = [vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]];
     let mut at = 0;
     loop {
         let [block_a, block_b] = &mut blocks;
-        let read = |fd: &std::os::fd::OwnedFd, block: &mut Vec<u8>| transfer::read_at(fd.as_fd(), at, block);
-        let (Ok(got_a), Ok(got_b)) = (read(&a, block_a), read(&b, block_b)) else { return false };
+        let read = |fd: &OwnedFd, block: &mut Vec<u8>| transfer::read_at(fd.as_fd(), at, block).ok();
+        let (got_a, got_b) = (read(&a, block_a)?, read(&b, block_b)?);
         if block_a[..got_a] != block_b[..got_b] {
-            return false;
+            return None;
         }
         if got_a < BLOCK_BYTES {
-            return true;
+            return Some(b);
         }
         at += got_a as u64;
     }

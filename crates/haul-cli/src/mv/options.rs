@@ -27,7 +27,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     ),
     shared::SPLIT_SIZE,
     shared::BUFFER_SIZE,
-    own("print-stats", No, "print size, time and rate of each copied file"),
+    own("print-stats", No, "print size, time and rate of each copied file, and the total"),
     shared::PROGRESS,
     shared::JSON,
     shared::HELP,

@@ -2,7 +2,7 @@
 
 use super::options;
 use super::resolve::{Invocation, Resolved, resolve};
-use crate::console::{Console, answer, refuse, say};
+use crate::console::{Console, Totals, answer, refuse, say};
 use crate::getopt::backup::BackupEnvironment;
 use crate::interrupt::Interrupt;
 use crate::progress::{self, ProgressSnapshot};
@@ -13,6 +13,7 @@ use haul_sys::selinux;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Runs the move of `args`. `tool` is the name that messages start with: `mv` or `haul mv`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
@@ -41,7 +42,7 @@ fn execute(tool: &str, resolved: &Resolved) -> ExitCode {
     let console = Console::new(tool, resolved.json, &print, interrupt.flag());
     // An error is ignored: with the current limit, deep trees may fail and then report it.
     let _ = haul_sys::process::raise_open_file_limit();
-    let tally = Tally::default();
+    let (tally, begun) = (Tally::default(), Instant::now());
     let into = into_directory(settings);
     let work = || move_all(settings, &console, &tally, interrupt.flag());
     let asks = settings.rules.existing == MoveExisting::Ask;
@@ -56,7 +57,10 @@ fn execute(tool: &str, resolved: &Resolved) -> ExitCode {
         tell_interrupted(&console, &outcome, advice(tool, settings, into.as_deref()).as_deref());
         return interrupt.end();
     }
-    console.close(outcome.failures > 0)
+    let failed = outcome.failures > 0;
+    let totals = Totals { is_asked: resolved.progress, is_verified: true, is_complete: !failed };
+    console.totals(&tally, begun.elapsed(), &totals);
+    console.close(failed)
 }
 
 /// Reports the incomplete files of an interrupted job and the command that completes it.

@@ -155,6 +155,10 @@ fn print_stats_names_the_file_and_its_size() {
     let run = ours("cp --print-stats a z");
     let seconds = run.err.strip_prefix("cp: 'z': 5 bytes in ").and_then(|rest| rest.split(' ').next());
     assert!(seconds.is_some_and(|seconds| seconds.parse::<f64>().is_ok()), "{}", run.err);
+    assert!(run.err.contains("\ncp: total: 1 file, 5 bytes in "), "{}", run.err);
+    let run = ours("cp --print-stats a b no d; cp --print-stats no d");
+    assert_eq!(run.err.matches("cp: total: 2 files, 10 bytes in ").count(), 1, "{}", run.err);
+    assert_eq!(run.err.matches("total").count(), 1, "nothing was found: {}", run.err);
 }
 
 #[test]

@@ -2,10 +2,13 @@
 //! copy at a known place while the test swaps the file that is opened next. Nothing outside may be
 //! read or written.
 
-use crate::faults::fixture::{FaultFixture, HOLD, RunResult, haul, noise, start, write_old};
+use crate::faults::fixture::{FaultFixture, HAUL, HOLD, RunResult, haul, noise, start, write_old};
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::traced;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Creates the directory `outside`, which no copy may write to. `/etc` represents all targets of
 /// links that lead out.
@@ -39,6 +42,50 @@ fn args<'a>(options: &'a [&'a str], source: &'a Path, sink: &'a Path) -> Vec<&'a
 fn swap_for_link(path: &Path, target: &Path) {
     fs::rename(path, path.with_extension("was")).unwrap();
     symlink(target, path).unwrap();
+}
+
+/// Regression test: the mode was set by name, in a directory that may belong to another user.
+#[test]
+fn install_sets_owner_and_mode_of_the_file_that_it_copied() {
+    if !met_or_skip(&[Need::Root, traced::NEED]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let [source, sink, other] = ["source", "sink", "other"].map(|name| home.path().join(name));
+    fs::write(&source, "copied").unwrap();
+    fs::write(&other, "secret").unwrap();
+    let facts = |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.mode() & 0o7777)).unwrap();
+    let before = facts(&other);
+    let mut command = Command::new(HAUL);
+    command.args(["install", "-o", "1", "-m", "4755"]).args([&source, &sink]);
+    let mut child = traced::signalled(&command, "fchown,fchownat,chown,lchown", "STOP", "1").spawn().unwrap();
+    assert!(traced::is_stopped(&child), "the owner is set");
+    fs::rename(&sink, home.path().join("was")).unwrap();
+    fs::hard_link(&other, &sink).unwrap();
+    traced::continue_child(&child);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(facts(&other), before);
+    assert_eq!(facts(&home.path().join("was")), (1, 0o4755));
+}
+
+/// A strip program must get a name, so another user may swap the file meanwhile.
+#[test]
+fn install_refuses_another_file_after_the_strip_program() {
+    let Some(fixture) = FaultFixture::new("") else { return };
+    let outside = outside(&fixture);
+    let mode = fs::metadata(outside.join("file")).unwrap().mode();
+    write_old(&fixture.path("source"), &noise(1000));
+    let strip = fixture.path("strip");
+    fs::write(&strip, format!("#!/bin/sh\nexec ln -f {}/file \"$1\"\n", outside.display())).unwrap();
+    fs::set_permissions(&strip, PermissionsExt::from_mode(0o755)).unwrap();
+    let [source, sink] = ["source", "sink"].map(|name| fixture.path(name));
+    let program = format!("--strip-program={}", strip.display());
+    let ended =
+        start([Path::new("install"), "-s".as_ref(), program.as_ref(), "-m777".as_ref(), &source, &sink])
+            .end();
+    ended.failed_with(&["cannot set the owner and mode of ", "sink'"]);
+    assert_untouched(&outside, &ended);
+    assert_eq!(fs::metadata(outside.join("file")).unwrap().mode(), mode, "{ended:?}");
 }
 
 /// The old file of the sink is renamed to its backup after the source was checked and before it is

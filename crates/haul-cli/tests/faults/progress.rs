@@ -128,9 +128,45 @@ fn short_jobs_draw_no_progress_bar() {
         if begun.elapsed() >= Duration::from_secs(1) {
             return Err(Inconclusive::new("a copy of a few files took a second"));
         }
-        assert_eq!(drawn.trim(), "");
+        assert!(drawn.trim().starts_with("haul cp: 6 files, 5.1 MiB, ") && !drawn.contains('['), "{drawn:?}");
         Ok(())
     });
+}
+
+#[test]
+fn a_copy_that_shows_progress_or_verifies_ends_with_one_line_on_a_terminal() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    let Some(fixture) = held() else { return };
+    fixture.rules("");
+    let cp = fixture.path("cp");
+    std::os::unix::fs::symlink(HAUL, &cp).unwrap();
+    let own = copy_line("OPTIONS", &fixture);
+    let other = own.replace(&format!("'{HAUL}' cp"), &cp.display().to_string());
+    for (line, options, last) in [
+        (&own, "--progress", Some("s")),
+        (&own, "--verify", Some("verified")),
+        (&own, "--verify=stream", Some("s")),
+        (&own, "--progress --verify=reread", Some("verified")),
+        (&own, "", None),
+        (&own, "--verify --json >/dev/null", None),
+        (&own, "--verify 2>/dev/null", None),
+        (&other, "--progress --verify", None),
+    ] {
+        // A copy into an existing directory overwrites it.
+        let (code, drawn) = on_a_terminal(&fixture, &line.replace("OPTIONS", options), &[]);
+        assert_eq!(code, Some(0), "{options}: {drawn:?}");
+        // A bar of a slow run is erased by a carriage return.
+        let shown = drawn.trim_end().rsplit(['\r', '\n']).next().unwrap_or_default();
+        let is_there = shown.starts_with("haul cp: 6 files, 5.1 MiB, ");
+        assert_eq!(is_there, last.is_some(), "{options}: {drawn:?}");
+        assert!(last.is_none_or(|last| shown.contains(&format!(" {last}"))), "{options}: {drawn:?}");
+        assert_eq!(shown.contains("verified"), last == Some("verified"), "{options}: {drawn:?}");
+    }
+    fixture.rules("*victim read .. errno EIO");
+    let (code, drawn) = on_a_terminal(&fixture, &own.replace("OPTIONS", "--progress"), &[]);
+    assert!(code == Some(1) && !drawn.contains("6 files, "), "{drawn:?}");
 }
 
 #[test]

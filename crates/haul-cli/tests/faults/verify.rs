@@ -1,10 +1,13 @@
 //! Storage that corrupts data: `--verify` detects what an ordinary copy cannot.
 
 use super::fixture::{
-    FaultFixture, assert_same_tree, assert_unfinished, haul, others_are_whole, tree_with_victim,
+    FaultFixture, HAUL, Running, assert_same_tree, assert_unfinished, haul, others_are_whole,
+    tree_with_victim,
 };
+use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
@@ -40,6 +43,28 @@ fn damage_is_found(rule: &str, range: &str) {
         fixture.rules("");
         copy(&["--update", "--verify"]).is_fine();
         assert_same_tree(&source, &stored);
+    }
+}
+
+/// As in many chroot environments. The descriptor of a new file can read it, that of an existing one
+/// cannot.
+#[test]
+fn a_verification_that_needs_proc_says_so() {
+    if !met_or_skip(&[Need::Mount, Need::Program("unshare")]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("source"), "bytes").unwrap();
+    for verify in ["--verify", "--verify=reread"] {
+        let copy = |sink: &str| {
+            let script = format!("mount -t tmpfs tmpfs /proc && exec {HAUL} cp {verify} source {sink}");
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", &script]).current_dir(home.path());
+            Running::new(&mut command).end()
+        };
+        fs::write(home.path().join("existing"), "old").unwrap();
+        copy("existing").failed_with(&["cannot read back 'existing': /proc is not mounted"]);
+        assert_eq!(copy(&format!("new{verify}")).code, Some(0));
     }
 }
 

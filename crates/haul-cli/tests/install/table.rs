@@ -153,6 +153,10 @@ fn existing_destinations_match_gnu() {
             "install a z; install -C -m 644 -v a z; install -C -o 1 -v a z; install -C -g 1 -v a z; install -C -g 0 -v a z; install -C -m 4755 -v a z; install -C -m 4755 -v a z",
         ),
         (
+            "-C and a file of the same name",
+            "install -C p1/q/f d; install -Cv p1/q/f p2/q/f d; install -Cv p1/q/f p2/q/f p1/q/f d; install -bCv p2/q/f p1/q/f d",
+        ),
+        (
             "-C of no files",
             "install -Cv la z; install -Cv la z; install -Cv a la; install -Cv a d; install -Cv a d; install -Cv no z; install -Cv d z",
         ),

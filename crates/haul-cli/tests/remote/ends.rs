@@ -251,7 +251,7 @@ fn a_read_error_at_any_offset_fails_only_its_file() {
         let into = fixture.path("in");
         let ended = transfer(&fixture, direction, &["--object-size=64K"], &fixture.path("view"), &into);
         assert_ended(&ended, 1);
-        for name in ["view/victim: ", "view/little%20victim: "] {
+        for name in ["view/victim: ", "view/little victim': "] {
             let line = ended.err.lines().find(|line| line.contains(name));
             assert!(
                 line.is_some_and(|line| line.contains("input/output error")),

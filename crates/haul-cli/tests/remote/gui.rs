@@ -112,4 +112,8 @@ fn a_page_that_cannot_start_reports_the_reason() {
     let ended = run(&[&format!("--port={port}"), "there"]);
     assert_ended(&ended, 2);
     assert!(ended.err.contains("Address already in use"), "{ended:?}");
+    let ended = fixture.run(&["serve", "--listen", &format!("127.0.0.1:{port}"), "--root", "there"]);
+    assert_ended(&ended, 2);
+    let line = format!("cannot listen on 127.0.0.1:{port}: Address already in use");
+    assert!(ended.err.contains(&line) && ended.err.matches("cannot listen").count() == 1, "{ended:?}");
 }

@@ -31,6 +31,19 @@ fn a_dry_run_into_a_missing_directory_reports_as_the_real_run() {
     let dry = fixture.over_ssh("fetch", &["-n", "localhost:data", "new"]);
     assert_ended(&dry, 0);
     assert!(dry.err.contains("7 would be sent") && !fixture.path("new").exists(), "{dry:#?}");
+    // Five files and two directories.
+    let names: Vec<&str> = dry.out.lines().collect();
+    let has = |name: &str| names.contains(&&*format!("'{name}': would be sent"));
+    assert!(names.len() == 7 && has("data") && has("data/sub") && has("data/sub/x y"), "{dry:#?}");
+    // Files that are compared first.
+    fixture.tree("new/data");
+    for rule in ["--update", "--update=digest", "--update=object"] {
+        fixture.file("new/data/small", 101);
+        let dry = fixture.over_ssh("fetch", &["-n", "--no-times", rule, "localhost:data", "new"]);
+        assert_ended(&dry, 0);
+        assert!(dry.out.contains("'data/small': would be sent"), "{rule}: {dry:#?}");
+        assert!(rule == "--update" || !dry.out.contains("'data/big'"), "{rule}: {dry:#?}");
+    }
     assert_ended(&fixture.over_ssh("fetch", &["-n", "localhost:data", "no/new"]), 2);
 }
 

@@ -91,11 +91,11 @@ impl Delivery {
                 plan.geometry().count() > 1 || file.sink_state != SinkState::New || direct_write.is_some()
             }
         };
-        // The umask can deny read access to a new file even to its creator. The descriptor that
-        // created the file is readable.
+        // The umask can deny read access to a new file even to its creator, and /proc may be missing.
+        // The descriptor that created the file is readable.
         let is_readable = file.sink_state == SinkState::New && direct_write.is_none();
         let reopened = match needs_reader.then(|| open::reopen_source(&file.sink, false)) {
-            Some(Err(error)) if is_readable && error.kind() == io::ErrorKind::PermissionDenied => None,
+            Some(Err(error)) if is_readable && is_unreachable(&error) => None,
             reopened => reopened,
         };
         let reader = reopened.transpose().map_err(|source| CopyError::Cannot {
@@ -408,4 +408,9 @@ pub(crate) fn clone(
             Ok(false)
         }
     }
+}
+
+/// Returns true if a file could not be opened again: its mode forbids it, or /proc is missing.
+fn is_unreachable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound)
 }

@@ -2,11 +2,14 @@
 
 use super::BoxError;
 use super::receipt::ReceiptError;
+use crate::copy::quote;
 use crate::log::LogError;
 use haul_model::format_size;
 use haul_net::LaneError;
 use haul_proto::{Reason, limits};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use thiserror::Error;
 
 /// Error that prevented a session.
@@ -46,7 +49,7 @@ pub enum TransferError {
     )]
     Changed(&'static str),
     /// A local file or directory cannot be opened or created.
-    #[error("cannot {doing} '{}': {}", haul_model::Percent(path), crate::sum::reason(source))]
+    #[error("cannot {doing} {}: {}", quote(OsStr::from_bytes(path)), crate::sum::reason(source))]
     Local {
         /// Attempted action.
         doing: &'static str,

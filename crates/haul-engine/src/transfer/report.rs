@@ -2,9 +2,11 @@
 
 use super::receipt::Receipt;
 use super::time_stats::Datagrams;
-use haul_model::Percent;
+use crate::copy::quote_if_needed;
 use haul_proto::{Outcome, Reason};
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Receiver of the events of a transfer. Workers call it concurrently.
@@ -49,7 +51,7 @@ impl fmt::Display for Failure {
     /// Formats the failure without terminal control characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let side = if self.here { "" } else { " (on the remote host)" };
-        write!(f, "{}: {}{side}", Percent(&self.path), self.reason)
+        write!(f, "{}: {}{side}", quote_if_needed(OsStr::from_bytes(&self.path)), self.reason)
     }
 }
 

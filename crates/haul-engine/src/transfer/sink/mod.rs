@@ -261,6 +261,9 @@ impl SinkContext<'_> {
                 self.tasks.comparing.remove(file);
                 if let Some(incoming) = incoming {
                     let is_over = || self.session.monitor.ask(|machine, _| Reply::Ready(machine.is_over()));
+                    if self.options.dry_run && !is_over() {
+                        self.session.report.ended(&incoming.facts.path, &Ended::DryRun);
+                    }
                     self.end_incomplete(&incoming, incoming.may_complete_later() || is_over());
                 }
             }
@@ -404,6 +407,7 @@ impl SinkContext<'_> {
         }
         let accepted = self.destination.policy.check(facts, path, self.destination.depth);
         if self.options.dry_run && accepted.is_ok() {
+            self.session.report.ended(path.as_bytes(), &Ended::DryRun);
             return Ok(Ended::DryRun);
         }
         if self.destination.parts.is_some() {
