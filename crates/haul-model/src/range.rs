@@ -35,6 +35,21 @@ impl ByteRange {
         ByteRange { start: ByteOffset(start), end: ByteOffset(end) }
     }
 
+    /// Returns the range in consecutive pieces of `most` bytes; the last one may be shorter.
+    ///
+    /// # Panics
+    /// Panics if `most` is 0.
+    pub fn steps(self, most: u64) -> impl Iterator<Item = ByteRange> {
+        assert!(most > 0, "a step has at least one byte");
+        let mut at = self.start.0;
+        std::iter::from_fn(move || {
+            let end = self.end.0.min(at.saturating_add(most));
+            let step = ByteRange::between(at, end);
+            at = end;
+            (!step.is_empty()).then_some(step)
+        })
+    }
+
     /// Returns the number of bytes in the range.
     pub const fn len(self) -> u64 {
         self.end.0 - self.start.0

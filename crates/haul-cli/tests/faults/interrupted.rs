@@ -102,6 +102,44 @@ fn sighup_keeps_complete_files_and_suggests_how_to_continue() {
     stopped_by(Signal::HUP, &[]);
 }
 
+/// Files of holes that are too long to be read, or to be counted object by object.
+#[test]
+fn signal_ends_work_on_exabytes_of_holes() {
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = |name: &str| memory.path().join(name);
+    let [source, logged, sink] = ["source", "logged", "sink"].map(path);
+    File::create(&source).unwrap().set_len(7 << 60).unwrap();
+    // A log takes 2^32 objects of a file.
+    File::create(&logged).unwrap().set_len(8 << 50).unwrap();
+    let waybill = format!("--waybill={}", path("waybill").display());
+    let state = format!("--state-dir={}", path("state").display());
+    let copies = [
+        &["cp", "--print-hash"][..],
+        &["cp", "--print-hash", "--hash-type=md5"],
+        &["cp", "--verify=stream"],
+        &["cp", "--verify=reread"],
+        &["cp", "--threads=1", &waybill],
+        &["cp", &waybill],
+        &["cp", "--resume", &state],
+        &["sum", "-a", "blake3"],
+        &["sum", "-a", "sha256"],
+        &["sum", "-a", "crc32c"],
+        &["sum", &waybill],
+    ];
+    for words in copies {
+        for signal in [Signal::INT, Signal::TERM] {
+            let sink = (words[0] == "cp").then_some(&*sink);
+            let source = if words.contains(&"--resume") { &logged } else { &source };
+            let args = words.iter().map(Path::new).chain([&**source]).chain(sink);
+            let running = start(args);
+            running.is_ready(signal, Some(source));
+            running.deliver(signal);
+            let ended = running.end();
+            assert_eq!(ended.code, Some(128 + signal.as_raw()), "{words:?}: {ended:?}");
+        }
+    }
+}
+
 /// Asserts that a job that was started with a signal ignored continues on this signal.
 fn goes_on_under(words: &str, signal: Signal) {
     let Some(fixture) = FaultFixture::new(&hold_the_victim()) else { return };

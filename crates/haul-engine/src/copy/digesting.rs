@@ -7,7 +7,7 @@ use super::receipt::{ReceiptPart, ReceiptParts, ReceiptStream, ReceiptSums};
 use super::settings::{HashForm, Moving};
 use haul_digest::tree::{TreeAssembly, TreeShape};
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
-use haul_model::{ByteLen, Object, ObjectSize};
+use haul_model::{ByteLen, ByteOffset, ByteRange, Object, ObjectSize};
 use haul_plan::Plan;
 use std::sync::{Mutex, PoisonError};
 
@@ -85,6 +85,13 @@ impl InOrder {
         }
     }
 
+    fn update_zeros(&mut self, len: u64) {
+        self.printed.update_zeros(len);
+        if let Some(receipt) = &mut self.receipt {
+            receipt.update_zeros(len);
+        }
+    }
+
     /// Returns the digests of all `len` bytes, or `None` if no digest was requested.
     pub(crate) fn finish(self, moving: &Moving, len: u64) -> Option<FileHash> {
         with_receipt(moving, self.printed.finish(len), self.receipt.map(ReceiptStream::finish))
@@ -135,6 +142,14 @@ impl Printed {
             Printed::Leaves(hasher, leaves) => {
                 hasher.update(bytes, |index, digest| leaves.add(index, digest));
             }
+        }
+    }
+
+    fn update_zeros(&mut self, len: u64) {
+        match self {
+            Printed::None => {}
+            Printed::Plain(hasher) => hasher.update_zeros(len),
+            Printed::Leaves(..) => each_zero_block(len, |zeros| self.update(zeros)),
         }
     }
 
@@ -278,6 +293,13 @@ impl ObjectDigest {
         }
     }
 
+    fn update_zeros(&mut self, len: u64) {
+        self.printed.update_zeros(len);
+        if let Some(receipt) = &mut self.receipt {
+            receipt.update_zeros(len);
+        }
+    }
+
     /// Returns true if there is anything to compute.
     pub(crate) fn is_asked_for(&self) -> bool {
         !matches!(self.printed, PrintedPart::None) || self.receipt.is_some()
@@ -291,15 +313,14 @@ pub(crate) trait DataObserver {
     /// Observes the next bytes.
     fn see(&mut self, bytes: &[u8]);
     /// Observes the next `len` bytes, which are a hole.
-    fn see_hole(&mut self, len: u64) {
-        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-        let mut left = len;
-        while left > 0 && self.watches() {
-            let now = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
-            self.see(&ZEROS[..now]);
-            left -= now as u64;
-        }
-    }
+    fn see_hole(&mut self, len: u64);
+}
+
+/// Passes `len` zeros to `take`, in blocks.
+pub(super) fn each_zero_block(len: u64, mut take: impl FnMut(&[u8])) {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let range = ByteRange::from_len(ByteOffset(0), ByteLen(len));
+    range.steps(ZEROS.len() as u64).for_each(|step| take(&ZEROS[..step.len() as usize]));
 }
 
 impl DataObserver for InOrder {
@@ -309,6 +330,9 @@ impl DataObserver for InOrder {
     fn see(&mut self, bytes: &[u8]) {
         self.update(bytes);
     }
+    fn see_hole(&mut self, len: u64) {
+        self.update_zeros(len);
+    }
 }
 
 impl DataObserver for ObjectDigest {
@@ -317,6 +341,9 @@ impl DataObserver for ObjectDigest {
     }
     fn see(&mut self, bytes: &[u8]) {
         self.update(bytes);
+    }
+    fn see_hole(&mut self, len: u64) {
+        self.update_zeros(len);
     }
 }
 
@@ -338,6 +365,14 @@ impl PrintedPart {
             PrintedPart::Leaves(hasher, found) => {
                 hasher.update(bytes, |index, digest| found.push((index, digest)));
             }
+        }
+    }
+
+    fn update_zeros(&mut self, len: u64) {
+        match self {
+            PrintedPart::None => {}
+            PrintedPart::Part(hasher) => hasher.update_zeros(len),
+            PrintedPart::Leaves(..) => each_zero_block(len, |zeros| self.update(zeros)),
         }
     }
 }

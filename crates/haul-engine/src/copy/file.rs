@@ -10,6 +10,7 @@ use haul_model::{ByteLen, ByteOffset, Object, ObjectIndex};
 use haul_plan::Plan;
 use haul_sys::Stat;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -120,11 +121,16 @@ impl SharedFile {
         self.plan.geometry().object(ObjectIndex(index))
     }
 
-    /// Records that one object is finished, copied or not. Returns true if it was the last: the
-    /// caller then settles the file.
+    /// Takes all objects below number `end` that are not taken yet.
+    pub(crate) fn take_until(&self, end: u64) -> Range<u64> {
+        self.next.fetch_max(end, Ordering::Relaxed).min(end)..end
+    }
+
+    /// Records that `count` objects are finished, copied or not. Returns true if the last one is
+    /// among them: the caller then settles the file.
     #[must_use]
-    pub(crate) fn finish_one(&self) -> bool {
-        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    pub(crate) fn finish(&self, count: u64) -> bool {
+        self.left.fetch_sub(count, Ordering::AcqRel) == count
     }
 
     /// Returns true if an object failed, so that copying more of the file is useless.

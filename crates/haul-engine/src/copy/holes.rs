@@ -3,17 +3,55 @@
 //! Data is read and written. Holes are left out of the copy, hashed as zeros, and compared with the
 //! holes of the copy.
 
+use super::deliver::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
 use super::lane::Lane;
-use super::pipeline::Run;
+use super::pipeline::{Run, interrupted};
 use super::report::Tally;
 use super::reread::CHECK_DIGEST;
+use super::reread::Method;
 use haul_digest::Hasher;
-use haul_model::ByteRange;
-use haul_sys::sparse::DataRanges;
+use haul_model::{ByteRange, Object};
+use haul_sys::sparse::{DataRanges, next_data};
+use std::ops::Range;
+
+/// Number of zeros, in bytes, that are hashed between two checks for a stop.
+const ZEROS_AT_ONCE: u64 = 16 << 20;
 
 impl Run<'_> {
+    /// Returns the number after the last of the consecutive objects, from `object` on, that are
+    /// completely in one hole of the source. Returns `None` if `object` has data, or if each object
+    /// needs work of its own, for a digest (`is_hashed`) or for the log.
+    pub(super) fn end_of_hole(&self, object: Object, is_hashed: bool) -> Result<Option<u64>, CopyError> {
+        let needs_each = is_hashed || self.file.settle.logged.is_some();
+        if needs_each || self.delivery.holes != Holes::OfSource {
+            return Ok(None);
+        }
+        let (geometry, first) = (self.plan.geometry(), self.plan.source().start.0);
+        let rest = self.source_range(ByteRange::between(object.range.start.0, geometry.len()));
+        let data = next_data(&self.file.source, rest.start.0, rest.len())
+            .map_err(|source| self.read_failed(object.range.start.0, source))?;
+        let end =
+            data.map_or(geometry.count(), |data| (data.start.0 - first) / geometry.object_size().bytes());
+        Ok((end > object.index.0).then_some(end))
+    }
+
+    /// Leaves objects that are in a hole of the source out of the copy, all at once. Returns the
+    /// number of their bytes.
+    pub(super) fn skip(
+        &self,
+        lane: &mut Lane,
+        objects: Range<u64>,
+        watch: &mut impl DataObserver,
+    ) -> Result<u64, CopyError> {
+        let geometry = self.plan.geometry();
+        let byte = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
+        let range = ByteRange::between(byte(objects.start), byte(objects.end));
+        self.hole(lane, range, watch, self.delivery.method == Method::Cache)?;
+        Ok(range.len())
+    }
+
     /// Copies the ranges that the source reports as data, and counts its holes as copied. With
     /// `compares`, compares the data with the copy in the page cache, and the holes with the holes
     /// of the copy.
@@ -55,7 +93,14 @@ impl Run<'_> {
     ) -> Result<(), CopyError> {
         let written = self.sink_range(range);
         self.delivery.leave_out(self.file, written);
-        watch.see_hole(range.len());
+        for step in
+            Some(range).filter(|_| watch.watches()).into_iter().flat_map(|all| all.steps(ZEROS_AT_ONCE))
+        {
+            if self.job.pool.stopping() {
+                return Err(interrupted(self.file));
+            }
+            watch.see_hole(step.len());
+        }
         let compared = Some(written).filter(|_| compares && !range.is_empty());
         let reader = self.delivery.reader(self.file);
         for data in compared.into_iter().flat_map(|written| DataRanges::new(reader, written)) {

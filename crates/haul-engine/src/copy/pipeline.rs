@@ -2,7 +2,7 @@
 //! the object.
 
 use super::deliver::{self, Delivery, Holes};
-use super::digesting::{self, DataObserver, FileDigest, FileHash, InOrder};
+use super::digesting::{self, DataObserver, FileDigest, FileHash, InOrder, ObjectDigest};
 use super::error::CopyError;
 use super::file::{FileMove, SharedFile, SinkState};
 use super::job::Job;
@@ -12,13 +12,14 @@ use super::reread::{CHECK_DIGEST, CheckSelection, Method, StreamRange, prove_obj
 use super::settings::Moving;
 use super::{ahead, overlap, receipt, settle};
 use haul_digest::{Digest, Hasher};
-use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object};
+use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object, ObjectIndex};
 use haul_plan::{FileFacts, Plan, Requirements, Route};
 use haul_sys::cache::{self, Advice};
 use haul_sys::transfer::CopyRange;
 use haul_sys::uring;
 use haul_sys::{FileKind, direct, transfer, wait};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -146,21 +147,63 @@ pub(crate) fn take_objects(job: &Job<'_>, lane: &mut Lane, shared: &Arc<SharedFi
             shared.record_failure(interrupted(&shared.file));
         }
         let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
-        let waits = !shared.is_broken() && move_object(&run, lane, shared, object);
-        if !waits {
-            finish_one(job, shared);
-        }
+        let finished = match shared.is_broken() {
+            // Exabytes of holes are a trillion objects.
+            true => {
+                let rest = take_until(job, shared, shared.plan.geometry().count());
+                1 + (rest.end - rest.start)
+            }
+            false => move_object(&run, lane, shared, object),
+        };
+        finish(job, shared, finished);
         prove_objects(&run, lane, shared, CheckSelection::Behind);
     }
     let run = Run { job, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery };
     prove_objects(&run, lane, shared, CheckSelection::All);
 }
 
-/// Copies one object of a shared file. Returns true if the object waits for its verification and is
-/// not finished before.
-fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Object) -> bool {
+/// Takes all objects of a shared file below number `end`.
+fn take_until(job: &Job<'_>, shared: &Arc<SharedFile>, end: u64) -> Range<u64> {
+    let taken = shared.take_until(end);
+    if end == shared.plan.geometry().count() {
+        job.pool.close_file(shared);
+    }
+    taken
+}
+
+/// Copies one object of a shared file, and skips the rest of a hole that starts with it. Returns
+/// the number of finished objects: none if the object waits for its verification.
+fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &Arc<SharedFile>, object: Object) -> u64 {
     ahead::ask(shared, object);
     let mut digest = shared.digest.object(object);
+    match run.end_of_hole(object, digest.watches()) {
+        Ok(None) => u64::from(!copy_object(run, lane, shared, (object, digest))),
+        Ok(Some(end)) => {
+            let index = object.index.0;
+            let others = take_until(run.job, shared, end);
+            for objects in [index..index + 1, others.clone()] {
+                match run.skip(lane, objects, &mut digest) {
+                    Ok(bytes) => _ = shared.moved.fetch_add(bytes, Ordering::Relaxed),
+                    Err(error) => shared.record_failure(error),
+                }
+            }
+            1 + (others.end - others.start)
+        }
+        Err(error) => {
+            shared.record_failure(error);
+            1
+        }
+    }
+}
+
+/// Copies one object of a shared file. Returns true if the object waits for its verification and is
+/// not finished before.
+fn copy_object(
+    run: &Run<'_>,
+    lane: &mut Lane,
+    shared: &SharedFile,
+    (object, mut digest): (Object, ObjectDigest),
+) -> bool {
     match run.copy_object(lane, object, &mut digest) {
         Ok(written) if written.bytes < object.range.len() => shared.record_failure(changed(&shared.file)),
         Ok(written) => {
@@ -176,9 +219,9 @@ fn move_object(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, object: Obje
     false
 }
 
-/// Records that one object is finished. The last one settles the file.
-pub(super) fn finish_one(job: &Job<'_>, shared: &SharedFile) {
-    if shared.finish_one() {
+/// Records that `count` objects are finished. The last one settles the file.
+pub(super) fn finish(job: &Job<'_>, shared: &SharedFile, count: u64) {
+    if count > 0 && shared.finish(count) {
         settle::finish(job, &shared.file, all_objects(job, shared));
     }
 }
@@ -221,10 +264,17 @@ fn in_order(
     {
         (bytes, digest) = overlap::move_in_order(&run, digest)?;
     } else {
-        for object in plan.geometry().objects() {
+        let mut next = 0;
+        while let Some(object) = plan.geometry().object(ObjectIndex(next)) {
             if job.pool.stopping() {
                 return Err(interrupted(file));
             }
+            if let Some(end) = run.end_of_hole(object, digest.watches())? {
+                bytes += run.skip(lane, next..end, &mut digest)?;
+                next = end;
+                continue;
+            }
+            next += 1;
             let written = run.copy_object(lane, object, &mut digest)?;
             bytes += written.bytes;
             if let Some(digest) = written.to_prove {

@@ -3,7 +3,7 @@
 
 use super::deliver::Delivery;
 use super::descriptors::Opened;
-use super::digesting::FileHash;
+use super::digesting::{FileHash, each_zero_block};
 use super::directory::Directory;
 use super::entry::{DirectorySettle, Entry as CopyEntry};
 use super::error::CopyError;
@@ -112,6 +112,13 @@ impl ReceiptStream {
         self.others.iter_mut().for_each(|hasher| hasher.update(bytes));
     }
 
+    /// Hashes the next `len` zeros. BLAKE3 has no shorter way: each of its chunks depends on its
+    /// offset.
+    pub(crate) fn update_zeros(&mut self, len: u64) {
+        each_zero_block(len, |zeros| self.blake3.update(zeros));
+        self.others.iter_mut().for_each(|hasher| hasher.update_zeros(len));
+    }
+
     pub(crate) fn finish(self) -> ReceiptSums {
         let (root, objects, leaves) = self.blake3.finish();
         let others = self.others.into_iter().map(Hasher::finish);
@@ -146,6 +153,12 @@ impl ReceiptPart {
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.blake3.update(bytes);
         self.others.iter_mut().for_each(|part| part.update(bytes));
+    }
+
+    /// Same as [`ReceiptStream::update_zeros`].
+    pub(crate) fn update_zeros(&mut self, len: u64) {
+        each_zero_block(len, |zeros| self.blake3.update(zeros));
+        self.others.iter_mut().for_each(|part| part.update_zeros(len));
     }
 }
 

@@ -7,7 +7,7 @@ use super::relay::{Relay, RelayJob};
 use super::serial::{RunningDigests, check_parts, hash_in_order};
 use super::settings::{ENTRIES_PER_TURN, Settings, WINDOW};
 use super::source::Opened;
-use super::split::{Progress, Split};
+use super::split::{Progress, Split, Turn};
 use super::window::Window;
 use crate::copy::{files_left, workers_within};
 use crate::pool::{Pool, WorkItem};
@@ -398,7 +398,8 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             if split.all_taken() {
                 self.pool.close_file(shared);
             }
-            let progress = split.work(piece, hands, self.counters, self.pool.stopping());
+            let turn = Turn { counters: self.counters, stop: self.stop };
+            let progress = split.work(piece, hands, turn);
             if let Progress::Last = progress {
                 self.finish_shared(shared, split.finish());
             }

@@ -10,7 +10,7 @@ use crate::waybill::{LeafStore, LeafSums, ObjectHasher, ObjectLeaves, ObjectSums
 use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
 use haul_digest::{Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectIndex, ObjectSize};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Open file that is cut into pieces, which any worker may take.
@@ -71,6 +71,25 @@ enum PieceResult {
     Roots(Vec<Digest>),
     /// Nothing: the object is not in the sample.
     Passed,
+}
+
+/// State of the job while a piece is hashed.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'a> {
+    pub(super) counters: &'a Counters,
+    /// True once the job is to stop.
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Turn<'_> {
+    /// Counts bytes as hashed.
+    ///
+    /// # Errors
+    /// Returns [`SumError::Stopped`] if the job is to stop.
+    fn done_bytes(self, bytes: usize) -> Result<(), SumError> {
+        self.counters.done_bytes(bytes as u64);
+        if self.stop.load(Ordering::Relaxed) { Err(SumError::Stopped) } else { Ok(()) }
+    }
 }
 
 /// State of the file after a finished piece.
@@ -142,32 +161,31 @@ impl Split {
         (piece < self.cut.pieces()).then_some(piece)
     }
 
+    /// Takes all pieces that are left. Returns their number.
+    fn take_rest(&self) -> u64 {
+        let pieces = self.cut.pieces();
+        pieces.saturating_sub(self.next.fetch_max(pieces, Ordering::Relaxed))
+    }
+
     /// Returns true if no piece is left to take.
     pub(super) fn all_taken(&self) -> bool {
         self.next.load(Ordering::Relaxed) >= self.cut.pieces()
     }
 
     /// Hashes one piece and adds its result. After a failure the remaining pieces are only counted.
-    pub(super) fn work(
-        &self,
-        piece: u64,
-        hands: &mut LaneHands,
-        counters: &Counters,
-        stopped: bool,
-    ) -> Progress {
+    pub(super) fn work(&self, piece: u64, hands: &mut LaneHands, turn: Turn<'_>) -> Progress {
         let broken = self.lock().failure.is_some();
-        let brought = match () {
-            () if broken => None,
-            () if stopped => Some(Err(SumError::Stopped)),
-            () => Some(self.hash(piece, hands, counters)),
-        };
+        let hash = || turn.done_bytes(0).and_then(|()| self.hash(piece, hands, turn));
+        let brought = (!broken).then(hash);
         let mut joint = self.lock();
         match brought {
             Some(Ok(brought)) => joint.add(piece, brought),
             Some(Err(error)) if joint.failure.is_none() => joint.failure = Some(error),
             _ => {}
         }
-        joint.pieces_left -= 1;
+        // Exabytes of holes are a trillion pieces.
+        let dropped = if joint.failure.is_some() { self.take_rest() } else { 0 };
+        joint.pieces_left -= 1 + dropped;
         if joint.pieces_left == 0 { Progress::Last } else { Progress::Going }
     }
 
@@ -219,14 +237,14 @@ impl Split {
         if let Form::Objects { sample, .. } = self.recipe.form { sample } else { None }
     }
 
-    fn hash(&self, piece: u64, hands: &mut LaneHands, counters: &Counters) -> Result<PieceResult, SumError> {
+    fn hash(&self, piece: u64, hands: &mut LaneHands, turn: Turn<'_>) -> Result<PieceResult, SumError> {
         if self.sample().is_some_and(|sample| !sample.picks(ObjectIndex(piece))) {
             return Ok(PieceResult::Passed);
         }
         match self.cut {
-            FilePieces::Objects(geometry) => self.hash_object(geometry, ObjectIndex(piece), hands, counters),
+            FilePieces::Objects(geometry) => self.hash_object(geometry, ObjectIndex(piece), hands, turn),
             FilePieces::Leaves { shape, unit, side_by_side } => {
-                self.hash_leaves(shape, piece, unit, side_by_side, hands, counters)
+                self.hash_leaves(shape, piece, unit, side_by_side, hands, turn)
             }
         }
     }
@@ -236,7 +254,7 @@ impl Split {
         geometry: Geometry,
         index: ObjectIndex,
         hands: &mut LaneHands,
-        counters: &Counters,
+        turn: Turn<'_>,
     ) -> Result<PieceResult, SumError> {
         let Some(object) = geometry.object(index) else { unreachable!("only objects of the file are taken") };
         let place = PartPlace { offset: object.range.start, whole: geometry.count() == 1 };
@@ -249,7 +267,7 @@ impl Split {
                 first.update(bytes);
             }
             hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
-            counters.done_bytes(bytes.len() as u64);
+            turn.done_bytes(bytes.len())
         })?;
         let (first, leaves) = first.map(ObjectHasher::finish).unzip();
         let parts = first.into_iter().chain(hashers.into_iter().map(PartHasher::finish)).collect();
@@ -263,7 +281,7 @@ impl Split {
         unit: u64,
         side_by_side: bool,
         hands: &mut LaneHands,
-        counters: &Counters,
+        turn: Turn<'_>,
     ) -> Result<PieceResult, SumError> {
         let per_unit = unit / shape.leaf_size().0;
         let first = piece * per_unit;
@@ -279,7 +297,7 @@ impl Split {
             let mut running_digests = RunningDigests::new(&recipe, None);
             self.read(ByteRange { start: head.start, end: tail.end }, hands.block()?, |bytes| {
                 running_digests.update(bytes);
-                counters.done_bytes(bytes.len() as u64);
+                turn.done_bytes(bytes.len())
             })?;
             return Ok(PieceResult::Roots(running_digests.finish(head, false).digests));
         }
@@ -287,12 +305,11 @@ impl Split {
             let algorithm = self.recipe.algorithms[0];
             let read = |at: ByteOffset, buffer: &mut [u8]| {
                 self.fill(at.0, buffer)?;
-                counters.done_bytes(buffer.len() as u64);
-                Ok(())
+                turn.done_bytes(buffer.len())
             };
             vec![hands.hash_leaves(algorithm, shape, first..last, read)?]
         } else {
-            self.hash_one_by_one(shape, first..last, hands, counters)?
+            self.hash_one_by_one(shape, first..last, hands, turn)?
         };
         if !subtrees {
             return Ok(PieceResult::Leaves(first, digests));
@@ -306,7 +323,7 @@ impl Split {
         shape: TreeShape,
         leaves: std::ops::Range<u64>,
         hands: &mut LaneHands,
-        counters: &Counters,
+        turn: Turn<'_>,
     ) -> Result<Vec<Vec<Digest>>, SumError> {
         let algorithms = &self.recipe.algorithms;
         let mut digests = vec![Vec::new(); algorithms.len()];
@@ -315,7 +332,7 @@ impl Split {
             let mut hashers: Vec<_> = algorithms.iter().map(|&alg| Hasher::new(alg)).collect();
             self.read(range, hands.block()?, |bytes| {
                 hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
-                counters.done_bytes(bytes.len() as u64);
+                turn.done_bytes(bytes.len())
             })?;
             for (column, hasher) in digests.iter_mut().zip(hashers) {
                 column.push(hasher.finish());
@@ -325,12 +342,17 @@ impl Split {
     }
 
     /// Reads a range block by block; offsets count from the first byte of the hashed range.
-    fn read(&self, range: ByteRange, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> Result<(), SumError> {
+    fn read(
+        &self,
+        range: ByteRange,
+        buffer: &mut [u8],
+        mut take: impl FnMut(&[u8]) -> Result<(), SumError>,
+    ) -> Result<(), SumError> {
         let mut at = range.start.0;
         while at < range.end.0 {
             let want = buffer.len().min(usize::try_from(range.end.0 - at).unwrap_or(usize::MAX));
             self.fill(at, &mut buffer[..want])?;
-            take(&buffer[..want]);
+            take(&buffer[..want])?;
             at += want as u64;
         }
         Ok(())

@@ -4,6 +4,7 @@ use super::bed::{Place, copy_file, onto, run};
 use super::variants::{K, each, plain};
 use haul_digest::Algorithm;
 use haul_engine::copy::{CopyRules, HashForm, Moving, SparseRule, Verify, Workers};
+use haul_lab::mounts::FsKind;
 use haul_lab::needs::shown_or_skip;
 use haul_lab::random::Random;
 use haul_model::ObjectSize;
@@ -93,6 +94,23 @@ fn tebibyte_hole_is_copied() {
     copy_file(&source, &sink, &Moving { object: ObjectSize::round_up(1 << 30), ..plain() });
     check_places(&sink, TIB + 1, &[]);
     assert!(allocated(&sink) < MIB);
+}
+
+/// A trillion objects: only work that does not depend on the length of a hole ends.
+#[test]
+fn exabytes_of_holes_are_copied_at_once() {
+    const EIB: u64 = 1 << 60;
+    let Some(place) = Place::on(FsKind::Tmpfs) else { return };
+    let (source, sink) = (place.path("source"), place.path("sink"));
+    let places = [4 * MIB, 3 * EIB + 4096, 7 * EIB - 4096];
+    sparse_file(&source, 7 * EIB, &places);
+    for workers in [1, 2] {
+        for verify in [Verify::No, Verify::ReadBack] {
+            copy_file(&source, &sink, &Moving { verify, ..Moving::with(Workers::exactly(workers)) });
+            check_places(&sink, 7 * EIB, &places);
+            fs::remove_file(&sink).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{CHECK_DIGEST, warn_cached};
 use crate::copy::error::CopyError;
 use crate::copy::file::SharedFile;
 use crate::copy::lane::Lane;
-use crate::copy::pipeline::{Run, changed, finish_one, interrupted};
+use crate::copy::pipeline::{Run, changed, finish, interrupted};
 use crate::copy::report::Tally;
 use crate::copy::settle;
 use crate::uncached::{self, DropRetries, ReadPath, widened};
@@ -192,7 +192,7 @@ pub(crate) fn prove_objects(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile,
                 true
             });
         if is_finished {
-            finish_one(run.job, shared);
+            finish(run.job, shared, 1);
         }
     }
 }
