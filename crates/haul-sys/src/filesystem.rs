@@ -34,7 +34,8 @@ pub fn preallocates(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == XFS)
 }
 
-/// Returns true if a verified copy may rely on SEEK_DATA for a file.
+/// Returns true if a copy with a digest may rely on SEEK_DATA for a file. Without a digest, see
+/// [`crate::sparse::may_skip_holes`].
 ///
 /// These are file systems of the kernel that never reported data as a hole. Other file systems did
 /// (OpenZFS issue 15526), or depend on a daemon or a server.
@@ -44,6 +45,60 @@ pub fn reports_holes(fd: impl AsFd) -> bool {
         LOCAL.contains(&kind) || kind == IN_MEMORY[0]
     })
 }
+
+/// Returns true if a regular file that reports `len` bytes certainly has that many. `place` is the
+/// file, or its directory.
+///
+/// Other files are read to find their length: file systems that compute their files report 0 bytes
+/// or a page, and FUSE and 9p may report 0 bytes for a document that a server generates when it is
+/// read.
+pub fn is_length_certain(place: impl AsFd, len: u64) -> bool {
+    rustix::fs::fstatfs(place).is_ok_and(|found| kind_is_length_certain(found.f_type as u32, len))
+}
+
+fn kind_is_length_certain(kind: u32, len: u64) -> bool {
+    match kind {
+        kind if COMPUTED.contains(&kind) => false,
+        kind if LOCAL.contains(&kind) || IN_MEMORY.contains(&kind) || STORED.contains(&kind) => true,
+        kind if COPY_ON_SERVER.contains(&kind) => true,
+        _ => len > 0,
+    }
+}
+
+/// `f_type` of file systems whose files are computed when they are read, from statfs(2): proc, sysfs,
+/// debugfs, tracefs, securityfs, configfs, cgroup, cgroup2, selinuxfs, smackfs, pstore, binfmt_misc,
+/// resctrl.
+const COMPUTED: [u32; 13] = [
+    0x9fa0,
+    0x6265_6572,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x6265_6570,
+    0x0027_e0eb,
+    0x6367_7270,
+    0xf97c_ff8c,
+    0x4341_5d53,
+    0x6165_676c,
+    0x4249_4e4d,
+    0x0765_5821,
+];
+
+/// `f_type` of further file systems that store lengths, from statfs(2): overlayfs, Lustre, GPFS,
+/// BeeGFS, ZFS, vfat, exFAT, squashfs, EROFS, ISO 9660, UDF.
+const STORED: [u32; 11] = [
+    OVERLAY,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x1983_0326,
+    0x2fc1_2fc1,
+    0x4d44,
+    0x2011_bab0,
+    0x7371_7368,
+    0xe0f5_e1e2,
+    0x9660,
+    0x1501_3346,
+];
 
 /// Free space of the file system of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +227,18 @@ mod tests {
         assert_eq!(backing_of(OVERLAY), Backing::FileBelow);
         assert_eq!(backing_of(0xef53), Backing::Storage);
         assert_eq!(backing(std::fs::File::open("/proc/self/stat").unwrap()), Backing::Storage);
+    }
+
+    #[test]
+    fn lengths_are_certain_where_they_are_stored() {
+        // NFS, ext4, tmpfs, overlayfs: certain. FUSE, 9p: unless 0. proc, sysfs: never.
+        let kinds = [0x6969, 0xef53, IN_MEMORY[0], OVERLAY, FUSE, 0x0102_1997, 0x9fa0, 0x6265_6572];
+        let certain = |len| kinds.map(|kind| kind_is_length_certain(kind, len));
+        assert_eq!(certain(0), [true, true, true, true, false, false, false, false]);
+        assert_eq!(certain(4096), [true, true, true, true, true, true, false, false]);
+        let open = |path| std::fs::File::open(path).unwrap();
+        assert!(!is_length_certain(open("/proc/self/stat"), 0) && !is_length_certain(open("/proc"), 0));
+        assert!(is_length_certain(open("/dev/shm"), 0));
     }
 
     #[test]

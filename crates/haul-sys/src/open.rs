@@ -4,8 +4,9 @@
 //! and a concurrent replacement of a directory does not redirect any call.
 
 use crate::stat::{FileKind, Follow, stat_fd};
+use crate::transfer::write_all_at;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::Arg;
 use std::ffi::OsString;
@@ -137,6 +138,17 @@ pub fn create_nameless(dir: &Path) -> io::Result<OwnedFd> {
 /// Returns the errors of openat(2) and unlinkat(2).
 pub fn create_nameless_at(dir: impl AsFd) -> io::Result<OwnedFd> {
     create_nameless(Path::new(&proc_path(dir.as_fd())))
+}
+
+/// Creates a file without a name, in memory, with these bytes.
+///
+/// # Errors
+///
+/// Returns the errors of memfd_create(2) and pwrite(2).
+pub fn create_in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create(c"haul", MemfdFlags::CLOEXEC)?;
+    write_all_at(&file, 0, bytes)?;
+    Ok(file)
 }
 
 fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {

@@ -11,6 +11,7 @@ mod gnu_names;
 mod interrupted;
 mod limited;
 mod memory;
+mod odd;
 mod output;
 mod permission;
 mod progress;

@@ -342,8 +342,11 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     // Asks the file systems, so it is called for sparse sources only.
     let trusts = || [&file.source, &file.sink].iter().all(filesystem::reports_holes);
     let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || job.settings.rules.moves;
-    let by_object = !must_read && !digesting::is_serial(moving);
-    let reads_all = || proves && !(by_object && trusts());
+    let reads_all = || match proves {
+        _ if must_read => true,
+        true => digesting::is_serial(moving) || !trusts(),
+        false => !sparse::may_skip_holes(&file.source, &file.source_stat),
+    };
     match job.settings.rules.sparse {
         SparseRule::Never => Holes::Dense,
         SparseRule::Always => Holes::Zeros,

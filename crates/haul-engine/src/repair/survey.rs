@@ -5,7 +5,7 @@ use super::repair_target::{Piece, RepairTarget};
 use super::{LeftReason, RepairedRange};
 use haul_digest::Algorithm;
 use haul_model::ByteRange;
-use haul_sys::{Stat, cache, transfer};
+use haul_sys::{Stat, cache, filesystem, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,7 @@ impl Sources {
         let order = std::iter::once(self.last).chain((0..self.files.len()).filter(|&at| at != self.last));
         for at in order {
             let Some(Some((file, facts))) = self.files.get(at) else { continue };
-            if facts.size < piece.range.end.0 {
+            if facts.size < piece.range.end.0 && filesystem::is_length_certain(file, facts.size) {
                 continue;
             }
             match holds(file, piece, buffer, |_, _| Ok(())) {

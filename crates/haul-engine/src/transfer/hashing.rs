@@ -6,6 +6,8 @@ use haul_digest::{
 };
 use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
 use haul_proto::{JobOptions, Runs, Unit, Verify};
+use haul_sys::{Stat, filesystem, sparse};
+use std::os::fd::AsFd;
 
 /// Selection of the digests that are computed while data is transferred.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +19,34 @@ pub(super) struct HashPlan {
     reads_twice: bool,
     /// True if this side writes a waybill. It then keeps the BLAKE3 of every object in addition.
     waybill: bool,
+    /// Use that a source makes of SEEK_DATA.
+    holes: HoleTrust,
     /// Key of the digests that decide what is the same.
     key: DigestKey,
+}
+
+/// Condition under which the holes that SEEK_DATA reports are skipped, as in a local copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HoleTrust {
+    /// No digest is taken: see [`sparse::may_skip_holes`].
+    Plausible,
+    /// A digest is taken object by object: only on file systems that never reported data as a hole.
+    FileSystem,
+    /// A digest is taken in order, or the sink reads its copy back: every byte is read.
+    Never,
+}
+
+impl HoleTrust {
+    fn of(options: &JobOptions, waybill: bool) -> HoleTrust {
+        let is_in_order = options.unit == Unit::File && options.algorithm.algebra() == Algebra::Serial;
+        match options.verify {
+            Verify::None if !waybill => HoleTrust::Plausible,
+            Verify::Reread | Verify::Hybrid => HoleTrust::Never,
+            Verify::None => HoleTrust::FileSystem,
+            _ if is_in_order => HoleTrust::Never,
+            _ => HoleTrust::FileSystem,
+        }
+    }
 }
 
 impl HashPlan {
@@ -33,7 +61,17 @@ impl HashPlan {
             root: passing && options.unit == Unit::File,
             reads_twice: options.verify.reads_twice(),
             waybill,
+            holes: HoleTrust::of(options, waybill),
             key,
+        }
+    }
+
+    /// Returns true if the source may skip the holes that SEEK_DATA reports in a sparse file.
+    pub(super) fn may_skip_holes(&self, file: impl AsFd, facts: &Stat) -> bool {
+        match self.holes {
+            HoleTrust::Plausible => sparse::may_skip_holes(file, facts),
+            HoleTrust::FileSystem => filesystem::reports_holes(file),
+            HoleTrust::Never => false,
         }
     }
 

@@ -1,8 +1,10 @@
 //! Files for downloads.
 
 use super::{Entry, FileError, entry, failed};
-use haul_sys::open::open_source_at;
+use haul_sys::filesystem::is_length_certain;
+use haul_sys::open::{create_in_memory, open_entry_at, open_source_at};
 use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::transfer::read_all;
 use haul_sys::{Contents, FileKind, Follow, Stat};
 use std::fs::File;
 use std::io;
@@ -40,7 +42,10 @@ impl OpenedFile {
     }
 }
 
-/// Opens the regular file `path`.
+/// Maximum number of bytes of a file that is read before it is sent.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// Opens the regular file `path`. A file that reports no certain length is read to its end first.
 pub(crate) fn open_file(root: &OwnedFd, path: &[u8]) -> Result<OpenedFile, FileError> {
     const DOING: &str = "open the file";
     let Entry { place, name } = entry(root, path, DOING)?;
@@ -54,6 +59,21 @@ pub(crate) fn open_file(root: &OwnedFd, path: &[u8]) -> Result<OpenedFile, FileE
     if facts.kind != FileKind::Regular {
         return Err(FileError::Kind("cannot open the file: it is not a regular file"));
     }
-    let again = stat_fd(&opened).map_err(failed(DOING))?;
-    Ok(OpenedFile { file: opened.into(), facts, has_ctime: again.ctime == facts.ctime })
+    if is_length_certain(&opened, facts.size) {
+        let again = stat_fd(&opened).map_err(failed(DOING))?;
+        return Ok(OpenedFile { file: opened.into(), facts, has_ctime: again.ctime == facts.ctime });
+    }
+    // The response states the length, and the contents may be different at each read.
+    let bytes = open_entry_at(&place, name.as_c_str())
+        .and_then(|file| read_all(file, HELD_BYTES_MAX))
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => FileError::Kind(
+                "cannot open the file: its file system does not report its length, and it has more than 16 MiB",
+            ),
+            _ => failed("read the file")(error),
+        })?;
+    let held = create_in_memory(&bytes).map_err(failed(DOING))?;
+    // Its own metadata make its tag: two reads are two versions.
+    let facts = stat_fd(&held).map_err(failed(DOING))?;
+    Ok(OpenedFile { file: held.into(), facts, has_ctime: true })
 }

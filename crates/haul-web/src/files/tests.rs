@@ -4,6 +4,7 @@ use super::*;
 use haul_sys::FileKind;
 use std::fs;
 use std::future::Future as _;
+use std::io::{Read as _, Seek as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
@@ -154,6 +155,20 @@ fn only_regular_files_are_opened() {
     }
     let link = open_file(&root, b"in/file").expect_err("through a link").to_string();
     assert!(link.contains("symbolic link"), "{link}");
+}
+
+/// The response states a length before it reads the bytes.
+#[test]
+fn file_that_reports_another_length_is_opened_with_all_of_its_bytes() {
+    let root = open_root("/proc".as_ref()).expect("opened");
+    for name in ["version", "filesystems"] {
+        let expected = fs::read(format!("/proc/{name}")).expect("read");
+        let mut opened = open_file(&root, name.as_bytes()).expect("opened");
+        let mut bytes = Vec::new();
+        opened.file.rewind().expect("a file");
+        opened.file.read_to_end(&mut bytes).expect("read");
+        assert_eq!((opened.facts.size, bytes), (expected.len() as u64, expected), "{name}");
+    }
 }
 
 #[test]

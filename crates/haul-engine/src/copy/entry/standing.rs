@@ -7,7 +7,7 @@ use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::WriteTurn;
 use crate::copy::settings::Verify;
 use haul_sys::open as sys;
-use haul_sys::{FileKind, Follow, Stat, stat};
+use haul_sys::{FileKind, Follow, Stat, filesystem, stat};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -51,6 +51,9 @@ pub(super) fn complete(
     let is_alone = task.entry.ranges.is_none() && !keeps_bytes(task);
     let is_seen_alike = looks_finished(source_stat, &before) && moving.verify == Verify::No;
     if !is_alone || !is_seen_alike || source_stat.size > moving.receipt_object().bytes() {
+        return Ok(None);
+    }
+    if source_stat.blocks == 0 && !filesystem::is_length_certain(source, source_stat.size) {
         return Ok(None);
     }
     let fd = match sys::open_source_at(task.entry.parent.sink(), task.sink_name(), Follow::Yes, false) {

@@ -5,6 +5,7 @@ use super::tree::Item;
 use super::walk::has_several_names;
 use crate::stored;
 use crate::transfer::acl;
+use crate::transfer::hashing::HashPlan;
 use haul_log::objects::Identity;
 use haul_model::{ByteRange, Moment, ObjectSize};
 use haul_proto::limits::{OWNER_BYTES_MAX, PRINCIPALS_MAX};
@@ -32,7 +33,7 @@ impl FileInfoBuilder {
     pub(super) fn facts(
         &mut self,
         item: &Item,
-        options: &JobOptions,
+        (options, hash_plan): (&JobOptions, &HashPlan),
         first: Option<&[u8]>,
     ) -> io::Result<NewFile> {
         let stat = &item.facts;
@@ -40,7 +41,7 @@ impl FileInfoBuilder {
         let by_name = keep.has(Keep::OWNER) && !keep.has(Keep::NUMERIC);
         let kind = match first {
             Some(first) => Kind::HardLink { first: first.into() },
-            None => kind_of(item, options)?,
+            None => kind_of(item, options, hash_plan)?,
         };
         let xattrs = if first.is_some() { Vec::new() } else { xattrs(item, keep)? };
         let principals = if keep.has(Keep::NUMERIC) { Vec::new() } else { self.principals(&xattrs) };
@@ -107,12 +108,12 @@ fn name(
     known.entry(number).or_insert_with(asked).clone()
 }
 
-fn kind_of(item: &Item, options: &JobOptions) -> io::Result<Kind> {
+fn kind_of(item: &Item, options: &JobOptions, hash_plan: &HashPlan) -> io::Result<Kind> {
     let device = || stat::device_numbers(item.facts.rdev);
     Ok(match item.facts.kind {
         FileKind::Regular => {
             let is_sparse = options.keep.has(Keep::HOLES) && item.facts.is_sparse();
-            let holes = if is_sparse { holes(item, options.object) } else { Runs::default() };
+            let holes = if is_sparse { holes(item, options.object, hash_plan) } else { Runs::default() };
             Kind::File { size: item.facts.size, holes }
         }
         FileKind::Directory => Kind::Directory,
@@ -134,10 +135,14 @@ fn kind_of(item: &Item, options: &JobOptions) -> io::Result<Kind> {
     })
 }
 
-/// Returns the objects without any data. Returns none if the file system cannot report holes.
-fn holes(item: &Item, object: ObjectSize) -> Runs {
+/// Returns the objects without any data. Returns none if the file system cannot report holes, or if
+/// its report is not relied on.
+fn holes(item: &Item, object: ObjectSize, hash_plan: &HashPlan) -> Runs {
     let mut holes = Runs::default();
     let Ok(file) = open::open_entry_at(&item.place, item.name.as_c_str()) else { return holes };
+    if !hash_plan.may_skip_holes(&file, &item.facts) {
+        return holes;
+    }
     let size = item.facts.size;
     let mut from = 0;
     let mut add = |from: u64, to: u64, is_end: bool| {

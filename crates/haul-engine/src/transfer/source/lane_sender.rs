@@ -4,7 +4,7 @@
 use super::SourceContext;
 use super::ahead::ReadAhead;
 use super::facts::moment;
-use super::source_file::SourceFile;
+use super::source_file::{HoleSearch, SourceFile};
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::hashing::ObjectHash;
 use crate::transfer::monitor::{Reply, WaitKey};
@@ -13,6 +13,7 @@ use crate::transfer::reason::reason;
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteRange, Object};
 use haul_net::{FrameWriter, LaneError};
+use haul_proto::limits::ZERO_BYTES_MAX;
 use haul_proto::source::{Event, Work};
 use haul_proto::{
     BlockDigest, Close, Encoding, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Reason, Stated,
@@ -20,6 +21,7 @@ use haul_proto::{
 };
 use haul_sys::{sparse, transfer};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -255,13 +257,21 @@ impl<'a> LaneSender<'a> {
         // Release the lock if the digest needs no order: other lanes send objects of the file
         // meanwhile.
         let mut root = Some(root).filter(|root| root.is_serial());
-        let has_holes = source_file.item.facts.is_sparse();
+        let search = *source_file.holes.get_or_init(|| match &source_file.item.facts {
+            facts if !facts.is_sparse() => HoleSearch::No,
+            facts if hash_plan.may_skip_holes(file, facts) => HoleSearch::Seek,
+            _ => HoleSearch::Read,
+        });
         let target = Target { number: facts.number, attempt, object };
         let mut failed = None;
         let mut rest = object.range;
         while rest.start < rest.end && failed.is_none() {
+            if self.context.session.over.load(Ordering::Relaxed) {
+                failed = Some((Why::Stopped.into(), rest.start.0));
+                break;
+            }
             let storage = &self.context.session.spent.storage;
-            let (piece, is_hole) = storage.time(|| next_piece(file, rest, has_holes));
+            let (piece, is_hole) = storage.time(|| next_piece(file, rest, search == HoleSearch::Seek));
             if is_hole {
                 self.context.session.spent.hashing.time(|| {
                     hash.update_zeros(piece.len());
@@ -271,7 +281,8 @@ impl<'a> LaneSender<'a> {
                 });
                 self.outbox.push(&target.block(piece, Encoding::Hole, 0))?;
             } else {
-                failed = self.data(&target, file, piece, buffered.map(|(bytes, _)| bytes), |block| {
+                let bytes = buffered.map(|(bytes, _)| bytes);
+                failed = self.data(&target, file, (piece, search == HoleSearch::Read), bytes, |block| {
                     hash.update(block);
                     if let Some(root) = &mut root {
                         root.update(block);
@@ -291,7 +302,7 @@ impl<'a> LaneSender<'a> {
     }
 
     /// Sends the bytes of a range, from `buffered` or from the file. Passes each block to `hash`
-    /// first.
+    /// first. If `skips_zeros` is true, sends blocks of zeros as holes.
     ///
     /// If the file cannot be read, returns the reason and the end of the bytes announced so far.
     /// Zeros replace announced bytes that could not be read. The sink discards them, because the
@@ -300,7 +311,7 @@ impl<'a> LaneSender<'a> {
         &mut self,
         target: &Target,
         file: &OwnedFd,
-        range: ByteRange,
+        (range, skips_zeros): (ByteRange, bool),
         buffered: Option<&[u8]>,
         mut hash: impl FnMut(&[u8]),
     ) -> Result<Option<(Reason, u64)>, LaneError> {
@@ -331,9 +342,17 @@ impl<'a> LaneSender<'a> {
             let is_read = Instant::now();
             hash(block);
             self.context.session.spent.hashing.add(is_read.elapsed());
-            let may_promise = range.end.0.min(at + self.packer.announce_limit().max(len as u64));
-            promised = self.block(target, (at, block), promised, may_promise, begin.elapsed())?;
-            at += len as u64;
+            let end = at + len as u64;
+            if skips_zeros && sparse::is_zero(block) {
+                self.outbox.push(&target.block(ByteRange::between(at, end), Encoding::Hole, 0))?;
+                promised = end;
+            } else {
+                // Zeros may follow, so a block is announced alone.
+                let ahead = if skips_zeros { 0 } else { self.packer.announce_limit() };
+                let may_promise = range.end.0.min(at + ahead.max(len as u64));
+                promised = self.block(target, (at, block), promised, may_promise, begin.elapsed())?;
+            }
+            at = end;
         }
         self.block = own;
         Ok(failed.map(|reason| (reason, promised)))
@@ -511,15 +530,14 @@ fn compared_bytes(facts: &NewFile, objects: Option<&[Object]>) -> u64 {
     objects.map_or(facts.size(), |objects| objects.iter().map(|object| object.range.len()).sum())
 }
 
-/// Returns the first piece of `rest`: data, or a hole (`true`). Searches for holes only if the file
-/// has any.
+/// Returns the first piece of `rest`: data, or a hole (`true`) of at most [`ZERO_BYTES_MAX`] bytes.
+/// Searches for holes only if the file has any.
 fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, bool) {
     let data = if has_holes { sparse::next_data(file, rest.start.0, rest.len()) } else { Ok(Some(rest)) };
+    let hole = |end: u64| (ByteRange::between(rest.start.0, end.min(rest.start.0 + ZERO_BYTES_MAX)), true);
     let data = match data {
-        Ok(None) => return (rest, true),
-        Ok(Some(data)) if data.start > rest.start => {
-            return (ByteRange::between(rest.start.0, data.start.0), true);
-        }
+        Ok(None) => return hole(rest.end.0),
+        Ok(Some(data)) if data.start > rest.start => return hole(data.start.0),
         Ok(Some(data)) => data,
         // The read reports the error.
         Err(_) => rest,

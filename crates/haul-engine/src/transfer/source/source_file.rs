@@ -9,7 +9,7 @@ use haul_model::{Level, Object};
 use haul_proto::{NewFile, Reason, Why};
 use haul_sys::{Contents, FileKind, Follow, Stat, Timespec, open, stat};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Number of bytes after the current object to read ahead. Covers several objects of the usual
@@ -20,6 +20,8 @@ const AHEAD_BYTES: u64 = readahead::BYTES_MAX / 2;
 #[derive(Debug)]
 pub(super) struct SourceFile {
     pub(super) item: Item,
+    /// Bytes of a file that reports no certain length: they are read before it is announced.
+    held: Option<HeldBytes>,
     /// Announced kind, if a waybill is written.
     pub(super) kind: Mutex<Option<haul_proto::FileKind>>,
     /// The directory that ends after this file.
@@ -28,6 +30,8 @@ pub(super) struct SourceFile {
     /// Metadata of the file when it was first opened.
     opened: OnceLock<Stat>,
     front: ReadaheadCursor,
+    /// Search for holes, decided when the first object is sent.
+    pub(super) holes: OnceLock<HoleSearch>,
     /// Digests of the whole file, over the bytes sent so far.
     pub(super) root: Mutex<RootHash>,
     /// Digest that both sides computed, if it ended the transfer of the file.
@@ -38,21 +42,58 @@ pub(super) struct SourceFile {
     pub(super) counted: Mutex<(u64, Option<Level>)>,
 }
 
+/// Maximum number of bytes of one file that a source holds in memory.
+pub(super) const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of a file in memory, counted in a total until they are dropped.
+#[derive(Debug)]
+pub(super) struct HeldBytes {
+    pub(super) bytes: Vec<u8>,
+    total: Arc<AtomicUsize>,
+}
+
+impl HeldBytes {
+    pub(super) fn new(bytes: Vec<u8>, total: &Arc<AtomicUsize>) -> HeldBytes {
+        total.fetch_add(bytes.len(), Ordering::Relaxed);
+        HeldBytes { bytes, total: Arc::clone(total) }
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
+/// Method of finding the holes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoleSearch {
+    /// None: every byte is sent.
+    No,
+    /// SEEK_DATA reports the holes.
+    Seek,
+    /// Every byte is read, and blocks of zeros are sent as holes.
+    Read,
+}
+
 impl SourceFile {
-    /// Creates the state of a file that was not read yet.
+    /// Creates the state of a file that was not read yet, except for `held`.
     pub(super) fn new(
         item: Item,
+        held: Option<HeldBytes>,
         kind: Option<haul_proto::FileKind>,
         parent: Option<u64>,
         root: RootHash,
     ) -> SourceFile {
         SourceFile {
             item,
+            held,
             kind: Mutex::new(kind),
             parent,
             file: Mutex::default(),
             opened: OnceLock::new(),
             front: ReadaheadCursor::default(),
+            holes: OnceLock::new(),
             root: Mutex::new(root),
             same: Mutex::default(),
             found: AtomicU64::new(0),
@@ -85,6 +126,11 @@ impl SourceFile {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
+        }
+        if let Some(held) = &self.held {
+            let opened =
+                open::create_in_memory(&held.bytes).map_err(|error| reason("cannot open", &error))?;
+            return Ok(Arc::clone(file.insert(Arc::new(opened))));
         }
         let opened = open::open_entry_at(&self.item.place, self.item.name.as_c_str())
             .map_err(|error| reason("cannot open", &error))?;
@@ -122,6 +168,9 @@ impl SourceFile {
     /// # Errors
     /// Returns [`Why::Changed`] if the file changed, and otherwise the error of fstat(2).
     pub(super) fn check_unchanged(&self, file: &OwnedFd) -> Result<Stat, Reason> {
+        if self.held.is_some() {
+            return Ok(self.item.facts);
+        }
         let now = stat::stat_fd(file).map_err(|error| reason("cannot stat", &error))?;
         match now.contents_since(&self.item.facts) {
             Contents::Changed => Err(Why::Changed.into()),

@@ -3,22 +3,27 @@
 
 use super::SourceContext;
 use super::facts::FileInfoBuilder;
-use super::source_file::SourceFile;
+use super::source_file::{HELD_BYTES_MAX, HeldBytes, SourceFile};
 use super::tree::{Item, Tree, WalkStep};
 use crate::copy::quote;
 use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::reason::reason;
 use crate::transfer::report::Failure;
+use haul_log::objects::Identity;
 use haul_proto::source::Event;
 use haul_proto::{FileNumber, Keep, NewFile, Reason, Why};
-use haul_sys::FileKind;
+use haul_sys::{FileKind, filesystem, open, transfer};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum time that an idle walk waits for the machine to change.
 const IDLE_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Maximum time between two checks for the release of held bytes.
+const HELD_WAIT: Duration = Duration::from_millis(50);
 
 /// Number of files that are offered together. The workers of the lanes are woken once for all of
 /// them.
@@ -119,6 +124,11 @@ pub(super) struct Walker<'a> {
     linked: HashMap<(u64, u64), Linked>,
     /// True once a directory with stored digests was left out, which is reported once.
     has_left_out_sums: bool,
+    /// Answers of [`filesystem::is_length_certain`] for the last device: for files that report no
+    /// byte, and for others.
+    certain: Option<(u64, [bool; 2])>,
+    /// Number of bytes that are held in memory, for all files that are offered or wait for it.
+    held: Arc<AtomicUsize>,
 }
 
 /// A file with several names that was offered under one of them.
@@ -141,6 +151,8 @@ impl<'a> Walker<'a> {
             path: Vec::new(),
             linked: HashMap::new(),
             has_left_out_sums: false,
+            certain: None,
+            held: Arc::default(),
         }
     }
 
@@ -149,7 +161,7 @@ impl<'a> Walker<'a> {
         while !self.is_over() {
             let ended = self.context.directories().take_ready();
             for Directory { facts, item, parent, .. } in ended {
-                self.queue(facts, item, parent, None);
+                self.queue(facts, (item, None), parent, None);
             }
             self.gather();
             self.offer();
@@ -244,7 +256,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn item(&mut self, item: Item, parent: Option<u64>) {
+    fn item(&mut self, mut item: Item, parent: Option<u64>) {
         let keep = self.context.options.keep;
         let is_left = match item.facts.kind {
             FileKind::Symlink => !keep.has(Keep::LINKS),
@@ -258,13 +270,14 @@ impl<'a> Walker<'a> {
         }
         let first = self.first_name(&item);
         let path = first.as_ref().map(|(_, path)| path.as_slice());
-        match self.facts(&item, path) {
-            Ok(facts) => {
+        self.wait_for_held();
+        match self.file_facts(&mut item, path) {
+            Ok((facts, held)) => {
                 self.context.directories().add_entry(parent);
                 let is_first = first.is_none() && has_several_names(&item);
                 let linked =
                     is_first.then(|| (item.facts.identity(), item.path.clone(), item.facts.nlink - 1));
-                self.queue(facts, item, parent, first.map(|(number, _)| number));
+                self.queue(facts, (item, held), parent, first.map(|(number, _)| number));
                 // Additional names refer to its number.
                 if let Some((identity, path, names_left)) = linked
                     && let Some(number) = self.offer()
@@ -272,15 +285,78 @@ impl<'a> Walker<'a> {
                     self.linked.insert(identity, Linked { number, path, names_left });
                 }
             }
-            Err(error) => {
-                self.walk_failed(item.shown.into_encoded_bytes(), reason("cannot read", &error));
+            Err(reason) => self.walk_failed(item.shown.into_encoded_bytes(), reason),
+        }
+    }
+
+    /// Returns the metadata of an entry that is not a directory, and its bytes if they are held.
+    fn file_facts(
+        &mut self,
+        item: &mut Item,
+        first: Option<&[u8]>,
+    ) -> Result<(NewFile, Option<HeldBytes>), Reason> {
+        let held = if first.is_none() { self.hold(item)? } else { None };
+        let mut facts = self.facts(item, first).map_err(|error| reason("cannot read", &error))?;
+        if let Some(version) = facts.version.as_mut()
+            && let Some(held) = &held
+        {
+            // Times say nothing about contents that are computed.
+            *version = Identity::of(&held.bytes).0;
+        }
+        Ok((facts, held))
+    }
+
+    /// Reads a file that reports no certain length, and sets the length in its metadata. NEW_FILE
+    /// states the length, and the contents may be different at each read.
+    fn hold(&mut self, item: &mut Item) -> Result<Option<HeldBytes>, Reason> {
+        let facts = &item.facts;
+        if facts.kind != FileKind::Regular {
+            return Ok(None);
+        }
+        let certain = match self.certain {
+            Some((dev, certain)) if dev == facts.dev => certain,
+            _ => [0, 1].map(|len| filesystem::is_length_certain(&item.place, len)),
+        };
+        self.certain = Some((facts.dev, certain));
+        if certain[usize::from(facts.size > 0)] {
+            return Ok(None);
+        }
+        let read = open::open_entry_at(&item.place, item.name.as_c_str())
+            .and_then(|file| transfer::read_all(&file, HELD_BYTES_MAX));
+        let bytes = read.map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => {
+                let text = "its file system does not report its length, and it has more than 16 MiB";
+                Reason::new(Why::TooLarge, text)
             }
+            _ => reason("cannot read", &error),
+        })?;
+        // An empty file is sent like any other.
+        if bytes.is_empty() && facts.size == 0 {
+            return Ok(None);
+        }
+        item.facts.size = bytes.len() as u64;
+        item.facts.blocks = item.facts.size.div_ceil(512);
+        Ok(Some(HeldBytes::new(bytes, &self.held)))
+    }
+
+    /// Waits until few bytes are held, or until the session is over.
+    fn wait_for_held(&mut self) {
+        while self.held.load(Ordering::Relaxed) > HELD_BYTES_MAX && !self.is_over() {
+            // Bytes are held until their files have ended.
+            self.offer();
+            self.context.session.monitor.ask(|machine, now| match machine.is_over() {
+                false if self.held.load(Ordering::Relaxed) > HELD_BYTES_MAX => {
+                    Reply::Wait(WaitKey::Ends, now + HELD_WAIT)
+                }
+                _ => Reply::Ready(()),
+            });
         }
     }
 
     /// Returns the metadata of an entry.
-    fn facts(&mut self, item: &Item, first: Option<&[u8]>) -> std::io::Result<NewFile> {
-        self.context.session.spent.storage.time(|| self.file_info.facts(item, &self.context.options, first))
+    fn facts(&mut self, item: &Item, first: Option<&[u8]>) -> io::Result<NewFile> {
+        let SourceContext { session, options, hash_plan, .. } = self.context;
+        session.spent.storage.time(|| self.file_info.facts(item, (options, hash_plan), first))
     }
 
     /// Returns the number and path under which the file was offered, if the item is an additional
@@ -300,14 +376,25 @@ impl<'a> Walker<'a> {
     }
 
     /// Queues an entry to be offered.
-    fn queue(&mut self, facts: NewFile, item: Item, parent: Option<u64>, first: Option<FileNumber>) {
+    fn queue(
+        &mut self,
+        facts: NewFile,
+        item: (Item, Option<HeldBytes>),
+        parent: Option<u64>,
+        first: Option<FileNumber>,
+    ) {
         let source_file = self.source_file(&facts, item, parent);
         self.waiting.push_back(PendingEntry { facts, source_file, first, replaces: None });
     }
 
-    fn source_file(&self, facts: &NewFile, item: Item, parent: Option<u64>) -> SourceFile {
+    fn source_file(
+        &self,
+        facts: &NewFile,
+        (item, held): (Item, Option<HeldBytes>),
+        parent: Option<u64>,
+    ) -> SourceFile {
         let kind = self.context.session.receipt.map(|_| facts.kind.clone());
-        SourceFile::new(item, kind, parent, self.context.hash_plan.root(facts.size()))
+        SourceFile::new(item, held, kind, parent, self.context.hash_plan.root(facts.size()))
     }
 
     /// Offers all queued entries as capacity permits. Returns the number of the last one if the
@@ -376,10 +463,10 @@ impl<'a> Walker<'a> {
     /// Offers an additional name of the file `left` as a separate file, before all queued entries.
     /// The file `left` failed, or the update rule left it at the sink.
     fn separate(&mut self, source_file: SourceFile, left: FileNumber) {
-        let SourceFile { item, parent, .. } = source_file;
-        match self.facts(&item, None) {
-            Ok(facts) => {
-                let source_file = self.source_file(&facts, item, parent);
+        let SourceFile { mut item, parent, .. } = source_file;
+        match self.file_facts(&mut item, None) {
+            Ok((facts, held)) => {
+                let source_file = self.source_file(&facts, (item, held), parent);
                 self.waiting.push_front(PendingEntry {
                     facts,
                     source_file,
@@ -387,8 +474,8 @@ impl<'a> Walker<'a> {
                     replaces: Some(left),
                 });
             }
-            Err(error) => {
-                self.walk_failed(item.shown.into_encoded_bytes(), reason("cannot read", &error));
+            Err(reason) => {
+                self.walk_failed(item.shown.into_encoded_bytes(), reason);
                 // This thread checks for ended directories before it waits.
                 let _ = self.context.directories().entry_ended(parent);
             }

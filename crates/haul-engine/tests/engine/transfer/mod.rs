@@ -9,6 +9,7 @@ mod joins;
 mod lanes;
 mod listings;
 mod misbehaving_peer;
+mod odd_sources;
 mod operand_lists;
 mod packed;
 mod pair;
