@@ -168,7 +168,7 @@ pub fn states_of(data: &[u8]) -> BTreeSet<State> {
     let options = job_options([head[0], head[1], head[2]]);
     let window = Window { files: FILES, facts: 1 << 16, bytes: 1 << 24 };
     let (timing, retries) = (Timing::default(), 2);
-    let settings = Settings { options: options.clone(), window, timing, retries };
+    let settings = Settings { options: options.clone(), window, timing, retries, short_blocks: true };
     let mut engine = Engine {
         options,
         choices: head[3..].try_into().expect("the rest of the head"),

@@ -156,6 +156,7 @@ impl Download {
                     window,
                     timing: Timing::default(),
                     retries: RETRIES_MAX,
+                    short_blocks: accept.features.has(Features::SHORT_BLOCKS),
                 }));
                 self.handle(SinkEvent::LaneUp(CONTROL));
             }

@@ -423,7 +423,7 @@ fn connect(
     let needs = if request.wanted.is_long() { Features::OPERANDS } else { Features::default() };
     let connect = Message::Connect(Box::new(Connect {
         versions: (VERSION, VERSION),
-        offers: needs,
+        offers: needs.with(Features::SHORT_BLOCKS),
         needs,
         role: request.role,
         job: request.job,
@@ -480,7 +480,9 @@ fn source_settings(
 
 fn sink_settings(accept: &Accept, window: Window) -> (haul_proto::sink::Settings, DigestKey) {
     let (options, timing, retries) = (accept.options.clone(), Timing::default(), limits::RETRIES_MAX);
-    (haul_proto::sink::Settings { options, window, timing, retries }, DigestKey::derive(&accept.token))
+    let short_blocks = accept.features.has(Features::SHORT_BLOCKS);
+    let settings = haul_proto::sink::Settings { options, window, timing, retries, short_blocks };
+    (settings, DigestKey::derive(&accept.token))
 }
 
 /// Returns the window of a session: as many files as its descriptors allow, and `buffers` bytes.

@@ -46,8 +46,18 @@ impl Features {
     /// is the directory, the second the name behind which the listing starts.
     pub const LISTING: Features = Features(2);
 
+    /// The source sends no block of zeros, and no hole, above [`limits::ZERO_BYTES_MAX`] bytes, and
+    /// the sink rejects longer ones. Without the feature such a block ends with its object.
+    pub const SHORT_BLOCKS: Features = Features(4);
+
     /// All features of this program.
-    pub const ALL: Features = Features(Features::OPERANDS.0 | Features::LISTING.0);
+    pub const ALL: Features = Features(Features::OPERANDS.0 | Features::LISTING.0 | Features::SHORT_BLOCKS.0);
+
+    /// Returns the union of both sets.
+    #[must_use]
+    pub const fn with(self, other: Features) -> Features {
+        Features(self.0 | other.0)
+    }
 
     /// Returns true if the set contains all of `other`.
     pub fn has(self, other: Features) -> bool {

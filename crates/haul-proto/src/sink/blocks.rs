@@ -2,6 +2,7 @@
 
 use super::file::{Stage, Writing};
 use super::{Command, Receiving, Sink, Violation};
+use crate::limits::ZERO_BYTES_MAX;
 use crate::{
     BlockDigest, BlockReject, FileNumber, LaneId, Message, NewBlock, Reason, Stated, Unit, Verify, Why,
 };
@@ -16,6 +17,9 @@ impl Sink {
         block: &NewBlock,
         out: &mut Vec<Command>,
     ) -> Result<(), Violation> {
+        if self.settings.short_blocks && block.payload == 0 && block.range.len() > ZERO_BYTES_MAX {
+            return Err("a block of too many zeros");
+        }
         let receiving = self.lanes.get(&lane).and_then(|state| state.receiving);
         let receiving = match receiving {
             Some(going) if going.file == block.number && going.object == block.object => {

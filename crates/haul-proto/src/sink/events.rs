@@ -22,6 +22,8 @@ pub struct Settings {
     /// Maximum number of times that an object, or a file, is requested again because it arrived
     /// damaged.
     pub retries: u8,
+    /// True if both sides have [`Features::SHORT_BLOCKS`](crate::Features::SHORT_BLOCKS).
+    pub short_blocks: bool,
 }
 
 /// Input of the machine.

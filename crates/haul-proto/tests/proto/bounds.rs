@@ -3,7 +3,7 @@
 
 use haul_digest::{Algorithm, Digest};
 use haul_model::{ByteRange, ObjectIndex, ObjectSize};
-use haul_proto::limits::STATE_ENTRIES_MAX;
+use haul_proto::limits::{STATE_ENTRIES_MAX, ZERO_BYTES_MAX};
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Verdict};
 use haul_proto::{
     BlockDigest, CONTROL, Encoding, FileKind, FileNumber, JobOptions, LaneId, Message, NewBlock, NewFile,
@@ -23,14 +23,18 @@ struct World {
 
 impl World {
     fn new(verify: Verify) -> World {
+        World::with(verify, OBJECT, true)
+    }
+
+    fn with(verify: Verify, object: u64, short_blocks: bool) -> World {
         let options = JobOptions {
-            object: ObjectSize::new(OBJECT).unwrap(),
+            object: ObjectSize::new(object).unwrap(),
             unit: Unit::Object,
             verify,
             ..JobOptions::default()
         };
         let (timing, window) = (Timing::default(), Window::default());
-        let sink = Sink::new(Settings { options, window, timing, retries: 3 });
+        let sink = Sink::new(Settings { options, window, timing, retries: 3, short_blocks });
         let mut world = World { sink, failed: Vec::new(), is_over: false };
         (0..4).for_each(|lane| world.handle(Event::LaneUp(LaneId(lane))));
         world
@@ -103,6 +107,24 @@ impl World {
 
 fn digest(byte: u8) -> Digest {
     Digest::from_bytes(Algorithm::Blake3, &[byte; 32]).unwrap()
+}
+
+/// A frame of 75 bytes can represent a terabyte of zeros, which the sink has to hash.
+#[test]
+fn long_block_of_zeros_ends_a_session_of_peers_that_cut_them() {
+    for (len, short_blocks, is_over) in
+        [(ZERO_BYTES_MAX, true, false), (ZERO_BYTES_MAX + 1, true, true), (1 << 40, false, false)]
+    {
+        for encoding in [Encoding::Zeros, Encoding::Hole] {
+            let mut world = World::with(Verify::Stream, 1 << 40, short_blocks);
+            world.announce(0, Runs::default());
+            let (number, object, range) = (FileNumber(0), ObjectIndex(0), ByteRange::between(0, len));
+            let block = NewBlock { number, attempt: 0, object, range, encoding, payload: 0 };
+            world.say(Message::NewBlock(block));
+            world.hear();
+            assert_eq!(world.sink.is_over(), is_over, "{len} {encoding:?} {short_blocks}");
+        }
+    }
 }
 
 /// Once, the digests of a second read were awaited for any number of objects.

@@ -312,6 +312,7 @@ fn sink_sends_only_valid_messages_to_a_hostile_source() {
             window: WINDOW,
             timing: Timing::default(),
             retries: 3,
+            short_blocks: true,
         };
         let mut engine = Obedient {
             sink: Sink::new(settings),

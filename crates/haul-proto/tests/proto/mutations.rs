@@ -150,6 +150,7 @@ proptest! {
             window: WINDOW,
             timing: Timing::default(),
             retries: 2,
+            short_blocks: true,
         };
         let mut sink = Sink::new(settings);
         let mut out = Vec::new();

@@ -51,7 +51,7 @@ fn tell(sink: &mut Sink, event: sink::Event) -> (Vec<sink::Command>, Vec<Message
 /// Returns a sink that reads objects back, and that waits for the objects of a file.
 fn rereading_sink() -> Sink {
     let (options, window, timing) = (options(), Window::default(), Timing::default());
-    let mut sink = Sink::new(sink::Settings { options, window, timing, retries: TRIES });
+    let mut sink = Sink::new(sink::Settings { options, window, timing, retries: TRIES, short_blocks: true });
     tell(&mut sink, sink::Event::LaneUp(CONTROL));
     tell(&mut sink, sink::Event::Message(CONTROL, Message::NewFile(Box::new(two_objects()))));
     let verdict = Verdict::Take { have: Runs::default() };
@@ -140,7 +140,7 @@ fn at_the_source() {
 fn quota_sink(bytes: u64, entries: u64) -> Sink {
     let quota = bytes + entries * (ENTRY_CHARGE + 67);
     let (options, window, timing) = (JobOptions::default(), Window::default(), Timing::default());
-    let settings = sink::Settings { options, window, timing, retries: TRIES };
+    let settings = sink::Settings { options, window, timing, retries: TRIES, short_blocks: true };
     let mut sink = Sink::new(settings).with_quota(Some(quota));
     sink.handle(sink::Event::LaneUp(CONTROL), NOW, &mut Vec::new());
     sink
@@ -288,7 +288,8 @@ fn compared_file_without_data_is_read_back_only_if_different() {
                 ..JobOptions::default()
             };
             let (window, timing) = (Window::default(), Timing::default());
-            let mut sink = Sink::new(sink::Settings { options, window, timing, retries: TRIES });
+            let mut sink =
+                Sink::new(sink::Settings { options, window, timing, retries: TRIES, short_blocks: true });
             tell(&mut sink, sink::Event::LaneUp(CONTROL));
             let facts = NewFile::new(&b"f"[..], FileKind::File { size, holes: holes.clone() });
             tell(&mut sink, sink::Event::Message(CONTROL, Message::NewFile(Box::new(facts))));

@@ -336,6 +336,7 @@ fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command
         window: Window::default(),
         timing: Timing::default(),
         retries: 2,
+        short_blocks: true,
     };
     let mut sink = Sink::new(settings);
     let number = FileNumber(0);

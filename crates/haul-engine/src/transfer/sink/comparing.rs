@@ -115,8 +115,9 @@ impl SinkContext<'_> {
         let mut hash = self.hash_plan.object(object, incoming.facts.size());
         // The bytes may have changed since they were read first.
         let mut found = self.hash_plan.key().hasher();
+        let space = (block, &self.session.over);
         let stays = self.session.spent.storage.time(|| {
-            incoming.take_equal_range(base, &partial_file, object.range, block, |bytes| {
+            incoming.take_equal_range(base, &partial_file, object.range, space, |bytes| {
                 found.update(bytes);
                 hash.update(bytes);
             })

@@ -354,13 +354,13 @@ impl IncomingFile {
     /// they are, and `None` if they cannot be read.
     ///
     /// # Errors
-    /// Returns the error of the system call that writes.
+    /// Returns the error of the system call that writes, and [`Why::Stopped`] once `over` is true.
     pub(super) fn take_equal_range(
         &self,
         base: &Base,
         partial_file: &PartialFile,
         range: ByteRange,
-        block: &mut [u8],
+        (block, over): (&mut [u8], &AtomicBool),
         mut see: impl FnMut(&[u8]),
     ) -> Result<Option<bool>, Reason> {
         let Base { file: base, is_partial_file } = base;
@@ -369,6 +369,9 @@ impl IncomingFile {
         let is_partial_file = *is_partial_file && identity(base.as_fd()) == identity(partial_file.fd());
         let mut at = range.start.0;
         while at < range.end.0 {
+            if over.load(Ordering::Relaxed) {
+                return Err(Why::Stopped.into());
+            }
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             if transfer::read_at(base, at, &mut block[..len]).ok() != Some(len) {
                 return Ok(None);

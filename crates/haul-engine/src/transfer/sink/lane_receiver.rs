@@ -9,6 +9,7 @@ use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_model::{ByteRange, Object};
 use haul_net::{FrameError, FrameReader};
+use haul_proto::limits::ZERO_BYTES_MAX;
 use haul_proto::sink::{Command, Event};
 use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Stated, Verify, Why};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -283,23 +284,35 @@ impl<'a> LaneReceiver<'a> {
         Ok(written)
     }
 
-    /// Receives a range of zeros, which need not be written in a new file.
+    /// Receives a range of zeros, which need not be written in a new file. A frame without payload
+    /// can announce a terabyte, so the work is done in steps, and ends with the session.
     fn zeros(&mut self, range: ByteRange) -> Result<(), Reason> {
         let context = self.context;
         let Some(CurrentObject { hash, file: Some(file), attempt, .. }) = &mut self.current else {
             return Ok(());
         };
-        context.session.spent.hashing.time(|| {
-            hash.update_zeros(range.len());
-            file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(range.len());
-        });
-        context.session.spent.storage.time(|| {
+        let storage = &context.session.spent.storage;
+        let partial_file = storage.time(|| {
             let partial_file = file.partial_file_for(&context.destination.dirs, *attempt)?;
             // A hole at the end does not extend the file, which must be long enough to be read
             // back.
-            let made = partial_file.clear(range).and_then(|()| partial_file.grow_to(file.facts.size()));
-            made.map_err(|error| reason("cannot punch a hole", &error))
-        })
+            let grown = partial_file.grow_to(file.facts.size());
+            grown.map(|()| partial_file).map_err(|error| reason("cannot punch a hole", &error))
+        })?;
+        // This is no progress of the lane: a peer that has left must become silent.
+        for step in range.steps(ZERO_BYTES_MAX) {
+            if context.session.over.load(Ordering::Relaxed) {
+                return Err(Why::Stopped.into());
+            }
+            context.session.spent.hashing.time(|| {
+                hash.update_zeros(step.len());
+                file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(step.len());
+            });
+            storage
+                .time(|| partial_file.clear(step))
+                .map_err(|error| reason("cannot punch a hole", &error))?;
+        }
+        Ok(())
     }
 
     /// Returns the digest of the received object, if it is the object that ends.

@@ -20,16 +20,17 @@ use haul_lab::misbehaving_peer::scripts::{
 use haul_lab::misbehaving_peer::{
     MisbehavingPeer, block, block_digest, bye, connect, file_close, frame, new_file, plain, read, walked,
 };
-use haul_model::{ByteRange, Level, ObjectIndex, RelPath};
+use haul_lab::wait_until;
+use haul_model::{ByteRange, Level, ObjectIndex, ObjectSize, RelPath};
 use haul_net::StreamLane;
 use haul_proto::{
-    Answer, Close, Delete, FileKind, JobOptions, Keep, Message, NewBlock, NewFile, Outcome as Ended, Stated,
-    Update, Verify, Why,
+    Answer, Close, Delete, Encoding, FileKind, JobOptions, Keep, Message, NewBlock, NewFile,
+    Outcome as Ended, Stated, Unit, Update, Verify, Why,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Recorder of the reports to the user.
@@ -440,6 +441,43 @@ fn update_rules_do_not_follow_symlinks() {
             peer.part(1);
         });
         told.assert_failures(1);
+    }
+}
+
+/// A frame of 75 bytes can announce a terabyte of zeros: to hash them takes hours. Once, sessions did
+/// not notice a stop meanwhile, and peers that had left kept a server full.
+#[test]
+fn stopped_session_ends_within_a_block_of_zeros() {
+    const LEN: u64 = 1 << 40;
+    let pair = Pair::new();
+    let object = ObjectSize::new(LEN).unwrap();
+    for unit in [Unit::Object, Unit::File] {
+        let algorithm = Algorithm::Sha3_512;
+        let options =
+            JobOptions { object, algorithm, unit, in_order: unit == Unit::File, ..JobOptions::default() };
+        let (ours, theirs) = StreamLane::pair();
+        let (offer, stop) = (offer(&pair.sink()), AtomicBool::new(false));
+        let ended = std::thread::scope(|scope| {
+            let answering = scope.spawn(|| {
+                let (ears, tally) = (Ears::default(), Tally::default());
+                let run_context = RunContext { stop: &stop, tally: &tally, report: &ears, receipt: None };
+                answer(theirs.into(), &mut || None, &offer, &run_context)
+            });
+            let mut peer = MisbehavingPeer::at(ours);
+            peer.say(&Message::Connect(Box::new(connect(&options))), &[]);
+            assert!(matches!(peer.hear(), Message::Accept(_)));
+            peer.say(&Message::NewFile(Box::new(new_file(0, b"zeros", plain(LEN)))), &[]);
+            let range = ByteRange::between(0, LEN);
+            let block = NewBlock { range, encoding: Encoding::Zeros, payload: 0, ..block(0, b"") };
+            peer.say(&Message::NewBlock(block), &[]);
+            let is_long =
+                |name: &String| fs::metadata(pair.sink().join(name)).is_ok_and(|it| it.len() == LEN);
+            wait_until("the temporary file", || names_in(&pair.sink()).iter().any(is_long));
+            stop.store(true, Ordering::Relaxed);
+            answering.join().unwrap()
+        });
+        assert!(ended.is_ok_and(|outcome| outcome.broken.is_some()), "{unit:?}");
+        assert_eq!(names_in(&pair.sink()), [""; 0], "{unit:?}");
     }
 }
 

@@ -113,6 +113,7 @@ impl Plan {
             window: self.window,
             timing: Timing::default(),
             retries: 20,
+            short_blocks: true,
         }
     }
 }
