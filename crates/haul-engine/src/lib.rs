@@ -1,6 +1,7 @@
 //! Layer 4: the jobs with their walk, plan, run and settle steps: copy, move, sum, verify, repair,
 //! and transfers to another host.
 
+mod close_checks;
 mod descent;
 mod hybrid;
 mod pool;

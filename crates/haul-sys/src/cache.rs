@@ -125,15 +125,16 @@ pub fn sync_filesystem(fd: impl AsFd) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Same as [`sync_data`] and [`advise`].
+/// Same as [`sync_data`] and [`advise`]. The range is evicted even if the sync fails: the kernel
+/// may then keep bytes in clean pages that the device does not have.
 pub fn drop_range(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
     if range.is_empty() {
         return Ok(());
     }
-    sync_data(&fd)?;
+    let synced = sync_data(&fd);
     let start = range.start.0 / FOLIO_BYTES_MAX * FOLIO_BYTES_MAX;
     let end = range.end.0.checked_next_multiple_of(FOLIO_BYTES_MAX).unwrap_or(range.end.0);
-    advise(fd, ByteRange::between(start, end), Advice::DontNeed)
+    synced.and(advise(fd, ByteRange::between(start, end), Advice::DontNeed))
 }
 
 /// Returns the state of a range in the page cache (cachestat(2), Linux 6.5). Returns `None` if the

@@ -263,10 +263,9 @@ impl Delivery {
         if !self.drop_behind || range.is_empty() || self.done_by_clone {
             return Ok(());
         }
-        cache::drop_range(&file.sink, range).map_err(|source| CopyError::WriteFailed {
-            path: file.sink_path(),
-            at: range.start,
-            source,
+        cache::drop_range(&file.sink, range).map_err(|source| {
+            file.settle.sync_failed();
+            CopyError::WriteFailed { path: file.sink_path(), at: range.start, source }
         })
     }
 

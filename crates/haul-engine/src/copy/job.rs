@@ -13,6 +13,7 @@ use super::report::{CopyObserver, Tally};
 use super::reread::{self, Proof};
 use super::settings::CopySettings;
 use super::settle;
+use crate::close_checks::CloseChecks;
 use crate::pool::{Pool, WorkItem};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader};
@@ -79,7 +80,7 @@ pub(crate) struct Job<'a> {
     /// Entries found and created so far, as far as the rules need them.
     pub(crate) memory: Memory,
     /// Knowledge about how the sinks' file systems behave at close.
-    pub(crate) closing: settle::CloseChecks,
+    pub(crate) closing: CloseChecks,
     /// Verification state of the job.
     pub(crate) proof: Proof,
     /// Effective user ID: 0 for root.
@@ -134,7 +135,7 @@ pub(crate) fn copy_after(
         pool: Pool::new(stop),
         descriptors: Descriptors::new(most_workers, open_files),
         memory: Memory::after(link_table),
-        closing: settle::CloseChecks::default(),
+        closing: CloseChecks::default(),
         proof: Proof::new(&settings.moving, most_workers, open_files),
         user: process::effective_user(),
         is_loose: AtomicBool::new(false),

@@ -17,11 +17,11 @@ use haul_model::{ByteOffset, ByteRange, Level};
 use haul_sys::metadata::{Times, set_times_fd};
 use haul_sys::sparse::set_len;
 use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{Contents, FileKind, Follow, Stat, Timespec, cache, closing, open};
+use haul_sys::{Contents, FileKind, Follow, Stat, Timespec, cache, open};
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Finishes a file whose bytes were copied, or failed to be. Metadata is set last and times last of
 /// all. A sink with its source's modification time is therefore a finished one.
@@ -31,12 +31,18 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         if let Some(error) = file.settle.logged.as_ref().and_then(|logged| logged.take_failure()) {
             return Err(error);
         }
-        job.closing.flush(file)?;
+        if file.sink_is_regular {
+            let failed = |source| CopyError::CloseFailed { path: file.sink_path(), source };
+            job.closing.flush(&file.sink, file.sink_dev).map_err(failed)?;
+        }
         metadata::settle_file(job, file)?;
         if job.settings.moving.sync_each && file.sink_is_regular {
             let failed =
                 |source| CopyError::Failed { doing: "error syncing", path: file.sink_path(), source };
             cache::sync_all(&file.sink).map_err(failed)?;
+        }
+        if let Some(log) = job.settings.moving.log.as_ref().filter(|_| file.sink_is_regular) {
+            log.sync_alone(file)?;
         }
         Ok(moved)
     });
@@ -71,43 +77,6 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
     }
     Tally::add(&job.tally.files_done, 1);
     leave(job, &file.parent);
-}
-
-/// File systems that may report lost bytes at close. Each file system is checked once.
-#[derive(Debug, Default)]
-pub(crate) struct CloseChecks {
-    known: Mutex<Vec<(u64, bool)>>,
-    /// Device number of the last file system that reports nothing, plus one. With it, a million
-    /// small files need no lock.
-    quiet: AtomicU64,
-}
-
-impl CloseChecks {
-    /// Makes the file system of the sink report now the errors that it would report at close, if it
-    /// reports any. This must happen before the times are set, because a late write-back would
-    /// change them.
-    fn flush(&self, file: &FileMove) -> Result<(), CopyError> {
-        let may_fail = file.sink_is_regular && self.may_fail(file);
-        let flushed = if may_fail { closing::flush(&file.sink) } else { Ok(()) };
-        flushed.map_err(|source| CopyError::CloseFailed { path: file.sink_path(), source })
-    }
-
-    fn may_fail(&self, file: &FileMove) -> bool {
-        if self.quiet.load(Ordering::Relaxed) == file.sink_dev.wrapping_add(1) {
-            return false;
-        }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = known.iter().find(|(dev, _)| *dev == file.sink_dev).map(|(_, may_fail)| *may_fail);
-        let may_fail = asked.unwrap_or_else(|| {
-            let may_fail = closing::may_fail(&file.sink);
-            known.push((file.sink_dev, may_fail));
-            may_fail
-        });
-        if !may_fail {
-            self.quiet.store(file.sink_dev.wrapping_add(1), Ordering::Relaxed);
-        }
-        may_fail
-    }
 }
 
 /// Syncs the names in a directory. Reports a failure.
@@ -181,6 +150,11 @@ fn give_up(job: &Job<'_>, file: &FileMove, error: &CopyError) {
         // Preallocated space that was not filled is released.
         let _ = stat_fd(&file.sink).and_then(|now| set_len(&file.sink, now.size));
         let _ = set_times_fd(&file.sink, unfinished(&file.source_stat));
+    }
+    if let (Some(log), Some(logged)) = (&job.settings.moving.log, &file.settle.logged)
+        && logged.has_failed()
+    {
+        log.revoke_failed(job, logged);
     }
     // Data that a later run resumes with is kept.
     let is_resumable = file.settle.logged.is_some();

@@ -60,6 +60,11 @@ impl FileSettle {
         self.turn.is_none() && self.ranges.is_none() && self.linked.is_none()
     }
 
+    /// Records that a sync of the file failed: no object of it counts as durable from then on.
+    pub(crate) fn sync_failed(&self) {
+        self.logged.iter().for_each(|logged| logged.mark_failed());
+    }
+
     /// Returns true if this is the last part and earlier parts left the sink with the time of an
     /// unfinished file.
     pub(crate) fn ends_parts(&self) -> bool {

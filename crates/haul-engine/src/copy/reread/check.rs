@@ -76,10 +76,9 @@ impl Run<'_> {
     /// # Errors
     /// Returns the error of fdatasync(2).
     pub(crate) fn sync(&self) -> Result<(), CopyError> {
-        cache::sync_data(&self.file.sink).map_err(|source| CopyError::Failed {
-            doing: "error syncing",
-            path: self.file.sink_path(),
-            source,
+        cache::sync_data(&self.file.sink).map_err(|source| {
+            self.file.settle.sync_failed();
+            CopyError::Failed { doing: "error syncing", path: self.file.sink_path(), source }
         })
     }
 
@@ -97,7 +96,10 @@ impl Run<'_> {
         let is_no_use = self.delivery.verification.has_hit_page_cache();
         let retries = if is_no_use { DropRetries::None } else { DropRetries::Some };
         let cleared = uncached::clear(&self.file.sink, range, retries);
-        cleared.map_err(|source| self.write_failed(range.start.0, source))
+        cleared.map_err(|source| {
+            self.file.settle.sync_failed();
+            self.write_failed(range.start.0, source)
+        })
     }
 
     fn compare_or_mend(&self, lane: &mut Lane, asked: PendingReread) -> Result<(), CopyError> {

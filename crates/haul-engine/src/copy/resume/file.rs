@@ -8,13 +8,14 @@ use crate::log::{LogError, ResumeCheck};
 use haul_log::objects::{FileKey, Identity, ObjectSet, SourceVersion, Subject};
 use haul_model::{ByteRange, Moment, Object, ObjectIndex, RelPath};
 use haul_plan::{Plan, Route};
+use haul_sys::cache::{self, Advice};
 use haul_sys::{FileKind, Stat, sparse, stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A file in progress whose objects are logged.
 #[derive(Debug)]
@@ -40,9 +41,19 @@ pub(crate) struct Logged {
     keeps_some: AtomicBool,
     /// True if a comparison found an object at the sink.
     pub(crate) compared_some: AtomicBool,
+    durability: Mutex<Durability>,
+}
+
+/// State of a file with regard to its syncs.
+#[derive(Debug, Default)]
+struct Durability {
     /// Error that prevented an object from becoming durable; the code that reports it takes it.
-    failure: Mutex<Option<io::Error>>,
-    is_failed: AtomicBool,
+    failure: Option<io::Error>,
+    /// True if a sync failed. The kernel reports a lost write once, so no sync proves anything
+    /// about the file from then on, not even one that runs at the same time.
+    has_failed: bool,
+    /// True if all objects of the finished file are durable, unless another sync still fails.
+    has_ended: bool,
 }
 
 /// Action for an object.
@@ -111,8 +122,7 @@ impl JobLog {
             was_claimed: self.claims_finished(&sink, &file.source_stat),
             keeps_some: AtomicBool::new(false),
             compared_some: AtomicBool::new(false),
-            failure: Mutex::new(None),
-            is_failed: AtomicBool::new(false),
+            durability: Mutex::default(),
         })))
     }
 
@@ -213,22 +223,51 @@ impl Logged {
         is_first || sample::is_sampled(sample::number_of(&self.source_stat, object.0))
     }
 
-    /// Records that an object cannot become durable. The file will be marked as unfinished.
-    pub(super) fn fail(&self, source: io::Error) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(source);
-        self.is_failed.store(true, Ordering::Release);
+    /// Records that a sync failed, and that the caller reports it.
+    pub(crate) fn mark_failed(&self) {
+        self.durability().has_failed = true;
+        // The kernel may keep bytes that the device lacks in clean pages. Without them a later run
+        // compares what the device has. An error is ignored, because the file fails anyway.
+        let _ = cache::advise_all(&self.sink, Advice::DontNeed);
     }
 
-    /// Returns true if an object could not become durable.
-    pub(super) fn has_failed(&self) -> bool {
-        self.is_failed.load(Ordering::Acquire)
+    /// Records that a sync failed. The file will be marked as unfinished. Returns the error if the
+    /// file has ended already, so that the caller reports it.
+    pub(super) fn fail(&self, source: io::Error) -> Option<CopyError> {
+        self.mark_failed();
+        let mut durability = self.durability();
+        durability.failure.get_or_insert(source);
+        let source = if durability.has_ended { durability.failure.take() } else { None };
+        source.map(|source| self.sync_failed(source))
+    }
+
+    /// Returns true if a sync failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.durability().has_failed
+    }
+
+    /// Calls `record` unless a sync failed, and before any failure is recorded.
+    pub(super) fn unless_failed<T>(&self, record: impl FnOnce() -> T) -> Option<T> {
+        let durability = self.durability();
+        (!durability.has_failed).then(record)
+    }
+
+    /// Ends the file. Returns false if a sync failed.
+    pub(super) fn end(&self) -> bool {
+        let mut durability = self.durability();
+        durability.has_ended = true;
+        !durability.has_failed
     }
 
     /// Takes the error that prevented an object from becoming durable. Only the first call returns
     /// it.
     pub(crate) fn take_failure(&self) -> Option<CopyError> {
-        let source = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let source = self.durability().failure.take()?;
         Some(self.sync_failed(source))
+    }
+
+    fn durability(&self) -> MutexGuard<'_, Durability> {
+        self.durability.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn sync_failed(&self, source: io::Error) -> CopyError {

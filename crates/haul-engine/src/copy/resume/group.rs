@@ -98,10 +98,12 @@ impl JobLog {
         (object, range): (ObjectIndex, ByteRange),
     ) -> Result<(), CopyError> {
         if self.sync == SyncPolicy::Object {
-            cache::sync_data(&file.sink).map_err(|source| file.sync_failed(source))?;
-            if let Err(error) = self.log_writer.durable(file.key, object, range.len()) {
-                self.unwritten(job, error);
-            }
+            cache::sync_data(&file.sink).map_err(|source| {
+                file.mark_failed();
+                file.sync_failed(source)
+            })?;
+            let logged = file.unless_failed(|| self.log_writer.durable(file.key, object, range.len()));
+            self.report_log(job, logged.unwrap_or(Ok(())));
             return Ok(());
         }
         let mut group = self.group();
@@ -120,13 +122,12 @@ impl JobLog {
     pub(crate) fn finished(&self, job: &Job<'_>, file: &FileMove, bytes: u64) {
         self.heartbeat(job);
         match stat::stat_fd(&file.sink) {
-            Ok(sink) if self.is_durable_alone(job, (file, sink.dev)) => {
+            Ok(sink) => {
                 let went_back = self.kept().finished(&sink, (file.parent.sink(), &file.sink));
                 if went_back {
                     self.keep(job);
                 }
             }
-            Ok(_) => {}
             // The file is not recorded as finished, and the next run compares it.
             Err(source) => job.report.warned(&file_sync_failed(file.sink_path(), source)),
         }
@@ -157,22 +158,19 @@ impl JobLog {
         }
     }
 
-    /// Syncs a finished file individually if its file system cannot be synced as a whole. Returns
-    /// false if that failed.
-    fn is_durable_alone(&self, job: &Job<'_>, (file, dev): (&FileMove, u64)) -> bool {
-        if !self.sync.syncs() || self.kept().syncs_as_a_whole(dev, &file.sink) {
-            return true;
+    /// Syncs a file individually if its file system cannot be synced as a whole.
+    ///
+    /// # Errors
+    /// Returns an error if the sync fails.
+    pub(crate) fn sync_alone(&self, file: &FileMove) -> Result<(), CopyError> {
+        if !self.sync.syncs() || self.kept().syncs_as_a_whole(file.sink_dev, &file.sink) {
+            return Ok(());
         }
-        let synced = cache::sync_all(&file.sink);
-        if let Err(source) = synced {
+        cache::sync_all(&file.sink).map_err(|source| {
             self.kept().freeze();
-            // An error is ignored because the failure is reported in any case. The file already has
-            // its source's time and is not known to be complete.
-            let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
-            job.fail(&file_sync_failed(file.sink_path(), source));
-            return false;
-        }
-        true
+            file.settle.sync_failed();
+            file_sync_failed(file.sink_path(), source)
+        })
     }
 
     /// Waits for a group that is due. Returns `None` when the copy is over.
@@ -215,7 +213,11 @@ impl JobLog {
                     // The file may have its source's time by now, so times prove nothing from here
                     // on.
                     self.kept().freeze();
-                    file.fail(source);
+                    if let Some(error) = file.fail(source) {
+                        job.fail(&error);
+                        mark_unfinished(&file);
+                    }
+                    self.revoke_failed(job, &file);
                 }
             }
         }
@@ -224,18 +226,17 @@ impl JobLog {
         let has_grown = group.is_over && self.kept().ended();
         let is_kept = (due.is_empty() && !has_grown) || self.keep(job);
         for file in group.ended {
-            if file.has_failed() {
+            if !file.end() {
                 if let Some(error) = file.take_failure() {
                     job.fail(&error);
                 }
-                // The file has its source's time by now and is not complete.
-                let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
+                mark_unfinished(&file);
             } else if is_kept {
                 self.log_writer.complete(file.key);
             }
         }
         for (file, objects) in durable {
-            self.log_writer.durable_together(file.key, objects);
+            file.unless_failed(|| self.log_writer.durable_together(file.key, objects));
         }
         self.report_log(job, self.log_writer.commit());
     }
@@ -248,7 +249,8 @@ impl JobLog {
         }
         let synced = cache::sync_filesystem(&due.handle);
         if let Err(source) = synced {
-            self.kept().not_synced(due);
+            // Any finished file may be lost, and the next sync does not report that.
+            self.kept().freeze();
             job.fail(&CopyError::Unsynced(source));
             return false;
         }
@@ -264,11 +266,23 @@ impl JobLog {
         is_kept
     }
 
+    /// Revokes the log entries of a file after a sync of it failed: another sync that ran at the
+    /// same time may have succeeded, although the device lacks its objects.
+    pub(crate) fn revoke_failed(&self, job: &Job<'_>, file: &Logged) {
+        self.report_log(job, self.log_writer.revoke(file.key));
+    }
+
     fn report_log(&self, job: &Job<'_>, done: Result<(), LogError>) {
         if let Err(error) = done {
             self.unwritten(job, error);
         }
     }
+}
+
+/// Marks a file that has its source's time by now and is not complete. An error is ignored, because
+/// the file is reported in any case.
+fn mark_unfinished(file: &Logged) {
+    let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
 }
 
 fn file_sync_failed(path: std::ffi::OsString, source: std::io::Error) -> CopyError {

@@ -41,7 +41,7 @@ pub(super) struct KeptRanges {
     /// Ranges of earlier runs, oldest first.
     earlier: Vec<SyncedRange>,
     systems: Vec<System>,
-    /// True if a file could not be synced. No more files are recorded as durable then.
+    /// True if a sync failed. No more files are recorded as durable then.
     is_frozen: bool,
     /// Device numbers, and whether a sync of the complete file system makes its files durable.
     wholes: Vec<(u64, bool)>,
@@ -164,7 +164,8 @@ impl KeptRanges {
         self.systems.iter_mut().filter_map(due).collect()
     }
 
-    /// Stops recording durable files: a file could not be synced, and times do not identify it.
+    /// Stops recording durable files: a file or a file system could not be synced, and times do
+    /// not identify what is lost.
     pub(super) fn freeze(&mut self) {
         self.is_frozen = true;
     }
@@ -180,14 +181,6 @@ impl KeptRanges {
                 system.kept.until = system.kept.until.max(due.until);
             }
         }
-    }
-
-    /// Marks the file system for a retry with the next group.
-    pub(super) fn not_synced(&mut self, due: &DueSync) {
-        self.systems
-            .iter_mut()
-            .filter(|system| system.kept.dev == due.dev)
-            .for_each(|system| system.is_dirty = true);
     }
 
     /// Returns the greatest change time of a file that this run finished, on any file system.
@@ -302,14 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn failed_sync_is_retried_and_earlier_ranges_stay_valid() {
+    fn earlier_ranges_stay_valid_until_the_clock_steps_back() {
         let place = std::fs::File::open(".").unwrap();
         let earlier = SyncedRange { dev: 1, from: 5_000_000_000, until: 8_000_000_000 };
         let mut ranges = KeptRanges::of(vec![earlier], i64::MIN);
         assert!(holds(&ranges, 1, 5, 0) && !holds(&ranges, 1, 8, 0));
         assert!(!ranges.finished(&sink(1, 9, 0), (&place, &place)));
-        let due = ranges.take_due();
-        ranges.not_synced(&due[0]);
         sync(&mut ranges);
         assert!(!holds(&ranges, 1, 9, 0) && !ranges.finished(&sink(1, 9, 1), (&place, &place)));
         sync(&mut ranges);

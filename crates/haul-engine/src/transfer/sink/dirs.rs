@@ -3,6 +3,7 @@
 
 use super::created::{open_created_directory, open_directory};
 use super::name_folding::{NameFolding, check_trailing_dots};
+use crate::close_checks::CloseChecks;
 use haul_sys::Follow;
 use haul_sys::open::{mkdir_at, rmdir_at};
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ pub(super) struct SinkDirs {
     /// Mode of new directories, to which the umask applies.
     new_mode: u32,
     name_folding: Arc<NameFolding>,
+    pub(super) close_checks: CloseChecks,
     /// True in a test that breaks the check of links, to show that the kernel confines the session.
     #[cfg(test)]
     follows_links: bool,
@@ -75,6 +77,7 @@ impl SinkDirs {
             open_max: OPEN_DIRS_MAX,
             new_mode: TEMPORARY_MODE,
             name_folding: Arc::default(),
+            close_checks: CloseChecks::default(),
             #[cfg(test)]
             follows_links: false,
         }
@@ -285,7 +288,7 @@ mod tests {
             let tag = Tag { session: 1, number: 1 };
             let file = PartialFile::create_temporary(place, &tag, 0, broken.name_folding())?;
             file.write(0, b"data")?;
-            file.rename_to_final()
+            file.rename_to_final().map_err(|reason| io::Error::other(reason.to_string()))
         };
         let confined = |path| {
             std::thread::scope(|scope| {

@@ -415,6 +415,11 @@ impl IncomingFile {
         matches!(close, Some(Close::Read { .. })) && self.missing(0).is_some()
     }
 
+    /// Returns true while another thread syncs the file.
+    pub(super) fn is_syncing(&self) -> bool {
+        self.last().is_some_and(|partial_file| partial_file.is_syncing())
+    }
+
     /// Returns the next object, from index `from` on, that was not transferred.
     pub(super) fn missing(&self, from: u64) -> Option<Object> {
         lock(&self.root).missing(from)
@@ -450,7 +455,7 @@ impl IncomingFile {
         let Some(partial_file) = self.prepare(dirs, metadata_writer, close)? else {
             return Ok(Outcome::Same);
         };
-        partial_file.rename_to_final().map_err(failed("cannot rename to the final name"))?;
+        partial_file.rename_to_final().map_err(Unfinished::Failed)?;
         Ok(Outcome::Done(settle))
     }
 
@@ -481,6 +486,7 @@ impl IncomingFile {
         self.compare(stated, size)?;
         let partial_file = self.partial_file(dirs).map_err(Unfinished::Failed)?;
         let done = partial_file.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
+            dirs.close_checks.flush(partial_file.fd(), now.dev).map_err(failed("cannot close"))?;
             if self.part.is_some() {
                 // Only this user reads the file.
                 metadata_writer.give_owner(partial_file.fd(), &self.facts);

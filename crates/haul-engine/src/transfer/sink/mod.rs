@@ -122,7 +122,11 @@ fn serve(context: &SinkContext<'_>, joined: Vec<Joined>, more: More<'_>) {
             context.session.spawn(scope, move || context.session.spent.cpu_wait.count(|| run(context)));
         }
         if let Some(log) = &context.log {
-            context.session.spawn(scope, move || log.run(context.session.report));
+            context.session.spawn(scope, move || {
+                log.run(context.session.report, |file, object, reason| {
+                    context.report_unsettled(file, [object], reason);
+                });
+            });
         }
         let tick = |stop: Option<Reason>| context.handle(stop.map_or(Event::Tick, Event::Stop));
         let hear = |lane: LaneId| context.handle(Event::Progress(lane));
@@ -250,7 +254,9 @@ impl SinkContext<'_> {
             Command::Finish { file, close, settle } => {
                 // If data must be read or synced, do not block the lane.
                 let takes_long = settle >= Level::Durable
-                    || self.incoming(file).is_some_and(|incoming| incoming.is_incomplete(close.as_ref()));
+                    || self.incoming(file).is_some_and(|incoming| {
+                        incoming.is_incomplete(close.as_ref()) || incoming.is_syncing()
+                    });
                 if !takes_long {
                     return Some(self.finish(file, close.as_ref(), settle));
                 }

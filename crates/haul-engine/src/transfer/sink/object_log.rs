@@ -2,7 +2,7 @@
 
 use super::dirs::{Missing, SinkDirs};
 use super::incoming::IncomingFile;
-use super::partial_file::{PartialFile, Tag, name_at};
+use super::partial_file::{PartialFile, SYNC_FAILED, Tag, name_at};
 use super::session_lock::{POLL_INTERVAL, SessionLock, lock_and_open, lock_session};
 use super::{Destination, leftovers};
 use crate::log::{
@@ -10,12 +10,13 @@ use crate::log::{
     command,
 };
 use crate::transfer::logged::LogLocation;
+use crate::transfer::reason::reason;
 use crate::transfer::report::Report;
 use crate::transfer::resume;
 use crate::transfer::source::moment;
 use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subject};
 use haul_model::{Moment, Object, ObjectIndex, RelPath};
-use haul_proto::{FileNumber, JobOptions};
+use haul_proto::{FileNumber, JobOptions, Reason};
 use haul_sys::open::unlink_at;
 use haul_sys::{Stat, cache, stat};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -113,6 +114,7 @@ impl Drop for CommitGuard<'_> {
 }
 
 struct PendingFile {
+    attempt: u16,
     incoming: Arc<IncomingFile>,
     partial_file: Arc<PartialFile>,
     objects: Vec<(ObjectIndex, u64)>,
@@ -320,6 +322,7 @@ impl SinkLog {
         group.is_due |= group.group_timer.add(object.range.len());
         group.since.get_or_insert_with(Instant::now);
         let waiting = group.files.entry((number, attempt)).or_insert_with(|| PendingFile {
+            attempt,
             incoming,
             partial_file,
             objects: Vec::new(),
@@ -375,8 +378,9 @@ impl SinkLog {
         self.kept_files.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Commits groups as they become due, until the session is over.
-    pub(super) fn run(&self, report: &dyn Report) {
+    /// Commits groups as they become due, until the session is over. Passes each file that cannot
+    /// be synced to `fail`, with its attempt and one of its objects.
+    pub(super) fn run(&self, report: &dyn Report, fail: impl Fn((FileNumber, u16), ObjectIndex, &Reason)) {
         loop {
             let (group, is_over) = self.next_group();
             let _written = CommitGuard(self);
@@ -385,7 +389,7 @@ impl SinkLog {
                 return;
             }
             if !group.is_empty()
-                && let Err(error) = self.write(group)
+                && let Err(error) = self.write(group, &fail)
             {
                 self.report_once(report, &error);
             }
@@ -418,22 +422,30 @@ impl SinkLog {
     }
 
     /// Syncs the objects of a group, and then logs them.
-    fn write(&self, group: Vec<PendingFile>) -> Result<(), LogError> {
+    fn write(
+        &self,
+        group: Vec<PendingFile>,
+        fail: impl Fn((FileNumber, u16), ObjectIndex, &Reason),
+    ) -> Result<(), LogError> {
         let mut failed = Ok(());
-        for PendingFile { incoming, partial_file, objects } in group {
-            if partial_file.has_name() {
-                continue;
+        for PendingFile { attempt, incoming, partial_file, objects } in group {
+            let is_synced = self.sync != SyncPolicy::None;
+            match partial_file
+                .sync_unless_named(|file| if is_synced { cache::sync_data(file) } else { Ok(()) })
+            {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => {
+                    let file = (incoming.facts.number, attempt);
+                    let reason = reason(SYNC_FAILED, &error);
+                    objects.first().iter().for_each(|(object, _)| fail(file, *object, &reason));
+                    continue;
+                }
             }
-            let synced =
-                if self.sync == SyncPolicy::None { Ok(()) } else { cache::sync_data(partial_file.fd()) };
-            let logged = synced
-                .map_err(LogError::sink)
-                .and_then(|()| self.key(&incoming, &partial_file))
-                .and_then(|key| {
-                    let mut each = objects.iter();
-                    each.try_for_each(|(object, len)| self.log_writer.durable(key, *object, *len))
-                        .map(|()| key)
-                });
+            let logged = self.key(&incoming, &partial_file).and_then(|key| {
+                let mut each = objects.iter();
+                each.try_for_each(|(object, len)| self.log_writer.durable(key, *object, *len)).map(|()| key)
+            });
             match logged {
                 // The file was renamed to its final name meanwhile.
                 Ok(key) if partial_file.has_name() => self.log_writer.complete(key),

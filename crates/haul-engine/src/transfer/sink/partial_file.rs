@@ -3,8 +3,11 @@
 
 use super::dirs::SinkDirs;
 use super::name_folding::{NameFolding, check_trailing_dots};
+use crate::transfer::reason::reason;
 use haul_log::objects::FileKey;
 use haul_model::ByteRange;
+use haul_proto::Reason;
+use haul_sys::cache::Advice;
 use haul_sys::dir::open_dir_at;
 use haul_sys::metadata::{set_mode_fd, set_owner_fd};
 use haul_sys::open::{create_new_at, open_regular_at, unlink_at};
@@ -14,7 +17,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 /// Mode of an incomplete file: no other user may read it.
 const TEMPORARY_MODE: u32 = 0o600;
@@ -25,6 +28,12 @@ const RESERVE_BYTES_MIN: u64 = 1 << 20;
 
 /// `errno` of a full file system, the same on every architecture of Linux.
 const ENOSPC: i32 = 28;
+
+/// `errno` of an input or output error.
+const EIO: i32 = 5;
+
+/// Text of a failed sync.
+pub(super) const SYNC_FAILED: &str = "cannot sync";
 
 /// An open file that any number of workers fill.
 #[derive(Debug)]
@@ -40,6 +49,9 @@ pub(super) struct PartialFile {
     is_named: AtomicBool,
     /// Key of the file in the object log, once it is logged.
     pub(super) logged: OnceLock<FileKey>,
+    /// `errno` of the first sync that failed. Locked during each sync of the file, because the
+    /// kernel reports a lost write to one of them only.
+    sync_failure: Mutex<Option<i32>>,
     name_folding: Arc<NameFolding>,
 }
 
@@ -91,9 +103,17 @@ impl PartialFile {
         temporary: Option<CString>,
         name_folding: &Arc<NameFolding>,
     ) -> PartialFile {
-        let (is_named, logged) = (AtomicBool::new(false), OnceLock::new());
-        let name_folding = Arc::clone(name_folding);
-        PartialFile { file, place, name, temporary, is_new: false, is_named, logged, name_folding }
+        PartialFile {
+            file,
+            place,
+            name,
+            temporary,
+            is_new: false,
+            is_named: AtomicBool::new(false),
+            logged: OnceLock::new(),
+            sync_failure: Mutex::new(None),
+            name_folding: Arc::clone(name_folding),
+        }
     }
 
     /// Opens the file that an earlier run left under the temporary name `tag`. Truncates it if it
@@ -242,7 +262,63 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Returns the open file, to set its metadata and to sync it.
+    /// Syncs the file by `sync`, after any other sync of it.
+    ///
+    /// # Errors
+    /// Returns the error of `sync`, and the same error from then on: the kernel reports a lost write
+    /// once, so a later success proves nothing.
+    pub(super) fn sync(&self, sync: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> io::Result<()> {
+        self.sync_locked(&mut self.sync_failure(), sync)
+    }
+
+    /// Same as [`PartialFile::sync`], but returns `false` and syncs nothing if the file has its
+    /// final name.
+    ///
+    /// # Errors
+    /// Same as [`PartialFile::sync`].
+    pub(super) fn sync_unless_named(
+        &self,
+        sync: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let mut failure = self.sync_failure();
+        if self.has_name() {
+            return Ok(false);
+        }
+        self.sync_locked(&mut failure, sync).map(|()| true)
+    }
+
+    fn sync_locked(
+        &self,
+        failure: &mut Option<i32>,
+        sync: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if let Some(errno) = *failure {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        sync(self.fd()).inspect_err(|error| {
+            *failure = Some(error.raw_os_error().unwrap_or(EIO));
+            // The kernel may keep bytes that the device lacks in clean pages. Without them a later
+            // run compares what the device has. Ignore an error, because the file fails anyway.
+            let _ = cache::advise_all(&self.file, Advice::DontNeed);
+        })
+    }
+
+    /// Returns true while another thread syncs the file.
+    pub(super) fn is_syncing(&self) -> bool {
+        matches!(self.sync_failure.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Returns true if a later run can resume from the file: it has its temporary name, and its
+    /// data can be trusted. If a sync failed, only objects in the log can.
+    pub(super) fn may_be_kept(&self) -> bool {
+        !self.has_name() && (self.logged.get().is_some() || self.sync_failure().is_none())
+    }
+
+    fn sync_failure(&self) -> MutexGuard<'_, Option<i32>> {
+        self.sync_failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the open file, to set its metadata.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -269,19 +345,27 @@ impl PartialFile {
         Ok(now)
     }
 
-    /// Renames the file to its final name. Replaces an existing file with that name.
+    /// Renames the file to its final name, after any sync of it. Replaces an existing file with
+    /// that name.
     ///
     /// # Errors
-    /// Same as [`NameFolding::rename`]. The temporary name is then removed.
-    pub(super) fn rename_to_final(&self) -> io::Result<()> {
-        self.is_named.store(true, Ordering::Relaxed);
+    /// Returns the error of a failed sync: the file then keeps its temporary name. Otherwise same
+    /// as [`NameFolding::rename`]; the temporary name is then removed.
+    pub(super) fn rename_to_final(&self) -> Result<(), Reason> {
+        {
+            let failure = self.sync_failure();
+            if let Some(errno) = *failure {
+                return Err(reason(SYNC_FAILED, &io::Error::from_raw_os_error(errno)));
+            }
+            self.is_named.store(true, Ordering::Relaxed);
+        }
         let Some(temporary) = &self.temporary else { return Ok(()) };
         let (from, to) = (temporary.as_c_str(), self.name.as_c_str());
         let rename_checked = self.name_folding.rename(&self.place, from, to);
         if rename_checked.is_err() {
             self.abandon();
         }
-        rename_checked
+        rename_checked.map_err(|error| reason("cannot rename to the final name", &error))
     }
 
     /// Returns the name of the file until it is complete; `None` if it is written in place.

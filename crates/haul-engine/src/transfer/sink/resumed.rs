@@ -239,11 +239,13 @@ impl SinkContext<'_> {
     /// `may_complete_later` is true.
     pub(super) fn end_incomplete(&self, incoming: &IncomingFile, may_complete_later: bool) {
         let Some(log) = self.log_for(incoming) else { return incoming.end_incomplete(false) };
-        let keeps = may_complete_later && incoming.was_kept() && log.try_keep_partial();
+        let last = incoming.last();
+        let may_be_kept = last.as_ref().is_none_or(|partial_file| partial_file.may_be_kept());
+        let keeps = may_complete_later && incoming.was_kept() && may_be_kept && log.try_keep_partial();
         if !keeps {
-            log.forget(incoming.last().as_deref());
+            log.forget(last.as_deref());
         } else if incoming.may_complete_later()
-            && let Some(kept) = incoming.last()
+            && let Some(kept) = last
             && let Some(name) = kept.temporary_name()
         {
             let blocks = stat::stat_fd(kept.fd()).map_or(0, |facts| facts.blocks);

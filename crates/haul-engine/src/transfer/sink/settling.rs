@@ -3,13 +3,13 @@
 
 use super::SinkContext;
 use super::incoming::IncomingFile;
-use super::partial_file::PartialFile;
+use super::partial_file::{PartialFile, SYNC_FAILED};
 use crate::copy::quote;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::reason::reason;
 use crate::uncached::{self, DropRetries, ReadPath};
 use haul_digest::Digest;
-use haul_model::{Level, Object};
+use haul_model::{Level, Object, ObjectIndex};
 use haul_proto::sink::{Event, Unfinished};
 use haul_proto::{Close, FileNumber, Outcome, Reason, Runs, Why};
 use haul_sys::cache::{self, Advice};
@@ -98,7 +98,7 @@ impl SinkContext<'_> {
                 Ok(partial_file) => {
                     waiting.push(Synced { file, attempt, incoming, objects, partial_file, source: None });
                 }
-                Err(reason) => self.report_unsettled(file, attempt, &objects, &reason),
+                Err(reason) => self.report_unsettled((file, attempt), indices(&objects), &reason),
             }
         }
         let files: Vec<(&IncomingFile, &PartialFile)> =
@@ -113,16 +113,27 @@ impl SinkContext<'_> {
                     self.warn_if_cached(&one);
                     begun.push(one);
                 }
-                Err(reason) => self.report_unsettled(one.file, one.attempt, &one.objects, &reason),
+                Err(reason) => {
+                    self.report_unsettled((one.file, one.attempt), indices(&one.objects), &reason);
+                }
             }
         }
         begun.into_iter().for_each(|one| self.report_levels(one, file_hasher));
     }
 
-    fn report_unsettled(&self, file: FileNumber, attempt: u16, objects: &[PendingSync], reason: &Reason) {
-        for PendingSync { object, .. } in objects {
-            let (object, reason) = (object.index, Some(reason.clone()));
-            self.handle(Event::SettleFailed { file, attempt, object, reason });
+    /// Fails a file of which these objects could not be synced or read back, if `attempt` is its
+    /// current attempt.
+    pub(super) fn report_unsettled(
+        &self,
+        (file, attempt): (FileNumber, u16),
+        objects: impl IntoIterator<Item = ObjectIndex>,
+        reason: &Reason,
+    ) {
+        if let Some(incoming) = self.incoming(file) {
+            incoming.record_failure(reason);
+        }
+        for object in objects {
+            self.handle(Event::SettleFailed { file, attempt, object, reason: Some(reason.clone()) });
         }
     }
 
@@ -202,11 +213,9 @@ impl SinkContext<'_> {
         let unsynced = others.into_iter().map(|one| (one, Ok(())));
         let mut named = Vec::new();
         for ((file, _, partial_file, settle), synced) in durable.into_iter().zip(synced).chain(unsynced) {
-            let taken = synced.map_err(Unfinished::Failed).and_then(|()| {
-                storage
-                    .time(|| partial_file.rename_to_final())
-                    .map_err(|error| Unfinished::Failed(reason("cannot rename to the final name", &error)))
-            });
+            let taken = synced
+                .map_err(Unfinished::Failed)
+                .and_then(|()| storage.time(|| partial_file.rename_to_final()).map_err(Unfinished::Failed));
             match taken {
                 Ok(()) if settle >= Level::Durable => named.push((file, partial_file, settle)),
                 taken => self.end_file(file, taken.map(|()| Outcome::Done(settle))),
@@ -278,13 +287,17 @@ impl SinkContext<'_> {
         let is_synced =
             shares.iter().filter(|shares| **shares).count() >= SYNCFS_FILES_MIN && self.sync_file_system();
         let synced = files.iter().zip(shares).map(|((_, partial_file), shares)| {
-            let synced = if shares && is_synced { Ok(()) } else { one(partial_file.fd()) };
-            synced.map_err(|error| reason("cannot sync", &error))
+            let synced = partial_file.sync(|file| if shares && is_synced { Ok(()) } else { one(file) });
+            synced.map_err(|error| reason(SYNC_FAILED, &error))
         });
         let synced = synced.collect();
         self.session.spent.storage.add(begin.elapsed());
         synced
     }
+}
+
+fn indices(objects: &[PendingSync]) -> impl Iterator<Item = ObjectIndex> {
+    objects.iter().map(|one| one.object.index)
 }
 
 impl Synced {

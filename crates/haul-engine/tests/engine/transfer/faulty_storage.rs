@@ -1,22 +1,27 @@
 //! Tests of a sink whose storage keeps other bytes than were written. Only reading back detects
 //! bytes that arrived correctly and were stored wrong.
 
-use super::pair::Pair;
+use super::pair::{Pair, Transfer};
 use super::small_objects;
-use haul_lab::faults::FaultFs;
+use haul_engine::log::SyncPolicy;
+use haul_lab::faults::{FaultFs, Op, Recorded};
 use haul_lab::mounts::Mounted;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_model::Level;
 use haul_proto::{JobOptions, Verify, limits};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 /// Returns a pair whose sink is a fault view of a folder of its own.
 fn pair_with_view() -> Option<(Pair, FaultFs, PathBuf)> {
+    with_view(Pair::with_waybills())
+}
+
+fn with_view(pair: Pair) -> Option<(Pair, FaultFs, PathBuf)> {
     if !met_or_skip(&[Need::Fuse]) {
         return None;
     }
-    let pair = Pair::with_waybills();
     let store = pair.sink().with_file_name("store");
     fs::create_dir(&store).unwrap();
     let faults = FaultFs::mount(&store, &pair.sink(), "".parse().unwrap()).unwrap();
@@ -97,4 +102,69 @@ fn object_that_never_reads_back_right_fails_its_file() {
     assert_eq!((told.summary().failed, told.summary().again), (1, u64::from(limits::RETRIES_MAX)));
     assert!(told.failures() > 0 && !store.join("f").exists());
     faults.close();
+}
+
+/// Regression: the sink reported only that objects cannot be logged, and that the file had arrived.
+/// The kernel reports a lost write to one sync of a file, so the others succeeded.
+#[test]
+fn file_that_cannot_be_synced_fails_at_both_ends_and_is_sent_again() {
+    let pair = Pair::resuming(None).also_with_waybills().syncing(SyncPolicy::Object);
+    let Some((pair, faults, store)) = with_view(pair) else { return };
+    let bytes: Vec<u8> = (0..40 * (64 << 10)).map(|at| (at >> 8) as u8).collect();
+    for (settle, is_fetch, after) in [
+        (Level::Verified, false, 0),
+        (Level::Verified, true, 1),
+        (Level::Durable, false, 0),
+        (Level::Durable, true, 1),
+    ] {
+        let name = format!("file-{settle}-{is_fetch}");
+        fs::write(pair.source().join(&name), &bytes).unwrap();
+        let options = JobOptions { settle, ..small_objects() };
+        let transfer =
+            Transfer { names: &[&name], options: &options, lanes: 1, is_fetch, exclude: None, cut: None };
+        // The log syncs as soon as an object has arrived. The last objects arrive later than that.
+        let rules =
+            format!("* fsync .. errno EIO after {after} times 1\n* write 2500000.. delay 300 times 1");
+        let has_failed = || {
+            faults.set_rules("".parse().unwrap());
+            for left in [store.join(&name), pair.waybill(true), pair.waybill(false)] {
+                let _ = fs::remove_file(left);
+            }
+            faults.set_rules(rules.parse().unwrap());
+            faults.begin_record();
+            let fired = faults.fired().len();
+            let told = pair.transfer(&transfer);
+            let has_fired = faults.fired()[fired..].iter().any(|fault| fault.op == Op::Fsync);
+            if has_fired {
+                assert!(told.failures() > 0 && told.both_know_of_a_failure(), "{name}: {told}");
+                assert!(!store.join(&name).exists(), "{name}");
+                for started in [true, false] {
+                    assert!(!fs::read_to_string(pair.waybill(started)).unwrap().contains(&name), "{name}");
+                }
+            }
+            has_fired
+        };
+        assert!((0..100).any(|_| has_failed()), "{name}: a sync during the transfer");
+        lose_unsynced(&store, &faults.end_record());
+        faults.set_rules("".parse().unwrap());
+        pair.transfer(&transfer).is_fine();
+        assert!(fs::read(store.join(&name)).unwrap() == bytes, "{name}");
+        pair.nothing_is_left_over();
+        fs::remove_file(store.join(&name)).unwrap();
+    }
+    faults.close();
+}
+
+/// Sets the bytes to zero that were written to a file after its last sync, as if the device had
+/// lost them.
+fn lose_unsynced(store: &Path, events: &[Recorded]) {
+    for (number, event) in events.iter().enumerate() {
+        let Recorded::Write { path, at, bytes } = event else { continue };
+        let is_sync = |later: &Recorded| matches!(later, Recorded::Sync { path: synced } if synced == path);
+        if !events[number..].iter().any(is_sync)
+            && let Ok(file) = fs::File::options().write(true).open(store.join(path))
+        {
+            file.write_all_at(&vec![0; bytes.len()], *at).unwrap();
+        }
+    }
 }

@@ -60,6 +60,7 @@ pub(super) struct Pair {
     writes_waybills: bool,
     /// `None` if jobs are not resumed; otherwise the comparison of existing data on resume.
     resume: Option<Option<ResumeCheck>>,
+    sync: SyncPolicy,
 }
 
 /// Reports of one side.
@@ -199,6 +200,11 @@ impl Told {
         }
     }
 
+    /// Returns true if each side ended, and knows that something failed.
+    pub(super) fn both_know_of_a_failure(&self) -> bool {
+        [&self.started, &self.answered].iter().all(|end| end.as_ref().is_ok_and(|end| !end.is_whole()))
+    }
+
     /// Returns the number of bytes that were not sent again, as counted by each side.
     pub(super) fn reused_bytes(&self) -> [u64; 2] {
         [&self.started, &self.answered].map(|outcome| outcome.as_ref().unwrap().reused_bytes)
@@ -222,7 +228,7 @@ impl Pair {
         for end in ["source", "sink"] {
             std::fs::create_dir(folder.path().join(end)).unwrap();
         }
-        Pair { folder, writes_waybills: false, resume: None }
+        Pair { folder, writes_waybills: false, resume: None, sync: SyncPolicy::Group }
     }
 
     /// Returns a pair in which each side writes a waybill.
@@ -240,6 +246,11 @@ impl Pair {
         Pair { writes_waybills: true, ..self }
     }
 
+    /// Returns this pair with a sync policy of its logs.
+    pub(super) fn syncing(self, sync: SyncPolicy) -> Pair {
+        Pair { sync, ..self }
+    }
+
     /// Returns the folders of unfinished jobs.
     pub(super) fn jobs(&self) -> Vec<PathBuf> {
         let found = std::fs::read_dir(self.state().join("jobs")).into_iter().flatten().flatten();
@@ -251,7 +262,7 @@ impl Pair {
     }
 
     fn resume(&self) -> Option<Resume> {
-        let settings = Settings { style: Style::DEFAULT, sync: SyncPolicy::Group, wait: false };
+        let settings = Settings { style: Style::DEFAULT, sync: self.sync, wait: false };
         let recheck = self.resume?;
         Some(Resume {
             peer: b"the other end".to_vec(),
