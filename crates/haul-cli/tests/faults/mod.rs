@@ -3,6 +3,7 @@
 //! timeout.
 
 mod changing;
+mod enumerated;
 mod failing;
 pub(crate) mod fixture;
 mod full;

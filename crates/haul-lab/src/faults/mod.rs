@@ -1,6 +1,7 @@
 //! Storage fault injection: a FUSE file system that passes every operation through to a directory,
 //! except for the faults that its rules inject.
 
+pub mod enumeration;
 mod faultfs;
 mod nodes;
 mod pass;

@@ -260,6 +260,11 @@ impl Op {
         ("setxattr", Self::SetXattr),
     ];
 
+    /// Returns the operation of this name, or `None` if there is none.
+    pub(super) fn of_name(name: &str) -> Option<Op> {
+        Op::NAMES.iter().find(|(known, _)| *known == name).map(|(_, op)| *op)
+    }
+
     fn has_bytes(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Copy | Self::Truncate | Self::Extend | Self::SetXattr)
     }
@@ -317,8 +322,7 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
     let [glob, op, bytes, action, rest @ ..] = fields else {
         return Err("a rule has the form GLOB OP BYTES ACTION".into());
     };
-    let op =
-        Op::NAMES.iter().find(|(name, _)| name == op).ok_or_else(|| format!("unknown operation {op}"))?.1;
+    let op = Op::of_name(op).ok_or_else(|| format!("unknown operation {op}"))?;
     let (from, to) = range(bytes)?;
     let mut rest = rest.iter();
     let mut argument = |what: &str| rest.next().ok_or_else(|| format!("{what} needs a value"));

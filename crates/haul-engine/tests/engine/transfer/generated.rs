@@ -14,9 +14,11 @@ use haul_model::ObjectSize;
 use haul_proto::{Compression, JobOptions, Unit, Update, Verify};
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, mkfifoat, utimensat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -476,23 +478,29 @@ fn run_once(pair: &Pair, case: &Case, cut: Option<(usize, u64)>) -> Vec<String> 
     found
 }
 
+/// Runs a case. Returns an error if it panics; aborts the process if it does not end.
+pub(super) fn watched<T>(case: impl Display, run: impl FnOnce() -> T) -> std::thread::Result<T> {
+    let (done, is_done) = channel::<()>();
+    let text = format!("the transfer of {case} does not end");
+    let watchdog = std::thread::spawn(move || {
+        if is_done.recv_timeout(HANG) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("{text}");
+            std::process::abort();
+        }
+    });
+    let result = std::panic::catch_unwind(AssertUnwindSafe(run));
+    drop(done);
+    watchdog.join().unwrap();
+    result
+}
+
 /// Runs the cases of one of 4 parts, and fails with all seeds that went wrong.
 fn run_part(part: u64) {
     let cases = std::env::var("HAUL_TRANSFER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(CASES);
     let base = soak_seed().unwrap_or(0) << 20;
     let mut failed = Vec::new();
     for seed in (0..cases).map(|number| base + number * 4 + part) {
-        let (done, is_done) = channel::<()>();
-        let watchdog = std::thread::spawn(move || {
-            if is_done.recv_timeout(HANG) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("the transfer of seed {seed} does not end");
-                std::process::abort();
-            }
-        });
-        let result = std::panic::catch_unwind(|| run(seed));
-        drop(done);
-        watchdog.join().unwrap();
-        match result {
+        match watched(format!("seed {seed}"), || run(seed)) {
             Ok(Ok(())) => {}
             Ok(Err(wrong)) => failed.push(format!("seed {seed}: {wrong}")),
             Err(_) => failed.push(format!("seed {seed}: it panicked")),

@@ -1,6 +1,7 @@
 //! Transfers between two sides in one process, through the engine's public API. The tests compare
 //! the result with the source.
 
+mod enumerated;
 mod examples;
 mod faulty_storage;
 mod generated;

@@ -200,6 +200,11 @@ impl Told {
         }
     }
 
+    /// Returns true if both sides completed without failures.
+    pub(super) fn is_whole(&self) -> bool {
+        [&self.started, &self.answered].iter().all(|end| end.as_ref().is_ok_and(Outcome::is_whole))
+    }
+
     /// Returns true if each side ended, and knows that something failed.
     pub(super) fn both_know_of_a_failure(&self) -> bool {
         [&self.started, &self.answered].iter().all(|end| end.as_ref().is_ok_and(|end| !end.is_whole()))
@@ -255,6 +260,13 @@ impl Pair {
     pub(super) fn jobs(&self) -> Vec<PathBuf> {
         let found = std::fs::read_dir(self.state().join("jobs")).into_iter().flatten().flatten();
         found.map(|entry| entry.path()).collect()
+    }
+
+    /// Deletes the state of unfinished jobs.
+    pub(super) fn forget_jobs(&self) {
+        if self.state().exists() {
+            std::fs::remove_dir_all(self.state()).unwrap();
+        }
     }
 
     fn state(&self) -> PathBuf {
