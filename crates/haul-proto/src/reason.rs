@@ -84,6 +84,12 @@ const CODES: [(Why, u16, &str); 22] = [
 ];
 
 impl Why {
+    /// Returns true if the sink has no space for a file. The source then offers no more files,
+    /// because they would fail too.
+    pub fn is_shortage(self) -> bool {
+        matches!(self, Why::NoSpace | Why::Quota)
+    }
+
     /// Returns the code of this cause on the wire.
     pub fn code(self) -> u16 {
         match self {
@@ -157,6 +163,12 @@ impl Reason {
     /// Creates a reason with a text.
     pub fn new(why: Why, text: &str) -> Reason {
         Reason { why, text: PeerText::new(text) }
+    }
+
+    /// Appends a sentence to the text. An end of the text that does not fit is cut.
+    pub fn append(&mut self, more: &str) {
+        let text = if self.text.0.is_empty() { more.to_owned() } else { format!("{}; {more}", self.text) };
+        self.text = PeerText::new(&text);
     }
 
     pub(crate) fn encode(&self, body: &mut Body<'_>) {

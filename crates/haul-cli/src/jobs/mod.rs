@@ -2,12 +2,12 @@
 
 pub(crate) mod log_args;
 pub(crate) mod own;
-mod show;
+pub(crate) mod show;
 
 use crate::console::{self, say};
 use clap::{Parser, Subcommand};
 use haul_engine::log::{Listed, LogError, job_folder, jobs};
-use haul_log::record::Status;
+use haul_log::record::{JobRecord, Status};
 use log_args::StateArgs;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -56,9 +56,12 @@ enum Command {
         /// ID of the job.
         id: String,
     },
-    /// Delete the records of jobs, so that the same command starts from the beginning. Copied files
-    /// stay.
+    /// Delete the records of jobs and the incomplete files that they keep for resuming, also on the
+    /// remote host, so that the same command starts from the beginning. Complete files stay.
     Forget {
+        /// Delete only what is on this host.
+        #[arg(long)]
+        local: bool,
         /// IDs of the jobs.
         #[arg(required = true)]
         id: Vec<String>,
@@ -84,6 +87,10 @@ enum JobsError {
     NoRecord { id: String, why: String },
     #[error("cannot resume job {id}: cannot run {command:?} in {cwd:?}: {source}")]
     NotRun { id: String, command: String, cwd: String, source: io::Error },
+    #[error(
+        "cannot delete the incomplete files of job {id} on the remote host; the job is kept; to delete only what is on this host: haul jobs forget --local {id}"
+    )]
+    NotFreed { id: String },
     #[error(transparent)]
     Log(#[from] LogError),
     #[error("write error: {0}")]
@@ -120,9 +127,9 @@ fn execute(args: &Args) -> Result<(), JobsError> {
             io::stdout().write_all(text.as_bytes()).map_err(JobsError::Unwritten)
         }
         Some(Command::Resume { id }) => Err(resume(find(&all, id)?)),
-        Some(Command::Forget { id }) => {
+        Some(Command::Forget { local, id }) => {
             let asked = id.iter().map(|id| find(&all, id)).collect::<Result<Vec<_>, _>>()?;
-            asked.into_iter().try_for_each(|job| forget(job, &state))
+            asked.into_iter().try_for_each(|job| forget(job, *local, &state))
         }
     }
 }
@@ -165,20 +172,46 @@ fn resume(job: &Listed) -> JobsError {
     if job.status() == Status::Finished {
         return JobsError::Finished { id };
     }
-    let program = std::env::current_exe().unwrap_or_else(|_| "haul".into());
-    let cwd = OsStr::from_bytes(&record.cwd);
-    let mut command = process::Command::new(program);
-    command.args(record.words.iter().map(|word| OsStr::from_bytes(word))).current_dir(cwd);
-    let source = command.exec();
-    JobsError::NotRun { id, command: show::command(record), cwd: cwd.to_string_lossy().into_owned(), source }
+    let source = again(record, &[]).exec();
+    let cwd = String::from_utf8_lossy(&record.cwd).into_owned();
+    JobsError::NotRun { id, command: show::command(record), cwd, source }
 }
 
-fn forget(job: &Listed, state: &Path) -> Result<(), JobsError> {
+/// Returns the recorded command with more options after its first word.
+fn again(record: &JobRecord, options: &[&str]) -> process::Command {
+    let program = std::env::current_exe().unwrap_or_else(|_| "haul".into());
+    let words = record.words.iter().map(|word| OsStr::from_bytes(word));
+    let (name, rest) = (words.clone().take(1), words.skip(1));
+    let mut command = process::Command::new(program);
+    command.args(name).args(options).args(rest).current_dir(OsStr::from_bytes(&record.cwd));
+    command
+}
+
+/// Deletes a job, with the incomplete files that it keeps here and, unless `local` is set, at the
+/// host that it sends to.
+fn forget(job: &Listed, local: bool, state: &Path) -> Result<(), JobsError> {
+    let id = show::short(job);
+    let runs = |holder: String| JobsError::Runs { id: id.clone(), holder };
+    if let Some(holder) = &job.holder {
+        return Err(runs(holder.to_string()));
+    }
+    if let Some(record) = job.whole().filter(|record| !local && record.kind == "send")
+        && job.status() != Status::Finished
+    {
+        let ended = again(record, &["--forget"]).stdin(process::Stdio::inherit()).output();
+        if !ended.as_ref().is_ok_and(|ended| ended.status.success()) {
+            let why = ended.map_or_else(|error| error.to_string().into_bytes(), |ended| ended.stderr);
+            io::stderr().write_all(&why).map_err(JobsError::Unwritten)?;
+            return Err(JobsError::NotFreed { id });
+        }
+    }
+    for log in job.logs.iter().chain([&job.id]) {
+        // A log that a process holds is reported below.
+        haul_engine::transfer::forget(state, *log)?;
+    }
     match job.forget(state) {
         Ok(()) => Ok(()),
-        Err(LogError::Held { holder, .. }) => {
-            Err(JobsError::Runs { id: show::short(job), holder: holder.to_string() })
-        }
+        Err(LogError::Held { holder, .. }) => Err(runs(holder.to_string())),
         Err(error) => Err(error.into()),
     }
 }

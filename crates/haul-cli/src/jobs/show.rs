@@ -3,6 +3,7 @@
 use crate::json;
 use haul_engine::copy::quote_for_shell;
 use haul_engine::log::Listed;
+use haul_log::objects::Identity;
 use haul_log::record::{JobRecord, Progress, Status};
 use haul_log::waybill::date;
 use haul_model::format_size;
@@ -17,7 +18,12 @@ const SHORT: usize = 10;
 
 /// Returns the abbreviated ID.
 pub(super) fn short(job: &Listed) -> String {
-    job.id.to_hex()[..SHORT].to_owned()
+    short_id(job.id)
+}
+
+/// Returns an abbreviated ID.
+pub(crate) fn short_id(id: Identity) -> String {
+    id.to_hex()[..SHORT].to_owned()
 }
 
 /// Returns all jobs as a table, one per line.

@@ -18,7 +18,8 @@ const RECORD_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Options that affect only the speed and the output, and whether each takes a value in the next
 /// argument. They do not change the identity of the job.
-const ASIDE: [(&[u8], bool); 17] = [
+const ASIDE: [(&[u8], bool); 18] = [
+    (b"--forget", false),
     (b"--rate", true),
     (b"--streams", true),
     (b"--buffers", true),

@@ -1,7 +1,9 @@
 //! Output of a transfer: lines, or JSON events.
 
+use super::entry;
 use super::statistics::{self, Recorder};
 use crate::console::{say, this_command};
+use crate::jobs::show;
 use crate::json;
 use base64::Engine;
 use haul_engine::copy::quote;
@@ -156,12 +158,28 @@ impl<'a> Output<'a> {
         } else if wanted {
             return say(
                 self.tool,
-                &format_args!("{}{}", sentence(outcome, side, took, self.dry_run), advice(outcome)),
+                &format_args!("{}{}", sentence(outcome, side, took, self.dry_run), self.advice(outcome)),
             );
         }
         if let Some(why) = why_not_whole(outcome, self.told.load(Ordering::Relaxed)) {
-            say(self.tool, &format_args!("{why}{}", advice(outcome)));
+            say(self.tool, &format_args!("{why}{}", self.advice(outcome)));
         }
+    }
+
+    /// Returns the command that resumes a broken session, as the end of its message. After a
+    /// shortage, adds the command that frees what is kept for resuming.
+    fn advice(&self, outcome: &Outcome) -> String {
+        let Some(reason) = &outcome.broken else { return String::new() };
+        let mut advice = format!("; to resume: {}", this_command());
+        if let Some(kind) = self.tool.strip_prefix("haul ").filter(|kind| ["send", "fetch"].contains(kind))
+            && reason.why.is_shortage()
+            && reason.to_string().contains(".haul-*")
+        {
+            let id = entry::job(kind, &entry::words(), &std::env::current_dir().unwrap_or_default());
+            let id = show::short_id(id);
+            advice.push_str(&format!("; to delete what is kept for that: haul jobs forget {id}"));
+        }
+        advice
     }
 
     /// Returns the error of standard output, if it could not be written.
@@ -365,14 +383,6 @@ const WITHHELD: &str = "deletions skipped: some source entries could not be read
 /// Returns the message for a session that broke.
 fn unfinished(reason: &Reason) -> String {
     format!("incomplete: {reason}")
-}
-
-/// Returns the command that resumes a broken session, as the end of its message.
-fn advice(outcome: &Outcome) -> String {
-    match outcome.broken {
-        Some(_) => format!("; to resume: {}", this_command()),
-        None => String::new(),
-    }
 }
 
 /// Returns the reason why the job is incomplete, or `None`. Counts of failed names are left out if

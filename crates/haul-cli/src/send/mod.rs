@@ -53,6 +53,10 @@ struct Args {
     /// host: warn, or refuse to send.
     #[arg(long, value_name = "HOW", value_parser = ["warn", "refuse"], help_heading = "File selection")]
     check_space: Option<String>,
+    /// Send nothing, and delete what an interrupted run left at the remote host; used by 'haul jobs
+    /// forget'.
+    #[arg(long, hide = true)]
+    forget: bool,
     #[command(flatten)]
     job: JobArgs,
     /// Refused: the receiver chooses the layout of its log.
@@ -116,7 +120,7 @@ fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
         .with_recorder(args.job.transport.recorder(Side::Source)?);
     let ResolvedArgs { sources, filter, host, directory, mut job } = resolved;
     let asked = sources.len();
-    let sources = present(sources, &output);
+    let sources = if args.forget { sources } else { present(sources, &output) };
     if sources.is_empty() {
         return Ok(EXIT_ERROR);
     }
@@ -126,13 +130,15 @@ fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
         job.options.delete = false;
     }
     let resume = job.resume(&[&host.identity_bytes(), &directory], |why| output.note(why));
+    let mut forgetting = args.job.clone();
+    forgetting.waybill = None;
     let run = Run {
         tool: NAME,
-        args: &args.job,
+        args: if args.forget { &forgetting } else { &args.job },
         interrupt: &interrupt,
         way: Direction::Send,
         has_waybill_there: args.host.has_waybill_there(),
-        state: resume.as_ref().map(|resume| resume.state.clone()),
+        state: resume.as_ref().filter(|_| !args.forget).map(|resume| resume.state.clone()),
         rate: job.rate,
     };
     let (other, mut directory) = host.reach(&run, &job, vec![directory], &output)?;
@@ -150,6 +156,7 @@ fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
             Some(_) => CheckSpace::Warn,
             None => CheckSpace::Files,
         },
+        forgets: args.forget,
     };
     let status = run.go(other, output, |dial, watch| transfer::send(dial, &send, watch));
     Ok(if status == 0 && is_missing_some { EXIT_FAILED } else { status })

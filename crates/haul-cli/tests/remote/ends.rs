@@ -3,13 +3,14 @@
 //!
 //! The side that started the job names each failed file, and the other files arrive.
 
+use super::resumed::{files_beneath, is_temporary};
 use super::stopped::{remote_processes, wait_until};
 use super::{Fixture, RunResult, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::faults::FaultFs;
 use haul_lab::mounts::{Access, Mounted};
 use haul_lab::needs::{Need, met_or_skip};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,9 +50,10 @@ fn mebibytes(fixture: &Fixture) {
     (0..16).for_each(|number| fixture.file(&format!("data/f{number}"), MIB + number));
 }
 
-/// Earlier versions of fetch printed the number of failed files, but not their names.
+/// Earlier versions sent all remaining files to a full sink, with a line for each, and did not say
+/// what they keep there.
 #[test]
-fn a_full_sink_reports_each_missing_file_and_can_be_completed() {
+fn a_full_sink_ends_the_job_with_one_line_and_can_be_completed() {
     if !met_or_skip(&[Need::Mount]) {
         return;
     }
@@ -62,45 +64,61 @@ fn a_full_sink_reports_each_missing_file_and_can_be_completed() {
         let (data, into) = (fixture.path("data"), small.path().join("in"));
         let ended = transfer(&fixture, direction, &["--object-size=64K"], &data, &into);
         assert_ended(&ended, 1);
-        let mut lacking = 0;
-        for number in 0..16 {
-            let (name, path) = (format!("f{number}"), into.join(format!("data/f{number}")));
-            let told = ended.err.lines().filter(|line| line.contains(&format!("{name}: ")));
-            match told.count() {
-                0 => assert!(fs::read(&path).unwrap() == fs::read(data.join(&name)).unwrap(), "{name}"),
-                1 => {
-                    assert!(!path.exists(), "{name}");
-                    lacking += 1;
-                }
-                many => panic!("{name} is reported {many} times: {ended:#?}"),
-            }
+        let is_there = |number: &u64| into.join(format!("data/f{number}")).exists();
+        let arrived: Vec<u64> = (0..16).filter(is_there).collect();
+        for number in &arrived {
+            let name = format!("f{number}");
+            assert!(fs::read(into.join("data").join(&name)).unwrap() == fs::read(data.join(&name)).unwrap());
         }
-        assert!((9..=16).contains(&lacking), "{direction:?}: {lacking} of 16 files lack: {ended:#?}");
-        assert!(
-            ended.err.contains("no space left") && ended.err.contains(&format!("{lacking} failed")),
-            "{ended:#?}"
-        );
-        if direction == Direction::Fetch {
-            // A fetch reports each incomplete file that it keeps for the next run by name.
-            let kept = fs::read_dir(into.join("data")).unwrap().map(|entry| entry.unwrap().file_name());
-            let kept = kept.filter_map(|name| {
-                Some(name.into_string().unwrap()).filter(|name| name.starts_with(".haul-"))
-            });
-            let lines = ended.err.lines().filter(|line| line.contains("or remove its partial data"));
-            let reported: Vec<&str> = lines.collect();
-            let kept: Vec<String> = kept.collect();
-            assert!(
-                kept.iter().all(|name| reported.iter().any(|line| line.contains(name))),
-                "{kept:?}: {ended:#?}"
-            );
-            assert_eq!(kept.len(), reported.len(), "{kept:?}: {ended:#?}");
-        }
+        assert!(arrived.len() < 9, "{direction:?}: {arrived:?}");
+        let lines: Vec<&str> = ended.err.lines().filter(|line| line.contains("no space left")).collect();
+        let [line] = lines[..] else { panic!("{direction:?}: {ended:#?}") };
+        assert!(line.contains("files failed") && line.contains("; to resume: "), "{direction:?}: {line}");
+        let mut kept = fs::read_dir(into.join("data")).unwrap().map(|entry| entry.unwrap().file_name());
+        let is_kept = kept.any(|name| name.as_encoded_bytes().starts_with(b".haul-"));
+        assert_eq!(line.contains("of incomplete files are kept"), is_kept, "{direction:?}: {line}");
+        assert_eq!(line.contains("haul jobs forget "), is_kept, "{direction:?}: {line}");
         let roomy =
             Command::new("mount").args(["-o", "remount,size=64m"]).arg(small.path()).status().unwrap();
         assert!(roomy.success());
         assert_ended(&transfer(&fixture, direction, &["--object-size=64K"], &data, &into), 0);
         assert_alike(&data, &into.join("data"));
         assert_no_strays(&into);
+        let there = fixture.path("there").canonicalize().unwrap();
+        wait_until("the exit of the remote haul", || remote_processes(&there).is_empty());
+        small.close().unwrap();
+    }
+}
+
+/// Earlier versions deleted only the state on this host; the incomplete files stayed at the sink.
+#[test]
+fn forgetting_a_job_deletes_what_it_keeps_at_the_sink() {
+    if !met_or_skip(&[Need::Mount]) {
+        return;
+    }
+    for direction in DIRECTIONS {
+        let fixture = Fixture::new();
+        fixture.file("data/first/a", 6 * MIB);
+        fixture.file("data/second/b", 6 * MIB);
+        let small = Mounted::tmpfs(8).unwrap();
+        let (data, into) = (fixture.path("data"), small.path().join("in"));
+        // Holes are not reserved, so both files begin to arrive.
+        for name in ["first/a", "second/b"] {
+            let file = File::options().write(true).open(data.join(name)).unwrap();
+            file.set_len(7 << 20).unwrap();
+        }
+        let options = ["--object-size=64K", "--sync=object"];
+        let ended = transfer(&fixture, direction, &options, &data, &into);
+        assert_ended(&ended, 1);
+        let strays = || files_beneath(&into).into_iter().filter(|path| is_temporary(path)).count();
+        assert!(strays() > 0 && ended.err.contains("are kept at the receiver"), "{direction:?}: {ended:#?}");
+        let id = ended.err.split("haul jobs forget ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let id = id.unwrap_or_else(|| panic!("{direction:?}: {ended:#?}"));
+        assert_ended(&fixture.run(&["jobs", "forget", id]), 0);
+        assert_eq!(strays(), 0, "{direction:?}");
+        assert_ended(&fixture.run(&["jobs", "show", id]), 1);
+        let there = fixture.path("there").canonicalize().unwrap();
+        wait_until("the exit of the remote haul", || remote_processes(&there).is_empty());
         small.close().unwrap();
     }
 }

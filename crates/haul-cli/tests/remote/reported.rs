@@ -62,6 +62,21 @@ fn unchanged_files_do_not_count_against_the_quota() {
     assert_ended(&fixture.run(&["send", "--ticket-file", "ticket", "data", ":"]), 1);
 }
 
+/// Earlier versions sent everything, and printed a line for each of the remaining files.
+#[test]
+fn a_quota_that_is_used_up_ends_the_job_with_one_line() {
+    let fixture = Fixture::new();
+    (0..6000).for_each(|file| fixture.file(&format!("data/{file}"), 1000));
+    let _server = fixture.serve(&["--root", "there", "--quota", "300K"]);
+    let sent = fixture.run(&["send", "--ticket-file", "ticket", "data", ":"]);
+    assert_ended(&sent, 1);
+    let [line] = sent.err.lines().collect::<Vec<_>>()[..] else { panic!("{sent:#?}") };
+    assert!(line.contains("quota exceeded: data/") && line.contains(" files failed; "), "{line}");
+    assert!(!line.contains("haul jobs forget"), "nothing is kept: {line}");
+    let arrived = fs::read_dir(fixture.path("there/data")).unwrap().count();
+    assert!((100..=200).contains(&arrived), "{arrived} files of 1,000 bytes, and 512 for each name");
+}
+
 /// In earlier versions the waybill had a section without an end, and the same command could not
 /// append to it.
 #[test]

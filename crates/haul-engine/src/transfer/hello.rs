@@ -2,7 +2,7 @@
 
 use super::descriptors::DescriptorGrant;
 use super::error::TransferError;
-use super::logged::{self, LogLocation, Logs, open_log};
+use super::logged::{self, LogLocation, Logs, open_log, target};
 use super::opening::{Lanes, beside};
 use super::parts::Parts;
 use super::report::RunContext;
@@ -59,6 +59,8 @@ pub struct SendJob {
     pub resume: Option<Resume>,
     /// Action if the sink has less space than the job needs.
     pub check_space: CheckSpace,
+    /// True to send nothing and delete what an interrupted run of this job left at the sink.
+    pub forgets: bool,
 }
 
 /// A job that fetches files.
@@ -122,10 +124,15 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
         let operand = Operand::local(source);
         operand.check().map(|()| operand).map_err(|error| here("open", source.as_bytes(), error))
     };
-    let operands = job.sources.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
+    // A sink removes the temporary files of all files that the source no longer offers.
+    let offered = if job.forgets { &[][..] } else { &job.sources };
+    let operands = offered.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
     let run_context = &begin_receipt(run_context, &job.options, || source::directories(&job.sources), false)?;
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
-    let options = JobOptions { budget: space::announced(job), ..job.options.clone() };
+    let options = match job.forgets {
+        true => JobOptions { budget: 0, delete: false, ..job.options.clone() },
+        false => JobOptions { budget: space::announced(job), ..job.options.clone() },
+    };
     let request = Request {
         role: Role::Source,
         options: &options,
@@ -137,7 +144,9 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
     };
     let (window, _descriptors) = window(job.buffers, 1, 0).ok_or(TransferError::NoDescriptors)?;
     let (accept, first) = connect(dial, &request, window)?;
-    space::check(job, options.budget, accept.options.budget, run_context)?;
+    if !job.forgets {
+        space::check(job, options.budget, accept.options.budget, run_context)?;
+    }
     let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
     let has_sums = accept.options.keep.has(Keep::STORED_SUMS);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system).with_stored_sums(has_sums);
@@ -196,7 +205,7 @@ pub fn fetch(
             options: &job.options,
             settings: resume.settings,
             recheck: resume.recheck,
-            target: None,
+            target: target(LogLocation::Own(&resume.state), Path::new(&job.into), b"", job.options.object),
             command: resume.command,
             stop: run_context.stop,
         };

@@ -89,19 +89,26 @@ pub(super) fn open_log_of_upload(
         options: &request.options,
         settings,
         recheck,
-        target: target(location, offer, into, request.options.object),
+        target: target(location, Path::new(&offer.root), into, request.options.object),
         command: None,
         stop: run_context.stop,
     };
     open_log(config, destination, run_context)
 }
 
-/// Returns the destination of a client's job. With it, the temporary files of a client that does
-/// not return can be found.
-fn target(location: LogLocation<'_>, offer: &Offer, into: &[u8], object: ObjectSize) -> Option<Target> {
-    let LogLocation::Guest(_, client) = location else { return None };
-    let root = Path::new(&offer.root).canonicalize().ok()?;
-    Some(Target { root, into: into.to_vec(), object, client: Identity::of(client) })
+/// Returns the destination of a job. With it, the temporary files of a job that is forgotten can be
+/// found.
+pub(super) fn target(
+    location: LogLocation<'_>,
+    root: &Path,
+    into: &[u8],
+    object: ObjectSize,
+) -> Option<Target> {
+    let client = match location {
+        LogLocation::Own(_) => Identity::default(),
+        LogLocation::Guest(_, client) => Identity::of(client),
+    };
+    Some(Target { root: root.canonicalize().ok()?, into: into.to_vec(), object, client })
 }
 
 /// Opens the log of a job. If that fails, reports it and lets the job run without a log, unless

@@ -42,6 +42,7 @@ impl SendJob {
             buffers: BUFFERS,
             resume: None,
             check_space: CheckSpace::default(),
+            forgets: false,
         }
     }
 }

@@ -25,10 +25,13 @@ use crate::{
     Summary, Unread, Update, WalkEnd, Why,
 };
 use file::{Closing, File, Stage};
-use haul_model::{Level, PATH_BYTES_MAX};
+use haul_model::{Level, PATH_BYTES_MAX, Percent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Maximum length of a path in the reason for the end of a session, in bytes. A longer one is cut.
+const SHOWN_PATH_BYTES_MAX: usize = 256;
 
 /// State machine of the source. Its memory depends on the window, not on the number of files.
 #[derive(Debug)]
@@ -52,6 +55,8 @@ pub struct Source {
     walk: Walk,
     /// Number of LISTs that the engine is checking.
     lists_in_check: u32,
+    /// Last failure of a file for which the sink has no space, and the number of these files.
+    shortage: Option<(Reason, u64)>,
     summary: Summary,
 }
 
@@ -114,14 +119,17 @@ impl Source {
             phase: Phase::Running,
             walk: Walk::default(),
             lists_in_check: 0,
+            shortage: None,
             summary: Summary::default(),
         }
     }
 
     /// Returns the number of files that can be offered now. It is 0 while the window is full; the
-    /// walk waits then.
+    /// walk waits then. It stays 0 once the sink has no space: the session ends with the files in
+    /// progress.
     pub fn capacity(&self) -> usize {
-        if self.phase != Phase::Running || self.facts >= self.settings.window.facts {
+        if self.shortage.is_some() || self.phase != Phase::Running || self.facts >= self.settings.window.facts
+        {
             return 0;
         }
         (self.settings.window.files as usize).saturating_sub(self.files.len())
@@ -397,6 +405,40 @@ impl Source {
     fn reads_files_twice(&self) -> bool {
         let options = &self.settings.options;
         options.verify.reads_twice() && options.unit == crate::Unit::File
+    }
+
+    /// Handles a file for which the sink has no space. Files that were not announced fail with it.
+    fn run_short(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
+        let path = self.files.get(&number).map(|file| file.facts.path.clone()).unwrap_or_default();
+        let path = Percent(&path[..path.len().min(SHOWN_PATH_BYTES_MAX)]);
+        let cause = reason.text.to_string();
+        let text = if cause.is_empty() { path.to_string() } else { format!("{path}: {cause}") };
+        let reason = Reason::new(reason.why, &text);
+        self.finish(number, Outcome::Failed(reason.clone()), false, out);
+        let is_waiting = |file: &File| matches!(file.stage, Stage::Fresh | Stage::Linked);
+        let waiting: Vec<FileNumber> =
+            self.files.iter().filter(|(_, file)| is_waiting(file)).map(|(number, _)| *number).collect();
+        let (_, count) = self.shortage.get_or_insert((reason.clone(), 0));
+        *count += 1 + waiting.len() as u64;
+        let count = *count;
+        self.shortage = Some((reason.clone(), count));
+        for number in waiting {
+            self.finish(number, Outcome::Failed(reason.clone()), false, out);
+        }
+    }
+
+    /// Ends the session after a shortage, once no file is in progress.
+    fn end_if_short(&mut self, out: &mut Vec<Command>) {
+        if self.phase != Phase::Running || !self.files.is_empty() {
+            return;
+        }
+        if let Some((mut reason, count)) = self.shortage.take() {
+            reason.append(&match count {
+                1 => "1 file failed".to_owned(),
+                count => format!("{count} files failed"),
+            });
+            self.end_early(reason, true, out);
+        }
     }
 
     /// Sends WALK_END when every file was announced and answered.

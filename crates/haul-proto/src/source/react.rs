@@ -57,6 +57,7 @@ impl Source {
             Event::Stop(reason) => self.end_early(reason, true, out),
             Event::Tick => self.tick(now, out),
         }
+        self.end_if_short(out);
         self.end_if_done();
     }
 
@@ -341,6 +342,9 @@ impl Source {
             (Some(reason), Outcome::Failed(_)) => {
                 let reason = reason.clone();
                 self.finish(number, Outcome::Failed(reason), true, out);
+            }
+            (None, Outcome::Failed(reason)) if reason.why.is_shortage() => {
+                self.run_short(number, reason, out);
             }
             (_, outcome) => self.finish(number, outcome, false, out),
         }

@@ -6,9 +6,9 @@ use haul_proto::limits::ENTRY_CHARGE;
 use haul_proto::sink::Verdict;
 use haul_proto::source::{Event, Work};
 use haul_proto::{
-    Answer, BlockDigest, BlockReject, BlockSync, CONTROL, Close, Encoding, FileClose, FileId, FileKind,
-    FileNumber, JobOptions, Message, NewBlock, NewFile, ObjectDigests, Outcome, Runs, Sink, Source, Stated,
-    Timing, Unit, Update, Verify, Why, Window, sink, source,
+    Answer, BlockDigest, BlockReject, BlockSync, CONTROL, Close, Encoding, End, FileClose, FileDone, FileId,
+    FileKind, FileNumber, JobOptions, Message, NewBlock, NewFile, ObjectDigests, Outcome, Reason, Runs, Sink,
+    Source, Stated, Timing, Unit, Update, Verify, Why, Window, sink, source,
 };
 use std::time::Duration;
 
@@ -134,6 +134,49 @@ fn at_the_source() {
     }
     let Work::Send(Message::FileClose(close)) = source.next(CONTROL, NOW) else { panic!("it failed") };
     assert!(matches!(&close.close, Close::Failed(reason) if reason.why == Why::Differs), "{close:?}");
+}
+
+/// Regression: a source continued to send when the sink had no space, and each remaining file failed
+/// with a line of its own.
+#[test]
+fn source_offers_nothing_more_once_the_sink_has_no_space() {
+    for why in [Why::NoSpace, Why::Quota] {
+        let (options, window, timing) = (JobOptions::default(), Window::default(), Timing::default());
+        let mut source =
+            Source::new(source::Settings { options, window, timing, retries: TRIES, awaits_answers: false });
+        let handle = |source: &mut Source, event| {
+            let mut out = Vec::new();
+            source.handle(event, NOW, &mut out);
+            out
+        };
+        handle(&mut source, Event::LaneUp(CONTROL));
+        for name in ["full", "continues", "waits", "waits too"] {
+            let kind = FileKind::File { size: 2 * OBJECT, holes: Runs::default() };
+            source.offer(NewFile::new(name.as_bytes(), kind), None).unwrap();
+        }
+        for _ in 0..2 {
+            assert!(matches!(source.next(CONTROL, NOW), Work::Send(Message::NewFile(_))));
+        }
+        let done = |number: u64, outcome| {
+            let done = FileDone { number: FileNumber(number), outcome };
+            Event::Message(CONTROL, Message::FileDone(Box::new(done)))
+        };
+        let failed = Outcome::Failed(Reason::new(why, "cannot write"));
+        let out = handle(&mut source, done(0, failed));
+        assert_eq!(out.len(), 3, "it fails with the files that were not announced: {out:?}");
+        assert_eq!((source.capacity(), source.open_files()), (0, 1), "the second continues");
+        let out = handle(&mut source, done(1, Outcome::Same));
+        let Some(source::Command::Ended(End::Broken { reason, summary })) = out.last() else {
+            panic!("{out:?}")
+        };
+        assert_eq!(reason.why, why);
+        assert!(reason.to_string().ends_with("full: cannot write; 3 files failed"), "{reason}");
+        assert_eq!((summary.failed, summary.same), (3, 1));
+        let Work::Send(Message::Bye(bye)) = source.next(CONTROL, NOW) else {
+            panic!("the sink gets the reason")
+        };
+        assert_eq!(bye.reason.as_ref(), Some(reason));
+    }
 }
 
 /// Returns a sink with a quota of this many bytes and entries of [`may_come`].

@@ -169,7 +169,7 @@ fn damaged_object_is_resent_until_the_attempt_limit() {
 fn hard_link_waits_for_its_first_name_and_links_only_to_that_file() {
     for (update, outcome, is_link) in [
         (Update::Always, Outcome::Done(Level::Verified), true),
-        (Update::Always, Outcome::Failed(Why::NoSpace.into()), false),
+        (Update::Always, Outcome::Failed(Why::Permission.into()), false),
         (Update::Missing, Outcome::Done(Level::Verified), true),
         (Update::Missing, Outcome::Same, false),
         (Update::Newer, Outcome::Same, false),

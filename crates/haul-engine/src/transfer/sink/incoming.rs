@@ -42,6 +42,8 @@ pub(super) struct IncomingFile {
     counted: AtomicU64,
     /// True if this side lacks a resource, so that a later run may complete the file.
     lacks_resource: AtomicBool,
+    /// True if that resource is space.
+    lacks_space: AtomicBool,
     /// True if its temporary name is derived from the job and the path, so that a later run finds
     /// it.
     pub(super) is_claimed: bool,
@@ -91,6 +93,7 @@ impl IncomingFile {
             is_kept: AtomicBool::new(false),
             counted: AtomicU64::new(0),
             lacks_resource: AtomicBool::new(false),
+            lacks_space: AtomicBool::new(false),
             is_claimed,
             root: Mutex::new(root),
             existing_digest: Mutex::default(),
@@ -247,6 +250,7 @@ impl IncomingFile {
     pub(super) fn record_failure(&self, reason: &Reason) {
         let lacks_resource = matches!(reason.why, Why::NoSpace | Why::Quota | Why::Io | Why::ReadOnly);
         self.lacks_resource.fetch_or(lacks_resource, Ordering::Relaxed);
+        self.lacks_space.fetch_or(reason.why.is_shortage(), Ordering::Relaxed);
     }
 
     /// Returns true if a later run may complete the file, although this run continues without it.
@@ -254,9 +258,21 @@ impl IncomingFile {
         self.lacks_resource.load(Ordering::Relaxed)
     }
 
+    /// Returns true if the file failed because this side has no space for it.
+    pub(super) fn lacks_space(&self) -> bool {
+        self.lacks_space.load(Ordering::Relaxed)
+    }
+
     /// Returns true after [`IncomingFile::mark_kept`].
     pub(super) fn was_kept(&self) -> bool {
         self.is_kept.load(Ordering::Relaxed)
+    }
+
+    /// Returns the space that a later run finds of the file, in bytes.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        let kept = self.last().filter(|partial_file| self.was_kept() && partial_file.may_be_kept());
+        let facts = kept.and_then(|partial_file| stat::stat_fd(partial_file.fd()).ok());
+        facts.map_or(0, |facts| facts.blocks.saturating_mul(512))
     }
 
     /// Returns the file of the latest attempt that has one.

@@ -4,7 +4,7 @@ use super::policy::SinkPolicy;
 use crate::stored;
 use crate::transfer::acl;
 use crate::transfer::reason::reason;
-use haul_proto::{FileKind, Keep, NewFile, Reason};
+use haul_proto::{FileKind, Keep, NewFile, Reason, Why};
 use haul_sys::metadata::{
     ACL_ACCESS, ACL_DEFAULT, Place, Times, drop_acl, drop_default_acl, set_mode_fd, set_owner_fd,
     set_times_fd, set_xattr,
@@ -157,8 +157,13 @@ impl MetadataWriter {
         set.or_else(|error| {
             let expected = error.kind() == io::ErrorKind::Unsupported
                 || (error.kind() == io::ErrorKind::PermissionDenied && !self.is_root);
-            let doing = || format!("cannot set the attribute {}", haul_model::Percent(name));
-            if expected { Ok(()) } else { Err(reason(&doing(), &error)) }
+            let mut failure =
+                reason(&format!("cannot set the attribute {}", haul_model::Percent(name)), &error);
+            if failure.why == Why::NoSpace {
+                // File systems report this also for attributes above their limits.
+                failure.why = Why::TooLarge;
+            }
+            if expected { Ok(()) } else { Err(failure) }
         })
     }
 

@@ -32,7 +32,7 @@ use crate::hybrid::HybridThreshold;
 pub(super) use destination::Destination;
 pub(super) use dirs::Missing;
 use haul_digest::DigestKey;
-use haul_model::{ByteLen, Geometry, Level, RelPath};
+use haul_model::{ByteLen, Geometry, Level, RelPath, format_size};
 use haul_net::{FrameError, FrameReader, FrameWriter, LaneError};
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
@@ -50,7 +50,7 @@ pub use policy::SinkPolicy;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tasks::{Compare, Remove, Settle, Tasks};
@@ -65,6 +65,10 @@ pub(super) struct SinkContext<'a> {
     destination: Destination,
     metadata_writer: MetadataWriter,
     files: Mutex<HashMap<FileNumber, Arc<IncomingFile>>>,
+    /// Size in bytes of the files that ended incomplete and are kept for the next run.
+    kept_bytes: AtomicU64,
+    /// First failure of a file for which there is no space, and the number of these failures.
+    shortage: Mutex<Option<(Failure, u64)>>,
     tasks: Tasks,
     options: JobOptions,
     hash_plan: HashPlan,
@@ -89,6 +93,8 @@ pub(super) fn run(
         metadata_writer: MetadataWriter::new(options.keep, destination.policy),
         destination,
         files: Mutex::default(),
+        kept_bytes: AtomicU64::new(0),
+        shortage: Mutex::default(),
         tasks: Tasks::default(),
         hash_plan: HashPlan::of(&options, key, run_context.receipt.is_some()),
         hybrid: HybridThreshold::default(),
@@ -98,6 +104,9 @@ pub(super) fn run(
     };
     serve(&context, joined, more);
     let outcome = Outcome::of(Role::Sink, &context.session);
+    if !outcome.broken.as_ref().is_some_and(|reason| reason.why.is_shortage()) {
+        context.report_shortage();
+    }
     let is_finished = outcome.broken.is_none();
     let SinkContext { session, destination, log, .. } = context;
     let log = log.filter(|_| session.failure().is_none());
@@ -177,8 +186,12 @@ impl Serve for SinkContext<'_> {
                 Reply::Ready(None)
             });
             for message in &mut said {
-                if matches!(message, Message::Bye(bye) if bye.reason.is_none()) {
-                    self.log.iter().for_each(SinkLog::remove_session_lock);
+                match message {
+                    Message::Bye(bye) if bye.reason.is_none() => {
+                        self.log.iter().for_each(SinkLog::remove_session_lock);
+                    }
+                    Message::FileDone(done) => self.add_kept_bytes(&mut done.outcome),
+                    _ => {}
                 }
                 self.session.prepare_send(message);
                 outbox.push(message)?;
@@ -388,9 +401,42 @@ impl SinkContext<'_> {
         Event::Opened { file: facts.number, verdict: Verdict::Refused(reason), rereads: false }
     }
 
-    /// Reports a failure to the user of this side.
+    /// Adds the size of the incomplete files that are kept to the failure of a file for which there
+    /// is no space.
+    fn add_kept_bytes(&self, outcome: &mut Ended) {
+        let Ended::Failed(reason) = outcome else { return };
+        if !reason.why.is_shortage() || self.log.is_none() {
+            return;
+        }
+        let files = self.files();
+        let in_progress: u64 = files.values().map(|incoming| incoming.kept_bytes()).sum();
+        let bytes = in_progress + self.kept_bytes.load(Ordering::Relaxed);
+        drop(files);
+        if bytes > 0 {
+            let size = format_size(bytes);
+            reason.append(&format!("{size} of incomplete files are kept at the receiver (.haul-*)"));
+        }
+    }
+
+    /// Reports a failure to the user of this side. Of files for which there is no space, the reason
+    /// for the end of the session counts all, or [`SinkContext::report_shortage`].
     fn failed(&self, path: &[u8], here: bool, reason: &Reason) {
-        self.session.report.failed(&Failure { path: path.to_vec(), here, reason: reason.clone() });
+        let failure = || Failure { path: path.to_vec(), here, reason: reason.clone() };
+        if here && reason.why.is_shortage() {
+            self.shortage.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((failure(), 0)).1 += 1;
+        } else {
+            self.session.report.failed(&failure());
+        }
+    }
+
+    /// Reports the files for which there was no space, if the source did not end the session for
+    /// this reason.
+    fn report_shortage(&self) {
+        let shortage = self.shortage.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((mut failure, count)) = shortage {
+            failure.reason.append(&format!("{count} files failed"));
+            self.session.report.failed(&failure);
+        }
     }
 
     /// Returns the event with the decision about a file of `size` bytes. `rereads` is set if the

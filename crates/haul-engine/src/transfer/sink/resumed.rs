@@ -242,9 +242,13 @@ impl SinkContext<'_> {
         let last = incoming.last();
         let may_be_kept = last.as_ref().is_none_or(|partial_file| partial_file.may_be_kept());
         let keeps = may_complete_later && incoming.was_kept() && may_be_kept && log.try_keep_partial();
+        if keeps {
+            self.kept_bytes.fetch_add(incoming.kept_bytes(), Ordering::Relaxed);
+        }
         if !keeps {
             log.forget(last.as_deref());
         } else if incoming.may_complete_later()
+            && !incoming.lacks_space()
             && let Some(kept) = last
             && let Some(name) = kept.temporary_name()
         {

@@ -225,6 +225,8 @@ impl SourceContext<'_> {
         let source_file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
         let Some(source_file) = source_file else { return };
         match outcome {
+            // The reason for the end of the session counts these files.
+            Ended::Failed(reason) if !here && reason.why.is_shortage() => {}
             Ended::Failed(reason) => {
                 let path = if here {
                     source_file.item.shown.as_bytes().to_vec()

@@ -400,6 +400,7 @@ impl Pair {
             buffers: 64 << 20,
             resume: self.resume(),
             check_space: CheckSpace::default(),
+            forgets: false,
         }
     }
 

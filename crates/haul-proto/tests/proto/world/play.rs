@@ -463,7 +463,8 @@ impl World {
                 }
             }
             Some(End::Broken { reason, .. }) => {
-                let has_cause = self.cuts > 0 || self.sink_dead || self.source_dead;
+                let is_full = self.sink.device_failed && reason.why.is_shortage();
+                let has_cause = self.cuts > 0 || self.sink_dead || self.source_dead || is_full;
                 assert!(has_cause, "nothing was wrong, and the session broke: {reason}");
                 assert_ne!(reason.why, haul_proto::Why::Protocol, "{reason}");
             }
