@@ -166,7 +166,10 @@ impl QuicConnection {
         while let Some(event) = self.connection.as_mut().and_then(|(_, connection)| connection.poll()) {
             match event {
                 Event::Connected => self.connected(),
-                Event::Stream(StreamEvent::Readable { .. }) => self.is_readable = true,
+                // The first bytes of a stream open it.
+                Event::Stream(StreamEvent::Readable { .. } | StreamEvent::Opened { .. }) => {
+                    self.is_readable = true;
+                }
                 Event::Stream(StreamEvent::Writable { .. }) => self.is_writable = true,
                 Event::Stream(StreamEvent::Finished { .. }) => self.finishes_known += 1,
                 Event::Stream(StreamEvent::Stopped { .. }) => {

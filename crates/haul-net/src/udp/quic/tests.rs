@@ -163,6 +163,10 @@ fn carry(pair: &mut Pair, from: usize, to: usize, bytes: &[u8]) {
             ends[from].finish();
         }
         loop {
+            // Users wait for it.
+            if !ends[to].is_readable() {
+                return false;
+            }
             match ends[to].read(&mut buffer) {
                 Read::Bytes(count) => read.extend_from_slice(&buffer[..count]),
                 Read::Pending => return false,
