@@ -24,8 +24,8 @@ use haul_model::RelPath;
 use haul_proto::limits::RETRIES_MAX;
 use haul_proto::sink::{Command, Event as SinkEvent, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
-    BlockDigest, CONTROL, Close, Encoding, End, FileKind, FileNumber, Message, NewFile, Outcome, Reason,
-    Role, Runs, Sink, Stated, Summary, Timing, Why,
+    BlockDigest, CONTROL, Close, Encoding, End, Features, FileKind, FileNumber, Message, NewFile, Outcome,
+    Reason, Role, Runs, Sink, Stated, Summary, Timing, Why,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -108,6 +108,7 @@ impl Receiver {
                     window: window.least(connect.window),
                     timing: Timing::default(),
                     retries: 5,
+                    short_blocks: accept.features.has(Features::SHORT_BLOCKS),
                 }));
                 self.connect = Some(*connect);
                 Event::LaneUp(CONTROL)

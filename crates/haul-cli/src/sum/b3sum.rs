@@ -170,7 +170,6 @@ impl ParsedArgs {
         }
         Ok(SumJob::Print(PrintJob {
             waybill: None,
-            accept_changes: false,
             store: None,
             settings,
             recipe: Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain }),

@@ -180,7 +180,6 @@ impl ParsedArgs {
         };
         Ok(SumJob::Print(PrintJob {
             waybill: None,
-            accept_changes: false,
             store: None,
             settings,
             recipe,

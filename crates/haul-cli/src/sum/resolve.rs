@@ -118,12 +118,13 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<SumJob, String> {
     if args.accept_changes && args.waybill.is_none() {
         return Err("--accept-changes needs --waybill FILE, whose digests it replaces".to_owned());
     }
-    let accepts_changes = args.accept_changes;
-    let waybill = args
+    let mut waybill = args
         .waybill
         .map(|path| WaybillRequest::resolve((path, leaf), &files, is_part, settings.object, &mut recipe))
-        .transpose()?
-        .map(|request| WaybillRequest { accepts_changes, ..request });
+        .transpose()?;
+    if let Some(request) = &mut waybill {
+        request.accepts_changes = args.accept_changes;
+    }
     let store = args.store.filter(|form| form != "waybill");
     let store = store
         .map(|form| StoreRequest::resolve(&form, &files, is_part, settings.object, &asked, &mut recipe))

@@ -181,7 +181,6 @@ impl ParsedArgs {
         };
         Ok(SumJob::Print(PrintJob {
             waybill: None,
-            accept_changes: false,
             store: None,
             settings,
             recipe: Arc::new(Recipe { algorithms: vec![self.algorithm], form: Form::Plain }),

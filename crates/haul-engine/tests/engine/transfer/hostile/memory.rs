@@ -243,7 +243,8 @@ fn decoders_take_memory_in_proportion_to_their_input() {
             bounded(name, input.len(), || target(input));
         }
         for _ in 0..rounds {
-            let input = random.mutate(&inputs[random.index(inputs.len())]);
+            let seed = random.index(inputs.len());
+            let input = random.mutate(&inputs[seed]);
             bounded(name, input.len(), || target(&input));
         }
     }
