@@ -12,8 +12,9 @@ use haul_engine::transfer::{Logs, Offer, SimpleObserver, SinkPolicy, answer};
 use haul_model::{ByteRange, Moment, ObjectIndex};
 use haul_net::StreamLane;
 use haul_proto::{
-    BlockDigest, Bye, Close, Connect, Delete, Encoding, FileClose, FileKind, FileNumber, JobOptions, Keep,
-    Message, NewBlock, NewFile, ObjectDigests, PeerText, Role, Runs, Stated, Summary, WalkEnd, Why, Xattr,
+    BlockDigest, Bye, Close, Connect, Delete, Encoding, Fate, FileClose, FileKind, FileNumber, JobOptions,
+    Keep, Message, Named, NewBlock, NewFile, ObjectDigests, PeerText, Role, Runs, Stated, Summary, WalkEnd,
+    Why, Xattr,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -303,8 +304,17 @@ impl Operations<'_> {
             }
             7 => {
                 let how = self.byte();
-                let gone = vec![how & 1 != 0; usize::from(how >> 4)];
-                alone(Message::Delete(Box::new(Delete { batch: u32::from(how >> 1 & 7), gone })))
+                let batch = u32::from(how >> 1 & 7);
+                let fate = if how & 1 != 0 { Fate::Gone } else { Fate::Stays };
+                alone(match how >> 4 {
+                    15 => {
+                        let names = vec![b"n".as_slice().into()];
+                        Message::Named(Box::new(Named { batch, certain: true, last: how & 1 != 0, names }))
+                    }
+                    count => {
+                        Message::Delete(Box::new(Delete { batch, fates: vec![fate; usize::from(count)] }))
+                    }
+                })
             }
             8 => {
                 let head = [self.byte(), self.byte(), self.byte(), 0, 0];

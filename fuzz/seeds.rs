@@ -15,10 +15,10 @@ use haul_model::{ByteLen, ByteRange, Geometry, Level, Moment, ObjectIndex, Objec
 use haul_net::{Address, Grant, Host, Role, Ticket, Uses};
 use haul_proto::{
     Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Connect, Delete, Encoding as Carried,
-    Entries, EntryKind, Features, FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions, Join,
-    LaneId, List, ListedEntry, Message, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText,
-    Principal, Reason, Role as Side, Runs, SESSION_TOKEN_BYTES, Stated, Summary, Unread, VERSION, WalkEnd,
-    Why, Window,
+    Entries, EntryKind, Fate, Features, FileClose, FileDone, FileId, FileNumber, HEADER_LEN, JobOptions,
+    Join, LaneId, List, ListedEntry, Message, Named, Names, NewBlock, NewFile, ObjectDigests, Operands,
+    Outcome, PeerText, Principal, Reason, Role as Side, Runs, SESSION_TOKEN_BYTES, Stated, Summary, Unread,
+    VERSION, WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -174,7 +174,13 @@ fn source_says() -> Vec<Message> {
         digests(second, Some(ObjectIndex(0)), 3),
         Message::Unread(Box::new(Unread { path: b"p".as_slice().into(), reason: Why::Io.into() })),
         Message::WalkEnd(WalkEnd { files: 2, errors: 0, unread: 1, delete: true }),
-        Message::Delete(Box::new(Delete { batch: 0, gone: vec![true, false] })),
+        Message::Delete(Box::new(Delete { batch: 0, fates: vec![Fate::Gone, Fate::Stays] })),
+        Message::Named(Box::new(Named {
+            batch: 1,
+            certain: true,
+            last: true,
+            names: vec![b"n".as_slice().into()],
+        })),
         bye(),
     ]
 }
@@ -228,6 +234,7 @@ fn sink_says() -> Vec<Message> {
             directory: b"d".as_slice().into(),
             names: vec![b"n".as_slice().into(), b"m".as_slice().into()],
         })),
+        Message::Names(Box::new(Names { batch: 1, directory: b"d".as_slice().into(), from: 0 })),
         bye(),
     ]
 }

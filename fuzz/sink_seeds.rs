@@ -9,8 +9,8 @@ use super::cut;
 use haul_digest::{KEYED_DIGEST_BYTES, KeyedDigest};
 use haul_model::{ByteRange, Moment, ObjectIndex};
 use haul_proto::{
-    BlockDigest, Bye, Close, Delete, Encoding, FileClose, FileNumber, JobOptions, Message, NewBlock, NewFile,
-    ObjectDigests, Stated, Summary, Unit, Verify, WalkEnd,
+    BlockDigest, Bye, Close, Delete, Encoding, Fate, FileClose, FileNumber, JobOptions, Message, NewBlock,
+    NewFile, ObjectDigests, Stated, Summary, Unit, Verify, WalkEnd,
 };
 
 /// Size in bytes of the large file, of three objects of [`OBJECT`] bytes.
@@ -102,7 +102,7 @@ fn session(options: &JobOptions, digests: Option<Message>) -> Vec<Message> {
     }
     messages.push(Message::WalkEnd(WalkEnd { files: 2, errors: 0, unread: 0, delete: true }));
     for batch in 0..3 {
-        messages.push(Message::Delete(Box::new(Delete { batch, gone: vec![true, false] })));
+        messages.push(Message::Delete(Box::new(Delete { batch, fates: vec![Fate::Gone, Fate::Stays] })));
     }
     messages.push(Message::Bye(Box::new(Bye { reason: None, summary: Summary::default(), times: None })));
     messages

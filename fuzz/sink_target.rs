@@ -429,7 +429,7 @@ impl Engine {
             }
             Command::Sweep => {
                 let mut number = 0_u8;
-                while self.machine.may_list() && number < 3 {
+                while self.machine.may_ask() && number < 3 {
                     self.reach(State::Listed);
                     let names = vec![b"n".as_slice().into(), vec![b'm', number].into()];
                     self.handle(Event::Listed { directory: b"d".as_slice().into(), names });
@@ -437,9 +437,9 @@ impl Engine {
                 }
                 Event::Swept
             }
-            Command::Remove { batch, names, .. } => {
+            Command::Judged { fates, .. } => {
                 self.reach(State::Removed);
-                Event::Removed { batch, deleted: names.len() as u64, failed: 0 }
+                Event::Removed { deleted: fates.len() as u64, failed: 0, over_limit: 0 }
             }
             Command::Failed { .. } | Command::Abandon { .. } | Command::Refused { .. } => return true,
             _ => return true,

@@ -23,8 +23,8 @@ use haul_model::{ByteRange, Moment, ObjectSize};
 use haul_net::{Address, Host, Ticket};
 use haul_proto::source::Work;
 use haul_proto::{
-    CONTROL, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, NewFile, OperandList,
-    Runs, Source, Timing, Update, Window, check_list, check_name, check_received, source,
+    CONTROL, Fate, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, Named, NewFile,
+    OperandList, Runs, Source, Timing, Update, Window, check_list, check_name, check_received, source,
 };
 use haul_udp::packet;
 use std::collections::BTreeMap;
@@ -190,10 +190,16 @@ pub fn source_machine(data: &[u8]) {
         worked(&mut machine, lane, now, &mut out);
         machine.handle(source::Event::Message(lane, message), now, &mut out);
         while let Some(command) = out.pop() {
-            if let source::Command::FindMissing { batch, names, .. } = command {
-                let gone = vec![true; names.len()];
-                machine.handle(source::Event::MissingFound { batch, gone }, now, &mut out);
-            }
+            let event = match command {
+                source::Command::FindMissing { batch, names, .. } => {
+                    source::Event::MissingFound { batch, fates: vec![Fate::Gone; names.len()] }
+                }
+                source::Command::FindNames { batch, .. } => {
+                    source::Event::NamesFound(Named { batch, certain: true, last: true, names: Vec::new() })
+                }
+                _ => continue,
+            };
+            machine.handle(event, now, &mut out);
         }
         assert!(machine.open_files() <= 64);
     }

@@ -24,14 +24,17 @@ pub use frame::{Flaw, Header};
 pub use limits::{HEADER_LEN, VERSION};
 pub use message::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Compared, Compression, Connect,
-    Delete, Encoding, Entries, EntryKind, Features, FileClose, FileDone, FileId, FileKind, FileNumber,
-    JobOptions, Join, Keep, LaneId, LaneTimes, List, ListedEntry, LogRequest, Message, NameRule, NewBlock,
-    NewFile, ObjectDigests, OperandList, Operands, Outcome, Principal, Role, SESSION_TOKEN_BYTES, Stated,
-    Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Window, Xattr, check_list,
+    Delete, Encoding, Entries, EntryKind, Fate, Features, FileClose, FileDone, FileId, FileKind, FileNumber,
+    JobOptions, Join, Keep, LaneId, LaneTimes, List, ListedEntry, LogRequest, Message, NameRule, Named,
+    Names, NewBlock, NewFile, ObjectDigests, OperandList, Operands, Outcome, Principal, Role,
+    SESSION_TOKEN_BYTES, Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Window, Xattr,
+    check_list,
 };
-pub use names::{NAME_BYTES_MAX, NameFault, STORED_SUMS, check_accepted, check_name, check_received};
+pub use names::{
+    NAME_BYTES_MAX, NameFault, STORED_SUMS, check_accepted, check_name, check_received, is_own_name,
+};
 pub use reason::{PeerText, Reason, Why};
 pub use runs::Runs;
 pub use sink::Sink;
 pub use source::Source;
-pub use timing::{End, Timing};
+pub use timing::{End, Timing, Withheld};

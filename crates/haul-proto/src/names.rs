@@ -71,6 +71,13 @@ pub fn check_accepted(bytes: &[u8]) -> Result<RelPath, NameFault> {
     if path.parts().any(is_reserved) { Err(NameFault::Reserved) } else { Ok(path) }
 }
 
+/// Returns true if a component of a path belongs to haul: it starts with `.haul-`, or it is the
+/// directory `.haul` of stored digests. The comparison ignores the case of ASCII letters.
+pub fn is_own_name(name: &[u8]) -> bool {
+    name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
+        || name.eq_ignore_ascii_case(STORED_SUMS.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +91,11 @@ mod tests {
         }
         for name in ["haul", "haul-x", "a.haul-x", ".haulier", "a/.haul.x"] {
             check_received(name.as_bytes()).expect(name);
+        }
+        for (name, is_own) in
+            [(".HAUL", true), (".haul-x", true), (".Haul-", true), (".haulier", false), ("", false)]
+        {
+            assert_eq!(is_own_name(name.as_bytes()), is_own, "{name}");
         }
     }
 

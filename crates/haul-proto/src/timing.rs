@@ -21,6 +21,15 @@ impl Default for Timing {
     }
 }
 
+/// Reason for deletions that a job requested and that were not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Withheld {
+    /// The source had errors: nothing was deleted.
+    SourceErrors,
+    /// The source sent nothing beneath an operand: nothing was deleted in its directory.
+    NothingSent,
+}
+
 /// Result of a session, as this side knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -28,8 +37,8 @@ pub enum End {
     Finished {
         /// Totals of the session.
         summary: Summary,
-        /// True if deletion was requested but skipped because of errors at the source.
-        delete_withheld: bool,
+        /// Reason for deletions that were requested and not made.
+        withheld: Option<Withheld>,
     },
     /// The session broke. Everything that the sink reported by BLOCK_SYNC and FILE_DONE stays
     /// valid; a new session resumes from there.

@@ -391,7 +391,7 @@ impl Download {
                 }
             }
             // The job neither verifies by a second read nor deletes, so the machine sends none.
-            Command::Rehash { .. } | Command::Sweep | Command::Remove { .. } => {
+            Command::Rehash { .. } | Command::Sweep | Command::Judged { .. } | Command::Named { .. } => {
                 self.handle(SinkEvent::Stop(Why::Internal.into()));
             }
             Command::DropLane { .. } => {

@@ -304,8 +304,8 @@ impl Upload {
                 let digest = self.digests.remove(&file).and_then(|(_, digest)| digest.finish());
                 Event::FileDone { file: file.0, outcome, here, digest }
             }
-            // The machine refuses a LIST, because the job does not delete.
-            Command::FindMissing { .. } => return,
+            // The machine refuses LIST and NAMES, because the job does not delete.
+            Command::FindMissing { .. } | Command::FindNames { .. } => return,
             Command::DropLane { .. } => {
                 return self.link.end(
                     Some("the server is silent; connect again to resume".into()),

@@ -57,9 +57,16 @@ pub(crate) struct JobArgs {
     #[arg(short = 'c', long, conflicts_with = "update", help_heading = "File selection")]
     checksum: bool,
     /// In the sent directories, delete files of the receiver that the sender does not have. If the
-    /// sender cannot read some entry, delete nothing.
+    /// sender cannot read some entry, delete nothing. Delete nothing in a directory in which
+    /// nothing is sent.
     #[arg(long, help_heading = "File selection")]
     delete: bool,
+    /// Same as --delete, but delete also in a directory in which nothing is sent.
+    #[arg(long, help_heading = "File selection")]
+    delete_all: bool,
+    /// Delete at most N files and directories; if there are more, the exit status is 1.
+    #[arg(long, value_name = "N", help_heading = "File selection")]
+    max_delete: Option<u64>,
     /// Only print the names that would be sent and deleted.
     #[arg(short = 'n', long, help_heading = "File selection")]
     pub(crate) dry_run: bool,
@@ -248,7 +255,9 @@ impl JobArgs {
                 Some(word) => one_of("--update", &UPDATES, word)?,
             },
             in_place: self.inplace,
-            delete: self.delete,
+            delete: self.delete || self.delete_all,
+            delete_all: self.delete_all,
+            max_delete: self.max_delete.unwrap_or(u64::MAX),
             dry_run: self.dry_run,
             budget: 0,
         };

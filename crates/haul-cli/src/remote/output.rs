@@ -12,7 +12,7 @@ use haul_engine::transfer::{
 };
 use haul_model::format_size;
 use haul_net::{Fallback, Kind};
-use haul_proto::{Outcome as Ended, Reason, Summary};
+use haul_proto::{Outcome as Ended, Reason, Summary, Withheld};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -276,12 +276,13 @@ impl Report for Output<'_> {
 }
 
 fn summary_event(outcome: &Outcome, side: Side, took: Duration, dry_run: bool, interrupted: bool) -> Value {
-    let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
+    let Summary { done, same, would, failed, unread, deleted, undeleted, over_limit, bytes, again } =
+        outcome.summary;
     let Traffic { sent: wire_out, received: wire_in, plain, packed } = outcome.traffic;
     json!({
         "event": "summary", "sent": done, "same": same, "would": would, "failed": failed, "deleted": deleted,
-        "undeleted": undeleted, "bytes": bytes, "bytes_of_earlier_runs": outcome.reused_bytes, "objects_sent_again": again, "unread": unread,
-        "delete_withheld": outcome.delete_withheld, "whole": outcome.is_whole(), "dry_run": dry_run,
+        "undeleted": undeleted, "over_max_delete": over_limit, "bytes": bytes, "bytes_of_earlier_runs": outcome.reused_bytes, "objects_sent_again": again, "unread": unread,
+        "delete_withheld": outcome.withheld.is_some(), "whole": outcome.is_whole(), "dry_run": dry_run,
         "interrupted": interrupted, "seconds": took.as_secs_f64(),
         "spent": seconds_of(&outcome.spent),
         "split": outcome.split.map(|TransferTimeBreakdown { source, sink, network }| json!({
@@ -307,7 +308,8 @@ fn seconds_of(spent: &TimeBreakdown) -> Value {
 
 /// Returns the summary in one line.
 pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: bool) -> String {
-    let Summary { done, same, would, failed, unread, deleted, undeleted, bytes, again } = outcome.summary;
+    let Summary { done, same, would, failed, unread, deleted, undeleted, over_limit, bytes, again } =
+        outcome.summary;
     let arrived = if dry_run { (would, "would be sent") } else { (done, "transferred") };
     let (gone, left) = if dry_run {
         ("would be deleted", "could not be deleted")
@@ -321,6 +323,7 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
         (unread, "could not be read"),
         (deleted, gone),
         (undeleted, left),
+        (over_limit, OVER_LIMIT),
         (again, "objects resent"),
     ];
     let told = counts.iter().enumerate().filter(|(at, (count, _))| *at == 0 || *count > 0);
@@ -349,8 +352,8 @@ pub(crate) fn sentence(outcome: &Outcome, side: Side, took: Duration, dry_run: b
         }
     }
     let mut line = line.join(", ");
-    if outcome.delete_withheld {
-        line.push_str(&format!("; {WITHHELD}"));
+    if let Some(reason) = outcome.withheld {
+        line.push_str(&format!("; {}", withheld(reason)));
     }
     if let Some(reason) = &outcome.broken {
         line.push_str(&format!("; {}", unfinished(reason)));
@@ -377,8 +380,18 @@ fn carrier(kind: Kind, fallback: Option<Fallback>) -> &'static str {
     }
 }
 
-/// Message for deletions that did not start.
-const WITHHELD: &str = "deletions skipped: some source entries could not be read";
+/// Returns the message for deletions that were not made.
+fn withheld(reason: Withheld) -> &'static str {
+    match reason {
+        Withheld::SourceErrors => "deletions skipped: some source entries could not be read",
+        Withheld::NothingSent => {
+            "deletions skipped in a directory in which nothing is sent; use --delete-all to empty it"
+        }
+    }
+}
+
+/// Description of the names that `--max-delete` protects.
+const OVER_LIMIT: &str = "not deleted because of --max-delete";
 
 /// Returns the message for a session that broke.
 fn unfinished(reason: &Reason) -> String {
@@ -388,11 +401,16 @@ fn unfinished(reason: &Reason) -> String {
 /// Returns the reason why the job is incomplete, or `None`. Counts of failed names are left out if
 /// these names `are_told`.
 fn why_not_whole(outcome: &Outcome, are_told: bool) -> Option<String> {
-    let Summary { failed, unread, undeleted, .. } = outcome.summary;
+    let Summary { failed, unread, undeleted, over_limit, .. } = outcome.summary;
     let mut reasons: Vec<String> = outcome.broken.iter().map(unfinished).collect();
-    reasons.extend(outcome.delete_withheld.then(|| WITHHELD.to_owned()));
-    let counts = [(undeleted, "could not be deleted"), (failed, "failed"), (unread, "could not be read")];
-    let told = if are_told { &counts[..1] } else { &counts };
+    reasons.extend(outcome.withheld.map(|reason| withheld(reason).to_owned()));
+    let counts = [
+        (over_limit, OVER_LIMIT),
+        (undeleted, "could not be deleted"),
+        (failed, "failed"),
+        (unread, "could not be read"),
+    ];
+    let told = if are_told { &counts[..2] } else { &counts };
     reasons
         .extend(told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     (!reasons.is_empty()).then(|| reasons.join("; "))
@@ -561,8 +579,8 @@ mod tests {
         assert_eq!(why_not_whole(&none(), false), None);
         let broken = Outcome { broken: Some(Reason::new(Why::NoSpace, "sda")), ..none() };
         assert!(why_not_whole(&broken, true).unwrap().starts_with("incomplete: no space left"));
-        let withheld = Outcome { delete_withheld: true, ..none() };
-        assert_eq!(why_not_whole(&withheld, true).as_deref(), Some(WITHHELD));
+        let stopped = Outcome { withheld: Some(Withheld::SourceErrors), ..none() };
+        assert_eq!(why_not_whole(&stopped, true).as_deref(), Some(withheld(Withheld::SourceErrors)));
         let counted = outcome(Summary { failed: 2, unread: 3, undeleted: 4, ..Summary::default() });
         assert_eq!(why_not_whole(&counted, true).as_deref(), Some("4 could not be deleted"));
         let all = why_not_whole(&counted, false).unwrap();
@@ -573,7 +591,7 @@ mod tests {
     fn summary_of_an_unfinished_transfer_gives_the_reason() {
         let mut outcome = outcome(Summary::default());
         outcome.broken = Some(Reason::new(Why::NoSpace, "sda\u{1b}"));
-        outcome.delete_withheld = true;
+        outcome.withheld = Some(Withheld::SourceErrors);
         let line = sentence(&outcome, Side::Sink, Duration::from_secs(1), false);
         assert!(line.contains("; deletions skipped") && line.contains("incomplete: no space left"), "{line}");
         assert!(!line.contains('\u{1b}'));

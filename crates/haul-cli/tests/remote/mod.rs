@@ -19,6 +19,7 @@ mod listing;
 mod log_store;
 mod lookup;
 mod matrix;
+mod odd;
 mod owners;
 mod page;
 mod peers;

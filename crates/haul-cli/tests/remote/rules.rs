@@ -88,6 +88,34 @@ fn delete_removes_extraneous_files() {
 }
 
 #[test]
+fn deletions_are_guarded_and_limited() {
+    let fixture = Fixture::new();
+    fixture.file("data/f", 10);
+    fs::create_dir(fixture.path("empty")).unwrap();
+    for name in ["data/1", "data/2", "data/3", "empty/1"] {
+        fixture.file(&format!("there/{name}"), 10);
+        fixture.file(&format!("back/{name}"), 10);
+    }
+    for (way, paths) in [("send", ["data", "localhost:"]), ("fetch", ["localhost:data", "back"])] {
+        let limited = fixture.over_ssh(way, &["--delete", "--max-delete=2", paths[0], paths[1]]);
+        assert_ended(&limited, 1);
+        assert!(limited.err.contains("2 deleted, 1 not deleted because of --max-delete"), "{limited:#?}");
+        assert_ended(&fixture.over_ssh(way, &["--delete", "--max-delete=2", paths[0], paths[1]]), 0);
+    }
+    for (way, paths, name) in [
+        ("send", ["empty", "localhost:"], "there/empty/1"),
+        ("fetch", ["localhost:empty", "back"], "back/empty/1"),
+    ] {
+        let guarded = fixture.over_ssh(way, &["--delete", paths[0], paths[1]]);
+        assert_ended(&guarded, 1);
+        assert!(guarded.err.contains("use --delete-all"), "{guarded:#?}");
+        assert!(fixture.path(name).exists());
+        assert_ended(&fixture.over_ssh(way, &["--delete-all", paths[0], paths[1]]), 0);
+        assert!(!fixture.path(name).exists());
+    }
+}
+
+#[test]
 fn a_dry_run_changes_nothing_and_reports_its_actions() {
     let fixture = Fixture::new();
     fixture.tree("data");

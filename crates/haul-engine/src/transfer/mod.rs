@@ -56,7 +56,7 @@ pub use space::CheckSpace;
 pub use time_stats::{Datagrams, TimeBreakdown, Traffic, TransferTimeBreakdown};
 
 use haul_net::{Fallback, FrameReader, FrameWriter, Kind, Lane, LaneControl};
-use haul_proto::{End, LaneId, Reason, Role, Summary, Why};
+use haul_proto::{End, LaneId, Reason, Role, Summary, Why, Withheld};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -67,9 +67,8 @@ pub struct Outcome {
     pub summary: Summary,
     /// Reason why the session ended before its work was done; `None` if every file has an outcome.
     pub broken: Option<Reason>,
-    /// True if the job requested deletions and none was made, because part of the source could not
-    /// be read.
-    pub delete_withheld: bool,
+    /// Reason for deletions that the job requested and that were not made.
+    pub withheld: Option<Withheld>,
     /// Time of the workers of this side.
     pub spent: TimeBreakdown,
     /// Time of both sides; `None` if the peer did not send its statistics.
@@ -90,10 +89,11 @@ pub struct Outcome {
 impl Outcome {
     /// Returns true if the job is completely done.
     pub fn is_whole(&self) -> bool {
-        let Summary { failed, unread, undeleted, .. } = self.summary;
+        let Summary { failed, unread, undeleted, over_limit, .. } = self.summary;
         // Some counts come from the peer, and a sum with them could overflow to 0. Compare each
         // count.
-        self.broken.is_none() && !self.delete_withheld && [failed, unread, undeleted] == [0; 3]
+        let counts = [failed, unread, undeleted, over_limit];
+        self.broken.is_none() && self.withheld.is_none() && counts == [0; 4]
     }
 
     /// Returns the outcome of a session that is over; `role` is the role of this side.
@@ -102,10 +102,10 @@ impl Outcome {
         let (traffic, datagrams) = (session.traffic(), session.datagrams());
         let reused_bytes = session.reused_bytes.load(Ordering::Relaxed);
         let end = session.end();
-        let (summary, broken, delete_withheld) = match end {
-            Some(End::Finished { summary, delete_withheld }) => (summary, None, delete_withheld),
-            Some(End::Broken { reason, summary }) => (summary, Some(reason), false),
-            None => (Summary::default(), Some(Why::Internal.into()), false),
+        let (summary, broken, withheld) = match end {
+            Some(End::Finished { summary, withheld }) => (summary, None, withheld),
+            Some(End::Broken { reason, summary }) => (summary, Some(reason), None),
+            None => (Summary::default(), Some(Why::Internal.into()), None),
         };
         // A side that failed aborts its lanes, so their loss is not the reason.
         let broken = session.failure().or(broken);
@@ -113,7 +113,7 @@ impl Outcome {
         Outcome {
             summary,
             broken,
-            delete_withheld,
+            withheld,
             spent,
             split,
             traffic,

@@ -31,8 +31,6 @@ pub(super) enum WaitKey {
     Checks,
     /// The sink's comparisons: a digest of the source for the file.
     Digests(FileNumber),
-    /// The sink's listing of directories: permission to send another list.
-    Lists,
     /// The end of the session and of its workers.
     Close,
 }
@@ -60,7 +58,7 @@ impl Machine for Source {
             WaitKey::Capacity(files) => self.capacity() >= files,
             WaitKey::Ends => self.open_files() == 0,
             WaitKey::Checks => self.has_check(),
-            WaitKey::Digests(_) | WaitKey::Lists => false,
+            WaitKey::Digests(_) => false,
         };
         if is_met { Availability::Own } else { Availability::Nothing }
     }
@@ -77,7 +75,6 @@ impl Machine for Sink {
             WaitKey::Close => false,
             _ if Sink::is_over(self) => true,
             WaitKey::Digests(file) => self.has_stated(file) || !self.compares(file),
-            WaitKey::Lists => self.may_list(),
             WaitKey::Capacity(_) | WaitKey::Ends | WaitKey::Checks => false,
         };
         if is_met { Availability::Own } else { Availability::Nothing }

@@ -35,6 +35,8 @@ impl Resume {
             compression: Compression::Off,
             budget: 0,
             delete: false,
+            delete_all: false,
+            max_delete: u64::MAX,
             dry_run: false,
             ..options.clone()
         };

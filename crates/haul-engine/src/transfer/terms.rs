@@ -92,6 +92,8 @@ mod tests {
         let asked = JobOptions { keep: Keep::MODE, ..JobOptions::default() };
         let changed = [
             JobOptions { delete: true, ..asked.clone() },
+            JobOptions { delete_all: true, ..asked.clone() },
+            JobOptions { max_delete: 7, ..asked.clone() },
             JobOptions { in_place: true, ..asked.clone() },
             JobOptions { dry_run: true, ..asked.clone() },
             JobOptions { verify: Verify::None, settle: Level::Received, ..asked.clone() },

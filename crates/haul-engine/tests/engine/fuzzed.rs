@@ -186,7 +186,7 @@ fn valid_wire_input_contains_every_message_kind() {
     let drawn: std::collections::BTreeSet<&str> =
         drawn.filter(|name| !name.contains(char::is_lowercase)).collect();
     assert_eq!(kinds, drawn);
-    assert_eq!(kinds.len(), 22);
+    assert_eq!(kinds.len(), 24);
 }
 
 fn in_repository(path: &str) -> std::path::PathBuf {

@@ -20,7 +20,7 @@ pub use log_request::LogRequest;
 pub use operands::{OperandList, Operands, check_list};
 pub use options::{Compression, JobOptions, Keep, Unit, Update, Verify};
 pub use rule::NameRule;
-pub use session::{Bye, Delete, List, Summary, Unread, WalkEnd};
+pub use session::{Bye, Delete, Fate, List, Named, Names, Summary, Unread, WalkEnd};
 pub use times::{LaneTimes, Times};
 
 use crate::fields::{Body, Fields};
@@ -84,6 +84,10 @@ pub enum Message {
     Compared(Box<Compared>),
     /// Names in a directory, for a CONNECT that requests a listing.
     Entries(Box<Entries>),
+    /// Sink: asks for the names of the source in a directory.
+    Names(Box<Names>),
+    /// Source: answers a NAMES.
+    Named(Box<Named>),
 }
 
 impl Message {
@@ -112,12 +116,14 @@ impl Message {
             Message::Operands(_) => 19,
             Message::Compared(_) => 20,
             Message::Entries(_) => 21,
+            Message::Names(_) => 22,
+            Message::Named(_) => 23,
         }
     }
 
     /// Returns the name of the message as in `docs/formats/wire.md`.
     pub fn name(&self) -> &'static str {
-        const NAMES: [&str; 22] = [
+        const NAMES: [&str; 24] = [
             "CONNECT",
             "NEW_FILE",
             "FILE_ID",
@@ -140,6 +146,8 @@ impl Message {
             "OPERANDS",
             "COMPARED",
             "ENTRIES",
+            "NAMES",
+            "NAMED",
         ];
         NAMES[usize::from(self.kind())]
     }
@@ -167,6 +175,8 @@ impl Message {
             Message::List(list) => list.check(),
             Message::Operands(operands) => operands.check(),
             Message::Entries(entries) => entries.check(),
+            Message::Names(names) => names.check(),
+            Message::Named(named) => named.check(),
             _ => Ok(()),
         }
     }
@@ -196,6 +206,8 @@ impl Message {
             Message::Operands(operands) => operands.encode(&mut body),
             Message::Compared(compared) => compared.encode(&mut body),
             Message::Entries(entries) => entries.encode(&mut body),
+            Message::Names(names) => names.encode(&mut body),
+            Message::Named(named) => named.encode(&mut body),
         }
     }
 
@@ -225,6 +237,8 @@ impl Message {
             19 => Message::Operands(Box::new(Operands::decode(from)?)),
             20 => Message::Compared(Box::new(Compared::decode(from)?)),
             21 => Message::Entries(Box::new(Entries::decode(from)?)),
+            22 => Message::Names(Box::new(Names::decode(from)?)),
+            23 => Message::Named(Box::new(Named::decode(from)?)),
             unknown => return Err(Flaw::UnknownKind(unknown)),
         };
         fields.end()?;

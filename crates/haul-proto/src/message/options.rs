@@ -143,6 +143,10 @@ pub struct JobOptions {
     /// True if the sink deletes names that the source lacks, at the end and only after a walk
     /// without errors.
     pub delete: bool,
+    /// True to delete also beneath an operand beneath which the source sends nothing.
+    pub delete_all: bool,
+    /// Maximum number of names that the sink deletes.
+    pub max_delete: u64,
     /// True if nothing is written: the sink only reports what it would do.
     pub dry_run: bool,
     /// Size in bytes of the complete job, for a sink that checks its free space first; 0 if
@@ -164,6 +168,8 @@ impl Default for JobOptions {
             update: Update::Always,
             in_place: false,
             delete: false,
+            delete_all: false,
+            max_delete: u64::MAX,
             dry_run: false,
             budget: 0,
         }
@@ -216,7 +222,8 @@ impl JobOptions {
     }
 
     pub(super) fn encode(&self, body: &mut Body<'_>) {
-        let flags = [self.in_order, self.in_place, self.delete, self.dry_run];
+        let is_limited = self.max_delete != u64::MAX;
+        let flags = [self.in_order, self.in_place, self.delete, self.dry_run, self.delete_all, is_limited];
         let place = |found: Option<usize>| u8::try_from(found.unwrap_or(0)).unwrap_or(0);
         body.u64(self.object.bytes());
         body.u64(self.budget);
@@ -234,6 +241,9 @@ impl JobOptions {
         body.u8(how);
         body.u8(level);
         body.u8(flags.iter().enumerate().fold(0, |all, (bit, set)| all | u8::from(*set) << bit));
+        if is_limited {
+            body.u64(self.max_delete);
+        }
     }
 
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<JobOptions, Flaw> {
@@ -253,6 +263,10 @@ impl JobOptions {
         };
         let flags = fields.u8("flags")?;
         let has = |bit: u8| flags & 1 << bit != 0;
+        let max_delete = match has(5) {
+            true => fields.u64("number of deletions")?,
+            false => u64::MAX,
+        };
         Ok(JobOptions {
             object,
             algorithm,
@@ -265,6 +279,8 @@ impl JobOptions {
             update,
             in_place: has(1),
             delete: has(2),
+            delete_all: has(4),
+            max_delete,
             dry_run: has(3),
             budget,
         })

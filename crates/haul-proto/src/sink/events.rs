@@ -1,8 +1,8 @@
 //! Inputs and outputs of the state machine of the sink.
 
 use crate::{
-    BlockDigest, Close, Encoding, End, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome, Reason,
-    Runs, Timing, Unread, Window,
+    BlockDigest, Close, Encoding, End, Fate, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome,
+    Reason, Runs, Timing, Unread, Window,
 };
 use haul_digest::{Digest, KeyedDigest};
 use haul_model::{ByteRange, Level, Object, ObjectIndex, RelPath};
@@ -134,24 +134,35 @@ pub enum Event {
         /// Result of the file.
         result: Result<Outcome, Unfinished>,
     },
-    /// Names found in a directory of the sink during [`Command::Sweep`]. Allowed only while
-    /// [`super::Sink::may_list`] returns true.
+    /// Names found in a directory of the sink during [`Command::Sweep`]: [`Command::Judged`]
+    /// answers. Allowed only while [`super::Sink::may_ask`] returns true.
+    ///
+    /// Questions, which are this event and [`Event::NamesWanted`], are numbered in their order from
+    /// 0 on.
     Listed {
         /// Directory beneath the root; empty for the root.
         directory: Box<[u8]>,
         /// At most [`crate::limits::NAMES_PER_LIST`] names.
         names: Vec<Box<[u8]>>,
     },
-    /// [`Command::Remove`] is done.
+    /// The names of the source in this directory are needed, from a position on: [`Command::Named`]
+    /// answers. Allowed only while [`super::Sink::may_ask`] returns true.
+    NamesWanted {
+        /// Directory beneath the root; empty for the root.
+        directory: Box<[u8]>,
+        /// Number of names that were received.
+        from: u64,
+    },
+    /// Names were deleted.
     Removed {
-        /// Number of the LIST.
-        batch: u32,
         /// Number of names that were deleted.
         deleted: u64,
         /// Number of names that could not be deleted.
         failed: u64,
+        /// Number of names that [`JobOptions::max_delete`] protects.
+        over_limit: u64,
     },
-    /// [`Command::Sweep`] is done: everything was listed.
+    /// [`Command::Sweep`] is done.
     Swept,
     /// The job must stop.
     Stop(Reason),
@@ -222,7 +233,8 @@ pub enum Unfinished {
 ///
 /// The worker of a lane executes the commands of an [`Event::Message`] in order, before it reads
 /// on. It answers [`Command::Open`] immediately. [`Command::Settle`], [`Command::Rehash`],
-/// [`Command::Finish`], [`Command::Sweep`] and [`Command::Remove`] can be handed to other workers.
+/// [`Command::Finish`], [`Command::Sweep`] and the answers to its questions can be handed to other
+/// workers.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
     /// Report to the user that the source could not list or read an entry.
@@ -345,17 +357,27 @@ pub enum Command {
         /// The file.
         file: FileNumber,
     },
-    /// List the directories of the sink by [`Event::Listed`], each after all of its contents, then
-    /// report [`Event::Swept`]. The source checks every name separately.
+    /// Delete the names that the source lacks. List the root and the directories that the source
+    /// has by [`Event::Listed`]; report [`Event::Removed`] after deletions, and [`Event::Swept`] at
+    /// the end.
     Sweep,
-    /// Delete these names, a directory only if it is empty. Then report [`Event::Removed`].
-    Remove {
-        /// Number of the LIST.
+    /// The source answers an [`Event::Listed`].
+    Judged {
+        /// Number of the question.
         batch: u32,
-        /// Directory; empty for the root.
-        directory: Box<[u8]>,
-        /// Names.
+        /// The fate of each name.
+        fates: Vec<Fate>,
+    },
+    /// The source answers an [`Event::NamesWanted`].
+    Named {
+        /// Number of the question.
+        batch: u32,
+        /// Names of the source. They are not validated.
         names: Vec<Box<[u8]>>,
+        /// False if the source cannot read its directory.
+        certain: bool,
+        /// True if no further name follows.
+        last: bool,
     },
     /// Close this lane: its timeout has expired. The machine has removed it.
     DropLane {

@@ -52,7 +52,8 @@ impl Sink {
             }
             Event::Finished { file, result } => self.finished(file, result, out),
             Event::Listed { directory, names } => self.listed(directory, names),
-            Event::Removed { batch, deleted, failed } => self.removed(batch, deleted, failed),
+            Event::NamesWanted { directory, from } => self.names_wanted(directory, from),
+            Event::Removed { deleted, failed, over_limit } => self.removed(deleted, failed, over_limit),
             Event::Swept => self.swept(),
             Event::Stop(reason) => self.end_early(reason, true, out),
             Event::Tick => self.tick(now, out),
@@ -110,6 +111,7 @@ impl Sink {
             Message::FileClose(close) => self.file_close(*close, out),
             Message::WalkEnd(end) => self.walk_end(end, out),
             Message::Delete(delete) => self.delete(*delete, out),
+            Message::Named(named) => self.named(*named, out),
             Message::Unread(unread) => {
                 out.push(Command::Unread(*unread));
                 Ok(())
@@ -138,8 +140,8 @@ impl Sink {
     /// Ends the session successfully: every file was answered and reported.
     fn leave(&mut self, out: &mut Vec<Command>) {
         self.over();
-        let delete_withheld = self.sweep.is_withheld;
-        out.push(Command::Ended(End::Finished { summary: self.summary, delete_withheld }));
+        let withheld = self.sweep.withheld;
+        out.push(Command::Ended(End::Finished { summary: self.summary, withheld }));
     }
 
     /// Ends the session if a source sends requests without reading the answers, so that they do not

@@ -1,7 +1,8 @@
 //! Inputs and outputs of the state machine of the source.
 
 use crate::{
-    Close, End, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome, Reason, Runs, Timing, Window,
+    Close, End, Fate, FileNumber, JobOptions, LaneId, Message, Named, NewFile, Outcome, Reason, Runs, Timing,
+    Window,
 };
 use haul_digest::{Digest, KeyedDigest};
 use haul_model::{Level, Object, ObjectIndex};
@@ -108,14 +109,15 @@ pub enum Event {
         /// Digest of the second read.
         digest: Result<Digest, Reason>,
     },
-    /// [`Command::FindMissing`] is answered: for each name, true if the source lacks it. If that is
-    /// uncertain, the answer is false.
+    /// [`Command::FindMissing`] is answered. If a fate is uncertain, it is [`Fate::Stays`].
     MissingFound {
         /// Number of the LIST.
         batch: u32,
-        /// One answer for each name.
-        gone: Vec<bool>,
+        /// The fate of each name.
+        fates: Vec<Fate>,
     },
+    /// [`Command::FindNames`] is answered.
+    NamesFound(Named),
     /// The walk found an entry that it could not list or read. Nothing will be deleted.
     Unread {
         /// Path beneath the root of the source.
@@ -135,7 +137,7 @@ pub enum Event {
 }
 
 /// Output for the engine. Commands arrive in order and need no answer, except for
-/// [`Command::FindMissing`].
+/// [`Command::FindMissing`] and [`Command::FindNames`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
     /// The sink reports that objects reached a level: for the log and for progress.
@@ -180,6 +182,16 @@ pub enum Command {
         directory: Box<[u8]>,
         /// Names.
         names: Vec<Box<[u8]>>,
+    },
+    /// Asks which names the source has in a directory beneath the root of the job, including those
+    /// that the job excludes.
+    FindNames {
+        /// Number of the NAMES.
+        batch: u32,
+        /// Directory, as in [`Command::FindMissing`].
+        directory: Box<[u8]>,
+        /// Number of names to skip.
+        from: u64,
     },
     /// Close this lane: its timeout has expired. The machine has removed it.
     DropLane {

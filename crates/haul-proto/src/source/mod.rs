@@ -101,6 +101,8 @@ struct Walk {
     is_ended: bool,
     errors: u64,
     offered: u64,
+    /// True if names stay because nothing was sent beneath their operand.
+    is_guarded: bool,
 }
 
 impl Source {

@@ -5,8 +5,8 @@ use super::file::{Closing, Stage, holes_of};
 use super::{Check, Command, Event, Lane, Phase, Source};
 use crate::limits::LISTS_AHEAD;
 use crate::{
-    Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Delete, End, FileId, FileNumber,
-    LaneId, List, Message, NewFile, Outcome, Reason, Runs, Stated, Why,
+    Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Delete, End, Fate, FileId, FileNumber,
+    LaneId, List, Message, Names, NewFile, Outcome, Reason, Runs, Stated, Why, Withheld,
 };
 use haul_digest::Digest;
 use haul_model::{Object, ObjectIndex};
@@ -48,9 +48,14 @@ impl Source {
             Event::Compared { lane, file, attempt, digests } => self.hashed(lane, file, attempt, digests),
             Event::Closed { lane, file, attempt, close } => self.closed(lane, file, attempt, close),
             Event::Checked { check, digest } => self.checked(&check, digest),
-            Event::MissingFound { batch, gone } => {
+            Event::MissingFound { batch, fates } => {
                 self.lists_in_check = self.lists_in_check.saturating_sub(1);
-                self.post(CONTROL, Message::Delete(Box::new(Delete { batch, gone })));
+                self.walk.is_guarded |= fates.contains(&Fate::Guarded);
+                self.post(CONTROL, Message::Delete(Box::new(Delete { batch, fates })));
+            }
+            Event::NamesFound(named) => {
+                self.lists_in_check = self.lists_in_check.saturating_sub(1);
+                self.post(CONTROL, Message::Named(Box::new(named)));
             }
             Event::Unread { path, reason } => self.unread(path, reason),
             Event::WalkEnded => self.walk.is_ended = true,
@@ -197,6 +202,7 @@ impl Source {
             Message::Compared(compared) => self.compared(*compared, out),
             Message::FileDone(done) => self.file_done(done.number, done.outcome, out),
             Message::List(list) => self.list(*list, out),
+            Message::Names(names) => self.names(*names, out),
             Message::Bye(bye) => self.bye(*bye, out),
             _ => Err("a message that only a source sends"),
         };
@@ -352,15 +358,27 @@ impl Source {
     }
 
     fn list(&mut self, list: List, out: &mut Vec<Command>) -> Result<(), Violation> {
+        self.asked()?;
+        out.push(Command::FindMissing { batch: list.batch, directory: list.directory, names: list.names });
+        Ok(())
+    }
+
+    fn names(&mut self, names: Names, out: &mut Vec<Command>) -> Result<(), Violation> {
+        self.asked()?;
+        out.push(Command::FindNames { batch: names.batch, directory: names.directory, from: names.from });
+        Ok(())
+    }
+
+    /// Counts a LIST or NAMES.
+    fn asked(&mut self) -> Result<(), Violation> {
         let may = self.phase == Phase::Ending && self.settings.options.delete && self.walk.errors == 0;
         if !may {
-            return Err("a LIST without permission to delete");
+            return Err("a LIST or NAMES without permission to delete");
         }
         if self.lists_in_check as usize >= LISTS_AHEAD {
-            return Err("more LISTs than requested");
+            return Err("more LISTs and NAMES than allowed");
         }
         self.lists_in_check += 1;
-        out.push(Command::FindMissing { batch: list.batch, directory: list.directory, names: list.names });
         Ok(())
     }
 
@@ -374,10 +392,15 @@ impl Source {
         }
         self.summary.deleted = bye.summary.deleted;
         self.summary.undeleted = bye.summary.undeleted;
-        let delete_withheld = self.settings.options.delete && self.walk.errors > 0;
+        self.summary.over_limit = bye.summary.over_limit;
+        let withheld = if self.settings.options.delete && self.walk.errors > 0 {
+            Some(Withheld::SourceErrors)
+        } else {
+            self.walk.is_guarded.then_some(Withheld::NothingSent)
+        };
         self.over();
         self.post(CONTROL, Message::Bye(Box::new(Bye { reason: None, summary: self.summary, times: None })));
-        out.push(Command::Ended(End::Finished { summary: self.summary, delete_withheld }));
+        out.push(Command::Ended(End::Finished { summary: self.summary, withheld }));
         Ok(())
     }
 }

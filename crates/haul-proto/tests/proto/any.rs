@@ -8,10 +8,10 @@ use haul_proto::limits::{
 };
 use haul_proto::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Compression, Connect, Delete,
-    Encoding, Entries, EntryKind, Features, FileClose, FileDone, FileId, FileKind, FileNumber, JobOptions,
-    Join, Keep, LaneId, LaneTimes, List, ListedEntry, LogRequest, Message, NameRule, NewBlock, NewFile,
-    ObjectDigests, Operands, Outcome, PeerText, Principal, Reason, Role, Runs, Stated, Summary, Times, Unit,
-    Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
+    Encoding, Entries, EntryKind, Fate, Features, FileClose, FileDone, FileId, FileKind, FileNumber,
+    JobOptions, Join, Keep, LaneId, LaneTimes, List, ListedEntry, LogRequest, Message, NameRule, Named,
+    Names, NewBlock, NewFile, ObjectDigests, Operands, Outcome, PeerText, Principal, Reason, Role, Runs,
+    Stated, Summary, Times, Unit, Unread, Update, Verify, WalkEnd, Why, Window, Xattr,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -98,10 +98,19 @@ fn options() -> impl Strategy<Value = JobOptions> {
     let unit = prop_oneof![Just(Unit::Object), Just(Unit::File)];
     let compression =
         prop_oneof![Just(Compression::Off), Just(Compression::Auto), any::<i8>().prop_map(Compression::Zstd)];
-    let flags = any::<[bool; 4]>();
-    let numbers = (16u32..=40, any::<u64>(), any::<u32>());
+    let flags = any::<[bool; 5]>();
+    let numbers = (16u32..=40, any::<(u64, u64)>(), any::<u32>());
     (numbers, algorithm(), verify, unit, level(), update, compression, flags).prop_map(
-        |((shift, budget, keep), algorithm, verify, unit, settle, update, compression, flags)| JobOptions {
+        |(
+            (shift, (budget, max_delete), keep),
+            algorithm,
+            verify,
+            unit,
+            settle,
+            update,
+            compression,
+            flags,
+        )| JobOptions {
             object: ObjectSize::new(1 << shift).unwrap(),
             algorithm,
             verify,
@@ -113,10 +122,16 @@ fn options() -> impl Strategy<Value = JobOptions> {
             update,
             in_place: flags[1],
             delete: flags[2],
+            delete_all: flags[4],
+            max_delete,
             dry_run: flags[3],
             budget,
         },
     )
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![Just(Fate::Stays), Just(Fate::Gone), Just(Fate::Excluded), Just(Fate::Guarded)]
 }
 
 fn window() -> impl Strategy<Value = Window> {
@@ -298,8 +313,8 @@ fn session() -> impl Strategy<Value = Message> {
             agent: PeerText::new(&agent),
             resumes,
         });
-    let summary = any::<[u64; 9]>().prop_map(
-        |[done, same, would, failed, unread, deleted, undeleted, bytes, again]| Summary {
+    let summary = any::<[u64; 10]>().prop_map(
+        |[done, same, would, failed, unread, deleted, undeleted, over_limit, bytes, again]| Summary {
             done,
             same,
             would,
@@ -307,6 +322,7 @@ fn session() -> impl Strategy<Value = Message> {
             unread,
             deleted,
             undeleted,
+            over_limit,
             bytes,
             again,
         },
@@ -321,8 +337,13 @@ fn session() -> impl Strategy<Value = Message> {
             WalkEnd { files, errors, unread, delete }
         )),
         list.prop_map(|(batch, directory, names)| Message::List(Box::new(List { batch, directory, names }))),
-        (any::<u32>(), vec(any::<bool>(), 0..9))
-            .prop_map(|(batch, gone)| Message::Delete(Box::new(Delete { batch, gone }))),
+        (any::<u32>(), vec(fate(), 0..9))
+            .prop_map(|(batch, fates)| Message::Delete(Box::new(Delete { batch, fates }))),
+        (any::<u32>(), bytes(60), any::<u64>())
+            .prop_map(|(batch, directory, from)| Message::Names(Box::new(Names { batch, directory, from }))),
+        (any::<(u32, bool, bool)>(), vec(bytes(20), 1..9)).prop_map(|((batch, certain, last), names)| {
+            Message::Named(Box::new(Named { batch, certain, last, names }))
+        }),
         (option::of(reason()), summary, option::of(times()))
             .prop_map(|(reason, summary, times)| Message::Bye(Box::new(Bye { reason, summary, times }))),
         (bytes(300), reason()).prop_map(|(path, reason)| Message::Unread(Box::new(Unread { path, reason }))),

@@ -6,7 +6,7 @@ use crate::codec::{cases, encoded};
 use haul_digest::{Algorithm, Digest};
 use haul_model::{Level, Moment};
 use haul_proto::{
-    Answer, Close, Compression, Encoding, FileKind, JobOptions, LogRequest, Message, NameRule, NewFile,
+    Answer, Close, Compression, Encoding, Fate, FileKind, JobOptions, LogRequest, Message, NameRule, NewFile,
     Outcome, PeerText, Reason, Role, Runs, Stated, Times, Unit, Update, Verify, Window,
 };
 use proptest::prelude::*;
@@ -132,7 +132,9 @@ impl Page {
             Compression::Auto => (1, 0),
             Compression::Zstd(level) => (2, level),
         };
-        let bits = [options.in_order, options.in_place, options.delete, options.dry_run];
+        let is_limited = options.max_delete != u64::MAX;
+        let first = [options.in_order, options.in_place, options.delete, options.dry_run];
+        let bits = [&first[..], &[options.delete_all, is_limited]].concat();
         self.u64(options.object.bytes()).u64(options.budget).u32(options.keep.0).algorithm(options.algorithm);
         self.u8(match options.verify {
             Verify::None => 0,
@@ -156,7 +158,8 @@ impl Page {
             Update::Missing => 5,
         });
         self.u8(compression).raw(&level.to_le_bytes());
-        self.u8(bits.iter().rev().fold(0, |all, bit| all << 1 | u8::from(*bit)))
+        self.u8(bits.iter().rev().fold(0, |all, bit| all << 1 | u8::from(*bit)));
+        if is_limited { self.u64(options.max_delete) } else { self }
     }
 
     /// Appends an optional field.
@@ -363,8 +366,20 @@ fn body(message: &Message) -> Page {
             list.names.iter().fold(&mut page, |page, name| page.bytes(name))
         }
         Message::Delete(delete) => {
-            page.u32(delete.batch).count(delete.gone.len());
-            delete.gone.iter().fold(&mut page, |page, gone| page.flag(*gone))
+            page.u32(delete.batch).count(delete.fates.len());
+            delete.fates.iter().fold(&mut page, |page, fate| {
+                page.u8(match fate {
+                    Fate::Stays => 0,
+                    Fate::Gone => 1,
+                    Fate::Excluded => 2,
+                    Fate::Guarded => 3,
+                })
+            })
+        }
+        Message::Names(names) => page.u32(names.batch).bytes(&names.directory).u64(names.from),
+        Message::Named(named) => {
+            page.u32(named.batch).flag(named.certain).flag(named.last).count(named.names.len());
+            named.names.iter().fold(&mut page, |page, name| page.bytes(name))
         }
         Message::Bye(bye) => {
             let told = bye.summary;
@@ -378,7 +393,11 @@ fn body(message: &Message) -> Page {
             if let Some(reason) = &bye.reason {
                 page.reason(reason);
             }
-            bye.times.iter().fold(&mut page, |page, times| page.times(times))
+            bye.times.iter().fold(&mut page, |page, times| page.times(times));
+            if told.over_limit > 0 {
+                page.tagged(3, Page::default().u64(told.over_limit));
+            }
+            &mut page
         }
         Message::KeepAlive => &mut page,
         Message::Entries(told) => {

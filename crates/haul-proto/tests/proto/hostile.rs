@@ -7,9 +7,10 @@ use haul_model::{ByteRange, Level, Moment, ObjectIndex, ObjectSize};
 use haul_proto::sink::{self, Unfinished, Verdict};
 use haul_proto::source::{self, Work};
 use haul_proto::{
-    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Delete, Encoding, FileClose, FileDone,
-    FileId, FileKind, FileNumber, JobOptions, LaneId, List, Message, NewBlock, NewFile, ObjectDigests,
-    Outcome, Runs, Sink, Source, Stated, Summary, Timing, Unit, Unread, Update, Verify, WalkEnd, Why, Window,
+    Answer, BlockDigest, BlockReject, BlockSync, Bye, Close, Compared, Delete, Encoding, Fate, FileClose,
+    FileDone, FileId, FileKind, FileNumber, JobOptions, LaneId, List, Message, NewBlock, NewFile,
+    ObjectDigests, Outcome, Runs, Sink, Source, Stated, Summary, Timing, Unit, Unread, Update, Verify,
+    WalkEnd, Why, Window,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -188,7 +189,7 @@ fn nonsense(dice: &mut Dice, attempt: u16) -> Message {
         }
         18 => Message::Delete(Box::new(Delete {
             batch: dice.below(2) as u32,
-            gone: vec![true; dice.below(3) as usize],
+            fates: vec![Fate::Gone; dice.below(3) as usize],
         })),
         20 => {
             let (number, first) = (number(dice), if dice.once_in(3) { None } else { Some(object(dice)) });
@@ -289,7 +290,9 @@ impl Obedient {
                 self.later.push(Event::Finished { file, result });
             }
             Command::Sweep => self.later.push(Event::Swept),
-            Command::Remove { batch, .. } => self.later.push(Event::Removed { batch, deleted: 1, failed: 0 }),
+            Command::Judged { .. } => {
+                self.later.push(Event::Removed { deleted: 1, failed: 0, over_limit: 0 });
+            }
             Command::Ended(_) => self.is_over = true,
             Command::Unread(_)
             | Command::ObjectVerified { .. }
@@ -297,6 +300,7 @@ impl Obedient {
             | Command::Refused { .. }
             | Command::Failed { .. }
             | Command::Abandon { .. }
+            | Command::Named { .. }
             | Command::DropLane { .. } => {}
         }
     }

@@ -258,7 +258,7 @@ fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
                     Event::Rehashed { file, attempt, object, digest: Ok(zeros()) }
                 }
                 Command::Sweep => Event::Swept,
-                Command::Remove { batch, .. } => Event::Removed { batch, deleted: 0, failed: 0 },
+                Command::Judged { .. } => Event::Removed { deleted: 0, failed: 0, over_limit: 0 },
                 Command::Unread(_)
                 | Command::ObjectVerified { .. }
                 | Command::Restart { .. }
@@ -267,6 +267,7 @@ fn obey(sink: &mut Sink, out: &mut Vec<sink::Command>) {
                 | Command::Refused { .. }
                 | Command::Failed { .. }
                 | Command::Abandon { .. }
+                | Command::Named { .. }
                 | Command::DropLane { .. } => continue,
             };
             sink.handle(event, Duration::ZERO, out);
@@ -311,7 +312,7 @@ fn as_a_source(message: Message, announced: &mut u64) -> Option<Message> {
             end.files = *announced;
             Message::WalkEnd(end)
         }
-        Message::Delete(_) | Message::KeepAlive => message,
+        Message::Delete(_) | Message::Named(_) | Message::KeepAlive => message,
         _ => return None,
     })
 }

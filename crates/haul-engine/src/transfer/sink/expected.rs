@@ -48,15 +48,9 @@ impl Expected {
         if !is_named && !self.is_open {
             return false;
         }
-        if self.filter.is_empty() {
-            return true;
-        }
         // The rules apply beneath a path that was requested by its name.
         let from = if is_named { first.len() + 1 } else { 0 };
-        let slashes = (from..path.len()).filter(|&at| path[at] == b'/');
-        let mut directories = slashes.map(|at| &path[..at]);
-        !directories.any(|directory| self.filter.leaves_out(directory, FileKind::Directory))
-            && (from > path.len() || !self.filter.leaves_out(path, kind))
+        !self.filter.leaves_out_beneath(path, from, &[kind])
     }
 
     /// Returns true if a name was requested as a file or as a directory.

@@ -29,6 +29,7 @@ use super::report::{Failure, RunContext};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::hybrid::HybridThreshold;
+use deleting::Sweeping;
 pub(super) use destination::Destination;
 pub(super) use dirs::Missing;
 use haul_digest::DigestKey;
@@ -53,7 +54,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tasks::{Compare, Remove, Settle, Tasks};
+use tasks::{Compare, Settle, Tasks};
 use update::{Decision, decide};
 
 /// Maximum number of messages that are taken together to be sent.
@@ -121,11 +122,10 @@ fn serve(context: &SinkContext<'_>, joined: Vec<Joined>, more: More<'_>) {
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(context, scope, lane);
         joined.into_iter().for_each(&begin);
-        let workers: [fn(&SinkContext<'_>); 4] = [
+        let workers: [fn(&SinkContext<'_>); 3] = [
             |context| context.run_settling(),
             |context| context.run_comparing(),
             |context| context.run_sweeping(),
-            |context| context.run_removing(),
         ];
         for run in workers {
             context.session.spawn(scope, move || context.session.spent.cpu_wait.count(|| run(context)));
@@ -286,9 +286,10 @@ impl SinkContext<'_> {
                     self.end_incomplete(&incoming, incoming.may_complete_later() || is_over());
                 }
             }
-            Command::Sweep => self.tasks.sweeping.push(()),
-            Command::Remove { batch, directory, names } => {
-                self.tasks.removing.push(Remove { batch, directory, names });
+            Command::Sweep => self.tasks.sweeping.push(Sweeping::Begin),
+            Command::Judged { batch, fates } => self.tasks.sweeping.push(Sweeping::Judged { batch, fates }),
+            Command::Named { batch, names, certain, last } => {
+                self.tasks.sweeping.push(Sweeping::Named { batch, names, certain, last });
             }
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),

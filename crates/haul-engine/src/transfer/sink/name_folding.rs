@@ -5,6 +5,7 @@
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{RenameMode, rename_at};
 use haul_sys::{Follow, stat};
+use icu_normalizer::DecomposingNormalizerBorrowed;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -133,20 +134,29 @@ fn other_case(name: &CStr) -> Option<CString> {
     (other != name.to_bytes()).then(|| CString::new(other).ok()).flatten()
 }
 
-/// Returns true if a directory has exactly this name.
+/// Returns true if a directory has exactly this name, or stores it in another Unicode form.
 fn has_exact_name(place: &OwnedFd, name: &CStr) -> io::Result<bool> {
     // Open a separate descriptor, because reading moves its offset.
     let mut reader = DirReader::new(open_dir_at(place, c".", Follow::No)?);
     loop {
         let mut entries = Vec::new();
         let more = reader.read_batch(NAMES_AT_ONCE, &mut entries)?;
-        if entries.iter().any(|entry| entry.name.as_c_str() == name) {
+        if entries.iter().any(|entry| is_same_name(entry.name.as_c_str(), name)) {
             return Ok(true);
         }
         if !more {
             return Ok(false);
         }
     }
+}
+
+/// Returns true if two names are equal, apart from their Unicode form.
+fn is_same_name(one: &CStr, other: &CStr) -> bool {
+    if one == other || one.to_bytes().is_ascii() || other.to_bytes().is_ascii() {
+        return one == other;
+    }
+    let nfd = DecomposingNormalizerBorrowed::new_nfd();
+    one.to_str().is_ok_and(|one| other.to_str().is_ok_and(|other| nfd.normalize(one) == nfd.normalize(other)))
 }
 
 fn clash() -> io::Error {
@@ -192,6 +202,20 @@ mod tests {
         fs::write(home.path().join(".t"), "2").expect("writes");
         name_folding.rename(&place, c".t", c"x").expect("it is replaced");
         assert_eq!(fs::read(home.path().join("x")).expect("reads"), b"2");
+    }
+
+    #[test]
+    fn unicode_forms_of_a_name_are_one_name() {
+        for (one, other, expected) in [
+            ("\u{e9}", "e\u{301}", true),
+            ("a", "a", true),
+            ("a", "A", false),
+            ("\u{e9}", "\u{c9}", false),
+            ("\u{e9}", "e", false),
+        ] {
+            let [one, other] = [one, other].map(|name| CString::new(name).expect("no NUL"));
+            assert_eq!(is_same_name(&one, &other), expected, "{one:?} {other:?}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use haul_proto::{FileNumber, JobOptions, Reason};
 use haul_sys::open::unlink_at;
 use haul_sys::{Stat, cache, stat};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -511,11 +511,6 @@ impl SinkLog {
         if let Some(session_lock) = lock(&self.session_lock).take() {
             session_lock.release();
         }
-    }
-
-    /// Returns true if `name`, in the destination directory, is the job's lock file.
-    pub(super) fn is_session_lock(&self, name: &CStr) -> bool {
-        *self.session_lock_name == *name
     }
 
     /// Removes what earlier runs left in a directory of files that the source no longer has and of

@@ -7,15 +7,15 @@
 //! |---|---|---|
 //! | [`Settle`] | syncs objects, reads them back, brings files to their ends | storage |
 //! | [`Compare`] | hashes existing files | the source, which states its digests; storage |
-//! | sweeping | lists the directories of the sink | removals, and the source, which judges names |
-//! | [`Remove`] | deletes names | storage |
+//! | [`Sweeping`] | lists the directories of the sink, deletes names | storage; it never waits for the source, whose answers are tasks |
 //!
 //! The queues are bounded: [`SETTLE_QUEUE_MAX`] makes lanes and comparisons wait before they bring
 //! more, the window of the session bounds comparisons, and
-//! [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds removals. No other worker waits for
+//! [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds the answers to lists. No other worker waits for
 //! space in a queue.
 
 use super::SinkContext;
+use super::deleting::Sweeping;
 use super::incoming::IncomingFile;
 use super::settling::{PendingRename, PendingSync, SyncBatch};
 use crate::transfer::file_hasher::FileHasher;
@@ -53,21 +53,12 @@ pub(super) enum Compare {
     Objects { file: FileNumber },
 }
 
-/// A task that deletes names.
-#[derive(Debug)]
-pub(super) struct Remove {
-    pub(super) batch: u32,
-    pub(super) directory: Box<[u8]>,
-    pub(super) names: Vec<Box<[u8]>>,
-}
-
 /// The queues of all classes.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     pub(super) settling: Queue<Settle>,
     pub(super) comparing: Queue<Compare>,
-    pub(super) sweeping: Queue<()>,
-    pub(super) removing: Queue<Remove>,
+    pub(super) sweeping: Queue<Sweeping>,
 }
 
 impl Tasks {
@@ -76,7 +67,6 @@ impl Tasks {
         self.settling.end();
         self.comparing.end();
         self.sweeping.end();
-        self.removing.end();
     }
 }
 

@@ -110,12 +110,23 @@ impl Filter {
         self.0.is_none()
     }
 
-    /// Returns true if a name, as a file or as a directory, would be excluded, either directly or
-    /// by a directory above it.
-    pub(super) fn may_leave_out(&self, path: &[u8]) -> bool {
-        let Some(rules) = &self.0 else { return false };
-        let path = Path::new(OsStr::from_bytes(path));
-        [false, true].iter().any(|is_dir| rules.matched_path_or_any_parents(path, *is_dir).is_ignore())
+    /// Returns true if a path is excluded, as one of `kinds` or by a directory above it. No rule
+    /// applies to the directory that the first `from` bytes of the path name, nor above it.
+    ///
+    /// Everything beneath an excluded directory is excluded, whatever other rules include: a walk
+    /// does not enter the directory.
+    pub(in crate::transfer) fn leaves_out_beneath(
+        &self,
+        path: &[u8],
+        from: usize,
+        kinds: &[FileKind],
+    ) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut slashes = (from..path.len()).filter(|&at| path[at] == b'/');
+        slashes.any(|at| self.leaves_out(&path[..at], FileKind::Directory))
+            || (from <= path.len() && kinds.iter().any(|kind| self.leaves_out(path, *kind)))
     }
 
     /// Returns true if a name beneath the root of the job is excluded.
@@ -201,7 +212,7 @@ pub(crate) fn any_rules(bytes: &[u8]) {
     for kind in [FileKind::Regular, FileKind::Directory] {
         let leaves_out = filter.leaves_out(path.as_bytes(), kind);
         assert_eq!(own.leaves_out(path.as_bytes(), kind), leaves_out);
-        assert!(!leaves_out || filter.may_leave_out(path.as_bytes()));
+        assert!(!leaves_out || filter.leaves_out_beneath(path.as_bytes(), 0, &[kind]));
     }
 }
 
@@ -229,6 +240,24 @@ mod tests {
             assert_eq!(left_out(&rules, path, kind), expected, "{path}");
         }
         assert!(!left_out(&[], "anything", FileKind::Regular));
+    }
+
+    /// Regression: a name that a later rule includes counted as included beneath an excluded
+    /// directory, and was deleted at the sink.
+    #[test]
+    fn included_names_beneath_excluded_directories_are_excluded() {
+        let rules = [Rule::Exclude("sub/".into()), Rule::Include("x*".into())];
+        let filter = Filter::new(&rules).expect("understood");
+        for (path, from, expected) in [
+            ("sub/x", 0, true),
+            ("d/sub/deep/x", 2, true),
+            ("sub/x", 4, false),
+            ("xsub/y", 0, false),
+            ("sub", 4, false),
+        ] {
+            let found = filter.leaves_out_beneath(path.as_bytes(), from, &[FileKind::Regular]);
+            assert_eq!(found, expected, "{path} from {from}");
+        }
     }
 
     #[test]

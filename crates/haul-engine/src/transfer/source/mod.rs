@@ -3,6 +3,7 @@
 
 mod ahead;
 mod facts;
+mod fates;
 mod filter;
 mod lane_sender;
 mod source_file;
@@ -14,6 +15,7 @@ pub use filter::{Filter, FilterError, Rule};
 pub(super) use tree::{Operand, Tree, WalkStep, directories};
 
 pub(super) use facts::moment;
+use fates::Fates;
 use tree::Roots;
 
 use super::file_hasher::FileHasher;
@@ -24,7 +26,6 @@ use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::copy::quote;
 use haul_digest::DigestKey;
-use haul_model::RelPath;
 use haul_net::{FrameError, FrameReader, FrameWriter, LaneError};
 use haul_proto::source::{Command, Event, Settings};
 use haul_proto::{
@@ -59,6 +60,8 @@ pub(super) struct SourceContext<'a> {
     sends_digests_later: bool,
     /// Operands in which the names of a LIST are looked up.
     roots: Roots,
+    /// Answers to the sink's questions about what to delete.
+    fates: Fates,
     /// Filter of the job. Excluded names are not deleted at the sink either.
     filter: Filter,
     /// True if the sink resumes an earlier run.
@@ -84,6 +87,7 @@ pub(super) fn run(
         sends_digests_later: options.verify == haul_proto::Verify::BlockPipeline,
         options,
         roots,
+        fates: Fates::default(),
         filter: tree.filter().clone(),
         resumes,
     };
@@ -186,8 +190,12 @@ impl SourceContext<'_> {
             }
             Command::FileDone { file, outcome, here } => self.file_done(file, &outcome, here),
             Command::FindMissing { batch, directory, names } => {
-                let gone = names.iter().map(|name| self.is_gone(&directory, name)).collect();
-                self.handle(Event::MissingFound { batch, gone });
+                let fates = names.iter().map(|name| self.fate(&directory, name)).collect();
+                self.handle(Event::MissingFound { batch, fates });
+            }
+            Command::FindNames { batch, directory, from } => {
+                let named = self.names_from(batch, &directory, from);
+                self.handle(Event::NamesFound(named));
             }
             Command::DropLane { lane } => self.session.abort(lane),
             Command::Ended(end) => self.session.ended(end),
@@ -394,13 +402,6 @@ impl SourceContext<'_> {
 
     fn file_hasher(&self) -> FileHasher<'_> {
         FileHasher::new(self.hash_plan, &self.session.spent, &self.session.over)
-    }
-
-    /// Returns true if the source certainly does not have a name that the sink has.
-    fn is_gone(&self, directory: &[u8], name: &[u8]) -> bool {
-        let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
-        let Ok(path) = RelPath::new(&path) else { return false };
-        !self.filter.may_leave_out(path.as_bytes()) && self.roots.are_without(path.as_bytes())
     }
 
     fn source_file(&self, number: FileNumber) -> Option<Arc<SourceFile>> {

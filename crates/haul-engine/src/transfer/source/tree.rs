@@ -5,7 +5,7 @@ use crate::descent::{Descent, Step};
 use crate::stored::HIDDEN;
 use haul_model::{PATH_PARTS_MAX, PathError};
 use haul_sys::beneath::open_place_beneath;
-use haul_sys::dir::{CWD, open_dir_at, open_place_at};
+use haul_sys::dir::{CWD, DirReader, open_dir_at, open_place_at};
 use haul_sys::{FileKind, Follow, Stat, stat};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr, OsString};
@@ -22,6 +22,15 @@ const OPEN_ROOTS_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Tree {
     operands: std::vec::IntoIter<Operand>,
+    /// Names at the sink of several operands.
+    repeated: HashSet<Vec<u8>>,
+    /// True if the contents of a directory are sent beside other operands, so that any names can
+    /// meet.
+    merges: bool,
+    /// Operands that were walked and whose names other operands can have.
+    walked: Roots,
+    /// The current operand, if names of other operands can meet its names.
+    meeting: Option<Operand>,
     filter: Filter,
     one_file_system: bool,
     /// True if directories with stored digests are sent.
@@ -34,6 +43,11 @@ pub(crate) struct Tree {
     prefix: Vec<u8>,
     /// Number of bytes of the walk's paths that the prefix replaces.
     replaced_len: usize,
+    /// Path of the current operand at the sink, if it is a directory and nothing was found beneath
+    /// it so far.
+    unsent: Option<Vec<u8>>,
+    /// Paths at the sink of the directories among the operands beneath which nothing was found.
+    sent_nothing: HashSet<Vec<u8>>,
 }
 
 /// Starting point of a walk. It is opened only when the walk reaches it, because there may be a
@@ -54,6 +68,30 @@ pub(crate) struct Operand {
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
     by_prefix: HashMap<Vec<u8>, Vec<Root>>,
+    /// The other operands, by their paths at the sink.
+    others: HashMap<Vec<u8>, Vec<Other>>,
+    /// Number of directories that are open.
+    open: usize,
+}
+
+/// An operand that is not a directory.
+#[derive(Debug)]
+struct Other {
+    /// Device and inode of its directory.
+    place: (u64, u64),
+    /// Device and inode.
+    identity: (u64, u64),
+    kind: FileKind,
+}
+
+/// Position in the names of the source in a directory.
+#[derive(Default)]
+pub(crate) struct NamePosition {
+    /// Paths of operands that are still to be named, for the root of the job.
+    operands: Vec<Vec<u8>>,
+    /// Number of operands whose directory was read.
+    root: usize,
+    reader: Option<DirReader>,
 }
 
 /// A directory that was an operand.
@@ -80,6 +118,15 @@ pub(crate) struct Item {
     pub(crate) facts: Stat,
 }
 
+/// An entry that an earlier operand sends to the path of another one.
+#[derive(Debug)]
+pub(crate) enum Earlier {
+    /// A directory, with its metadata.
+    Directory(Box<Item>),
+    /// An entry of another kind.
+    Other,
+}
+
 /// Result of one step of the walk.
 #[derive(Debug)]
 pub(crate) enum WalkStep {
@@ -91,6 +138,8 @@ pub(crate) enum WalkStep {
     Leave,
     /// A directory with stored digests, which is left out.
     StoredSums(OsString),
+    /// An operand that was walked before, by its path for messages.
+    Repeated(OsString),
     /// A name whose metadata cannot be read, or a directory that cannot be read (to its end).
     Failed(OsString, io::Error),
 }
@@ -98,7 +147,15 @@ pub(crate) enum WalkStep {
 impl Tree {
     /// Creates a walk over `operands`. Symbolic links are not followed.
     pub(crate) fn new(operands: Vec<Operand>, filter: Filter, one_file_system: bool) -> Tree {
+        let mut seen = HashSet::new();
+        let repeated = operands.iter().map(Operand::base).filter(|base| !seen.insert(*base));
+        let repeated = repeated.map(<[u8]>::to_vec).collect();
+        let merges = seen.contains(&b""[..]) && operands.len() > 1;
         Tree {
+            repeated,
+            merges,
+            walked: Roots::default(),
+            meeting: None,
             operands: operands.into_iter(),
             filter,
             one_file_system,
@@ -107,12 +164,56 @@ impl Tree {
             device: 0,
             prefix: Vec::new(),
             replaced_len: 0,
+            unsent: None,
+            sent_nothing: HashSet::new(),
         }
     }
 
     /// Includes the directories with stored digests if `has_stored_sums`.
     pub(crate) fn with_stored_sums(self, has_stored_sums: bool) -> Tree {
         Tree { has_stored_sums, ..self }
+    }
+
+    /// Returns the entry that an operand walked before sends to a path of the sink. `sends` tells
+    /// which kinds of entries are sent.
+    pub(crate) fn earlier(&self, path: &[u8], sends: impl Fn(FileKind) -> bool) -> Option<Earlier> {
+        self.meeting.as_ref()?;
+        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+        let found = self.walked.looks(path).find_map(|(root, beneath)| {
+            let from = if beneath.len() == path.len() { 0 } else { first.len() + 1 };
+            let facts = root.with(|dir| stat_beneath(dir, beneath))?.ok()?;
+            let is_sent = sends(facts.kind) && !self.filter.leaves_out_beneath(path, from, &[facts.kind]);
+            is_sent.then_some((root, beneath, facts))
+        });
+        match found {
+            Some((root, beneath, facts)) if facts.kind == FileKind::Directory => {
+                let place = root.with(|dir| open_beneath(dir, beneath))?.ok()?;
+                let shown = OsStr::from_bytes(path).to_owned();
+                let (path, place, name) = (path.to_vec(), Arc::new(place), c".".to_owned());
+                Some(Earlier::Directory(Box::new(Item { path, shown, place, name, facts })))
+            }
+            Some(_) => Some(Earlier::Other),
+            None => {
+                let others = self.walked.others.get(path)?;
+                others.iter().any(|other| sends(other.kind)).then_some(Earlier::Other)
+            }
+        }
+    }
+
+    /// Leaves the directory that was entered last, without a further step about it.
+    pub(crate) fn skip(&mut self) {
+        self.descent.skip();
+    }
+
+    /// Records that an entry at a path of the sink is sent.
+    pub(crate) fn sends(&mut self, path: &[u8]) {
+        self.unsent.take_if(|operand| path.len() > operand.len());
+    }
+
+    /// Returns the paths at the sink of the directories among the operands beneath which nothing
+    /// was sent, after the end of the walk.
+    pub(crate) fn take_sent_nothing(&mut self) -> HashSet<Vec<u8>> {
+        std::mem::take(&mut self.sent_nothing)
     }
 
     /// Returns the directories of the operands, for later look-ups.
@@ -129,6 +230,8 @@ impl Tree {
     pub(crate) fn next(&mut self) -> Option<WalkStep> {
         loop {
             let step = if self.descent.is_over() {
+                self.sent_nothing.extend(self.unsent.take());
+                self.meeting.take().iter().for_each(|operand| self.walked.add(operand));
                 let operand = self.operands.next()?;
                 let shown = operand.shown();
                 self.begin(&operand).unwrap_or_else(|error| Some(WalkStep::Failed(shown, error)))
@@ -145,6 +248,12 @@ impl Tree {
         let (place, name) = (operand.place()?, operand.name()?);
         let (base, shown) = (operand.base().to_vec(), operand.shown());
         let facts = stat::stat_at(&place, name.as_c_str(), Follow::No)?;
+        if self.merges || self.repeated.contains(&base) {
+            if self.walked.has_operand(&base, &place, &facts) {
+                return Ok(Some(WalkStep::Repeated(shown)));
+            }
+            self.meeting = Some(operand.clone());
+        }
         self.device = facts.dev;
         if facts.kind != FileKind::Directory {
             return Ok(Some(WalkStep::Item(Item { path: base, shown, place: Arc::new(place), name, facts })));
@@ -154,6 +263,7 @@ impl Tree {
         self.descent.begin(fd, &shown)?;
         self.replaced_len = shown.len() + usize::from(!shown.as_bytes().ends_with(b"/"));
         self.prefix.clone_from(&base);
+        self.unsent = Some(base.clone());
         if base.is_empty() {
             return Ok(None);
         }
@@ -280,6 +390,13 @@ impl Operand {
         if self.path.is_empty() { OsString::from(".") } else { self.path.clone() }
     }
 
+    /// Returns the identity of an operand that is not a directory.
+    fn other(&self) -> io::Result<Other> {
+        let (place, name) = (self.place()?, self.name()?);
+        let facts = stat::stat_at(&place, name.as_c_str(), Follow::No)?;
+        Ok(Other { place: stat::stat_fd(&place)?.identity(), identity: facts.identity(), kind: facts.kind })
+    }
+
     /// Opens the operand as a directory in which names can be looked up again. Returns `None` if it
     /// is not a directory.
     fn directory(&self) -> Option<OwnedFd> {
@@ -290,30 +407,105 @@ impl Operand {
 impl Roots {
     fn of(operands: &[Operand]) -> Roots {
         let mut roots = Roots::default();
-        let mut held = 0;
-        for operand in operands {
-            let Some(dir) = operand.directory() else { continue };
-            let root = if held < OPEN_ROOTS_MAX {
-                held += 1;
-                Root::Open(dir)
-            } else {
-                let Ok(facts) = stat::stat_fd(&dir) else { continue };
-                Root::Reopen(operand.clone(), (facts.dev, facts.ino))
-            };
-            roots.by_prefix.entry(operand.base().to_vec()).or_default().push(root);
-        }
+        operands.iter().for_each(|operand| roots.add(operand));
         roots
+    }
+
+    fn add(&mut self, operand: &Operand) {
+        let Some(dir) = operand.directory() else {
+            let others = self.others.entry(operand.base().to_vec()).or_default();
+            others.extend(operand.other().ok());
+            return;
+        };
+        let root = if self.open < OPEN_ROOTS_MAX {
+            self.open += 1;
+            Root::Open(dir)
+        } else {
+            let Ok(facts) = stat::stat_fd(&dir) else { return };
+            Root::Reopen(operand.clone(), (facts.dev, facts.ino))
+        };
+        self.by_prefix.entry(operand.base().to_vec()).or_default().push(root);
+    }
+
+    /// Returns true if one of the operands is the entry `facts` in `place`, with the path `base` at
+    /// the sink.
+    fn has_operand(&self, base: &[u8], place: &OwnedFd, facts: &Stat) -> bool {
+        if facts.kind == FileKind::Directory {
+            let roots = self.by_prefix.get(base).into_iter().flatten();
+            let mut identities = roots.filter_map(|root| root.with(|dir| stat::stat_fd(dir))?.ok());
+            return identities.any(|known| known.identity() == facts.identity());
+        }
+        let Ok(place) = stat::stat_fd(place) else { return false };
+        let same = |other: &Other| [other.place, other.identity] == [place.identity(), facts.identity()];
+        self.others.get(base).into_iter().flatten().any(same)
+    }
+
+    /// Returns the number of first bytes of a path to which no name rule applies: the name of an
+    /// operand. Returns `None` if the path is not beneath a directory among the operands.
+    pub(crate) fn unfiltered_len(&self, path: &[u8]) -> Option<usize> {
+        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+        if self.others.contains_key(first) {
+            return None;
+        }
+        let has = |prefix: &[u8]| self.by_prefix.contains_key(prefix);
+        if has(b"") { Some(0) } else { has(first).then_some(first.len() + 1) }
+    }
+
+    /// Returns the position before the names in a directory; `directory` is empty for the root of
+    /// the job.
+    pub(crate) fn before_names(&self, directory: &[u8]) -> NamePosition {
+        let operands = self.by_prefix.keys().chain(self.others.keys()).filter(|name| !name.is_empty());
+        let operands = if directory.is_empty() { operands.cloned().collect() } else { Vec::new() };
+        NamePosition { operands, ..NamePosition::default() }
+    }
+
+    /// Returns the next names in a directory, `max` unless they end before: those that `is_wanted`
+    /// accepts.
+    ///
+    /// # Errors
+    /// Returns an error if a directory of the source cannot be read, or may have been replaced.
+    pub(crate) fn names(
+        &self,
+        directory: &[u8],
+        at: &mut NamePosition,
+        max: usize,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<Vec<Box<[u8]>>> {
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        while names.len() < max {
+            if let Some(operand) = at.operands.pop() {
+                names.push(operand.into());
+            } else if let Some(reader) = &mut at.reader {
+                let mut entries = Vec::new();
+                let more = reader.read_batch(max - names.len(), &mut entries)?;
+                let found = entries.iter().map(|entry| entry.name.as_bytes());
+                names.extend(found.filter(|name| is_wanted(name)).map(Box::from));
+                if !more {
+                    at.reader = None;
+                }
+            } else {
+                let Some((root, path)) = self.looks(directory).nth(at.root) else { break };
+                at.root += 1;
+                at.reader = root.reader(path)?;
+            }
+        }
+        Ok(names)
+    }
+
+    /// Returns the directories in which a path is looked up, each with the rest of the path.
+    fn looks<'r>(&'r self, path: &'r [u8]) -> impl Iterator<Item = (&'r Root, &'r [u8])> {
+        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+        let beneath = path.get(first.len() + 1..).unwrap_or_default();
+        let of = |prefix: &[u8]| self.by_prefix.get(prefix).into_iter().flatten();
+        let named = (!first.is_empty()).then(|| of(first).map(move |root| (root, beneath)));
+        of(b"").map(move |root| (root, path)).chain(named.into_iter().flatten())
     }
 
     /// Returns true if no operand has a path of the job any more. At least one of them must give a
     /// certain answer, and none may have the path.
     pub(crate) fn are_without(&self, path: &[u8]) -> bool {
-        let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-        let beneath = path.get(first.len() + 1..).unwrap_or_default();
-        let of = |prefix: &[u8]| self.by_prefix.get(prefix).into_iter().flatten();
-        let looks = of(b"").map(|root| (root, path)).chain(of(first).map(|root| (root, beneath)));
         let mut is_clear = false;
-        for has in looks.filter_map(|(root, path)| root.has(path)) {
+        for has in self.looks(path).filter_map(|(root, path)| root.has(path)) {
             if has {
                 return false;
             }
@@ -329,12 +521,29 @@ impl Root {
         if path.is_empty() {
             return Some(true);
         }
+        self.with(|dir| has(dir, path))?
+    }
+
+    /// Returns a reader of the directory at a path beneath this one; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// Returns an error if that is uncertain, or the directory cannot be read.
+    fn reader(&self, path: &[u8]) -> io::Result<Option<DirReader>> {
+        let open = |dir: &OwnedFd| open_beneath(dir, path);
+        match self.with(open).unwrap_or_else(|| Err(io::ErrorKind::StaleNetworkFileHandle.into())) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(|dir| Some(DirReader::new(dir))),
+        }
+    }
+
+    /// Returns the result of `look` in this directory; `None` if it was replaced.
+    fn with<R>(&self, look: impl FnOnce(&OwnedFd) -> R) -> Option<R> {
         match self {
-            Root::Open(dir) => has(dir, path),
+            Root::Open(dir) => Some(look(dir)),
             Root::Reopen(operand, identity) => {
                 let dir = operand.directory()?;
                 let facts = stat::stat_fd(&dir).ok()?;
-                if (facts.dev, facts.ino) == *identity { has(&dir, path) } else { None }
+                ((facts.dev, facts.ino) == *identity).then(|| look(&dir))
             }
         }
     }
@@ -343,15 +552,28 @@ impl Root {
 /// Returns true if `dir` has `path` beneath it, or `None` if the answer is uncertain. No directory
 /// of `path` may be a symbolic link, because the entry at the link's target is another one.
 fn has(dir: &OwnedFd, path: &[u8]) -> Option<bool> {
-    let name = last_part(path);
-    let above = path[..path.len() - name.len()].strip_suffix(b"/").unwrap_or_default();
-    let found = open_place_beneath(dir, OsStr::from_bytes(above), Follow::No)
-        .and_then(|place| stat::stat_at(&place, OsStr::from_bytes(name), Follow::No));
-    match found {
+    match stat_beneath(dir, path) {
         Ok(_) => Some(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
         Err(_) => None,
     }
+}
+
+/// Returns the metadata of the entry at a path beneath `dir`; an empty path means `dir` itself.
+fn stat_beneath(dir: &OwnedFd, path: &[u8]) -> io::Result<Stat> {
+    if path.is_empty() {
+        return stat::stat_fd(dir);
+    }
+    let name = last_part(path);
+    let above = path[..path.len() - name.len()].strip_suffix(b"/").unwrap_or_default();
+    let place = open_place_beneath(dir, OsStr::from_bytes(above), Follow::No)?;
+    stat::stat_at(&place, OsStr::from_bytes(name), Follow::No)
+}
+
+/// Opens the directory at a path beneath `dir` to read it.
+fn open_beneath(dir: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
+    let place = open_place_beneath(dir, OsStr::from_bytes(path), Follow::No)?;
+    open_dir_at(&place, c".", Follow::No)
 }
 
 /// Returns the directory that the paths of these sources are relative to, as typed. If there are

@@ -4,7 +4,7 @@
 use super::SourceContext;
 use super::facts::FileInfoBuilder;
 use super::source_file::{HELD_BYTES_MAX, HeldBytes, SourceFile};
-use super::tree::{Item, Tree, WalkStep};
+use super::tree::{Earlier, Item, Tree, WalkStep};
 use crate::copy::quote;
 use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::reason::reason;
@@ -14,7 +14,9 @@ use haul_proto::source::Event;
 use haul_proto::{FileNumber, Keep, NewFile, Reason, Why};
 use haul_sys::{FileKind, filesystem, open, transfer};
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -168,7 +170,10 @@ impl<'a> Walker<'a> {
             if self.is_walked {
                 match self.next_step() {
                     NextStep::Offer => {}
-                    NextStep::End => return self.context.handle(Event::WalkEnded),
+                    NextStep::End => {
+                        self.context.walked(self.tree.take_sent_nothing());
+                        return self.context.handle(Event::WalkEnded);
+                    }
                     NextStep::Over => return,
                 }
             }
@@ -218,10 +223,21 @@ impl<'a> Walker<'a> {
         let parent = self.path.last().copied();
         match step {
             WalkStep::Item(item) => self.item(item, parent),
-            WalkStep::Enter(item) => {
+            WalkStep::Enter(mut item) => {
+                match self.tree.earlier(&item.path, |kind| self.sends(kind)) {
+                    // The directories merge. Their metadata is that of the first one, and is set
+                    // again after the contents of each.
+                    Some(Earlier::Directory(first)) => item = *first,
+                    Some(Earlier::Other) => {
+                        self.tree.skip();
+                        return self.refuse(item, "cannot overwrite non-directory");
+                    }
+                    None => {}
+                }
                 let facts = self.facts(&item, None);
                 match facts {
                     Ok(facts) => {
+                        self.tree.sends(&item.path);
                         let number = self.context.directories().enter(facts, item, parent);
                         self.path.push(number);
                         self.context.session.tally.found(0);
@@ -253,26 +269,31 @@ impl<'a> Walker<'a> {
             WalkStep::Failed(path, error) => {
                 self.walk_failed(path.into_encoded_bytes(), reason("cannot read", &error));
             }
+            WalkStep::Repeated(path) => self
+                .context
+                .session
+                .report
+                .note(&format!("warning: source {} specified more than once", quote(&path))),
         }
     }
 
     fn item(&mut self, mut item: Item, parent: Option<u64>) {
-        let keep = self.context.options.keep;
-        let is_left = match item.facts.kind {
-            FileKind::Symlink => !keep.has(Keep::LINKS),
-            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-                !keep.has(Keep::SPECIALS)
-            }
-            _ => false,
-        };
-        if is_left || self.context.session.receipt.is_some_and(|receipt| receipt.is(item.facts.identity())) {
+        if !self.sends(item.facts.kind)
+            || self.context.session.receipt.is_some_and(|receipt| receipt.is(item.facts.identity()))
+        {
             return;
+        }
+        match self.tree.earlier(&item.path, |kind| self.sends(kind)) {
+            Some(Earlier::Directory(_)) => return self.refuse(item, "cannot overwrite directory"),
+            Some(Earlier::Other) => return self.refuse(item, "will not overwrite just-created"),
+            None => {}
         }
         let first = self.first_name(&item);
         let path = first.as_ref().map(|(_, path)| path.as_slice());
         self.wait_for_held();
         match self.file_facts(&mut item, path) {
             Ok((facts, held)) => {
+                self.tree.sends(&item.path);
                 self.context.directories().add_entry(parent);
                 let is_first = first.is_none() && has_several_names(&item);
                 let linked =
@@ -351,6 +372,24 @@ impl<'a> Walker<'a> {
                 _ => Reply::Ready(()),
             });
         }
+    }
+
+    /// Returns true if entries of this kind are sent.
+    fn sends(&self, kind: FileKind) -> bool {
+        let keep = self.context.options.keep;
+        match kind {
+            FileKind::Symlink => keep.has(Keep::LINKS),
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                keep.has(Keep::SPECIALS)
+            }
+            _ => true,
+        }
+    }
+
+    /// Reports an entry with the path of one that an earlier operand sends.
+    fn refuse(&self, item: Item, refusal: &str) {
+        let text = format!("{refusal} {}, which another operand sends", quote(OsStr::from_bytes(&item.path)));
+        self.walk_failed(item.shown.into_encoded_bytes(), Reason::new(Why::InTheWay, &text));
     }
 
     /// Returns the metadata of an entry.

@@ -67,6 +67,9 @@ impl Case {
             update: pick(random, &RULES),
             in_place: random.chance(30),
             delete: random.chance(50),
+            // An empty operand is deleted from, too.
+            delete_all: true,
+            max_delete: u64::MAX,
             dry_run: random.chance(5),
             budget: 0,
         };

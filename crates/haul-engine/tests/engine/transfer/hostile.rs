@@ -24,7 +24,7 @@ use haul_lab::wait_until;
 use haul_model::{ByteRange, Level, ObjectIndex, ObjectSize, RelPath};
 use haul_net::StreamLane;
 use haul_proto::{
-    Answer, Close, Delete, Encoding, FileKind, JobOptions, Keep, Message, NewBlock, NewFile,
+    Answer, Close, Delete, Encoding, Fate, FileKind, JobOptions, Keep, Message, Named, NewBlock, NewFile,
     Outcome as Ended, Stated, Unit, Update, Verify, Why,
 };
 use std::fs;
@@ -140,6 +140,11 @@ fn fetched_with(fetching: Fetching, job: FetchJob, lies: impl FnOnce(&mut Misbeh
         ended
     });
     Told::new(ended, ears)
+}
+
+/// Returns the answer of a source that has no names in a directory.
+fn no_names(batch: u32) -> Message {
+    Message::Named(Box::new(Named { batch, certain: true, last: true, names: Vec::new() }))
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -327,9 +332,14 @@ fn deleting_fetch_lists_only_requested_names() {
                     // The source claims that everything is gone except the file that it has just
                     // sent.
                     let is_gone = |name: &[u8]| list.directory.starts_with(b"data") && name != b"new";
-                    let gone: Vec<bool> = list.names.iter().map(|name| is_gone(name)).collect();
+                    let fate = |is_gone| if is_gone { Fate::Gone } else { Fate::Stays };
+                    let fates = list.names.iter().map(|name| fate(is_gone(name))).collect();
                     shown.push((list.directory.to_vec(), list.names.clone()));
-                    peer.say(&Message::Delete(Box::new(Delete { batch: list.batch, gone })), &[]);
+                    peer.say(&Message::Delete(Box::new(Delete { batch: list.batch, fates })), &[]);
+                }
+                Message::Names(names) => {
+                    assert_eq!(*names.directory, *b"data");
+                    peer.say(&no_names(names.batch), &[]);
                 }
                 Message::Bye(bye) => break assert!(bye.reason.is_none()),
                 other => panic!("{other:?}"),
@@ -340,7 +350,7 @@ fn deleting_fetch_lists_only_requested_names() {
     });
     assert!(told.ended.expect("a session").is_whole());
     let root = (Vec::new(), vec![Box::from(&b"data"[..])]);
-    assert_eq!(shown.last(), Some(&root), "nothing else is for it to know");
+    assert_eq!(shown.first(), Some(&root), "nothing else is for it to know");
     assert!(shown.iter().all(|(directory, _)| !directory.starts_with(b"own")));
     assert_eq!(names_in(&pair.sink()), ["data", "own"]);
     assert_eq!(names_in(&pair.sink().join("data")), ["new"]);

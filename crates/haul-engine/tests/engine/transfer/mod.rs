@@ -1,6 +1,7 @@
 //! Transfers between two sides in one process, through the engine's public API. The tests compare
 //! the result with the source.
 
+mod deletions;
 mod enumerated;
 mod examples;
 mod faulty_storage;
@@ -9,6 +10,7 @@ mod hostile;
 mod joins;
 mod lanes;
 mod listings;
+mod merged;
 mod misbehaving_peer;
 mod odd_sources;
 mod operand_lists;
@@ -234,7 +236,7 @@ fn excluded_files_stay_in_directories_that_the_source_lacks() {
         fs::write(there, "").unwrap();
     }
     let filter = || Filter::new(&[Rule::Exclude("*.o".into())]).unwrap();
-    let options = JobOptions { delete: true, ..small_objects() };
+    let options = JobOptions { delete: true, delete_all: true, ..small_objects() };
     let dry = JobOptions { dry_run: true, ..options.clone() };
     pair.send_filtered(&["d"], &dry, filter()).is_fine();
     let there = |name: &str| pair.sink().join("d").join(name).exists();

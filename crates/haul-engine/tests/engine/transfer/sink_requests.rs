@@ -9,7 +9,9 @@ use haul_engine::transfer::{BoxError, Outcome, RunContext, SendJob, Tally, Trans
 use haul_lab::misbehaving_peer::{MisbehavingPeer, bye};
 use haul_model::Level;
 use haul_net::StreamLane;
-use haul_proto::{FileDone, FileNumber, JobOptions, List, Message, NewBlock, Outcome as Ended, WalkEnd};
+use haul_proto::{
+    Fate, FileDone, FileNumber, JobOptions, List, Message, Names, NewBlock, Outcome as Ended, WalkEnd,
+};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Mutex;
@@ -118,12 +120,17 @@ fn sink_learns_nothing_outside_and_deletes_only_on_clear_answers() {
         }
         let (message, _) = heard_until(peer, walk_end);
         assert!(matches!(message, Message::WalkEnd(WalkEnd { delete: true, .. })));
-        let asks: [(&str, &[&str], &[bool]); 5] = [
-            ("d", &["f", "gone", "..", "x/../f", "", "link"], &[false, true, false, false, false, false]),
-            ("d/link", &["secret", "nothing"], &[false, false]),
-            ("..", &["source", "nothing"], &[false, false]),
-            ("/etc", &["passwd", "nothing"], &[false, false]),
-            ("", &["d", "beside"], &[false, false]),
+        use Fate::{Excluded, Gone, Stays};
+        let asks: [(&str, &[&str], &[Fate]); 5] = [
+            (
+                "d",
+                &["f", "gone", "..", "x/../f", "", "link"],
+                &[Stays, Gone, Excluded, Excluded, Excluded, Stays],
+            ),
+            ("d/link", &["secret", "nothing"], &[Stays, Stays]),
+            ("..", &["source", "nothing"], &[Excluded, Excluded]),
+            ("/etc", &["passwd", "nothing"], &[Excluded, Excluded]),
+            ("", &["d", "beside"], &[Stays, Excluded]),
         ];
         for (batch, (directory, names, expected)) in asks.into_iter().enumerate() {
             let list = List {
@@ -134,7 +141,19 @@ fn sink_learns_nothing_outside_and_deletes_only_on_clear_answers() {
             peer.say(&Message::List(Box::new(list)), &[]);
             let (message, _) = heard_until(peer, |message| matches!(message, Message::Delete(_)));
             let Message::Delete(answer) = message else { unreachable!("it is one") };
-            assert_eq!(answer.gone, expected, "{directory}: {names:?}");
+            assert_eq!(answer.fates, expected, "{directory}: {names:?}");
+        }
+        let named: [(&str, Option<&[&str]>); 5] =
+            [("d", Some(&["f", "link"])), ("d/link", None), ("..", None), ("/etc", None), ("", Some(&["d"]))];
+        for (batch, (directory, expected)) in (5..).zip(named) {
+            let directory = directory.as_bytes().into();
+            peer.say(&Message::Names(Box::new(Names { batch, directory, from: 0 })), &[]);
+            let (message, _) = heard_until(peer, |message| matches!(message, Message::Named(_)));
+            let Message::Named(mut answer) = message else { unreachable!("it is one") };
+            answer.names.sort();
+            let names = answer.names.iter().map(|name| std::str::from_utf8(name).unwrap());
+            assert_eq!(answer.certain.then(|| Vec::from_iter(names)), expected.map(<[_]>::to_vec));
+            assert!(answer.last);
         }
     });
     assert!(ended.expect("a session").is_whole());

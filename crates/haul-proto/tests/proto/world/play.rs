@@ -194,8 +194,8 @@ impl World {
             (12, !self.sink_dead && self.sink.may_compare()),
             (8, !self.source_dead && !self.source.checks.is_empty()),
             (9, !self.source_dead && !self.source.judging.is_empty()),
-            (10, !self.sink_dead && self.sink.sweep.is_some() && self.sink.machine.may_list()),
-            (10, !self.sink_dead && self.sink.sweep.as_ref().is_some_and(VecDeque::is_empty)),
+            (10, !self.sink_dead && self.sink.sweep.is_some() && self.sink.machine.may_ask()),
+            (10, !self.sink_dead && self.sink.has_swept()),
         ];
         moves.extend(alone.into_iter().filter(|(_, can)| *can).map(|(what, _)| (what, CONTROL)));
         let is_idle = moves.iter().all(|(what, _)| *what == 3);
@@ -264,8 +264,8 @@ impl World {
                 self.see(|world| world.source.check(at, world.now));
             }
             9 => {
-                let (batch, gone) = self.source.judging.remove(0);
-                self.see(|world| world.source.handle(SourceEvent::MissingFound { batch, gone }, world.now));
+                let judged = self.source.judging.remove(0);
+                self.see(|world| world.source.handle(judged, world.now));
             }
             11 => self.sink.log_group(),
             12 => {
@@ -440,7 +440,7 @@ impl World {
     /// Compares the source's result of the session with the two trees.
     fn verdict(&self) {
         match &self.source.end {
-            Some(End::Finished { summary, delete_withheld }) => {
+            Some(End::Finished { summary, withheld }) => {
                 let files = &self.source.files;
                 for (at, file) in files.iter().enumerate() {
                     assert!(self.source.outcomes.contains_key(&at), "file {at} has no end: {file:?}");
@@ -450,7 +450,7 @@ impl World {
                 let strays =
                     self.sink.tree.keys().filter(|name| name.windows(5).any(|part| part == b"stray"));
                 let ills = self.source.outcomes.values().filter(|o| matches!(o, Outcome::Failed(_))).count();
-                if self.plan.options.delete && !delete_withheld {
+                if self.plan.options.delete && withheld.is_none() {
                     assert_eq!(strays.count(), 0, "what the source does not have is deleted");
                     assert!(self.source.walk_errors == 0, "nothing is deleted after an error");
                 } else if self.source.walk_errors > 0 || ills > 0 {

@@ -6,8 +6,8 @@ use haul_digest::{Digest, KeyedDigest};
 use haul_model::{ByteLen, ByteRange, Geometry, Level, Object};
 use haul_proto::sink::{Command, Event, Outgoing, Settings, Unfinished, Verdict};
 use haul_proto::{
-    BlockDigest, Close, Encoding, End, FileKind, FileNumber, LaneId, Message, NewFile, Outcome, Reason, Runs,
-    Sink, Unit, Update, Verify, Why,
+    BlockDigest, Close, Encoding, End, Fate, FileKind, FileNumber, LaneId, Message, NewFile, Outcome, Reason,
+    Runs, Sink, Unit, Update, Verify, Why,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -59,6 +59,9 @@ pub(crate) struct SinkSide {
     pub(crate) end: Option<End>,
     pub(crate) sweep: Option<VecDeque<Vec<u8>>>,
     pub(crate) is_sweeping: bool,
+    /// Questions to the source by their numbers.
+    asked: BTreeMap<u32, Question>,
+    next_batch: u32,
     pub(crate) lies: Lies,
     /// Probability 1/N per write that the device stores other bytes (`rot`) or that the write fails
     /// (`full`).
@@ -66,6 +69,13 @@ pub(crate) struct SinkSide {
     pub(crate) full: u64,
     pub(crate) device_failed: bool,
     dice: Dice,
+}
+
+/// A question of the sink about what to delete: a directory and its names here, or the names of the
+/// source in a directory from a position on.
+enum Question {
+    Fates(Box<[u8]>, Vec<Box<[u8]>>),
+    Names(Box<[u8]>, u64),
 }
 
 impl SinkSide {
@@ -85,6 +95,8 @@ impl SinkSide {
             end: None,
             sweep: None,
             is_sweeping: false,
+            asked: BTreeMap::new(),
+            next_batch: 0,
             lies: Lies::default(),
             rot: 0,
             full: 0,
@@ -182,13 +194,16 @@ impl SinkSide {
                 lists.extend(tops);
                 self.sweep = Some(lists);
             }
-            Command::Remove { batch, directory, names } => {
+            Command::Judged { batch, fates } => {
+                let Some(Question::Fates(directory, names)) = self.asked.remove(&batch) else {
+                    panic!("an answer to no question")
+                };
                 let mut deleted = 0;
-                for name in names {
+                for (name, _) in names.iter().zip(fates).filter(|(_, fate)| *fate == Fate::Gone) {
                     let path = if directory.is_empty() {
                         name.to_vec()
                     } else {
-                        [&directory[..], b"/", &name].concat()
+                        [&directory[..], b"/", name].concat()
                     };
                     let within = [&path[..], b"/"].concat();
                     let goes = |name: &Vec<u8>| *name == path || name.starts_with(&within);
@@ -196,7 +211,17 @@ impl SinkSide {
                     self.others.retain(|name| !goes(name));
                     deleted += 1;
                 }
-                self.later.push_back(Event::Removed { batch, deleted, failed: 0 });
+                return self.handle(Event::Removed { deleted, failed: 0, over_limit: 0 }, &[], now);
+            }
+            Command::Named { batch, names, certain, last } => {
+                let Some(Question::Names(directory, from)) = self.asked.remove(&batch) else {
+                    panic!("an answer to no question")
+                };
+                assert!(certain && (last || !names.is_empty()));
+                if !last {
+                    // The answer has made room for a question.
+                    return self.names_wanted(directory, from + names.len() as u64, now);
+                }
             }
             Command::DropLane { .. } => unreachable!("the caller takes those"),
             Command::Ended(end) => assert!(self.end.replace(end).is_none(), "a session ends once"),
@@ -494,21 +519,43 @@ impl SinkSide {
         self.handle(event, &[], now)
     }
 
-    /// Lists one more directory of the engine.
+    /// Returns true if everything was listed and answered.
+    pub(crate) fn has_swept(&self) -> bool {
+        self.sweep.as_ref().is_some_and(VecDeque::is_empty) && self.asked.is_empty()
+    }
+
+    /// Lists one more directory of the engine, or asks for the names in it.
     pub(crate) fn list(&mut self, now: Duration) -> Vec<LaneId> {
-        let Some(lists) = &mut self.sweep else { return Vec::new() };
-        let Some(directory) = lists.pop_front() else {
+        if self.has_swept() {
             self.sweep = None;
             return self.handle(Event::Swept, &[], now);
-        };
+        }
+        let Some(directory) = self.sweep.as_mut().and_then(VecDeque::pop_front) else { return Vec::new() };
         let within = if directory.is_empty() { Vec::new() } else { [&directory[..], b"/"].concat() };
         let names: BTreeSet<Box<[u8]>> = self
             .names()
             .filter_map(|name| name.strip_prefix(&within[..]))
             .map(|rest| Box::from(rest.split(|byte| *byte == b'/').next().unwrap_or(rest)))
             .collect();
-        let names = names.into_iter().collect();
-        self.handle(Event::Listed { directory: directory.into(), names }, &[], now)
+        let names: Vec<_> = names.into_iter().collect();
+        let directory: Box<[u8]> = directory.into();
+        let question = Question::Fates(directory.clone(), names.clone());
+        let mut dropped = self.ask(question, Event::Listed { directory: directory.clone(), names }, now);
+        if self.machine.may_ask() && self.dice.once_in(2) {
+            dropped.extend(self.names_wanted(directory, 0, now));
+        }
+        dropped
+    }
+
+    fn names_wanted(&mut self, directory: Box<[u8]>, from: u64, now: Duration) -> Vec<LaneId> {
+        let question = Question::Names(directory.clone(), from);
+        self.ask(question, Event::NamesWanted { directory, from }, now)
+    }
+
+    fn ask(&mut self, question: Question, event: Event, now: Duration) -> Vec<LaneId> {
+        self.asked.insert(self.next_batch, question);
+        self.next_batch += 1;
+        self.handle(event, &[], now)
     }
 
     pub(crate) fn next(&mut self, lane: LaneId, now: Duration) -> Option<Message> {

@@ -5,10 +5,10 @@ use super::tree::{Ill, SourceFile, cells, file_of, keyed};
 use haul_model::{ByteRange, Object};
 use haul_proto::source::{Availability, Check, Command, Event, Settings, Work};
 use haul_proto::{
-    BlockDigest, Close, Encoding, End, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Outcome,
-    Reason, Source, Stated, Unit, Why,
+    BlockDigest, Close, Encoding, End, Fate, FileClose, FileNumber, LaneId, Message, Named, NewBlock,
+    NewFile, Outcome, Reason, Source, Stated, Unit, Why,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) struct SourceSide {
     is_walked: bool,
     pub(crate) numbers: BTreeMap<FileNumber, usize>,
     pub(crate) outcomes: BTreeMap<usize, Outcome>,
-    pub(crate) judging: Vec<(u32, Vec<bool>)>,
+    pub(crate) judging: Vec<Event>,
     pub(crate) end: Option<End>,
     pub(crate) walk_errors: u64,
 }
@@ -95,8 +95,21 @@ impl SourceSide {
                         }
                     })
                 };
-                let gone = names.iter().map(|name| !has(name)).collect();
-                self.judging.push((batch, gone));
+                let fate = |is_here| if is_here { Fate::Stays } else { Fate::Gone };
+                let fates = names.iter().map(|name| fate(has(name))).collect();
+                self.judging.push(Event::MissingFound { batch, fates });
+                None
+            }
+            Command::FindNames { batch, directory, from } => {
+                let within = if directory.is_empty() { Vec::new() } else { [&directory[..], b"/"].concat() };
+                let inside = self.files.iter().filter_map(|file| file.path.strip_prefix(&within[..]));
+                let names: BTreeSet<Box<[u8]>> = inside
+                    .map(|rest| rest.split(|byte| *byte == b'/').next().unwrap_or(rest).into())
+                    .collect();
+                let names: Vec<_> = names.into_iter().skip(from as usize).collect();
+                let last = names.len() <= 2;
+                let names = names.into_iter().take(2).collect();
+                self.judging.push(Event::NamesFound(Named { batch, certain: true, last, names }));
                 None
             }
             Command::DropLane { lane } => Some(Seen::Drop(lane)),

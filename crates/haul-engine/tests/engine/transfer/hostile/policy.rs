@@ -128,9 +128,10 @@ fn a_fetch_refuses_names_that_its_own_filter_excludes() {
             match liar.hear() {
                 Message::List(list) => {
                     listed.extend(list.names.iter().map(|name| String::from_utf8_lossy(name).into_owned()));
-                    let gone = vec![true; list.names.len()];
-                    liar.say(&Message::Delete(Box::new(Delete { batch: list.batch, gone })), &[]);
+                    let fates = vec![Fate::Gone; list.names.len()];
+                    liar.say(&Message::Delete(Box::new(Delete { batch: list.batch, fates })), &[]);
                 }
+                Message::Names(names) => liar.say(&no_names(names.batch), &[]),
                 Message::Bye(_) => break,
                 other => panic!("{other:?}"),
             }
