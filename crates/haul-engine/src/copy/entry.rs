@@ -14,7 +14,7 @@ mod same;
 mod standing;
 
 pub(crate) use super::links::Memory;
-pub(crate) use age::{is_as_new, is_same_time};
+pub(crate) use age::{has_time, is_as_new, is_not_before, is_same_time};
 pub(crate) use enter::{
     DirectoryFacts, DirectorySettle, NewDirectory, OperandNames, OperandSettle, SinkEnd, enter, open_sink,
     open_source,

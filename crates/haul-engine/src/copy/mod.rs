@@ -40,7 +40,7 @@ pub(crate) use backup::{
 };
 pub use counter::Counter;
 pub(crate) use descriptors::files_left;
-pub(crate) use entry::{is_as_new, is_one_name, is_writable, mode_letters};
+pub(crate) use entry::{has_time, is_as_new, is_not_before, is_one_name, is_writable, mode_letters};
 pub(crate) use error::Refusal;
 pub use error::{CopyError, cause};
 pub(crate) use job::copy_after;

@@ -189,7 +189,8 @@ impl Source {
         Ok(number)
     }
 
-    /// Returns true if this file failed, or if the update rule kept the existing file of the sink.
+    /// Returns true if this file failed, or if the update rule kept the existing file of the sink
+    /// without a comparison.
     /// An additional name of such a file is sent as a file of its own, because the existing file
     /// may be a different one.
     pub fn is_left(&self, number: FileNumber) -> bool {
@@ -305,7 +306,7 @@ impl Source {
         }
         self.walk.errors += u64::from(here);
         let is_lost = matches!(outcome, Outcome::Failed(_));
-        let is_left = outcome == Outcome::Same && self.leaves_unseen();
+        let is_left = outcome == Outcome::Same && self.leaves_unseen() && !file.has_told;
         out.push(Command::FileDone { file: number, outcome, here });
         if is_left || is_lost {
             self.leave(number);
@@ -319,7 +320,8 @@ impl Source {
         }
     }
 
-    /// Returns true if the update rule keeps files by names and times alone.
+    /// Returns true if the update rule keeps files by names and times alone. The sink compares the
+    /// digest of a file that it received in an earlier run of the job.
     fn leaves_unseen(&self) -> bool {
         matches!(self.settings.options.update, Update::Missing | Update::Newer)
     }

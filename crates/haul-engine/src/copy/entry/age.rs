@@ -11,14 +11,24 @@ const STEPS: [i64; 5] = [2 * SECOND, SECOND, 10_000_000, 1_000, 100];
 
 /// Returns true if the sink has its source's time, as far as its file system can store it.
 pub(crate) fn is_same_time(sink: &Stat, source: &Stat) -> bool {
-    sink.mtime == source.mtime || sink.mtime == cut_off(source.mtime, step_of(sink))
+    has_time(sink, source.mtime)
+}
+
+/// Returns true if the sink has this modification time, as far as its file system can store it.
+pub(crate) fn has_time(sink: &Stat, time: Timespec) -> bool {
+    sink.mtime == time || sink.mtime == cut_off(time, step_of(sink))
 }
 
 /// Returns true if the sink is as new as the source or newer. With `keeps_times`, a sink whose file
 /// system truncated the source's time counts as new: it has the complete precision that the file
 /// system can store.
 pub(crate) fn is_as_new(sink: &Stat, source: &Stat, keeps_times: bool) -> bool {
-    sink.mtime >= source.mtime || (keeps_times && sink.mtime >= cut_off(source.mtime, step_of(sink)))
+    is_not_before(sink, source.mtime, keeps_times)
+}
+
+/// Same as [`is_as_new`], for a source with this modification time.
+pub(crate) fn is_not_before(sink: &Stat, time: Timespec, keeps_times: bool) -> bool {
+    sink.mtime >= time || (keeps_times && sink.mtime >= cut_off(time, step_of(sink)))
 }
 
 /// Returns the apparent time granularity of the file system: the coarsest that all times of a file

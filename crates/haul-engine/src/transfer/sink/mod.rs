@@ -88,7 +88,9 @@ pub(super) fn run(
     (destination, log): (Destination, Option<SinkLog>),
     run_context: &RunContext<'_>,
 ) -> Outcome {
-    let options = settings.options.clone();
+    let mut options = settings.options.clone();
+    // A part of a file under its final name would count as an existing file in the next run.
+    options.in_place &= !matches!(options.update, Update::Missing | Update::Newer);
     let context = SinkContext {
         session: Session::new(Sink::new(settings).with_quota(destination.quota), run_context),
         metadata_writer: MetadataWriter::new(options.keep, destination.policy),
@@ -344,26 +346,18 @@ impl SinkContext<'_> {
         let verdict = match (part, self.options.update) {
             (Some(have), _) => Some(Verdict::Take { have }),
             (None, Update::Always) => self.decide_always(&incoming),
-            (None, rule) => match incoming.stat_existing(&self.destination.dirs) {
+            (None, _) => match incoming.stat_existing(&self.destination.dirs) {
                 Err(error) => Some(Verdict::Refused(reason("cannot stat the existing file", &error))),
                 Ok(None) => take(),
-                Ok(Some(existing)) => match decide(rule, self.options.in_order, &incoming.facts, &existing) {
+                Ok(Some(existing)) => match decide(&self.options, &incoming.facts, &existing) {
                     Decision::CompareWhole | Decision::CompareObjects
                         if !self.destination.may_compare(&existing) || self.hides_partial_objects() =>
                     {
                         take()
                     }
                     Decision::Replace => take(),
-                    Decision::Keep => {
-                        if rule == Update::SizeTime {
-                            self.destination.allow_links_to(&incoming.facts, || Some(existing));
-                        }
-                        Some(Verdict::Same)
-                    }
-                    Decision::CompareWhole => {
-                        self.tasks.comparing.push(Compare::Whole { file: number });
-                        Some(Verdict::UnlessDigest)
-                    }
+                    Decision::Keep => Some(self.keep(&incoming, existing)),
+                    Decision::CompareWhole => Some(self.compare_whole(&incoming)),
                     Decision::CompareObjects => {
                         self.resume_from_existing(&incoming);
                         self.tasks.comparing.push(Compare::Objects { file: number });
@@ -506,8 +500,7 @@ impl SinkContext<'_> {
     /// data.
     fn keeps_existing(&self, facts: &NewFile, path: &RelPath) -> bool {
         let existing = self.stat_entry(path);
-        existing
-            .is_some_and(|existing| decide(self.options.update, false, facts, &existing) == Decision::Keep)
+        existing.is_some_and(|existing| decide(&self.options, facts, &existing) == Decision::Keep)
     }
 
     fn finished(&self, number: FileNumber, result: &Result<Ended, Unfinished>) {

@@ -6,13 +6,14 @@ use super::incoming::IncomingFile;
 use super::object_log::{LogEntry, SinkLog};
 use super::partial_file::PartialFile;
 use super::tasks::Compare;
-use crate::copy::quote;
+use super::update::timespec;
+use crate::copy::{has_time, quote};
 use crate::log::{LogError, ResumeCheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath, format_size};
 use haul_proto::sink::Verdict;
 use haul_proto::{FileNumber, Outcome, Runs, Update};
-use haul_sys::{Stat, Timespec, stat};
+use haul_sys::{Stat, stat};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -32,21 +33,44 @@ impl SinkContext<'_> {
         // A file that cannot be examined is sent again. That attempt then reports the error.
         let existing = incoming.existing(&self.destination.dirs).ok().flatten();
         let Some((file, stat)) = existing else { return self.take(incoming) };
+        match self.received_earlier(incoming, log, &stat) {
+            Some(true) => self.accept_finished(incoming, &file, log),
+            Some(false) => Some(self.compare_whole(incoming)),
+            None => self.take(incoming),
+        }
+    }
+
+    /// Checks if an earlier run of the job received the existing file `stat`, as
+    /// [`SinkLog::received_by_earlier_run`] does.
+    fn received_earlier(&self, incoming: &IncomingFile, log: &SinkLog, stat: &Stat) -> Option<bool> {
         let facts = &incoming.facts;
-        let mtime = |time: Timespec| (time.sec, time.nsec);
-        if stat.size != facts.size() || mtime(stat.mtime) != (facts.mtime.sec, facts.mtime.nsec) {
-            return self.take(incoming);
+        if stat.size != facts.size() || !has_time(stat, timespec(facts.mtime)) {
+            return None;
         }
         // A file that is written in place gets its times before its last bytes are durable.
         let is_durable = self.options.settle >= Level::Durable && !self.options.in_place;
-        match log.received_by_earlier_run(&stat, self.options.in_place, is_durable) {
-            Some(true) => self.accept_finished(incoming, &file, log),
-            Some(false) => {
-                self.tasks.comparing.push(Compare::Whole { file: facts.number });
-                Some(Verdict::UnlessDigest)
-            }
-            None => self.take(incoming),
+        log.received_by_earlier_run(stat, self.options.in_place, is_durable)
+    }
+
+    /// Decides about a file that the update rule keeps.
+    ///
+    /// A rule that looks only at names and times may keep the file of an earlier run of the job.
+    /// Further names of the file become links to it, after a comparison.
+    pub(super) fn keep(&self, incoming: &Arc<IncomingFile>, existing: Stat) -> Verdict {
+        let facts = &incoming.facts;
+        let log = self.log_for(incoming).filter(|_| facts.is_linked && !self.options.dry_run);
+        if self.options.update == Update::SizeTime {
+            self.destination.allow_links_to(facts, || Some(existing));
+        } else if log.is_some_and(|log| self.received_earlier(incoming, log, &existing).is_some()) {
+            return self.compare_whole(incoming);
         }
+        Verdict::Same
+    }
+
+    /// Compares the existing file with the digest of the source.
+    pub(super) fn compare_whole(&self, incoming: &IncomingFile) -> Verdict {
+        self.tasks.comparing.push(Compare::Whole { file: incoming.facts.number });
+        Verdict::UnlessDigest
     }
 
     /// Handles a file that an earlier run completed: sets the current metadata of its source.

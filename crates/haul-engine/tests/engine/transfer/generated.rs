@@ -75,15 +75,12 @@ impl Case {
         };
         let lanes = 1 + u32::try_from(random.below(3)).unwrap();
         let cut = random.chance(40).then(|| (random.index(lanes as usize), 1 + random.below(12)));
-        // With these rules, a partly written file has its final name, and counts as an existing
-        // file.
-        let loses_parts = options.in_place && matches!(options.update, Update::Missing | Update::Newer);
         let resumes = pick(random, &[None, Some(ResumeCheck::Sample), Some(ResumeCheck::All)]);
         Case {
             lanes,
             is_fetch: random.chance(50),
             exclude: pick(random, &[None, None, Some("*3"), Some("*4/")]),
-            cut: cut.filter(|_| !loses_parts),
+            cut,
             resume: random.chance(50).then_some(resumes),
             has_copy: random.chance(80),
             options,

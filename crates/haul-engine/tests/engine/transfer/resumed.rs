@@ -54,6 +54,26 @@ fn stopped_and_gone_on_with(pair: &Pair, options: &JobOptions, fetched: bool) ->
     here
 }
 
+/// Regression: a file that the first run had written in part, or a first name that it had made,
+/// counted as an existing file of the sink. The file stayed incomplete with status 0, and further
+/// names became files of their own.
+#[test]
+fn update_rules_do_not_judge_what_the_job_itself_made() {
+    for update in [Update::Missing, Update::Newer] {
+        for (in_place, fetched) in [(false, false), (false, true), (true, false), (true, true)] {
+            let pair = Pair::resuming(None);
+            for number in 0..20 {
+                let name = |start: &str| pair.source().join(format!("t/{start}{number}"));
+                write(&name("first"), 5000 + number, number as u64);
+                fs::hard_link(name("first"), name("second")).unwrap();
+                fs::hard_link(name("first"), name("third")).unwrap();
+            }
+            let options = JobOptions { update, in_place, ..small_objects() };
+            stopped_and_gone_on_with(&pair, &options, fetched);
+        }
+    }
+}
+
 #[test]
 fn stopped_session_resumes_with_every_verification() {
     use Algorithm::{Blake3, Crc32c, Md5};

@@ -2,6 +2,8 @@
 
 use super::pair::Pair;
 use super::small_objects;
+use haul_lab::faults::FaultFs;
+use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::Random;
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_model::Level;
@@ -75,6 +77,42 @@ fn write(path: &Path, bytes: impl AsRef<[u8]>, seconds: u64) {
 
 fn is_one(one: &Path, other: &Path) -> bool {
     fs::metadata(one).unwrap().ino() == fs::metadata(other).unwrap().ino()
+}
+
+/// Regression: a sink that stores whole seconds never had the time of the source, and received
+/// everything again in each run.
+#[test]
+fn times_are_compared_as_precisely_as_the_sink_stores_them() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for step in [10, 1000, 2000] {
+        for update in [Update::SizeTime, Update::Newer] {
+            let (pair, store) = (Pair::new(), tempfile::tempdir().unwrap());
+            let rules = format!("* stat .. coarse {step}").parse().unwrap();
+            let faults = FaultFs::mount(store.path(), &pair.sink(), rules).unwrap();
+            let at = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_001, 123_456_789);
+            let set = |at| {
+                for name in ["x", "y"] {
+                    let file = fs::File::options().write(true).open(pair.source().join(name));
+                    file.unwrap().set_modified(at).unwrap();
+                }
+            };
+            for name in ["x", "y"] {
+                fs::write(pair.source().join(name), name).unwrap();
+            }
+            set(at);
+            let options = JobOptions { update, ..small_objects() };
+            let later = at + Duration::from_secs(2);
+            for (at, done) in [(at, 2), (at, 0), (later, 2), (later, 0)] {
+                set(at);
+                let told = pair.send(&["x", "y"], &options, 1);
+                told.is_fine();
+                assert_eq!(told.summary().done, done, "{step} ms, {update:?}");
+            }
+            faults.close();
+        }
+    }
 }
 
 /// Regression: one inode of the sink got the bytes of two files of the source, and both were
