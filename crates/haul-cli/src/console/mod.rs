@@ -27,7 +27,7 @@ pub(crate) const BROKEN_PIPE: u8 = 141;
 
 /// Facts about a finished job for its last line.
 pub(crate) struct Totals {
-    /// True if an option asked for progress or verification.
+    /// True if an option requested progress or verification.
     pub(crate) is_asked: bool,
     /// True if each copy was compared with its source.
     pub(crate) is_verified: bool,
