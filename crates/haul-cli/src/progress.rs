@@ -87,13 +87,18 @@ pub(crate) fn is_shown_by_default(tool: &str, prints_lines: bool) -> bool {
     tool::is_own_name(tool) && !(prints_lines && std::io::stdout().is_terminal())
 }
 
+/// Returns true if a bar that is `wanted` is drawn: standard error is a terminal.
+pub(crate) fn is_drawn(wanted: bool) -> bool {
+    wanted && std::io::stderr().is_terminal()
+}
+
 /// Runs `work` and draws its progress meanwhile, if `wanted` and standard error is a terminal.
 pub(crate) fn watch<T>(
     wanted: bool,
     snapshot: impl Fn() -> ProgressSnapshot + Sync,
     work: impl FnOnce() -> T,
 ) -> T {
-    if !wanted || !std::io::stderr().is_terminal() {
+    if !is_drawn(wanted) {
         return work();
     }
     let end_signal = EndSignal::default();
@@ -162,12 +167,12 @@ fn percent(now: &ProgressSnapshot) -> u64 {
 
 fn line(now: &ProgressSnapshot, took: Duration) -> String {
     let rate = now.bytes_done as f64 / took.as_secs_f64();
-    let more = if now.walked { "" } else { "+" };
+    let least = if now.walked { "" } else { "at least " };
     let (done, found) = (format_size(now.bytes_done), format_size(now.bytes_found));
     let left = if now.walked { time_left(now, took) } else { "counting".to_owned() };
-    let files = format!("{}/{}{more} files", now.files_done, now.files_found);
+    let files = format!("{}/{least}{} files", now.files_done, now.files_found);
     let link = now.link.map(link).unwrap_or_default();
-    format!("{files}  {done}/{found}{more}  {}/s  {left}{link}", format_size(rate as u64))
+    format!("{files}  {done}/{least}{found}  {}/s  {left}{link}", format_size(rate as u64))
 }
 
 /// Returns the present rate of the datagrams and their loss.
@@ -217,7 +222,10 @@ mod tests {
             walked: false,
             link: None,
         };
-        assert!(line(&now, Duration::from_secs(10)).ends_with("counting"));
+        let shown = line(&now, Duration::from_secs(10));
+        assert!(
+            shown.starts_with("5/at least 10 files  50 B/at least 100 B  ") && shown.ends_with("counting")
+        );
         let over_udp = ProgressSnapshot { link: Some((8_000_000.0, Some(1.25))), ..now };
         assert!(line(&over_udp, Duration::from_secs(10)).ends_with("(UDP now: 8.0 Mbit/s, 1.2% lost)"));
     }

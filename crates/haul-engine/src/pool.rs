@@ -40,6 +40,17 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
         self.wake_one();
     }
 
+    /// Adds files that wait until the walk ahead has ended.
+    pub(crate) fn offer_later(&self, files: D) {
+        self.schedule().offer_later(files);
+        self.wake_one();
+    }
+
+    /// Ends the walk ahead: waiting files come before further directories.
+    pub(crate) fn end_ahead(&self) {
+        self.schedule().end_ahead();
+    }
+
     /// Opens a file for helpers.
     pub(crate) fn offer_file(&self, file: F) {
         self.schedule().offer_file(file);

@@ -7,6 +7,11 @@
 //!
 //! Directories are taken last-in first-out, so that the walk is depth-first. The waiting work is
 //! bounded by depth times batch size, whatever the number of files.
+//!
+//! If a job wants to know its total early, the walk runs ahead: files that it found wait until no
+//! directory is left to read, or until the caller ends this, because the caller limits their number.
+
+use std::collections::VecDeque;
 
 /// Answer to a worker that requests work.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,6 +32,10 @@ pub enum Next<D, F> {
 #[derive(Debug)]
 pub struct Schedule<D, F> {
     walks: Vec<D>,
+    /// Files found by a walk that runs ahead, first-in first-out.
+    later: VecDeque<D>,
+    /// True while directories come before the files in `later`.
+    is_ahead: bool,
     files: Vec<F>,
     running: usize,
 }
@@ -34,12 +43,22 @@ pub struct Schedule<D, F> {
 impl<D, F: Clone + PartialEq> Schedule<D, F> {
     /// Creates an empty schedule.
     pub fn new() -> Schedule<D, F> {
-        Schedule { walks: Vec::new(), files: Vec::new(), running: 0 }
+        Schedule { walks: Vec::new(), later: VecDeque::new(), is_ahead: true, files: Vec::new(), running: 0 }
     }
 
     /// Adds a walk, or returns one that has more entries.
     pub fn offer_walk(&mut self, walk: D) {
         self.walks.push(walk);
+    }
+
+    /// Adds files that wait while a walk runs ahead.
+    pub fn offer_later(&mut self, files: D) {
+        self.later.push_back(files);
+    }
+
+    /// Ends the walk ahead: waiting files come before further directories from now on.
+    pub fn end_ahead(&mut self) {
+        self.is_ahead = false;
     }
 
     /// Opens a file for helpers.
@@ -57,7 +76,11 @@ impl<D, F: Clone + PartialEq> Schedule<D, F> {
     ///
     /// Helpers are distributed over the open files in turn, so that no file gets all of them.
     pub fn next_work(&mut self) -> Next<D, F> {
-        if let Some(walk) = self.walks.pop() {
+        let walk = match self.is_ahead {
+            true => self.walks.pop().or_else(|| self.later.pop_front()),
+            false => self.later.pop_front().or_else(|| self.walks.pop()),
+        };
+        if let Some(walk) = walk {
             self.running += 1;
             return Next::Walk(walk);
         }
@@ -75,14 +98,16 @@ impl<D, F: Clone + PartialEq> Schedule<D, F> {
     pub fn done(&mut self) -> bool {
         assert!(self.running > 0, "only a worker that got work reports it done");
         self.running -= 1;
-        self.running == 0 && self.walks.is_empty() && self.files.is_empty()
+        self.running == 0 && self.walks.is_empty() && self.later.is_empty() && self.files.is_empty()
     }
 
     /// Removes the waiting work, because the job must stop. Running workers still report their end.
     /// Returns the waiting walks.
     pub fn clear(&mut self) -> Vec<D> {
         self.files.clear();
-        std::mem::take(&mut self.walks)
+        let mut walks = std::mem::take(&mut self.walks);
+        walks.extend(self.later.drain(..));
+        walks
     }
 }
 
@@ -108,6 +133,24 @@ mod tests {
         assert_eq!(schedule.next_work(), Next::Help("file"));
         schedule.close_file(&"file");
         assert_eq!(schedule.next_work(), Next::Wait);
+    }
+
+    #[test]
+    fn directories_come_before_waiting_files_until_the_walk_ahead_ends() {
+        let mut schedule: Schedule<&str, u8> = Schedule::new();
+        schedule.offer_later("first files");
+        schedule.offer_walk("a");
+        schedule.offer_later("more files");
+        schedule.offer_walk("b");
+        assert_eq!(schedule.next_work(), Next::Walk("b"));
+        schedule.end_ahead();
+        for expected in ["first files", "more files", "a"] {
+            assert_eq!(schedule.next_work(), Next::Walk(expected));
+        }
+        assert_eq!(schedule.next_work(), Next::Wait);
+        assert_eq!([0; 4].map(|_| schedule.done()), [false, false, false, true]);
+        schedule.offer_later("files");
+        assert_eq!(schedule.clear(), ["files"]);
     }
 
     #[test]

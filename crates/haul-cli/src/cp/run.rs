@@ -54,6 +54,9 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
         }
     };
     settings.moving.receipt = receipt.clone();
+    let wants_bar = wants_bar(tool, resolved);
+    settings.moving.counts_ahead =
+        resolved.json || resolved.resume.is_some() || progress::is_drawn(wants_bar);
     let begun = resolved.resume.as_ref().map(|order| order.begin(args, &mut |text| console.say(&text)));
     let begun = match begun.transpose() {
         Ok(begun) => begun,
@@ -67,8 +70,8 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     // An error is ignored: with the current limit, deep trees may fail and then report it.
     let _ = haul_sys::process::raise_open_file_limit();
     let (tally, begun) = (Tally::default(), Instant::now());
-    let outcome =
-        watched(tool, resolved, &tally, || copy::copy(&settings, &console, &tally, interrupt.flag()));
+    let work = || copy::copy(&settings, &console, &tally, interrupt.flag());
+    let outcome = progress::watch(wants_bar, || ProgressSnapshot::from(&tally), work);
     let verify = settings.moving.verify;
     drop(settings);
     console.summary(&tally, outcome.failures, outcome.interrupted);
@@ -106,12 +109,13 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     console.close(failed)
 }
 
-/// Draws progress if wanted: by default under haul's own names, as `cp` only with the option.
-fn watched(tool: &str, resolved: &Resolved, tally: &Tally, work: impl FnOnce() -> Outcome) -> Outcome {
+/// Returns true if progress is to be drawn: by default under haul's own names, as `cp` only with the
+/// option.
+fn wants_bar(tool: &str, resolved: &Resolved) -> bool {
     let asks = resolved.settings.rules.existing == Existing::Ask;
     let prints_lines = resolved.json || resolved.settings.rules.verbose || resolved.settings.print.hash;
     let unasked = progress::is_shown_by_default(tool, prints_lines);
-    progress::watch((resolved.progress || unasked) && !asks, || ProgressSnapshot::from(tally), work)
+    (resolved.progress || unasked) && !asks
 }
 
 /// Returns the command that completes an interrupted copy, quoted for a shell, with what it does.

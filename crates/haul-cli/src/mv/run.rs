@@ -30,7 +30,12 @@ pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
 }
 
 fn execute(tool: &str, resolved: &Resolved) -> ExitCode {
-    let settings = &resolved.settings;
+    let mut settings = resolved.settings.clone();
+    let asks = settings.rules.existing == MoveExisting::Ask;
+    let unasked = progress::is_shown_by_default(tool, resolved.json || settings.rules.verbose);
+    let wants_bar = (resolved.progress || unasked) && !asks;
+    settings.moving.counts_ahead = resolved.json || progress::is_drawn(wants_bar);
+    let settings = &settings;
     let interrupt = match Interrupt::watch_as(tool) {
         Ok(interrupt) => interrupt,
         Err(error) => {
@@ -45,10 +50,7 @@ fn execute(tool: &str, resolved: &Resolved) -> ExitCode {
     let (tally, begun) = (Tally::default(), Instant::now());
     let into = into_directory(settings);
     let work = || move_all(settings, &console, &tally, interrupt.flag());
-    let asks = settings.rules.existing == MoveExisting::Ask;
-    let unasked = progress::is_shown_by_default(tool, resolved.json || settings.rules.verbose);
-    let outcome =
-        progress::watch((resolved.progress || unasked) && !asks, || ProgressSnapshot::from(&tally), work);
+    let outcome = progress::watch(wants_bar, || ProgressSnapshot::from(&tally), work);
     if let (true, Some(contradiction)) = (outcome.is_refused, &resolved.contradiction) {
         return refuse(tool, contradiction, contradiction.has_hint());
     }

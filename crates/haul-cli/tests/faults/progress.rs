@@ -81,6 +81,25 @@ fn progress_bar_shows_files_bytes_and_rate() {
     assert_eq!(code, Some(0), "{drawn:?}");
 }
 
+/// Regression test: the total was what the copy had met so far, up to its end.
+#[test]
+fn the_total_of_a_tree_is_known_while_its_first_file_is_copied() {
+    if !met_or_skip(&[Need::Program("script")]) {
+        return;
+    }
+    for threads in [1, 3] {
+        let Some(fixture) = FaultFixture::new("") else { return };
+        fixture.tree(5 * MIB);
+        fs::create_dir(fixture.path("store/tree/more")).unwrap();
+        write_old(&fixture.path("store/tree/more/last"), &noise(3 * MIB));
+        fixture.rules(&format!("* read .. delay {HOLD} times 1"));
+        let line = copy_line(&format!("--progress --threads={threads}"), &fixture);
+        let (code, drawn) = on_a_terminal(&fixture, &line, &["/7 files", "/8.1 MiB", " left"]);
+        assert_eq!(code, Some(0), "{drawn:?}");
+        assert!(!drawn.contains("at least"), "{drawn:?}");
+    }
+}
+
 #[test]
 fn sum_draws_the_progress_bar_and_erases_it() {
     if !met_or_skip(&[Need::Program("script")]) {

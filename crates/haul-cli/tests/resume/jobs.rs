@@ -1,6 +1,11 @@
 //! `haul jobs`: list, show, resume and forget.
 
 use super::Fixture;
+use crate::faults::fixture::{HOLD, Running};
+use haul_lab::faults::FaultFs;
+use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::wait_until;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -58,6 +63,36 @@ fn jobs_are_listed_with_status_and_progress() {
     }
     let (_, shown, _) = jobs(&fixture, &["show", id, "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&shown).unwrap()["id"], finished["id"]);
+}
+
+/// Regression test: a copy that was stopped early was listed as 100%.
+#[test]
+fn a_stopped_copy_is_listed_with_its_share_of_the_total() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let fixture = Fixture::new(32);
+    for name in ["held", "view"] {
+        fs::create_dir(fixture.path(name)).unwrap();
+    }
+    fs::rename(fixture.path("source"), fixture.path("held/source")).unwrap();
+    let rules = format!("source/large* read .. delay {HOLD}");
+    let faults =
+        FaultFs::mount(&fixture.path("held"), &fixture.path("view"), rules.parse().unwrap()).unwrap();
+    let mut copy = fixture.haul(&["cp", "-aT", "--resume", "--threads=1", "view/source", "sink"]);
+    let running = Running::new(&mut copy);
+    wait_until("a held read", || !faults.fired().is_empty());
+    running.deliver(Signal::INT);
+    faults.release();
+    running.end();
+    let job = &listed(&fixture)[0];
+    let number = |name: &str| job[name].as_u64().unwrap();
+    assert_eq!((&job["status"], &job["counting"]), (&"stopped".into(), &false.into()), "{job}");
+    assert_eq!(number("files_found"), 18, "four large, twelve small, one, and a second name: {job}");
+    assert!(number("bytes_done") < number("bytes_found") / 2, "{job}");
+    let (_, table, _) = jobs(&fixture, &[]);
+    assert!(!table.contains("100%") && !table.contains('+') && table.contains('%'), "{table}");
+    faults.close();
 }
 
 /// In earlier versions one job of another user (started by sudo with the same home) prevented the

@@ -27,7 +27,7 @@ pub(crate) use same::is_one_name;
 use super::descriptors::Opened;
 use super::error::{CopyError, Refusal};
 use super::file::{FileMove, Part};
-use super::job::{Job, Walk};
+use super::job::{Counted, Job, Walk};
 use super::lane::Lane;
 use super::links::{FirstSink, LinkAction, LinkedName};
 use super::pipeline;
@@ -56,6 +56,7 @@ pub(crate) struct Entry {
     pub(crate) ranges: Option<Arc<Ranges>>,
     /// Backup name that the existing sink got before the job started.
     pub(crate) backup: Option<OsString>,
+    pub(crate) counted: Counted,
 }
 
 /// Facts about an entry that the command line named.
@@ -73,7 +74,7 @@ pub(crate) struct Operand {
 
 impl Entry {
     /// Creates an entry for a name found in a directory.
-    pub(crate) fn found(parent: &Opened, entry: DirEntry) -> Entry {
+    pub(crate) fn found(parent: &Opened, entry: DirEntry, counted: Counted) -> Entry {
         let name = entry.name_os().to_owned();
         Entry {
             parent: parent.clone(),
@@ -84,6 +85,7 @@ impl Entry {
             part: None,
             ranges: None,
             backup: None,
+            counted,
         }
     }
 }
@@ -106,12 +108,19 @@ pub(crate) fn copy(job: &Job<'_>, lane: &mut Lane, entry: Entry) {
 
 /// Does the same, and calls `decided` once a directory is recorded and before its walk is offered.
 pub(crate) fn copy_then(job: &Job<'_>, lane: &mut Lane, entry: Entry, decided: impl FnOnce()) {
+    let counted = entry.counted == Counted::Ahead;
+    let catch_up = || {
+        if counted {
+            job.tally.caught_up();
+        }
+    };
     if let Some(file) = regular::into_new_directory(job, &entry) {
         decided();
+        catch_up();
         handled(job);
         return pipeline::move_file(job, lane, file);
     }
-    let mut is_file = false;
+    let mut is_file = counted;
     let fate = decide(job, &entry, &mut is_file).unwrap_or_else(|error| {
         // If a stop came before anything was written, there is nothing to report.
         if !matches!(error, CopyError::Interrupted { .. }) {
@@ -120,6 +129,7 @@ pub(crate) fn copy_then(job: &Job<'_>, lane: &mut Lane, entry: Entry, decided: i
         EntryOutcome::Through
     });
     decided();
+    catch_up();
     if !matches!(fate, EntryOutcome::Enter(_)) {
         handled(job);
     }
@@ -221,7 +231,9 @@ fn decide(job: &Job<'_>, entry: &Entry, is_file: &mut bool) -> Result<EntryOutco
     }
     if source.kind == FileKind::Regular {
         *is_file = true;
-        count_file(job, &source);
+        if entry.counted == Counted::Later {
+            count_file(job, &source);
+        }
     }
     if source.kind == FileKind::Directory && !rules.recursive {
         return Err(Refusal::NotRecursive(entry.source_path()).into());
@@ -250,7 +262,7 @@ pub(crate) fn stat_source(entry: &Entry, dereference: Dereference) -> Result<Sta
 }
 
 /// Returns true if the file is the waybill that this job writes.
-fn is_own_waybill(job: &Job<'_>, file: &Stat) -> bool {
+pub(crate) fn is_own_waybill(job: &Job<'_>, file: &Stat) -> bool {
     job.settings.moving.receipt.as_ref().is_some_and(|receipt| receipt.is(file))
 }
 

@@ -17,12 +17,13 @@ use crate::close_checks::CloseChecks;
 use crate::pool::{Pool, WorkItem};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader};
-use haul_sys::process;
+use haul_sys::{FileKind, Follow, process, stat};
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Result of a job.
 #[derive(Debug, Default)]
@@ -92,6 +93,9 @@ pub(crate) struct Job<'a> {
     cut_off: Mutex<Vec<OsString>>,
     unstored: Mutex<Unstored>,
     new_file: Mutex<Option<OwnedFd>>,
+    /// True while the walk runs ahead of the copy, to count everything early.
+    is_ahead: AtomicBool,
+    begun: Instant,
 }
 
 /// Work that yields entries.
@@ -104,8 +108,21 @@ pub(crate) enum Walk {
     /// A partly read directory.
     Read(Opened, DirReader<SourceEnd>),
     /// Entries of a directory that one worker read and any other may take.
-    Batch(Arc<Directory>, Vec<DirEntry>),
+    Batch(Arc<Directory>, Vec<DirEntry>, Counted),
 }
+
+/// Tells if the walk counted the files of a batch ahead of their copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// The copy of each file counts it.
+    #[default]
+    Later,
+    /// The walk counted them.
+    Ahead,
+}
+
+/// Maximum time that the walk runs ahead of the copy.
+const AHEAD_MAX: Duration = Duration::from_secs(10);
 
 /// Number of entries read from a directory before they are sorted and shared. Sorting by inode
 /// makes cold reads of small files sequential on file systems that hash their directories (ext4).
@@ -143,6 +160,8 @@ pub(crate) fn copy_after(
         cut_off: Mutex::new(Vec::new()),
         unstored: Mutex::default(),
         new_file: Mutex::default(),
+        is_ahead: AtomicBool::new(settings.moving.counts_ahead),
+        begun: Instant::now(),
     };
     let failed_before = Tally::get(&tally.failures);
     if let Some(walk) = operands::begin(&job) {
@@ -179,17 +198,17 @@ fn run_item(job: &Job<'_>, lane: &mut Lane, turn: WorkItem<Walk, Arc<SharedFile>
             job.descriptors.resume_reading();
             read(job, lane, directory, reader);
         }
-        WorkItem::Walk(Walk::Batch(directory, entries)) => match job.descriptors.open(&directory) {
+        WorkItem::Walk(Walk::Batch(directory, entries, counted)) => match job.descriptors.open(&directory) {
             Ok(directory) => {
                 // This extra count prevents an entry from being the last beneath the directory.
                 // Going up needs descriptors at each level, and an entry holds some.
                 directory.expect(1);
-                take_entries(job, lane, &directory, entries.into());
+                take_entries(job, lane, &directory, (entries.into(), counted));
                 settle::leave_open(job, directory);
             }
             Err(error) => {
                 job.fail(&error);
-                (0..entries.len()).for_each(|_| count_unreachable_entry(job, &directory));
+                (0..entries.len()).for_each(|_| count_unreachable_entry(job, &directory, counted));
             }
         },
     }
@@ -197,7 +216,11 @@ fn run_item(job: &Job<'_>, lane: &mut Lane, turn: WorkItem<Walk, Arc<SharedFile>
 }
 
 /// Counts an entry whose directory can no longer be reached.
-fn count_unreachable_entry(job: &Job<'_>, directory: &Arc<Directory>) {
+fn count_unreachable_entry(job: &Job<'_>, directory: &Arc<Directory>, counted: Counted) {
+    if counted == Counted::Ahead {
+        job.tally.caught_up();
+        Tally::add(&job.tally.files_done, 1);
+    }
     entry::handled(job);
     settle::leave(job, directory);
 }
@@ -216,10 +239,13 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
         job.tally.expect(entries.len());
         // Names of one inode stay in their order, as with cp.
         entries.sort_by_key(|entry| entry.ino);
+        if job.looks_ahead() {
+            entries = count_files(job, &directory, entries);
+        }
         if more && !job.descriptors.pause_reading() {
             // Work offered to others waits in memory, and the number of remaining entries is
             // unbounded.
-            take_entries(job, lane, &directory, entries.into());
+            take_entries(job, lane, &directory, (entries.into(), Counted::Later));
             if job.pool.stopping() {
                 return;
             }
@@ -233,9 +259,9 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
         }
         while entries.len() > limits::ENTRIES_PER_BATCH {
             let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
-            job.pool.offer_walk(Walk::Batch(Arc::clone(&directory), later));
+            job.pool.offer_walk(Walk::Batch(Arc::clone(&directory), later, Counted::Later));
         }
-        take_entries(job, lane, &directory, entries.into());
+        take_entries(job, lane, &directory, (entries.into(), Counted::Later));
         if !more {
             settle::leave_open(job, directory);
         }
@@ -243,13 +269,42 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
     }
 }
 
-fn take_entries(job: &Job<'_>, lane: &mut Lane, directory: &Opened, entries: VecDeque<DirEntry>) {
-    lane.hold(entries);
+/// Counts the regular files among the entries of a directory, and lets them wait until the walk ahead
+/// has ended. Returns the other entries.
+fn count_files(job: &Job<'_>, directory: &Opened, entries: Vec<DirEntry>) -> Vec<DirEntry> {
+    let (mut counted, mut others) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let is_file = entry.kind_hint == Some(FileKind::Regular) && !job.pool.stopping();
+        let found = is_file.then(|| stat::stat_at(directory.source(), entry.name.as_c_str(), Follow::No));
+        match found {
+            Some(Ok(found)) if found.kind == FileKind::Regular && !entry::is_own_waybill(job, &found) => {
+                job.tally.count_ahead(found.size);
+                counted.push(entry);
+            }
+            // Its copy reports an error.
+            _ => others.push(entry),
+        }
+    }
+    while !counted.is_empty() {
+        let rest = counted.split_off(counted.len().min(limits::ENTRIES_PER_BATCH));
+        job.pool.offer_later(Walk::Batch(Arc::clone(directory), counted, Counted::Ahead));
+        counted = rest;
+    }
+    others
+}
+
+fn take_entries(
+    job: &Job<'_>,
+    lane: &mut Lane,
+    directory: &Opened,
+    (entries, counted): (VecDeque<DirEntry>, Counted),
+) {
+    lane.hold(entries, counted);
     while let Some(next) = lane.next_entry() {
         if job.pool.stopping() {
             return;
         }
-        let entry = Entry::found(directory, next);
+        let entry = Entry::found(directory, next, counted);
         entry::copy(job, lane, entry);
     }
 }
@@ -303,9 +358,25 @@ impl Job<'_> {
     /// Offers the remaining entries of a worker to free workers, because this worker starts a large
     /// file.
     pub(crate) fn share_entries(&self, lane: &mut Lane, directory: &Arc<Directory>) {
-        let entries = lane.take_unstarted_entries();
+        let (entries, counted) = lane.take_unstarted_entries();
         if !entries.is_empty() {
-            self.pool.offer_walk(Walk::Batch(Arc::clone(directory), entries));
+            self.pool.offer_walk(Walk::Batch(Arc::clone(directory), entries, counted));
         }
+    }
+
+    /// Returns true while the walk runs ahead of the copy. It ends permanently when too many entries
+    /// wait, or after some time, and where one worker must do everything in order.
+    fn looks_ahead(&self) -> bool {
+        if !self.is_ahead.load(Ordering::Relaxed) {
+            return false;
+        }
+        let goes_on = self.tally.ahead() < limits::ENTRIES_AHEAD_MAX
+            && self.begun.elapsed() < AHEAD_MAX
+            && !self.memory.one_worker.load(Ordering::Relaxed);
+        if !goes_on {
+            self.is_ahead.store(false, Ordering::Relaxed);
+            self.pool.end_ahead();
+        }
+        goes_on
     }
 }

@@ -1,7 +1,7 @@
 //! State that each worker owns.
 
 use super::deliver::CloneRefusals;
-use super::job::Job;
+use super::job::{Counted, Job};
 use super::pipeline::block_bytes;
 use super::reread::UnverifiedFile;
 use haul_sys::buffer::AlignedBuffer;
@@ -20,6 +20,7 @@ pub(crate) struct Lane {
     back: Option<AlignedBuffer>,
     block_bytes: usize,
     entries: VecDeque<DirEntry>,
+    counted: Counted,
     refusals: CloneRefusals,
     ring: Ring,
     /// Small files that wait for their verification.
@@ -45,6 +46,7 @@ impl Lane {
             back: None,
             block_bytes: block_bytes(job),
             entries: VecDeque::new(),
+            counted: Counted::default(),
             refusals: CloneRefusals::default(),
             ring: Ring::Untried,
             held: Vec::new(),
@@ -53,8 +55,8 @@ impl Lane {
     }
 
     /// Stores entries to work on.
-    pub(crate) fn hold(&mut self, entries: VecDeque<DirEntry>) {
-        self.entries = entries;
+    pub(crate) fn hold(&mut self, entries: VecDeque<DirEntry>, counted: Counted) {
+        (self.entries, self.counted) = (entries, counted);
     }
 
     /// Takes the next entry to work on.
@@ -63,8 +65,8 @@ impl Lane {
     }
 
     /// Takes out the entries that are not started.
-    pub(crate) fn take_unstarted_entries(&mut self) -> Vec<DirEntry> {
-        std::mem::take(&mut self.entries).into()
+    pub(crate) fn take_unstarted_entries(&mut self) -> (Vec<DirEntry>, Counted) {
+        (std::mem::take(&mut self.entries).into(), self.counted)
     }
 
     /// Returns the ring if the kernel provides one.

@@ -12,7 +12,7 @@ use super::backup::{self, last_component};
 use super::descriptors::Opened;
 use super::entry::{self, Entry, Operand, OperandNames, OperandSettle, Ranges};
 use super::error::{CopyError, Refusal};
-use super::job::{Job, Walk};
+use super::job::{Counted, Job, Walk};
 use super::lane::Lane;
 use super::links::Identity;
 use super::place::Place;
@@ -192,7 +192,8 @@ fn copy_operand(
     let backup = taken.item.and_then(|item| item.backup);
     let (source_name, sink_name) = (taken.source, taken.sink);
     let operand = Some(operand);
-    let entry = Entry { parent, source_name, sink_name, kind_hint: None, operand, part, ranges, backup };
+    let (kind_hint, counted) = (None, Counted::Later);
+    let entry = Entry { parent, source_name, sink_name, kind_hint, operand, part, ranges, backup, counted };
     entry::copy_then(job, lane, entry, || offer(job, later));
 }
 

@@ -5,6 +5,7 @@ use super::error::CopyError;
 use haul_digest::Digest;
 use haul_model::{ByteRange, Level};
 use std::ffi::OsStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Receiver of the events of a job. Any worker calls it, and calls may be concurrent.
@@ -97,6 +98,8 @@ pub struct Tally {
     known: Counter,
     /// Entries among them that were handled, and directories that were read to their end.
     handled: Counter,
+    /// Files that the walk counted ahead of the copy and that were not handled yet. It shrinks too.
+    waiting: AtomicU64,
 }
 
 impl Tally {
@@ -125,13 +128,33 @@ impl Tally {
         self.handled.add(1);
     }
 
+    /// Counts a file of `bytes` bytes ahead of its copy. It is known already, and not handled.
+    pub(crate) fn count_ahead(&self, bytes: u64) {
+        self.bytes_found.add(bytes);
+        self.files_found.add(1);
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Records that the copy takes over a file that was counted ahead. Must be called before the file
+    /// is handled.
+    pub(crate) fn caught_up(&self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Returns the number of files that were counted ahead of the copy and were not handled yet.
+    pub(crate) fn ahead(&self) -> u64 {
+        self.waiting.load(Ordering::Acquire)
+    }
+
     /// Returns true if the complete tree was walked, so that the counts are final.
     pub fn is_walked(&self) -> bool {
-        // Every handled entry was known before. If the number handled, which is read first, equals
-        // the number known, nothing was left to handle in between. A directory counts until all its
-        // entries are known, so no entry comes later.
+        // Every handled or counted entry was known before. If the number of both, which are read
+        // first, equals the number known, nothing else was left in between. A file is in at most one
+        // of both numbers. A directory counts until all its entries are known, so no entry comes
+        // later.
         let handled = self.handled.get();
-        handled > 0 && handled == self.known.get()
+        let through = handled + self.ahead();
+        through > 0 && through == self.known.get()
     }
 }
 
@@ -152,5 +175,22 @@ mod tests {
             })
             .collect();
         assert_eq!(walked, [false, false, true]);
+    }
+
+    #[test]
+    fn walk_ahead_is_complete_before_its_files_are_handled() {
+        let tally = Tally::default();
+        tally.expect(3);
+        tally.handled();
+        let walked: Vec<bool> = [5, 7]
+            .map(|bytes| {
+                tally.count_ahead(bytes);
+                tally.is_walked()
+            })
+            .to_vec();
+        assert_eq!((walked, tally.bytes_found.get(), tally.files_found.get()), (vec![false, true], 12, 2));
+        tally.caught_up();
+        tally.handled();
+        assert!(tally.is_walked() && tally.ahead() == 1);
     }
 }

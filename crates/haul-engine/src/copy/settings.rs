@@ -294,6 +294,8 @@ pub struct Moving {
     pub workers: Workers,
     /// Size of an object: larger files are split among workers.
     pub object: ObjectSize,
+    /// True if the walk runs ahead of the copy, so that the total is known early.
+    pub counts_ahead: bool,
     /// Number of bytes per read and write; `None` lets the engine choose according to the copy
     /// method.
     pub block: Option<usize>,
@@ -444,6 +446,7 @@ impl Moving {
         Moving {
             workers,
             object: ObjectSize::DEFAULT,
+            counts_ahead: false,
             block: None,
             direct_read: false,
             direct_write: false,

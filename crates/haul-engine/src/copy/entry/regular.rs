@@ -9,7 +9,7 @@ use crate::copy::directory::Directory;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::explain::CopyDetails;
 use crate::copy::file::{FileMove, SinkState};
-use crate::copy::job::Job;
+use crate::copy::job::{Counted, Job};
 use crate::copy::links::{Identity, WriteTurn};
 use crate::copy::quote::quote;
 use crate::copy::report::Tally;
@@ -110,8 +110,10 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
     let label = announced(labelling.as_ref(), &source).ok()?;
     let sink = sys::create_new_at(parent.sink(), &*entry.sink_name, mode.first).ok()?;
     checked(labelling.as_ref(), &label, &sink).ok()?;
-    Tally::add(&job.tally.files_found, 1);
-    Tally::add(&job.tally.bytes_found, source_stat.size);
+    if entry.counted == Counted::Later {
+        Tally::add(&job.tally.files_found, 1);
+        Tally::add(&job.tally.bytes_found, source_stat.size);
+    }
     let made = rules.verbose.then(|| made_line(rules, &entry.source_path(), &entry.sink_path()));
     let (now, later) = if rules.debug { (None, made) } else { (made, None) };
     if let Some(line) = now {
