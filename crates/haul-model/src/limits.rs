@@ -30,8 +30,8 @@ pub const WORKERS_MAX: usize = 1024;
 /// other workers cannot take.
 pub const ENTRIES_PER_BATCH: usize = 128;
 
-/// Maximum number of entries that the walk of a copy holds ahead of the copy, to know the total early.
-/// An entry needs some hundred bytes.
+/// Maximum number of entries that the walk of a copy holds ahead of the copy, to know the total
+/// early. An entry needs some hundred bytes.
 pub const ENTRIES_AHEAD_MAX: u64 = 1_000_000;
 
 /// Maximum number of directories that a copy keeps open, at both ends. When a descriptor table

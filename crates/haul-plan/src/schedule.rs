@@ -9,7 +9,8 @@
 //! bounded by depth times batch size, whatever the number of files.
 //!
 //! If a job wants to know its total early, the walk runs ahead: files that it found wait until no
-//! directory is left to read, or until the caller ends this, because the caller limits their number.
+//! directory is left to read, or until the caller ends this, because the caller limits their
+//! number.
 
 use std::collections::VecDeque;
 

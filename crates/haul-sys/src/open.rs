@@ -221,8 +221,8 @@ pub fn open_regular_at(dir: impl AsFd, name: impl Arg) -> io::Result<Option<Owne
 ///
 /// # Errors
 ///
-/// Returns the errors of openat(2): `EACCES` if the mode of the file forbids reading. Without /proc,
-/// returns an error that says so, of kind `NotFound`.
+/// Returns the errors of openat(2): `EACCES` if the mode of the file forbids reading. Without
+/// /proc, returns an error that says so, of kind `NotFound`.
 pub fn reopen_source(fd: impl AsFd, direct: bool) -> io::Result<OwnedFd> {
     open_source_at(CWD, proc_path(fd.as_fd()), Follow::Yes, direct).map_err(or_without_proc)
 }

@@ -96,8 +96,8 @@ impl<'a> Console<'a> {
     }
 
     /// Prints the totals of a job: with `--print-stats` after the lines of the files, and otherwise
-    /// if the job was `asked` to show progress or to verify, under haul's own names and to a terminal,
-    /// if everything arrived.
+    /// if the job was `asked` to show progress or to verify, under haul's own names and to a
+    /// terminal, if everything arrived.
     pub(crate) fn totals(&self, tally: &Tally, took: Duration, totals: &Totals) {
         let (files, bytes) = (Tally::get(&tally.files_done), Tally::get(&tally.bytes_done));
         if self.json || files == 0 {

@@ -109,8 +109,8 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     console.close(failed)
 }
 
-/// Returns true if progress is to be drawn: by default under haul's own names, as `cp` only with the
-/// option.
+/// Returns true if progress is to be drawn: by default under haul's own names, as `cp` only with
+/// the option.
 fn wants_bar(tool: &str, resolved: &Resolved) -> bool {
     let asks = resolved.settings.rules.existing == Existing::Ask;
     let prints_lines = resolved.json || resolved.settings.rules.verbose || resolved.settings.print.hash;

@@ -89,8 +89,8 @@ pub(super) fn strip(program: &OsStr, sink: &Sink<'_>) -> Result<(), Vec<FinishEr
 /// Opens the file that the strip program left under the name of `before`.
 ///
 /// # Errors
-/// Returns [`FinishError::Replaced`] if the file has another owner or other names: then another user
-/// may have put it there.
+/// Returns [`FinishError::Replaced`] if the file has another owner or other names: then another
+/// user may have put it there.
 pub(super) fn stripped(sink: &Sink<'_>, before: &OwnedFd) -> Result<OwnedFd, FinishError> {
     let failed = |source| FinishError::Reopen { path: sink.path(), source };
     let file = hold_at(sink.dir(), sink.name).map_err(failed)?;

@@ -35,8 +35,8 @@ pub(super) enum RootError {
 
 impl Root {
     /// Returns the destination directory. Creates a missing one in an existing parent directory, so
-    /// that the rules for links and the sandbox start at the destination itself. With `dry_run`, which
-    /// creates nothing, returns the parent directory and the name instead.
+    /// that the rules for links and the sandbox start at the destination itself. With `dry_run`,
+    /// which creates nothing, returns the parent directory and the name instead.
     ///
     /// # Errors
     /// Returns [`RootError`] if the path is no usable directory.

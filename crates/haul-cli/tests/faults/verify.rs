@@ -46,8 +46,8 @@ fn damage_is_found(rule: &str, range: &str) {
     }
 }
 
-/// As in many chroot environments. The descriptor of a new file can read it, that of an existing one
-/// cannot.
+/// As in many chroot environments. The descriptor of a new file can read it, that of an existing
+/// one cannot.
 #[test]
 fn a_verification_that_needs_proc_says_so() {
     if !met_or_skip(&[Need::Mount, Need::Program("unshare")]) {

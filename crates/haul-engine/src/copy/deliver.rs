@@ -91,8 +91,8 @@ impl Delivery {
                 plan.geometry().count() > 1 || file.sink_state != SinkState::New || direct_write.is_some()
             }
         };
-        // The umask can deny read access to a new file even to its creator, and /proc may be missing.
-        // The descriptor that created the file is readable.
+        // The umask can deny read access to a new file even to its creator, and /proc may be
+        // missing. The descriptor that created the file is readable.
         let is_readable = file.sink_state == SinkState::New && direct_write.is_none();
         let reopened = match needs_reader.then(|| open::reopen_source(&file.sink, false)) {
             Some(Err(error)) if is_readable && is_unreachable(&error) => None,

@@ -269,8 +269,8 @@ fn read(job: &Job<'_>, lane: &mut Lane, directory: Opened, mut reader: DirReader
     }
 }
 
-/// Counts the regular files among the entries of a directory, and lets them wait until the walk ahead
-/// has ended. Returns the other entries.
+/// Counts the regular files among the entries of a directory, and lets them wait until the walk
+/// ahead has ended. Returns the other entries.
 fn count_files(job: &Job<'_>, directory: &Opened, entries: Vec<DirEntry>) -> Vec<DirEntry> {
     let (mut counted, mut others) = (Vec::new(), Vec::new());
     for entry in entries {
@@ -364,8 +364,8 @@ impl Job<'_> {
         }
     }
 
-    /// Returns true while the walk runs ahead of the copy. It ends permanently when too many entries
-    /// wait, or after some time, and where one worker must do everything in order.
+    /// Returns true while the walk runs ahead of the copy. It ends permanently when too many
+    /// entries wait, or after some time, and where one worker must do everything in order.
     fn looks_ahead(&self) -> bool {
         if !self.is_ahead.load(Ordering::Relaxed) {
             return false;

@@ -135,8 +135,8 @@ impl Tally {
         self.waiting.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Records that the copy takes over a file that was counted ahead. Must be called before the file
-    /// is handled.
+    /// Records that the copy takes over a file that was counted ahead. Must be called before the
+    /// file is handled.
     pub(crate) fn caught_up(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
@@ -149,9 +149,9 @@ impl Tally {
     /// Returns true if the complete tree was walked, so that the counts are final.
     pub fn is_walked(&self) -> bool {
         // Every handled or counted entry was known before. If the number of both, which are read
-        // first, equals the number known, nothing else was left in between. A file is in at most one
-        // of both numbers. A directory counts until all its entries are known, so no entry comes
-        // later.
+        // first, equals the number known, nothing else was left in between. A file is in at most
+        // one of both numbers. A directory counts until all its entries are known, so no entry
+        // comes later.
         let handled = self.handled.get();
         let through = handled + self.ahead();
         through > 0 && through == self.known.get()

@@ -86,8 +86,8 @@ impl Counters {
         self.bytes_done.load(Ordering::Relaxed)
     }
 
-    /// Returns true if [`Counters::known`] returns the final totals: a waybill announced them, or all
-    /// files have been found.
+    /// Returns true if [`Counters::known`] returns the final totals: a waybill announced them, or
+    /// all files have been found.
     pub fn has_totals(&self) -> bool {
         self.walked() || self.files_announced.load(Ordering::Relaxed) > 0
     }

@@ -182,8 +182,8 @@ impl<'a> Place<'a> {
         Place::Name(dir.as_fd(), name)
     }
 
-    /// Returns the open file, or the directory of the name. Both are on the same file system, unless
-    /// another one is mounted at the name.
+    /// Returns the open file, or the directory of the name. Both are on the same file system,
+    /// unless another one is mounted at the name.
     pub fn fd(&self) -> BorrowedFd<'a> {
         match self {
             Place::File(fd) | Place::Name(fd, _) => *fd,

@@ -255,8 +255,8 @@ pub(super) fn open(task: &Task<'_, '_>, sink: &Sink, is_linked: bool) -> Result<
 }
 
 /// Returns true if a file of overlayfs got another inode number because it was opened for writing.
-/// Without an index, as in containers, this happens to a file with several names in the lower layer.
-/// The new file has one name, and the other properties of the old one.
+/// Without an index, as in containers, this happens to a file with several names in the lower
+/// layer. The new file has one name, and the other properties of the old one.
 fn was_copied_up(task: &Task<'_, '_>, sink: &OwnedFd, (before, now): (&Stat, &Stat)) -> bool {
     let facts = |stat: &Stat| (stat.kind, stat.size, stat.mtime, stat.mode, stat.uid, stat.gid);
     before.nlink > 1

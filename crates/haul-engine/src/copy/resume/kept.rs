@@ -139,7 +139,8 @@ impl KeptRanges {
     }
 
     /// Records that the run has finished all of its files: no other file gets the greatest change
-    /// time of one that was synced. Without this, the last file would be compared in each later run.
+    /// time of one that was synced. Without this, the last file would be compared in each later
+    /// run.
     ///
     /// Returns true if the ranges grew.
     pub(super) fn ended(&mut self) -> bool {
@@ -198,8 +199,8 @@ impl KeptRanges {
     }
 }
 
-/// Excludes the last time of a range, if a file that was not synced has this time. Returns true if it
-/// did.
+/// Excludes the last time of a range, if a file that was not synced has this time. Returns true if
+/// it did.
 fn exclude_last(kept: &mut SyncedRange, changed: i128) -> bool {
     let is_last = kept.from < kept.until && kept.until == changed + 1;
     kept.until -= i128::from(is_last);
